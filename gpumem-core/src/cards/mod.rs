@@ -1,0 +1,127 @@
+//! The cards that networks are aimed at, and how much of their memory a process can have.
+
+#[rustfmt::skip]
+mod table;
+mod vram;
+
+pub use table::*;
+pub use vram::{VramError, parse_vram};
+
+/// A card.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Card {
+    /// Lower-case name with dashes; also the name of the Cargo feature.
+    pub slug: &'static str,
+    /// Name of the constant in this module.
+    pub constant: &'static str,
+    /// Name in messages.
+    pub short_name: &'static str,
+    /// The vendor's name.
+    pub name: &'static str,
+    /// Architecture.
+    pub architecture: Architecture,
+    /// CUDA compute capability, major and minor.
+    pub compute_capability: (u8, u8),
+    /// Memory on the box, in MiB.
+    pub spec_mib: u32,
+    /// Memory that a CUDA process sees as total on Linux, in MiB: the smallest credible figure of current drivers.
+    pub usable_mib: u32,
+    /// Where `usable_mib` comes from.
+    pub basis: Basis,
+    /// The source of `usable_mib`.
+    pub source: &'static str,
+    /// Kind of memory.
+    pub memory: &'static str,
+    /// Width of the memory bus, in bits.
+    pub bus_bits: Option<u32>,
+    /// Memory bandwidth, in 10^9 bytes a second.
+    pub bandwidth_gbs: Option<f64>,
+    /// Number of multiprocessors.
+    pub multiprocessors: Option<u32>,
+    /// Number of CUDA cores.
+    pub cuda_cores: Option<u32>,
+    /// f32 throughput, in 10^12 operations a second.
+    pub fp32_tflops: Option<f64>,
+    /// Dense f16 tensor-core throughput with f32 accumulation, in 10^12 operations a second.
+    pub tensor_fp16_tflops: Option<f64>,
+    /// What else is known about the figures.
+    pub notes: &'static str,
+}
+
+/// Where a card's usable memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// Read on such a card.
+    Measured,
+    /// Derived from cards of the same class.
+    Estimated,
+}
+
+/// A family of cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "names of architectures")]
+pub enum Architecture {
+    Kepler,
+    Pascal,
+    Volta,
+    Turing,
+    Ampere,
+    Ada,
+    Hopper,
+    Blackwell,
+    /// Not known, as for a card given as a number of bytes.
+    Unknown,
+}
+
+impl Architecture {
+    /// The vendor's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Architecture::Kepler => "Kepler",
+            Architecture::Pascal => "Pascal",
+            Architecture::Volta => "Volta",
+            Architecture::Turing => "Turing",
+            Architecture::Ampere => "Ampere",
+            Architecture::Ada => "Ada Lovelace",
+            Architecture::Hopper => "Hopper",
+            Architecture::Blackwell => "Blackwell",
+            Architecture::Unknown => "unknown",
+        }
+    }
+
+    /// MiB of a card that our arena cannot have: the CUDA context, loaded modules, library handles, the instantiated
+    /// graph.
+    ///
+    /// On current drivers a bare context takes 216 to 428 MiB, a cuBLAS handle 8 to 12, a graph 3 to 16 (figures that
+    /// others published for CUDA 12 and 13). 512 MiB holds all of it until a class of cards has been measured here.
+    pub const fn reserve_mib(self) -> u64 {
+        match self {
+            Architecture::Kepler | Architecture::Pascal | Architecture::Volta => 512,
+            Architecture::Turing | Architecture::Ampere | Architecture::Ada => 512,
+            Architecture::Hopper | Architecture::Blackwell => 512,
+            Architecture::Unknown => 512,
+        }
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+impl Card {
+    /// Bytes that a process can have, before the reserve.
+    pub const fn usable(&self) -> u64 {
+        self.usable_mib as u64 * MIB
+    }
+
+    /// Bytes that context, modules, library handles and graph take.
+    pub const fn reserve(&self) -> u64 {
+        self.architecture.reserve_mib() * MIB
+    }
+
+    /// The article before the short name, by how its first letter is read: a GTX, but an RTX.
+    pub const fn article(&self) -> &'static str {
+        match self.short_name.as_bytes() {
+            [b'A' | b'E' | b'F' | b'H' | b'I' | b'L' | b'M' | b'N' | b'O' | b'R' | b'S' | b'X', ..] => "an",
+            _ => "a",
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What a backend is given and what it must do.
+
+use crate::optim::Optimizer;
+use crate::program::Program;
+use crate::role::Precision;
+use crate::error::Error;
+use alloc::vec::Vec;
+
+/// A program with a place in the arena for each of its tensors.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The program.
+    pub program: Program,
+    /// Byte offset of each tensor in the arena, a multiple of 256.
+    pub offsets: Vec<u64>,
+}
+
+/// Everything a backend needs to run a network.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The network's name, for messages.
+    pub name: &'static str,
+    /// Size of the arena in bytes.
+    pub arena: u64,
+    /// Samples in a step.
+    pub batch: u64,
+    /// Number format.
+    pub precision: Precision,
+    /// The training step, if the network is trained.
+    pub train: Option<Placed>,
+    /// The forward pass. Its parameters and buffers are where the training step's are.
+    pub infer: Placed,
+    /// The optimizer with its hyperparameters.
+    pub optimizer: Optimizer,
+}
+
+/// Something that networks run on.
+pub trait Device {
+    /// A network loaded onto this device.
+    type Runner: Runner;
+
+    /// Allocates the arena and prepares both programs. The arena's contents are undefined.
+    ///
+    /// # Errors
+    /// A precision or a program that the device cannot run, or too little memory.
+    fn load(&self, job: Job) -> Result<Self::Runner, Error>;
+}
+
+/// A network loaded onto a device: an arena and the programs that run in it.
+pub trait Runner {
+    /// Copies `bytes` into the arena at byte `offset`.
+    ///
+    /// # Errors
+    /// A range outside the arena.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Copies out of the arena at byte `offset`, after everything that was started has ended.
+    ///
+    /// # Errors
+    /// A range outside the arena, or a failure of what was started before.
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error>;
+
+    /// Runs one training step on the input and target in the arena.
+    ///
+    /// # Errors
+    /// A network without training, or invalid data such as a label beyond the last class.
+    fn train(&mut self) -> Result<(), Error>;
+
+    /// Runs one forward pass on the input in the arena.
+    ///
+    /// # Errors
+    /// Invalid data such as a token beyond the table.
+    fn infer(&mut self) -> Result<(), Error>;
+
+    /// Changes the optimizer's hyperparameters from the next step on.
+    fn set_optimizer(&mut self, optimizer: Optimizer);
+}

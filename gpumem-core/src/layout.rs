@@ -1,0 +1,58 @@
+//! Where each tensor of a program lies in the arena.
+
+use crate::budget::{Region, padded};
+use crate::device::Placed;
+use crate::error::Error;
+use crate::network::Compiled;
+use crate::program::{Class, Program, Tensor};
+use crate::role::{Precision, Role};
+use alloc::vec;
+
+/// Decodes a program and places its tensors: the persistent ones region by region, the transient ones where the plan
+/// says.
+///
+/// # Errors
+/// A program that does not match its plan.
+pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
+    let damaged = || Error::Damaged("the embedded program does not match its plan");
+    let program = Program::decode(compiled.program).ok_or_else(damaged)?;
+    let budget = &compiled.budget;
+    let mut offsets = vec![0; program.tensors.len()];
+    let mut end = 0u64;
+    for region in Region::ALL {
+        let start = end;
+        for (tensor, offset) in program.tensors.iter().zip(&mut offsets) {
+            let Some(bytes) = bytes_in(region, tensor, budget.batch_size, budget.precision) else { continue };
+            // A master copy lies beside its parameter's own place, which is the one that operations name.
+            if region != Region::Master {
+                *offset = end;
+            }
+            end = end.checked_add(padded(bytes)).ok_or_else(damaged)?;
+        }
+        if region == Region::Batch && program.training {
+            end += end - start;
+        }
+    }
+    let mut planned = compiled.offsets.iter();
+    for (tensor, offset) in program.tensors.iter().zip(&mut offsets) {
+        if tensor.class == Class::Transient {
+            *offset = end + planned.next().ok_or_else(damaged)?;
+        }
+    }
+    let matches = planned.next().is_none() && end + budget.activations == budget.arena;
+    if matches { Ok(Placed { program, offsets }) } else { Err(damaged()) }
+}
+
+/// Bytes that a tensor has in a region, if it is there. Activations are placed by the plan.
+fn bytes_in(region: Region, tensor: &Tensor, batch: u64, precision: Precision) -> Option<u64> {
+    let each = match (region, tensor.class) {
+        (Region::Weights, Class::Parameter)
+        | (Region::Gradients, Class::Gradient)
+        | (Region::Optimizer, Class::Moment)
+        | (Region::Buffers, Class::Buffer | Class::State)
+        | (Region::Batch, Class::Input | Class::Target) => tensor.role.bytes(precision),
+        (Region::Master, Class::Parameter) if tensor.role == Role::Weight => tensor.role.master_bytes(precision),
+        _ => return None,
+    };
+    tensor.elements(batch)?.checked_mul(each)
+}

@@ -1,0 +1,81 @@
+//! The last steps: tensors sorted by class, lifetimes read off the operations.
+
+use super::LowerError;
+use super::builder::Builder;
+use crate::program::{Class, Program, TensorId};
+use crate::train::Update;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The order of tensors in a program.
+const ORDER: [Class; 8] = [
+    Class::Parameter,
+    Class::Gradient,
+    Class::Moment,
+    Class::Buffer,
+    Class::State,
+    Class::Input,
+    Class::Target,
+    Class::Transient,
+];
+
+impl Builder<'_> {
+    pub(super) fn finish(mut self) -> Result<Program, LowerError> {
+        let paths = self.graph.rows.iter().map(|row| row.path.clone()).collect();
+        let input_gradients = self.name_input_gradients();
+        let Builder { mut tensors, mut operations, training, result, .. } = self;
+        let result = result.ok_or_else(|| LowerError { row: None, message: "the network has no output".into() })?;
+
+        let mut used = vec![false; tensors.len()];
+        for (index, operation) in operations.iter().enumerate() {
+            for id in operation.tensors() {
+                let tensor = &mut tensors[id as usize];
+                if !used[id as usize] {
+                    tensor.first = index as u32;
+                }
+                used[id as usize] = true;
+                tensor.last = index as u32;
+            }
+        }
+        // The result is read after the last operation; so are the gradients of inputs, where they are asked for.
+        let end = operations.len() as u32 - 1;
+        tensors[result as usize].last = end;
+        for id in input_gradients {
+            tensors[id as usize].last = end;
+        }
+
+        let keep = |id: &usize| tensors[*id].class != Class::Transient || used[*id];
+        let mut order: Vec<usize> = (0..tensors.len()).filter(keep).collect();
+        order.sort_by_key(|&id| ORDER.iter().position(|class| *class == tensors[id].class));
+        let mut numbers: Vec<TensorId> = vec![0; tensors.len()];
+        order.iter().enumerate().for_each(|(number, &id)| numbers[id] = number as TensorId);
+
+        for operation in &mut operations {
+            for operand in operation.reads.iter_mut().chain(&mut operation.writes) {
+                operand.tensor = numbers[operand.tensor as usize];
+            }
+        }
+        Ok(Program {
+            training: training.is_some(),
+            moments: training.map_or(0, |training| training.moments),
+            holds_gradients: training.is_some_and(|training| training.update == Update::Separate),
+            tensors: order.into_iter().map(|id| tensors[id].clone()).collect(),
+            operations,
+            paths,
+            result: numbers[result as usize],
+        })
+    }
+    /// Names the gradients of inputs after the inputs. Inputs whose gradients are one tensor share the first one's name.
+    fn name_input_gradients(&mut self) -> Vec<TensorId> {
+        let mut named = Vec::new();
+        for id in 0..self.graph.nodes.len() {
+            let (None, Some(gradient), Some(input)) = (self.layer(id), self.gradients[id], self.values[id]) else { continue };
+            if !named.contains(&gradient) {
+                self.tensors[gradient as usize].name = format!("{}.gradient", self.tensors[input as usize].name);
+                named.push(gradient);
+            }
+        }
+        named
+    }
+}

@@ -1,0 +1,119 @@
+//! What const evaluation needs of a program, as plain tables, and the layer table.
+
+use crate::graph::Graph;
+use crate::program::{Action, Class, Program, Slot, Tensor};
+use crate::role::Role;
+use crate::step::{BatchTensor, NO_ROW, Persistent, Transient};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The contents of a [`Step`](crate::step::Step), to be written into the user's crate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tables {
+    /// Number of operations.
+    pub operations: u64,
+    /// Tensors that live inside the step.
+    pub transients: Vec<Transient>,
+    /// The parameters.
+    pub parameters: Vec<Persistent>,
+    /// Running statistics and state.
+    pub buffers: Vec<Persistent>,
+    /// Inputs and targets.
+    pub batch: Vec<BatchTensor>,
+    /// Optimizer state tensors for each parameter.
+    pub moments: u64,
+    /// Whether gradients are held until the end of the step.
+    pub holds_gradients: bool,
+    /// Whether this is a training step.
+    pub training: bool,
+    /// Four bytes an operation.
+    pub operation_tags: Vec<u8>,
+    /// Four bytes a transient.
+    pub transient_tags: Vec<u8>,
+    /// The paths of the layer rows.
+    pub paths: Vec<String>,
+}
+
+/// The tables of a program.
+pub fn tables(program: &Program) -> Tables {
+    let of = |classes: &'static [Class]| program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
+    let elements = |tensor: &Tensor| tensor.shape.elements().unwrap_or(u64::MAX);
+    let persistent = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
+    let transient = |tensor: &Tensor| {
+        let (fixed, each) = if tensor.batched { (0, elements(tensor)) } else { (elements(tensor), 0) };
+        [tensor.role as u64, fixed, each, u64::from(tensor.first), u64::from(tensor.last)]
+    };
+    let operations = program.operations.iter();
+    Tables {
+        operations: program.operations.len() as u64,
+        transients: of(&[Class::Transient]).map(transient).collect(),
+        parameters: of(&[Class::Parameter]).map(persistent).collect(),
+        buffers: of(&[Class::Buffer, Class::State]).map(persistent).collect(),
+        batch: of(&[Class::Input, Class::Target]).map(persistent).collect(),
+        moments: program.moments,
+        holds_gradients: program.holds_gradients,
+        training: program.training,
+        operation_tags: operations.flat_map(|operation| tag(operation.phase() as u8, operation.row)).collect(),
+        transient_tags: of(&[Class::Transient]).flat_map(|tensor| tag(tensor.part as u8, tensor.row)).collect(),
+        paths: program.paths.clone(),
+    }
+}
+
+fn tag(kind: u8, row: u32) -> [u8; 4] {
+    let [low, high] = u16::try_from(row).unwrap_or(NO_ROW).to_le_bytes();
+    [kind, 0, low, high]
+}
+
+/// One line of the layer table, to be written as a [`LayerInfo`](crate::network::LayerInfo).
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerLine {
+    /// The layer's path.
+    pub path: String,
+    /// The layer's name in the language.
+    pub kind: &'static str,
+    /// Dimensions of its output, without the batch.
+    pub output_shape: Vec<u64>,
+    /// Elements of the parameters that it owns.
+    pub parameters: u64,
+    /// Multiply-accumulates of one sample's forward pass.
+    pub macs: u64,
+    /// See [`LayerInfo::kept`](crate::network::LayerInfo::kept).
+    pub kept: [u64; 4],
+}
+
+/// The layer table. What is kept is read off the program: a tensor that the forward pass writes and the backward pass
+/// reads counts for the first layer whose backward pass reads it.
+pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
+    let mut kept = vec![[0u64; 4]; graph.rows.len()];
+    let mut keeper: Vec<Option<u32>> = vec![None; program.tensors.len()];
+    for operation in &program.operations {
+        if !matches!(
+            operation.action,
+            Action::BackwardInput(_) | Action::BackwardParameters(_) | Action::Backward(_)
+        ) {
+            continue;
+        }
+        for operand in &operation.reads {
+            let kept = matches!(operand.slot, Slot::Input(_) | Slot::Output | Slot::Saved(_));
+            if kept && program.tensor(operand.tensor).class == Class::Transient {
+                let keeper = &mut keeper[operand.tensor as usize];
+                *keeper = Some(keeper.map_or(operation.row, |row| row.min(operation.row)));
+            }
+        }
+    }
+    for (tensor, row) in program.tensors.iter().zip(keeper) {
+        let Some(line) = row.and_then(|row| kept.get_mut(row as usize)) else { continue };
+        let wide = if tensor.role == Role::Activation { 0 } else { 2 };
+        line[wide + usize::from(tensor.batched)] += tensor.shape.elements().unwrap_or(0);
+    }
+    let line = |(row, kept): (&crate::graph::Row, [u64; 4])| LayerLine {
+        path: row.path.clone(),
+        kind: row.layer.name(),
+        output_shape: row.output.shape.dims().to_vec(),
+        parameters: row.parameters,
+        macs: row.layer.macs(),
+        kept,
+    };
+    graph.rows.iter().zip(kept).map(line).collect()
+}

@@ -1,0 +1,226 @@
+//! Stack and greedy: the packer made for training steps.
+//!
+//! What the forward pass keeps for the backward pass is nested in time: the last tensor kept is the first one read. So
+//! the tensors alive at the turn are stacked, those needed longest at the bottom, and the stack is dense on both sides
+//! of the turn. Everything else lives for a few operations only and is placed above the stack, the largest first, in
+//! the smallest gap between its contemporaries. Tensors around the turn that are short-lived themselves are no part of
+//! the stack: a dense order of theirs would be a dead weight on one side of the turn.
+
+use super::Span;
+
+/// Contemporaries looked at, a tensor, before the packer gives up. Training steps need fewer than ten.
+const PATIENCE: usize = 64;
+
+/// Links a tensor in the lists of live transients.
+pub(super) const LINKS: usize = 4;
+
+/// The packer's scratch memory, as long as the spans where nothing else is said.
+pub(super) struct Scratch<'a> {
+    /// For each moment the last transient placed that begins there, as index + 1.
+    pub(super) begins: &'a mut [u32],
+    /// For each transient the one placed before it in the same list, as index + 1.
+    pub(super) next: &'a mut [u32],
+    /// For each moment the last link to a transient that lives on from the moment before, as index + 1.
+    pub(super) lives: &'a mut [u32],
+    /// The tensor of each link. [`LINKS`] times as long as the spans, like `links`.
+    pub(super) linked: &'a mut [u32],
+    /// For each link the one before it in the same list, as index + 1.
+    pub(super) links: &'a mut [u32],
+    /// Height of the stack at each moment.
+    pub(super) heights: &'a mut [u64],
+    /// Beginnings of the contemporaries of one transient, ascending.
+    pub(super) starts: &'a mut [u64],
+    /// Their ends.
+    pub(super) ends: &'a mut [u64],
+}
+
+/// Which tensors are stacked: those alive at the moment `turn` that live for more than `short` moments more.
+#[derive(Clone, Copy)]
+pub(super) struct Stacked {
+    pub(super) turn: u32,
+    pub(super) short: u32,
+}
+
+impl Stacked {
+    const fn contains(self, span: Span) -> bool {
+        span.first <= self.turn && self.turn <= span.last && span.last - span.first >= self.short
+    }
+}
+
+/// Writes offsets and returns their size, or `None` if the search gets too long for const evaluation.
+pub(super) const fn pack(
+    spans: &[Span],
+    by_last: &[u32],
+    by_size: &[u32],
+    moments: usize,
+    stacked: Stacked,
+    offsets: &mut [u64],
+    scratch: Scratch<'_>,
+) -> Option<u64> {
+    let Scratch { begins, next, lives, linked, links, heights, starts, ends } = scratch;
+    let mut moment = 0;
+    while moment < moments {
+        begins[moment] = 0;
+        lives[moment] = 0;
+        heights[moment] = 0;
+        moment += 1;
+    }
+    let mut size = 0u64;
+    let mut k = by_last.len();
+    while k > 0 {
+        k -= 1;
+        let id = by_last[k] as usize;
+        let span = spans[id];
+        if stacked.contains(span) {
+            offsets[id] = size;
+            size += span.bytes;
+            heights[span.first as usize] = size;
+            heights[span.last as usize] = size;
+        }
+    }
+    spread(heights, moments, stacked.turn as usize, size);
+
+    let mut patience = PATIENCE * spans.len();
+    // Transients for which no links were left.
+    let mut unlinked = 0u32;
+    let mut used = 0;
+    let mut k = 0;
+    while k < by_size.len() {
+        let id = by_size[k] as usize;
+        let span = spans[id];
+        k += 1;
+        if span.bytes == 0 {
+            offsets[id] = 0;
+            continue;
+        }
+        if stacked.contains(span) {
+            continue;
+        }
+        // The stack grows until the turn and shrinks from there: its height over a life is that at one moment.
+        let highest = if span.last < stacked.turn {
+            span.last
+        } else if span.first > stacked.turn {
+            span.first
+        } else {
+            stacked.turn
+        };
+        let mut low = heights[highest as usize];
+
+        // Contemporaries: those that live on into the first moment, and those that begin during the life.
+        let mut found = 0;
+        let mut link = lives[span.first as usize];
+        while link != 0 {
+            let at = linked[link as usize - 1] as usize;
+            insert(starts, ends, found, offsets[at], spans[at].bytes);
+            found += 1;
+            link = links[link as usize - 1];
+        }
+        let mut moment = span.first as usize;
+        let after = span.last as usize + 1;
+        while moment < after {
+            let mut link = begins[moment];
+            while link != 0 {
+                let at = link as usize - 1;
+                insert(starts, ends, found, offsets[at], spans[at].bytes);
+                found += 1;
+                link = next[at];
+            }
+            moment += 1;
+        }
+        let mut looks = found;
+        let mut link = unlinked;
+        while link != 0 {
+            let at = link as usize - 1;
+            if spans[at].first <= span.last && span.first <= spans[at].last {
+                insert(starts, ends, found, offsets[at], spans[at].bytes);
+                found += 1;
+            }
+            looks += 1;
+            link = next[at];
+        }
+        if looks > patience {
+            return None;
+        }
+        patience -= looks;
+
+        // The smallest gap that holds the tensor, else the first place above all.
+        let mut tightest = u64::MAX;
+        let mut offset = 0;
+        let mut gap = 0;
+        while gap < found {
+            if starts[gap] > low {
+                let room = starts[gap] - low;
+                if room >= span.bytes && room < tightest {
+                    tightest = room;
+                    offset = low;
+                }
+            }
+            if ends[gap] > low {
+                low = ends[gap];
+            }
+            gap += 1;
+        }
+        if tightest == u64::MAX {
+            offset = low;
+        }
+        offsets[id] = offset;
+        if offset + span.bytes > size {
+            size = offset + span.bytes;
+        }
+        if used + (span.last - span.first) as usize > links.len() {
+            next[id] = unlinked;
+            unlinked = id as u32 + 1;
+            continue;
+        }
+        next[id] = begins[span.first as usize];
+        begins[span.first as usize] = id as u32 + 1;
+        let mut moment = span.first as usize + 1;
+        while moment < after {
+            linked[used] = id as u32;
+            links[used] = lives[moment];
+            used += 1;
+            lives[moment] = used as u32;
+            moment += 1;
+        }
+    }
+    Some(size)
+}
+
+/// Fills the heights between the beginnings and ends of stacked tensors: running maxima towards the turn.
+const fn spread(heights: &mut [u64], moments: usize, turn: usize, top: u64) {
+    let mut height = 0;
+    let mut moment = 0;
+    while moment < turn {
+        if heights[moment] < height {
+            heights[moment] = height;
+        } else {
+            height = heights[moment];
+        }
+        moment += 1;
+    }
+    height = 0;
+    moment = moments;
+    while moment > turn + 1 {
+        moment -= 1;
+        if heights[moment] < height {
+            heights[moment] = height;
+        } else {
+            height = heights[moment];
+        }
+    }
+    if turn < moments {
+        heights[turn] = top;
+    }
+}
+
+/// Adds `start..start + bytes` to the first `count` entries, which are sorted by start.
+const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, bytes: u64) {
+    let mut at = count;
+    while at > 0 && starts[at - 1] > start {
+        starts[at] = starts[at - 1];
+        ends[at] = ends[at - 1];
+        at -= 1;
+    }
+    starts[at] = start;
+    ends[at] = start + bytes;
+}

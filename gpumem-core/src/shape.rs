@@ -1,0 +1,94 @@
+//! Shapes of one sample, in decimals. The batch is never part of a [`Shape`].
+
+use crate::wire::{Reader, Wire};
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The dimensions of one sample: `[C, H, W]` of a feature map, `[T, D]` of a sequence, `[N]` of a vector or of tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Shape {
+    dims: [u64; Shape::MAX_RANK],
+    rank: usize,
+}
+
+impl Shape {
+    /// Most dimensions that a shape can have.
+    pub const MAX_RANK: usize = 4;
+
+    /// A shape with these dimensions; those beyond [`Shape::MAX_RANK`] are dropped.
+    pub fn new(dims: &[u64]) -> Shape {
+        let rank = dims.len().min(Shape::MAX_RANK);
+        let mut shape = Shape { dims: [0; Shape::MAX_RANK], rank };
+        shape.dims[..rank].copy_from_slice(&dims[..rank]);
+        shape
+    }
+
+    /// The dimensions, outermost first.
+    pub fn dims(&self) -> &[u64] {
+        &self.dims[..self.rank]
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The innermost dimension; 1 for a shape without dimensions.
+    pub fn last(&self) -> u64 {
+        self.dims().last().copied().unwrap_or(1)
+    }
+
+    /// Elements of one sample, or `None` if they exceed `u64`.
+    pub fn elements(&self) -> Option<u64> {
+        self.dims().iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))
+    }
+
+    /// The same shape with another innermost dimension.
+    pub fn with_last(mut self, dim: u64) -> Shape {
+        if self.rank > 0 {
+            self.dims[self.rank - 1] = dim;
+        }
+        self
+    }
+
+    /// `[C, H, W]` of a feature map.
+    pub fn as_map(&self) -> Option<[u64; 3]> {
+        <[u64; 3]>::try_from(self.dims()).ok()
+    }
+}
+
+/// The product of `factors`, or `u64::MAX` where it exceeds `u64`: such a network is refused for its element counts before
+/// any other figure of it is shown.
+pub(crate) fn product(factors: &[u64]) -> u64 {
+    factors.iter().fold(1, |product, &factor| product.saturating_mul(factor))
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (index, dim) in self.dims().iter().enumerate() {
+            if index > 0 {
+                f.write_str(", ")?;
+            }
+            write!(f, "{dim}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Wire for Shape {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.dims().to_vec().put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Shape> {
+        let dims = Vec::<u64>::take(from)?;
+        (dims.len() <= Shape::MAX_RANK).then(|| Shape::new(&dims))
+    }
+}

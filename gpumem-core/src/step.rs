@@ -1,0 +1,99 @@
+//! The numbers of a program that const evaluation needs: the tables `network!` writes into the user's crate.
+//!
+//! Structure (which operation touches which tensor) is settled at macro time. What remains is arithmetic over these
+//! tables: bytes from element counts, offsets from lifetimes, the budget from both.
+
+/// A tensor that lives inside a step, `[role, fixed, per_sample, first, last]`: `fixed + per_sample * batch` elements of
+/// [`Role`](crate::Role) `role`, alive from operation `first` to operation `last`, both included.
+pub type Transient = [u64; 5];
+
+/// A tensor that lives as long as the network does, `[role, elements]`.
+pub type Persistent = [u64; 2];
+
+/// An input or target, `[role, per_sample]` elements.
+pub type BatchTensor = [u64; 2];
+
+/// Everything that const evaluation needs to know of one program, training or inference.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Number of operations.
+    pub operations: u64,
+    /// The tensors that live inside the step, in the order of [`Program::transients`](crate::program::Program).
+    pub transients: &'static [Transient],
+    /// The parameters.
+    pub parameters: &'static [Persistent],
+    /// Running statistics, step counter, random state.
+    pub buffers: &'static [Persistent],
+    /// Inputs, and in training the targets. In training each exists twice: one half is filled while the other is read.
+    pub batch: &'static [BatchTensor],
+    /// Optimizer state tensors for each parameter: 0 for inference and plain SGD, 1 for SGD with momentum, 2 for Adam.
+    pub moments: u64,
+    /// Whether all gradients are held until the end of the step ([`Update::Separate`](crate::Update)).
+    pub holds_gradients: bool,
+    /// Whether this is a training step.
+    pub training: bool,
+    /// Four bytes an operation: its [`Phase`] and the layer's row, `[phase, 0, row & 255, row >> 8]`.
+    pub operation_tags: &'static [u8],
+    /// Four bytes a transient: its [`Part`] and the layer's row, laid out as in `operation_tags`.
+    pub transient_tags: &'static [u8],
+    /// The path of each layer row, such as `stage[0].conv2d[1]`.
+    pub paths: &'static [&'static str],
+}
+
+/// The row that tags write for operations and tensors that belong to no layer (the loss, for one).
+pub const NO_ROW: u16 = u16::MAX;
+
+/// What an operation does for its layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Computes the layer's output.
+    Forward = 0,
+    /// Computes gradients.
+    Backward = 1,
+    /// Updates a parameter.
+    Update = 2,
+    /// Computes the loss and the gradient it starts from.
+    Loss = 3,
+}
+
+impl Phase {
+    /// The text between `peak at` and the layer's path.
+    pub const fn describe(tag: u8) -> &'static str {
+        match tag {
+            0 => "forward of ",
+            1 => "backward of ",
+            2 => "update of ",
+            _ => "loss ",
+        }
+    }
+}
+
+/// What a transient tensor is to its layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Part {
+    /// The layer's output.
+    Output = 0,
+    /// The gradient of the layer's output.
+    OutputGradient = 1,
+    /// The gradient of a parameter of the layer.
+    ParameterGradient = 2,
+    /// Something the forward pass leaves for the backward pass: indices, statistics.
+    Saved = 3,
+    /// Scratch memory of one operation.
+    Workspace = 4,
+}
+
+impl Part {
+    /// The text after the layer's path.
+    pub const fn describe(tag: u8) -> &'static str {
+        match tag {
+            0 => " output",
+            1 => " output gradient",
+            2 => " parameter gradient",
+            3 => " saved tensor",
+            _ => " workspace",
+        }
+    }
+}

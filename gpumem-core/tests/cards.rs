@@ -1,0 +1,82 @@
+//! The generated table of cards against `data/cards.csv`, column by column.
+
+use gpumem_core::cards::{self, ALL, Basis, Card};
+
+fn rows() -> Vec<std::collections::HashMap<String, String>> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cards.csv");
+    csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
+}
+
+fn optional<T: std::str::FromStr>(text: &str) -> Option<T> {
+    (!text.is_empty()).then(|| text.parse().ok().unwrap())
+}
+
+#[test]
+fn every_column_of_every_row_is_in_the_table() {
+    let rows = rows();
+    assert_eq!(rows.len(), ALL.len());
+    for row in &rows {
+        let card: &Card = ALL.iter().find(|card| card.slug == row["slug"]).unwrap();
+        assert_eq!(card.name, row["name"]);
+        assert_eq!(card.architecture.name(), row["arch"]);
+        let (major, minor) = card.compute_capability;
+        assert_eq!(format!("{major}.{minor}"), row["compute_capability"]);
+        assert_eq!(card.spec_mib.to_string(), row["vram_spec_mib"]);
+        assert_eq!(card.usable_mib.to_string(), row["usable_mib"]);
+        let basis = match card.basis {
+            Basis::Measured => "measured",
+            Basis::Estimated => "estimated",
+        };
+        assert_eq!(basis, row["usable_basis"]);
+        assert_eq!(card.source, row["usable_source"]);
+        assert_eq!(card.memory, row["mem_type"]);
+        assert_eq!(card.bus_bits, optional(&row["bus_bits"]));
+        assert_eq!(card.bandwidth_gbs, optional(&row["bandwidth_gbs"]));
+        assert_eq!(card.multiprocessors, optional(&row["sm_count"]));
+        assert_eq!(card.cuda_cores, optional(&row["cuda_cores"]));
+        assert_eq!(card.fp32_tflops, optional(&row["fp32_tflops"]));
+        assert_eq!(card.tensor_fp16_tflops, optional(&row["tensor_fp16_dense_tflops"]));
+        assert_eq!(card.notes, row["notes"]);
+        assert_eq!(row.len(), 16, "a column that this test does not know");
+    }
+}
+
+#[test]
+fn all_is_sorted_and_names_are_unique() {
+    assert!(ALL.is_sorted_by_key(|card| card.usable_mib));
+    let names: [fn(&Card) -> &'static str; 3] = [|card| card.slug, |card| card.constant, |card| card.short_name];
+    for name in names {
+        let mut names: Vec<_> = ALL.iter().map(name).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+    }
+}
+
+#[test]
+fn usable_memory_is_less_than_on_the_box_and_holds_the_reserve() {
+    for card in ALL {
+        assert!(card.usable_mib < card.spec_mib, "{}", card.slug);
+        assert!(card.reserve() < card.usable(), "{}", card.slug);
+    }
+}
+
+#[test]
+fn names_read_as_they_should() {
+    assert_eq!(cards::RTX_3060.usable(), 11906 << 20);
+    assert_eq!(cards::RTX_3080, cards::RTX_3080_10GB);
+    for (card, slug, name) in [
+        (cards::RTX_3060, "rtx3060", "an RTX 3060"),
+        (cards::RTX_4070_TI_SUPER, "rtx4070tisuper", "an RTX 4070 Ti SUPER"),
+        (cards::GTX_1060_6GB, "gtx1060-6gb", "a GTX 1060 6GB"),
+        (cards::T4, "t4", "a T4"),
+        (cards::A100_80GB, "a100-80gb", "an A100-80GB"),
+        (cards::H100_SXM, "h100-sxm", "an H100-SXM"),
+        (cards::RTX_A6000, "rtx-a6000", "an RTX A6000"),
+        (cards::JETSON_ORIN_NX_8GB, "jetson-orin-nx-8gb", "a Jetson Orin NX 8GB"),
+        (cards::QUADRO_RTX_8000, "quadro-rtx8000", "a Quadro RTX 8000"),
+    ] {
+        assert_eq!(card.slug, slug);
+        assert_eq!(format!("{} {}", card.article(), card.short_name), name);
+    }
+}

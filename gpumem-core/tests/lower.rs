@@ -1,0 +1,290 @@
+//! Lowering: which operations, in which order, on which tensors.
+#![cfg(feature = "lower")]
+
+mod common;
+
+use common::{chain, join, layer, numbers, tokens, training};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{LowerError, Options, Training, layer_table, lower};
+use gpumem_core::program::{Action, Class, Measure, Program, Slot};
+use gpumem_core::Update;
+
+fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(input)).unwrap();
+    let output = chain(&mut graph, input, text);
+    (graph, output)
+}
+
+/// What every program must satisfy, whatever the network.
+fn check(program: &Program) {
+    let mut written: Vec<bool> = program.tensors.iter().map(|tensor| tensor.class != Class::Transient).collect();
+    for operation in &program.operations {
+        for read in &operation.reads {
+            assert!(written[read.tensor as usize], "read before it is written: {program}");
+        }
+        for write in &operation.writes {
+            written[write.tensor as usize] = true;
+        }
+    }
+    assert_eq!(Program::decode(&program.encode()).as_ref(), Some(program));
+}
+
+fn train(graph: &Graph, output: NodeId, moments: u64) -> Program {
+    let program = lower(graph, output, &training(moments)).unwrap();
+    check(&program);
+    program
+}
+
+fn infer(graph: &Graph, output: NodeId) -> Program {
+    let program = lower(graph, output, &Options::default()).unwrap();
+    check(&program);
+    program
+}
+
+fn actions(program: &Program) -> Vec<String> {
+    let text = program.to_string();
+    text.lines()
+        .skip(1)
+        .take(program.operations.len())
+        .map(|line| line[6..].split("  ").next().unwrap().to_string())
+        .collect()
+}
+
+#[test]
+fn a_small_network_as_text() {
+    let (graph, output) = network(
+        &[1, 8, 8],
+        "Conv2d(4, 3, padding = 1) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | Flatten | Dropout(0.25) | Linear(10)",
+    );
+    insta::assert_snapshot!("small_train", train(&graph, output, 1).to_string());
+    insta::assert_snapshot!("small_infer", infer(&graph, output).to_string());
+}
+
+#[test]
+fn a_transformer_block_as_text() {
+    let mut graph = Graph::default();
+    let input = graph.input(tokens(6)).unwrap();
+    let embedded = layer(&mut graph, input, "Embedding(11, 8)");
+    let positions = layer(&mut graph, input, "PositionEmbedding(6, 8)");
+    let x = join(&mut graph, &[embedded, positions], "Add");
+    let attended = chain(&mut graph, x, "LayerNorm | CausalSelfAttention(2)");
+    let x = join(&mut graph, &[x, attended], "Add");
+    let x = layer(&mut graph, x, "LayerNorm");
+    let output = graph.tied(0, x, "head".into()).unwrap();
+    insta::assert_snapshot!("block_train", train(&graph, output, 2).to_string());
+}
+
+#[test]
+fn the_input_gets_no_gradient() {
+    let (graph, output) = network(&[3, 8, 8], "Conv2d(4, 3) | Relu | Flatten | Linear(5)");
+    let program = train(&graph, output, 0);
+    let first = program.operations.iter().filter(|operation| operation.row == 0);
+    assert!(first.clone().any(|operation| matches!(operation.action, Action::BackwardParameters(_))));
+    assert!(!first.clone().any(|operation| matches!(operation.action, Action::BackwardInput(_))));
+}
+
+#[test]
+fn an_update_follows_its_gradient_and_frees_it() {
+    let (graph, output) = network(&[20], "Linear(30) | Relu | Linear(10)");
+    let program = train(&graph, output, 1);
+    for id in program.transients() {
+        let tensor = program.tensor(id);
+        if tensor.name.ends_with("gradient") {
+            assert!(tensor.last - tensor.first <= 3, "{} lives {}..{}", tensor.name, tensor.first, tensor.last);
+        }
+    }
+    let mut separate = training(1);
+    separate.training.as_mut().unwrap().update = Update::Separate;
+    let program = lower(&graph, output, &separate).unwrap();
+    check(&program);
+    assert!(program.holds_gradients);
+    assert_eq!(program.of_class(Class::Gradient).count(), 4);
+    let updates: Vec<usize> = (0..program.operations.len())
+        .filter(|&index| program.operations[index].action == Action::Update)
+        .collect();
+    assert_eq!(updates, (program.operations.len() - 5..program.operations.len() - 1).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_parameter_is_updated_only_after_its_last_use() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[6])).unwrap();
+    let first = layer(&mut graph, input, "Linear(6)");
+    let layer_again = graph.rows[0].layer.clone();
+    let output = graph.layer(layer_again, &[first], "again".into(), Some(0)).unwrap();
+    let program = train(&graph, output, 0);
+    assert_eq!(graph.parameters.len(), 2);
+    let update = program.operations.iter().position(|operation| operation.action == Action::Update).unwrap();
+    let last_use = program
+        .operations
+        .iter()
+        .rposition(|operation| !matches!(operation.action, Action::Update | Action::Advance))
+        .unwrap();
+    assert!(update > last_use, "{program}");
+    assert!(program.operations[last_use].accumulate, "the second use adds to the first one's gradient\n{program}");
+}
+
+#[test]
+fn in_place_where_provably_free() {
+    let count = |program: &Program, slot: Slot| program.operations.iter().filter(|op| op.read(slot).is_some()).count();
+    // The convolution keeps its input, not its output: the activation may overwrite it without being asked.
+    let (graph, output) = network(&[3, 8, 8], "Conv2d(4, 3) | Relu | Conv2d(4, 3) | Relu | Flatten | Linear(5)");
+    let program = train(&graph, output, 0);
+    for operation in &program.operations {
+        if let Action::Forward(layer) = &operation.action
+            && layer.name() == "Relu"
+        {
+            assert_eq!(operation.read(Slot::Input(0)), operation.written(Slot::Output), "{program}");
+        }
+        if let Action::BackwardInput(layer) = &operation.action
+            && layer.name() == "Relu"
+        {
+            assert_eq!(operation.read(Slot::Gradient), operation.written(Slot::InputGradient(0)), "{program}");
+        }
+        if let Action::Loss(_) = operation.action {
+            assert_eq!(operation.read(Slot::Input(0)), operation.written(Slot::InputGradient(0)), "{program}");
+        }
+    }
+    assert!(count(&program, Slot::Output) > 0);
+    // Gelu keeps its input, so Sigmoid after it may overwrite Gelu's output, but Gelu not the product.
+    let (graph, output) = network(&[8], "Linear(8) | Gelu | Sigmoid | Linear(5)");
+    let program = train(&graph, output, 0);
+    let in_place = |name: &str| {
+        program.operations.iter().any(|operation| {
+            matches!(&operation.action, Action::Forward(layer) if layer.name() == name)
+                && operation.read(Slot::Input(0)) == operation.written(Slot::Output)
+        })
+    };
+    assert!(!in_place("Gelu") && in_place("Sigmoid"), "{program}");
+}
+
+#[test]
+fn in_place_that_would_destroy_a_needed_value_is_refused() {
+    let (graph, output) = network(&[8], "Linear(8) | Sigmoid | Relu(inplace = true) | Linear(5)");
+    let error = lower(&graph, output, &training(0)).unwrap_err();
+    assert_eq!(error.row, Some(2));
+    assert_eq!(
+        error.message,
+        "cannot work in place, because `sigmoid1` still needs its input; remove `inplace`"
+    );
+    // Without a backward pass nothing needs it.
+    lower(&graph, output, &Options::default()).unwrap();
+
+    let (graph, output) = network(&[8], "Relu(inplace = true) | Linear(5)");
+    let error = lower(&graph, output, &training(0)).unwrap_err();
+    assert_eq!(
+        error,
+        LowerError {
+            row: Some(0),
+            message: "cannot work in place, because its input is the network's own input or output; remove `inplace`"
+                .into()
+        }
+    );
+}
+
+#[test]
+fn a_residual_adds_into_the_gradient_that_is_there() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[4, 6, 6])).unwrap();
+    let x = layer(&mut graph, input, "Conv2d(4, 1)");
+    let y = chain(&mut graph, x, "Conv2d(4, 3, padding = 1) | BatchNorm2d");
+    let sum = join(&mut graph, &[x, y], "Add");
+    let output = chain(&mut graph, sum, "Relu(inplace = true) | GlobalAvgPool | Linear(3)");
+    let program = train(&graph, output, 0);
+    let no_copies = !program.operations.iter().any(|op| matches!(op.action, Action::Copy | Action::Accumulate));
+    assert!(no_copies, "{program}");
+    assert!(actions(&program).contains(&"conv2d1 Conv2d backward input +=".to_string()), "{program}");
+}
+
+#[test]
+fn a_gradient_that_several_branches_hold_is_not_overwritten() {
+    // Both branches start with an activation that would like to work in place on the gradient of the sum.
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[6])).unwrap();
+    let x = layer(&mut graph, input, "Linear(6)");
+    let a = chain(&mut graph, x, "Linear(6) | Relu");
+    let b = chain(&mut graph, x, "Linear(6) | Tanh");
+    let sum = join(&mut graph, &[a, b, x], "Add");
+    let output = layer(&mut graph, sum, "Linear(3)");
+    let program = train(&graph, output, 0);
+    let dy = |name: &str| {
+        let found = program.operations.iter().find(|operation| {
+            matches!(&operation.action, Action::BackwardInput(layer) if layer.name() == name)
+        });
+        let operation = found.unwrap();
+        (operation.read(Slot::Gradient), operation.written(Slot::InputGradient(0)))
+    };
+    let (tanh, relu) = (dy("Tanh"), dy("Relu"));
+    assert_eq!(tanh.0, relu.0, "both read the gradient of the sum\n{program}");
+    assert_ne!(tanh.0, tanh.1, "the first must not overwrite it\n{program}");
+    // `x` got a copy of its own when the other branch added to it, so the last reader may.
+    assert_eq!(relu.0, relu.1, "{program}");
+}
+
+#[test]
+fn a_value_added_to_itself() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[6])).unwrap();
+    let x = layer(&mut graph, input, "Linear(6)");
+    let sum = join(&mut graph, &[x, x], "Add");
+    let product = join(&mut graph, &[sum, sum], "Mul");
+    let output = layer(&mut graph, product, "Linear(3)");
+    let program = train(&graph, output, 0);
+    assert!(actions(&program).iter().any(|action| action.ends_with("gradient +=")), "{program}");
+}
+
+#[test]
+fn what_nothing_depends_on_is_not_computed() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[6])).unwrap();
+    let x = layer(&mut graph, input, "Linear(6)");
+    layer(&mut graph, x, "Linear(100)");
+    let output = layer(&mut graph, x, "Linear(3)");
+    let program = train(&graph, output, 0);
+    assert!(!program.operations.iter().any(|operation| operation.row == 1));
+    assert_eq!(program.of_class(Class::Parameter).count(), 6, "parameters exist all the same");
+}
+
+#[test]
+fn nothing_to_train_and_nothing_to_compute_are_refused() {
+    let (graph, output) = network(&[8], "Relu | Softmax");
+    assert!(lower(&graph, output, &training(0)).unwrap_err().message.contains("nothing to train"));
+    let (graph, output) = network(&[8, 2, 2], "Flatten");
+    assert!(lower(&graph, output, &Options::default()).unwrap_err().message.contains("add a layer"));
+}
+
+#[test]
+fn the_input_gradient_on_request() {
+    let (graph, output) = network(&[3, 6, 6], "Conv2d(2, 3) | Flatten");
+    let options = Options {
+        training: Some(Training { loss: Measure::Dot, moments: 0, update: Update::Separate, input_gradient: true }),
+    };
+    let program = lower(&graph, output, &options).unwrap();
+    check(&program);
+    let gradient = program.transients().map(|id| program.tensor(id)).find(|tensor| tensor.name == "input.gradient");
+    assert_eq!(gradient.unwrap().last as usize, program.operations.len() - 1);
+}
+
+#[test]
+fn what_is_kept_is_counted_once_for_the_first_layer_that_needs_it() {
+    let (graph, output) = network(
+        &[3, 8, 8],
+        "Conv2d(4, 3, padding = 1) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | Conv2d(4, 3) | Flatten | Dropout | Linear(5)",
+    );
+    let program = train(&graph, output, 0);
+    let kept: Vec<[u64; 4]> = layer_table(&graph, &program).into_iter().map(|line| line.kept).collect();
+    assert_eq!(
+        kept,
+        [
+            [0, 0, 0, 0],   // its input is the network's
+            [0, 256, 8, 0], // the convolution's output, and two statistics a channel
+            [0, 256, 0, 0], // its own output
+            [0, 0, 0, 64],  // indices
+            [0, 64, 0, 0],  // the pool's output
+            [0, 0, 0, 0],
+            [0, 0, 0, 0],  // a seed
+            [0, 16, 0, 0], // dropout's output
+        ]
+    );
+}

@@ -1,0 +1,204 @@
+//! The planner against a brute-force checker, on random graphs, training steps and published instances.
+
+use gpumem_core::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify, verify_slice};
+use proptest::prelude::*;
+
+fn range(bytes: u64, first: u32, last: u32) -> LiveRange {
+    LiveRange { bytes, first, last }
+}
+
+/// Every pair of tensors, at every operation.
+fn valid(ranges: &[LiveRange], offsets: &[u64], size: u64) -> bool {
+    let pairs_apart = ranges.iter().enumerate().all(|(i, a)| {
+        ranges.iter().enumerate().skip(i + 1).all(|(j, b)| {
+            let live_together = a.first <= b.last.max(b.first) && b.first <= a.last.max(a.first);
+            let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
+            !live_together || apart || a.bytes == 0 || b.bytes == 0
+        })
+    });
+    pairs_apart && ranges.iter().zip(offsets).all(|(r, offset)| offset + r.bytes <= size)
+}
+
+/// Live bytes summed anew at every operation.
+fn live_bytes(ranges: &[LiveRange]) -> (u64, u32) {
+    let mut peak = (0, 0);
+    for r in ranges {
+        let at = r.first;
+        let live = ranges.iter().filter(|o| o.first <= at && at <= o.last.max(o.first)).map(|o| o.bytes).sum();
+        if live > peak.0 || (live == peak.0 && live > 0 && at < peak.1) {
+            peak = (live, at);
+        }
+    }
+    peak
+}
+
+fn check(ranges: &[LiveRange]) -> f64 {
+    let packed = pack_slice(ranges).unwrap();
+    assert!(valid(ranges, &packed.offsets, packed.size));
+    assert!(verify_slice(ranges, &packed.offsets, packed.size, 1));
+    assert_eq!((packed.lower_bound, packed.peak), live_bytes(ranges));
+    assert!(packed.size >= packed.lower_bound);
+    packed.size as f64 / packed.lower_bound.max(1) as f64
+}
+
+fn graph(tensors: usize, operations: u32, length: u32, bytes: u64) -> impl Strategy<Value = Vec<LiveRange>> {
+    let tensor = (0..=bytes, 0..=operations, 0..=length)
+        .prop_map(|(bytes, first, length)| range(bytes * ALIGNMENT, first, first.saturating_add(length)));
+    prop::collection::vec(tensor, 0..=tensors)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn short_lives(ranges in graph(120, 100, 4, 50)) { check(&ranges); }
+
+    #[test]
+    fn long_lives(ranges in graph(60, 40, 40, 9)) { check(&ranges); }
+
+    #[test]
+    fn few_operations(ranges in graph(40, 2, 2, 3)) { check(&ranges); }
+
+    #[test]
+    fn times_far_apart(ranges in graph(40, u32::MAX, u32::MAX, 1 << 40)) { check(&ranges); }
+
+    #[test]
+    fn lives_that_end_before_they_begin(
+        ranges in prop::collection::vec((0..9u64, 0..50u32, 0..50u32), 0..60)
+    ) {
+        let ranges: Vec<_> = ranges.into_iter().map(|(bytes, first, last)| range(bytes * ALIGNMENT, first, last)).collect();
+        check(&ranges);
+    }
+
+    #[test]
+    fn more_than_the_quadratic_packer_takes(ranges in graph(700, 300, 30, 50)) { check(&ranges); }
+
+    /// The check must agree with brute force on wrong packings too.
+    #[test]
+    fn verification_catches_every_damage(
+        ranges in graph(30, 20, 10, 6),
+        damage in prop::collection::vec((0..30usize, 0..40u64), 1..6),
+        shrink in 0..3u64,
+    ) {
+        let mut packed = pack_slice(&ranges).unwrap();
+        for (at, offset) in damage {
+            if at < ranges.len() {
+                packed.offsets[at] = offset * ALIGNMENT;
+            }
+        }
+        let size = packed.size.saturating_sub(shrink * ALIGNMENT);
+        let all_inside = ranges.iter().zip(&packed.offsets).all(|(r, o)| o + r.bytes <= size);
+        prop_assert_eq!(
+            verify_slice(&ranges, &packed.offsets, size, ALIGNMENT),
+            all_inside && valid(&ranges, &packed.offsets, size)
+        );
+    }
+}
+
+#[test]
+fn verification_sees_misalignment_and_wrong_lengths() {
+    let ranges = [range(256, 0, 1), range(256, 1, 2)];
+    assert!(verify_slice(&ranges, &[0, 256], 512, 256));
+    assert!(verify_slice(&ranges, &[0, 257], 600, 1));
+    assert!(!verify_slice(&ranges, &[0, 257], 600, 256));
+    assert!(!verify_slice(&ranges, &[0, 256], 511, 256));
+    assert!(!verify_slice(&ranges, &[0], 512, 256));
+    assert!(!verify_slice(&ranges, &[0, u64::MAX - 255], u64::MAX, 256));
+    assert!(!verify_slice(&ranges, &[0, 256], 512, 0));
+}
+
+#[test]
+fn nothing_and_one_tensor() {
+    assert_eq!(pack(&[]), Ok(Packing { offsets: [], size: 0, lower_bound: 0, peak: 0 }));
+    assert_eq!(pack(&[range(512, 7, 7)]), Ok(Packing { offsets: [0], size: 512, lower_bound: 512, peak: 7 }));
+    assert_eq!(pack(&[range(0, 7, 9)]), Ok(Packing { offsets: [0], size: 0, lower_bound: 0, peak: 0 }));
+}
+
+#[test]
+fn sums_past_64_bits_are_an_error() {
+    let half = 1 << 63;
+    assert_eq!(pack(&[range(half, 0, 1), range(half, 1, 2)]), Err(Overflow));
+    assert_eq!(pack_slice(&[range(half, 0, 1), range(half, 5, 6)]), Err(Overflow));
+    assert_eq!(pack(&[range(u64::MAX - 255, 0, 1)]).unwrap().size, u64::MAX - 255);
+}
+
+#[test]
+fn const_and_run_time_agree() {
+    const RANGES: [LiveRange; 60] = training(5);
+    const PACKING: Packing<60> = match pack(&RANGES) {
+        Ok(packing) => packing,
+        Err(_) => panic!("overflow"),
+    };
+    const _: () = assert!(verify(&RANGES, &PACKING, ALIGNMENT));
+    let packed = pack_slice(&RANGES).unwrap();
+    assert_eq!(packed.offsets, PACKING.offsets);
+    assert_eq!(packed.size, PACKING.lower_bound);
+}
+
+/// A chain of convolution, normalisation and activation, trained: per group what the three layers keep, the gradients
+/// between them, and the gradient of the convolution's weights, consumed by its update right away.
+const fn training<const N: usize>(seed: u64) -> [LiveRange; N] {
+    let groups = N as u32 / 6;
+    let turn = groups * 3;
+    let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
+    let mut state = seed;
+    let mut group = 0;
+    while group < groups {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let bytes = (1 + (state >> 40) % 5000) * 256;
+        let weights = (1 + (state >> 20) % 2000) * 256;
+        let forward = group * 3;
+        // Four operations a group: backward of activation, of normalisation, of convolution, update.
+        let backward = turn + (groups - 1 - group) * 4;
+        let at = group as usize * 6;
+        ranges[at] = LiveRange { bytes, first: forward, last: backward + 1 };
+        ranges[at + 1] = LiveRange { bytes: 256, first: forward + 1, last: backward + 1 };
+        ranges[at + 2] =
+            LiveRange { bytes, first: forward + 2, last: if group + 1 == groups { backward } else { backward - 2 } };
+        ranges[at + 3] =
+            LiveRange { bytes, first: if group + 1 == groups { turn } else { backward - 2 }, last: backward + 1 };
+        ranges[at + 4] = LiveRange { bytes, first: backward + 1, last: backward + 2 };
+        ranges[at + 5] = LiveRange { bytes: weights, first: backward + 2, last: backward + 3 };
+        group += 1;
+    }
+    ranges
+}
+
+/// Sizes here are random from layer to layer, which is harder than any real network.
+#[test]
+fn training_steps_pack_to_the_bound() {
+    for seed in 0..20 {
+        let (small, large) = (check(&training::<120>(seed)), check(&training::<1200>(seed)));
+        println!("seed {seed}: {small:.5} and {large:.5} of the bound");
+        assert!(small <= 1.01 && large <= 1.01);
+    }
+}
+
+/// Packed size over the largest live sum of the published instances, as measured and rounded up. The first five are
+/// adversarially hard: a long search solves them at 1.00, and packers without search need 16 to 62 % more.
+#[test]
+fn published_instances() {
+    let recorded = [
+        ("B.1048576", 1.367),
+        ("D.1048576", 1.342),
+        ("F.1048576", 1.19),
+        ("H.1048576", 1.159),
+        ("J.1048576", 1.62),
+        ("G_1", 1.0033),
+        ("input.12", 1.0),
+    ];
+    for (name, most) in recorded {
+        let path = format!("{}/tests/data/planner/{name}.csv", env!("CARGO_MANIFEST_DIR"));
+        let mut reader = csv::Reader::from_path(path).unwrap();
+        let ranges: Vec<_> = reader
+            .deserialize()
+            .map(|row| {
+                let (_, lower, upper, size): (String, u32, u32, u64) = row.unwrap();
+                range(size, lower, upper - 1)
+            })
+            .collect();
+        let ratio = check(&ranges);
+        println!("{name}: {} tensors, {ratio:.4} of the bound", ranges.len());
+        assert!(ratio <= most, "{name}: {ratio:.4}, recorded {most}");
+    }
+}

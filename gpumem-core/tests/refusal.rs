@@ -1,0 +1,157 @@
+//! The texts of refusals, word by word.
+
+mod chain;
+
+use chain::TENSORS;
+use gpumem_core::budget::{Plan, plan};
+use gpumem_core::cards::{A100_80GB, Card, RTX_3060, RTX_3090, T4};
+use gpumem_core::refusal::refusal;
+use gpumem_core::step::Step;
+use gpumem_core::{Precision, Role};
+
+/// 46 million parameters a layer, 12 million elements a sample and layer.
+static TRANSIENTS: [[u64; 5]; TENSORS] = chain::transients(46_000_000, 12_000_000);
+static PARAMETERS: [[u64; 2]; 4] = chain::parameters(46_000_000);
+static STEP: Step = chain::step(&TRANSIENTS, &PARAMETERS);
+
+fn text(
+    step: &Step,
+    batch: u64,
+    cards: &[Card],
+    selected: &[Card],
+    vram: Option<&str>,
+    headroom: u64,
+) -> Option<String> {
+    let plan: Plan<TENSORS> = plan(step, batch, Precision::F32);
+    let text = refusal("Chain", step, &plan, cards, selected, vram, headroom)?;
+    println!("{}\n", text.as_str());
+    assert!(text.as_str().lines().all(|line| line.trim_end() == line));
+    Some(text.as_str().to_string())
+}
+
+fn refused(batch: u64, cards: &[Card]) -> String {
+    text(&STEP, batch, cards, &[], None, 0).unwrap()
+}
+
+#[test]
+fn what_fits_is_not_refused() {
+    assert_eq!(text(&STEP, 16, &[RTX_3060, T4], &[RTX_3090], Some("11.5GiB"), 0), None);
+    assert_eq!(text(&STEP, 1 << 20, &[], &[], None, 0), None);
+}
+
+#[test]
+fn one_card() {
+    assert_eq!(
+        refused(48, &[RTX_3060]),
+        "\
+network `Chain` needs 15.61 GiB but an RTX 3060 has 11.63 GiB (over by 3.98 GiB)
+  weights       701.9 MiB    optimizer     1.37 GiB
+  gradients           0 B    activations  13.05 GiB
+  reserve       512.0 MiB
+  peak at       backward of head
+  largest       stage[0].conv2d[0] output   2.15 GiB
+  fits with     batch 33 | precision: Bf16 | precision: Mixed(Bf16)
+  fits on       RTX 3080 Laptop 16GB, RTX A4000, V100-16GB, P100-16GB, RTX 4000 Ada, ... at this batch"
+    );
+}
+
+#[test]
+fn the_batch_printed_is_the_largest_that_fits() {
+    let text = refused(4096, &[RTX_3060]);
+    let batch: u64 = text.split("batch ").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let fits = |batch| plan::<TENSORS>(&STEP, batch, Precision::F32).arena() <= RTX_3060.usable() - RTX_3060.reserve();
+    assert!(fits(batch) && !fits(batch + 1), "{batch}");
+}
+
+#[test]
+fn three_cards_are_named_once_each_by_size() {
+    let text = text(&STEP, 96, &[T4, RTX_3060], &[RTX_3060, RTX_3090, A100_80GB, T4], None, 0).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].contains("but an RTX 3060 has 11.63 GiB (over by"), "{text}");
+    assert!(lines[1].starts_with("  and needs ") && lines[1].contains("but a T4 has 14.56 GiB (over by"), "{text}");
+    assert!(lines[2].contains("but an RTX 3090 has"), "{text}");
+    assert!(lines[3].starts_with("  weights"), "{text}");
+}
+
+#[test]
+fn more_cards_than_are_named() {
+    let text = text(&STEP, 96, gpumem_core::cards::ALL, &[], None, 0).unwrap();
+    assert!(text.contains("\n  and does not fit "), "{text}");
+    assert!(text.contains("\n  fits on "), "{text}");
+}
+
+#[test]
+fn weights_alone_too_large() {
+    static LARGE: [[u64; 2]; 4] = chain::parameters(400_000_000);
+    let step = Step { parameters: &LARGE, ..STEP };
+    let text = text(&step, 4, &[RTX_3060], &[], None, 0).unwrap();
+    assert!(text.contains("\n  no batch      weights and optimizer alone need 18.38 GiB; no batch fits"), "{text}");
+    assert!(text.contains("\n  fits with     precision: Bf16\n"), "{text}");
+}
+
+#[test]
+fn one_sample_too_large() {
+    static LARGE: [[u64; 5]; TENSORS] = chain::transients(1000, 900_000_000);
+    let step = Step { transients: &LARGE, parameters: &[[Role::Weight as u64, 1000]], ..STEP };
+    let text = text(&step, 1, &[RTX_3060], &[], None, 0).unwrap();
+    assert!(text.contains("\n  no batch      one sample alone needs 20.62 GiB"), "{text}");
+    let large = Step { paths: &[], operation_tags: &[], ..step };
+    let plan: Plan<TENSORS> = plan(&large, 8, Precision::F32);
+    let text = refusal("X", &large, &plan, &[RTX_3060], &[], None, 0).unwrap();
+    assert!(text.as_str().contains("fits with     nothing that was planned"), "{}", text.as_str());
+    assert!(text.as_str().contains("fits on       B200 at this batch"), "{}", text.as_str());
+}
+
+#[test]
+fn inference_has_its_own_words() {
+    let step = Step { training: false, moments: 0, ..STEP };
+    let text = text(&step, 64, &[RTX_3060], &[], None, 0).unwrap();
+    assert!(text.starts_with("inference of network `Chain` needs "), "{text}");
+    assert!(!text.contains("optimizer") && !text.contains("gradients") && !text.contains("Mixed"), "{text}");
+}
+
+#[test]
+fn memory_given_by_the_user() {
+    let short = text(&STEP, 16, &[], &[], Some("4.5 GiB"), 0).unwrap();
+    assert!(short.contains("but the card of GPUMEM_VRAM has 4.50 GiB (over by"), "{short}");
+    assert_eq!(
+        text(&STEP, 16, &[], &[], Some("4.5G"), 0).unwrap(),
+        "GPUMEM_VRAM is `4.5G`: the unit is unknown: write B, KiB, MiB, GiB (1024s) or KB, MB, GB (1000s), as in 11.5GiB"
+    );
+}
+
+#[test]
+fn headroom_counts() {
+    let plan: Plan<TENSORS> = plan(&STEP, 16, Precision::F32);
+    let spare = RTX_3060.usable() - RTX_3060.reserve() - plan.arena();
+    assert_eq!(text(&STEP, 16, &[RTX_3060], &[], None, spare), None);
+    let text = text(&STEP, 16, &[RTX_3060], &[], None, spare + (1 << 29)).unwrap();
+    assert!(text.contains(" headroom (over by 512.0 MiB)"), "{text}");
+    assert!(text.contains("fits with     batch 1"), "{text}");
+}
+
+#[test]
+fn no_plan() {
+    assert_eq!(
+        text(&STEP, 0, &[], &[], None, 0).unwrap(),
+        "network `Chain`: batch is 0: write the number of samples in a step, at least 1"
+    );
+    assert_eq!(
+        text(&STEP, u64::MAX, &[], &[], None, 0).unwrap(),
+        "network `Chain`: its bytes at batch 18446744073709551615 do not fit 63 bits: no card comes near; lower `batch` or \
+         the sizes of the layers"
+    );
+    assert!(text(&Step { operations: 0, ..STEP }, 1, &[], &[], None, 0).unwrap().contains("is empty"));
+}
+
+#[test]
+fn refuses_in_const_evaluation() {
+    const SMALL: Plan<TENSORS> = plan(&STEP, 4, Precision::F32);
+    const _: () = gpumem_core::refusal::check("Chain", &STEP, &SMALL, &[RTX_3060], &[T4], Some("8GiB"), 1 << 30);
+    const LARGE: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
+    const TEXT: gpumem_core::refusal::Text = match refusal("Chain", &STEP, &LARGE, &[RTX_3060], &[], None, 0) {
+        Some(text) => text,
+        None => panic!("fits"),
+    };
+    assert_eq!(TEXT.as_str(), refused(48, &[RTX_3060]));
+}

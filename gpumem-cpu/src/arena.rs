@@ -1,0 +1,101 @@
+//! The one allocation that every tensor lives in.
+
+use crate::DEVICE;
+use gpumem_core::error::Error;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// Alignment of the arena and of every tensor in it.
+pub(crate) const ALIGNMENT: usize = 256;
+
+/// Bytes of the host, 256-byte aligned. Zeroed, because a slice over memory that was never written would be undefined
+/// behaviour; the system hands out zeroed pages lazily, so this costs nothing up front.
+pub(crate) struct Arena {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the arena owns its memory and has no thread affinity; who may touch which bytes when is settled by the callers
+// of its unsafe methods.
+unsafe impl Send for Arena {}
+// SAFETY: as above; every access through a shared reference is an unsafe call whose contract rules out races.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// An arena of `bytes` bytes.
+    pub(crate) fn new(bytes: u64) -> Result<Arena, Error> {
+        let refused = Error::Memory { device: DEVICE, needed: bytes, free: None };
+        let size = usize::try_from(bytes).map_err(|_| refused.clone())?.max(ALIGNMENT);
+        let layout = Layout::from_size_align(size, ALIGNMENT).map_err(|_| refused.clone())?;
+        // SAFETY: the layout's size is at least `ALIGNMENT`, hence not 0.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;
+        Ok(Arena { start, layout })
+    }
+
+    /// Size in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// `length` elements of four bytes from byte `offset` on.
+    ///
+    /// # Panics
+    /// A range outside the arena, or one that is not aligned to an element.
+    pub(crate) fn pointer<T>(&self, offset: usize, length: usize) -> *mut T {
+        let bytes = length.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+        assert!(bytes.is_some_and(|end| end <= self.bytes()) && offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: `offset` was just found to lie inside the allocation.
+        unsafe { self.start.as_ptr().add(offset) }.cast()
+    }
+
+    /// The range of `length` bytes at `offset`, if the arena has it.
+    pub(crate) fn range(&self, offset: u64, length: u64) -> Result<Range<usize>, Error> {
+        let arena = self.bytes() as u64;
+        match offset.checked_add(length) {
+            Some(end) if end <= arena => Ok(offset as usize..end as usize),
+            _ => Err(Error::Range { offset, length, arena }),
+        }
+    }
+
+    /// Sets every byte of `range` to `byte`.
+    ///
+    /// # Safety
+    /// No slice over the arena is alive.
+    pub(crate) unsafe fn fill(&self, range: &Range<usize>, byte: u8) {
+        let start = self.pointer::<u8>(range.start, range.len());
+        // SAFETY: `pointer` checked the range, and the caller holds no slice that this could invalidate.
+        unsafe { start.write_bytes(byte, range.len()) }
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Safety
+    /// No slice over the arena is alive.
+    pub(crate) unsafe fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let range = self.range(offset, bytes.len() as u64)?;
+        let start = self.pointer::<u8>(range.start, range.len());
+        // SAFETY: `range` checked the bounds; `bytes` cannot overlap, for no slice over the arena is alive.
+        unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies from `offset` into `bytes`.
+    ///
+    /// # Safety
+    /// No mutable slice over the arena is alive.
+    pub(crate) unsafe fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let range = self.range(offset, bytes.len() as u64)?;
+        let start = self.pointer::<u8>(range.start, range.len());
+        // SAFETY: as in `write`, with the roles exchanged.
+        unsafe { start.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: `start` came from `alloc_zeroed` with this very layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}

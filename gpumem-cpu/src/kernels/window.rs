@@ -1,0 +1,82 @@
+//! Sliding windows over feature maps: where a window's elements lie, and which positions have theirs inside the map.
+
+use gpumem_core::error::Error;
+use std::ops::Range;
+
+/// Largest number that any attribute of a window may have, so that coordinates stay within `i64`.
+const LIMIT: u64 = 1 << 31;
+
+/// A window that slides over an image: element `k` of position `o` is at `o * stride + k * dilation - padding`, along each
+/// axis. Axis 0 is the height, axis 1 the width.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) image: [usize; 2],
+    pub(super) positions: [usize; 2],
+    pub(super) kernel: [usize; 2],
+    pub(super) stride: [usize; 2],
+    pub(super) padding: [usize; 2],
+    pub(super) dilation: [usize; 2],
+}
+
+impl Window {
+    /// A window from a layer's attributes.
+    ///
+    /// # Errors
+    /// A kernel or stride of 0, or numbers beyond 2^31.
+    pub(super) fn new(
+        [image, positions]: [[u64; 2]; 2],
+        kernel: [u64; 2],
+        stride: [u64; 2],
+        padding: [u64; 2],
+        dilation: [u64; 2],
+    ) -> Result<Window, Error> {
+        let all = [image, positions, kernel, stride, padding, dilation];
+        let zero = kernel.contains(&0) || stride.contains(&0);
+        if zero || all.as_flattened().iter().any(|&number| number >= LIMIT) {
+            return Err(Error::Damaged("a layer's window has no size, or one that is too large"));
+        }
+        let [image, positions, kernel, stride, padding, dilation] = all.map(|pair| pair.map(|number| number as usize));
+        Ok(Window { image, positions, kernel, stride, padding, dilation })
+    }
+
+    /// Elements of one channel of the image.
+    pub(super) fn image_area(&self) -> usize {
+        self.image[0] * self.image[1]
+    }
+
+    /// Elements of one channel of the positions.
+    pub(super) fn positions_area(&self) -> usize {
+        self.positions[0] * self.positions[1]
+    }
+
+    /// Elements of the kernel.
+    pub(super) fn kernel_area(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// Whether every position is its own pixel.
+    pub(super) fn is_pointwise(&self) -> bool {
+        self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0] && self.image == self.positions
+    }
+
+    /// The coordinate of element `k` of position `o`, if it lies inside the image.
+    pub(super) fn coordinate(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
+        let coordinate = (o * self.stride[axis] + k * self.dilation[axis]).checked_sub(self.padding[axis])?;
+        (coordinate < self.image[axis]).then_some(coordinate)
+    }
+
+    /// The positions whose element `k` lies inside the image, and the coordinate of the first of them.
+    pub(super) fn inside(&self, axis: usize, k: usize) -> (Range<usize>, usize) {
+        let (stride, shift, padding) = (self.stride[axis], k * self.dilation[axis], self.padding[axis]);
+        let low = padding.saturating_sub(shift).div_ceil(stride);
+        let high = (self.image[axis] + padding).saturating_sub(shift).div_ceil(stride).min(self.positions[axis]);
+        if low >= high { (0..0, 0) } else { (low..high, low * stride + shift - padding) }
+    }
+
+    /// Coordinates that the window at position `o` covers, without those in the padding. For a dilation of 1.
+    pub(super) fn covered(&self, axis: usize, o: usize) -> Range<usize> {
+        let start = o * self.stride[axis];
+        let clip = |x: usize| x.saturating_sub(self.padding[axis]).min(self.image[axis]);
+        clip(start)..clip(start + self.kernel[axis])
+    }
+}

@@ -1,0 +1,128 @@
+//! The CPU backend of gpumem: walks a planned program in one host arena.
+//!
+//! [`Cpu`] is a [`Device`]. Loading a [`Job`] allocates the arena, checks both programs against it and binds every
+//! operation to its tensors; what is left at run time is a list of calls. The results are the reference for the other
+//! backends, and they depend on the seed only: every reduction is cut at places that the shapes decide, never the number
+//! of threads.
+//!
+//! | layer of this crate | what it does |
+//! | --- | --- |
+//! | `arena` | the one allocation, and the only way to bytes in it |
+//! | `operands` | checks an operation's tensors once and hands out slices that cannot overlap |
+//! | `matrix`, `parallel` | products on top of `gemm`, reductions on top of `rayon`, both with fixed cuts |
+//! | `kernels` | one operation a file, forward and backward side by side |
+//! | `load`, `session` | a program becomes a list of kernels; the list is run |
+//!
+//! # Example
+//!
+//! A program of one operation, `y = max(x, 0)` for four numbers, at the level at which the generated code works:
+//!
+//! ```
+//! use gpumem_core::device::{Device, Job, Placed, Runner};
+//! use gpumem_core::layers::{Layer, Relu};
+//! use gpumem_core::optim::{Optimizer, Sgd};
+//! use gpumem_core::program::{Action, Class, Init, Operand, Operation, Program, Slot, Tensor};
+//! use gpumem_core::shape::Shape;
+//! use gpumem_core::step::Part;
+//! use gpumem_core::{Precision, Role};
+//! use gpumem_cpu::Cpu;
+//!
+//! let shape = Shape::new(&[2]);
+//! let tensor = |class, part| Tensor {
+//!     class, role: Role::Activation, part, name: String::new(), row: 0, shape, batched: true,
+//!     init: Init::Constant(0.0), first: 0, last: 0,
+//! };
+//! let program = Program {
+//!     training: false, moments: 0, holds_gradients: false,
+//!     tensors: vec![tensor(Class::Input, Part::Output), tensor(Class::Transient, Part::Output)],
+//!     operations: vec![Operation {
+//!         action: Action::Forward(Layer::Relu(Relu { shape, inplace: false })), row: 0, accumulate: false,
+//!         reads: vec![Operand { slot: Slot::Input(0), tensor: 0 }],
+//!         writes: vec![Operand { slot: Slot::Output, tensor: 1 }],
+//!     }],
+//!     paths: vec!["relu".into()], result: 1,
+//! };
+//! let job = Job {
+//!     name: "Positive", arena: 512, batch: 2, precision: Precision::F32, train: None,
+//!     infer: Placed { program, offsets: vec![0, 256] }, optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+//! };
+//!
+//! let mut session = Cpu::new().load(job)?;
+//! let bytes: Vec<u8> = [-1.0f32, 2.0, -3.0, 4.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
+//! session.write(0, &bytes)?;
+//! session.infer()?;
+//! let mut last = [0; 4];
+//! session.read(256 + 12, &mut last)?;
+//! assert_eq!(f32::from_ne_bytes(last), 4.0);
+//! # Ok::<(), gpumem_core::error::Error>(())
+//! ```
+//!
+//! # Outside the arena
+//!
+//! Unfolded images and packed blocks of matrix products live in buffers of the host that grow to the largest operation
+//! and are reused from step to step; so do partial sums of convolution weight gradients (16 MiB at most, or one copy of
+//! the weight). A GPU's budget counts such workspaces; the host's memory is not what this library budgets.
+
+mod arena;
+mod kernels;
+mod load;
+mod matrix;
+mod operands;
+mod parallel;
+mod session;
+
+pub use session::Session;
+
+use gpumem_core::device::{Device, Job};
+use gpumem_core::error::Error;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::sync::Arc;
+
+/// How messages call this device.
+const DEVICE: &str = "the CPU";
+
+/// The CPU as a device.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    pool: Option<Arc<ThreadPool>>,
+    poison: bool,
+}
+
+impl Cpu {
+    /// All cores, through rayon's global pool.
+    pub fn new() -> Cpu {
+        Cpu { pool: None, poison: cfg!(debug_assertions) }
+    }
+
+    /// A pool of `threads` threads of its own. The results do not depend on their number.
+    ///
+    /// # Errors
+    /// Threads that the system does not grant.
+    pub fn with_threads(threads: usize) -> Result<Cpu, Error> {
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(|cause| Error::Unsupported {
+            device: DEVICE,
+            what: format!("{threads} threads cannot be started ({cause}); use fewer, or Cpu::new()"),
+        })?;
+        Ok(Cpu { pool: Some(Arc::new(pool)), ..Cpu::new() })
+    }
+
+    /// Whether memory is filled with NaN before a tensor's life begins and after it ends, so that a tensor that is read
+    /// outside its planned lifetime shows in the results. On by default in builds with debug assertions.
+    pub fn with_poison(self, poison: bool) -> Cpu {
+        Cpu { poison, ..self }
+    }
+}
+
+impl Default for Cpu {
+    fn default() -> Cpu {
+        Cpu::new()
+    }
+}
+
+impl Device for Cpu {
+    type Runner = Session;
+
+    fn load(&self, job: Job) -> Result<Session, Error> {
+        Session::new(job, self.pool.clone(), self.poison)
+    }
+}

@@ -1,0 +1,181 @@
+//! Matrices over slices, and their products.
+//!
+//! The constructors check that every element lies inside the slice; splitting keeps that, so that products are safe to
+//! call. Products run on one thread; [`product_parallel`] cuts its output into blocks of fixed size.
+
+use gemm::Parallelism;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A matrix that is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix<'a> {
+    start: *const f32,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+    data: PhantomData<&'a [f32]>,
+}
+
+// SAFETY: it stands for a `&[f32]`, which may be sent.
+unsafe impl Send for Matrix<'_> {}
+// SAFETY: it stands for a `&[f32]`, which may be shared.
+unsafe impl Sync for Matrix<'_> {}
+
+/// Elements that a row-major matrix spans.
+fn span(rows: usize, columns: usize, row_stride: usize) -> usize {
+    if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + columns }
+}
+
+impl<'a> Matrix<'a> {
+    /// Rows of `columns` elements, `row_stride` apart.
+    pub(crate) fn new(data: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Matrix<'a> {
+        assert!(span(rows, columns, row_stride) <= data.len(), "a matrix beyond its data");
+        Matrix { start: data.as_ptr(), rows, columns, row_stride, column_stride: 1, data: PhantomData }
+    }
+
+    /// The transposed matrix.
+    pub(crate) fn t(self) -> Matrix<'a> {
+        Matrix {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    fn moved(self, row: usize, column: usize) -> *const f32 {
+        self.start.wrapping_add(row * self.row_stride + column * self.column_stride)
+    }
+
+    /// Some of its rows.
+    pub(crate) fn rows(self, range: Range<usize>) -> Matrix<'a> {
+        assert!(range.start <= range.end && range.end <= self.rows);
+        Matrix { start: self.moved(range.start, 0), rows: range.len(), ..self }
+    }
+
+    /// Some of its columns.
+    pub(crate) fn columns(self, range: Range<usize>) -> Matrix<'a> {
+        assert!(range.start <= range.end && range.end <= self.columns);
+        Matrix { start: self.moved(0, range.start), columns: range.len(), ..self }
+    }
+}
+
+/// A matrix that is written; row by row in memory.
+pub(crate) struct MatrixMut<'a> {
+    start: *mut f32,
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    data: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it stands for the exclusive use of its elements, which may be handed to another thread.
+unsafe impl Send for MatrixMut<'_> {}
+
+impl<'a> MatrixMut<'a> {
+    /// Rows of `columns` elements, `row_stride` apart.
+    pub(crate) fn new(data: &'a mut [f32], rows: usize, columns: usize, row_stride: usize) -> MatrixMut<'a> {
+        assert!(span(rows, columns, row_stride) <= data.len(), "a matrix beyond its data");
+        assert!(columns <= row_stride || rows <= 1, "rows that overlap");
+        MatrixMut { start: data.as_mut_ptr(), rows, columns, row_stride, data: PhantomData }
+    }
+
+    /// The first `at` rows and the rest.
+    pub(crate) fn split_rows(self, at: usize) -> (MatrixMut<'a>, MatrixMut<'a>) {
+        assert!(at <= self.rows);
+        let rest = MatrixMut { start: self.start.wrapping_add(at * self.row_stride), rows: self.rows - at, ..self };
+        (MatrixMut { rows: at, ..self }, rest)
+    }
+
+    /// The first `at` columns and the rest.
+    pub(crate) fn split_columns(self, at: usize) -> (MatrixMut<'a>, MatrixMut<'a>) {
+        assert!(at <= self.columns);
+        let rest = MatrixMut { start: self.start.wrapping_add(at), columns: self.columns - at, ..self };
+        (MatrixMut { columns: at, ..self }, rest)
+    }
+
+    /// Rows `range`, for as long as the borrow lasts.
+    pub(crate) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+        assert!(range.start <= range.end && range.end <= self.rows);
+        let start = self.start.wrapping_add(range.start * self.row_stride);
+        MatrixMut { start, rows: range.len(), columns: self.columns, row_stride: self.row_stride, data: PhantomData }
+    }
+
+    /// One row.
+    pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows);
+        let start = self.start.wrapping_add(row * self.row_stride);
+        // SAFETY: `new` checked that every row lies inside the slice this matrix has exclusive use of, and splitting hands
+        // out disjoint elements.
+        unsafe { std::slice::from_raw_parts_mut(start, self.columns) }
+    }
+
+    /// How many rows there are.
+    pub(crate) fn height(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns there are.
+    pub(crate) fn width(&self) -> usize {
+        self.columns
+    }
+}
+
+/// `out = scale * a * b`, or `out += scale * a * b`.
+pub(crate) fn product(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, scale: f32, accumulate: bool) {
+    assert!(a.rows == out.rows && b.columns == out.columns && a.columns == b.rows, "factors that do not fit");
+    // SAFETY: `new` and the splits checked that every element of the three matrices lies inside its slice; `out` has
+    // exclusive use of its elements, so it overlaps neither factor.
+    unsafe {
+        gemm::gemm(
+            out.rows,
+            out.columns,
+            a.columns,
+            out.start,
+            1,
+            out.row_stride as isize,
+            accumulate,
+            a.start,
+            a.column_stride as isize,
+            a.row_stride as isize,
+            b.start,
+            b.column_stride as isize,
+            b.row_stride as isize,
+            1.0,
+            scale,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}
+
+/// Rows and columns of the largest block that one task of [`product_parallel`] computes.
+const BLOCK: [usize; 2] = [256, 256];
+
+/// Multiplications below which a product is not split.
+const SMALL: usize = 1 << 18;
+
+/// `out (+)= a * b` on all threads.
+pub(crate) fn product_parallel(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
+    let work = out.rows.saturating_mul(out.columns).saturating_mul(a.columns);
+    let (tall, wide) = (out.rows > BLOCK[0], out.columns > BLOCK[1]);
+    if work <= SMALL || !(tall || wide) {
+        return product(out, a, b, 1.0, accumulate);
+    }
+    if tall && out.rows >= out.columns {
+        let at = out.rows.div_ceil(BLOCK[0]) / 2 * BLOCK[0];
+        let (top, bottom) = (a.rows(0..at), a.rows(at..a.rows));
+        let (left, right) = out.split_rows(at);
+        rayon::join(|| product_parallel(left, top, b, accumulate), || product_parallel(right, bottom, b, accumulate));
+    } else {
+        let at = out.columns.div_ceil(BLOCK[1]) / 2 * BLOCK[1];
+        let (first, rest) = (b.columns(0..at), b.columns(at..b.columns));
+        let (left, right) = out.split_columns(at);
+        rayon::join(|| product_parallel(left, a, first, accumulate), || product_parallel(right, a, rest, accumulate));
+    }
+}

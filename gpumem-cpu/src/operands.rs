@@ -1,0 +1,300 @@
+//! An operation's tensors: found by slot, checked once, handed out as slices that cannot overlap.
+//!
+//! The rule that makes the kernels safe code: within one operation a tensor that is written is handed out exactly once, as
+//! a [`Target`]; every other tensor is a [`Source`], and distinct tensors occupy disjoint bytes. Where an operation works
+//! in place, one [`Target`] stands for both sides, and [`Pair`] lets a kernel serve both cases.
+
+use crate::arena::Arena;
+use crate::parallel;
+use gpumem_core::Role;
+use gpumem_core::error::Error;
+use gpumem_core::program::{Operation, Program, Slot, TensorId};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a tensor's elements are in memory: four bytes, of which every pattern is valid.
+pub(crate) trait Element: Copy + Send + Sync + 'static {
+    /// Whether a tensor of this role holds such elements.
+    fn holds(role: Role) -> bool;
+}
+
+impl Element for f32 {
+    fn holds(role: Role) -> bool {
+        !u32::holds(role)
+    }
+}
+
+impl Element for u32 {
+    fn holds(role: Role) -> bool {
+        matches!(role, Role::Index | Role::State)
+    }
+}
+
+/// A tensor that an operation only reads.
+pub(crate) struct Source<T = f32> {
+    arena: Arc<Arena>,
+    offset: usize,
+    length: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element> Source<T> {
+    /// Its elements.
+    pub(crate) fn get(&self) -> &[T] {
+        let start = self.arena.pointer::<T>(self.offset, self.length);
+        // SAFETY: `pointer` checked bounds and alignment, the memory is initialised, and `Operands` gives no `Target` of
+        // the same operation over these bytes; operations run one at a time.
+        unsafe { std::slice::from_raw_parts(start, self.length) }
+    }
+}
+
+/// A tensor that an operation writes, and maybe reads.
+pub(crate) struct Target<T = f32> {
+    arena: Arc<Arena>,
+    offset: usize,
+    length: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element> Target<T> {
+    /// Its elements.
+    pub(crate) fn get(&mut self) -> &mut [T] {
+        let start = self.arena.pointer::<T>(self.offset, self.length);
+        // SAFETY: `pointer` checked bounds and alignment, the memory is initialised, and `Operands` gives each written
+        // tensor of an operation once, disjoint from all others; operations run one at a time.
+        unsafe { std::slice::from_raw_parts_mut(start, self.length) }
+    }
+}
+
+/// A gradient that is overwritten or added to.
+pub(crate) struct Gradient {
+    /// Where it goes.
+    pub(crate) target: Target,
+    /// Whether it is added to what is there.
+    pub(crate) accumulate: bool,
+}
+
+/// An input and an output of one length that may be the same tensor.
+pub(crate) enum Pair {
+    /// The output overwrites the input.
+    InPlace(Target),
+    /// Two disjoint tensors.
+    Apart(Source, Target),
+}
+
+impl Pair {
+    /// The input and the output; `None` for the input if the output holds it.
+    pub(crate) fn get(&mut self) -> (Option<&[f32]>, &mut [f32]) {
+        match self {
+            Pair::InPlace(target) => (None, target.get()),
+            Pair::Apart(source, target) => (Some(source.get()), target.get()),
+        }
+    }
+
+    /// `y[i] = f(i, x[i])`, or `y[i] += f(i, x[i])`.
+    pub(crate) fn map(&mut self, accumulate: bool, f: impl Fn(usize, f32) -> f32 + Sync) {
+        let (source, target) = self.get();
+        parallel::pieces(source, target, 1024, |piece, source, target| {
+            let first = piece * 1024;
+            match source {
+                None => target.iter_mut().enumerate().for_each(|(i, y)| *y = f(first + i, *y)),
+                Some(source) if accumulate => {
+                    target.iter_mut().zip(source).enumerate().for_each(|(i, (y, &x))| *y += f(first + i, x));
+                }
+                Some(source) => {
+                    target.iter_mut().zip(source).enumerate().for_each(|(i, (y, &x))| *y = f(first + i, x));
+                }
+            }
+            0.0
+        });
+    }
+
+    /// `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`.
+    pub(crate) fn zip(&mut self, accumulate: bool, kept: &[f32], f: impl Fn(f32, f32) -> f32 + Sync) {
+        let (source, target) = self.get();
+        parallel::pieces(source, target, 1024, |piece, source, target| {
+            let kept = &kept[piece * 1024..][..target.len()];
+            match source {
+                None => target.iter_mut().zip(kept).for_each(|(y, &k)| *y = f(*y, k)),
+                Some(source) if accumulate => {
+                    target.iter_mut().zip(source).zip(kept).for_each(|((y, &x), &k)| *y += f(x, k));
+                }
+                Some(source) => target.iter_mut().zip(source).zip(kept).for_each(|((y, &x), &k)| *y = f(x, k)),
+            }
+            0.0
+        });
+    }
+}
+
+/// The product of `factors`; `usize::MAX`, which no tensor has, where it does not fit.
+pub(crate) fn count(factors: &[u64]) -> usize {
+    factors.iter().fold(1usize, |product, &factor| {
+        product.saturating_mul(usize::try_from(factor).unwrap_or(usize::MAX))
+    })
+}
+
+/// The tensors of one operation while it is bound.
+pub(crate) struct Operands<'a> {
+    program: &'a Program,
+    operation: &'a Operation,
+    /// Bytes of each tensor of the program, checked to lie inside the arena.
+    ranges: &'a [Range<usize>],
+    arena: &'a Arc<Arena>,
+    batch: u64,
+    taken: Vec<TensorId>,
+}
+
+impl<'a> Operands<'a> {
+    /// The tensors of `operation`.
+    ///
+    /// # Errors
+    /// Two tensors of the operation that share bytes, or one tensor written in two roles.
+    pub(crate) fn new(
+        program: &'a Program,
+        operation: &'a Operation,
+        ranges: &'a [Range<usize>],
+        arena: &'a Arc<Arena>,
+        batch: u64,
+    ) -> Result<Operands<'a>, Error> {
+        let mut tensors: Vec<TensorId> = operation.tensors().collect();
+        tensors.sort_unstable();
+        tensors.dedup();
+        if tensors.last().is_some_and(|&tensor| tensor as usize >= ranges.len()) {
+            return Err(Error::Damaged("an operation names a tensor that does not exist"));
+        }
+        let mut spans: Vec<_> = tensors.iter().map(|&tensor| ranges[tensor as usize].clone()).collect();
+        spans.sort_unstable_by_key(|range| range.start);
+        if spans.windows(2).any(|pair| pair[1].start < pair[0].end) {
+            return Err(Error::Damaged("the plan lets two tensors of one operation overlap"));
+        }
+        // One sample where the operation's output has no batch.
+        let slots = [operation.written(Slot::Output), operation.read(Slot::Gradient), operation.read(Slot::Input(0))];
+        let leading = slots.into_iter().flatten().next();
+        let batch = if leading.is_some_and(|tensor| !program.tensor(tensor).batched) { 1 } else { batch };
+        Ok(Operands { program, operation, ranges, arena, batch, taken: Vec::new() })
+    }
+
+    /// Samples that the operation works on.
+    pub(crate) fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// Whether the program is a training step.
+    pub(crate) fn training(&self) -> bool {
+        self.program.training
+    }
+
+    /// Row of the layer.
+    pub(crate) fn row(&self) -> u32 {
+        self.operation.row
+    }
+
+    /// Whether the operation writes this slot.
+    pub(crate) fn writes(&self, slot: Slot) -> bool {
+        self.operation.written(slot).is_some()
+    }
+
+    /// Whether the operation reads `slot` from the tensor that it writes as `output`.
+    pub(crate) fn aliases(&self, slot: Slot, output: Slot) -> bool {
+        self.operation.read(slot).is_some_and(|tensor| self.operation.written(output) == Some(tensor))
+    }
+
+    /// The branch whose gradient a join's backward operation writes.
+    pub(crate) fn branch(&self) -> Result<u8, Error> {
+        let branch = self.operation.writes.iter().find_map(|operand| match operand.slot {
+            Slot::InputGradient(branch) => Some(branch),
+            _ => None,
+        });
+        branch.ok_or(MISSING)
+    }
+
+    /// Elements of the tensor read as `slot`.
+    pub(crate) fn length(&self, slot: Slot) -> Result<usize, Error> {
+        self.operation.read(slot).map(|tensor| self.ranges[tensor as usize].len() / 4).ok_or(MISSING)
+    }
+
+    fn check<T: Element>(&self, tensor: TensorId, length: usize) -> Result<usize, Error> {
+        let range = &self.ranges[tensor as usize];
+        if !T::holds(self.program.tensor(tensor).role) {
+            return Err(Error::Damaged("an operation takes numbers for indices, or indices for numbers"));
+        }
+        if range.len() / size_of::<T>() != length {
+            return Err(Error::Damaged("a tensor's length does not match the layer that uses it"));
+        }
+        Ok(range.start)
+    }
+
+    /// The tensor that is read as `slot` and has `length` elements.
+    pub(crate) fn source<T: Element>(&self, slot: Slot, length: usize) -> Result<Source<T>, Error> {
+        let tensor = self.operation.read(slot).ok_or(MISSING)?;
+        if self.operation.writes.iter().any(|operand| operand.tensor == tensor) {
+            return Err(Error::Damaged("an operation overwrites a tensor that its kernel still reads"));
+        }
+        let offset = self.check::<T>(tensor, length)?;
+        Ok(Source { arena: self.arena.clone(), offset, length, elements: PhantomData })
+    }
+
+    /// As [`source`](Operands::source), for a slot that may be absent.
+    pub(crate) fn source_if(&self, wanted: bool, slot: Slot, length: usize) -> Result<Option<Source>, Error> {
+        if wanted { self.source(slot, length).map(Some) } else { Ok(None) }
+    }
+
+    /// The tensor that is written as `slot` and has `length` elements.
+    pub(crate) fn target<T: Element>(&mut self, slot: Slot, length: usize) -> Result<Target<T>, Error> {
+        let tensor = self.operation.written(slot).ok_or(MISSING)?;
+        let offset = self.check::<T>(tensor, length)?;
+        if self.taken.contains(&tensor) {
+            return Err(Error::Damaged("an operation writes one tensor in two roles"));
+        }
+        self.taken.push(tensor);
+        Ok(Target { arena: self.arena.clone(), offset, length, elements: PhantomData })
+    }
+
+    /// As [`target`](Operands::target), for a slot that may be absent.
+    pub(crate) fn target_if_any<T: Element>(&mut self, slot: Slot, length: usize) -> Result<Option<Target<T>>, Error> {
+        if self.writes(slot) { self.target(slot, length).map(Some) } else { Ok(None) }
+    }
+
+    /// Whether `slot` is added to: the operation accumulates and reads the very tensor that it writes there.
+    fn accumulates(&self, slot: Slot) -> bool {
+        self.operation.accumulate && self.aliases(slot, slot)
+    }
+
+    /// The gradient that is written as `slot`, if the operation writes it.
+    pub(crate) fn gradient(&mut self, slot: Slot, length: usize) -> Result<Option<Gradient>, Error> {
+        let accumulate = self.accumulates(slot);
+        let target = self.target_if_any(slot, length)?;
+        Ok(target.map(|target| Gradient { target, accumulate }))
+    }
+
+    /// The tensors read as `input` and written as `output`, which may be the same one.
+    pub(crate) fn pair(&mut self, input: Slot, output: Slot, length: usize) -> Result<Pair, Error> {
+        let in_place = self.aliases(input, output);
+        let target = self.target(output, length)?;
+        Ok(if in_place { Pair::InPlace(target) } else { Pair::Apart(self.source(input, length)?, target) })
+    }
+
+    /// The gradient of the output and that of input `branch`, which may be the same tensor, and whether the latter is
+    /// added to.
+    pub(crate) fn gradients(&mut self, branch: u8, length: usize) -> Result<(Pair, bool), Error> {
+        let slot = Slot::InputGradient(branch);
+        let accumulate = self.accumulates(slot);
+        if accumulate && self.aliases(Slot::Gradient, slot) {
+            return Err(Error::Damaged("an operation adds to the gradient that it overwrites"));
+        }
+        Ok((self.pair(Slot::Gradient, slot, length)?, accumulate))
+    }
+
+    /// Ends the binding.
+    ///
+    /// # Errors
+    /// A tensor that the operation is said to write, but that its kernel knows nothing of.
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        let all = self.operation.writes.iter().all(|operand| self.taken.contains(&operand.tensor));
+        if all { Ok(()) } else { Err(Error::Damaged("an operation writes a tensor that its kernel does not know")) }
+    }
+}
+
+/// An operation lacks a tensor.
+const MISSING: Error = Error::Damaged("an operation lacks a tensor that its kernel needs");

@@ -1,0 +1,128 @@
+//! Parallel loops and reductions whose cuts depend on lengths only, so that results do not depend on the number of
+//! threads. They split by halves with `rayon::join`, which allocates nothing.
+
+use rayon::prelude::*;
+use std::cell::Cell;
+use std::ops::Range;
+
+/// Elements below which another thread is not worth its while.
+pub(crate) const GRAIN: usize = 1 << 14;
+
+/// Calls `f(i, x piece, y piece)` for each piece of `length` elements of `y`, and of `x` if there is one; returns the sum
+/// of the results.
+pub(crate) fn pieces<F>(x: Option<&[f32]>, y: &mut [f32], length: usize, f: F) -> f64
+where
+    F: Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync,
+{
+    fn halves<F>(first: usize, x: Option<&[f32]>, y: &mut [f32], length: usize, f: &F) -> f64
+    where
+        F: Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync,
+    {
+        let count = y.len().div_ceil(length);
+        if count > 1 && y.len() > GRAIN {
+            let cut = count / 2 * length;
+            let (left, right) = y.split_at_mut(cut);
+            let (x_left, x_right) = x.map(|x| x.split_at(cut)).unzip();
+            let run = |first, x, y| halves(first, x, y, length, f);
+            let (a, b) = rayon::join(|| run(first, x_left, left), || run(first + count / 2, x_right, right));
+            return a + b;
+        }
+        let mut sum = 0.0;
+        for (i, y) in y.chunks_mut(length).enumerate() {
+            let x = x.map(|x| &x[i * length..][..y.len()]);
+            sum += f(first + i, x, y);
+        }
+        sum
+    }
+    halves(0, x, y, length.max(1), &f)
+}
+
+/// The sum of `f` over parts of `range` of at most `grain` indices.
+pub(crate) fn sum_over(range: Range<usize>, grain: usize, f: &(impl Fn(Range<usize>) -> f64 + Sync)) -> f64 {
+    if range.len() <= grain.max(1) {
+        return f(range);
+    }
+    let middle = range.start + range.len() / 2;
+    let (a, b) =
+        rayon::join(|| sum_over(range.start..middle, grain, f), || sum_over(middle..range.end, grain, f));
+    a + b
+}
+
+/// `sum(f(x))` in double precision, in eight lanes.
+pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
+    let mut lanes = [0.0; 8];
+    let (blocks, rest) = x.as_chunks::<8>();
+    for block in blocks {
+        for (lane, &x) in lanes.iter_mut().zip(block) {
+            *lane += f(x);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(|&x| f(x)).sum::<f64>()
+}
+
+/// `sum(f(x, y))` in double precision, in eight lanes.
+pub(crate) fn sum_of_pairs(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f64) -> f64 {
+    let mut lanes = [0.0; 8];
+    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<8>(), y.as_chunks::<8>());
+    for (x, y) in xs.iter().zip(ys) {
+        for ((lane, &x), &y) in lanes.iter_mut().zip(x).zip(y) {
+            *lane += f(x, y);
+        }
+    }
+    lanes.iter().sum::<f64>() + x_rest.iter().zip(y_rest).map(|(&x, &y)| f(x, y)).sum::<f64>()
+}
+
+/// Columns that one task of [`column_sums`] sums.
+const COLUMNS: usize = 64;
+
+/// `out[j] (+)= sum over rows of f(row, j)`, in double precision; `f` adds the `width` values from column `first` on to
+/// the sums it is given.
+pub(crate) fn column_sums(
+    out: &mut [f32],
+    accumulate: bool,
+    rows: usize,
+    f: impl Fn(usize, usize, &mut [f64]) + Sync,
+) {
+    let columns = |(block, out): (usize, &mut [f32])| {
+        let mut sums = [0.0; COLUMNS];
+        let sums = &mut sums[..out.len()];
+        (0..rows).for_each(|row| f(row, block * COLUMNS, sums));
+        store(out, accumulate, |j| sums[j] as f32);
+    };
+    if out.len() * rows > GRAIN {
+        out.par_chunks_mut(COLUMNS).enumerate().for_each(columns);
+    } else {
+        out.chunks_mut(COLUMNS).enumerate().for_each(columns);
+    }
+}
+
+/// `out[i] (+)= f(i)`.
+pub(crate) fn store(out: &mut [f32], accumulate: bool, f: impl Fn(usize) -> f32) {
+    if accumulate {
+        out.iter_mut().enumerate().for_each(|(i, out)| *out += f(i));
+    } else {
+        out.iter_mut().enumerate().for_each(|(i, out)| *out = f(i));
+    }
+}
+
+/// `length` floats of this thread's scratch memory, with whatever is in them.
+///
+/// The buffer is taken out of its cell for as long as `f` runs: were `f` to wait for other tasks, this thread could pick
+/// up one that needs scratch memory too, which then gets its own.
+pub(crate) fn with_scratch<R>(length: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
+    thread_local!(static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) });
+    SCRATCH.with(|cell| {
+        let mut buffer = cell.take();
+        let result = f(grown(&mut buffer, length));
+        cell.set(buffer);
+        result
+    })
+}
+
+/// The first `length` floats of `buffer`, which grows if it must.
+pub(crate) fn grown(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
+    if buffer.len() < length {
+        buffer.resize(length, 0.0);
+    }
+    &mut buffer[..length]
+}

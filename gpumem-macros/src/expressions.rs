@@ -1,0 +1,213 @@
+//! Values: numbers, flags and texts, folded with checked arithmetic.
+
+use crate::resolve::Resolver;
+use crate::resolve::frame::{Frame, Known};
+use crate::syntax::{Expression, Kind, Operator};
+use gpumem_core::suggest::nearest;
+use std::rc::Rc;
+
+impl<'s> Resolver<'s, '_> {
+    /// The value of an expression; `None` after a mistake, which has been reported.
+    pub(crate) fn value(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+        match &expression.kind {
+            Kind::Integer(value) => Some(Known::Integer(*value)),
+            Kind::Float(value) => Some(Known::Float(*value)),
+            Kind::Flag(value) => Some(Known::Flag(*value)),
+            Kind::Text(value) => Some(Known::Text(value.clone())),
+            Kind::Name(name) => self.variable(expression, &name.to_string(), frame),
+            Kind::Pair(pair) => {
+                let height = self.integer(&pair[0], frame)?;
+                Some(Known::Pair([height, self.integer(&pair[1], frame)?]))
+            }
+            Kind::If { condition, then, otherwise } => match (self.flag(condition, frame)?, otherwise) {
+                (true, _) => self.value(then, frame),
+                (false, Some(otherwise)) => self.value(otherwise, frame),
+                (false, None) => self.mistake(expression, frame, "needs an `else`: here it stands for a value"),
+            },
+            Kind::Not(value) => Some(Known::Flag(!self.flag(value, frame)?)),
+            Kind::Negative(value) => match self.value(value, frame)? {
+                Known::Integer(value) => Some(Known::Float(-(value as f64))),
+                Known::Float(value) => Some(Known::Float(-value)),
+                other => self.mistake(expression, frame, &format!("cannot negate {}", other.describe())),
+            },
+            Kind::Binary { operator, operands } => self.binary(expression, *operator, operands, frame),
+            Kind::Call { .. } | Kind::List(_) => {
+                let message = format!("expected a value, found the layers `{expression}`");
+                self.mistake(expression, frame, &message)
+            }
+            Kind::Broken => None,
+        }
+    }
+
+    /// A whole number.
+    pub(crate) fn integer(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<u64> {
+        match self.value(expression, frame)? {
+            Known::Integer(value) => Some(value),
+            other => self.mistake(expression, frame, &format!("expected a whole number, found {}", found(&other))),
+        }
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn flag(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<bool> {
+        match self.value(expression, frame)? {
+            Known::Flag(value) => Some(value),
+            other => self.mistake(expression, frame, &format!("expected `true` or `false`, found {}", found(&other))),
+        }
+    }
+
+    /// A parameter of the block or a constant.
+    fn variable(&mut self, expression: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+        if let Some(value) = frame.parameter(name) {
+            return Some(value.clone());
+        }
+        if self.source.constants.iter().any(|constant| constant.name == name) {
+            return self.constant(expression, name, frame);
+        }
+        if self.source.declaration.batch.as_ref().is_some_and(|batch| batch == name) {
+            let message = format!("`{name}` is the batch, which no layer can depend on");
+            return self.mistake(expression, frame, &message);
+        }
+        let mut names = self.variables(frame);
+        names.sort();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let hint = match nearest(name, &names) {
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => format!("; declare it inside the network, as `const {name}: usize = ..;`"),
+        };
+        self.mistake(expression, frame, &format!("no parameter or constant is called `{name}`{hint}"))
+    }
+
+    /// The names of all parameters and constants that `frame` sees.
+    pub(crate) fn variables(&self, frame: &Frame<'s>) -> Vec<String> {
+        let parameters = frame.parameters.iter().map(|(name, _)| name.clone());
+        parameters.chain(self.source.constants.iter().map(|constant| constant.name.to_string())).collect()
+    }
+
+    fn constant(&mut self, expression: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+        if let Some(value) = self.constants.get(name) {
+            return value.clone();
+        }
+        // Until it is evaluated it has no value, so that a constant in terms of itself ends here.
+        self.constants.insert(name.to_string(), None);
+        let constant = self.source.constants.iter().find(|constant| constant.name == name)?;
+        let value = match &constant.value {
+            Some(value) if self.folding.contains(&name.to_string()) => {
+                self.mistake(value, frame, &format!("`{name}` is defined in terms of itself"))
+            }
+            Some(value) => {
+                self.folding.push(name.to_string());
+                let global = Frame::global();
+                let value = self.value(value, &global);
+                self.folding.pop();
+                value
+            }
+            None => {
+                let message = format!(
+                    "`{name}` is no expression that `network!` can read; layers need literals, and constants made of literals"
+                );
+                self.mistake(expression, frame, &message)
+            }
+        };
+        self.constants.insert(name.to_string(), value.clone());
+        value
+    }
+
+    fn binary(
+        &mut self,
+        expression: &'s Expression,
+        operator: Operator,
+        operands: &'s [Expression; 2],
+        frame: &Rc<Frame<'s>>,
+    ) -> Option<Known<'s>> {
+        let left = self.value(&operands[0], frame)?;
+        // As in Rust, the right side counts only where the left one leaves it open.
+        match (operator, &left) {
+            (Operator::And, Known::Flag(false)) | (Operator::Or, Known::Flag(true)) => return Some(left),
+            _ => {}
+        }
+        let right = self.value(&operands[1], frame)?;
+        let folded = match (&left, &right) {
+            (Known::Integer(left), Known::Integer(right)) => integers(operator, *left, *right),
+            (Known::Float(left), Known::Float(right)) => floats(operator, *left, *right),
+            (Known::Flag(left), Known::Flag(right)) => flags(operator, *left, *right),
+            (Known::Integer(_), Known::Float(_)) | (Known::Float(_), Known::Integer(_)) => {
+                Err("mixes a whole number with a fraction; write `2.0` for a fraction".to_string())
+            }
+            _ => Err(String::new()),
+        };
+        match folded {
+            Ok(value) => Some(value),
+            Err(message) if message.is_empty() => {
+                let message = format!(
+                    "`{}` does not apply to {} and {}",
+                    operator.symbol(),
+                    left.describe(),
+                    right.describe()
+                );
+                self.mistake(expression, frame, &message)
+            }
+            Err(message) => self.mistake(expression, frame, &format!("`{left} {} {right}` {message}", operator.symbol())),
+        }
+    }
+
+    /// Reports a mistake of `expression`; stands for the value that it has not.
+    fn mistake<T>(&mut self, expression: &Expression, frame: &Frame<'s>, message: &str) -> Option<T> {
+        self.report(expression.id, expression.place, frame, message);
+        None
+    }
+}
+
+fn found(value: &Known<'_>) -> String {
+    match value {
+        Known::Element(..) => format!("the layers `{value}`"),
+        _ => format!("`{value}`"),
+    }
+}
+
+fn compared<'s, T: PartialOrd>(operator: Operator, left: T, right: T) -> Result<Known<'s>, String> {
+    Ok(Known::Flag(match operator {
+        Operator::Equal => left == right,
+        Operator::NotEqual => left != right,
+        Operator::LessOrEqual => left <= right,
+        Operator::GreaterOrEqual => left >= right,
+        Operator::Less => left < right,
+        Operator::Greater => left > right,
+        _ => return Err(String::new()),
+    }))
+}
+
+fn integers<'s>(operator: Operator, left: u64, right: u64) -> Result<Known<'s>, String> {
+    let value = match operator {
+        Operator::Plus => left.checked_add(right),
+        Operator::Minus => left.checked_sub(right),
+        Operator::Times => left.checked_mul(right),
+        Operator::Over | Operator::Remainder if right == 0 => return Err("divides by zero".to_string()),
+        Operator::Over => left.checked_div(right),
+        Operator::Remainder => left.checked_rem(right),
+        _ => return compared(operator, left, right),
+    };
+    match value {
+        Some(value) => Ok(Known::Integer(value)),
+        None if operator == Operator::Minus => Err("is below 0, which no `usize` can be".to_string()),
+        None => Err(format!("overflows: the largest number is {}", u64::MAX)),
+    }
+}
+
+fn floats<'s>(operator: Operator, left: f64, right: f64) -> Result<Known<'s>, String> {
+    Ok(Known::Float(match operator {
+        Operator::Plus => left + right,
+        Operator::Minus => left - right,
+        Operator::Times => left * right,
+        Operator::Over => left / right,
+        Operator::Remainder => left % right,
+        _ => return compared(operator, left, right),
+    }))
+}
+
+fn flags<'s>(operator: Operator, left: bool, right: bool) -> Result<Known<'s>, String> {
+    match operator {
+        Operator::And => Ok(Known::Flag(left && right)),
+        Operator::Or => Ok(Known::Flag(left || right)),
+        _ => compared(operator, left, right),
+    }
+}

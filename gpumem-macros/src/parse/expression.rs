@@ -1,0 +1,202 @@
+//! Elements and values.
+
+use super::{Parser, brief, drain};
+use crate::syntax::{Argument, Expression, Kind, Operator, Place};
+use proc_macro2::Ident;
+use syn::parse::ParseStream;
+use syn::{Lit, Token};
+
+impl Parser<'_> {
+    pub(super) fn expression(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        self.binary(input, 1)
+    }
+
+    /// Precedence climbing: an operand, then every operator that binds at least as tight as `least`.
+    fn binary(&mut self, input: ParseStream<'_>, least: u8) -> syn::Result<Expression> {
+        let mut left = self.operand(input)?;
+        while let Some(operator) = operator(input).filter(|operator| operator.precedence() >= least) {
+            for _ in operator.symbol().chars() {
+                input.parse::<proc_macro2::Punct>()?;
+            }
+            let right = self.binary(input, operator.precedence() + 1)?;
+            let place = left.place.to(right.place);
+            left = self.new_expression(place, Kind::Binary { operator, operands: Box::new([left, right]) });
+        }
+        Ok(left)
+    }
+
+    pub(super) fn operand(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        if input.peek(Token![!]) {
+            let start = Place::from(input.parse::<Token![!]>()?.span);
+            let value = self.operand(input)?;
+            Ok(self.new_expression(start.to(value.place), Kind::Not(Box::new(value))))
+        } else if input.peek(Token![-]) {
+            let start = Place::from(input.parse::<Token![-]>()?.span);
+            let value = self.operand(input)?;
+            Ok(self.new_expression(start.to(value.place), Kind::Negative(Box::new(value))))
+        } else if input.peek(Token![if]) {
+            self.conditional(input)
+        } else if input.peek(Lit) {
+            self.literal(input)
+        } else if input.peek(syn::Ident) {
+            self.name_or_call(input)
+        } else if input.peek(syn::token::Bracket) {
+            let content;
+            let brackets = syn::bracketed!(content in input);
+            let place = Place { start: brackets.span.open(), end: brackets.span.close() };
+            let elements = self.separated(
+                &content,
+                "a layer",
+                Self::placed,
+                ToString::to_string,
+            );
+            let elements = elements.into_iter().map(|(element, _)| element).collect();
+            Ok(self.new_expression(place, Kind::List(elements)))
+        } else if input.peek(syn::token::Paren) {
+            self.parenthesized(input)
+        } else if input.peek(syn::token::Brace) {
+            Err(input.error("expected a layer, a block or a list `[..]`, found `{..}`"))
+        } else {
+            let found = input.cursor().token_stream().into_iter().next();
+            let found = found.map_or("nothing".into(), |token| format!("`{}`", brief(&token)));
+            Err(input.error(format!("expected a layer, a block, a list `[..]` or a number, found {found}")))
+        }
+    }
+
+    fn new_expression(&mut self, place: Place, kind: Kind) -> Expression {
+        Expression { id: self.id(), place, kind }
+    }
+
+    fn placed(&mut self, input: ParseStream<'_>) -> syn::Result<(Expression, Place)> {
+        let expression = self.expression(input)?;
+        let place = expression.place;
+        Ok((expression, place))
+    }
+
+    fn literal(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let literal: Lit = input.parse()?;
+        let kind = match &literal {
+            Lit::Int(value) if matches!(value.suffix(), "f64" | "f32") => Kind::Float(value.base10_digits().parse().unwrap_or(0.0)),
+            Lit::Int(value) => match value.base10_digits().parse() {
+                Ok(value) => Kind::Integer(value),
+                Err(_) => {
+                    self.errors.add(value.span(), format!("{} is too large; the largest number is {}", value, u64::MAX));
+                    Kind::Broken
+                }
+            },
+            Lit::Float(value) => Kind::Float(value.base10_parse()?),
+            Lit::Bool(value) => Kind::Flag(value.value),
+            Lit::Str(value) => Kind::Text(value.value()),
+            other => return Err(syn::Error::new(other.span(), "expected a number, `true`, `false` or a text")),
+        };
+        Ok(self.new_expression(literal.span().into(), kind))
+    }
+
+    fn name_or_call(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let name: Ident = input.parse()?;
+        let start = Place::from(&name);
+        if !input.peek(syn::token::Paren) {
+            return Ok(self.new_expression(start, Kind::Name(name)));
+        }
+        let content;
+        let parentheses = syn::parenthesized!(content in input);
+        let arguments = self.separated(&content, "an argument", Self::argument, |argument| match &argument.name {
+            Some(name) => format!("{name} = {}", argument.value),
+            None => argument.value.to_string(),
+        });
+        let arguments = arguments.into_iter().map(|(argument, _)| argument).collect();
+        let place = Place { start: start.start, end: parentheses.span.close() };
+        Ok(self.new_expression(place, Kind::Call { name, arguments }))
+    }
+
+    fn argument(&mut self, input: ParseStream<'_>) -> syn::Result<(Argument, Place)> {
+        let named = input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==]);
+        let name: Option<Ident> = if named { Some(input.parse()?) } else { None };
+        if named {
+            input.parse::<Token![=]>()?;
+        }
+        let argument = Argument { name, value: self.expression(input)? };
+        let place = argument.place();
+        Ok((argument, place))
+    }
+
+    /// `(3, 5)`, or parentheses around an expression.
+    fn parenthesized(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let content;
+        let parentheses = syn::parenthesized!(content in input);
+        let place = Place { start: parentheses.span.open(), end: parentheses.span.close() };
+        let values = self.separated(
+            &content,
+            "a number",
+            Self::placed,
+            ToString::to_string,
+        );
+        let mut values: Vec<Expression> = values.into_iter().map(|(value, _)| value).collect();
+        match values.len() {
+            1 => Ok(Expression { place, ..values.remove(0) }),
+            2 => {
+                let second = values.remove(1);
+                let first = values.remove(0);
+                Ok(self.new_expression(place, Kind::Pair(Box::new([first, second]))))
+            }
+            _ => {
+                self.errors.add(place, "expected one value or a pair (height, width) between these parentheses");
+                Ok(self.new_expression(place, Kind::Broken))
+            }
+        }
+    }
+
+    /// `if condition { .. } else { .. }`, or `else if`.
+    fn conditional(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let start = Place::from(input.parse::<Token![if]>()?.span);
+        let condition = self.expression(input)?;
+        let then = self.branch(input)?;
+        let mut place = start.to(then.place);
+        let mut otherwise = None;
+        if input.peek(Token![else]) {
+            input.parse::<Token![else]>()?;
+            let other = if input.peek(Token![if]) { self.conditional(input)? } else { self.branch(input)? };
+            place = start.to(other.place);
+            otherwise = Some(Box::new(other));
+        }
+        let kind = Kind::If { condition: Box::new(condition), then: Box::new(then), otherwise };
+        Ok(self.new_expression(place, kind))
+    }
+
+    /// `{ [..] }`
+    fn branch(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        if !input.peek(syn::token::Brace) {
+            return Err(input.error("expected `{ [..] }`"));
+        }
+        let content;
+        let braces = syn::braced!(content in input);
+        let place = Place { start: braces.span.open(), end: braces.span.close() };
+        if content.peek(Token![let]) {
+            self.errors.add(content.span(), "`let` stands at the start of a function's body, not inside `if`");
+            drain(&content);
+            return Ok(self.new_expression(place, Kind::Broken));
+        }
+        let body = self.body(&content, place);
+        Ok(Expression { place, ..body.element })
+    }
+}
+
+fn operator(input: ParseStream<'_>) -> Option<Operator> {
+    // Two-character operators stand before their first characters in the list.
+    let spelled = |operator: &Operator| match operator {
+        Operator::Or => input.peek(Token![||]),
+        Operator::And => input.peek(Token![&&]),
+        Operator::Equal => input.peek(Token![==]),
+        Operator::NotEqual => input.peek(Token![!=]),
+        Operator::LessOrEqual => input.peek(Token![<=]),
+        Operator::GreaterOrEqual => input.peek(Token![>=]),
+        Operator::Less => input.peek(Token![<]),
+        Operator::Greater => input.peek(Token![>]),
+        Operator::Plus => input.peek(Token![+]),
+        Operator::Minus => input.peek(Token![-]),
+        Operator::Times => input.peek(Token![*]),
+        Operator::Over => input.peek(Token![/]),
+        Operator::Remainder => input.peek(Token![%]),
+    };
+    Operator::ALL.into_iter().find(spelled)
+}

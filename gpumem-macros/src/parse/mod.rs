@@ -1,0 +1,338 @@
+//! Tokens to syntax. A mistake is reported where it is, and parsing goes on with what follows it.
+
+mod expression;
+mod function;
+
+use crate::errors::Errors;
+use crate::syntax::{Constant, Declaration, Field, Place, Settings, Source};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use syn::parse::{ParseBuffer, ParseStream, Parser as _};
+use syn::{Attribute, Token, Visibility};
+
+/// Parses the inside of `network! { .. }`. `None` if there is no struct to attach anything to.
+pub(crate) fn source(tokens: TokenStream, errors: &mut Errors) -> Option<Source> {
+    let mut items = Items::default();
+    let parsed = (|input: ParseStream<'_>| {
+        let mut parser = Parser { errors: &mut *errors, next_id: 0 };
+        while !input.is_empty() {
+            if let Err(error) = parser.item(input, &mut items) {
+                parser.errors.add_syn(&error);
+                skip_item(input);
+            }
+        }
+        Ok(())
+    })
+    .parse2(tokens);
+    if let Err(error) = parsed {
+        errors.add_syn(&error);
+    }
+    let Some(declaration) = items.declaration else {
+        if errors.is_empty() {
+            errors.add(Span::call_site(), "the network has no struct; start with `pub struct Name;`");
+        }
+        return None;
+    };
+    if items.forward.is_none() && errors.is_empty() {
+        errors.add(
+            &declaration.name,
+            format!(
+                "network `{}` has no `forward`; add `fn forward(image: Image<3, 224, 224>) -> Logits<1000> {{ [..] }}`",
+                declaration.name
+            ),
+        );
+    }
+    Some(Source {
+        declaration,
+        train: items.train,
+        infer: items.infer,
+        constants: items.constants,
+        imports: items.imports,
+        forward: items.forward,
+        blocks: items.blocks,
+    })
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Items {
+    declaration: Option<Declaration>,
+    train: Option<Settings>,
+    infer: Option<Settings>,
+    constants: Vec<Constant>,
+    imports: Vec<TokenStream>,
+    forward: Option<crate::syntax::Function>,
+    blocks: Vec<crate::syntax::Function>,
+}
+
+struct Parser<'e> {
+    errors: &'e mut Errors,
+    next_id: usize,
+}
+
+impl Parser<'_> {
+    fn item(&mut self, input: ParseStream<'_>, items: &mut Items) -> syn::Result<()> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let visibility: Visibility = input.parse()?;
+        if input.peek(Token![struct]) {
+            let declaration = self.declaration(input, attributes, visibility)?;
+            match &items.declaration {
+                None => items.declaration = Some(declaration),
+                Some(first) => self.errors.add(
+                    &declaration.name,
+                    format!("a `network!` declares one struct, and `{}` is already it; use a second `network!`", first.name),
+                ),
+            }
+        } else if input.peek(Token![const]) {
+            self.constant(input, attributes, visibility, items)?;
+        } else if input.peek(Token![use]) {
+            let tokens = until_semicolon(input)?;
+            items.imports.push(quote::quote!(#(#attributes)* #visibility #tokens));
+        } else if input.peek(Token![fn]) {
+            let function = self.function(input, &attributes)?;
+            let known = items.forward.iter().chain(&items.blocks);
+            if known.into_iter().any(|known| known.name == function.name) {
+                self.errors.add(
+                    &function.name,
+                    format!("`{}` is defined twice; rename or remove one", function.name),
+                );
+            } else if function.name == "forward" {
+                items.forward = Some(function);
+            } else {
+                items.blocks.push(function);
+            }
+        } else {
+            return Err(input.error(
+                "expected `pub struct Name;`, `const TRAIN: Train = Train { .. };`, `fn forward(..)`, a block \
+                 `fn name(..) -> Block`, a `const` or a `use`",
+            ));
+        }
+        Ok(())
+    }
+
+    /// `struct Name;` or `struct Name<const BATCH: usize>;`
+    fn declaration(
+        &mut self,
+        input: ParseStream<'_>,
+        attributes: Vec<Attribute>,
+        visibility: Visibility,
+    ) -> syn::Result<Declaration> {
+        input.parse::<Token![struct]>()?;
+        let name: Ident = input.parse()?;
+        let mut batch = None;
+        if input.peek(Token![<]) {
+            let generics: syn::Generics = input.parse()?;
+            let parameters: Vec<_> = generics.params.iter().collect();
+            match parameters.as_slice() {
+                [syn::GenericParam::Const(parameter)] => batch = Some(parameter.ident.clone()),
+                _ => self.errors.add(
+                    &name,
+                    format!("a network has no other parameter than its batch: `pub struct {name}<const BATCH: usize>;`"),
+                ),
+            }
+        }
+        if !input.peek(Token![;]) {
+            return Err(input.error(format!("expected `;` after `struct {name}`: a network's struct has no fields")));
+        }
+        input.parse::<Token![;]>()?;
+        Ok(Declaration { attributes, visibility, name, batch })
+    }
+
+    /// `const TRAIN`, `const INFER` or any other constant.
+    fn constant(
+        &mut self,
+        input: ParseStream<'_>,
+        attributes: Vec<Attribute>,
+        visibility: Visibility,
+        items: &mut Items,
+    ) -> syn::Result<()> {
+        input.parse::<Token![const]>()?;
+        let name: Ident = input.parse()?;
+        let place = if name == "TRAIN" {
+            Some(("Train", &mut items.train))
+        } else if name == "INFER" {
+            Some(("Infer", &mut items.infer))
+        } else {
+            None
+        };
+        if let Some((kind, settings)) = place {
+            let read = self.settings(input, attributes, kind)?;
+            if settings.is_some() {
+                self.errors.add(&name, format!("`{name}` is defined twice; remove one"));
+            }
+            *settings = Some(read);
+            return Ok(());
+        }
+        if !input.peek(Token![:]) {
+            return Err(input.error(format!("expected a type: `const {name}: usize = ..;`")));
+        }
+        input.parse::<Token![:]>()?;
+        let kind: syn::Type = input.parse()?;
+        input.parse::<Token![=]>()?;
+        let mut tokens = TokenStream::new();
+        while !input.peek(Token![;]) {
+            if input.is_empty() {
+                return Err(input.error(format!("expected `;` after `const {name}`")));
+            }
+            tokens.extend([input.parse::<TokenTree>()?]);
+        }
+        input.parse::<Token![;]>()?;
+        if items.constants.iter().any(|known| known.name == name) {
+            self.errors.add(&name, format!("`{name}` is defined twice; rename or remove one"));
+            return Ok(());
+        }
+        let value = (|input: ParseStream<'_>| self.expression(input)).parse2(tokens.clone()).ok();
+        items.constants.push(Constant { attributes, visibility, name, kind: quote::quote!(#kind), tokens, value });
+        Ok(())
+    }
+
+    /// `: Train = Train { batch: 64, .. };`
+    fn settings(&mut self, input: ParseStream<'_>, attributes: Vec<Attribute>, kind: &str) -> syn::Result<Settings> {
+        input.parse::<Token![:]>()?;
+        self.settings_type(input, kind)?;
+        input.parse::<Token![=]>()?;
+        self.settings_type(input, kind)?;
+        let content;
+        syn::braced!(content in input);
+        let fields = self.separated(&content, "a field", Self::field, |field| format!("{}: ..", field.name));
+        if input.peek(Token![;]) {
+            input.parse::<Token![;]>()?;
+        } else {
+            self.errors.add(input.span(), format!("expected `;` after `{kind} {{ .. }}`"));
+        }
+        Ok(Settings { attributes, fields: fields.into_iter().map(|(field, _)| field).collect() })
+    }
+
+    fn settings_type(&mut self, input: ParseStream<'_>, kind: &str) -> syn::Result<()> {
+        let path: syn::Path = input.call(syn::Path::parse_mod_style)?;
+        if path.segments.last().is_none_or(|last| last.ident != kind) {
+            return Err(syn::Error::new_spanned(path, format!("expected `{kind}`")));
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, input: ParseStream<'_>) -> syn::Result<(Field, Place)> {
+        if input.peek(Token![..]) {
+            return Err(input.error("fields left out take PyTorch's defaults; remove the `..`"));
+        }
+        let name: Ident = input.parse()?;
+        input.parse::<Token![:]>()?;
+        let value: syn::Expr = input.parse()?;
+        let place = Place { start: name.span(), end: syn::spanned::Spanned::span(&value) };
+        Ok((Field { name, value }, place))
+    }
+
+    /// Items with commas between them, up to the end of `input`. A missing comma is one mistake, and so is an item that
+    /// cannot be read.
+    fn separated<T>(
+        &mut self,
+        input: ParseStream<'_>,
+        expected: &str,
+        mut item: impl FnMut(&mut Self, ParseStream<'_>) -> syn::Result<(T, Place)>,
+        describe: impl Fn(&T) -> String,
+    ) -> Vec<(T, Place)> {
+        let mut items: Vec<(T, Place)> = Vec::new();
+        let mut comma_missing = false;
+        while !input.is_empty() {
+            if input.peek(Token![,]) {
+                self.errors.add(input.span(), format!("expected {expected}, found `,`; remove one comma"));
+                skip_token(input);
+                continue;
+            }
+            let found = input.cursor().token_stream().into_iter().next();
+            let start = input.span();
+            let after = items.last().filter(|_| comma_missing).map(|(last, _)| describe(last));
+            match item(self, input) {
+                Ok((item, place)) => {
+                    if let Some(after) = after {
+                        self.errors.add(place, format!("expected `,` after `{after}`"));
+                    }
+                    items.push((item, place));
+                }
+                Err(error) => {
+                    match (after, found) {
+                        (Some(after), Some(found)) => {
+                            self.errors.add(start, format!("expected `,` after `{after}`, found `{}`", brief(&found)));
+                        }
+                        _ => self.errors.add_syn(&error),
+                    }
+                    if input.peek(Token![;]) {
+                        skip_token(input);
+                    } else {
+                        skip_to_comma(input);
+                    }
+                }
+            }
+            comma_missing = !input.is_empty() && !input.peek(Token![,]);
+            if input.peek(Token![,]) {
+                skip_token(input);
+            }
+        }
+        items
+    }
+
+    fn id(&mut self) -> usize {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+/// A token in a message: a group is named by its delimiters.
+fn brief(token: &TokenTree) -> String {
+    match token {
+        TokenTree::Group(group) => match group.delimiter() {
+            Delimiter::Parenthesis => "(..)".into(),
+            Delimiter::Brace => "{..}".into(),
+            Delimiter::Bracket => "[..]".into(),
+            Delimiter::None => group.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+fn skip_token(input: ParseStream<'_>) {
+    let _ = input.parse::<TokenTree>();
+}
+
+fn skip_to_comma(input: ParseStream<'_>) {
+    while !input.is_empty() && !input.peek(Token![,]) {
+        skip_token(input);
+    }
+}
+
+/// Reads the rest, so that syn does not report it as unexpected once more.
+fn drain(input: &ParseBuffer<'_>) {
+    while !input.is_empty() {
+        skip_token(input);
+    }
+}
+
+/// Skips to the end of an item: a semicolon or a pair of braces.
+fn skip_item(input: ParseStream<'_>) {
+    while !input.is_empty() {
+        match input.parse::<TokenTree>() {
+            Ok(TokenTree::Punct(punct)) if punct.as_char() == ';' => return,
+            Ok(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
+                if input.peek(Token![;]) {
+                    skip_token(input);
+                }
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The tokens up to a semicolon, included.
+fn until_semicolon(input: ParseStream<'_>) -> syn::Result<TokenStream> {
+    let mut tokens = TokenStream::new();
+    loop {
+        if input.is_empty() {
+            return Err(input.error("expected `;`"));
+        }
+        let end = input.peek(Token![;]);
+        tokens.extend([input.parse::<TokenTree>()?]);
+        if end {
+            return Ok(tokens);
+        }
+    }
+}

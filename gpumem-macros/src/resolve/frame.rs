@@ -1,0 +1,96 @@
+//! What names mean: one frame for each call of a block.
+
+use crate::syntax::Expression;
+use gpumem_core::graph::{NodeId, RowId};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// The current value of a sequence. `None` after a mistake: what follows is checked for names only.
+pub(crate) type Current = Option<NodeId>;
+
+/// What an expression stands for.
+#[derive(Clone)]
+pub(crate) enum Known<'s> {
+    Integer(u64),
+    Float(f64),
+    Flag(bool),
+    Text(String),
+    Pair([u64; 2]),
+    /// A `Block` argument: an element with the names that it was written among.
+    Element(&'s Expression, Rc<Frame<'s>>),
+}
+
+impl fmt::Display for Known<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Known::Integer(value) => write!(f, "{value}"),
+            Known::Float(value) => write!(f, "{value:?}"),
+            Known::Flag(value) => write!(f, "{value}"),
+            Known::Text(value) => write!(f, "{value:?}"),
+            Known::Pair([height, width]) => write!(f, "({height}, {width})"),
+            Known::Element(element, _) => write!(f, "{element}"),
+        }
+    }
+}
+
+impl Known<'_> {
+    /// What it is, in a message.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self {
+            Known::Integer(_) => "a whole number",
+            Known::Float(_) => "a number with a fraction",
+            Known::Flag(_) => "`true` or `false`",
+            Known::Text(_) => "a text",
+            Known::Pair(_) => "a pair",
+            Known::Element(..) => "a block",
+        }
+    }
+}
+
+/// The names of one call of a block, or of `forward`.
+pub(crate) struct Frame<'s> {
+    /// The call with its arguments evaluated, `stage(3, 64)`; `None` for `forward`.
+    pub(crate) call: Option<String>,
+    pub(crate) caller: Option<Rc<Frame<'s>>>,
+    /// Calls around this one.
+    pub(crate) depth: usize,
+    pub(crate) parameters: Vec<(String, Known<'s>)>,
+    pub(crate) bindings: Vec<Rc<Binding<'s>>>,
+    pub(crate) taps: RefCell<HashMap<String, Current>>,
+}
+
+/// `let w = ..;`
+pub(crate) struct Binding<'s> {
+    pub(crate) name: String,
+    pub(crate) element: &'s Expression,
+    /// The rows of the first use, whose parameters later uses share; `None` for a row that could not be made.
+    pub(crate) first_use: RefCell<Option<Vec<Option<RowId>>>>,
+    /// Whether a use is being resolved.
+    pub(crate) busy: Cell<bool>,
+}
+
+impl<'s> Frame<'s> {
+    pub(crate) fn parameter(&self, name: &str) -> Option<&Known<'s>> {
+        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn binding(&self, name: &str) -> Option<&Rc<Binding<'s>>> {
+        self.bindings.iter().find(|binding| binding.name == name)
+    }
+
+    /// What was tapped as `name`, in this call or in those around it.
+    pub(crate) fn tapped(&self, name: &str) -> Option<Current> {
+        let own = self.taps.borrow().get(name).copied();
+        own.or_else(|| self.caller.as_ref()?.tapped(name))
+    }
+
+    /// Every name that [`Frame::tapped`] would find.
+    pub(crate) fn tap_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.taps.borrow().keys().cloned().collect();
+        names.extend(self.caller.iter().flat_map(|caller| caller.tap_names()));
+        names.sort();
+        names
+    }
+}

@@ -1,0 +1,96 @@
+//! Paths of layers: `stage[0].conv2d[1]`.
+//!
+//! A segment gets its number among the equal names of its block instance, and none where it is the only one. That is not
+//! known before the whole instance has been resolved, so paths are spelled at the end.
+
+use crate::syntax::Place;
+use std::collections::HashMap;
+
+/// A segment: the instance it is in, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    instance: usize,
+    index: usize,
+}
+
+/// The inside of a block call, or of `forward`.
+#[derive(Debug, Default)]
+struct Instance {
+    /// The segment that it is the inside of.
+    parent: Option<Segment>,
+    /// Name, number among equal names, and where the user chose the name.
+    segments: Vec<(String, usize, Option<Place>)>,
+    counts: HashMap<String, usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Paths {
+    instances: Vec<Instance>,
+    /// The instance that layers are being added to.
+    current: usize,
+}
+
+impl Paths {
+    pub(super) fn new() -> Paths {
+        Paths { instances: vec![Instance::default()], current: 0 }
+    }
+
+    /// Adds a segment. `chosen` is the place of a name that the user chose.
+    pub(super) fn add(&mut self, name: &str, chosen: Option<Place>) -> Segment {
+        let instance = &mut self.instances[self.current];
+        let count = instance.counts.entry(name.to_string()).or_insert(0);
+        instance.segments.push((name.to_string(), *count, chosen));
+        *count += 1;
+        Segment { instance: self.current, index: instance.segments.len() - 1 }
+    }
+
+    /// Opens an instance named `name`; returns what [`Paths::close`] needs.
+    pub(super) fn open(&mut self, name: &str) -> usize {
+        let parent = Some(self.add(name, None));
+        self.instances.push(Instance { parent, ..Instance::default() });
+        std::mem::replace(&mut self.current, self.instances.len() - 1)
+    }
+
+    pub(super) fn close(&mut self, opened: usize) {
+        self.current = opened;
+    }
+
+    pub(super) fn spell(&self, segment: Segment) -> String {
+        let instance = &self.instances[segment.instance];
+        let (name, number, _) = &instance.segments[segment.index];
+        let mut path = match instance.parent {
+            Some(parent) => self.spell(parent) + ".",
+            None => String::new(),
+        };
+        path += name;
+        if instance.counts[name] > 1 {
+            path += &format!("[{number}]");
+        }
+        path
+    }
+
+    /// Names that users chose and that are not the only one of their instance.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (&str, Place)> {
+        self.instances.iter().flat_map(|instance| {
+            let taken = |(name, number, chosen): &(String, usize, Option<Place>)| {
+                let alone = instance.counts[name] == 1;
+                // Where all of them were chosen, the first one is the one that has the name.
+                let first_of_chosen = *number == 0 && instance.segments.iter().all(|(other, _, chosen)| other != name || chosen.is_some());
+                chosen.filter(|_| !alone && !first_of_chosen)
+            };
+            instance.segments.iter().filter_map(move |segment| Some((segment.0.as_str(), taken(segment)?)))
+        })
+    }
+}
+
+/// The segment of a layer: `BatchNorm2d` is `batch_norm2d`.
+pub(super) fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
+    }
+    snake
+}

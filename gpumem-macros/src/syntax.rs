@@ -1,0 +1,257 @@
+//! What was written, with the places it was written at. Nothing is checked here beyond the grammar.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use std::fmt;
+
+/// Where something stands in the source: its first and its last token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) start: Span,
+    pub(crate) end: Span,
+}
+
+impl Place {
+    pub(crate) fn to(self, end: Place) -> Place {
+        Place { start: self.start, end: end.end }
+    }
+}
+
+impl From<Span> for Place {
+    fn from(span: Span) -> Place {
+        Place { start: span, end: span }
+    }
+}
+
+impl From<&Ident> for Place {
+    fn from(name: &Ident) -> Place {
+        name.span().into()
+    }
+}
+
+/// A whole network.
+pub(crate) struct Source {
+    pub(crate) declaration: Declaration,
+    pub(crate) train: Option<Settings>,
+    pub(crate) infer: Option<Settings>,
+    pub(crate) constants: Vec<Constant>,
+    /// `use` items, passed through.
+    pub(crate) imports: Vec<TokenStream>,
+    pub(crate) forward: Option<Function>,
+    pub(crate) blocks: Vec<Function>,
+}
+
+/// `pub struct Name<const BATCH: usize>;`
+pub(crate) struct Declaration {
+    pub(crate) attributes: Vec<syn::Attribute>,
+    pub(crate) visibility: syn::Visibility,
+    pub(crate) name: Ident,
+    /// The name of the batch parameter, if the network is generic over it.
+    pub(crate) batch: Option<Ident>,
+}
+
+/// `const TRAIN: Train = Train { .. };` or the same with `INFER`.
+pub(crate) struct Settings {
+    pub(crate) attributes: Vec<syn::Attribute>,
+    pub(crate) fields: Vec<Field>,
+}
+
+/// `batch: 64`
+pub(crate) struct Field {
+    pub(crate) name: Ident,
+    pub(crate) value: syn::Expr,
+}
+
+/// `const CLASSES: usize = 1000;`
+pub(crate) struct Constant {
+    pub(crate) attributes: Vec<syn::Attribute>,
+    pub(crate) visibility: syn::Visibility,
+    pub(crate) name: Ident,
+    pub(crate) kind: TokenStream,
+    /// The tokens after `=`.
+    pub(crate) tokens: TokenStream,
+    /// The same as an expression of the language, if it is one.
+    pub(crate) value: Option<Expression>,
+}
+
+/// `fn forward(..) -> Logits<1000> { .. }`, or a block.
+pub(crate) struct Function {
+    pub(crate) name: Ident,
+    pub(crate) parameters: Vec<Parameter>,
+    /// Where the parentheses are.
+    pub(crate) signature: Place,
+    pub(crate) output: Option<Type>,
+    pub(crate) body: Body,
+}
+
+pub(crate) struct Parameter {
+    pub(crate) name: Ident,
+    pub(crate) kind: Type,
+}
+
+/// `usize`, `Image<3, 224, 224>`
+pub(crate) struct Type {
+    pub(crate) name: Ident,
+    pub(crate) dimensions: Vec<Expression>,
+    pub(crate) place: Place,
+}
+
+/// What is between a function's braces.
+pub(crate) struct Body {
+    pub(crate) lets: Vec<Let>,
+    pub(crate) element: Expression,
+}
+
+/// `let w = Embedding(50257, 768);`
+pub(crate) struct Let {
+    pub(crate) name: Ident,
+    pub(crate) element: Expression,
+}
+
+/// An element or a value. Names are not resolved yet, so the two cannot be told apart everywhere.
+pub(crate) struct Expression {
+    /// Distinct for each expression of a network. A mistake in one is reported once, however often it is unrolled.
+    pub(crate) id: usize,
+    pub(crate) place: Place,
+    pub(crate) kind: Kind,
+}
+
+pub(crate) enum Kind {
+    Integer(u64),
+    Float(f64),
+    Flag(bool),
+    Text(String),
+    /// `Relu`, `channels`
+    Name(Ident),
+    /// `Conv2d(64, 3, padding = 1)`
+    Call { name: Ident, arguments: Vec<Argument> },
+    /// `[a, b, c]`
+    List(Vec<Expression>),
+    /// `(3, 5)`
+    Pair(Box<[Expression; 2]>),
+    If { condition: Box<Expression>, then: Box<Expression>, otherwise: Option<Box<Expression>> },
+    Not(Box<Expression>),
+    Negative(Box<Expression>),
+    Binary { operator: Operator, operands: Box<[Expression; 2]> },
+    /// Could not be read; the mistake has been reported.
+    Broken,
+}
+
+/// `64`, `padding = 1`
+pub(crate) struct Argument {
+    pub(crate) name: Option<Ident>,
+    pub(crate) value: Expression,
+}
+
+impl Argument {
+    pub(crate) fn place(&self) -> Place {
+        match &self.name {
+            Some(name) => Place::from(name).to(self.value.place),
+            None => self.value.place,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Or,
+    And,
+    Equal,
+    NotEqual,
+    LessOrEqual,
+    GreaterOrEqual,
+    Less,
+    Greater,
+    Plus,
+    Minus,
+    Times,
+    Over,
+    Remainder,
+}
+
+impl Operator {
+    pub(crate) const ALL: [Operator; 13] = [
+        Operator::Or,
+        Operator::And,
+        Operator::Equal,
+        Operator::NotEqual,
+        Operator::LessOrEqual,
+        Operator::GreaterOrEqual,
+        Operator::Less,
+        Operator::Greater,
+        Operator::Plus,
+        Operator::Minus,
+        Operator::Times,
+        Operator::Over,
+        Operator::Remainder,
+    ];
+
+    /// As in Rust: what binds tighter has a higher number.
+    pub(crate) fn precedence(self) -> u8 {
+        match self {
+            Operator::Or => 1,
+            Operator::And => 2,
+            Operator::Equal
+            | Operator::NotEqual
+            | Operator::LessOrEqual
+            | Operator::GreaterOrEqual
+            | Operator::Less
+            | Operator::Greater => 3,
+            Operator::Plus | Operator::Minus => 4,
+            Operator::Times | Operator::Over | Operator::Remainder => 5,
+        }
+    }
+
+    pub(crate) fn symbol(self) -> &'static str {
+        match self {
+            Operator::Or => "||",
+            Operator::And => "&&",
+            Operator::Equal => "==",
+            Operator::NotEqual => "!=",
+            Operator::LessOrEqual => "<=",
+            Operator::GreaterOrEqual => ">=",
+            Operator::Less => "<",
+            Operator::Greater => ">",
+            Operator::Plus => "+",
+            Operator::Minus => "-",
+            Operator::Times => "*",
+            Operator::Over => "/",
+            Operator::Remainder => "%",
+        }
+    }
+}
+
+/// The source in short, for messages: `Conv2d(64, 3, padding = 1)`; what is inside a list is left out.
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Integer(value) => write!(f, "{value}"),
+            Kind::Float(value) => write!(f, "{value:?}"),
+            Kind::Flag(value) => write!(f, "{value}"),
+            Kind::Text(value) => write!(f, "{value:?}"),
+            Kind::Name(name) => write!(f, "{name}"),
+            Kind::Call { name, arguments } => {
+                write!(f, "{name}(")?;
+                for (index, argument) in arguments.iter().enumerate() {
+                    if index > 0 {
+                        f.write_str(", ")?;
+                    }
+                    if let Some(name) = &argument.name {
+                        write!(f, "{name} = ")?;
+                    }
+                    write!(f, "{}", argument.value)?;
+                }
+                f.write_str(")")
+            }
+            Kind::List(elements) if elements.is_empty() => f.write_str("[]"),
+            Kind::List(_) => f.write_str("[..]"),
+            Kind::Pair(pair) => write!(f, "({}, {})", pair[0], pair[1]),
+            Kind::If { condition, .. } => write!(f, "if {condition} {{ .. }}"),
+            Kind::Not(value) => write!(f, "!{value}"),
+            Kind::Negative(value) => write!(f, "-{value}"),
+            Kind::Binary { operator, operands } => {
+                write!(f, "{} {} {}", operands[0], operator.symbol(), operands[1])
+            }
+            Kind::Broken => f.write_str(".."),
+        }
+    }
+}

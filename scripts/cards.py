@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Writes what is generated from gpumem-core/data/cards.csv:
+
+* gpumem-core/src/cards/table.rs: a constant for each card, and all of them by usable memory;
+* src/selected.rs: the cards whose Cargo feature is on;
+* the region between two marker comments in Cargo.toml: the features themselves.
+
+The features are also printed. Run it from anywhere after a change to the table.
+"""
+
+import csv
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLE = ROOT / "gpumem-core" / "data" / "cards.csv"
+BEGIN = "# --- cards (scripts/cards.py) ---"
+END = "# --- end of cards ---"
+# A slug that names the card people mean when they leave the size out.
+ALIASES = {"rtx3080": "rtx3080-10gb"}
+SPELLINGS = {
+    "ti": "Ti", "super": "SUPER", "laptop": "Laptop", "ada": "Ada", "pcie": "PCIe", "sxm": "SXM", "nvl": "NVL",
+    "xp": "Xp", "jetson": "Jetson", "orin": "Orin", "nano": "Nano", "xavier": "Xavier", "thor": "Thor",
+    "quadro": "Quadro", "spark": "Spark", "blackwell": "Blackwell", "pascal": "(Pascal)", "ecc": "(ECC on)",
+}
+
+
+def words(slug):
+    """The words of a slug. Consumer names are written in one piece: rtx4070tisuper is RTX 4070 Ti SUPER."""
+    found = []
+    for part in slug.split("-"):
+        match = re.fullmatch(r"(gtx|rtx)(\d{4})(ti)?(super)?", part)
+        found += [word for word in match.groups() if word] if match else [part]
+    return found
+
+
+def constant(slug):
+    return "_".join(words(slug)).upper()
+
+
+def short_name(slug):
+    spelled = [SPELLINGS.get(word, word.upper()) for word in words(slug)]
+    # Data centre cards carry their memory or form in the name: A100-40GB, H100-PCIe.
+    if re.fullmatch(r"[A-Z]{1,2}\d+", spelled[0]) and re.fullmatch(r"\d+GB|PCIe|SXM|NVL", spelled[-1]):
+        return "-".join(spelled)
+    return " ".join(spelled)
+
+
+def text(value):
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def optional(value, literal=lambda value: value):
+    return f"Some({literal(value)})" if value else "None"
+
+
+def float_literal(value):
+    return value if "." in value else value + ".0"
+
+
+def integer(value):
+    return f"{int(value):_}" if int(value) >= 10_000 else value
+
+
+def card(row):
+    major, minor = row["compute_capability"].split(".")
+    fields = [
+        ("slug", text(row["slug"])),
+        ("constant", text(constant(row["slug"]))),
+        ("short_name", text(short_name(row["slug"]))),
+        ("name", text(row["name"])),
+        ("architecture", "Architecture::" + row["arch"].split()[0]),
+        ("compute_capability", f"({major}, {minor})"),
+        ("spec_mib", integer(row["vram_spec_mib"])),
+        ("usable_mib", integer(row["usable_mib"])),
+        ("basis", "Basis::" + row["usable_basis"].capitalize()),
+        ("source", text(row["usable_source"])),
+        ("memory", text(row["mem_type"])),
+        ("bus_bits", optional(row["bus_bits"])),
+        ("bandwidth_gbs", optional(row["bandwidth_gbs"], float_literal)),
+        ("multiprocessors", optional(row["sm_count"])),
+        ("cuda_cores", optional(row["cuda_cores"], integer)),
+        ("fp32_tflops", optional(row["fp32_tflops"], float_literal)),
+        ("tensor_fp16_tflops", optional(row["tensor_fp16_dense_tflops"], float_literal)),
+        ("notes", text(row["notes"])),
+    ]
+    # Four lines a card, or the table would be thousands of lines long.
+    written = [f"{name}: {value}," for name, value in fields]
+    return "\n".join([
+        f"/// {row['name']}: {int(row['usable_mib']):,} MiB usable ({row['usable_basis']}).",
+        f"pub const {constant(row['slug'])}: Card = Card {{ " + " ".join(written[:4]),
+        "    " + " ".join(written[4:10]),
+        "    " + " ".join(written[10:]) + " };",
+    ])
+
+
+def table(rows):
+    by_usable = sorted(rows, key=lambda row: (int(row["usable_mib"]), row["slug"]))
+    parts = ["//! Generated from `data/cards.csv` by `scripts/cards.py`: change the table, then run the script.", ""]
+    parts += ["use super::{Architecture, Basis, Card};", ""]
+    parts += [card(row) for row in rows]
+    for alias, slug in ALIASES.items():
+        parts += [f"/// [`{constant(slug)}`]: the card that the name means when it says no size."]
+        parts += [f"pub const {constant(alias)}: Card = {constant(slug)};", ""]
+    parts += ["/// Every card, by usable memory, the smallest first."]
+    parts += ["pub const ALL: &[Card] = &["] + [f"    {constant(row['slug'])}," for row in by_usable] + ["];", ""]
+    return "\n".join(parts)
+
+
+def features(rows):
+    slugs = [row["slug"] for row in rows]
+    taken = set(slugs) | set(ALIASES)
+    lines = []
+    for row in rows:
+        lines.append(f"## {row['name']}: {int(row['usable_mib']):,} MiB usable.")
+        lines.append(f"{row['slug']} = []")
+    lines.append("## Other names of the same cards.")
+    lines += [f'{alias} = ["{slug}"]' for alias, slug in ALIASES.items()]
+    for slug in slugs:
+        plain = slug.replace("-", "")
+        if plain not in taken:
+            taken.add(plain)
+            lines.append(f'{plain} = ["{slug}"]')
+    return "\n".join(lines) + "\n"
+
+
+SELECTED = """//! Generated from `gpumem-core/data/cards.csv` by `scripts/cards.py`: change the table, then run the script.
+
+use gpumem_core::cards::{self, Card};
+
+/// The cards whose Cargo feature is on: every network must fit all of them. In the order of the table.
+pub const SELECTED: &[Card] = &[
+"""
+
+
+def selected(rows):
+    entries = [f'    #[cfg(feature = "{row["slug"]}")]\n    cards::{constant(row["slug"])},\n' for row in rows]
+    return SELECTED + "".join(entries) + "];\n"
+
+
+def main():
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    (ROOT / "gpumem-core" / "src" / "cards" / "table.rs").write_text(table(rows), encoding="utf-8")
+    (ROOT / "src" / "selected.rs").write_text(selected(rows), encoding="utf-8")
+
+    block = features(rows)
+    region = f"{BEGIN}\n{block}{END}\n"
+    manifest = ROOT / "Cargo.toml"
+    old = manifest.read_text(encoding="utf-8")
+    if BEGIN in old:
+        head, rest = old.split(BEGIN, 1)
+        new = head + region + rest.split(END + "\n", 1)[1]
+    else:
+        # At the end of [features], which ends where the next section begins.
+        start = old.index("[features]\n")
+        following = old.find("\n[", start)
+        end = len(old) if following < 0 else following
+        new = old[:end].rstrip("\n") + "\n" + region + old[end:]
+    if new != old:
+        manifest.write_text(new, encoding="utf-8")
+    print(block, end="")
+
+
+if __name__ == "__main__":
+    main()

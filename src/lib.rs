@@ -1,0 +1,2 @@
+//! If it compiles, it fits.
+pub use gpumem_core as core;
