@@ -1,8 +1,9 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
-use crate::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack};
+use crate::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice};
 use crate::role::{Precision, Role};
 use crate::step::{Persistent, Step};
+use alloc::vec;
 
 /// The parts of an arena, in the order in which they lie in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -419,33 +420,75 @@ const fn try_plan<const N: usize>(step: &Step, batch: u64, precision: Precision)
         Ok(packing) => packing,
         Err(Overflow) => return Err(PlanError::Overflow),
     };
-    let (arena, lower_bound) = match (lasting.arena(packing.size), lasting.arena(packing.lower_bound)) {
-        (Ok(arena), Ok(lower_bound)) => (arena, lower_bound),
-        _ => return Err(PlanError::Overflow),
-    };
     let mut starts = [0; 7];
     let mut i = 1;
     while i < 7 {
         starts[i] = starts[i - 1] + lasting.regions[i - 1].padded;
         i += 1;
     }
-    let budget = Budget {
-        weights: lasting.exact(Region::Weights),
-        master: lasting.exact(Region::Master),
-        gradients: lasting.exact(Region::Gradients),
-        optimizer: lasting.exact(Region::Optimizer),
-        buffers: lasting.exact(Region::Buffers),
-        batch: lasting.exact(Region::Batch),
-        activations: packing.size,
-        arena,
-        reserve: 0,
-        total: arena,
-        lower_bound,
-        batch_size: batch,
-        precision,
-        peak: packing.peak,
-        largest,
-        largest_bytes,
-    };
-    Ok(Plan { error: None, packing, starts, budget })
+    let packed = Packed { size: packing.size, lower_bound: packing.lower_bound, peak: packing.peak };
+    match lasting.budget(packed, (largest, largest_bytes), batch, precision) {
+        Ok(budget) => Ok(Plan { error: None, packing, starts, budget }),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a budget says of a packing.
+#[derive(Clone, Copy)]
+struct Packed {
+    size: u64,
+    lower_bound: u64,
+    peak: u32,
+}
+
+impl Lasting {
+    /// Every line of the budget, with a reserve of 0.
+    const fn budget(
+        &self,
+        packed: Packed,
+        (largest, largest_bytes): (u32, u64),
+        batch_size: u64,
+        precision: Precision,
+    ) -> Result<Budget, PlanError> {
+        let (arena, lower_bound) = match (self.arena(packed.size), self.arena(packed.lower_bound)) {
+            (Ok(arena), Ok(lower_bound)) => (arena, lower_bound),
+            _ => return Err(PlanError::Overflow),
+        };
+        Ok(Budget {
+            weights: self.exact(Region::Weights),
+            master: self.exact(Region::Master),
+            gradients: self.exact(Region::Gradients),
+            optimizer: self.exact(Region::Optimizer),
+            buffers: self.exact(Region::Buffers),
+            batch: self.exact(Region::Batch),
+            activations: packed.size,
+            arena,
+            reserve: 0,
+            total: arena,
+            lower_bound,
+            batch_size,
+            precision,
+            peak: packed.peak,
+            largest,
+            largest_bytes,
+        })
+    }
+}
+
+/// The budget of `step` at `batch` samples, planned at run time, with a reserve of 0.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn budget_at(step: &Step, batch: u64, precision: Precision) -> Result<Budget, PlanError> {
+    if batch == 0 {
+        return Err(PlanError::ZeroBatch);
+    }
+    if step.operations == 0 {
+        return Err(PlanError::EmptyNetwork);
+    }
+    let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; step.transients.len()];
+    let largest = largest(step, batch, precision, &mut ranges)?;
+    let packed = pack_slice(&ranges).map_err(|Overflow| PlanError::Overflow)?;
+    let packed = Packed { size: packed.size, lower_bound: packed.lower_bound, peak: packed.peak };
+    Lasting::new(step, batch, precision)?.budget(packed, largest, batch, precision)
 }

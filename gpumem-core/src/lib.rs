@@ -25,13 +25,14 @@ pub mod net;
 pub mod network;
 pub mod program;
 pub mod random;
+pub mod report;
 pub mod shape;
 pub mod suggest;
 pub mod tensor;
 pub mod typed;
 pub mod wire;
 
-mod role;
+pub mod role;
 mod train;
 
 pub use role::{Half, Precision, Role};

@@ -56,6 +56,13 @@ impl<'a> Matrix<'a> {
         Matrix { start: self.moved(range.start, 0), rows: range.len(), ..self }
     }
 
+    /// One row of a row-major matrix.
+    pub(crate) fn row(self, row: usize) -> &'a [f32] {
+        assert!(row < self.rows && self.column_stride == 1);
+        // SAFETY: `new` checked that every row lies inside the slice that the matrix borrows for `'a`.
+        unsafe { std::slice::from_raw_parts(self.moved(row, 0), self.columns) }
+    }
+
     /// Some of its columns.
     pub(crate) fn columns(self, range: Range<usize>) -> Matrix<'a> {
         assert!(range.start <= range.end && range.end <= self.columns);

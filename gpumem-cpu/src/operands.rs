@@ -225,8 +225,7 @@ impl<'a> Operands<'a> {
         Ok(range.start)
     }
 
-    /// The tensor that is read as `slot` and has `length` elements.
-    pub(crate) fn source<T: Element>(&self, slot: Slot, length: usize) -> Result<Source<T>, Error> {
+    fn read<T: Element>(&self, slot: Slot, length: usize) -> Result<Source<T>, Error> {
         let tensor = self.operation.read(slot).ok_or(MISSING)?;
         if self.operation.writes.iter().any(|operand| operand.tensor == tensor) {
             return Err(Error::Damaged("an operation overwrites a tensor that its kernel still reads"));
@@ -235,13 +234,7 @@ impl<'a> Operands<'a> {
         Ok(Source { arena: self.arena.clone(), offset, length, elements: PhantomData })
     }
 
-    /// As [`source`](Operands::source), for a slot that may be absent.
-    pub(crate) fn source_if(&self, wanted: bool, slot: Slot, length: usize) -> Result<Option<Source>, Error> {
-        if wanted { self.source(slot, length).map(Some) } else { Ok(None) }
-    }
-
-    /// The tensor that is written as `slot` and has `length` elements.
-    pub(crate) fn target<T: Element>(&mut self, slot: Slot, length: usize) -> Result<Target<T>, Error> {
+    fn write<T: Element>(&mut self, slot: Slot, length: usize) -> Result<Target<T>, Error> {
         let tensor = self.operation.written(slot).ok_or(MISSING)?;
         let offset = self.check::<T>(tensor, length)?;
         if self.taken.contains(&tensor) {
@@ -251,13 +244,38 @@ impl<'a> Operands<'a> {
         Ok(Target { arena: self.arena.clone(), offset, length, elements: PhantomData })
     }
 
+    /// The numbers that are read as `slot`, `length` of them.
+    pub(crate) fn source(&self, slot: Slot, length: usize) -> Result<Source, Error> {
+        self.read(slot, length)
+    }
+
+    /// As [`source`](Operands::source), if they are wanted.
+    pub(crate) fn source_if(&self, wanted: bool, slot: Slot, length: usize) -> Result<Option<Source>, Error> {
+        if wanted { self.read(slot, length).map(Some) } else { Ok(None) }
+    }
+
+    /// The indices or state that are read as `slot`, `length` words of them.
+    pub(crate) fn words(&self, slot: Slot, length: usize) -> Result<Source<u32>, Error> {
+        self.read(slot, length)
+    }
+
+    /// The numbers that are written as `slot`, `length` of them.
+    pub(crate) fn target(&mut self, slot: Slot, length: usize) -> Result<Target, Error> {
+        self.write(slot, length)
+    }
+
     /// As [`target`](Operands::target), for a slot that may be absent.
-    pub(crate) fn target_if_any<T: Element>(&mut self, slot: Slot, length: usize) -> Result<Option<Target<T>>, Error> {
-        if self.writes(slot) { self.target(slot, length).map(Some) } else { Ok(None) }
+    pub(crate) fn target_if_any(&mut self, slot: Slot, length: usize) -> Result<Option<Target>, Error> {
+        if self.writes(slot) { self.write(slot, length).map(Some) } else { Ok(None) }
+    }
+
+    /// The indices or state that are written as `slot`, `length` words of them.
+    pub(crate) fn word_target(&mut self, slot: Slot, length: usize) -> Result<Target<u32>, Error> {
+        self.write(slot, length)
     }
 
     /// Whether `slot` is added to: the operation accumulates and reads the very tensor that it writes there.
-    fn accumulates(&self, slot: Slot) -> bool {
+    pub(crate) fn accumulates(&self, slot: Slot) -> bool {
         self.operation.accumulate && self.aliases(slot, slot)
     }
 

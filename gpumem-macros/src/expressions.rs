@@ -84,20 +84,17 @@ impl<'s> Resolver<'s, '_> {
     }
 
     fn constant(&mut self, expression: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+        if self.folding.iter().any(|open| open == name) {
+            return self.mistake(expression, frame, &format!("`{name}` is defined in terms of itself"));
+        }
         if let Some(value) = self.constants.get(name) {
             return value.clone();
         }
-        // Until it is evaluated it has no value, so that a constant in terms of itself ends here.
-        self.constants.insert(name.to_string(), None);
         let constant = self.source.constants.iter().find(|constant| constant.name == name)?;
         let value = match &constant.value {
-            Some(value) if self.folding.contains(&name.to_string()) => {
-                self.mistake(value, frame, &format!("`{name}` is defined in terms of itself"))
-            }
             Some(value) => {
                 self.folding.push(name.to_string());
-                let global = Frame::global();
-                let value = self.value(value, &global);
+                let value = self.value(value, &Frame::global());
                 self.folding.pop();
                 value
             }

@@ -50,7 +50,7 @@ pub(super) fn backward_rectangles(
     operands: &mut Operands<'_>,
 ) -> Bound {
     let [[height, width], [tall, wide]] = rectangles.sizes();
-    let gradient = operands.source::<f32>(Slot::Gradient, count(&[planes, tall as u64, wide as u64]))?;
+    let gradient = operands.source(Slot::Gradient, count(&[planes, tall as u64, wide as u64]))?;
     let (accumulate, mut target) = required(operands, count(&[planes, height as u64, width as u64]))?;
     kernel(move |_| {
         let planes = target.get().par_chunks_mut(height * width).zip(gradient.get().par_chunks(tall * wide));

@@ -27,7 +27,7 @@ pub(super) fn forward(layer: &BatchNorm2d, operands: &mut Operands<'_>) -> Bound
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
     let weight = operands.source_if(layer.affine, Slot::Parameter(0), channels)?;
     let bias = operands.source_if(layer.affine, Slot::Parameter(1), channels)?;
-    let mut saved = operands.target_if_any::<f32>(Slot::Saved(0), 2 * channels)?;
+    let mut saved = operands.target_if_any(Slot::Saved(0), 2 * channels)?;
     // In training the running statistics are read and written; there may be none that anybody keeps.
     let mut running = match (operands.target_if_any(Slot::Buffer(0), channels)?, training) {
         (Some(mean), true) => Some((mean, operands.target(Slot::Buffer(1), channels)?)),

@@ -27,7 +27,7 @@ pub(super) struct Draws {
 impl Draws {
     /// The draws of an operation that reads `State` and drops with probability `p`.
     pub(super) fn new(p: f64, operands: &Operands<'_>) -> Result<Draws, Error> {
-        let state = operands.source(Slot::State, STATE_WORDS)?;
+        let state = operands.words(Slot::State, STATE_WORDS)?;
         // With p = 1 nothing is kept, so that the scale does not matter as long as it is finite.
         let scale = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
         Ok(Draws { state, row: operands.row(), threshold: threshold(p), scale })

@@ -23,8 +23,8 @@ fn resolve(layer: &Embedding, operands: &Operands<'_>) -> ([usize; 3], usize) {
 /// `y` from the tokens. Tokens were checked before the step; one beyond the table would give a row of NaN.
 pub(super) fn forward(layer: &Embedding, operands: &mut Operands<'_>) -> Bound {
     let ([tokens, table, output], width) = resolve(layer, operands);
-    let tokens = operands.source::<u32>(Slot::Input(0), tokens)?;
-    let weight = operands.source::<f32>(Slot::Parameter(0), table)?;
+    let tokens = operands.words(Slot::Input(0), tokens)?;
+    let weight = operands.source(Slot::Parameter(0), table)?;
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |_| {
         let (tokens, weight) = (tokens.get(), weight.get());
@@ -41,8 +41,8 @@ pub(super) fn forward(layer: &Embedding, operands: &mut Operands<'_>) -> Bound {
 /// `dweight` from `dy` and the tokens.
 pub(super) fn backward(layer: &Embedding, operands: &mut Operands<'_>) -> Bound {
     let ([tokens, table, output], width) = resolve(layer, operands);
-    let tokens = operands.source::<u32>(Slot::Input(0), tokens)?;
-    let gradient = operands.source::<f32>(Slot::Gradient, output)?;
+    let tokens = operands.words(Slot::Input(0), tokens)?;
+    let gradient = operands.source(Slot::Gradient, output)?;
     let out = operands.gradient(Slot::ParameterGradient(0), table)?;
     let mut out = out.ok_or(Error::Damaged("a backward operation writes no gradient"))?;
     kernel(move |_| {

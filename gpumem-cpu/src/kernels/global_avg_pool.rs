@@ -29,7 +29,7 @@ pub(super) fn forward(layer: &GlobalAvgPool, operands: &mut Operands<'_>) -> Bou
 /// `dx` from `dy`.
 pub(super) fn backward(layer: &GlobalAvgPool, operands: &mut Operands<'_>) -> Bound {
     let (area, planes) = resolve(layer, operands);
-    let gradient = operands.source::<f32>(Slot::Gradient, planes)?;
+    let gradient = operands.source(Slot::Gradient, planes)?;
     let (accumulate, mut target) = required(operands, area.saturating_mul(planes))?;
     kernel(move |_| {
         let dy = gradient.get();

@@ -26,7 +26,7 @@ pub(super) fn forward(layer: &LayerNorm, operands: &mut Operands<'_>) -> Bound {
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
     let weight = operands.source_if(layer.affine, Slot::Parameter(0), features)?;
     let bias = operands.source_if(layer.bias, Slot::Parameter(1), features)?;
-    let mut saved = operands.target_if_any::<f32>(Slot::Saved(0), count(&[operands.batch(), 2, layer.rows]))?;
+    let mut saved = operands.target_if_any(Slot::Saved(0), count(&[operands.batch(), 2, layer.rows]))?;
     kernel(move |_| {
         let (source, target) = pair.get();
         let saved = saved.as_mut().map(|saved| {

@@ -38,7 +38,8 @@ fn maximum(window: &Window, plane: &[f32], [row, column]: [usize; 2]) -> (f32, u
 pub(super) fn forward(layer: &MaxPool2d, operands: &mut Operands<'_>) -> Bound {
     let (window, [input, output]) = resolve(layer, operands)?;
     let input = operands.source(Slot::Input(0), input)?;
-    let mut places = operands.target_if_any::<u32>(Slot::Saved(0), output)?;
+    let saves = operands.writes(Slot::Saved(0));
+    let mut places = saves.then(|| operands.word_target(Slot::Saved(0), output)).transpose()?;
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |_| {
         let (area, width) = (window.positions_area(), window.positions[1]);
@@ -59,8 +60,8 @@ pub(super) fn forward(layer: &MaxPool2d, operands: &mut Operands<'_>) -> Bound {
 /// `dx` from `dy` and the places. A place outside the plane, which only a wrong plan could bring about, is passed over.
 pub(super) fn backward(layer: &MaxPool2d, operands: &mut Operands<'_>) -> Bound {
     let (window, [input, output]) = resolve(layer, operands)?;
-    let gradient = operands.source::<f32>(Slot::Gradient, output)?;
-    let places = operands.source::<u32>(Slot::Saved(0), output)?;
+    let gradient = operands.source(Slot::Gradient, output)?;
+    let places = operands.words(Slot::Saved(0), output)?;
     let (accumulate, mut target) = required(operands, input)?;
     kernel(move |_| {
         let area = window.positions_area();

@@ -19,7 +19,7 @@ fn resolve(layer: &PositionEmbedding) -> Result<[usize; 2], Error> {
 /// `y` from the table.
 pub(super) fn forward(layer: &PositionEmbedding, operands: &mut Operands<'_>) -> Bound {
     let [table, used] = resolve(layer)?;
-    let weight = operands.source::<f32>(Slot::Parameter(0), table)?;
+    let weight = operands.source(Slot::Parameter(0), table)?;
     let mut output = operands.target(Slot::Output, used)?;
     kernel(move |_| output.get().copy_from_slice(&weight.get()[..used]))
 }
@@ -27,7 +27,7 @@ pub(super) fn forward(layer: &PositionEmbedding, operands: &mut Operands<'_>) ->
 /// `dweight` from `dy`.
 pub(super) fn backward(layer: &PositionEmbedding, operands: &mut Operands<'_>) -> Bound {
     let [table, used] = resolve(layer)?;
-    let gradient = operands.source::<f32>(Slot::Gradient, used)?;
+    let gradient = operands.source(Slot::Gradient, used)?;
     let out = operands.gradient(Slot::ParameterGradient(0), table)?;
     let mut out = out.ok_or(Error::Damaged("a backward operation writes no gradient"))?;
     kernel(move |_| {

@@ -21,7 +21,7 @@ fn resolve(layer: &Upsample, operands: &Operands<'_>) -> ([usize; 2], usize, [us
 /// `y` from `x`, a row of `y` at a time.
 pub(super) fn forward(layer: &Upsample, operands: &mut Operands<'_>) -> Bound {
     let ([tall, wide], width, [input, output]) = resolve(layer, operands);
-    let input = operands.source::<f32>(Slot::Input(0), input)?;
+    let input = operands.source(Slot::Input(0), input)?;
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |_| {
         let x = input.get();
@@ -37,7 +37,7 @@ pub(super) fn forward(layer: &Upsample, operands: &mut Operands<'_>) -> Bound {
 /// `dx` from `dy`, a row of `dx` at a time.
 pub(super) fn backward(layer: &Upsample, operands: &mut Operands<'_>) -> Bound {
     let ([tall, wide], width, [input, output]) = resolve(layer, operands);
-    let gradient = operands.source::<f32>(Slot::Gradient, output)?;
+    let gradient = operands.source(Slot::Gradient, output)?;
     let (accumulate, mut target) = required(operands, input)?;
     kernel(move |_| {
         let dy = gradient.get();

@@ -72,6 +72,18 @@ pub(crate) struct Binding<'s> {
 }
 
 impl<'s> Frame<'s> {
+    /// The frame of constants, which sees nothing but constants.
+    pub(crate) fn global() -> Rc<Frame<'s>> {
+        Rc::new(Frame {
+            call: None,
+            caller: None,
+            depth: 0,
+            parameters: Vec::new(),
+            bindings: Vec::new(),
+            taps: RefCell::default(),
+        })
+    }
+
     pub(crate) fn parameter(&self, name: &str) -> Option<&Known<'s>> {
         self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }

@@ -1,0 +1,72 @@
+//! The largest batch that fits a card.
+
+use crate::budget::budget_at;
+use crate::role::Precision;
+use crate::step::Step;
+use alloc::collections::BTreeMap;
+
+/// Arenas of one step by batch, each planned once.
+pub(super) struct Arenas<'a> {
+    step: &'a Step,
+    precision: Precision,
+    planned: BTreeMap<u64, Option<u64>>,
+}
+
+impl<'a> Arenas<'a> {
+    pub(super) fn new(step: &'a Step, precision: Precision) -> Arenas<'a> {
+        Arenas { step, precision, planned: BTreeMap::new() }
+    }
+
+    /// Whether a planned arena for `batch` samples has at most `room` bytes.
+    pub(super) fn fits(&mut self, batch: u64, room: u64) -> bool {
+        let plan = || budget_at(self.step, batch, self.precision).ok().map(|budget| budget.arena);
+        self.planned.entry(batch).or_insert_with(plan).is_some_and(|bytes| bytes <= room)
+    }
+
+    /// The largest batch whose arena has at most `room` bytes: doubling, then halving. Every batch that decides is
+    /// planned. 0 if not even one sample fits.
+    pub(super) fn largest(&mut self, room: u64) -> u64 {
+        if !self.fits(1, room) {
+            return 0;
+        }
+        let mut low = 1;
+        let mut high = 2;
+        while self.fits(high, room) {
+            low = high;
+            high *= 2;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.fits(middle, room) { low = middle } else { high = middle }
+        }
+        low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_batch_fits_and_the_next_does_not() {
+        let step = Step {
+            operations: 2,
+            transients: &[[0, 0, 1000, 0, 1], [4, 1, 0, 1, 1]],
+            parameters: &[[1, 5000]],
+            buffers: &[],
+            batch: &[[0, 100]],
+            moments: 0,
+            holds_gradients: false,
+            training: false,
+            operation_tags: &[0; 8],
+            transient_tags: &[0; 8],
+            paths: &[],
+        };
+        let mut arenas = Arenas::new(&step, Precision::F32);
+        for room in [30_000u64, 100_000, 12_345_678] {
+            let batch = arenas.largest(room);
+            assert!(arenas.fits(batch, room) && !arenas.fits(batch + 1, room), "{room}: {batch}");
+        }
+        assert_eq!(arenas.largest(20_000), 0, "the weights alone do not fit");
+    }
+}

@@ -1,0 +1,31 @@
+//! Reports: what a network needs, as a table for people and as JSON for programs.
+
+mod json;
+mod max_batch;
+mod table;
+
+pub use json::json;
+pub use table::table;
+
+use crate::network::Network;
+
+/// Samples of the program whose figures a report shows.
+const fn batch<N: Network>() -> u64 {
+    N::BUDGET.batch_size
+}
+
+/// Elements of all parameters.
+fn parameters<N: Network>() -> u64 {
+    N::LAYERS.iter().map(|layer| layer.parameters).sum()
+}
+
+/// Multiply-accumulates of one sample's forward pass.
+fn macs<N: Network>() -> u64 {
+    N::LAYERS.iter().map(|layer| layer.macs).sum()
+}
+
+/// Bytes that the backward pass keeps of a layer.
+fn kept<N: Network>(index: usize) -> u64 {
+    let info = &N::LAYERS[index];
+    if N::TRAINING.is_some() { info.kept_bytes(batch::<N>(), N::BUDGET.precision) } else { 0 }
+}

@@ -1,0 +1,48 @@
+//! Operations of no layer: `y += x`, `y = x`, and the sum of a gradient over the batch.
+
+use super::{Bound, kernel};
+use crate::operands::Operands;
+use crate::parallel;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+
+/// `y += x`.
+pub(super) fn accumulate(operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::Input(0))?;
+    let input = operands.source(Slot::Input(0), length)?;
+    let mut output = operands.target(Slot::Output, length)?;
+    kernel(move |_| {
+        let x = input.get();
+        parallel::pieces(Some(x), output.get(), 1024, |_, x, y| {
+            y.iter_mut().zip(x.unwrap_or_default()).for_each(|(y, x)| *y += x);
+            0.0
+        });
+    })
+}
+
+/// `y = x`.
+pub(super) fn copy(operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::Input(0))?;
+    let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
+    kernel(move |_| {
+        if let (Some(x), y) = pair.get() {
+            y.copy_from_slice(x);
+        }
+    })
+}
+
+/// `dx[n] = sum over b of dy[b, n]`: the gradient of a tensor that all samples share.
+pub(super) fn sum_batch(operands: &mut Operands<'_>) -> Bound {
+    let batch = operands.batch() as usize;
+    let length = operands.length(Slot::Gradient)?;
+    let gradient = operands.source(Slot::Gradient, length)?;
+    let each = length / batch;
+    let out = operands.gradient(Slot::InputGradient(0), each)?;
+    let mut out = out.ok_or(Error::Damaged("a backward operation writes no gradient"))?;
+    kernel(move |_| {
+        let dy = gradient.get();
+        parallel::column_sums(out.target.get(), out.accumulate, batch, |sample, first, sums| {
+            sums.iter_mut().zip(&dy[sample * each + first..]).for_each(|(sum, &dy)| *sum += f64::from(dy));
+        });
+    })
+}

@@ -1,0 +1,118 @@
+//! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::optim`; scalars
+//! are computed in double precision, elements in single.
+
+use super::dropout::{STATE_WORDS, step_and_seed};
+use super::{Bound, kernel};
+use crate::operands::Operands;
+use gpumem_core::optim::{Optimizer, Sgd};
+use gpumem_core::program::Slot;
+use rayon::prelude::*;
+
+/// Elements that one task updates.
+const PIECE: usize = 1 << 13;
+
+/// Adam's rule with the factors of one step.
+struct AdamStep {
+    /// What the weight is multiplied by first: decoupled weight decay.
+    shrink: f32,
+    /// What of the weight is added to the gradient: L2 regularisation.
+    decay: f32,
+    betas: [f32; 2],
+    /// `1 - beta`.
+    rest: [f32; 2],
+    /// `lr / (1 - beta1^t)`.
+    rate: f32,
+    /// `1 / sqrt(1 - beta2^t)`.
+    root: f32,
+    eps: f32,
+}
+
+impl AdamStep {
+    fn new(lr: f64, betas: (f64, f64), eps: f64, step: u64) -> AdamStep {
+        let correction = |beta: f64| 1.0 - beta.powf(step as f64 + 1.0);
+        AdamStep {
+            shrink: 1.0,
+            decay: 0.0,
+            betas: [betas.0 as f32, betas.1 as f32],
+            rest: [(1.0 - betas.0) as f32, (1.0 - betas.1) as f32],
+            rate: (lr / correction(betas.0)) as f32,
+            root: (1.0 / correction(betas.1).sqrt()) as f32,
+            eps: eps as f32,
+        }
+    }
+
+    fn update(&self, w: &mut [f32], gradient: &[f32], m: &mut [f32], v: &mut [f32]) {
+        let moments = m.par_chunks_mut(PIECE).zip(v.par_chunks_mut(PIECE));
+        let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(moments);
+        pieces.for_each(|((w, gradient), (m, v))| {
+            for ((w, gradient), (m, v)) in w.iter_mut().zip(gradient).zip(m.iter_mut().zip(v)) {
+                let g = gradient + self.decay * *w;
+                *m = self.betas[0] * *m + self.rest[0] * g;
+                *v = self.betas[1] * *v + self.rest[1] * g * g;
+                *w = *w * self.shrink - self.rate * *m / (v.sqrt() * self.root + self.eps);
+            }
+        });
+    }
+}
+
+/// `g = gradient + weight_decay * w`, `v = momentum * v + (1 - dampening) * g` (in the first step `v = g`), and
+/// `w -= lr * v`, or with `nesterov` `w -= lr * (g + momentum * v)`. Without velocity, momentum is 0.
+fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f32], velocity: Option<&mut [f32]>) {
+    let [rate, decay, momentum] = [sgd.lr, sgd.weight_decay, sgd.momentum].map(|x| x as f32);
+    let (kept, added) = if first_step { (0.0, 1.0) } else { (momentum, (1.0 - sgd.dampening) as f32) };
+    let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE));
+    match velocity {
+        Some(velocity) if sgd.momentum != 0.0 => {
+            pieces.zip(velocity.par_chunks_mut(PIECE)).for_each(|((w, gradient), velocity)| {
+                for ((w, gradient), v) in w.iter_mut().zip(gradient).zip(velocity) {
+                    let g = gradient + decay * *w;
+                    *v = kept * *v + added * g;
+                    *w -= rate * if sgd.nesterov { g + momentum * *v } else { *v };
+                }
+            });
+        }
+        _ => pieces.for_each(|(w, gradient)| {
+            w.iter_mut().zip(gradient).for_each(|(w, gradient)| *w -= rate * (gradient + decay * *w));
+        }),
+    }
+}
+
+/// Binds the update of one parameter. The session refuses an optimizer that needs more moments than there are, before
+/// anything runs.
+pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::ParameterGradient(0))?;
+    let gradient = operands.source(Slot::ParameterGradient(0), length)?;
+    let mut parameter = operands.target(Slot::Parameter(0), length)?;
+    let mut first = operands.target_if_any(Slot::Moment(0), length)?;
+    let mut second = operands.target_if_any(Slot::Moment(1), length)?;
+    let state = operands.words(Slot::State, STATE_WORDS)?;
+    kernel(move |frame| {
+        let (step, _) = step_and_seed(state.get());
+        let (w, gradient) = (parameter.get(), gradient.get());
+        let (m, v) = (first.as_mut().map(|m| m.get()), second.as_mut().map(|v| v.get()));
+        let rule = match frame.optimizer {
+            Optimizer::Sgd(sgd) => return descend(sgd, step == 0, w, gradient, m),
+            Optimizer::Adam(adam) => AdamStep {
+                decay: adam.weight_decay as f32,
+                ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)
+            },
+            Optimizer::AdamW(adam) => AdamStep {
+                shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
+                ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)
+            },
+        };
+        if let (Some(m), Some(v)) = (m, v) {
+            rule.update(w, gradient, m, v);
+        }
+    })
+}
+
+/// Binds the increment of the step counter.
+pub(super) fn advance(operands: &mut Operands<'_>) -> Bound {
+    let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
+    kernel(move |_| {
+        let words = state.get();
+        let next = step_and_seed(words).0.wrapping_add(1);
+        (words[0], words[1]) = (next as u32, (next >> 32) as u32);
+    })
+}

@@ -1,0 +1,93 @@
+//! `y = exp(x) / sum(exp(x))` along an axis of C classes, with `inner` positions after it.
+//!
+//! Backward: `dx = y * (dy - sum over classes of dy * y)`.
+
+use super::{Bound, kernel};
+use crate::operands::{Operands, count};
+use crate::parallel;
+use gpumem_core::layers::Softmax;
+use gpumem_core::program::Slot;
+use std::ops::Range;
+
+/// Positions after the class axis that are worked on together.
+pub(super) const TILE: usize = 32;
+
+/// `0..inner` in tiles.
+pub(super) fn tiles(inner: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..inner).step_by(TILE).map(move |start| start..inner.min(start + TILE))
+}
+
+/// The largest element of each position of a tile, and the sum of `exp(x - largest)`. `x` is `[C, inner]`.
+pub(super) fn maxima_and_sums(x: &[f32], inner: usize, tile: &Range<usize>) -> ([f32; TILE], [f64; TILE]) {
+    let (mut maxima, mut sums) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
+    for class in x.chunks_exact(inner) {
+        maxima.iter_mut().zip(&class[tile.clone()]).for_each(|(max, &x)| *max = max.max(x));
+    }
+    for class in x.chunks_exact(inner) {
+        for ((sum, max), &x) in sums.iter_mut().zip(&maxima).zip(&class[tile.clone()]) {
+            *sum += f64::from((x - max).exp());
+        }
+    }
+    (maxima, sums)
+}
+
+/// Elements of the batch, of classes times inner, and after the axis.
+fn resolve(layer: &Softmax, operands: &Operands<'_>) -> [usize; 3] {
+    let slab = count(&[layer.classes, layer.inner]);
+    [count(&[operands.batch(), layer.outer, slab as u64]), slab, count(&[layer.inner])]
+}
+
+/// `y` from `x`, in place or not.
+pub(super) fn forward(layer: &Softmax, operands: &mut Operands<'_>) -> Bound {
+    let [length, slab, inner] = resolve(layer, operands);
+    let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
+    kernel(move |_| {
+        let (source, target) = pair.get();
+        parallel::pieces(source, target, slab, |_, x, y| {
+            if let Some(x) = x {
+                y.copy_from_slice(x);
+            }
+            for tile in tiles(inner) {
+                let (maxima, sums) = maxima_and_sums(y, inner, &tile);
+                for class in y.chunks_exact_mut(inner) {
+                    for ((y, max), sum) in class[tile.clone()].iter_mut().zip(&maxima).zip(&sums) {
+                        *y = (f64::from((*y - max).exp()) / sum) as f32;
+                    }
+                }
+            }
+            0.0
+        });
+    })
+}
+
+/// `dx` from `dy` and `y`; `dx` may overwrite `dy`.
+pub(super) fn backward(layer: &Softmax, operands: &mut Operands<'_>) -> Bound {
+    let [length, slab, inner] = resolve(layer, operands);
+    let (mut pair, accumulate) = operands.gradients(0, length)?;
+    let output = operands.source(Slot::Output, length)?;
+    kernel(move |_| {
+        let y = output.get();
+        let (source, target) = pair.get();
+        parallel::pieces(source, target, slab, |piece, dy, dx| {
+            let y = &y[piece * slab..][..slab];
+            for tile in tiles(inner) {
+                let mut sums = [0.0; TILE];
+                for start in (0..slab).step_by(inner) {
+                    let range = start + tile.start..start + tile.end;
+                    let dy = &dy.unwrap_or(&*dx)[range.clone()];
+                    for (sum, (&dy, &y)) in sums.iter_mut().zip(dy.iter().zip(&y[range])) {
+                        *sum += f64::from(dy) * f64::from(y);
+                    }
+                }
+                for start in (0..slab).step_by(inner) {
+                    for (offset, sum) in tile.clone().zip(sums) {
+                        let at = start + offset;
+                        let value = y[at] * (dy.unwrap_or(&*dx)[at] - sum as f32);
+                        dx[at] = if accumulate { dx[at] + value } else { value };
+                    }
+                }
+            }
+            0.0
+        });
+    })
+}

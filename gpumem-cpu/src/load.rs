@@ -1,0 +1,148 @@
+//! From a placed program to a list of kernels: everything that can be wrong with a program is found here, so that running
+//! it cannot fail.
+
+use crate::arena::{ALIGNMENT, Arena};
+use crate::kernels::{self, Frame, Kernel};
+use crate::operands::{Operands, Source, count};
+use gpumem_core::Precision;
+use gpumem_core::device::Placed;
+use gpumem_core::error::Error;
+use gpumem_core::layers::Layer;
+use gpumem_core::program::{Action, Class, Measure, Operation, Program, Slot};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A bound operation, and the bytes of the tensors that die with it.
+struct Step {
+    kernel: Kernel,
+    dead: Vec<Range<usize>>,
+}
+
+/// Indices of the user's that must be below a limit.
+struct IndexCheck {
+    what: &'static str,
+    indices: Source<u32>,
+    limit: u64,
+}
+
+impl IndexCheck {
+    fn run(&self) -> Result<(), Error> {
+        match self.indices.get().iter().position(|&index| u64::from(index) >= self.limit) {
+            None => Ok(()),
+            Some(position) => Err(Error::Index {
+                what: self.what,
+                position: position as u64,
+                value: self.indices.get()[position],
+                limit: self.limit,
+            }),
+        }
+    }
+}
+
+/// A program that is ready to run.
+pub(crate) struct Loaded {
+    steps: Vec<Step>,
+    checks: Vec<IndexCheck>,
+    transients: Vec<Range<usize>>,
+    /// Moments that every update has.
+    moments: u64,
+}
+
+/// The bytes of each tensor, checked to lie inside the arena where the kernels expect them.
+fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>>, Error> {
+    let Placed { program, offsets } = placed;
+    if offsets.len() != program.tensors.len() {
+        return Err(Error::Damaged("the plan has another number of tensors than the program"));
+    }
+    let mut ranges = Vec::with_capacity(offsets.len());
+    for (tensor, &offset) in program.tensors.iter().zip(offsets) {
+        let each = tensor.role.bytes(Precision::F32);
+        let bytes = tensor.elements(batch).and_then(|elements| elements.checked_mul(each));
+        let bytes = bytes.ok_or(Error::Damaged("a tensor's size exceeds 64 bits"))?;
+        if bytes == 0 {
+            return Err(Error::Damaged("a tensor has no elements"));
+        }
+        if offset % ALIGNMENT as u64 != 0 {
+            return Err(Error::Damaged("the plan places a tensor at an offset that is no multiple of 256"));
+        }
+        ranges.push(arena.range(offset, bytes)?);
+    }
+    Ok(ranges)
+}
+
+/// The indices of the user's that `operation` uses to look something up.
+fn index_check(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Option<IndexCheck>, Error> {
+    let (what, slot, length, limit) = match &operation.action {
+        Action::Forward(Layer::Embedding(layer)) => {
+            ("token", Slot::Input(0), count(&[operands.batch(), layer.tokens]), layer.num_embeddings)
+        }
+        Action::Loss(criterion) if criterion.kind == Measure::CrossEntropy => {
+            let length = count(&[operands.batch(), criterion.outer, criterion.inner]);
+            ("label", Slot::Target, length, criterion.classes)
+        }
+        _ => return Ok(None),
+    };
+    // Indices that an operation of the program makes are not there yet when the step begins.
+    let given = operation
+        .read(slot)
+        .is_some_and(|tensor| matches!(program.tensor(tensor).class, Class::Input | Class::Target));
+    if !given {
+        return Ok(None);
+    }
+    Ok(Some(IndexCheck { what, indices: operands.words(slot, length)?, limit }))
+}
+
+impl Loaded {
+    /// Checks a program against its plan and binds its operations.
+    pub(crate) fn new(placed: &Placed, arena: &Arc<Arena>, batch: u64) -> Result<Loaded, Error> {
+        let program = &placed.program;
+        let ranges = ranges(placed, arena, batch)?;
+        let transients: Vec<_> = program.transients().map(|tensor| ranges[tensor as usize].clone()).collect();
+        let mut loaded = Loaded { steps: Vec::new(), checks: Vec::new(), transients, moments: 2 };
+        for (index, operation) in program.operations.iter().enumerate() {
+            let mut operands = Operands::new(program, operation, &ranges, arena, batch)?;
+            loaded.checks.extend(index_check(program, operation, &operands)?);
+            if operation.action == Action::Update {
+                let moments = (0..2).take_while(|&moment| operands.writes(Slot::Moment(moment))).count();
+                loaded.moments = loaded.moments.min(moments as u64);
+            }
+            let kernel = kernels::bind(&operation.action, &mut operands)?;
+            operands.finish()?;
+            let dead = program.transients().filter(|&tensor| {
+                program.tensor(tensor).last as usize == index && tensor != program.result
+            });
+            let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
+            loaded.steps.push(Step { kernel, dead });
+        }
+        Ok(loaded)
+    }
+
+    /// Moments that every update of the program has.
+    pub(crate) fn moments(&self) -> u64 {
+        self.moments
+    }
+
+    /// Checks the indices among the inputs.
+    ///
+    /// # Errors
+    /// The first index that is too large.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.checks.iter().try_for_each(IndexCheck::run)
+    }
+
+    /// Runs every operation, with memory that holds no living tensor filled with NaN if `poison`.
+    pub(crate) fn run(&mut self, arena: &Arena, mut frame: Frame<'_>, poison: bool) {
+        let fill = |ranges: &[Range<usize>]| {
+            for range in ranges.iter().filter(|_| poison) {
+                // SAFETY: kernels return before this runs, and the slices they make end with them; `&mut self` keeps
+                // others from running them meanwhile.
+                unsafe { arena.fill(range, 0xFF) }
+            }
+        };
+        fill(&self.transients);
+        for step in &mut self.steps {
+            (step.kernel)(&mut frame);
+            fill(&step.dead);
+        }
+    }
+}

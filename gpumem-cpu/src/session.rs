@@ -1,0 +1,99 @@
+//! A network loaded onto the CPU.
+
+use crate::DEVICE;
+use crate::arena::Arena;
+use crate::kernels::Frame;
+use crate::load::Loaded;
+use gpumem_core::Precision;
+use gpumem_core::device::{Job, Runner};
+use gpumem_core::error::Error;
+use gpumem_core::optim::Optimizer;
+use rayon::ThreadPool;
+use std::fmt;
+use std::sync::Arc;
+
+/// A network loaded onto the CPU: an arena and the programs that run in it.
+pub struct Session {
+    name: &'static str,
+    arena: Arc<Arena>,
+    train: Option<Loaded>,
+    infer: Loaded,
+    optimizer: Optimizer,
+    pool: Option<Arc<ThreadPool>>,
+    poison: bool,
+    scratch: Vec<f32>,
+}
+
+impl Session {
+    pub(crate) fn new(job: Job, pool: Option<Arc<ThreadPool>>, poison: bool) -> Result<Session, Error> {
+        if job.precision != Precision::F32 {
+            let (name, precision) = (job.name, job.precision.name());
+            let what = format!("`{name}` has precision {precision}, but it runs F32 only; set precision: F32 to run it here");
+            return Err(Error::Unsupported { device: DEVICE, what });
+        }
+        let arena = Arc::new(Arena::new(job.arena)?);
+        let train = job.train.map(|placed| Loaded::new(&placed, &arena, job.batch)).transpose()?;
+        let infer = Loaded::new(&job.infer, &arena, job.batch)?;
+        let Job { name, optimizer, .. } = job;
+        Ok(Session { name, arena, train, infer, optimizer, pool, poison, scratch: Vec::new() })
+    }
+
+    fn unsupported(&self, what: &str) -> Error {
+        Error::Unsupported { device: DEVICE, what: format!("`{}` {what}", self.name) }
+    }
+}
+
+/// Runs a program on the session's threads.
+fn run(program: &mut Loaded, pool: Option<&ThreadPool>, arena: &Arena, frame: Frame<'_>, poison: bool) {
+    match pool {
+        Some(pool) => pool.install(|| program.run(arena, frame, poison)),
+        None => program.run(arena, frame, poison),
+    }
+}
+
+impl Runner for Session {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        // SAFETY: slices over the arena live inside kernels only, and none runs while the session is borrowed here.
+        unsafe { self.arena.write(offset, bytes) }
+    }
+
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        // SAFETY: as in `write`.
+        unsafe { self.arena.read(offset, bytes) }
+    }
+
+    fn train(&mut self) -> Result<(), Error> {
+        let missing = self.unsupported("was compiled without training; give it a `const TRAIN`");
+        let few = self.unsupported("keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`");
+        let program = self.train.as_mut().ok_or(missing)?;
+        if self.optimizer.moments() > program.moments() {
+            return Err(few);
+        }
+        program.check()?;
+        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
+        run(program, self.pool.as_deref(), &self.arena, frame, self.poison);
+        Ok(())
+    }
+
+    fn infer(&mut self) -> Result<(), Error> {
+        self.infer.check()?;
+        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
+        run(&mut self.infer, self.pool.as_deref(), &self.arena, frame, self.poison);
+        Ok(())
+    }
+
+    fn set_optimizer(&mut self, optimizer: Optimizer) {
+        self.optimizer = optimizer;
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("name", &self.name)
+            .field("arena", &self.arena.bytes())
+            .field("optimizer", &self.optimizer)
+            .field("poison", &self.poison)
+            .finish_non_exhaustive()
+    }
+}

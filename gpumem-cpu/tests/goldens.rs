@@ -1,0 +1,167 @@
+//! Every layer and loss against PyTorch: output and all gradients, to 1e-5.
+//!
+//! The expected tensors in `truth/ops` were computed by PyTorch 2.15 in float64 from float32 inputs and rounded to
+//! float32. A loss that multiplies the output with a given tensor makes any gradient of the output reachable.
+
+mod harness;
+
+use gpumem_core::Update;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::layers::rule::Value;
+use gpumem_core::lower::Training;
+use gpumem_core::optim::{Optimizer, Sgd};
+use gpumem_core::program::Measure;
+use gpumem_core::shape::Shape;
+use harness::graphs::join;
+use harness::{Loaded, Truth, assert_close};
+
+const TOLERANCE: f64 = 1e-5;
+
+/// Learning rate 0: gradients are computed, parameters stay.
+const STAY: Optimizer = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
+
+fn training(loss: Measure) -> Training {
+    Training { loss, moments: 0, update: Update::Separate, input_gradient: true }
+}
+
+/// The inputs of a file as inputs of a graph.
+fn inputs(graph: &mut Graph, truth: &Truth, names: &[&str], index: bool) -> Vec<NodeId> {
+    names
+        .iter()
+        .map(|name| {
+            let shape = Shape::new(&truth.shape(&format!("input.{name}"))[1..]);
+            graph.input(Value { shape, index, batched: true }).unwrap()
+        })
+        .collect()
+}
+
+/// One layer: forward against `output`, backward against every `grad_*`, running statistics against `buffer_after.*`.
+fn check_layer(file: &str, text: &str, names: &[&str]) {
+    let truth = Truth::read(&format!("ops/{file}.safetensors"));
+    let batch = truth.shape(&format!("input.{}", names[0]))[0];
+    let mut graph = Graph::default();
+    let nodes = inputs(&mut graph, &truth, names, names == ["idx"]);
+    let output = join(&mut graph, &nodes, text);
+    let path = graph.rows[0].path.clone();
+    let mut loaded = Loaded::new(&graph, output, training(Measure::Dot), batch, STAY);
+    let input = |index: usize| if index == 0 { "input".to_string() } else { format!("input{index}") };
+    for (index, name) in names.iter().enumerate() {
+        loaded.set(&input(index), truth.words(&format!("input.{name}")));
+    }
+    for name in truth.names() {
+        if let Some(parameter) = name.strip_prefix("param.") {
+            loaded.set(&format!("{path}.{parameter}"), truth.words(name));
+        }
+        if let Some(buffer) = name.strip_prefix("buffer.").filter(|name| name.starts_with("running")) {
+            loaded.set(&format!("{path}.{buffer}"), truth.words(name));
+        }
+    }
+    loaded.set("target", truth.words("grad_output"));
+    let loss = loaded.step().unwrap();
+    let terms = truth.floats("output").into_iter().zip(truth.floats("grad_output"));
+    let (expected, scale) = terms.fold((0.0, 0.0), |(sum, scale): (f64, f64), (y, dy)| {
+        (sum + f64::from(y) * f64::from(dy), scale + (f64::from(y) * f64::from(dy)).abs())
+    });
+    assert!((f64::from(loss) - expected).abs() <= TOLERANCE * scale, "{file}: loss {loss}, expected {expected}");
+
+    for name in truth.names() {
+        if let Some(parameter) = name.strip_prefix("grad_param.") {
+            let found = loaded.get(&format!("{path}.{parameter}.gradient")).unwrap();
+            assert_close(&format!("{file} {name}"), &found, &truth.floats(name), TOLERANCE);
+        }
+        if let Some(wanted) = name.strip_prefix("grad_input.") {
+            let index = names.iter().position(|name| *name == wanted).unwrap();
+            // Branches of a sum get one gradient, which has the first input's name.
+            let found = loaded.get(&format!("{}.gradient", input(index))).or_else(|| loaded.get("input.gradient"));
+            assert_close(&format!("{file} {name}"), &found.unwrap(), &truth.floats(name), TOLERANCE);
+        }
+        if let Some(buffer) = name.strip_prefix("buffer_after.running") {
+            let found = loaded.get(&format!("{path}.running{buffer}")).unwrap();
+            assert_close(&format!("{file} {name}"), &found, &truth.floats(name), TOLERANCE);
+        }
+    }
+    check_output(&truth, &graph, output, &path, names, batch, file);
+}
+
+/// The output against the expected one: their mean squared difference is the loss.
+fn check_output(truth: &Truth, graph: &Graph, output: NodeId, path: &str, names: &[&str], batch: u64, file: &str) {
+    let training = Training { input_gradient: true, ..training(Measure::Mse) };
+    let mut loaded = Loaded::new(graph, output, training, batch, STAY);
+    for (index, name) in names.iter().enumerate() {
+        let input = if index == 0 { "input".to_string() } else { format!("input{index}") };
+        loaded.set(&input, truth.words(&format!("input.{name}")));
+    }
+    for name in truth.names() {
+        if let Some(parameter) = name.strip_prefix("param.") {
+            loaded.set(&format!("{path}.{parameter}"), truth.words(name));
+        }
+    }
+    let expected = truth.floats("output");
+    loaded.set("target", truth.words("output"));
+    let loss = loaded.step().unwrap();
+    let scale = expected.iter().map(|y| f64::from(y * y)).sum::<f64>() / expected.len() as f64;
+    assert!(f64::from(loss) <= TOLERANCE * TOLERANCE * scale.max(1e-30), "{file}: mean squared difference {loss:e}");
+}
+
+macro_rules! layers {
+    ($($name:ident: $file:literal, $text:literal, $inputs:expr;)*) => {
+        $(#[test] fn $name() { check_layer($file, $text, &$inputs); })*
+    };
+}
+
+layers! {
+    conv2d: "000_conv2d_3x3_pad1_bias", "Conv2d(4, 3, padding = 1)", ["x"];
+    conv2d_groups: "002_conv2d_groups2", "Conv2d(6, 3, padding = 1, groups = 2)", ["x"];
+    conv2d_dilation: "004_conv2d_dilation2", "Conv2d(3, 3, padding = 2, dilation = 2)", ["x"];
+    conv2d_1x1_stride: "006_conv2d_1x1_stride2", "Conv2d(3, 1, stride = 2)", ["x"];
+    conv_transpose2d: "010_convtranspose2d_k2_s2", "ConvTranspose2d(3, 2, stride = 2)", ["x"];
+    linear: "012_linear_bias", "Linear(5)", ["x"];
+    batch_norm2d: "014_batchnorm2d_train", "BatchNorm2d", ["x"];
+    layer_norm: "018_layernorm_last", "LayerNorm", ["x"];
+    max_pool2d: "024_maxpool2d_k2", "MaxPool2d(2)", ["x"];
+    avg_pool2d: "026_avgpool2d_k2", "AvgPool2d(2)", ["x"];
+    adaptive_avg_pool2d: "028_adaptive_avgpool2d_6x5_from_13x11", "AdaptiveAvgPool2d([6; 5])", ["x"];
+    global_avg_pool: "030_global_avgpool_mean_dims", "GlobalAvgPool", ["x"];
+    relu: "032_relu", "Relu", ["x"];
+    gelu: "034_gelu_exact", "Gelu", ["x"];
+    silu: "036_silu", "Silu", ["x"];
+    tanh: "038_tanh", "Tanh", ["x"];
+    relu6: "046_relu6", "Relu6", ["x"];
+    embedding: "048_embedding_repeated_indices", "Embedding(10, 6)", ["idx"];
+    add: "064_add_same_shape", "Add", ["a", "b"];
+    concat: "066_concat_dim1", "Concat", ["a", "b", "c"];
+    upsample: "068_upsample_nearest_x2", "Upsample(2)", ["x"];
+}
+
+/// A loss on a network that is nothing but a sum with zeros: the gradient of its first input is the loss's gradient.
+fn check_loss(file: &str, loss: Measure) {
+    let truth = Truth::read(&format!("ops/{file}.safetensors"));
+    let batch = truth.shape("input.x")[0];
+    let mut graph = Graph::default();
+    let x = inputs(&mut graph, &truth, &["x"], false)[0];
+    let zeros = inputs(&mut graph, &truth, &["x"], false)[0];
+    let output = join(&mut graph, &[x, zeros], "Add");
+    let mut loaded = Loaded::new(&graph, output, training(loss), batch, STAY);
+    loaded.set("input", truth.words("input.x"));
+    loaded.set("input1", &vec![0; truth.words("input.x").len()]);
+    loaded.set("target", truth.words("input.target"));
+    let found = loaded.step().unwrap();
+    assert_close(&format!("{file} output"), &[found], &truth.floats("output"), TOLERANCE);
+    let found = loaded.get("input.gradient").unwrap();
+    assert_close(&format!("{file} gradient"), &found, &truth.floats("grad_input.x"), TOLERANCE);
+}
+
+#[test]
+fn cross_entropy() {
+    check_loss("072_cross_entropy_mean", Measure::CrossEntropy);
+}
+
+#[test]
+fn cross_entropy_of_pixels() {
+    check_loss("074_cross_entropy_pixelwise", Measure::CrossEntropy);
+}
+
+#[test]
+fn mse() {
+    check_loss("076_mse_mean", Measure::Mse);
+}

@@ -1,0 +1,403 @@
+//! Everything with a name that is not a layer: blocks, `let`s, `repeat`, `tap`, `from` and `Tied`.
+
+use super::Resolver;
+use super::frame::{Binding, Current, Frame, Known};
+use super::paths::snake_case;
+use crate::syntax::{Argument, Expression, Function, Kind, Place};
+use gpumem_core::layers::Layer;
+use gpumem_core::suggest::nearest;
+use proc_macro2::Ident;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Calls within calls beyond which a recursion is taken to have no end.
+const DEEPEST: usize = 128;
+
+/// Names with a meaning of their own.
+const KEYWORDS: [&str; 4] = ["repeat", "tap", "from", "checkpoint"];
+
+impl<'s> Resolver<'s, '_> {
+    /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
+    pub(super) fn named(
+        &mut self,
+        element: &'s Expression,
+        name: &Ident,
+        arguments: Option<&'s [Argument]>,
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let text = name.to_string();
+        if let Some(value) = frame.parameter(&text).cloned() {
+            self.check_no_arguments(element, &text, arguments, frame);
+            return match value {
+                Known::Element(inner, around) => self.element(inner, &around, current, segment),
+                other => {
+                    let message = format!("expected a layer, but `{text}` is {}", other.describe());
+                    self.report(element.id, element.place, frame, &message);
+                    None
+                }
+            };
+        }
+        if let Some(binding) = frame.binding(&text).cloned() {
+            self.check_no_arguments(element, &text, arguments, frame);
+            return self.use_binding(element, &binding, frame, current, segment);
+        }
+        let source = self.source;
+        if let Some(block) = source.blocks.iter().find(|block| block.name == text) {
+            return self.call(element, block, arguments.unwrap_or_default(), frame, current, segment);
+        }
+        let written = arguments.unwrap_or_default();
+        match text.as_str() {
+            "repeat" => self.repeat(element, written, frame, current),
+            "tap" => self.tap(element, written, frame, current),
+            "from" => self.tapped(element, written, frame),
+            "checkpoint" => {
+                let message = "`checkpoint` is not available yet; write its list without it";
+                self.report(element.id, element.place, frame, message);
+                written.iter().fold(current, |current, argument| self.element(&argument.value, frame, current, None))
+            }
+            "Tied" => self.tied(element, written, frame, current, segment),
+            _ if Layer::NAMES.contains(&text.as_str()) => self.layer(element, &text, written, frame, current, segment),
+            _ => self.unknown(element, name, written, frame, current),
+        }
+    }
+
+    fn check_no_arguments(&mut self, element: &Expression, name: &str, arguments: Option<&[Argument]>, frame: &Frame<'s>) {
+        if arguments.is_some() {
+            let message = format!("`{name}` is a layer with a name and takes no arguments; write `{name}`");
+            self.report(element.id, element.place, frame, &message);
+        }
+    }
+
+    fn unknown(
+        &mut self,
+        element: &'s Expression,
+        at: &Ident,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+    ) -> Current {
+        let name = at.to_string();
+        let name = name.as_str();
+        if self.source.constants.iter().any(|constant| constant.name == name) {
+            let message = format!("expected a layer, but `{name}` is a constant");
+            self.report(element.id, element.place, frame, &message);
+            return None;
+        }
+        let mut known: Vec<String> = Layer::NAMES.iter().chain(&KEYWORDS).map(ToString::to_string).collect();
+        known.extend(self.source.blocks.iter().map(|block| block.name.to_string()));
+        known.extend(frame.bindings.iter().map(|binding| binding.name.clone()));
+        let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
+        known.extend(blocks.map(|(name, _)| name.clone()));
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let hint = match nearest(name, &known) {
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => format!("; declare it, as `fn {name}() -> Block {{ [..] }}`, or see `gpumem::layers` for what there is"),
+        };
+        self.report(element.id, Place::from(at), frame, &format!("no layer or block is called `{name}`{hint}"));
+        // What was meant is not unused as well, and what follows is checked as if it had been written.
+        let Some(near) = nearest(name, &known) else { return self.fail_layer() };
+        self.meant.insert(near.to_string());
+        let near_block = self.source.blocks.iter().find(|block| block.name == near);
+        match near_block {
+            Some(block) => self.call(element, block, arguments, frame, current, None),
+            None if Layer::NAMES.contains(&near) => self.layer(element, near, arguments, frame, current, None),
+            None => self.fail_layer(),
+        }
+    }
+
+    /// Names of blocks that nothing could call.
+    pub(super) fn check_blocks(&mut self) {
+        for block in &self.source.blocks {
+            let name = block.name.to_string();
+            if Layer::NAMES.contains(&name.as_str()) || KEYWORDS.contains(&name.as_str()) {
+                self.errors.add(&block.name, format!("`{name}` has a meaning already; rename the block"));
+            }
+            if let Some(output) = block.output.as_ref().filter(|output| output.name != "Block") {
+                self.errors.add(output.place, format!("a block returns `Block`, not `{}`", output.name));
+            }
+            for parameter in &block.parameters {
+                if !["usize", "f64", "bool", "Block"].contains(&parameter.kind.name.to_string().as_str()) {
+                    self.errors.add(
+                        parameter.kind.place,
+                        "a block's parameters are `usize`, `f64`, `bool` or `Block`; use one of these",
+                    );
+                }
+            }
+        }
+    }
+
+    /// A use of `let w = ..`.
+    fn use_binding(
+        &mut self,
+        element: &'s Expression,
+        binding: &Rc<Binding<'s>>,
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        if binding.busy.replace(true) {
+            self.report(element.id, element.place, frame, &format!("`{}` uses itself", binding.name));
+            return None;
+        }
+        let segment = Some(segment.unwrap_or(&binding.name));
+        let first_use = binding.first_use.borrow().clone();
+        let end = match first_use {
+            None => {
+                self.sharing.start_recording();
+                let end = self.element(binding.element, frame, current, segment);
+                *binding.first_use.borrow_mut() = Some(self.sharing.stop_recording());
+                end
+            }
+            Some(rows) => {
+                self.sharing.start_sharing(rows);
+                let end = self.element(binding.element, frame, current, segment);
+                self.sharing.stop_sharing();
+                end
+            }
+        };
+        binding.busy.set(false);
+        end
+    }
+
+    fn call(
+        &mut self,
+        element: &'s Expression,
+        block: &'s Function,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let name = block.name.to_string();
+        if frame.depth >= DEEPEST {
+            let message = format!(
+                "recursion without end: `{name}` is called {DEEPEST} calls deep; end it with `if`, on a parameter that counts down"
+            );
+            self.errors.add_once(element.id, element.place, message);
+            // All the calls around it would go on like this.
+            self.steps = super::MOST_STEPS;
+            self.errors.silence(0);
+            return None;
+        }
+        let parameters = self.call_arguments(element, block, arguments, frame)?;
+        let values: Vec<String> = parameters.iter().map(|(_, value)| value.to_string()).collect();
+        let inner = Rc::new(Frame {
+            call: Some(format!("{name}({})", values.join(", "))),
+            caller: Some(frame.clone()),
+            depth: frame.depth + 1,
+            parameters,
+            bindings: self.bindings(&block.body),
+            taps: RefCell::default(),
+        });
+        let opened = self.paths.open(segment.unwrap_or(&name));
+        let end = self.element(&block.body.element, &inner, current, None);
+        self.paths.close(opened);
+        end
+    }
+
+    /// The arguments of a call, in the order of the block's parameters.
+    fn call_arguments(
+        &mut self,
+        element: &'s Expression,
+        block: &'s Function,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+    ) -> Option<Vec<(String, Known<'s>)>> {
+        let names: Vec<String> = block.parameters.iter().map(|parameter| parameter.name.to_string()).collect();
+        let mut given: Vec<Option<&'s Argument>> = vec![None; names.len()];
+        let mut positional = 0;
+        let mut fits = true;
+        for argument in arguments {
+            let index = match &argument.name {
+                None => {
+                    positional += 1;
+                    positional - 1
+                }
+                Some(name) => names.iter().position(|known| name == known).unwrap_or(usize::MAX),
+            };
+            match given.get_mut(index) {
+                Some(place @ None) => *place = Some(argument),
+                _ => fits = false,
+            }
+        }
+        if !fits || given.iter().any(Option::is_none) {
+            let written: Vec<String> = block
+                .parameters
+                .iter()
+                .map(|parameter| format!("{}: {}", parameter.name, parameter.kind.name))
+                .collect();
+            let count = match arguments.len() {
+                0 => "nothing is given".to_string(),
+                _ => format!("`{element}` is given"),
+            };
+            let message = format!("block `{}` takes ({}), but {count}", block.name, written.join(", "));
+            self.report(element.id, element.place, frame, &message);
+            return None;
+        }
+        let mut values = Vec::new();
+        for ((parameter, name), argument) in block.parameters.iter().zip(names).zip(given.into_iter().flatten()) {
+            let value = match parameter.kind.name.to_string().as_str() {
+                "Block" => self.block_argument(&argument.value, &name, frame),
+                kind => self.value_argument(&argument.value, &name, kind, frame),
+            };
+            values.push(value.map(|value| (name, value)));
+        }
+        values.into_iter().collect()
+    }
+
+    fn value_argument(
+        &mut self,
+        value: &'s Expression,
+        name: &str,
+        kind: &str,
+        frame: &Rc<Frame<'s>>,
+    ) -> Option<Known<'s>> {
+        let found = self.value(value, frame)?;
+        match (kind, found) {
+            ("usize", value @ Known::Integer(_)) | ("f64", value @ Known::Float(_)) | ("bool", value @ Known::Flag(_)) => {
+                Some(value)
+            }
+            ("f64", Known::Integer(value)) => Some(Known::Float(value as f64)),
+            ("usize" | "f64" | "bool", other) => {
+                let message = format!("`{name}` is a `{kind}`, but {} is given", other.describe());
+                self.report(value.id, value.place, frame, &message);
+                None
+            }
+            // The declaration's mistake has been reported.
+            _ => None,
+        }
+    }
+
+    fn block_argument(&mut self, value: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+        let known = match &value.kind {
+            Kind::Name(written) => frame.parameter(&written.to_string()).cloned(),
+            _ => None,
+        };
+        let is_value = match (&value.kind, &known) {
+            (Kind::Name(_), Some(known)) => !matches!(known, Known::Element(..)),
+            (Kind::Name(_) | Kind::Call { .. } | Kind::List(_) | Kind::If { .. } | Kind::Broken, _) => false,
+            _ => true,
+        };
+        if is_value {
+            let message = format!("`{name}` is a `Block`, but `{value}` is given; put layers in a list, as `[Relu]`");
+            self.report(value.id, value.place, frame, &message);
+            return None;
+        }
+        Some(known.unwrap_or_else(|| Known::Element(value, frame.clone())))
+    }
+
+    fn repeat(
+        &mut self,
+        element: &'s Expression,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+    ) -> Current {
+        let [Argument { name: None, value: times }, Argument { name: None, value: inner }] = arguments else {
+            self.report(element.id, element.place, frame, "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`");
+            return None;
+        };
+        let mut end = current;
+        for _ in 0..self.integer(times, frame)? {
+            end = self.element(inner, frame, end, None);
+            if self.steps > super::MOST_STEPS || self.count > super::MOST_ROWS {
+                return None;
+            }
+        }
+        end
+    }
+
+    /// The name in `tap(name)`, `from(name)`.
+    fn only_name(&mut self, element: &Expression, arguments: &[Argument], frame: &Frame<'s>, usage: &str) -> Option<String> {
+        match arguments {
+            [Argument { name: None, value: Expression { kind: Kind::Name(name), .. } }] => Some(name.to_string()),
+            _ => {
+                self.report(element.id, element.place, frame, &format!("takes one name: `{usage}`"));
+                None
+            }
+        }
+    }
+
+    fn tap(&mut self, element: &Expression, arguments: &[Argument], frame: &Frame<'s>, current: Current) -> Current {
+        let name = self.only_name(element, arguments, frame, "tap(skip)")?;
+        frame.taps.borrow_mut().insert(name, current);
+        current
+    }
+
+    fn tapped(&mut self, element: &Expression, arguments: &[Argument], frame: &Frame<'s>) -> Current {
+        let name = self.only_name(element, arguments, frame, "from(skip)")?;
+        if let Some(value) = frame.tapped(&name) {
+            return value;
+        }
+        let names = frame.tap_names();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let hint = match nearest(&name, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("put `tap({name})` where the value is"),
+        };
+        let message = format!("no value was tapped as `{name}` before this; {hint}");
+        self.report(element.id, element.place, frame, &message);
+        None
+    }
+
+    /// `Tied(w)`
+    fn tied(
+        &mut self,
+        element: &'s Expression,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let message = match arguments.split_first() {
+            Some((Argument { name: None, value: Expression { kind: Kind::Name(name), .. } }, options)) => {
+                match self.binding_called(&name.to_string(), frame) {
+                    Some(binding) => {
+                                        let rows = binding.first_use.borrow().clone();
+                        match rows.as_deref() {
+                            Some(&[Some(owner)]) => {
+                                return self.add_tied(element, owner, options, frame, current, segment);
+                            }
+                            // The layer's mistake has been reported.
+                            Some(&[None]) => return self.fail_layer(),
+                            Some(_) => format!("ties the weight of one layer, but `{name}` is more than that"),
+                            None => format!("comes before the first use of `{name}`; put `{name}` into a list before it"),
+                        }
+                    }
+                    None => {
+                        let names: Vec<&str> = frame.bindings.iter().map(|binding| binding.name.as_str()).collect();
+                        match nearest(&name.to_string(), &names) {
+                            Some(near) => format!("finds no layer called `{name}`; did you mean `{near}`?"),
+                            None => format!("finds no layer called `{name}`; name it with `let {name} = ..;`"),
+                        }
+                    }
+                }
+            }
+            _ => "takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`".to_string(),
+        };
+        self.report_layer(element, element.place, "Tied", frame, &message);
+        self.fail_layer()
+    }
+
+    /// The `let` called `name`, through as many block parameters as hand it on.
+    fn binding_called(&self, name: &str, frame: &Rc<Frame<'s>>) -> Option<Rc<Binding<'s>>> {
+        match frame.parameter(name) {
+            Some(Known::Element(Expression { kind: Kind::Name(outer), .. }, around)) => {
+                self.binding_called(&outer.to_string(), around)
+            }
+            Some(_) => None,
+            None => frame.binding(name).cloned(),
+        }
+    }
+
+    /// The segment of a layer: the name that a `let` or the user gave it, or its kind.
+    pub(super) fn layer_segment(&mut self, kind: &str, segment: Option<&str>, chosen: Option<(String, Place)>) -> super::Segment {
+        match (chosen, segment) {
+            (Some((name, place)), _) => self.paths.add(&name, Some(place)),
+            (None, Some(segment)) => self.paths.add(segment, None),
+            (None, None) => self.paths.add(&snake_case(kind), None),
+        }
+    }
+}
