@@ -1,2 +1,73 @@
-//! If it compiles, it fits.
+//! **If it compiles, it fits.** A network declared with [`network!`] compiles only if one training step fits the memory
+//! of every card it is aimed at; what compiles runs in one arena of exactly the computed size.
+//!
+//! ```
+//! use gpumem::prelude::*;
+//!
+//! network! {
+//!     pub struct Mlp;
+//!
+//!     const TRAIN: Train = Train {
+//!         batch: 32,
+//!         optimizer: Sgd { lr: 0.1, momentum: 0.9 },
+//!         loss: CrossEntropy,
+//!         cards: [RTX_3060],
+//!     };
+//!
+//!     fn forward(features: Features<64>) -> Logits<10> {
+//!         [Linear(32), Relu, Linear(10)]
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), gpumem::Error> {
+//! let device = gpumem::default_device()?;
+//! let mut net = Mlp::on(&device)?;
+//! let features = Tensor::from_fn(|index| (index % 7) as f32);
+//! let labels = Tensor::from_fn(|index| index as u32 % 10);
+//! let before = net.train_step(&features, &labels)?;
+//! let after = net.train_step(&features, &labels)?;
+//! assert!(after < before);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A card is chosen in `cards:`, by a Cargo feature (`cargo check --features rtx3060`) or by its size
+//! (`GPUMEM_VRAM=11.5GiB cargo check`). With several, the network must fit all of them; with none, nothing is checked.
+//!
+//! | to | look at |
+//! | --- | --- |
+//! | write a network | [`network!`], [`layers`] |
+//! | say how it is trained | [`Train`], [`optim`] |
+//! | read what it needs | [`report::table`], [`report::json`](fn@report::json), [`Network::BUDGET`] |
+//! | run it | [`Network::on`], [`Net`] |
+
+mod selected;
+
+pub use gpumem_core::error::Error;
+pub use gpumem_core::net::Net;
+pub use gpumem_core::network::Network;
+pub use gpumem_core::tensor::Tensor;
+pub use gpumem_core::typed::D;
+pub use gpumem_core::{Half, Infer, Loss, Precision, Train, Update, cards, layers, optim, report};
+#[cfg(feature = "cpu")]
+pub use gpumem_cpu::Cpu;
+pub use gpumem_macros::{fits, network, network_mod};
+pub use selected::SELECTED;
+
+/// For generated code.
+#[doc(hidden)]
 pub use gpumem_core as core;
+
+/// What a program that declares and runs networks needs.
+pub mod prelude {
+    pub use crate::{D, Net, Network, Tensor, Train, fits, network, network_mod};
+}
+
+/// The best device of this machine: the CPU, as long as there is no other backend.
+///
+/// # Errors
+/// None yet; a backend for other devices will report what it lacks.
+#[cfg(feature = "cpu")]
+pub fn default_device() -> Result<Cpu, Error> {
+    Ok(Cpu::new())
+}

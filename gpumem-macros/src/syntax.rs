@@ -1,6 +1,7 @@
 //! What was written, with the places it was written at. Nothing is checked here beyond the grammar.
 
 use proc_macro2::{Ident, Span, TokenStream};
+use quote::ToTokens;
 use std::fmt;
 
 /// Where something stands in the source: its first and its last token.
@@ -11,6 +12,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// From the first to the last token of something that syn parsed.
+    pub(crate) fn of(tokens: &impl ToTokens) -> Place {
+        let mut spans = tokens.to_token_stream().into_iter().map(|token| token.span());
+        let start = spans.next().unwrap_or_else(Span::call_site);
+        Place { start, end: spans.last().unwrap_or(start) }
+    }
+
     pub(crate) fn to(self, end: Place) -> Place {
         Place { start: self.start, end: end.end }
     }

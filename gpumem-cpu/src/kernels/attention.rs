@@ -43,7 +43,7 @@ struct Head<'a> {
 
 impl Sizes {
     fn new(layer: &CausalAttention, operands: &Operands<'_>) -> Result<Sizes, Error> {
-        if layer.heads == 0 || layer.features % layer.heads != 0 {
+        if layer.heads == 0 || !layer.features.is_multiple_of(layer.heads) {
             return Err(Error::Damaged("attention's heads do not divide its width"));
         }
         let [samples, heads, steps, features] =

@@ -11,13 +11,13 @@ impl Parser<'_> {
         for attribute in attributes {
             if attribute.path().is_ident("checkpoint") {
                 self.errors.add(
-                    syn::spanned::Spanned::span(attribute),
+                    Place::of(attribute),
                     "`#[checkpoint]` is not available yet; remove it",
                 );
             } else if !["doc", "allow", "expect", "rustfmt"].iter().any(|known| {
                 attribute.path().segments.first().is_some_and(|first| first.ident == known)
             }) {
-                self.errors.add(syn::spanned::Spanned::span(attribute), "blocks have no such attribute; remove it");
+                self.errors.add(Place::of(attribute), "blocks have no such attribute; remove it");
             }
         }
         let keyword = input.parse::<Token![fn]>()?;

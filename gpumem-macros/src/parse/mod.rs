@@ -217,7 +217,7 @@ impl Parser<'_> {
         let name: Ident = input.parse()?;
         input.parse::<Token![:]>()?;
         let value: syn::Expr = input.parse()?;
-        let place = Place { start: name.span(), end: syn::spanned::Spanned::span(&value) };
+        let place = Place::from(&name).to(Place::of(&value));
         Ok((Field { name, value }, place))
     }
 

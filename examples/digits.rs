@@ -1,0 +1,123 @@
+//! Trains a small convolutional network on 1,797 handwritten digits, on the CPU, and shows what it needs of a card.
+//!
+//! ```text
+//! cargo run --release --example digits --features rtx3060
+//! ```
+
+use flate2::read::GzDecoder;
+use gpumem::prelude::*;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::error::Error;
+use std::io::Read;
+
+network! {
+    /// Three convolutions and a linear layer on 8x8 images.
+    pub struct Digits;
+
+    const TRAIN: Train = Train {
+        batch: 32,
+        optimizer: AdamW { lr: 2e-3, weight_decay: 0.01 },
+        loss: CrossEntropy,
+        seed: 7,
+    };
+
+    fn forward(image: Image<1, 8, 8>) -> Logits<10> {
+        [conv(32), conv(32), MaxPool2d(2), conv(64), Flatten, Dropout(0.3), Linear(10)]
+    }
+
+    fn conv(channels: usize) -> Block {
+        [Conv2d(channels, 3, padding = 1, bias = false), BatchNorm2d, Relu(inplace)]
+    }
+}
+
+const BATCH: usize = Digits::TRAIN.batch;
+const EPOCHS: usize = 12;
+
+/// Pixels from 0 to 1 and a label.
+type Sample = ([f32; 64], u32);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("{}", gpumem::report::table::<Digits>());
+
+    let mut samples = read()?;
+    // The rows are ordered by writer: a fixed shuffle gives training and test the same writers.
+    shuffle(&mut samples, 1);
+    let held_back = samples.len() / 5;
+    let (test, train) = samples.split_at(held_back);
+    let mut train = train.to_vec();
+
+    let device = gpumem::default_device()?;
+    let mut net = Digits::on(&device)?;
+
+    let style = ProgressStyle::with_template("{bar:40} epoch {msg}  {elapsed}")?;
+    let bar = ProgressBar::new((EPOCHS * (train.len() / BATCH)) as u64).with_style(style);
+    for epoch in 0..EPOCHS {
+        shuffle(&mut train, 2 + epoch as u64);
+        // Half a cosine from the first learning rate to 0.
+        let share = epoch as f64 / EPOCHS as f64;
+        net.set_lr(2e-3 * 0.5 * (1.0 + (std::f64::consts::PI * share).cos()));
+        let mut sum = 0.0;
+        for batch in train.chunks_exact(BATCH) {
+            sum += net.train_step(&images(batch), &labels(batch))?;
+            bar.inc(1);
+        }
+        bar.set_message(format!("{:>2} of {EPOCHS}, loss {:.4}", epoch + 1, sum / (train.len() / BATCH) as f32));
+    }
+    bar.finish();
+
+    let mut confusion = [[0u32; 10]; 10];
+    for batch in test.chunks(BATCH) {
+        let logits = net.forward(&images(batch))?;
+        for ((_, label), logits) in batch.iter().zip(logits.samples()) {
+            let predicted = (0..10).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0);
+            confusion[*label as usize][predicted] += 1;
+        }
+    }
+    report(&confusion, test.len());
+    Ok(())
+}
+
+fn read() -> Result<Vec<Sample>, Box<dyn Error>> {
+    let compressed = include_bytes!("data/digits.csv.gz");
+    let mut text = String::new();
+    GzDecoder::new(&compressed[..]).read_to_string(&mut text)?;
+    text.lines().map(parse).collect()
+}
+
+fn parse(line: &str) -> Result<Sample, Box<dyn Error>> {
+    let numbers: Vec<f32> = line.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let [pixels @ .., label] = &numbers[..] else { return Err("an empty line".into()) };
+    let pixels: Vec<f32> = pixels.iter().map(|pixel| pixel / 16.0).collect();
+    let pixels = pixels.try_into().map_err(|_| "a line without 64 pixels")?;
+    Ok((pixels, *label as u32))
+}
+
+/// Fisher and Yates with a small generator: the order depends on the seed only.
+fn shuffle<T>(items: &mut [T], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for end in (1..items.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        items.swap(end, (state % (end as u64 + 1)) as usize);
+    }
+}
+
+/// The images of a batch; a batch that is too short is filled with blank ones.
+fn images(batch: &[Sample]) -> <Digits as Network>::Input {
+    Tensor::from_fn(|index| batch.get(index / 64).map_or(0.0, |(pixels, _)| pixels[index % 64]))
+}
+
+fn labels(batch: &[Sample]) -> <Digits as Network>::Target {
+    Tensor::from_fn(|index| batch.get(index).map_or(0, |(_, label)| *label))
+}
+
+fn report(confusion: &[[u32; 10]; 10], count: usize) {
+    println!("\nrows: digit, columns: prediction");
+    println!("      {}", (0..10).map(|digit| format!("{digit:>4}")).collect::<String>());
+    for (digit, row) in confusion.iter().enumerate() {
+        println!("{digit:>4}  {}", row.iter().map(|count| format!("{count:>4}")).collect::<String>());
+    }
+    let right: u32 = (0..10).map(|digit| confusion[digit][digit]).sum();
+    println!("\n{right} of {count} held-back digits right: {:.1} %", 100.0 * f64::from(right) / count as f64);
+}

@@ -1,0 +1,260 @@
+//! Graph to tokens.
+//!
+//! Structure is written as literals: plain tables for const evaluation, one byte string for the program. Numbers stay const
+//! expressions over `TRAIN` and `INFER`. A network generic over its batch gets associated constants where another gets
+//! statics; everything else is the same.
+
+mod docs;
+mod fallback;
+mod plans;
+mod proofs;
+mod tables;
+
+pub(crate) use plans::section;
+
+use crate::errors::Errors;
+use crate::resolve::{Declared, Form, Resolved};
+use crate::syntax::{Field, Place, Settings, Source};
+use crate::train::{Reading, literal};
+use gpumem_core::Loss;
+use gpumem_core::graph::NodeId;
+use gpumem_core::lower::{LowerError, Options, Training, layer_table, lower};
+use gpumem_core::program::Program;
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::quote;
+
+/// What the two constants say.
+#[derive(Default)]
+pub(crate) struct Readings<'s> {
+    pub(crate) train: Option<Reading<'s>>,
+    pub(crate) infer: Option<Reading<'s>>,
+}
+
+impl<'s> Readings<'s> {
+    /// The constant whose batch the network's types have.
+    pub(crate) fn primary(&self) -> Option<(&'static str, &Reading<'s>)> {
+        let train = self.train.as_ref().map(|train| ("TRAIN", train));
+        train.or_else(|| self.infer.as_ref().map(|infer| ("INFER", infer)))
+    }
+}
+
+/// The programs of a network.
+struct Programs {
+    training: Option<Program>,
+    inference: Program,
+}
+
+/// The network as Rust, or its mistakes and a stand-in.
+pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'_>, mut errors: Errors) -> TokenStream {
+    if errors.is_empty()
+        && let (Some(output), Some(input), Some(promised)) = (resolved.output, &resolved.input, &resolved.promised)
+    {
+        match programs(resolved, output, readings) {
+            Ok(programs) => return network(source, resolved, readings, &programs, (input, promised)),
+            Err(error) => report(source, resolved, &error, &mut errors),
+        }
+    }
+    let mut tokens = errors.into_tokens();
+    tokens.extend(fallback::network(source, resolved, readings));
+    tokens
+}
+
+fn programs(resolved: &Resolved, output: NodeId, readings: &Readings<'_>) -> Result<Programs, LowerError> {
+    let training = readings.train.as_ref().map(|train| Training {
+        loss: train.loss.into(),
+        moments: train.moments,
+        update: train.update,
+        input_gradient: false,
+    });
+    let training = match training {
+        Some(_) => Some(lower(&resolved.graph, output, &Options { training })?),
+        None => None,
+    };
+    Ok(Programs { training, inference: lower(&resolved.graph, output, &Options::default())? })
+}
+
+fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {
+    match error.row {
+        Some(row) => {
+            let name = resolved.graph.rows[row].layer.name();
+            errors.add(resolved.places[row], format!("layer {row} `{name}` {}", error.message));
+        }
+        None => errors.add(&source.declaration.name, error.message.clone()),
+    }
+}
+
+fn network(
+    source: &Source,
+    resolved: &Resolved,
+    readings: &Readings<'_>,
+    programs: &Programs,
+    (input, promised): (&Declared, &Declared),
+) -> TokenStream {
+    let table = layer_table(&resolved.graph, programs.training.as_ref().unwrap_or(&programs.inference));
+    let docs = docs::layer_table(&table);
+    let declaration = declaration(source, &docs);
+    let constants = constants(source, readings);
+    let structure = tables::structure(programs, &table);
+    let plans = plans::plans(source, readings, programs);
+    let types = types(source, readings, input, promised);
+    let proofs = proofs::proofs(source, resolved, readings, input, promised);
+    let (generics, path) = generics(source);
+    let name = source.declaration.name.to_string();
+    let plans::Plans { items, training, inference, evaluation, checked } = plans;
+    let train = match &readings.train {
+        Some(_) => quote!(::core::option::Option::Some(<#path>::TRAIN)),
+        None => quote!(::core::option::Option::None),
+    };
+    quote! {
+        #declaration
+        #constants
+        #[allow(long_running_const_eval, clippy::all, clippy::pedantic)]
+        const _: () = {
+            #structure
+            #items
+            #[automatically_derived]
+            impl #generics ::gpumem::Network for #path {
+                const NAME: &'static str = #name;
+                const LAYERS: &'static [::gpumem::core::network::LayerInfo] = &__LAYERS;
+                const TRAINING: ::core::option::Option<&'static ::gpumem::core::network::Compiled> = #training;
+                const INFERENCE: &'static ::gpumem::core::network::Compiled = #inference;
+                const EVALUATION: &'static ::gpumem::core::network::Compiled = #evaluation;
+                const TRAIN: ::core::option::Option<::gpumem::core::Train> = #train;
+                #[allow(long_running_const_eval)]
+                const CHECKED: () = #checked;
+                #types
+            }
+            #proofs
+        };
+    }
+}
+
+/// The struct, and what was passed through.
+fn declaration(source: &Source, docs: &str) -> TokenStream {
+    let crate::syntax::Declaration { attributes, visibility, name, batch } = &source.declaration;
+    let generics = batch.as_ref().map(|batch| quote!(<const #batch: usize>));
+    let imports = source.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
+    let public = source.constants.iter().filter(|constant| !matches!(constant.visibility, syn::Visibility::Inherited));
+    let public = public.map(|constant| {
+        let crate::syntax::Constant { attributes, visibility, name, kind, tokens, .. } = constant;
+        quote!(#(#attributes)* #visibility const #name: #kind = #tokens;)
+    });
+    let docs = (!docs.is_empty()).then(|| quote!(#[doc = #docs]));
+    quote! {
+        #(#imports)*
+        #(#public)*
+        #(#attributes)*
+        #docs
+        #visibility struct #name #generics;
+    }
+}
+
+/// `impl` generics, and the network as a type: `<const BATCH: usize>` and `Vgg16<BATCH>`.
+fn generics(source: &Source) -> (TokenStream, TokenStream) {
+    let name = &source.declaration.name;
+    match &source.declaration.batch {
+        Some(batch) => (quote!(<const #batch: usize>), quote!(#name<#batch>)),
+        None => (TokenStream::new(), quote!(#name)),
+    }
+}
+
+/// `TRAIN` and `INFER` as constants of the struct.
+fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
+    let (generics, path) = generics(source);
+    let own = source.constants.iter().filter(|constant| matches!(constant.visibility, syn::Visibility::Inherited));
+    let own: TokenStream = own
+        .map(|constant| {
+            let crate::syntax::Constant { attributes, name, kind, tokens, .. } = constant;
+            quote!(#(#attributes)* #[allow(dead_code)] const #name: #kind = #tokens;)
+        })
+        .collect();
+    let constant = |name: &str, kind: &str, settings: Option<&Settings>, reading: Option<&Reading<'_>>, docs: &str| {
+        let (name, kind) = (Ident::new(name, Span::call_site()), Ident::new(kind, Span::call_site()));
+        let fields = reading.map(|reading| &reading.fields);
+        let rest = (!reading.is_some_and(|reading| reading.complete)).then(|| quote!(..::gpumem::core::#kind::DEFAULT));
+        let attributes = settings.map(|settings| settings.attributes.as_slice()).unwrap_or_default();
+        quote! {
+            #[doc = #docs]
+            #(#attributes)*
+            #[allow(dead_code)]
+            pub const #name: ::gpumem::core::#kind = {
+                #own
+                ::gpumem::core::#kind { #fields #rest }
+            };
+        }
+    };
+    let train = source.train.as_ref().map(|settings| {
+        constant("TRAIN", "Train", Some(settings), readings.train.as_ref(), "How the network is trained.")
+    });
+    let infer = (source.infer.is_some() || source.train.is_none()).then(|| {
+        let docs = "How the network is used without training.";
+        constant("INFER", "Infer", source.infer.as_ref(), readings.infer.as_ref(), docs)
+    });
+    quote! {
+        #[automatically_derived]
+        #[allow(clippy::all)]
+        impl #generics #path {
+            #train
+            #infer
+        }
+    }
+}
+
+/// The batch in a type: a literal where it is one, so that messages show what was written.
+fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
+    if let Some(parameter) = &source.declaration.batch {
+        return quote!(#parameter);
+    }
+    let (constant, field) = match readings.primary() {
+        Some((constant, reading)) => (constant, reading.batch),
+        None => ("INFER", None),
+    };
+    match field.map(|Field { value, .. }| literal(value)) {
+        Some(Some(value)) => {
+            let value = Literal::u64_unsuffixed(value);
+            quote!(#value)
+        }
+        None => quote!(1),
+        Some(None) => {
+            let constant = Ident::new(constant, Span::call_site());
+            let name = &source.declaration.name;
+            quote!({ <#name>::#constant.batch })
+        }
+    }
+}
+
+/// The associated types of `Network`.
+fn types(source: &Source, readings: &Readings<'_>, input: &Declared, promised: &Declared) -> TokenStream {
+    let batch = batch(source, readings);
+    let tensor = |element: &str, dimensions: &[u64]| {
+        let element = Ident::new(element, Span::call_site());
+        let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
+        quote!(::gpumem::Tensor<#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
+    };
+    let element = if input.form == Form::Tokens { "u32" } else { "f32" };
+    let input = tensor(element, &input.dimensions);
+    let output = tensor("f32", &promised.dimensions);
+    let target = match readings.train.as_ref().map(|train| train.loss) {
+        None => quote!(()),
+        Some(Loss::Mse) => output.clone(),
+        Some(Loss::CrossEntropy) => match (promised.form, promised.dimensions.as_slice()) {
+            (Form::TokenLogits, [steps, _]) => tensor("u32", &[*steps]),
+            (Form::Map, [_, height, width]) => tensor("u32", &[*height, *width]),
+            _ => tensor("u32", &[]),
+        },
+    };
+    quote! {
+        type Input = #input;
+        type Target = #target;
+        type Output = #output;
+    }
+}
+
+/// Where a refusal points: the `batch` field, or the struct's name.
+fn refusal_place(source: &Source, reading: Option<&Reading<'_>>) -> Place {
+    match reading.and_then(|reading| reading.batch) {
+        Some(field) => Place::from(&field.name).to(Place::of(&field.value)),
+        None => Place::from(&source.declaration.name),
+    }
+}
+

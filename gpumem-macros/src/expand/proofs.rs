@@ -1,0 +1,136 @@
+//! `typenum` assertions: one for each distinct edge of the graph, and one for each number in the network's types.
+
+use super::{Readings, generics};
+use crate::resolve::{Declared, Resolved};
+use crate::syntax::{Field, Source};
+use crate::train::literal;
+use gpumem_core::layers::rule::Proof;
+use gpumem_core::shape::Shape;
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use std::collections::{BTreeSet, HashSet};
+
+/// The numbers that have been given a type.
+#[derive(Default)]
+struct Numbers(BTreeSet<u64>);
+
+impl Numbers {
+    fn name(&mut self, number: u64) -> Ident {
+        self.0.insert(number);
+        format_ident!("__N{}", number)
+    }
+
+    fn shape(&mut self, shape: Shape) -> TokenStream {
+        let dimensions = shape.dims().iter().map(|&dimension| self.name(dimension));
+        quote!((#(#dimensions,)*))
+    }
+
+    /// `type __N6 = UInt<UInt<UInt<UTerm, B1>, B1>, B0>;`
+    fn aliases(&self) -> TokenStream {
+        let alias = |&number: &u64| {
+            let name = format_ident!("__N{}", number);
+            let mut binary = quote!(__typed::UTerm);
+            for bit in (0..u64::BITS - number.leading_zeros()).rev() {
+                let bit = if number >> bit & 1 == 1 { quote!(B1) } else { quote!(B0) };
+                binary = quote!(__typed::UInt<#binary, __typed::#bit>);
+            }
+            quote!(type #name = #binary;)
+        };
+        self.0.iter().map(alias).collect()
+    }
+}
+
+pub(super) fn proofs(
+    source: &Source,
+    resolved: &Resolved,
+    readings: &Readings<'_>,
+    input: &Declared,
+    promised: &Declared,
+) -> TokenStream {
+    let mut numbers = Numbers::default();
+    let edges = edges(resolved, &mut numbers);
+    let dimensions = dimensions(source, readings, [input, promised], &mut numbers);
+    let aliases = numbers.aliases();
+    quote! {
+        #[allow(non_camel_case_types, dead_code)]
+        const _: () = {
+            use ::gpumem::core::typed as __typed;
+            #aliases
+            #edges
+            #dimensions
+        };
+    }
+}
+
+fn edges(resolved: &Resolved, numbers: &mut Numbers) -> TokenStream {
+    let mut known: HashSet<(Proof, Vec<Shape>, Shape)> = HashSet::new();
+    let mut tokens = TokenStream::new();
+    for (row, place) in resolved.graph.rows.iter().zip(&resolved.places) {
+        let Some(proof) = row.layer.proof() else { continue };
+        let shapes: Vec<Shape> = row.inputs.iter().map(|input| input.shape).collect();
+        let mut edge = |inputs: &[Shape], output: Shape| {
+            if !known.insert((proof.clone(), inputs.to_vec(), output)) {
+                return;
+            }
+            let name = Ident::new(proof.name, Span::call_site());
+            let arguments: Vec<Ident> = proof.arguments.iter().map(|&number| numbers.name(number)).collect();
+            let arguments = (!arguments.is_empty()).then(|| quote!(<#(#arguments),*>));
+            let shapes: Vec<TokenStream> = inputs.iter().map(|&input| numbers.shape(input)).collect();
+            let input = match shapes.as_slice() {
+                [only] => only.clone(),
+                several => quote!((#(#several),*)),
+            };
+            let output = numbers.shape(output);
+            tokens.extend(quote_spanned! {place.start=>
+                const _: () = __typed::assert_layer::<__typed::#name #arguments, #input, #output>();
+            });
+        };
+        match shapes.split_first() {
+            Some((_, [])) | None => edge(&shapes, row.output.shape),
+            // A join is proven branch by branch.
+            Some((&first, rest)) => {
+                rest.iter().fold(first, |joined, &branch| {
+                    let output = match proof.name {
+                        "Concat" => concatenated(joined, branch),
+                        _ => joined,
+                    };
+                    edge(&[joined, branch], output);
+                    output
+                });
+            }
+        }
+    }
+    tokens
+}
+
+/// The shape of two branches side by side, as the `Concat` layer lays them.
+fn concatenated(left: Shape, right: Shape) -> Shape {
+    let axis = usize::from(left.rank() == 2);
+    let mut dims = left.dims().to_vec();
+    dims[axis] = dims[axis].saturating_add(right.dims()[axis]);
+    Shape::new(&dims)
+}
+
+/// `D<224>` and its number, for each number in the network's types.
+fn dimensions(source: &Source, readings: &Readings<'_>, types: [&Declared; 2], numbers: &mut Numbers) -> TokenStream {
+    let mut distinct: BTreeSet<u64> = types.iter().flat_map(|declared| declared.dimensions.iter().copied()).collect();
+    if let Some((_, reading)) = readings.primary()
+        && let Some(Field { value, .. }) = reading.batch
+    {
+        distinct.extend(literal(value));
+    }
+    let (generics, path) = generics(source);
+    let name = &source.declaration.name;
+    let concrete = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
+    let each = distinct.into_iter().map(|number| {
+        let typed = numbers.name(number);
+        let number = Literal::u64_unsuffixed(number);
+        quote! {
+            impl #generics __typed::TypenumOf<#path> for __typed::D<#number> {
+                type Number = #typed;
+            }
+            const _: () = __typed::assert_dimension::<#concrete, #number>();
+        }
+    });
+    each.collect()
+}

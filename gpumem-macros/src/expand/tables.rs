@@ -1,0 +1,105 @@
+//! Structure as literals.
+
+use super::Programs;
+use gpumem_core::lower::{LayerLine, Tables, tables};
+use gpumem_core::program::Program;
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::quote;
+
+/// The names of a program's statics.
+pub(super) struct Names {
+    pub(super) step: Ident,
+    pub(super) program: Ident,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Names {
+        let name = |suffix: &str| Ident::new(&format!("__{prefix}_{suffix}"), Span::call_site());
+        Names { step: name("STEP"), program: name("PROGRAM") }
+    }
+}
+
+/// Layer table, steps and programs.
+pub(super) fn structure(programs: &Programs, table: &[LayerLine]) -> TokenStream {
+    let layers = layers(table);
+    let paths = table.iter().map(|line| &line.path);
+    let training = programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program));
+    let inference = statics(&Names::new("INFERENCE"), &programs.inference);
+    quote! {
+        #layers
+        static __PATHS: &[&::core::primitive::str] = &[#(#paths),*];
+        #training
+        #inference
+    }
+}
+
+fn layers(table: &[LayerLine]) -> TokenStream {
+    let count = table.len();
+    let lines = table.iter().map(|line| {
+        let LayerLine { path, kind, output_shape, parameters, macs, kept } = line;
+        let shape = output_shape.iter().copied().map(Literal::u64_unsuffixed);
+        let numbers = [*parameters, *macs].into_iter().chain(*kept).map(Literal::u64_unsuffixed);
+        quote!(__layer(#path, #kind, &[#(#shape),*], [#(#numbers),*]))
+    });
+    quote! {
+        const fn __layer(
+            path: &'static ::core::primitive::str,
+            kind: &'static ::core::primitive::str,
+            output_shape: &'static [::core::primitive::u64],
+            numbers: [::core::primitive::u64; 6],
+        ) -> ::gpumem::core::network::LayerInfo {
+            let [parameters, macs, once, each, wide_once, wide_each] = numbers;
+            let kept = [once, each, wide_once, wide_each];
+            ::gpumem::core::network::LayerInfo { path, kind, output_shape, parameters, macs, kept }
+        }
+        static __LAYERS: [::gpumem::core::network::LayerInfo; #count] = [#(#lines),*];
+    }
+}
+
+fn statics(names: &Names, program: &Program) -> TokenStream {
+    let Names { step, program: name } = names;
+    let Tables {
+        operations,
+        transients,
+        parameters,
+        buffers,
+        batch,
+        moments,
+        holds_gradients,
+        training,
+        operation_tags,
+        transient_tags,
+        paths: _,
+    } = tables(program);
+    let [operations, moments] = [operations, moments].map(Literal::u64_unsuffixed);
+    let [transients, parameters, buffers, batch] =
+        [rows(&transients), rows(&parameters), rows(&buffers), rows(&batch)];
+    let operation_tags = Literal::byte_string(&operation_tags);
+    let transient_tags = Literal::byte_string(&transient_tags);
+    let bytes = Literal::byte_string(&program.encode());
+    quote! {
+        static #step: ::gpumem::core::step::Step = ::gpumem::core::step::Step {
+            operations: #operations,
+            transients: #transients,
+            parameters: #parameters,
+            buffers: #buffers,
+            batch: #batch,
+            moments: #moments,
+            holds_gradients: #holds_gradients,
+            training: #training,
+            operation_tags: #operation_tags,
+            transient_tags: #transient_tags,
+            paths: __PATHS,
+        };
+        static #name: &[::core::primitive::u8] = #bytes;
+    }
+}
+
+/// `&[[0, 1], [2, 3]]`
+fn rows<const N: usize>(rows: &[[u64; N]]) -> TokenStream {
+    let rows = rows.iter().map(|row| {
+        let numbers = row.iter().copied().map(Literal::u64_unsuffixed);
+        quote!([#(#numbers),*])
+    });
+    quote!(&[#(#rows),*])
+}

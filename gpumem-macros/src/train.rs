@@ -1,0 +1,367 @@
+//! `TRAIN` and `INFER`: what changes the program is read here, as it stands; every other field is passed on to rustc.
+
+use crate::errors::Errors;
+use crate::resolve::{Declared, Form};
+use crate::syntax::{Declaration, Field, Place, Settings};
+use gpumem_core::layers::arguments::listed;
+use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
+use gpumem_core::suggest::nearest;
+use gpumem_core::{Loss, Update, cards};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::{Expr, ExprLit, Lit};
+
+const TRAIN_FIELDS: [&str; 14] = [
+    "batch",
+    "micro_batches",
+    "precision",
+    "optimizer",
+    "loss",
+    "cards",
+    "update",
+    "clip",
+    "schedule",
+    "conv_workspace",
+    "headroom",
+    "tf32",
+    "deterministic",
+    "seed",
+];
+
+const INFER_FIELDS: [&str; 4] = ["batch", "precision", "cards", "headroom"];
+
+/// Another name of a card than its own.
+const CARD_ALIASES: [&str; 1] = ["RTX_3080"];
+
+/// What `TRAIN` or `INFER` says.
+pub(crate) struct Reading<'s> {
+    /// `batch` as written.
+    pub(crate) batch: Option<&'s Field>,
+    /// Every field as Rust, each with a comma.
+    pub(crate) fields: TokenStream,
+    /// Whether every field is given, so that no default is needed.
+    pub(crate) complete: bool,
+    pub(crate) loss: Loss,
+    pub(crate) moments: u64,
+    pub(crate) update: Update,
+}
+
+impl Reading<'_> {
+    fn new() -> Self {
+        Reading {
+            batch: None,
+            fields: TokenStream::new(),
+            complete: false,
+            loss: Loss::CrossEntropy,
+            moments: 0,
+            update: Update::Fused,
+        }
+    }
+}
+
+/// Reads `const TRAIN`.
+pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, errors: &mut Errors) -> Reading<'s> {
+    let mut reading = Reading::new();
+    check_names(settings, "TRAIN", &TRAIN_FIELDS, errors);
+    for field in &settings.fields {
+        let (name, value) = (&field.name, &field.value);
+        let tokens = match name.to_string().as_str() {
+            "batch" => batch(field, &mut reading, errors),
+            "micro_batches" => {
+                match literal(value) {
+                    Some(1) => {}
+                    Some(0) => errors.add(Place::of(value), "`micro_batches` must be at least 1"),
+                    Some(_) => errors.add(Place::of(value), "`micro_batches` above 1 is not available yet; use 1"),
+                    None => errors.add(Place::of(value), "`micro_batches` changes the program, so it must be a literal"),
+                }
+                quote!(#value)
+            }
+            "precision" => precision(value, errors),
+            "optimizer" => optimizer(value, &mut reading, errors),
+            "loss" => loss(value, promised, &mut reading, errors),
+            "cards" => card_list(value, errors),
+            "update" => update(value, &mut reading, errors),
+            "clip" | "schedule" => {
+                errors.add(name, format!("`{name}` is not available yet; remove it"));
+                continue;
+            }
+            known if TRAIN_FIELDS.contains(&known) => quote!(#value),
+            _ => continue,
+        };
+        reading.fields.extend(quote!(#name: #tokens,));
+    }
+    // `clip` and `schedule` are no fields of `Train` yet.
+    reading.complete = settings.fields.len() == TRAIN_FIELDS.len() - 2;
+    // The default loss is checked too.
+    if !settings.fields.iter().any(|field| field.name == "loss") {
+        check_loss(promised, Loss::CrossEntropy, promised.map(|promised| promised.place), errors);
+    }
+    reading
+}
+
+/// Reads `const INFER`.
+pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<'s> {
+    let mut reading = Reading::new();
+    check_names(settings, "INFER", &INFER_FIELDS, errors);
+    for field in &settings.fields {
+        let (name, value) = (&field.name, &field.value);
+        let tokens = match name.to_string().as_str() {
+            "batch" => batch(field, &mut reading, errors),
+            "precision" => precision(value, errors),
+            "cards" => card_list(value, errors),
+            known if INFER_FIELDS.contains(&known) => quote!(#value),
+            _ => continue,
+        };
+        reading.fields.extend(quote!(#name: #tokens,));
+    }
+    reading.complete = settings.fields.len() == INFER_FIELDS.len();
+    reading
+}
+
+/// The types of a network name its batch, so in a generic one it must be the parameter itself.
+pub(crate) fn check_generic_batch(
+    declaration: &Declaration,
+    primary: Option<(&'static str, &Reading<'_>)>,
+    errors: &mut Errors,
+) {
+    let Some(parameter) = &declaration.batch else { return };
+    match primary {
+        Some((_, Reading { batch: Some(field), .. })) => {
+            if !is_name(&field.value, parameter) {
+                let message = format!("a network over `{parameter}` has `batch: {parameter}`; compute it where the network is used");
+                errors.add(Place::of(&field.value), message);
+            }
+        }
+        Some((constant, _)) => {
+            errors.add(parameter, format!("nothing uses `{parameter}`; write `batch: {parameter}` in `{constant}`"));
+        }
+        None => errors.add(
+            parameter,
+            format!("nothing uses `{parameter}`; add `const INFER: Infer = Infer {{ batch: {parameter} }};`"),
+        ),
+    }
+}
+
+/// Whether an expression is this name and nothing else.
+pub(crate) fn is_name(value: &Expr, name: &Ident) -> bool {
+    matches!(value, Expr::Path(path) if path.path.is_ident(name))
+}
+
+/// A whole number as it stands.
+pub(crate) fn literal(value: &Expr) -> Option<u64> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
+        Expr::Paren(inner) => literal(&inner.expr),
+        Expr::Group(inner) => literal(&inner.expr),
+        _ => None,
+    }
+}
+
+fn check_names(settings: &Settings, constant: &str, known: &[&str], errors: &mut Errors) {
+    for (index, field) in settings.fields.iter().enumerate() {
+        let name = field.name.to_string();
+        if !known.contains(&name.as_str()) {
+            let hint = match nearest(&name, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("its fields are {}", listed(known)),
+            };
+            errors.add(&field.name, format!("`{constant}` has no field `{name}`; {hint}"));
+        } else if settings.fields[..index].iter().any(|earlier| earlier.name == name) {
+            errors.add(&field.name, format!("`{name}` is given twice; remove one"));
+        }
+    }
+}
+
+fn batch<'s>(field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -> TokenStream {
+    if literal(&field.value) == Some(0) {
+        errors.add(Place::of(&field.value), "the batch is 0; a step needs at least 1 sample");
+    }
+    reading.batch = Some(field);
+    let value = &field.value;
+    quote!(#value)
+}
+
+/// The name that a path ends with: `Bf16` of `Precision::Bf16`.
+fn last_name(value: &Expr) -> Option<&Ident> {
+    match value {
+        Expr::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
+        Expr::Group(inner) => last_name(&inner.expr),
+        _ => None,
+    }
+}
+
+/// One of several names. A mistake stands for the first.
+fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usize {
+    let name = last_name(value).map(ToString::to_string);
+    let found = known.iter().position(|known| Some(*known) == name.as_deref());
+    found.unwrap_or_else(|| {
+        let message = match &name {
+            Some(name) => match nearest(name, known) {
+                Some(near) => format!("no {what} is called `{name}`; did you mean `{near}`?"),
+                None => format!("no {what} is called `{name}`; there are {}", listed(known)),
+            },
+            None => format!("the {what} is read by the macro as it stands; write {}", listed(known)),
+        };
+        errors.add(Place::of(value), message);
+        0
+    })
+}
+
+fn precision(value: &Expr, errors: &mut Errors) -> TokenStream {
+    let path = quote_spanned!(Span::call_site()=> ::gpumem::core::Precision);
+    if let Expr::Call(call) = value
+        && last_name(&call.func).is_some_and(|name| name == "Mixed")
+        && call.args.len() == 1
+    {
+        let halves = ["Bf16", "F16"];
+        let half = Ident::new(halves[one_of(&call.args[0], "16-bit format", &halves, errors)], Span::call_site());
+        return quote!(#path::Mixed(::gpumem::core::Half::#half));
+    }
+    let names = ["F32", "Bf16", "F16", "Mixed(Bf16)", "Mixed(F16)"];
+    let plain = one_of(value, "precision", &names, errors).min(2);
+    let name = Ident::new(names[plain], Span::call_site());
+    quote!(#path::#name)
+}
+
+/// `Sgd { lr: 0.01, momentum: 0.9 }`, or `Adam` with its defaults.
+fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let (name, fields) = match value {
+        Expr::Struct(written) => {
+            if let Some(rest) = &written.rest {
+                errors.add(Place::of(rest), "hyperparameters left out take PyTorch's defaults; remove this");
+            }
+            (written.path.segments.last().map(|segment| &segment.ident), Some(&written.fields))
+        }
+        other => (last_name(other), None),
+    };
+    let Some(name) = name else {
+        errors.add(Place::of(value), "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`");
+        return quote!(::gpumem::core::Train::DEFAULT.optimizer);
+    };
+    let text = name.to_string();
+    let known: &[&str] = match text.as_str() {
+        "Sgd" => &Sgd::FIELDS,
+        "Adam" => &Adam::FIELDS,
+        "AdamW" => &AdamW::FIELDS,
+        _ => {
+            let hint = match nearest(&text, &Optimizer::NAMES) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {}", listed(&Optimizer::NAMES)),
+            };
+            errors.add(name, format!("no optimizer is called `{text}`; {hint}"));
+            return quote!(::gpumem::core::Train::DEFAULT.optimizer);
+        }
+    };
+    reading.moments = if text == "Sgd" { 0 } else { 2 };
+    let mut given: Vec<String> = Vec::new();
+    let mut tokens = TokenStream::new();
+    for field in fields.into_iter().flatten() {
+        let syn::Member::Named(member) = &field.member else {
+            errors.add(Place::of(&field.member), "expected a hyperparameter's name");
+            continue;
+        };
+        let parameter = member.to_string();
+        if !known.contains(&parameter.as_str()) {
+            let hint = match nearest(&parameter, known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("it has {}", listed(known)),
+            };
+            errors.add(member, format!("`{text}` has no hyperparameter `{parameter}`; {hint}"));
+            continue;
+        }
+        if given.contains(&parameter) {
+            errors.add(member, format!("`{parameter}` is given twice; remove one"));
+            continue;
+        }
+        let value = &field.expr;
+        if text == "Sgd" && parameter == "momentum" && !is_zero(value) {
+            reading.moments = 1;
+        }
+        tokens.extend(quote!(#member: #value,));
+        given.push(parameter);
+    }
+    let kind = Ident::new(&text, Span::call_site());
+    let rest = (given.len() < known.len()).then(|| quote!(..::gpumem::core::optim::#kind::DEFAULT));
+    quote!(::gpumem::core::optim::Optimizer::#kind(::gpumem::core::optim::#kind { #tokens #rest }))
+}
+
+fn is_zero(value: &Expr) -> bool {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse::<f64>().is_ok_and(|value| value == 0.0),
+        other => literal(other) == Some(0),
+    }
+}
+
+fn loss(
+    value: &Expr,
+    promised: Option<&Declared>,
+    reading: &mut Reading<'_>,
+    errors: &mut Errors,
+) -> TokenStream {
+    let losses = [Loss::CrossEntropy, Loss::Mse];
+    let index = one_of(value, "loss", &["CrossEntropy", "Mse"], errors);
+    reading.loss = losses[index];
+    check_loss(promised, reading.loss, Some(Place::of(value)), errors);
+    let name = Ident::new(["CrossEntropy", "Mse"][index], Span::call_site());
+    quote!(::gpumem::core::Loss::#name)
+}
+
+fn check_loss(
+    promised: Option<&Declared>,
+    loss: Loss,
+    place: Option<Place>,
+    errors: &mut Errors,
+) {
+    let (Some(promised), Some(place)) = (promised, place) else { return };
+    if loss == Loss::CrossEntropy && !matches!(promised.form, Form::Logits | Form::TokenLogits | Form::Map) {
+        let message = format!(
+            "`CrossEntropy` compares classes, but `forward` returns `{promised}`; return `Logits`, `TokenLogits` or `Map`, or \
+             use `loss: Mse`"
+        );
+        errors.add(place, message);
+    }
+}
+
+fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let updates = [("Fused", Update::Fused), ("Separate", Update::Separate)];
+    let (name, update) = updates[one_of(value, "update", &["Fused", "Separate"], errors)];
+    reading.update = update;
+    let name = Ident::new(name, Span::call_site());
+    quote!(::gpumem::core::Update::#name)
+}
+
+/// `[RTX_3060, A100_80GB]`
+fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
+    let array = match value {
+        Expr::Array(array) => Some(array),
+        Expr::Reference(reference) => match &*reference.expr {
+            Expr::Array(array) => Some(array),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(array) = array else {
+        errors.add(Place::of(value), "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`");
+        return quote!(&[]);
+    };
+    let mut known: Vec<&str> = cards::ALL.iter().map(|card| card.constant).collect();
+    known.extend(CARD_ALIASES);
+    let mut tokens = TokenStream::new();
+    for card in &array.elems {
+        let Some(name) = last_name(card) else {
+            errors.add(Place::of(card), "expected the name of a card, such as `RTX_3060`");
+            continue;
+        };
+        let text = name.to_string();
+        if known.contains(&text.as_str()) {
+            tokens.extend(quote!(::gpumem::cards::#name,));
+        } else {
+            let hint = match nearest(&text, &known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`".to_string(),
+            };
+            errors.add(Place::of(card), format!("no card is called `{text}`; {hint}"));
+        }
+    }
+    quote!(&[#tokens])
+}

@@ -1,0 +1,16 @@
+use gpumem::network;
+
+network! {
+    pub struct Net;
+
+    const INFER: Infer = Infer { batch: 1 };
+
+    fn forward(image: Image<3, 32, 32>) -> Logits<10> {
+        [
+            Conv2d(8, 3), Relu,
+            Linear(4096, 10),
+        ]
+    }
+}
+
+fn main() {}
