@@ -108,8 +108,10 @@ impl Loaded {
             }
             let kernel = kernels::bind(&operation.action, &mut operands)?;
             operands.finish()?;
+            // What lives until the last operation is there to be read after it.
+            let ends = index + 1 < program.operations.len();
             let dead = program.transients().filter(|&tensor| {
-                program.tensor(tensor).last as usize == index && tensor != program.result
+                ends && program.tensor(tensor).last as usize == index && tensor != program.result
             });
             let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
             loaded.steps.push(Step { kernel, dead });

@@ -60,9 +60,17 @@ fn check(file: &str, graph: &Graph, output: NodeId, moments: u64, optimizer: Opt
         let own = name.strip_prefix("final.").or_else(|| name.strip_prefix("final_buffer."));
         let own = own.filter(|name| !name.ends_with("num_batches_tracked")).map(rename);
         if let Some(own) = own.filter(|name| !name.is_empty()) {
-            let found = loaded.get(&own).unwrap_or_else(|| panic!("nothing is called {own}"));
+            let mut found = loaded.get(&own).unwrap_or_else(|| panic!("nothing is called {own}"));
+            let mut expected = truth.floats(name);
+            if own.ends_with("qkv.bias") {
+                // Softmax does not feel what is added to all keys, so the gradient of their bias is 0, and Adam divides
+                // rounding errors by rounding errors.
+                let third = expected.len() / 3;
+                found.drain(third..2 * third);
+                expected.drain(third..2 * third);
+            }
             // Twenty steps let rounding grow; the losses above are held to 1e-5.
-            assert_close(&format!("{file} {name}"), &found, &truth.floats(name), 1e-4);
+            assert_close(&format!("{file} {name}"), &found, &expected, 1e-4);
         }
     }
 }

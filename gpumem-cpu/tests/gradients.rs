@@ -54,12 +54,19 @@ fn check(layer: Layer, inputs: &[Input], scale: f32) {
     OneLayer::new(&layer, inputs, Options { accumulate: true, ..base }).check_gradients(&format!("accumulating {name}"));
     let backward_in_place =
         matches!(layer.backward(), Backward::Input { in_place: true, .. } | Backward::Joint { in_place: true, .. });
-    // A layer that keeps its input would read what it overwrote; its backward pass alone may still work in place.
+    let apart = OneLayer::new(&layer, inputs, base).results();
+    if backward_in_place {
+        let found = OneLayer::new(&layer, inputs, Options { backward_in_place, ..base }).results();
+        assert_eq!(apart, found, "{name} with its gradient in place");
+    }
+    // Where the backward pass needs the input, a network does not let the forward pass overwrite it.
     let keeps_input = matches!(layer, Layer::Gelu(_) | Layer::Silu(_) | Layer::Mul(_));
-    if layer.in_place() && backward_in_place && !keeps_input {
-        let apart = OneLayer::new(&layer, inputs, base).results();
-        let in_place = OneLayer::new(&layer, inputs, Options { in_place: true, ..base }).results();
-        assert_eq!(apart, in_place, "{name} in place");
+    if layer.in_place() && !keeps_input {
+        let found = OneLayer::new(&layer, inputs, Options { forward_in_place: true, ..base }).results();
+        assert_eq!(apart, found, "{name} in place");
+    } else if layer.in_place() {
+        let found = OneLayer::new(&layer, inputs, Options { forward_in_place: true, ..base }).results();
+        assert_eq!(apart.last(), found.last(), "{name} in place");
     }
     let alone = OneLayer::new(&layer, inputs, Options { threads: 1, ..base }).results();
     let many = OneLayer::new(&layer, inputs, Options { threads: 3, ..base }).results();
@@ -198,7 +205,7 @@ fn joins() {
     let expected: Vec<f64> =
         (0..24).map(|i| f64::from(values[0][i]) + f64::from(values[1][i % 12]) + f64::from(values[2][i])).collect();
     common::assert_close(&found[0], &expected, 1e-6);
-    let in_place = OneLayer::new(&sum, &inputs, Options { in_place: true, ..Options::default() }).results();
+    let in_place = OneLayer::new(&sum, &inputs, Options { forward_in_place: true, ..Options::default() }).results();
     common::assert_close(&in_place[0], &expected, 1e-6);
     for (outer, dims) in [(1, [[1, 2, 3], [4, 2, 3]]), (3, [[3, 2, 1], [3, 5, 1]])] {
         let shapes: Vec<Vec<u64>> =

@@ -47,10 +47,6 @@ impl Errors {
         self.list.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
-    }
-
     #[cfg(test)]
     pub(crate) fn list(&self) -> &[Error] {
         &self.list

@@ -29,6 +29,7 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
     });
     quote! {
         const _: () = {
+            #[allow(unused_braces)]
             const _: () = #checked;
             #record
         };

@@ -227,7 +227,7 @@ fn precision(value: &Expr, errors: &mut Errors) -> TokenStream {
 fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let (name, fields) = match value {
         Expr::Struct(written) => {
-            if let Some(rest) = &written.rest {
+            if let Some(rest) = &written.dot2_token {
                 errors.add(Place::of(rest), "hyperparameters left out take PyTorch's defaults; remove this");
             }
             (written.path.segments.last().map(|segment| &segment.ident), Some(&written.fields))

@@ -1,5 +1,5 @@
 //! Networks of one layer, built by hand: forward, a loss that makes any gradient reachable, backward.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::error::Error;
@@ -141,7 +141,10 @@ fn gcd(a: usize, b: usize) -> usize {
 #[derive(Clone, Copy)]
 pub struct Options {
     pub batch: u64,
-    pub in_place: bool,
+    /// Whether the output overwrites the input.
+    pub forward_in_place: bool,
+    /// Whether the gradient of the input overwrites that of the output.
+    pub backward_in_place: bool,
     pub accumulate: bool,
     pub scale: f32,
     pub threads: usize,
@@ -149,7 +152,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { batch: 2, in_place: false, accumulate: false, scale: 1.0, threads: 2 }
+        Options { batch: 2, forward_in_place: false, backward_in_place: false, accumulate: false, scale: 1.0, threads: 2 }
     }
 }
 
@@ -230,7 +233,7 @@ impl OneLayer {
         b.program.result = loss;
 
         let mut read_ids = input_ids.clone();
-        let result = if options.in_place {
+        let result = if options.forward_in_place {
             b.operation(Action::Copy, &[(Slot::Input(0), input_ids[0])], &[(Slot::Output, output)], false);
             read_ids[0] = output;
             output
@@ -284,7 +287,7 @@ impl OneLayer {
         };
         let mut of_input = |b: &mut Builder, index: usize, in_place: bool| -> TensorId {
             let id = match &inputs[index] {
-                _ if in_place && options.in_place => gradient,
+                _ if in_place && options.backward_in_place => gradient,
                 Input::Numbers(dims) | Input::Shared(dims) => b.tensor(Class::Gradient, Role::Activation, dims, true),
                 Input::Tokens(_) => unreachable!(),
             };
@@ -401,6 +404,7 @@ impl OneLayer {
         const STEP: f32 = 4e-3;
         self.run().unwrap();
         let pairs = self.gradients();
+        assert!(!pairs.is_empty(), "{what} has no gradients");
         let gradients: Vec<Vec<f32>> = pairs.iter().map(|&(_, gradient)| self.get(gradient)).collect();
         for (&(id, _), gradient) in pairs.iter().zip(&gradients) {
             let values = self.get(id);

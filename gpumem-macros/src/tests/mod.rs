@@ -1,1 +1,57 @@
+//! Native tests: tokens in, graphs and messages out, no compiler in the loop.
 
+mod expansion;
+mod messages;
+mod networks;
+mod parsing;
+
+use crate::errors::Errors;
+use crate::expand::Readings;
+use crate::resolve::{Resolved, resolve};
+use crate::{parse, train};
+use proc_macro2::TokenStream;
+
+/// The network in `text`, resolved, with its mistakes.
+fn resolved(text: &str) -> (Option<Resolved>, Errors) {
+    let mut errors = Errors::default();
+    let tokens: TokenStream = text.parse().expect("balanced tokens");
+    let Some(source) = parse::source(tokens, &mut errors) else { return (None, errors) };
+    let resolved = resolve(&source, &mut errors);
+    let readings = Readings {
+        train: source.train.as_ref().map(|settings| train::train(settings, resolved.promised.as_ref(), &mut errors)),
+        infer: source.infer.as_ref().map(|settings| train::infer(settings, &mut errors)),
+    };
+    train::check_generic_batch(&source.declaration, readings.primary(), &mut errors);
+    (Some(resolved), errors)
+}
+
+/// The mistakes in `text`: what is underlined, and what is said.
+fn mistakes(text: &str) -> Vec<(String, String)> {
+    let (_, errors) = resolved(text);
+    let underlined = |place: crate::syntax::Place| {
+        let (start, end) = (place.start.byte_range(), place.end.byte_range());
+        text.get(start.start..end.end).unwrap_or_default().to_string()
+    };
+    errors.list().iter().map(|error| (underlined(error.place), error.message.clone())).collect()
+}
+
+/// A network without mistakes.
+#[track_caller]
+fn sound(text: &str) -> Resolved {
+    let found = mistakes(text);
+    assert!(found.is_empty(), "{found:#?}");
+    resolved(text).0.expect("a struct")
+}
+
+/// A network from an input type to an output type with this body, and further items.
+fn forward(input: &str, output: &str, body: &str, items: &str) -> String {
+    format!("pub struct Net; fn forward(x: {input}) -> {output} {{ {body} }} {items}")
+}
+
+/// Asserts that a network has exactly these mistakes.
+#[track_caller]
+fn assert_mistakes(text: &str, expected: &[(&str, &str)]) {
+    let found = mistakes(text);
+    let found: Vec<(&str, &str)> = found.iter().map(|(place, message)| (place.as_str(), message.as_str())).collect();
+    assert_eq!(found, expected, "\n{found:#?}");
+}

@@ -1,0 +1,94 @@
+//! A crate of its own that depends on this one: features choose cards, and built artefacts carry the budget.
+
+use gpumem::core::record::read_records;
+use object::{Object, ObjectSection};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{LazyLock, Mutex};
+
+/// Both tests build in one folder.
+static BUILDING: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
+
+fn cargo(arguments: &[&str]) -> (Output, PathBuf) {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let fixture = root.join("tests/fixtures/app");
+    // The versions of this workspace: nothing is looked up.
+    std::fs::copy(root.join("Cargo.lock"), fixture.join("Cargo.lock")).unwrap();
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fixture");
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .arg("--offline")
+        .current_dir(&fixture)
+        .env("CARGO_TARGET_DIR", &target)
+        .env_remove("GPUMEM_VRAM")
+        .env_remove("RUSTFLAGS")
+        .output()
+        .unwrap();
+    (output, target)
+}
+
+fn check(arguments: &[&str], vram: Option<&str>) -> (bool, String) {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .arg("check")
+        .args(arguments)
+        .arg("--offline")
+        .current_dir(root.join("tests/fixtures/app"))
+        .env("CARGO_TARGET_DIR", PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fixture"))
+        .env_remove("GPUMEM_VRAM");
+    if let Some(vram) = vram {
+        command.env("GPUMEM_VRAM", vram);
+    }
+    let output = command.output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_feature_of_the_users_crate_switches_the_check_on() {
+    let _guard = BUILDING.lock();
+    let (output, _) = cargo(&["check"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let (fits, text) = check(&["--features", "rtx3060"], None);
+    assert!(!fits, "4096 images do not fit 12 GB");
+    assert!(text.contains("network `App` needs") && text.contains("but an RTX 3060 has 11.63 GiB"), "{text}");
+    assert!(text.contains("fits with") && text.contains("batch ") && text.contains("fits on"), "{text}");
+    assert_eq!(text.matches("E0080").count(), 1, "one error, no trail of const functions: {text}");
+
+    let (fits, text) = check(&["--features", "h200"], None);
+    assert!(fits, "{text}");
+    let (fits, text) = check(&["--features", "h200,rtx3060"], None);
+    assert!(!fits && !text.contains("H200 has"), "{text}");
+    let (fits, text) = check(&[], None);
+    assert!(fits, "no card, no check: {text}");
+
+    let (fits, text) = check(&[], Some("8GiB"));
+    assert!(!fits && text.contains("8.00 GiB"), "{text}");
+    let (fits, text) = check(&[], Some("200GiB"));
+    assert!(fits, "{text}");
+    let (fits, text) = check(&[], Some("8 gigs"));
+    assert!(!fits && text.contains("GPUMEM_VRAM"), "{text}");
+}
+
+#[test]
+fn a_stripped_release_binary_carries_the_budget() {
+    let _guard = BUILDING.lock();
+    let (output, target) = cargo(&["build", "--release"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let binary = target.join("release").join(format!("app{}", std::env::consts::EXE_SUFFIX));
+    let bytes = std::fs::read(&binary).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    assert!(file.symbols().next().is_none(), "the binary is not stripped");
+    let name = if cfg!(target_vendor = "apple") { "__gpumem" } else { ".gpumem" };
+    let section = file.section_by_name(name).unwrap().data().unwrap();
+    let records: Vec<serde_json::Value> =
+        read_records(section).map(|record| serde_json::from_str(record).unwrap()).collect();
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0]["name"], "App");
+
+    let report = Command::new(&binary).output().unwrap().stdout;
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(records[0]["train"], report["train"], "the record says what the program says");
+    assert_eq!(records[0]["infer"], report["infer"]);
+}
