@@ -126,7 +126,7 @@ def features(rows):
 
 SELECTED = """//! Generated from `gpumem-core/data/cards.csv` by `scripts/cards.py`: change the table, then run the script.
 
-use gpumem_core::cards::{self, Card};
+use gpumem_core::cards::Card;
 
 /// The cards whose Cargo feature is on: every network must fit all of them. In the order of the table.
 pub const SELECTED: &[Card] = &[
@@ -134,7 +134,7 @@ pub const SELECTED: &[Card] = &[
 
 
 def selected(rows):
-    entries = [f'    #[cfg(feature = "{row["slug"]}")]\n    cards::{constant(row["slug"])},\n' for row in rows]
+    entries = [f'    #[cfg(feature = "{row["slug"]}")]\n    gpumem_core::cards::{constant(row["slug"])},\n' for row in rows]
     return SELECTED + "".join(entries) + "];\n"
 
 

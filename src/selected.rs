@@ -1,231 +1,231 @@
 //! Generated from `gpumem-core/data/cards.csv` by `scripts/cards.py`: change the table, then run the script.
 
-use gpumem_core::cards::{self, Card};
+use gpumem_core::cards::Card;
 
 /// The cards whose Cargo feature is on: every network must fit all of them. In the order of the table.
 pub const SELECTED: &[Card] = &[
     #[cfg(feature = "gtx1050ti")]
-    cards::GTX_1050_TI,
+    gpumem_core::cards::GTX_1050_TI,
     #[cfg(feature = "gtx1060-3gb")]
-    cards::GTX_1060_3GB,
+    gpumem_core::cards::GTX_1060_3GB,
     #[cfg(feature = "gtx1060-6gb")]
-    cards::GTX_1060_6GB,
+    gpumem_core::cards::GTX_1060_6GB,
     #[cfg(feature = "gtx1070")]
-    cards::GTX_1070,
+    gpumem_core::cards::GTX_1070,
     #[cfg(feature = "gtx1070ti")]
-    cards::GTX_1070_TI,
+    gpumem_core::cards::GTX_1070_TI,
     #[cfg(feature = "gtx1080")]
-    cards::GTX_1080,
+    gpumem_core::cards::GTX_1080,
     #[cfg(feature = "gtx1080ti")]
-    cards::GTX_1080_TI,
+    gpumem_core::cards::GTX_1080_TI,
     #[cfg(feature = "titan-x-pascal")]
-    cards::TITAN_X_PASCAL,
+    gpumem_core::cards::TITAN_X_PASCAL,
     #[cfg(feature = "titan-xp")]
-    cards::TITAN_XP,
+    gpumem_core::cards::TITAN_XP,
     #[cfg(feature = "gtx1650")]
-    cards::GTX_1650,
+    gpumem_core::cards::GTX_1650,
     #[cfg(feature = "gtx1660")]
-    cards::GTX_1660,
+    gpumem_core::cards::GTX_1660,
     #[cfg(feature = "gtx1660super")]
-    cards::GTX_1660_SUPER,
+    gpumem_core::cards::GTX_1660_SUPER,
     #[cfg(feature = "gtx1660ti")]
-    cards::GTX_1660_TI,
+    gpumem_core::cards::GTX_1660_TI,
     #[cfg(feature = "rtx2060")]
-    cards::RTX_2060,
+    gpumem_core::cards::RTX_2060,
     #[cfg(feature = "rtx2060-12gb")]
-    cards::RTX_2060_12GB,
+    gpumem_core::cards::RTX_2060_12GB,
     #[cfg(feature = "rtx2060super")]
-    cards::RTX_2060_SUPER,
+    gpumem_core::cards::RTX_2060_SUPER,
     #[cfg(feature = "rtx2070")]
-    cards::RTX_2070,
+    gpumem_core::cards::RTX_2070,
     #[cfg(feature = "rtx2070super")]
-    cards::RTX_2070_SUPER,
+    gpumem_core::cards::RTX_2070_SUPER,
     #[cfg(feature = "rtx2080")]
-    cards::RTX_2080,
+    gpumem_core::cards::RTX_2080,
     #[cfg(feature = "rtx2080super")]
-    cards::RTX_2080_SUPER,
+    gpumem_core::cards::RTX_2080_SUPER,
     #[cfg(feature = "rtx2080ti")]
-    cards::RTX_2080_TI,
+    gpumem_core::cards::RTX_2080_TI,
     #[cfg(feature = "titan-rtx")]
-    cards::TITAN_RTX,
+    gpumem_core::cards::TITAN_RTX,
     #[cfg(feature = "rtx3050-6gb")]
-    cards::RTX_3050_6GB,
+    gpumem_core::cards::RTX_3050_6GB,
     #[cfg(feature = "rtx3050-8gb")]
-    cards::RTX_3050_8GB,
+    gpumem_core::cards::RTX_3050_8GB,
     #[cfg(feature = "rtx3060")]
-    cards::RTX_3060,
+    gpumem_core::cards::RTX_3060,
     #[cfg(feature = "rtx3060ti")]
-    cards::RTX_3060_TI,
+    gpumem_core::cards::RTX_3060_TI,
     #[cfg(feature = "rtx3070")]
-    cards::RTX_3070,
+    gpumem_core::cards::RTX_3070,
     #[cfg(feature = "rtx3070ti")]
-    cards::RTX_3070_TI,
+    gpumem_core::cards::RTX_3070_TI,
     #[cfg(feature = "rtx3080-10gb")]
-    cards::RTX_3080_10GB,
+    gpumem_core::cards::RTX_3080_10GB,
     #[cfg(feature = "rtx3080-12gb")]
-    cards::RTX_3080_12GB,
+    gpumem_core::cards::RTX_3080_12GB,
     #[cfg(feature = "rtx3080ti")]
-    cards::RTX_3080_TI,
+    gpumem_core::cards::RTX_3080_TI,
     #[cfg(feature = "rtx3090")]
-    cards::RTX_3090,
+    gpumem_core::cards::RTX_3090,
     #[cfg(feature = "rtx3090ti")]
-    cards::RTX_3090_TI,
+    gpumem_core::cards::RTX_3090_TI,
     #[cfg(feature = "rtx4060")]
-    cards::RTX_4060,
+    gpumem_core::cards::RTX_4060,
     #[cfg(feature = "rtx4060ti-8gb")]
-    cards::RTX_4060_TI_8GB,
+    gpumem_core::cards::RTX_4060_TI_8GB,
     #[cfg(feature = "rtx4060ti-16gb")]
-    cards::RTX_4060_TI_16GB,
+    gpumem_core::cards::RTX_4060_TI_16GB,
     #[cfg(feature = "rtx4070")]
-    cards::RTX_4070,
+    gpumem_core::cards::RTX_4070,
     #[cfg(feature = "rtx4070super")]
-    cards::RTX_4070_SUPER,
+    gpumem_core::cards::RTX_4070_SUPER,
     #[cfg(feature = "rtx4070ti")]
-    cards::RTX_4070_TI,
+    gpumem_core::cards::RTX_4070_TI,
     #[cfg(feature = "rtx4070tisuper")]
-    cards::RTX_4070_TI_SUPER,
+    gpumem_core::cards::RTX_4070_TI_SUPER,
     #[cfg(feature = "rtx4080")]
-    cards::RTX_4080,
+    gpumem_core::cards::RTX_4080,
     #[cfg(feature = "rtx4080super")]
-    cards::RTX_4080_SUPER,
+    gpumem_core::cards::RTX_4080_SUPER,
     #[cfg(feature = "rtx4090")]
-    cards::RTX_4090,
+    gpumem_core::cards::RTX_4090,
     #[cfg(feature = "rtx5050")]
-    cards::RTX_5050,
+    gpumem_core::cards::RTX_5050,
     #[cfg(feature = "rtx5060")]
-    cards::RTX_5060,
+    gpumem_core::cards::RTX_5060,
     #[cfg(feature = "rtx5060ti-8gb")]
-    cards::RTX_5060_TI_8GB,
+    gpumem_core::cards::RTX_5060_TI_8GB,
     #[cfg(feature = "rtx5060ti-16gb")]
-    cards::RTX_5060_TI_16GB,
+    gpumem_core::cards::RTX_5060_TI_16GB,
     #[cfg(feature = "rtx5070")]
-    cards::RTX_5070,
+    gpumem_core::cards::RTX_5070,
     #[cfg(feature = "rtx5070ti")]
-    cards::RTX_5070_TI,
+    gpumem_core::cards::RTX_5070_TI,
     #[cfg(feature = "rtx5080")]
-    cards::RTX_5080,
+    gpumem_core::cards::RTX_5080,
     #[cfg(feature = "rtx5090")]
-    cards::RTX_5090,
+    gpumem_core::cards::RTX_5090,
     #[cfg(feature = "rtx3050-laptop-4gb")]
-    cards::RTX_3050_LAPTOP_4GB,
+    gpumem_core::cards::RTX_3050_LAPTOP_4GB,
     #[cfg(feature = "rtx3060-laptop")]
-    cards::RTX_3060_LAPTOP,
+    gpumem_core::cards::RTX_3060_LAPTOP,
     #[cfg(feature = "rtx3070ti-laptop")]
-    cards::RTX_3070_TI_LAPTOP,
+    gpumem_core::cards::RTX_3070_TI_LAPTOP,
     #[cfg(feature = "rtx3080-laptop-16gb")]
-    cards::RTX_3080_LAPTOP_16GB,
+    gpumem_core::cards::RTX_3080_LAPTOP_16GB,
     #[cfg(feature = "rtx4050-laptop")]
-    cards::RTX_4050_LAPTOP,
+    gpumem_core::cards::RTX_4050_LAPTOP,
     #[cfg(feature = "rtx4060-laptop")]
-    cards::RTX_4060_LAPTOP,
+    gpumem_core::cards::RTX_4060_LAPTOP,
     #[cfg(feature = "rtx4070-laptop")]
-    cards::RTX_4070_LAPTOP,
+    gpumem_core::cards::RTX_4070_LAPTOP,
     #[cfg(feature = "rtx4080-laptop")]
-    cards::RTX_4080_LAPTOP,
+    gpumem_core::cards::RTX_4080_LAPTOP,
     #[cfg(feature = "rtx4090-laptop")]
-    cards::RTX_4090_LAPTOP,
+    gpumem_core::cards::RTX_4090_LAPTOP,
     #[cfg(feature = "rtx5080-laptop")]
-    cards::RTX_5080_LAPTOP,
+    gpumem_core::cards::RTX_5080_LAPTOP,
     #[cfg(feature = "rtx5090-laptop")]
-    cards::RTX_5090_LAPTOP,
+    gpumem_core::cards::RTX_5090_LAPTOP,
     #[cfg(feature = "k80")]
-    cards::K80,
+    gpumem_core::cards::K80,
     #[cfg(feature = "p40")]
-    cards::P40,
+    gpumem_core::cards::P40,
     #[cfg(feature = "p100-16gb")]
-    cards::P100_16GB,
+    gpumem_core::cards::P100_16GB,
     #[cfg(feature = "v100-16gb")]
-    cards::V100_16GB,
+    gpumem_core::cards::V100_16GB,
     #[cfg(feature = "v100-32gb")]
-    cards::V100_32GB,
+    gpumem_core::cards::V100_32GB,
     #[cfg(feature = "titan-v")]
-    cards::TITAN_V,
+    gpumem_core::cards::TITAN_V,
     #[cfg(feature = "t4")]
-    cards::T4,
+    gpumem_core::cards::T4,
     #[cfg(feature = "a2")]
-    cards::A2,
+    gpumem_core::cards::A2,
     #[cfg(feature = "a10")]
-    cards::A10,
+    gpumem_core::cards::A10,
     #[cfg(feature = "a10g")]
-    cards::A10G,
+    gpumem_core::cards::A10G,
     #[cfg(feature = "a30")]
-    cards::A30,
+    gpumem_core::cards::A30,
     #[cfg(feature = "a40")]
-    cards::A40,
+    gpumem_core::cards::A40,
     #[cfg(feature = "a100-40gb")]
-    cards::A100_40GB,
+    gpumem_core::cards::A100_40GB,
     #[cfg(feature = "a100-80gb")]
-    cards::A100_80GB,
+    gpumem_core::cards::A100_80GB,
     #[cfg(feature = "a100-pcie-80gb")]
-    cards::A100_PCIE_80GB,
+    gpumem_core::cards::A100_PCIE_80GB,
     #[cfg(feature = "l4")]
-    cards::L4,
+    gpumem_core::cards::L4,
     #[cfg(feature = "l40")]
-    cards::L40,
+    gpumem_core::cards::L40,
     #[cfg(feature = "l40s")]
-    cards::L40S,
+    gpumem_core::cards::L40S,
     #[cfg(feature = "l20")]
-    cards::L20,
+    gpumem_core::cards::L20,
     #[cfg(feature = "h100-sxm")]
-    cards::H100_SXM,
+    gpumem_core::cards::H100_SXM,
     #[cfg(feature = "h100-pcie")]
-    cards::H100_PCIE,
+    gpumem_core::cards::H100_PCIE,
     #[cfg(feature = "h100-nvl")]
-    cards::H100_NVL,
+    gpumem_core::cards::H100_NVL,
     #[cfg(feature = "h20")]
-    cards::H20,
+    gpumem_core::cards::H20,
     #[cfg(feature = "gh200-96gb")]
-    cards::GH200_96GB,
+    gpumem_core::cards::GH200_96GB,
     #[cfg(feature = "h200")]
-    cards::H200,
+    gpumem_core::cards::H200,
     #[cfg(feature = "b200")]
-    cards::B200,
+    gpumem_core::cards::B200,
     #[cfg(feature = "gb10-dgx-spark")]
-    cards::GB10_DGX_SPARK,
+    gpumem_core::cards::GB10_DGX_SPARK,
     #[cfg(feature = "quadro-rtx5000")]
-    cards::QUADRO_RTX_5000,
+    gpumem_core::cards::QUADRO_RTX_5000,
     #[cfg(feature = "quadro-rtx6000")]
-    cards::QUADRO_RTX_6000,
+    gpumem_core::cards::QUADRO_RTX_6000,
     #[cfg(feature = "quadro-rtx8000")]
-    cards::QUADRO_RTX_8000,
+    gpumem_core::cards::QUADRO_RTX_8000,
     #[cfg(feature = "rtx-a2000-12gb")]
-    cards::RTX_A2000_12GB,
+    gpumem_core::cards::RTX_A2000_12GB,
     #[cfg(feature = "rtx-a4000")]
-    cards::RTX_A4000,
+    gpumem_core::cards::RTX_A4000,
     #[cfg(feature = "rtx-a4000-ecc")]
-    cards::RTX_A4000_ECC,
+    gpumem_core::cards::RTX_A4000_ECC,
     #[cfg(feature = "rtx-a5000")]
-    cards::RTX_A5000,
+    gpumem_core::cards::RTX_A5000,
     #[cfg(feature = "rtx-a6000")]
-    cards::RTX_A6000,
+    gpumem_core::cards::RTX_A6000,
     #[cfg(feature = "rtx4000-ada")]
-    cards::RTX_4000_ADA,
+    gpumem_core::cards::RTX_4000_ADA,
     #[cfg(feature = "rtx4000-sff-ada")]
-    cards::RTX_4000_SFF_ADA,
+    gpumem_core::cards::RTX_4000_SFF_ADA,
     #[cfg(feature = "rtx6000-ada")]
-    cards::RTX_6000_ADA,
+    gpumem_core::cards::RTX_6000_ADA,
     #[cfg(feature = "rtx6000-ada-ecc")]
-    cards::RTX_6000_ADA_ECC,
+    gpumem_core::cards::RTX_6000_ADA_ECC,
     #[cfg(feature = "rtx-pro-6000-blackwell")]
-    cards::RTX_PRO_6000_BLACKWELL,
+    gpumem_core::cards::RTX_PRO_6000_BLACKWELL,
     #[cfg(feature = "jetson-orin-nano-4gb")]
-    cards::JETSON_ORIN_NANO_4GB,
+    gpumem_core::cards::JETSON_ORIN_NANO_4GB,
     #[cfg(feature = "jetson-orin-nano-8gb")]
-    cards::JETSON_ORIN_NANO_8GB,
+    gpumem_core::cards::JETSON_ORIN_NANO_8GB,
     #[cfg(feature = "jetson-orin-nx-8gb")]
-    cards::JETSON_ORIN_NX_8GB,
+    gpumem_core::cards::JETSON_ORIN_NX_8GB,
     #[cfg(feature = "jetson-orin-nx-16gb")]
-    cards::JETSON_ORIN_NX_16GB,
+    gpumem_core::cards::JETSON_ORIN_NX_16GB,
     #[cfg(feature = "jetson-agx-orin-32gb")]
-    cards::JETSON_AGX_ORIN_32GB,
+    gpumem_core::cards::JETSON_AGX_ORIN_32GB,
     #[cfg(feature = "jetson-agx-orin-64gb")]
-    cards::JETSON_AGX_ORIN_64GB,
+    gpumem_core::cards::JETSON_AGX_ORIN_64GB,
     #[cfg(feature = "jetson-xavier-nx-8gb")]
-    cards::JETSON_XAVIER_NX_8GB,
+    gpumem_core::cards::JETSON_XAVIER_NX_8GB,
     #[cfg(feature = "jetson-agx-xavier-16gb")]
-    cards::JETSON_AGX_XAVIER_16GB,
+    gpumem_core::cards::JETSON_AGX_XAVIER_16GB,
     #[cfg(feature = "jetson-agx-xavier-32gb")]
-    cards::JETSON_AGX_XAVIER_32GB,
+    gpumem_core::cards::JETSON_AGX_XAVIER_32GB,
     #[cfg(feature = "jetson-thor-128gb")]
-    cards::JETSON_THOR_128GB,
+    gpumem_core::cards::JETSON_THOR_128GB,
 ];

@@ -143,7 +143,7 @@ network! {
             inverted(96, 160, 2, []), repeat(2, residual(160)),
             inverted(160, 320, 1, []),
             conv(1280, 1, 1, 1),
-            AdaptiveAvgPool2d(1), Flatten, Dropout(0.2), Linear(1000),
+            GlobalAvgPool, Dropout(0.2), Linear(1000),
         ]
     }
 

@@ -1,6 +1,7 @@
 //! Functions of one number, applied to every element: `y = f(x)`, and `dx = dy * f'`, where the derivative comes from
 //! whichever of `x` and `y` the layer keeps.
 
+use super::exponential::exp;
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::layers;
@@ -143,7 +144,7 @@ impl Function for GeluTanh {
 
 /// `1 / (1 + exp(-x))`.
 fn logistic(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
+    1.0 / (1.0 + exp(-x))
 }
 
 /// `x / (1 + exp(-x))`.

@@ -10,11 +10,12 @@
 //! `dv[j] = sum of f * p * dy[i]`, `dq[i] = sum of s * k[j] / sqrt(S)`, `dk[j] = sum of s * q[i] / sqrt(S)`.
 
 use super::dropout::Draws;
+use super::exponential::exp;
 use super::max_pool2d::required;
 use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product};
 use crate::operands::{Operands, count};
-use crate::parallel::{sum_of_pairs, with_scratch};
+use crate::parallel::{sum, sum_of_pairs, with_scratch};
 use gpumem_core::error::Error;
 use gpumem_core::layers::CausalAttention;
 use gpumem_core::program::Slot;
@@ -164,11 +165,10 @@ fn attend(
                 let (p, hidden) = p.split_at_mut(i + 1);
                 hidden.fill(0.0);
                 let max = p.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let mut sum = 0.0;
                 for p in p.iter_mut() {
-                    *p = (*p - max).exp();
-                    sum += f64::from(*p);
+                    *p = exp(*p - max);
                 }
+                let sum = sum(p, f64::from);
                 let scale = (1.0 / sum) as f32;
                 p.iter_mut().for_each(|p| *p *= scale);
                 if let Some(lse) = &mut lse {
@@ -242,7 +242,7 @@ fn attend_back(
                 s[i + 1..].fill(0.0);
                 let first = head.first_draw + (i * steps) as u64;
                 for (j, (p, s)) in p[..=i].iter_mut().zip(&mut s[..=i]).enumerate() {
-                    let probability = (*p - lse[i]).exp();
+                    let probability = exp(*p - lse[i]);
                     let f = factor.map_or(1.0, |factor| factor(first + j as u64));
                     *s = probability * (f * *s - delta);
                     *p = f * probability;

@@ -8,6 +8,7 @@
 //!
 //! The gradient may overwrite the logits. The sum over the batch is taken in double precision.
 
+use super::exponential::exp;
 use super::softmax::{TILE, maxima_and_sums, tiles};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source, Target, count};
@@ -133,13 +134,13 @@ fn cross_entropy(mut logits: Logits, labels: Source<u32>, mut loss: Target, [cla
                     for tile in tiles(inner) {
                         let (total, maxima, sums) = losses(x.unwrap_or(&*dx), labels, &tile);
                         sum += total;
-                        let factors: [f64; TILE] = std::array::from_fn(|i| share / sums[i]);
+                        let factors: [f32; TILE] = std::array::from_fn(|i| (share / sums[i]) as f32);
                         for class in 0..classes {
                             for (i, position) in tile.clone().enumerate() {
                                 let at = class * inner + position;
                                 let x = x.map_or(dx[at], |x| x[at]);
-                                let hit = if labels[position] as usize == class { share } else { 0.0 };
-                                let value = (f64::from((x - maxima[i]).exp()) * factors[i] - hit) as f32;
+                                let hit = if labels[position] as usize == class { share as f32 } else { 0.0 };
+                                let value = exp(x - maxima[i]) * factors[i] - hit;
                                 dx[at] = if accumulate { dx[at] + value } else { value };
                             }
                         }

@@ -14,6 +14,7 @@ mod conv_transpose2d;
 mod correlation;
 mod dropout;
 mod embedding;
+mod exponential;
 mod global_avg_pool;
 mod join;
 mod layer_norm;

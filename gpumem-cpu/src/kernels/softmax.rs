@@ -2,6 +2,7 @@
 //!
 //! Backward: `dx = y * (dy - sum over classes of dy * y)`.
 
+use super::exponential::exp;
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel;
@@ -20,12 +21,17 @@ pub(super) fn tiles(inner: usize) -> impl Iterator<Item = Range<usize>> {
 /// The largest element of each position of a tile, and the sum of `exp(x - largest)`. `x` is `[C, inner]`.
 pub(super) fn maxima_and_sums(x: &[f32], inner: usize, tile: &Range<usize>) -> ([f32; TILE], [f64; TILE]) {
     let (mut maxima, mut sums) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
+    if inner == 1 {
+        maxima[0] = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        sums[0] = parallel::sum(x, |x| f64::from(exp(x - maxima[0])));
+        return (maxima, sums);
+    }
     for class in x.chunks_exact(inner) {
         maxima.iter_mut().zip(&class[tile.clone()]).for_each(|(max, &x)| *max = max.max(x));
     }
     for class in x.chunks_exact(inner) {
         for ((sum, max), &x) in sums.iter_mut().zip(&maxima).zip(&class[tile.clone()]) {
-            *sum += f64::from((x - max).exp());
+            *sum += f64::from(exp(x - max));
         }
     }
     (maxima, sums)
@@ -49,9 +55,14 @@ pub(super) fn forward(layer: &Softmax, operands: &mut Operands<'_>) -> Bound {
             }
             for tile in tiles(inner) {
                 let (maxima, sums) = maxima_and_sums(y, inner, &tile);
+                let scales = sums.map(|sum| (1.0 / sum) as f32);
+                if inner == 1 {
+                    y.iter_mut().for_each(|y| *y = exp(*y - maxima[0]) * scales[0]);
+                    continue;
+                }
                 for class in y.chunks_exact_mut(inner) {
-                    for ((y, max), sum) in class[tile.clone()].iter_mut().zip(&maxima).zip(&sums) {
-                        *y = (f64::from((*y - max).exp()) / sum) as f32;
+                    for ((y, max), scale) in class[tile.clone()].iter_mut().zip(&maxima).zip(&scales) {
+                        *y = exp(*y - max) * scale;
                     }
                 }
             }

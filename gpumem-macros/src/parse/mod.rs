@@ -212,7 +212,8 @@ impl Parser<'_> {
 
     fn field(&mut self, input: ParseStream<'_>) -> syn::Result<(Field, Place)> {
         if input.peek(Token![..]) {
-            return Err(input.error("fields left out take PyTorch's defaults; remove the `..`"));
+            let dots: Token![..] = input.parse()?;
+            return Err(syn::Error::new_spanned(dots, "fields left out take PyTorch's defaults; remove the `..`"));
         }
         let name: Ident = input.parse()?;
         input.parse::<Token![:]>()?;
@@ -256,10 +257,12 @@ impl Parser<'_> {
                         _ => self.errors.add_syn(&error),
                     }
                     if input.peek(Token![;]) {
+                        // Typed in place of the comma.
                         skip_token(input);
-                    } else {
-                        skip_to_comma(input);
+                        comma_missing = false;
+                        continue;
                     }
+                    skip_to_comma(input);
                 }
             }
             comma_missing = !input.is_empty() && !input.peek(Token![,]);

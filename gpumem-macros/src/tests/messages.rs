@@ -1,1 +1,498 @@
+//! One test for each message.
 
+use super::networks::VGG16;
+use super::{assert_mistakes, forward, mistakes};
+
+#[test]
+fn unknown_layer() {
+    let text = forward("Image<3, 8, 8>", "Map<8, 6, 6>", "[Conv2D(8, 3), bloc]", "fn block() -> Block { [Relu] }");
+    assert_mistakes(
+        &text,
+        &[
+            ("Conv2D", "no layer or block is called `Conv2D`; did you mean `Conv2d`?"),
+            ("bloc", "no layer or block is called `bloc`; did you mean `block`?"),
+        ],
+    );
+    let text = forward("Features<4>", "Features<4>", "[Linear(4), Transformer(8)]", "");
+    assert_mistakes(
+        &text,
+        &[(
+            "Transformer",
+            "no layer or block is called `Transformer`; declare it, as `fn Transformer() -> Block { [..] }`, or see \
+             `gpumem::layers` for what there is",
+        )],
+    );
+}
+
+#[test]
+fn unknown_option() {
+    let text = forward("Image<3, 8, 8>", "Logits<10>", "[Conv2d(8, 3, pading = 1), Relu(inplce), Dropout(0.5, x)]", "");
+    assert_mistakes(
+        &text,
+        &[
+            ("pading = 1", "layer 0 `Conv2d` has no option `pading`; did you mean `padding`?"),
+            ("inplce", "layer 1 `Relu` has no option `inplce`; did you mean `inplace`?"),
+            ("x", "layer 2 `Dropout` is given `x`, which is neither an option nor a parameter nor a constant"),
+        ],
+    );
+}
+
+#[test]
+fn unknown_number() {
+    let text = forward(
+        "Image<3, 8, 8>",
+        "Map<8, 6, 6>",
+        "[block(8), Conv2d(WIDTH * 2, 3)]",
+        "fn block(channels: usize) -> Block { [Conv2d(chanels, 3)] }",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            (
+                "chanels",
+                "layer 0 `Conv2d` is given `chanels`, which is neither an option nor a parameter nor a constant; did you \
+                 mean `channels`? (in `block(8)`)",
+            ),
+            (
+                "WIDTH",
+                "no parameter or constant is called `WIDTH`; declare it inside the network, as `const WIDTH: usize = ..;`",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn wrong_number_of_arguments() {
+    let text = forward(
+        "Image<3, 8, 8>",
+        "Logits<10>",
+        "[stage(2), stage(1, 2, 3), stage(1, width = 2), Conv2d(8), Flatten(3), Add([]), repeat(2), tap(), Linear(10)]",
+        "fn stage(depth: usize, channels: usize) -> Block { [repeat(depth, Conv2d(channels, 1))] }",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("stage(2)", "block `stage` takes (depth: usize, channels: usize), but `stage(2)` is given"),
+            ("stage(1, 2, 3)", "block `stage` takes (depth: usize, channels: usize), but `stage(1, 2, 3)` is given"),
+            (
+                "stage(1, width = 2)",
+                "block `stage` takes (depth: usize, channels: usize), but `stage(1, width = 2)` is given",
+            ),
+            (
+                "Conv2d(8)",
+                "layer 0 `Conv2d` takes (out_channels, kernel_size) or (in_channels, out_channels, kernel_size), but 1 is \
+                 given",
+            ),
+            ("Flatten(3)", "layer 1 `Flatten` takes no arguments in front of its options, but 1 is given"),
+            ("Add([])", "layer 2 `Add` joins at least 2 branches, but 1 is given; a branch can be `[]`"),
+            ("repeat(2)", "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`"),
+            ("tap()", "takes one name: `tap(skip)`"),
+        ],
+    );
+}
+
+#[test]
+fn argument_types() {
+    let text = forward(
+        "Features<8>",
+        "Features<8>",
+        "[block(1.5, true, 3, 2), block(2, 1, 0.5, [Relu]), Linear(\"x\"), Dropout(Relu), 5, Linear(8)]",
+        "fn block(n: usize, flag: bool, p: f64, inner: Block) -> Block {
+            [inner, Dropout(p), if flag { repeat(n, [Relu]) } else { n }]
+         }",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("1.5", "`n` is a `usize`, but a number with a fraction is given"),
+            ("2", "`inner` is a `Block`, but `2` is given; put layers in a list, as `[Relu]`"),
+            ("1", "`flag` is a `bool`, but a whole number is given"),
+            ("Relu", "no parameter or constant is called `Relu`; declare it inside the network, as `const Relu: usize = ..;`"),
+            ("5", "expected a layer, a block or a list `[..]`, found `5`"),
+        ],
+    );
+}
+
+#[test]
+fn shape_mismatch() {
+    let text = VGG16.replace("Flatten,", "").replacen("Linear(4096)", "Linear(4096, 4096)", 1);
+    assert_mistakes(
+        &text,
+        &[(
+            "Linear(4096, 4096)",
+            "layer 31 `Linear` expects 4096 input features, but the previous layer produces [512, 7, 7] = 25088",
+        )],
+    );
+}
+
+#[test]
+fn branch_mismatch() {
+    let text = forward(
+        "Image<3, 8, 8>",
+        "Map<3, 8, 8>",
+        "[Add([], Conv2d(4, 1)), Concat([], MaxPool2d(2))]",
+        "",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            (
+                "Conv2d(4, 1)",
+                "layer 1 `Add` joins branches of one shape, but branch 0 produces [3, 8, 8] and branch 1 produces [4, 8, 8]",
+            ),
+            (
+                "MaxPool2d(2)",
+                "layer 3 `Concat` joins branches that agree in all but the first dimension, but branch 0 produces [3, 8, 8] \
+                 and branch 1 produces [3, 4, 4]",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn kernels_and_groups() {
+    let text = forward("Image<3, 8, 8>", "Map<3, 8, 8>", "[Conv2d(4, 1, groups = 3), Conv2d(8, 9), Relu]", "");
+    assert_mistakes(
+        &text,
+        &[
+            (
+                "Conv2d(4, 1, groups = 3)",
+                "layer 0 `Conv2d` has groups = 3, which does not divide its 4 output channels; use a number of groups that \
+                 divides both 3 and 4",
+            ),
+            (
+                "Conv2d(8, 9)",
+                "layer 1 `Conv2d` has a 9x9 kernel, which is larger than its 8x8 input; use a smaller kernel, more padding, or \
+                 fewer strides before it",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn output_type() {
+    let text = VGG16.replace("Linear(1000),", "");
+    assert_mistakes(
+        &text,
+        &[("Logits<1000>", "forward promises Logits<1000> = [1000], but the last layer produces [4096]")],
+    );
+    let text = forward("Tokens<8>", "Sequence<8, 4>", "[PositionEmbedding(8, 4)]", "");
+    assert_mistakes(
+        &text,
+        &[(
+            "Sequence<8, 4>",
+            "forward promises Sequence<8, 4> = [8, 4], but what the last layer produces is the same for every sample",
+        )],
+    );
+}
+
+#[test]
+fn declared_types() {
+    let text = forward("Imag<3, 0, 8>", "Logit<3>", "[Relu]", "");
+    assert_mistakes(
+        &text,
+        &[
+            ("Imag", "no type of an input is called `Imag`; did you mean `Image`?"),
+            ("Logit", "no type of an output is called `Logit`; did you mean `Logits`?"),
+        ],
+    );
+    let text = forward("Image<3, 0, 8>", "Logits<{ 2 - 2 }>", "[Flatten, Linear(3)]", "");
+    assert_mistakes(
+        &text,
+        &[
+            ("0", "a dimension of `Image` is 0; it must be at least 1"),
+            ("{ 2 - 2 }", "a dimension of `Logits` is 0; it must be at least 1"),
+        ],
+    );
+    let text = forward("Image<3, 8>", "Logits<3>", "[Flatten, Linear(3)]", "");
+    assert_mistakes(&text, &[("Image<3, 8>", "`Image` has 3 dimensions, `Image<C, H, W>`, but 2 are given")]);
+    let text = "struct Net; fn forward(x: Features<2>, y: Features<2>) -> Features<2> { [Relu] }";
+    assert_mistakes(
+        text,
+        &[(
+            "(x: Features<2>, y: Features<2>)",
+            "`forward` takes one input, but 2 are declared; write `fn forward(image: Image<3, 224, 224>)`",
+        )],
+    );
+}
+
+#[test]
+fn empty_networks() {
+    let text = forward("Features<2>", "Features<2>", "[]", "");
+    assert_mistakes(
+        &text,
+        &[("Features<2>", "the network has no layers; put some into the list of `forward`")],
+    );
+}
+
+#[test]
+fn unused_blocks_and_lets() {
+    let text = forward(
+        "Features<2>",
+        "Features<2>",
+        "let w = Relu; let v = [Relu]; [v, if false { hidden() } else { [] }]",
+        "fn spare() -> Block { [helper()] } fn helper() -> Block { [Relu] } fn hidden() -> Block { [Relu] }",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("w", "`w` is never used; remove it or put it into a list"),
+            ("spare", "block `spare` is never used; remove it or call it"),
+            ("helper", "block `helper` is never used; remove it or call it"),
+        ],
+    );
+}
+
+#[test]
+fn recursion_without_end() {
+    let text = forward("Features<2>", "Features<2>", "[a(3)]", "fn a(n: usize) -> Block { [Relu, a(n + 1), a(n)] }");
+    assert_mistakes(
+        &text,
+        &[(
+            "a(n + 1)",
+            "recursion without end: `a` is called 128 calls deep; end it with `if`, on a parameter that counts down",
+        )],
+    );
+    let found = mistakes(&forward("Features<2>", "Features<2>", "[repeat(99999999999, [Relu])]", ""));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].1.contains("more than 65534 layers"), "{found:?}");
+    let found = mistakes(&forward("Features<2>", "Features<2>", "[Relu, repeat(99999999999, [])]", ""));
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn arithmetic() {
+    let text = forward(
+        "Features<8>",
+        "Features<8>",
+        "[
+            Linear(18446744073709551615 + 1), Linear(3 - 4), Linear(3 / (2 - 2)), Linear(A), Linear(2 * 1.5),
+            Linear(true + 1), Linear(99999999999999999999999), if 3 { [] } else { [] }, Linear(B),
+        ]",
+        "const A: usize = A + 1; const B: usize = size_of::<u8>();",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("99999999999999999999999", "99999999999999999999999 is too large; the largest number is 18446744073709551615"),
+            (
+                "18446744073709551615 + 1",
+                "`18446744073709551615 + 1` overflows: the largest number is 18446744073709551615",
+            ),
+            ("3 - 4", "`3 - 4` is below 0, which no `usize` can be"),
+            ("3 / (2 - 2)", "`3 / 0` divides by zero"),
+            ("A", "`A` is defined in terms of itself"),
+            ("2 * 1.5", "`2 * 1.5` mixes a whole number with a fraction; write `2.0` for a fraction"),
+            ("true + 1", "`+` does not apply to `true` or `false` and a whole number"),
+            ("3", "expected `true` or `false`, found `3`"),
+            (
+                "B",
+                "`B` is no expression that `network!` can read; layers need literals, and constants made of literals",
+            ),
+        ],
+    );
+    let text = forward("Features<8>", "Features<8>", "[Linear(4294967296), Linear(4294967296)]", "");
+    assert_mistakes(
+        &text,
+        &[(
+            "Linear(4294967296)",
+            "layer 1 `Linear` has a parameter of shape [4294967296, 4294967296], more than the 281474976710656 elements that \
+             one tensor can have; check its numbers",
+        )],
+    );
+}
+
+#[test]
+fn mistakes_in_a_block_used_twice_are_reported_once() {
+    let text = VGG16.replace("Conv2d(channels, 3, padding = 1)", "Conv2d(channels, 3, pading = 1)");
+    assert_mistakes(
+        &text,
+        &[("pading = 1", "layer 0 `Conv2d` has no option `pading`; did you mean `padding`? (in `stage(2, 64)`)")],
+    );
+}
+
+#[test]
+fn several_mistakes_in_one_build() {
+    let text = "
+        pub struct Net;
+        const TRAIN: Train = Train { batch: 0, cards: [RTX_3061], optimizer: Sgdd { lr: 1 }, los: Mse };
+        fn forward(image: Image<3, 32, 32>) -> Logits<10> {
+            [Conv2d(16, 3) Relu(inplce), Conv2d(4, 8, 3), Flatten, Linear(99, 10)]
+        }
+        fn spare() -> Block { [Relu] }
+    ";
+    assert_mistakes(
+        text,
+        &[
+            ("Relu(inplce)", "expected `,` after `Conv2d(16, 3)`"),
+            ("inplce", "layer 1 `Relu` has no option `inplce`; did you mean `inplace`?"),
+            (
+                "Conv2d(4, 8, 3)",
+                "layer 2 `Conv2d` expects 4 input channels, but the previous layer produces [16, 30, 30], which has 16",
+            ),
+            ("Linear(99, 10)", "layer 4 `Linear` expects 99 input features, but the previous layer produces [6272]"),
+            ("spare", "block `spare` is never used; remove it or call it"),
+            ("los", "`TRAIN` has no field `los`; did you mean `loss`?"),
+            ("0", "the batch is 0; a step needs at least 1 sample"),
+            ("RTX_3061", "no card is called `RTX_3061`; did you mean `RTX_3060`?"),
+            ("Sgdd", "no optimizer is called `Sgdd`; did you mean `Sgd`?"),
+        ],
+    );
+}
+
+#[test]
+fn taps() {
+    let text = forward("Features<8>", "Features<8>", "[tap(skip), Linear(8), Add(from(skp), []), from(later), tap(later)]", "");
+    assert_mistakes(
+        &text,
+        &[
+            ("from(skp)", "no value was tapped as `skp` before this; did you mean `skip`?"),
+            ("from(later)", "no value was tapped as `later` before this; put `tap(later)` where the value is"),
+        ],
+    );
+    let text = forward("Features<8>", "Features<8>", "[tap(skip), Linear(8), Relu, from(skip), Linear(8)]", "");
+    assert_mistakes(
+        &text,
+        &[("Relu", "nothing reads what layer 1 `Relu` produces; `tap` it and read it with `from`, or remove it")],
+    );
+}
+
+#[test]
+fn ties_and_shares() {
+    let text = forward(
+        "Tokens<8>",
+        "TokenLogits<8, 50>",
+        "let wte = Embedding(50, 16); let two = [Linear(16), Relu]; let own = Linear(16);
+         [Tied(wte), wte, two, Tied(two), Tied(wt), own, Linear(8), own, Tied(wte), Tied(3)]",
+        "",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("Tied(wte)", "layer 0 `Tied` comes before the first use of `wte`; put `wte` into a list before it"),
+            ("Tied(wt)", "layer 5 `Tied` finds no layer called `wt`; did you mean `wte`?"),
+            ("Tied(3)", "layer 10 `Tied` takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`"),
+        ],
+    );
+    let text = forward(
+        "Features<4>",
+        "Features<4>",
+        "let own = Linear(4); let two = [Relu, Linear(4)]; [own, Linear(8), own, Tied(own), two, Tied(two)]",
+        "",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            (
+                "Linear(4)",
+                "layer 2 `Linear` shares `.weight`, whose shape is [4, 4], but here it needs [4, 8]; use a layer of its own",
+            ),
+            ("Tied(two)", "layer 6 `Tied` ties the weight of one layer, but `two` is more than that"),
+        ],
+    );
+}
+
+#[test]
+fn chosen_names() {
+    let text = forward(
+        "Features<4>",
+        "Features<4>",
+        "[Linear(4, name = \"a\"), Relu(name = \"a\"), Relu(name = \"b.c\"), Add([], [], name = 3), Relu(name = \"relu\"), Relu]",
+        "",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("\"b.c\"", "a layer's name consists of letters, digits and `_`, as `name = \"fc1\"`"),
+            ("3", "a layer's name is a text, as `name = \"fc1\"`"),
+            ("\"a\"", "the name \"a\" is taken by another layer of the same block; choose another"),
+            ("\"relu\"", "the name \"relu\" is taken by another layer of the same block; choose another"),
+        ],
+    );
+}
+
+#[test]
+fn training_settings() {
+    let train = |fields: &str| {
+        forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("const TRAIN: Train = Train {{ {fields} }};"))
+    };
+    for (fields, place, message) in [
+        ("micro_batches: 2", "2", "`micro_batches` above 1 is not available yet; use 1"),
+        ("micro_batches: N", "N", "`micro_batches` changes the program, so it must be a literal"),
+        ("clip: 1.0", "clip", "`clip` is not available yet; remove it"),
+        ("schedule: Cosine", "schedule", "`schedule` is not available yet; remove it"),
+        ("batch: 1, batch: 2", "batch", "`batch` is given twice; remove one"),
+        ("precision: F61", "F61", "no precision is called `F61`; did you mean `F16`?"),
+        ("precision: Mixed(F32)", "F32", "no 16-bit format is called `F32`; did you mean `F16`?"),
+        ("loss: CrossEntropyy", "CrossEntropyy", "no loss is called `CrossEntropyy`; did you mean `CrossEntropy`?"),
+        ("update: Later", "Later", "no update is called `Later`; there are `Fused` and `Separate`"),
+        ("optimizer: Adam { beta: 1 }", "beta", "`Adam` has no hyperparameter `beta`; did you mean `betas`?"),
+        ("optimizer: Adam { eps: 1, eps: 1 }", "eps", "`eps` is given twice; remove one"),
+        (
+            "optimizer: Sgd { lr: 1.0, .. }",
+            "..",
+            "hyperparameters left out take PyTorch's defaults; remove this",
+        ),
+        (
+            "optimizer: make()",
+            "make()",
+            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`",
+        ),
+        ("cards: CARDS", "CARDS", "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`"),
+    ] {
+        assert_mistakes(&train(fields), &[(place, message)]);
+    }
+    assert_mistakes(&train("batch: N * 2, optimizer: AdamW, update: Separate, cards: [RTX_3080, T4], seed: 3"), &[]);
+    let text = forward("Features<4>", "Features<4>", "[Linear(4)]", "const TRAIN: Train = Train { loss: CrossEntropy };");
+    assert_mistakes(
+        &text,
+        &[(
+            "CrossEntropy",
+            "`CrossEntropy` compares classes, but `forward` returns `Features<4>`; return `Logits`, `TokenLogits` or `Map`, or \
+             use `loss: Mse`",
+        )],
+    );
+    let text = forward("Features<4>", "Features<4>", "[Linear(4)]", "const INFER: Infer = Infer { loss: Mse };");
+    assert_mistakes(
+        &text,
+        &[("loss", "`INFER` has no field `loss`; its fields are `batch`, `precision`, `cards` and `headroom`")],
+    );
+}
+
+#[test]
+fn generic_batches() {
+    let network = |constant: &str| {
+        format!("struct Net<const BATCH: usize>; {constant} fn forward(x: Features<4>) -> Logits<4> {{ [Linear(4)] }}")
+    };
+    assert_mistakes(&network("const TRAIN: Train = Train { batch: BATCH };"), &[]);
+    assert_mistakes(
+        &network("const TRAIN: Train = Train { batch: 2 * BATCH };"),
+        &[("2 * BATCH", "a network over `BATCH` has `batch: BATCH`; compute it where the network is used")],
+    );
+    assert_mistakes(
+        &network(""),
+        &[("BATCH", "nothing uses `BATCH`; add `const INFER: Infer = Infer { batch: BATCH };`")],
+    );
+    let text = "struct Net<T>; fn forward(x: Features<4>) -> Logits<4> { [Linear(4)] }";
+    assert_mistakes(
+        text,
+        &[("Net", "a network has no other parameter than its batch: `pub struct Net<const BATCH: usize>;`")],
+    );
+}
+
+#[test]
+fn not_available_yet() {
+    let text = forward(
+        "Features<4>",
+        "Features<4>",
+        "[checkpoint([Linear(4)]), block()]",
+        "#[checkpoint] fn block() -> Block { [Relu] }",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("#[checkpoint]", "`#[checkpoint]` is not available yet; remove it"),
+            ("checkpoint([Linear(4)])", "`checkpoint` is not available yet; write its list without it"),
+        ],
+    );
+}
