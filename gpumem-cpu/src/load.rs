@@ -83,9 +83,8 @@ fn index_check(program: &Program, operation: &Operation, operands: &Operands<'_>
         _ => return Ok(None),
     };
     // Indices that an operation of the program makes are not there yet when the step begins.
-    let given = operation
-        .read(slot)
-        .is_some_and(|tensor| matches!(program.tensor(tensor).class, Class::Input | Class::Target));
+    let given =
+        operation.read(slot).is_some_and(|tensor| matches!(program.tensor(tensor).class, Class::Input | Class::Target));
     if !given {
         return Ok(None);
     }
@@ -110,9 +109,9 @@ impl Loaded {
             operands.finish()?;
             // What lives until the last operation is there to be read after it.
             let ends = index + 1 < program.operations.len();
-            let dead = program.transients().filter(|&tensor| {
-                ends && program.tensor(tensor).last as usize == index && tensor != program.result
-            });
+            let dead = program
+                .transients()
+                .filter(|&tensor| ends && program.tensor(tensor).last as usize == index && tensor != program.result);
             let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
             loaded.steps.push(Step { kernel, dead });
         }

@@ -129,9 +129,9 @@ impl Pair {
 
 /// The product of `factors`; `usize::MAX`, which no tensor has, where it does not fit.
 pub(crate) fn count(factors: &[u64]) -> usize {
-    factors.iter().fold(1usize, |product, &factor| {
-        product.saturating_mul(usize::try_from(factor).unwrap_or(usize::MAX))
-    })
+    factors
+        .iter()
+        .fold(1usize, |product, &factor| product.saturating_mul(usize::try_from(factor).unwrap_or(usize::MAX)))
 }
 
 /// The tensors of one operation while it is bound.

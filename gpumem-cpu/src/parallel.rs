@@ -43,8 +43,7 @@ pub(crate) fn sum_over(range: Range<usize>, grain: usize, f: &(impl Fn(Range<usi
         return f(range);
     }
     let middle = range.start + range.len() / 2;
-    let (a, b) =
-        rayon::join(|| sum_over(range.start..middle, grain, f), || sum_over(middle..range.end, grain, f));
+    let (a, b) = rayon::join(|| sum_over(range.start..middle, grain, f), || sum_over(middle..range.end, grain, f));
     a + b
 }
 
@@ -77,12 +76,7 @@ const COLUMNS: usize = 64;
 
 /// `out[j] (+)= sum over rows of f(row, j)`, in double precision; `f` adds the `width` values from column `first` on to
 /// the sums it is given.
-pub(crate) fn column_sums(
-    out: &mut [f32],
-    accumulate: bool,
-    rows: usize,
-    f: impl Fn(usize, usize, &mut [f64]) + Sync,
-) {
+pub(crate) fn column_sums(out: &mut [f32], accumulate: bool, rows: usize, f: impl Fn(usize, usize, &mut [f64]) + Sync) {
     let columns = |(block, out): (usize, &mut [f32])| {
         let mut sums = [0.0; COLUMNS];
         let sums = &mut sums[..out.len()];

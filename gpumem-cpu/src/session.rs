@@ -28,7 +28,8 @@ impl Session {
     pub(crate) fn new(job: Job, pool: Option<Arc<ThreadPool>>, poison: bool) -> Result<Session, Error> {
         if job.precision != Precision::F32 {
             let (name, precision) = (job.name, job.precision.name());
-            let what = format!("`{name}` has precision {precision}, but it runs F32 only; set precision: F32 to run it here");
+            let what =
+                format!("`{name}` has precision {precision}, but it runs F32 only; set precision: F32 to run it here");
             return Err(Error::Unsupported { device: DEVICE, what });
         }
         let arena = Arc::new(Arena::new(job.arena)?);
@@ -64,7 +65,8 @@ impl Runner for Session {
 
     fn train(&mut self) -> Result<(), Error> {
         let missing = self.unsupported("was compiled without training; give it a `const TRAIN`");
-        let few = self.unsupported("keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`");
+        let few =
+            self.unsupported("keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`");
         let program = self.train.as_mut().ok_or(missing)?;
         if self.optimizer.moments() > program.moments() {
             return Err(few);

@@ -28,8 +28,7 @@ fn named(graph: &mut Graph, input: NodeId, name: &str, text: &str) -> NodeId {
 
 fn check(file: &str, graph: &Graph, output: NodeId, moments: u64, optimizer: Optimizer, rename: fn(&str) -> String) {
     let truth = Truth::read(&format!("train/{file}.safetensors"));
-    let training =
-        Training { loss: Measure::CrossEntropy, moments, update: Update::Fused, input_gradient: false };
+    let training = Training { loss: Measure::CrossEntropy, moments, update: Update::Fused, input_gradient: false };
     let batch = truth.shape("data.x")[1];
     let mut loaded = Loaded::new(graph, output, training, batch, optimizer);
     let given = |name: &str| {

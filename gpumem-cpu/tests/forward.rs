@@ -25,10 +25,7 @@ fn run(layer: &Layer, inputs: &[Input], batch: u64) -> Run {
 }
 
 /// `y[b, o, i] += w * x[b, c, at(i, k)]` for every pair that a convolution connects, found by comparing coordinates.
-fn connect(
-    geometry: [[u64; 2]; 6],
-    mut f: impl FnMut([usize; 2], [usize; 2], [usize; 2]),
-) {
+fn connect(geometry: [[u64; 2]; 6], mut f: impl FnMut([usize; 2], [usize; 2], [usize; 2])) {
     let [image, positions, kernel, stride, padding, dilation] = geometry;
     for row in 0..positions[0] {
         for column in 0..positions[1] {
@@ -64,7 +61,16 @@ fn convolutions_are_sums_over_windows() {
             [0, 1].map(|a| (input[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) / stride[a] + 1);
         let [in_channels, out_channels] = channels;
         let layer = Layer::Conv2d(Conv2d {
-            in_channels, out_channels, kernel_size: kernel, stride, padding, dilation, groups, bias: true, input, output,
+            in_channels,
+            out_channels,
+            kernel_size: kernel,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias: true,
+            input,
+            output,
         });
         let found = run(&layer, &[Input::Numbers(vec![in_channels, input[0], input[1]])], 2);
         let [ci, co, g] = [in_channels, out_channels, groups].map(|x| x as usize);
@@ -98,7 +104,15 @@ fn transposed_convolutions_spread_their_input() {
         let output: [u64; 2] = [0, 1].map(|a| (input[a] - 1) * stride[a] + kernel[a] + extra - 2 * padding[a]);
         let [in_channels, out_channels] = channels;
         let layer = Layer::ConvTranspose2d(ConvTranspose2d {
-            in_channels, out_channels, kernel_size: kernel, stride, padding, dilation: [1, 1], groups, bias: true, input,
+            in_channels,
+            out_channels,
+            kernel_size: kernel,
+            stride,
+            padding,
+            dilation: [1, 1],
+            groups,
+            bias: true,
+            input,
             output,
         });
         let found = run(&layer, &[Input::Numbers(vec![in_channels, 3, 4])], 2);
@@ -215,9 +229,8 @@ fn attention_sees_the_past_only() {
     let width = features / heads;
     for b in 0..2 {
         for h in 0..heads {
-            let part = |part: usize, t: usize, d: usize| {
-                found.input[((b * steps + t) * 3 + part) * features + h * width + d]
-            };
+            let part =
+                |part: usize, t: usize, d: usize| found.input[((b * steps + t) * 3 + part) * features + h * width + d];
             for i in 0..steps {
                 let score = |j: usize| {
                     ((0..width).map(|d| part(0, i, d) * part(1, j, d)).sum::<f64>() / (width as f64).sqrt()).exp()

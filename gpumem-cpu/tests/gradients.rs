@@ -5,16 +5,22 @@ mod common;
 use common::{Input, OneLayer, Options};
 use gpumem_core::layers::rule::Backward;
 use gpumem_core::layers::{
-    Add, AdaptiveAvgPool2d, AvgPool2d, BatchNorm2d, CausalAttention, Concat, Conv2d, ConvTranspose2d, Dropout, Embedding,
-    Gelu, GlobalAvgPool, Layer, LayerNorm, LeakyRelu, Linear, MaxPool2d, Mul, PositionEmbedding, Relu, Relu6, Sigmoid,
-    Silu, Softmax, Tanh, Tied, Upsample,
+    AdaptiveAvgPool2d, Add, AvgPool2d, BatchNorm2d, CausalAttention, Concat, Conv2d, ConvTranspose2d, Dropout,
+    Embedding, Gelu, GlobalAvgPool, Layer, LayerNorm, LeakyRelu, Linear, MaxPool2d, Mul, PositionEmbedding, Relu,
+    Relu6, Sigmoid, Silu, Softmax, Tanh, Tied, Upsample,
 };
 use gpumem_core::shape::Shape;
 
-fn conv(channels: [u64; 2], kernel: [u64; 2], stride: [u64; 2], padding: [u64; 2], dilation: [u64; 2], groups: u64) -> Layer {
+fn conv(
+    channels: [u64; 2],
+    kernel: [u64; 2],
+    stride: [u64; 2],
+    padding: [u64; 2],
+    dilation: [u64; 2],
+    groups: u64,
+) -> Layer {
     let input = [5, 6];
-    let output =
-        [0, 1].map(|a| (input[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) / stride[a] + 1);
+    let output = [0, 1].map(|a| (input[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) / stride[a] + 1);
     Layer::Conv2d(Conv2d {
         in_channels: channels[0],
         out_channels: channels[1],
@@ -29,7 +35,14 @@ fn conv(channels: [u64; 2], kernel: [u64; 2], stride: [u64; 2], padding: [u64; 2
     })
 }
 
-fn transposed(channels: [u64; 2], kernel: [u64; 2], stride: [u64; 2], padding: [u64; 2], extra: u64, groups: u64) -> Layer {
+fn transposed(
+    channels: [u64; 2],
+    kernel: [u64; 2],
+    stride: [u64; 2],
+    padding: [u64; 2],
+    extra: u64,
+    groups: u64,
+) -> Layer {
     let input = [3, 4];
     let output = [0, 1].map(|a| (input[a] - 1) * stride[a] + kernel[a] + extra - 2 * padding[a]);
     Layer::ConvTranspose2d(ConvTranspose2d {
@@ -51,7 +64,8 @@ fn check(layer: Layer, inputs: &[Input], scale: f32) {
     let name = format!("{layer:?}");
     let base = Options { scale, ..Options::default() };
     OneLayer::new(&layer, inputs, base).check_gradients(&name);
-    OneLayer::new(&layer, inputs, Options { accumulate: true, ..base }).check_gradients(&format!("accumulating {name}"));
+    OneLayer::new(&layer, inputs, Options { accumulate: true, ..base })
+        .check_gradients(&format!("accumulating {name}"));
     let backward_in_place =
         matches!(layer.backward(), Backward::Input { in_place: true, .. } | Backward::Joint { in_place: true, .. });
     let apart = OneLayer::new(&layer, inputs, base).results();

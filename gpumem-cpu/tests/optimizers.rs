@@ -23,8 +23,7 @@ fn check(file: &str, optimizer: Optimizer, moments: &[&str], update: Update) {
     let input = graph.input(numbers(&[4])).unwrap();
     let output = chain(&mut graph, input, "Linear(5) | Tanh | Linear(2)");
     assert_eq!(optimizer.moments(), moments.len() as u64);
-    let training =
-        Training { loss: Measure::Mse, moments: moments.len() as u64, update, input_gradient: false };
+    let training = Training { loss: Measure::Mse, moments: moments.len() as u64, update, input_gradient: false };
     let mut loaded = Loaded::new(&graph, output, training, 8, optimizer);
     let before = |step: usize, theirs: &str| -> Vec<f32> {
         let all = truth.floats(&format!("mlp.params.{theirs}"));

@@ -17,7 +17,13 @@ fn load(job: Job) -> Session {
 }
 
 /// A network that is nothing but a loss over persistent logits; returns loss and gradient.
-fn loss(kind: Measure, [batch, outer, classes, inner]: [u64; 4], logits: &[f32], targets: &[u32], in_place: bool) -> Result<(f32, Vec<f32>), Error> {
+fn loss(
+    kind: Measure,
+    [batch, outer, classes, inner]: [u64; 4],
+    logits: &[f32],
+    targets: &[u32],
+    in_place: bool,
+) -> Result<(f32, Vec<f32>), Error> {
     let mut b = Builder::new(true, batch);
     let shape = [outer, classes, inner];
     let x = b.tensor(Class::Buffer, Role::Activation, &shape, true);
@@ -208,7 +214,13 @@ fn a_tensor_read_after_its_life_is_nan() {
 #[test]
 fn places_outside_the_map_are_passed_over() {
     let pool = MaxPool2d {
-        channels: 1, kernel_size: [2, 2], stride: [2, 2], padding: [0, 0], dilation: [1, 1], input: [2, 2], output: [1, 1],
+        channels: 1,
+        kernel_size: [2, 2],
+        stride: [2, 2],
+        padding: [0, 0],
+        dilation: [1, 1],
+        input: [2, 2],
+        output: [1, 1],
     };
     let mut b = Builder::new(true, 1);
     let places = b.tensor(Class::Buffer, Role::Index, &[1, 1, 1], true);

@@ -31,11 +31,6 @@ impl Errors {
         }
     }
 
-    /// Takes the mistake of the expression numbered `id` as reported.
-    pub(crate) fn silence(&mut self, id: usize) {
-        self.reported.insert(id);
-    }
-
     /// Adds what syn found.
     pub(crate) fn add_syn(&mut self, error: &syn::Error) {
         for error in error.clone() {

@@ -135,15 +135,13 @@ impl<'s> Resolver<'s, '_> {
         match folded {
             Ok(value) => Some(value),
             Err(message) if message.is_empty() => {
-                let message = format!(
-                    "`{}` does not apply to {} and {}",
-                    operator.symbol(),
-                    left.describe(),
-                    right.describe()
-                );
+                let message =
+                    format!("`{}` does not apply to {} and {}", operator.symbol(), left.describe(), right.describe());
                 self.mistake(expression, frame, &message)
             }
-            Err(message) => self.mistake(expression, frame, &format!("`{left} {} {right}` {message}", operator.symbol())),
+            Err(message) => {
+                self.mistake(expression, frame, &format!("`{left} {} {right}` {message}", operator.symbol()))
+            }
         }
     }
 

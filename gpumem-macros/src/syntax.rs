@@ -131,15 +131,25 @@ pub(crate) enum Kind {
     /// `Relu`, `channels`
     Name(Ident),
     /// `Conv2d(64, 3, padding = 1)`
-    Call { name: Ident, arguments: Vec<Argument> },
+    Call {
+        name: Ident,
+        arguments: Vec<Argument>,
+    },
     /// `[a, b, c]`
     List(Vec<Expression>),
     /// `(3, 5)`
     Pair(Box<[Expression; 2]>),
-    If { condition: Box<Expression>, then: Box<Expression>, otherwise: Option<Box<Expression>> },
+    If {
+        condition: Box<Expression>,
+        then: Box<Expression>,
+        otherwise: Option<Box<Expression>>,
+    },
     Not(Box<Expression>),
     Negative(Box<Expression>),
-    Binary { operator: Operator, operands: Box<[Expression; 2]> },
+    Binary {
+        operator: Operator,
+        operands: Box<[Expression; 2]>,
+    },
     /// Could not be read; the mistake has been reported.
     Broken,
 }

@@ -72,7 +72,9 @@ pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, err
                     Some(1) => {}
                     Some(0) => errors.add(Place::of(value), "`micro_batches` must be at least 1"),
                     Some(_) => errors.add(Place::of(value), "`micro_batches` above 1 is not available yet; use 1"),
-                    None => errors.add(Place::of(value), "`micro_batches` changes the program, so it must be a literal"),
+                    None => {
+                        errors.add(Place::of(value), "`micro_batches` changes the program, so it must be a literal")
+                    }
                 }
                 quote!(#value)
             }
@@ -128,7 +130,9 @@ pub(crate) fn check_generic_batch(
     match primary {
         Some((_, Reading { batch: Some(field), .. })) => {
             if !is_name(&field.value, parameter) {
-                let message = format!("a network over `{parameter}` has `batch: {parameter}`; compute it where the network is used");
+                let message = format!(
+                    "a network over `{parameter}` has `batch: {parameter}`; compute it where the network is used"
+                );
                 errors.add(Place::of(&field.value), message);
             }
         }
@@ -235,7 +239,10 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
         other => (last_name(other), None),
     };
     let Some(name) = name else {
-        errors.add(Place::of(value), "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`");
+        errors.add(
+            Place::of(value),
+            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`",
+        );
         return quote!(::gpumem::core::Train::DEFAULT.optimizer);
     };
     let text = name.to_string();
@@ -287,17 +294,14 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
 
 fn is_zero(value: &Expr) -> bool {
     match value {
-        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse::<f64>().is_ok_and(|value| value == 0.0),
+        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => {
+            value.base10_parse::<f64>().is_ok_and(|value| value == 0.0)
+        }
         other => literal(other) == Some(0),
     }
 }
 
-fn loss(
-    value: &Expr,
-    promised: Option<&Declared>,
-    reading: &mut Reading<'_>,
-    errors: &mut Errors,
-) -> TokenStream {
+fn loss(value: &Expr, promised: Option<&Declared>, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let losses = [Loss::CrossEntropy, Loss::Mse];
     let index = one_of(value, "loss", &["CrossEntropy", "Mse"], errors);
     reading.loss = losses[index];
@@ -306,12 +310,7 @@ fn loss(
     quote!(::gpumem::core::Loss::#name)
 }
 
-fn check_loss(
-    promised: Option<&Declared>,
-    loss: Loss,
-    place: Option<Place>,
-    errors: &mut Errors,
-) {
+fn check_loss(promised: Option<&Declared>, loss: Loss, place: Option<Place>, errors: &mut Errors) {
     let (Some(promised), Some(place)) = (promised, place) else { return };
     if loss == Loss::CrossEntropy && !matches!(promised.form, Form::Logits | Form::TokenLogits | Form::Map) {
         let message = format!(

@@ -96,10 +96,7 @@ fn for_heads<T: Send>(
     }
     let middle = heads.start + heads.len() / 2;
     let (left, right) = cut(outputs, heads.len() / 2);
-    rayon::join(
-        || for_heads(heads.start..middle, left, cut, f),
-        || for_heads(middle..heads.end, right, cut, f),
-    );
+    rayon::join(|| for_heads(heads.start..middle, left, cut, f), || for_heads(middle..heads.end, right, cut, f));
 }
 
 /// Some heads' output and log-sum-exp.
@@ -133,9 +130,14 @@ pub(super) fn forward(layer: &CausalAttention, operands: &mut Operands<'_>) -> B
         let factor = draws.as_ref().map(Draws::factor);
         let sample = |sample: usize, y: &mut [f32], lse: Option<&mut [f32]>| {
             let y = MatrixMut::new(y, steps, features, features);
-            for_heads(0..heads, (y, lse), &|outputs, count| cut_outputs(outputs, [count * width, count * steps]), &|head, (y, lse)| {
-                attend(&sizes.head(input, sample, head), steps, factor.as_ref(), y, lse);
-            });
+            for_heads(
+                0..heads,
+                (y, lse),
+                &|outputs, count| cut_outputs(outputs, [count * width, count * steps]),
+                &|head, (y, lse)| {
+                    attend(&sizes.head(input, sample, head), steps, factor.as_ref(), y, lse);
+                },
+            );
         };
         let outputs = output.get().par_chunks_mut(steps * features).enumerate();
         match &mut saved {
@@ -160,7 +162,13 @@ fn attend(
         for rows in row_blocks(steps) {
             let seen = rows.end;
             let p = &mut scratch[..rows.len() * seen];
-            product(MatrixMut::new(p, rows.len(), seen, seen), q.rows(rows.clone()), k.rows(0..seen).t(), head.scale, false);
+            product(
+                MatrixMut::new(p, rows.len(), seen, seen),
+                q.rows(rows.clone()),
+                k.rows(0..seen).t(),
+                head.scale,
+                false,
+            );
             for (p, i) in p.chunks_exact_mut(seen).zip(rows.clone()) {
                 let (p, hidden) = p.split_at_mut(i + 1);
                 hidden.fill(0.0);
@@ -204,14 +212,19 @@ pub(super) fn backward(layer: &CausalAttention, operands: &mut Operands<'_>) -> 
             }
             let (dq, rest) = MatrixMut::new(dx, steps, 3 * features, 3 * features).split_columns(features);
             let (dk, dv) = rest.split_columns(features);
-            for_heads(0..heads, [dq, dk, dv], &|outputs, count| cut_gradients(outputs, count * sizes.width()), &|head, gradients| {
-                let range = sample * steps * features..(sample + 1) * steps * features;
-                let columns = head * sizes.width()..(head + 1) * sizes.width();
-                let strip = |data| Matrix::new(data, steps, features, features).columns(columns.clone());
-                let lse = &lse[(sample * heads + head) * steps..][..steps];
-                let outputs = [strip(&dy[range.clone()]), strip(&y[range])];
-                attend_back(&sizes.head(input, sample, head), outputs, lse, factor.as_ref(), gradients);
-            });
+            for_heads(
+                0..heads,
+                [dq, dk, dv],
+                &|outputs, count| cut_gradients(outputs, count * sizes.width()),
+                &|head, gradients| {
+                    let range = sample * steps * features..(sample + 1) * steps * features;
+                    let columns = head * sizes.width()..(head + 1) * sizes.width();
+                    let strip = |data| Matrix::new(data, steps, features, features).columns(columns.clone());
+                    let lse = &lse[(sample * heads + head) * steps..][..steps];
+                    let outputs = [strip(&dy[range.clone()]), strip(&y[range])];
+                    attend_back(&sizes.head(input, sample, head), outputs, lse, factor.as_ref(), gradients);
+                },
+            );
         });
     })
 }
@@ -241,11 +254,15 @@ fn attend_back(
                 p[i + 1..].fill(0.0);
                 s[i + 1..].fill(0.0);
                 let first = head.first_draw + (i * steps) as u64;
-                for (j, (p, s)) in p[..=i].iter_mut().zip(&mut s[..=i]).enumerate() {
-                    let probability = exp(*p - lse[i]);
-                    let f = factor.map_or(1.0, |factor| factor(first + j as u64));
-                    *s = probability * (f * *s - delta);
-                    *p = f * probability;
+                let (p, s) = (&mut p[..=i], &mut s[..=i]);
+                p.iter_mut().for_each(|p| *p = exp(*p - lse[i]));
+                match factor {
+                    None => s.iter_mut().zip(&*p).for_each(|(s, p)| *s = p * (*s - delta)),
+                    Some(factor) => s.iter_mut().zip(p).zip(first..).for_each(|((s, p), index)| {
+                        let f = factor(index);
+                        *s = *p * (f * *s - delta);
+                        *p *= f;
+                    }),
                 }
             }
             let (p, s) = (Matrix::new(p, rows.len(), seen, seen), Matrix::new(s, rows.len(), seen, seen));

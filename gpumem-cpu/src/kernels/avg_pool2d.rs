@@ -22,11 +22,7 @@ pub(super) trait Rectangles: Send + Sync + 'static {
 }
 
 /// Means over rectangles of each plane.
-pub(super) fn forward_rectangles(
-    rectangles: impl Rectangles,
-    planes: u64,
-    operands: &mut Operands<'_>,
-) -> Bound {
+pub(super) fn forward_rectangles(rectangles: impl Rectangles, planes: u64, operands: &mut Operands<'_>) -> Bound {
     let [[height, width], [tall, wide]] = rectangles.sizes();
     let input = operands.source(Slot::Input(0), count(&[planes, height as u64, width as u64]))?;
     let mut output = operands.target(Slot::Output, count(&[planes, tall as u64, wide as u64]))?;
@@ -44,11 +40,7 @@ pub(super) fn forward_rectangles(
 }
 
 /// Spreads each position's gradient over its rectangle.
-pub(super) fn backward_rectangles(
-    rectangles: impl Rectangles,
-    planes: u64,
-    operands: &mut Operands<'_>,
-) -> Bound {
+pub(super) fn backward_rectangles(rectangles: impl Rectangles, planes: u64, operands: &mut Operands<'_>) -> Bound {
     let [[height, width], [tall, wide]] = rectangles.sizes();
     let gradient = operands.source(Slot::Gradient, count(&[planes, tall as u64, wide as u64]))?;
     let (accumulate, mut target) = required(operands, count(&[planes, height as u64, width as u64]))?;

@@ -66,4 +66,3 @@ pub(super) fn backward(layer: &Dropout, operands: &mut Operands<'_>) -> Bound {
     let (pair, accumulate) = operands.gradients(0, elements(layer.shape, operands))?;
     scaled(pair, accumulate, Draws::new(layer.p, operands)?)
 }
-

@@ -75,9 +75,7 @@ fn elementwise(
         let sum = match &mut logits {
             Logits::Alone(source) => {
                 let x = source.get();
-                sum_over(0..x.len(), GRAIN, &|range| {
-                    parallel::sum_of_pairs(&x[range.clone()], &targets[range], value)
-                })
+                sum_over(0..x.len(), GRAIN, &|range| parallel::sum_of_pairs(&x[range.clone()], &targets[range], value))
             }
             Logits::Pair(pair, accumulate) => {
                 let (source, target) = pair.get();
@@ -135,6 +133,16 @@ fn cross_entropy(mut logits: Logits, labels: Source<u32>, mut loss: Target, [cla
                         let (total, maxima, sums) = losses(x.unwrap_or(&*dx), labels, &tile);
                         sum += total;
                         let factors: [f32; TILE] = std::array::from_fn(|i| (share / sums[i]) as f32);
+                        if inner == 1 {
+                            match x {
+                                None => dx.iter_mut().for_each(|dx| *dx = exp(*dx - maxima[0]) * factors[0]),
+                                Some(x) => parallel::store(dx, accumulate, |i| exp(x[i] - maxima[0]) * factors[0]),
+                            }
+                            if let Some(dx) = dx.get_mut(labels[0] as usize) {
+                                *dx -= share as f32;
+                            }
+                            continue;
+                        }
                         for class in 0..classes {
                             for (i, position) in tile.clone().enumerate() {
                                 let at = class * inner + position;

@@ -106,6 +106,8 @@ fn bind_layer(layer: &Layer, forward: bool, operands: &mut Operands<'_>) -> Boun
         Layer::Mul(layer) => pass!(join, &join::Mul(layer)),
         Layer::Concat(layer) => pass!(join, &join::Concat(layer)),
         Layer::Flatten(_) => Err(Error::Damaged("Flatten is a view, but the program runs it")),
-        Layer::CausalSelfAttention(_) => Err(Error::Damaged("CausalSelfAttention stands for others, but the program runs it")),
+        Layer::CausalSelfAttention(_) => {
+            Err(Error::Damaged("CausalSelfAttention stands for others, but the program runs it"))
+        }
     }
 }

@@ -92,10 +92,9 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
         let (m, v) = (first.as_mut().map(|m| m.get()), second.as_mut().map(|v| v.get()));
         let rule = match frame.optimizer {
             Optimizer::Sgd(sgd) => return descend(sgd, step == 0, w, gradient, m),
-            Optimizer::Adam(adam) => AdamStep {
-                decay: adam.weight_decay as f32,
-                ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)
-            },
+            Optimizer::Adam(adam) => {
+                AdamStep { decay: adam.weight_decay as f32, ..AdamStep::new(adam.lr, adam.betas, adam.eps, step) }
+            }
             Optimizer::AdamW(adam) => AdamStep {
                 shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
                 ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)

@@ -81,6 +81,15 @@ pub(super) fn backward(layer: &Softmax, operands: &mut Operands<'_>) -> Bound {
         let (source, target) = pair.get();
         parallel::pieces(source, target, slab, |piece, dy, dx| {
             let y = &y[piece * slab..][..slab];
+            if inner == 1 {
+                let term = |dy: f32, y: f32| f64::from(dy) * f64::from(y);
+                let sum = parallel::sum_of_pairs(dy.unwrap_or(&*dx), y, term) as f32;
+                match dy {
+                    None => dx.iter_mut().zip(y).for_each(|(dx, y)| *dx = y * (*dx - sum)),
+                    Some(dy) => parallel::store(dx, accumulate, |i| y[i] * (dy[i] - sum)),
+                }
+                return 0.0;
+            }
             for tile in tiles(inner) {
                 let mut sums = [0.0; TILE];
                 for start in (0..slab).step_by(inner) {

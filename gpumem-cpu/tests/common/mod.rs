@@ -152,7 +152,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { batch: 2, forward_in_place: false, backward_in_place: false, accumulate: false, scale: 1.0, threads: 2 }
+        Options {
+            batch: 2,
+            forward_in_place: false,
+            backward_in_place: false,
+            accumulate: false,
+            scale: 1.0,
+            threads: 2,
+        }
     }
 }
 

@@ -35,7 +35,8 @@ pub fn compile(program: &Program, batch: u64) -> Placed {
         .transients
         .iter()
         .map(|&[role, fixed, each, first, last]| LiveRange {
-            bytes: ((fixed + each * batch) * Role::from_number(role).unwrap().bytes(Precision::F32)).next_multiple_of(256),
+            bytes: ((fixed + each * batch) * Role::from_number(role).unwrap().bytes(Precision::F32))
+                .next_multiple_of(256),
             first: first as u32,
             last: last as u32,
         })
@@ -138,9 +139,11 @@ impl Truth {
                 safetensors::Dtype::F32 => {
                     view.data().chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
                 }
-                safetensors::Dtype::I64 => {
-                    view.data().chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()) as u32).collect()
-                }
+                safetensors::Dtype::I64 => view
+                    .data()
+                    .chunks_exact(8)
+                    .map(|word| u64::from_le_bytes(word.try_into().unwrap()) as u32)
+                    .collect(),
                 other => panic!("{name} is {other:?}"),
             };
             (name.to_string(), (view.shape().iter().map(|&dim| dim as u64).collect(), words))

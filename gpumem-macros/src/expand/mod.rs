@@ -257,4 +257,3 @@ fn refusal_place(source: &Source, reading: Option<&Reading<'_>>) -> Place {
         None => Place::from(&source.declaration.name),
     }
 }
-

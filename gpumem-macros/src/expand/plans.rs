@@ -143,7 +143,8 @@ fn compiled(source: &Source, planned: &Planned<'_>, plan: &TokenStream) -> Token
 }
 
 fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
-    let (plan_name, compiled_name) = (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
+    let (plan_name, compiled_name) =
+        (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
     let plan = plan(source, planned);
     let compiled = compiled(source, planned, &quote!(#plan_name));
@@ -155,7 +156,8 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
 }
 
 fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
-    let (plan_name, compiled_name) = (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
+    let (plan_name, compiled_name) =
+        (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
     let plan = plan(source, planned);
     let compiled = compiled(source, planned, &quote!(Self::#plan_name));

@@ -72,8 +72,7 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
         paths: _,
     } = tables(program);
     let [operations, moments] = [operations, moments].map(Literal::u64_unsuffixed);
-    let [transients, parameters, buffers, batch] =
-        [rows(&transients), rows(&parameters), rows(&buffers), rows(&batch)];
+    let [transients, parameters, buffers, batch] = [rows(&transients), rows(&parameters), rows(&buffers), rows(&batch)];
     let operation_tags = Literal::byte_string(&operation_tags);
     let transient_tags = Literal::byte_string(&transient_tags);
     let bytes = Literal::byte_string(&program.encode());

@@ -44,12 +44,7 @@ impl Parser<'_> {
             let content;
             let brackets = syn::bracketed!(content in input);
             let place = Place { start: brackets.span.open(), end: brackets.span.close() };
-            let elements = self.separated(
-                &content,
-                "a layer",
-                Self::placed,
-                ToString::to_string,
-            );
+            let elements = self.separated(&content, "a layer", Self::placed, ToString::to_string);
             let elements = elements.into_iter().map(|(element, _)| element).collect();
             Ok(self.new_expression(place, Kind::List(elements)))
         } else if input.peek(syn::token::Paren) {
@@ -76,11 +71,14 @@ impl Parser<'_> {
     fn literal(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let literal: Lit = input.parse()?;
         let kind = match &literal {
-            Lit::Int(value) if matches!(value.suffix(), "f64" | "f32") => Kind::Float(value.base10_digits().parse().unwrap_or(0.0)),
+            Lit::Int(value) if matches!(value.suffix(), "f64" | "f32") => {
+                Kind::Float(value.base10_digits().parse().unwrap_or(0.0))
+            }
             Lit::Int(value) => match value.base10_digits().parse() {
                 Ok(value) => Kind::Integer(value),
                 Err(_) => {
-                    self.errors.add(value.span(), format!("{} is too large; the largest number is {}", value, u64::MAX));
+                    self.errors
+                        .add(value.span(), format!("{} is too large; the largest number is {}", value, u64::MAX));
                     Kind::Broken
                 }
             },
@@ -125,12 +123,7 @@ impl Parser<'_> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
         let place = Place { start: parentheses.span.open(), end: parentheses.span.close() };
-        let values = self.separated(
-            &content,
-            "a number",
-            Self::placed,
-            ToString::to_string,
-        );
+        let values = self.separated(&content, "a number", Self::placed, ToString::to_string);
         let mut values: Vec<Expression> = values.into_iter().map(|(value, _)| value).collect();
         match values.len() {
             1 => Ok(Expression { place, ..values.remove(0) }),

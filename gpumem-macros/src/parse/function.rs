@@ -10,13 +10,11 @@ impl Parser<'_> {
     pub(super) fn function(&mut self, input: ParseStream<'_>, attributes: &[Attribute]) -> syn::Result<Function> {
         for attribute in attributes {
             if attribute.path().is_ident("checkpoint") {
-                self.errors.add(
-                    Place::of(attribute),
-                    "`#[checkpoint]` is not available yet; remove it",
-                );
-            } else if !["doc", "allow", "expect", "rustfmt"].iter().any(|known| {
-                attribute.path().segments.first().is_some_and(|first| first.ident == known)
-            }) {
+                self.errors.add(Place::of(attribute), "`#[checkpoint]` is not available yet; remove it");
+            } else if !["doc", "allow", "expect", "rustfmt"]
+                .iter()
+                .any(|known| attribute.path().segments.first().is_some_and(|first| first.ident == known))
+            {
                 self.errors.add(Place::of(attribute), "blocks have no such attribute; remove it");
             }
         }

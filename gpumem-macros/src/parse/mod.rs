@@ -79,7 +79,10 @@ impl Parser<'_> {
                 None => items.declaration = Some(declaration),
                 Some(first) => self.errors.add(
                     &declaration.name,
-                    format!("a `network!` declares one struct, and `{}` is already it; use a second `network!`", first.name),
+                    format!(
+                        "a `network!` declares one struct, and `{}` is already it; use a second `network!`",
+                        first.name
+                    ),
                 ),
             }
         } else if input.peek(Token![const]) {
@@ -91,10 +94,7 @@ impl Parser<'_> {
             let function = self.function(input, &attributes)?;
             let known = items.forward.iter().chain(&items.blocks);
             if known.into_iter().any(|known| known.name == function.name) {
-                self.errors.add(
-                    &function.name,
-                    format!("`{}` is defined twice; rename or remove one", function.name),
-                );
+                self.errors.add(&function.name, format!("`{}` is defined twice; rename or remove one", function.name));
             } else if function.name == "forward" {
                 items.forward = Some(function);
             } else {
@@ -126,7 +126,9 @@ impl Parser<'_> {
                 [syn::GenericParam::Const(parameter)] => batch = Some(parameter.ident.clone()),
                 _ => self.errors.add(
                     &name,
-                    format!("a network has no other parameter than its batch: `pub struct {name}<const BATCH: usize>;`"),
+                    format!(
+                        "a network has no other parameter than its batch: `pub struct {name}<const BATCH: usize>;`"
+                    ),
                 ),
             }
         }

@@ -63,7 +63,13 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    fn check_no_arguments(&mut self, element: &Expression, name: &str, arguments: Option<&[Argument]>, frame: &Frame<'s>) {
+    fn check_no_arguments(
+        &mut self,
+        element: &Expression,
+        name: &str,
+        arguments: Option<&[Argument]>,
+        frame: &Frame<'s>,
+    ) {
         if arguments.is_some() {
             let message = format!("`{name}` is a layer with a name and takes no arguments; write `{name}`");
             self.report(element.id, element.place, frame, &message);
@@ -93,7 +99,9 @@ impl<'s> Resolver<'s, '_> {
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let hint = match nearest(name, &known) {
             Some(near) => format!("; did you mean `{near}`?"),
-            None => format!("; declare it, as `fn {name}() -> Block {{ [..] }}`, or see `gpumem::layers` for what there is"),
+            None => {
+                format!("; declare it, as `fn {name}() -> Block {{ [..] }}`, or see `gpumem::layers` for what there is")
+            }
         };
         self.report(element.id, Place::from(at), frame, &format!("no layer or block is called `{name}`{hint}"));
         // What was meant is not unused as well, and what follows is checked as if it had been written.
@@ -175,10 +183,8 @@ impl<'s> Resolver<'s, '_> {
             let message = format!(
                 "recursion without end: `{name}` is called {DEEPEST} calls deep; end it with `if`, on a parameter that counts down"
             );
-            self.errors.add_once(element.id, element.place, message);
             // All the calls around it would go on like this.
-            self.steps = super::MOST_STEPS;
-            self.errors.silence(0);
+            self.stop(element, &message);
             return None;
         }
         let parameters = self.call_arguments(element, block, arguments, frame)?;
@@ -256,9 +262,9 @@ impl<'s> Resolver<'s, '_> {
     ) -> Option<Known<'s>> {
         let found = self.value(value, frame)?;
         match (kind, found) {
-            ("usize", value @ Known::Integer(_)) | ("f64", value @ Known::Float(_)) | ("bool", value @ Known::Flag(_)) => {
-                Some(value)
-            }
+            ("usize", value @ Known::Integer(_))
+            | ("f64", value @ Known::Float(_))
+            | ("bool", value @ Known::Flag(_)) => Some(value),
             ("f64", Known::Integer(value)) => Some(Known::Float(value as f64)),
             ("usize" | "f64" | "bool", other) => {
                 let message = format!("`{name}` is a `{kind}`, but {} is given", other.describe());
@@ -296,21 +302,32 @@ impl<'s> Resolver<'s, '_> {
         current: Current,
     ) -> Current {
         let [Argument { name: None, value: times }, Argument { name: None, value: inner }] = arguments else {
-            self.report(element.id, element.place, frame, "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`");
+            self.report(
+                element.id,
+                element.place,
+                frame,
+                "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`",
+            );
             return None;
         };
         let mut end = current;
         for _ in 0..self.integer(times, frame)? {
             end = self.element(inner, frame, end, None);
-            if self.steps > super::MOST_STEPS || self.count > super::MOST_ROWS {
-                return None;
+            if self.stopped {
+                break;
             }
         }
         end
     }
 
     /// The name in `tap(name)`, `from(name)`.
-    fn only_name(&mut self, element: &Expression, arguments: &[Argument], frame: &Frame<'s>, usage: &str) -> Option<String> {
+    fn only_name(
+        &mut self,
+        element: &Expression,
+        arguments: &[Argument],
+        frame: &Frame<'s>,
+        usage: &str,
+    ) -> Option<String> {
         match arguments {
             [Argument { name: None, value: Expression { kind: Kind::Name(name), .. } }] => Some(name.to_string()),
             _ => {
@@ -355,7 +372,7 @@ impl<'s> Resolver<'s, '_> {
             Some((Argument { name: None, value: Expression { kind: Kind::Name(name), .. } }, options)) => {
                 match self.binding_called(&name.to_string(), frame) {
                     Some(binding) => {
-                                        let rows = binding.first_use.borrow().clone();
+                        let rows = binding.first_use.borrow().clone();
                         match rows.as_deref() {
                             Some(&[Some(owner)]) => {
                                 return self.add_tied(element, owner, options, frame, current, segment);
@@ -363,7 +380,9 @@ impl<'s> Resolver<'s, '_> {
                             // The layer's mistake has been reported.
                             Some(&[None]) => return self.fail_layer(),
                             Some(_) => format!("ties the weight of one layer, but `{name}` is more than that"),
-                            None => format!("comes before the first use of `{name}`; put `{name}` into a list before it"),
+                            None => {
+                                format!("comes before the first use of `{name}`; put `{name}` into a list before it")
+                            }
                         }
                     }
                     None => {
@@ -393,7 +412,12 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// The segment of a layer: the name that a `let` or the user gave it, or its kind.
-    pub(super) fn layer_segment(&mut self, kind: &str, segment: Option<&str>, chosen: Option<(String, Place)>) -> super::Segment {
+    pub(super) fn layer_segment(
+        &mut self,
+        kind: &str,
+        segment: Option<&str>,
+        chosen: Option<(String, Place)>,
+    ) -> super::Segment {
         match (chosen, segment) {
             (Some((name, place)), _) => self.paths.add(&name, Some(place)),
             (None, Some(segment)) => self.paths.add(segment, None),

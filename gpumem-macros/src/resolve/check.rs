@@ -22,7 +22,9 @@ impl Resolver<'_, '_> {
                     self.errors.add(&binding.name, format!("`{name}` is never used; remove it or put it into a list"));
                 }
             }
-            let new = |block: &&Function| names.contains(&block.name.to_string()) && !mentioned.contains(&block.name.to_string());
+            let new = |block: &&Function| {
+                names.contains(&block.name.to_string()) && !mentioned.contains(&block.name.to_string())
+            };
             open.extend(source.blocks.iter().filter(new));
             mentioned.extend(names);
         }
@@ -79,7 +81,8 @@ impl Resolver<'_, '_> {
             }
         }
         // The last layer of a dead branch is the place to point at; those before it are dead because of it.
-        let dead = (0..self.rows.len()).filter(|row| !live.contains(row) && (live.contains(&(row + 1)) || row + 1 == self.rows.len()));
+        let dead = (0..self.rows.len())
+            .filter(|row| !live.contains(row) && (live.contains(&(row + 1)) || row + 1 == self.rows.len()));
         let messages: Vec<(Place, String)> = dead
             .map(|row| {
                 let message = format!(

@@ -183,8 +183,12 @@ impl<'s> Resolver<'s, '_> {
                 self.count += 1;
                 Some(node)
             }
-            Err(mistake) => {
-                self.report_layer(element, element.place, name, frame, &mistake.message);
+            Err(Mistake { mut message, .. }) => {
+                // Names of shared parameters have no path yet.
+                if let Some(owner) = self.sharing.owner() {
+                    message = message.replacen("`.", &format!("`{}.", self.paths.spell(self.rows[owner].0)), 1);
+                }
+                self.report_layer(element, element.place, name, frame, &message);
                 self.fail_layer()
             }
         }
@@ -197,7 +201,14 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    pub(super) fn report_layer(&mut self, element: &Expression, place: Place, name: &str, frame: &Frame<'s>, message: &str) {
+    pub(super) fn report_layer(
+        &mut self,
+        element: &Expression,
+        place: Place,
+        name: &str,
+        frame: &Frame<'s>,
+        message: &str,
+    ) {
         let message = format!("layer {} `{name}` {message}", self.count);
         self.report(element.id, place, frame, &message);
     }
@@ -230,7 +241,8 @@ impl<'s> Resolver<'s, '_> {
                 None => Some(String::new()),
             };
             if let Some(hint) = hint {
-                let message = format!("is given `{written}`, which is neither an option nor a parameter nor a constant{hint}");
+                let message =
+                    format!("is given `{written}`, which is neither an option nor a parameter nor a constant{hint}");
                 return self.report_layer(element, place, name, frame, &message);
             }
         }

@@ -56,6 +56,8 @@ pub(crate) struct Resolver<'s, 'e> {
     meant: HashSet<String>,
     /// Elements so far.
     steps: usize,
+    /// Whether a limit was met: the rest is not resolved.
+    stopped: bool,
 }
 
 /// Resolves a network and checks it as a whole.
@@ -72,6 +74,7 @@ pub(crate) fn resolve(source: &Source, errors: &mut Errors) -> Resolved {
         sharing: Sharing::default(),
         meant: HashSet::new(),
         steps: 0,
+        stopped: false,
     };
     resolver.check_blocks();
     let Some(forward) = &source.forward else {
@@ -94,7 +97,7 @@ pub(crate) fn resolve(source: &Source, errors: &mut Errors) -> Resolved {
     let output = resolver.element(&forward.body.element, &frame, start, None);
     resolver.spell_paths();
     resolver.check_unused();
-    if let Some(output) = output {
+    if let Some(output) = output.filter(|_| !resolver.stopped) {
         resolver.check_output(output, promised.as_ref(), start);
     }
     let places = resolver.rows.iter().map(|(_, place)| *place).collect();
@@ -111,6 +114,13 @@ impl<'s> Resolver<'s, '_> {
         self.errors.add_once(id, place, message);
     }
 
+    /// Reports a limit, once, and resolves nothing more.
+    fn stop(&mut self, element: &Expression, message: &str) {
+        if !std::mem::replace(&mut self.stopped, true) {
+            self.errors.add_once(element.id, element.place, message);
+        }
+    }
+
     /// Feeds `current` to an element. `segment` is its name, if a `let` gave it one.
     fn element(
         &mut self,
@@ -120,14 +130,12 @@ impl<'s> Resolver<'s, '_> {
         segment: Option<&str>,
     ) -> Current {
         self.steps += 1;
-        if self.steps > MOST_STEPS || self.count > MOST_ROWS {
-            let message = if self.steps > MOST_STEPS {
-                format!("the network unrolls to more than {MOST_STEPS} elements; check its numbers")
-            } else {
-                format!("the network has more than {MOST_ROWS} layers; check its numbers")
-            };
-            // One mistake, wherever the limit is met.
-            self.errors.add_once(0, element.place, message);
+        if self.steps > MOST_STEPS {
+            self.stop(element, &format!("the network unrolls to more than {MOST_STEPS} elements; check its numbers"));
+        } else if self.count > MOST_ROWS {
+            self.stop(element, &format!("the network has more than {MOST_ROWS} layers; check its numbers"));
+        }
+        if self.stopped {
             return None;
         }
         match &element.kind {
@@ -178,7 +186,8 @@ impl<'s> Resolver<'s, '_> {
     /// Gives rows and parameters their final paths, and checks names that users chose.
     fn spell_paths(&mut self) {
         for (name, place) in self.paths.taken() {
-            self.errors.add(place, format!("the name \"{name}\" is taken by another layer of the same block; choose another"));
+            self.errors
+                .add(place, format!("the name \"{name}\" is taken by another layer of the same block; choose another"));
         }
         for (row, (segment, _)) in self.graph.rows.iter_mut().zip(&self.rows) {
             row.path = self.paths.spell(*segment);

@@ -75,7 +75,8 @@ impl Paths {
             let taken = |(name, number, chosen): &(String, usize, Option<Place>)| {
                 let alone = instance.counts[name] == 1;
                 // Where all of them were chosen, the first one is the one that has the name.
-                let first_of_chosen = *number == 0 && instance.segments.iter().all(|(other, _, chosen)| other != name || chosen.is_some());
+                let first_of_chosen = *number == 0
+                    && instance.segments.iter().all(|(other, _, chosen)| other != name || chosen.is_some());
                 chosen.filter(|_| !alone && !first_of_chosen)
             };
             instance.segments.iter().filter_map(move |segment| Some((segment.0.as_str(), taken(segment)?)))

@@ -1,0 +1,87 @@
+//! What the user's crate gets to compile.
+
+use crate::compile;
+
+/// The expansion of a network as formatted Rust.
+#[track_caller]
+fn expanded(text: &str) -> String {
+    let tokens = compile(text.parse().expect("balanced tokens"));
+    let file = prettyplease::unparse(&syn::parse2(tokens).expect("items"));
+    file.lines().map(without_bytes).collect::<Vec<_>>().join("\n")
+}
+
+/// A line without the contents of its byte string, which are `gpumem-core`'s.
+fn without_bytes(line: &str) -> String {
+    match line.split_once("b\"") {
+        Some((before, rest)) => format!("{before}b\"..\"{}", rest.rsplit('"').next().unwrap_or_default()),
+        None => line.to_string(),
+    }
+}
+
+#[test]
+fn a_training_network() {
+    insta::assert_snapshot!(expanded(
+        "
+        /// Two layers.
+        pub struct Mlp;
+        const HIDDEN: usize = 2 * WIDTH;
+        pub const WIDTH: usize = 3;
+        const TRAIN: Train = Train { batch: 8, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy, cards: [RTX_3060] };
+        fn forward(x: Features<6>) -> Logits<WIDTH> { [Linear(HIDDEN), Add(Relu, []), Linear(WIDTH)] }
+        "
+    ));
+}
+
+#[test]
+fn a_network_generic_over_its_batch() {
+    insta::assert_snapshot!(expanded(
+        "
+        struct Tiny<const BATCH: usize>;
+        const INFER: Infer = Infer { batch: BATCH, precision: Mixed(Bf16) };
+        fn forward(tokens: Tokens<4>) -> Sequence<4, 2> { [Embedding(9, 2)] }
+        "
+    ));
+}
+
+#[test]
+fn a_network_with_mistakes_still_exists() {
+    insta::assert_snapshot!(expanded(
+        "
+        pub(crate) struct Broken;
+        const TRAIN: Train = Train { batch: 2 * 4, loss: Mse };
+        fn forward(x: Features<6>) -> Features<3> { [Linear(7, 3)] }
+        "
+    ));
+}
+
+#[test]
+fn a_module_with_a_network() {
+    let item = "#[allow(dead_code)] pub mod tiny { pub struct Tiny; fn forward(x: Features<2>) -> Features<2> { [Linear(2)] } }";
+    let tokens = crate::module::network_mod(Default::default(), item.parse().expect("balanced tokens"));
+    let file = prettyplease::unparse(&syn::parse2(tokens).expect("items"));
+    assert!(file.starts_with("#[allow(dead_code)]\npub mod tiny {\n"), "{file}");
+    assert!(file.contains("impl ::gpumem::Network for Tiny"), "{file}");
+}
+
+#[test]
+fn a_check_of_one_instantiation() {
+    let tokens = crate::instantiation::fits("nets::Tiny<64>".parse().expect("balanced tokens"));
+    insta::assert_snapshot!(prettyplease::unparse(&syn::parse2(tokens).expect("items")));
+}
+
+/// A deep network must not cost more to expand than to compile.
+#[test]
+fn a_thousand_layers_expand_quickly() {
+    let start = std::time::Instant::now();
+    let text = "
+        struct Deep;
+        const TRAIN: Train = Train { batch: 8, loss: Mse };
+        fn forward(image: Image<8, 32, 32>) -> Map<8, 32, 32> {
+            [repeat(250, [Conv2d(8, 3, padding = 1), BatchNorm2d, Relu, Add([], [])])]
+        }
+    ";
+    let tokens = compile(text.parse().expect("balanced tokens"));
+    assert!(!tokens.is_empty());
+    println!("{:?}", start.elapsed());
+    assert!(start.elapsed().as_secs() < 10);
+}

@@ -169,7 +169,10 @@ fn later_uses_of_a_let_share_parameters() {
     let owners: Vec<u64> = network.graph.rows.iter().map(|row| row.parameters).collect();
     assert_eq!(owners, [72, 0, 72, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 72, 0]);
     let paths = paths(&network);
-    assert_eq!(paths[..5], ["twin[0].linear", "twin[0].relu", "twin[0].head.w[0]", "twin[0].head.w[1]", "twin[1].linear"]);
+    assert_eq!(
+        paths[..5],
+        ["twin[0].linear", "twin[0].relu", "twin[0].head.w[0]", "twin[0].head.w[1]", "twin[1].linear"]
+    );
     assert_eq!(paths[13..], ["one[0]", "one[1]"]);
     let names: Vec<&str> = network.graph.parameters.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(

@@ -6,12 +6,8 @@ use super::{assert_mistakes, forward};
 fn a_missing_comma_is_one_mistake() {
     let text = forward("Image<3, 8, 8>", "Logits<10>", "[Conv2d(8, 3) Relu, Flatten, Linear(10)]", "");
     assert_mistakes(&text, &[("Relu", "expected `,` after `Conv2d(8, 3)`")]);
-    let text = forward(
-        "Image<3, 8, 8>",
-        "Logits<10>",
-        "[Add([Conv2d(3 3 padding = 1) Relu], []) Flatten, Linear(10)]",
-        "",
-    );
+    let text =
+        forward("Image<3, 8, 8>", "Logits<10>", "[Add([Conv2d(3 3 padding = 1) Relu], []) Flatten, Linear(10)]", "");
     assert_mistakes(
         &text,
         &[
@@ -31,10 +27,7 @@ fn a_missing_comma_does_not_hide_other_mistakes() {
         &[
             ("Rellu", "expected `,` after `Conv2d(8, 3)`"),
             ("Rellu", "no layer or block is called `Rellu`; did you mean `Relu`?"),
-            (
-                "Linear(99, 10)",
-                "layer 3 `Linear` expects 99 input features, but the previous layer produces [288]",
-            ),
+            ("Linear(99, 10)", "layer 3 `Linear` expects 99 input features, but the previous layer produces [288]"),
         ],
     );
 }
@@ -60,7 +53,7 @@ fn statements() {
     assert_mistakes(
         &text,
         &[
-            ("[w]", "expected `;` after `let w = Linear(4)`"),
+            ("[", "expected `;` after `let w = Linear(4)`"),
             (";", "remove this `;`: the list is what the body stands for"),
         ],
     );
@@ -125,6 +118,9 @@ fn a_function_without_an_output_type() {
     let text = "struct Net; fn forward(x: Features<4>) { [Linear(4)] }";
     assert_mistakes(
         text,
-        &[("fn forward(x: Features<4>)", "`forward` has no output type; write `-> Logits<1000>` after its parentheses")],
+        &[(
+            "fn forward(x: Features<4>)",
+            "`forward` has no output type; write `-> Logits<1000>` after its parentheses",
+        )],
     );
 }
