@@ -132,6 +132,8 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         parent = pathlib.Path(temporary)
         os.environ["CARGO_TARGET_DIR"] = str(parent / "target")
+        # A user's edit changes the network; an untouched one would be answered from the incremental cache.
+        os.environ["CARGO_INCREMENTAL"] = "0"
         empty = crate(parent, "empty", "pub use gpumem::Network;\n")
         subprocess.run(["cargo", "fetch", "-q"], cwd=empty, check=True)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,10 +1,18 @@
-//! The `network!` macro of gpumem: tokens to graph to tokens.
+//! The [`network!`] macro of gpumem: tokens to graph to tokens.
 //!
 //! ```text
 //! tokens --parse--> syntax --resolve--> graph --expand--> tokens
 //! ```
 //!
-//! Shapes, lifetimes and programs are `gpumem-core`'s; no memory is counted here.
+//! | stage | does |
+//! | --- | --- |
+//! | `parse` | reads what was written, mistakes or not |
+//! | `resolve` | unrolls blocks, `repeat`, conditions and sharing into a graph with every shape known |
+//! | `train` | reads `TRAIN` and `INFER` |
+//! | `expand` | writes tables, the program, plans, checks and `typenum` proofs |
+//!
+//! Shapes, lifetimes and programs are `gpumem-core`'s; no memory is counted here. All mistakes are collected and reported in
+//! one build, each at its own tokens, and the struct exists even then, so that they are the only errors.
 
 mod errors;
 mod expand;
@@ -20,16 +28,94 @@ mod train;
 
 use proc_macro::TokenStream;
 
+/// Declares a network: a struct that implements `gpumem::Network`, checked against the memory of the cards it is aimed at.
+///
+/// ```ignore
+/// network! {
+///     /// VGG-16 for 224x224 RGB images.
+///     pub struct Vgg16;
+///
+///     const TRAIN: Train = Train {
+///         batch: 64,
+///         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 5e-4 },
+///         loss: CrossEntropy,
+///         cards: [RTX_3060],
+///     };
+///
+///     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+///         [
+///             stage(2, 64), stage(2, 128), stage(3, 256), stage(3, 512), stage(3, 512),
+///             Flatten,
+///             Linear(4096), Relu(inplace), Dropout(0.5),
+///             Linear(4096), Relu(inplace), Dropout(0.5),
+///             Linear(1000),
+///         ]
+///     }
+///
+///     fn stage(depth: usize, channels: usize) -> Block {
+///         [repeat(depth, [Conv2d(channels, 3, padding = 1), Relu(inplace)]), MaxPool2d(2)]
+///     }
+/// }
+/// ```
+///
+/// # Items
+///
+/// | item | says |
+/// | --- | --- |
+/// | `pub struct Name;` | the network's type; `pub struct Name<const BATCH: usize>;` is generic over the batch and has `batch: BATCH` |
+/// | `const TRAIN: Train = Train { .. };` | how it is trained. Without it the network is for inference |
+/// | `const INFER: Infer = Infer { .. };` | how it is used without training; beside `TRAIN`, both programs are checked |
+/// | `fn forward(x: Input) -> Output { .. }` | the network |
+/// | `fn name(a: usize, p: f64, f: bool, b: Block) -> Block { .. }` | a block, to be called as `name(..)` as often as you like |
+/// | `const NAME: usize = ..;` | a number for dimensions and for `TRAIN`; it is an item of the module if it is `pub` |
+/// | `use ..;` | passed through |
+///
+/// Inputs are `Image<C, H, W>`, `Features<N>`, `Tokens<T>` and `Sequence<T, D>`; outputs are `Logits<N>`, `Features<N>`,
+/// `Map<C, H, W>`, `Sequence<T, D>` and `TokenLogits<T, V>`. The output is checked against what the layers produce.
+///
+/// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
+/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }`), `loss` (`CrossEntropy`, `Mse`), `cards`, `update` (`Fused`, `Separate`),
+/// `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`. What
+/// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its
+/// default.
+///
+/// # Elements
+///
+/// A body is `let` statements and one element.
+///
+/// | element | does |
+/// | --- | --- |
+/// | `[a, b, c]` | one after the other; `[]` passes its input on |
+/// | `Conv2d(64, 3, padding = 1)`, `Relu(inplace)`, `Flatten` | a layer with values, `name = value` options and flags |
+/// | `stage(2, 64)` | a block |
+/// | `repeat(n, x)` | `x` n times, with parameters of its own each time |
+/// | `Add(x, y, ..)`, `Mul(x, y)`, `Concat(x, y, ..)` | feeds its input to every branch and joins the results |
+/// | `if condition { x } else { y }` | one of them, decided at compile time |
+/// | `w`, after `let w = x;` | `x`; later uses share its parameters |
+/// | `Tied(w)` | the transposed use of a named `Embedding` or `Linear` |
+/// | `tap(name)`, `from(name)` | marks a value; reads it again, here or in a block called from here. The input has its own name |
+///
+/// Values are numbers, `true`, `false`, texts, pairs `(height, width)` and expressions over literals, block parameters and
+/// constants, with `+ - * / %`, comparisons, `&& || !` and `if`. Every layer takes `name = "fc1"`, its segment in the path.
+///
+/// # Paths
+///
+/// A layer's path is the blocks around it and its kind, `stage[0].conv2d[1]`, numbered among equal names of its block, without a
+/// number where it is the only one. The layer table in the struct's documentation shows all of them.
 #[proc_macro]
 pub fn network(tokens: TokenStream) -> TokenStream {
     compile(tokens.into()).into()
 }
 
+/// The same as [`network!`] around a module, so that rustfmt and rust-analyzer see ordinary items:
+/// `#[network_mod] mod vgg { pub struct Vgg16; .. }` declares `vgg::Vgg16`.
 #[proc_macro_attribute]
 pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
     module::network_mod(arguments.into(), item.into()).into()
 }
 
+/// Checks one instantiation of a network that is generic over its batch: `fits!(Vgg16<64>);` fails under `cargo check` where
+/// `Vgg16<64>` does not fit. Other instantiations are checked by `cargo build`, where they are loaded.
 #[proc_macro]
 pub fn fits(tokens: TokenStream) -> TokenStream {
     instantiation::fits(tokens.into()).into()
@@ -40,11 +126,21 @@ fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     let mut errors = errors::Errors::default();
     let Some(source) = parse::source(tokens, &mut errors) else { return errors.into_tokens() };
     let resolved = resolve::resolve(&source, &mut errors);
+    let readings = read(&source, &resolved, &mut errors);
+    expand::expand(&source, &resolved, &readings, errors)
+}
+
+/// `TRAIN` and `INFER`.
+fn read<'s>(
+    source: &'s syntax::Source,
+    resolved: &resolve::Resolved,
+    errors: &mut errors::Errors,
+) -> expand::Readings<'s> {
     let promised = resolved.promised.as_ref();
     let readings = expand::Readings {
-        train: source.train.as_ref().map(|settings| train::train(settings, promised, &mut errors)),
-        infer: source.infer.as_ref().map(|settings| train::infer(settings, &mut errors)),
+        train: source.train.as_ref().map(|settings| train::train(settings, promised, errors)),
+        infer: source.infer.as_ref().map(|settings| train::infer(settings, errors)),
     };
-    train::check_generic_batch(&source.declaration, readings.primary(), &mut errors);
-    expand::expand(&source, &resolved, &readings, errors)
+    train::check_generic_batch(&source.declaration, readings.primary(), errors);
+    readings
 }

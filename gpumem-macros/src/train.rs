@@ -62,8 +62,7 @@ impl Reading<'_> {
 /// Reads `const TRAIN`.
 pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, errors: &mut Errors) -> Reading<'s> {
     let mut reading = Reading::new();
-    check_names(settings, "TRAIN", &TRAIN_FIELDS, errors);
-    for field in &settings.fields {
+    for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
             "batch" => batch(field, &mut reading, errors),
@@ -87,8 +86,7 @@ pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, err
                 errors.add(name, format!("`{name}` is not available yet; remove it"));
                 continue;
             }
-            known if TRAIN_FIELDS.contains(&known) => quote!(#value),
-            _ => continue,
+            _ => quote!(#value),
         };
         reading.fields.extend(quote!(#name: #tokens,));
     }
@@ -104,15 +102,13 @@ pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, err
 /// Reads `const INFER`.
 pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<'s> {
     let mut reading = Reading::new();
-    check_names(settings, "INFER", &INFER_FIELDS, errors);
-    for field in &settings.fields {
+    for field in known_fields(settings, "INFER", &INFER_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
             "batch" => batch(field, &mut reading, errors),
             "precision" => precision(value, errors),
             "cards" => card_list(value, errors),
-            known if INFER_FIELDS.contains(&known) => quote!(#value),
-            _ => continue,
+            _ => quote!(#value),
         };
         reading.fields.extend(quote!(#name: #tokens,));
     }
@@ -161,8 +157,10 @@ pub(crate) fn literal(value: &Expr) -> Option<u64> {
     }
 }
 
-fn check_names(settings: &Settings, constant: &str, known: &[&str], errors: &mut Errors) {
-    for (index, field) in settings.fields.iter().enumerate() {
+/// The fields with a known name, each once.
+fn known_fields<'s>(settings: &'s Settings, constant: &str, known: &[&str], errors: &mut Errors) -> Vec<&'s Field> {
+    let mut fields: Vec<&Field> = Vec::new();
+    for field in &settings.fields {
         let name = field.name.to_string();
         if !known.contains(&name.as_str()) {
             let hint = match nearest(&name, known) {
@@ -170,10 +168,13 @@ fn check_names(settings: &Settings, constant: &str, known: &[&str], errors: &mut
                 None => format!("its fields are {}", listed(known)),
             };
             errors.add(&field.name, format!("`{constant}` has no field `{name}`; {hint}"));
-        } else if settings.fields[..index].iter().any(|earlier| earlier.name == name) {
+        } else if fields.iter().any(|earlier| earlier.name == name) {
             errors.add(&field.name, format!("`{name}` is given twice; remove one"));
+        } else {
+            fields.push(field);
         }
     }
+    fields
 }
 
 fn batch<'s>(field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -> TokenStream {

@@ -14,7 +14,7 @@ pub(crate) use plans::section;
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Form, Resolved};
-use crate::syntax::{Field, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Field, Place, Settings, Source};
 use crate::train::{Reading, literal};
 use gpumem_core::Loss;
 use gpumem_core::graph::NodeId;
@@ -131,13 +131,15 @@ fn network(
 
 /// The struct, and what was passed through.
 fn declaration(source: &Source, docs: &str) -> TokenStream {
-    let crate::syntax::Declaration { attributes, visibility, name, batch } = &source.declaration;
+    let Declaration { attributes, visibility, name, batch } = &source.declaration;
     let generics = batch.as_ref().map(|batch| quote!(<const #batch: usize>));
     let imports = source.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
     let public = source.constants.iter().filter(|constant| !matches!(constant.visibility, syn::Visibility::Inherited));
+    let own = private_constants(source);
     let public = public.map(|constant| {
-        let crate::syntax::Constant { attributes, visibility, name, kind, tokens, .. } = constant;
-        quote!(#(#attributes)* #visibility const #name: #kind = #tokens;)
+        let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
+        let value = if own.is_empty() { tokens.clone() } else { quote!({ #own #tokens }) };
+        quote!(#(#attributes)* #visibility const #name: #kind = #value;)
     });
     let docs = (!docs.is_empty()).then(|| quote!(#[doc = #docs]));
     quote! {
@@ -147,6 +149,17 @@ fn declaration(source: &Source, docs: &str) -> TokenStream {
         #docs
         #visibility struct #name #generics;
     }
+}
+
+/// Constants without a visibility: they exist inside the values of others only, so that two networks of one module may use
+/// the same names.
+fn private_constants(source: &Source) -> TokenStream {
+    let private = source.constants.iter().filter(|constant| matches!(constant.visibility, syn::Visibility::Inherited));
+    let items = private.map(|constant| {
+        let Constant { attributes, name, kind, tokens, .. } = constant;
+        quote!(#(#attributes)* #[allow(dead_code)] const #name: #kind = #tokens;)
+    });
+    items.collect()
 }
 
 /// `impl` generics, and the network as a type: `<const BATCH: usize>` and `Vgg16<BATCH>`.
@@ -161,13 +174,7 @@ fn generics(source: &Source) -> (TokenStream, TokenStream) {
 /// `TRAIN` and `INFER` as constants of the struct.
 fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
-    let own = source.constants.iter().filter(|constant| matches!(constant.visibility, syn::Visibility::Inherited));
-    let own: TokenStream = own
-        .map(|constant| {
-            let crate::syntax::Constant { attributes, name, kind, tokens, .. } = constant;
-            quote!(#(#attributes)* #[allow(dead_code)] const #name: #kind = #tokens;)
-        })
-        .collect();
+    let own = private_constants(source);
     let constant = |name: &str, kind: &str, settings: Option<&Settings>, reading: Option<&Reading<'_>>, docs: &str| {
         let (name, kind) = (Ident::new(name, Span::call_site()), Ident::new(kind, Span::call_site()));
         let fields = reading.map(|reading| &reading.fields);

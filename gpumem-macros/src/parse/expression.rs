@@ -6,6 +6,9 @@ use proc_macro2::Ident;
 use syn::parse::ParseStream;
 use syn::{Lit, Token};
 
+/// Expressions within expressions that the parser follows, so that it never runs out of stack.
+const DEEPEST: usize = 128;
+
 impl Parser<'_> {
     pub(super) fn expression(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         self.binary(input, 1)
@@ -26,6 +29,16 @@ impl Parser<'_> {
     }
 
     pub(super) fn operand(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        if self.depth >= DEEPEST {
+            return Err(input.error(format!("lists are nested {DEEPEST} deep here; use blocks")));
+        }
+        self.depth += 1;
+        let operand = self.shallow_operand(input);
+        self.depth -= 1;
+        operand
+    }
+
+    fn shallow_operand(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         if input.peek(Token![!]) {
             let start = Place::from(input.parse::<Token![!]>()?.span);
             let value = self.operand(input)?;

@@ -13,7 +13,7 @@ use syn::{Attribute, Token, Visibility};
 pub(crate) fn source(tokens: TokenStream, errors: &mut Errors) -> Option<Source> {
     let mut items = Items::default();
     let parsed = (|input: ParseStream<'_>| {
-        let mut parser = Parser { errors: &mut *errors, next_id: 0 };
+        let mut parser = Parser { errors: &mut *errors, next_id: 0, depth: 0 };
         while !input.is_empty() {
             if let Err(error) = parser.item(input, &mut items) {
                 parser.errors.add_syn(&error);
@@ -67,6 +67,8 @@ struct Items {
 struct Parser<'e> {
     errors: &'e mut Errors,
     next_id: usize,
+    /// Expressions around the one being read.
+    depth: usize,
 }
 
 impl Parser<'_> {

@@ -1,17 +1,13 @@
-//! Everything with a name that is not a layer: blocks, `let`s, `repeat`, `tap`, `from` and `Tied`.
+//! Everything with a name that is not a layer: `let`s, `repeat`, `tap`, `from` and `Tied`.
 
 use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
 use super::paths::snake_case;
-use crate::syntax::{Argument, Expression, Function, Kind, Place};
+use crate::syntax::{Argument, Expression, Kind, Place};
 use gpumem_core::layers::Layer;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
-use std::cell::RefCell;
 use std::rc::Rc;
-
-/// Calls within calls beyond which a recursion is taken to have no end.
-const DEEPEST: usize = 128;
 
 /// Names with a meaning of their own.
 const KEYWORDS: [&str; 4] = ["repeat", "tap", "from", "checkpoint"];
@@ -167,131 +163,6 @@ impl<'s> Resolver<'s, '_> {
         };
         binding.busy.set(false);
         end
-    }
-
-    fn call(
-        &mut self,
-        element: &'s Expression,
-        block: &'s Function,
-        arguments: &'s [Argument],
-        frame: &Rc<Frame<'s>>,
-        current: Current,
-        segment: Option<&str>,
-    ) -> Current {
-        let name = block.name.to_string();
-        if frame.depth >= DEEPEST {
-            let message = format!(
-                "recursion without end: `{name}` is called {DEEPEST} calls deep; end it with `if`, on a parameter that counts down"
-            );
-            // All the calls around it would go on like this.
-            self.stop(element, &message);
-            return None;
-        }
-        let parameters = self.call_arguments(element, block, arguments, frame)?;
-        let values: Vec<String> = parameters.iter().map(|(_, value)| value.to_string()).collect();
-        let inner = Rc::new(Frame {
-            call: Some(format!("{name}({})", values.join(", "))),
-            caller: Some(frame.clone()),
-            depth: frame.depth + 1,
-            parameters,
-            bindings: self.bindings(&block.body),
-            taps: RefCell::default(),
-        });
-        let opened = self.paths.open(segment.unwrap_or(&name));
-        let end = self.element(&block.body.element, &inner, current, None);
-        self.paths.close(opened);
-        end
-    }
-
-    /// The arguments of a call, in the order of the block's parameters.
-    fn call_arguments(
-        &mut self,
-        element: &'s Expression,
-        block: &'s Function,
-        arguments: &'s [Argument],
-        frame: &Rc<Frame<'s>>,
-    ) -> Option<Vec<(String, Known<'s>)>> {
-        let names: Vec<String> = block.parameters.iter().map(|parameter| parameter.name.to_string()).collect();
-        let mut given: Vec<Option<&'s Argument>> = vec![None; names.len()];
-        let mut positional = 0;
-        let mut fits = true;
-        for argument in arguments {
-            let index = match &argument.name {
-                None => {
-                    positional += 1;
-                    positional - 1
-                }
-                Some(name) => names.iter().position(|known| name == known).unwrap_or(usize::MAX),
-            };
-            match given.get_mut(index) {
-                Some(place @ None) => *place = Some(argument),
-                _ => fits = false,
-            }
-        }
-        if !fits || given.iter().any(Option::is_none) {
-            let written: Vec<String> = block
-                .parameters
-                .iter()
-                .map(|parameter| format!("{}: {}", parameter.name, parameter.kind.name))
-                .collect();
-            let count = match arguments.len() {
-                0 => "nothing is given".to_string(),
-                _ => format!("`{element}` is given"),
-            };
-            let message = format!("block `{}` takes ({}), but {count}", block.name, written.join(", "));
-            self.report(element.id, element.place, frame, &message);
-            return None;
-        }
-        let mut values = Vec::new();
-        for ((parameter, name), argument) in block.parameters.iter().zip(names).zip(given.into_iter().flatten()) {
-            let value = match parameter.kind.name.to_string().as_str() {
-                "Block" => self.block_argument(&argument.value, &name, frame),
-                kind => self.value_argument(&argument.value, &name, kind, frame),
-            };
-            values.push(value.map(|value| (name, value)));
-        }
-        values.into_iter().collect()
-    }
-
-    fn value_argument(
-        &mut self,
-        value: &'s Expression,
-        name: &str,
-        kind: &str,
-        frame: &Rc<Frame<'s>>,
-    ) -> Option<Known<'s>> {
-        let found = self.value(value, frame)?;
-        match (kind, found) {
-            ("usize", value @ Known::Integer(_))
-            | ("f64", value @ Known::Float(_))
-            | ("bool", value @ Known::Flag(_)) => Some(value),
-            ("f64", Known::Integer(value)) => Some(Known::Float(value as f64)),
-            ("usize" | "f64" | "bool", other) => {
-                let message = format!("`{name}` is a `{kind}`, but {} is given", other.describe());
-                self.report(value.id, value.place, frame, &message);
-                None
-            }
-            // The declaration's mistake has been reported.
-            _ => None,
-        }
-    }
-
-    fn block_argument(&mut self, value: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
-        let known = match &value.kind {
-            Kind::Name(written) => frame.parameter(&written.to_string()).cloned(),
-            _ => None,
-        };
-        let is_value = match (&value.kind, &known) {
-            (Kind::Name(_), Some(known)) => !matches!(known, Known::Element(..)),
-            (Kind::Name(_) | Kind::Call { .. } | Kind::List(_) | Kind::If { .. } | Kind::Broken, _) => false,
-            _ => true,
-        };
-        if is_value {
-            let message = format!("`{name}` is a `Block`, but `{value}` is given; put layers in a list, as `[Relu]`");
-            self.report(value.id, value.place, frame, &message);
-            return None;
-        }
-        Some(known.unwrap_or_else(|| Known::Element(value, frame.clone())))
     }
 
     fn repeat(

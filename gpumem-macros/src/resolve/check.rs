@@ -47,10 +47,7 @@ impl Resolver<'_, '_> {
             return;
         }
         let shape = promised.value().shape;
-        let mut promise = format!("forward promises {promised}");
-        if promised.dimensions.len() > 0 {
-            promise += &format!(" = {shape}");
-        }
+        let promise = format!("forward promises {promised} = {shape}");
         if value.index {
             self.errors.add(promised.place, format!("{promise}, but the network returns its tokens"));
         } else if value.shape != shape {

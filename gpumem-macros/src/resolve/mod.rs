@@ -1,6 +1,7 @@
 //! Syntax to graph: blocks, `repeat`, sharing, taps and conditions are gone afterwards.
 
 mod blocks;
+mod calls;
 mod check;
 pub(crate) mod frame;
 mod layers;

@@ -24,8 +24,8 @@ fn a_training_network() {
         "
         /// Two layers.
         pub struct Mlp;
-        const HIDDEN: usize = 2 * WIDTH;
-        pub const WIDTH: usize = 3;
+        const HIDDEN: usize = 6;
+        pub const WIDTH: usize = HIDDEN / 2;
         const TRAIN: Train = Train { batch: 8, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy, cards: [RTX_3060] };
         fn forward(x: Features<6>) -> Logits<WIDTH> { [Linear(HIDDEN), Add(Relu, []), Linear(WIDTH)] }
         "

@@ -6,9 +6,8 @@ mod networks;
 mod parsing;
 
 use crate::errors::Errors;
-use crate::expand::Readings;
+use crate::parse;
 use crate::resolve::{Resolved, resolve};
-use crate::{parse, train};
 use proc_macro2::TokenStream;
 
 /// The network in `text`, resolved, with its mistakes.
@@ -17,11 +16,7 @@ fn resolved(text: &str) -> (Option<Resolved>, Errors) {
     let tokens: TokenStream = text.parse().expect("balanced tokens");
     let Some(source) = parse::source(tokens, &mut errors) else { return (None, errors) };
     let resolved = resolve(&source, &mut errors);
-    let readings = Readings {
-        train: source.train.as_ref().map(|settings| train::train(settings, resolved.promised.as_ref(), &mut errors)),
-        infer: source.infer.as_ref().map(|settings| train::infer(settings, &mut errors)),
-    };
-    train::check_generic_batch(&source.declaration, readings.primary(), &mut errors);
+    crate::read(&source, &resolved, &mut errors);
     (Some(resolved), errors)
 }
 
