@@ -20,14 +20,18 @@ pub fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
     counter
 }
 
-/// The random word that decides about element `index` of a drawing layer: `row` is the layer's row and `step` the number
-/// of the training step. An element is dropped when its word is below [`threshold`].
-pub fn drop_word(seed: u64, step: u64, row: u32, index: u64) -> u32 {
-    let block = index / 4;
+/// The random words that decide about elements `4 * block` to `4 * block + 3` of a drawing layer: `row` is the layer's row
+/// and `step` the number of the training step. An element is dropped when its word is below [`threshold`].
+pub fn drop_words(seed: u64, step: u64, row: u32, block: u64) -> [u32; 4] {
     // The step's high bits share a word with the row: networks have fewer than 2^24 rows and trainings fewer than 2^40
     // steps.
     let stream = row ^ (((step >> 32) as u32) << 24);
-    philox([block as u32, (block >> 32) as u32, stream, step as u32], seed)[(index % 4) as usize]
+    philox([block as u32, (block >> 32) as u32, stream, step as u32], seed)
+}
+
+/// The random word that decides about element `index`: see [`drop_words`].
+pub fn drop_word(seed: u64, step: u64, row: u32, index: u64) -> u32 {
+    drop_words(seed, step, row, index / 4)[(index % 4) as usize]
 }
 
 /// The words below this number are a share `p` of all words.
@@ -61,8 +65,7 @@ impl Stream {
         ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / 9_007_199_254_740_992.0
     }
 
-    /// Normal with mean 0 and deviation 1: the sum of twelve uniform numbers would have tails that are too short, and
-    /// `core` has no logarithm for Box and Muller, so this is the ratio-free polar method over `ln` by series.
+    /// Normal with mean 0 and deviation 1, by Marsaglia's polar method.
     pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.uniform() - 1.0, 2.0 * self.uniform() - 1.0);

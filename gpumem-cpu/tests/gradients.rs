@@ -231,3 +231,41 @@ fn joins() {
         check(layer, &shapes.into_iter().map(Input::Numbers).collect::<Vec<_>>(), 1.0);
     }
 }
+
+/// Maps that are unfolded in several blocks, batches that are summed in one part and in many: a convolution without bias is
+/// linear in its weight and in its input, so that both products with their gradients are the loss.
+#[test]
+fn large_convolutions() {
+    let (size, kernel_size, padding) = ([30, 30], [5, 5], [2, 2]);
+    let conv = Conv2d {
+        in_channels: 64,
+        out_channels: 2,
+        kernel_size,
+        stride: [1, 1],
+        padding,
+        dilation: [1, 1],
+        groups: 1,
+        bias: false,
+        input: size,
+        output: size,
+    };
+    for batch in [1, 20] {
+        for accumulate in [false, true] {
+            let options = Options { batch, accumulate, ..Options::default() };
+            let input = Input::Numbers(vec![64, 30, 30]);
+            let mut net = OneLayer::new(&Layer::Conv2d(conv.clone()), &[input], options);
+            // Without a mean of 0, for otherwise a constant that is missing from a gradient would not show.
+            for id in [net.inputs[0], net.parameters[0]] {
+                let shifted: Vec<f32> = net.get(id).iter().map(|x| x + 0.25).collect();
+                net.set(id, &shifted);
+            }
+            let loss = f64::from(net.run().unwrap());
+            let scale: f64 = net.get(net.output).iter().map(|&y| f64::from(y).abs()).sum();
+            for (id, gradient) in net.gradients() {
+                let pairs = net.get(id).into_iter().zip(net.get(gradient));
+                let product: f64 = pairs.map(|(x, dx)| f64::from(x) * f64::from(dx - net.before)).sum();
+                assert!((product - loss).abs() < 1e-6 * scale, "batch {batch}, tensor {id}: {product} {loss}");
+            }
+        }
+    }
+}

@@ -29,9 +29,15 @@ impl Builder<'_> {
                 }
             }
         }
-        // What is left: everything if updates are separate, else parameters of which a use has no path to the loss.
-        for parameter in 0..uses.len() {
-            if uses[parameter] > 0 || training.update == Update::Separate {
+        let separate = training.update == Update::Separate;
+        for (parameter, uses) in uses.into_iter().enumerate() {
+            // Held gradients have a place each, even that of a parameter on no path to the loss.
+            if separate && self.parameter_gradients[parameter].is_none() {
+                self.new_parameter_gradient(parameter);
+                continue;
+            }
+            // What is left: everything if updates are separate, else parameters of which a use has no path to the loss.
+            if separate || uses > 0 {
                 self.update(parameter);
             }
         }

@@ -1,0 +1,253 @@
+//! Shape rules: outputs, and every message.
+#![cfg(feature = "lower")]
+
+mod common;
+
+use common::{join, numbers, tokens, try_join};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::layers::rule::Value;
+use gpumem_core::program::Program;
+use proptest::prelude::*;
+
+fn value(input: &str) -> Value {
+    match input.strip_prefix("tokens ") {
+        Some(steps) => tokens(steps.parse().unwrap()),
+        None => numbers(&input.split('x').map(|dim| dim.parse().unwrap()).collect::<Vec<u64>>()),
+    }
+}
+
+fn inputs(graph: &mut Graph, shapes: &str) -> Vec<NodeId> {
+    shapes.split(',').map(|shape| graph.input(value(shape.trim())).unwrap()).collect()
+}
+
+#[test]
+fn outputs() {
+    for (input, layer, expected) in [
+        ("3x224x224", "Conv2d(64, 7, stride = 2, padding = 3)", "[64, 112, 112]"),
+        ("3x32x48", "Conv2d(8, [3; 5], stride = [2; 1], padding = [1; 0], dilation = [1; 2])", "[8, 16, 40]"),
+        ("4x7x7", "ConvTranspose2d(3, 3, stride = 2, padding = 1, output_padding = 1)", "[3, 14, 14]"),
+        ("4x5x6", "ConvTranspose2d(3, [2; 4], stride = [2; 3], dilation = [1; 2])", "[3, 10, 22]"),
+        ("8x7x7", "MaxPool2d(2)", "[8, 3, 3]"),
+        ("8x7x7", "MaxPool2d(2, ceil_mode = true)", "[8, 4, 4]"),
+        ("8x7x7", "MaxPool2d(3, 2)", "[8, 3, 3]"),
+        // The last window would start in the right padding: PyTorch drops it.
+        ("8x4x4", "MaxPool2d(2, stride = 3, padding = 1, ceil_mode = true)", "[8, 2, 2]"),
+        ("8x5x5", "MaxPool2d(1, stride = 2, ceil_mode = true)", "[8, 3, 3]"),
+        ("8x7x7", "AvgPool2d(3, stride = 2, padding = 1)", "[8, 4, 4]"),
+        ("8x13x11", "AdaptiveAvgPool2d([6; 5])", "[8, 6, 5]"),
+        ("8x13x11", "GlobalAvgPool", "[8]"),
+        ("8x2x3", "Flatten", "[48]"),
+        ("5x3", "Flatten", "[15]"),
+        ("8x2x3", "Upsample([2; 3])", "[8, 4, 9]"),
+        ("10x64", "Linear(32)", "[10, 32]"),
+        ("64", "Linear(64, 32)", "[32]"),
+        ("tokens 10", "Embedding(100, 16)", "[10, 16]"),
+        ("tokens 10", "PositionEmbedding(12, 16)", "[10, 16]"),
+        ("10x16", "PositionEmbedding(12)", "[10, 16]"),
+        ("10x48", "CausalAttention(4)", "[10, 16]"),
+        ("10x48", "CausalSelfAttention(4)", "[10, 48]"),
+        ("10x48, 10x48, 10x48", "Add", "[10, 48]"),
+        ("3x4x4, 5x4x4", "Concat", "[8, 4, 4]"),
+        ("10x3, 10x5", "Concat", "[10, 8]"),
+        ("3, 5", "Concat", "[8]"),
+        ("10x48", "Softmax", "[10, 48]"),
+    ] {
+        let mut graph = Graph::default();
+        let nodes = inputs(&mut graph, input);
+        let node = join(&mut graph, &nodes, layer);
+        assert_eq!(graph.value(node).shape.to_string(), expected, "{layer} of {input}");
+    }
+}
+
+#[test]
+fn softmax_finds_its_axis() {
+    for (input, layer, expected) in [
+        ("3x4x5", "Softmax", [1, 3, 20]),
+        ("4x5", "Softmax", [4, 5, 1]),
+        ("4x5", "Softmax(1)", [1, 4, 5]),
+        ("3x4x5", "Softmax(dim = -1)", [12, 5, 1]),
+        ("3x4x5", "Softmax(dim = 2)", [3, 4, 5]),
+        ("7", "Softmax(dim = -1)", [1, 7, 1]),
+    ] {
+        let mut graph = Graph::default();
+        let nodes = inputs(&mut graph, input);
+        let node = join(&mut graph, &nodes, layer);
+        let gpumem_core::layers::Layer::Softmax(softmax) = common::layer_of(&graph, node) else { panic!() };
+        assert_eq!([softmax.outer, softmax.classes, softmax.inner], expected, "{layer} of {input}");
+    }
+}
+
+#[test]
+fn mistakes() {
+    for (input, layer, expected) in [
+        ("8", "Linear(4, bias = 1)", "needs `true` or `false` for `bias`, not 1"),
+        ("8", "Linear(4.5)", "needs a whole number for `out_features`, not 4.5"),
+        ("8", "Linear(0)", "needs `out_features` to be at least 1, not 0"),
+        ("8", "Linear(9, 4)", "expects 9 input features, but the previous layer produces [8]"),
+        (
+            "8x2x2",
+            "Linear(32, 4)",
+            "expects 32 input features, but the previous layer produces [8, 2, 2]; put `Flatten` before it",
+        ),
+        ("8x2x2", "Linear(30, 4)", "expects 30 input features, but the previous layer produces [8, 2, 2] = 32"),
+        (
+            "8x2x2",
+            "Linear(4)",
+            "works on a vector or a sequence, but the previous layer produces [8, 2, 2]; \
+             put `Flatten` or `GlobalAvgPool` before it",
+        ),
+        ("tokens 5", "Linear(4)", "works on numbers, but it is given tokens; put `Embedding` before it"),
+        ("tokens 5", "Relu", "works on numbers, but it is given tokens; put `Embedding` before it"),
+        ("8", "Relu(1)", "takes no arguments in front of its options, but 1 is given"),
+        ("8", "Relu(inplace = true, inplace = true)", "is given `inplace` twice; remove one"),
+        ("8", "Tanh(inplace = true)", "has no option `inplace`; it has no options"),
+        ("8", "Gelu(exact = true)", "has no option `exact`; its options are `approximate`"),
+        ("8", "Gelu(approximate = \"fast\")", "needs \"none\" or \"tanh\" for `approximate`, not \"fast\""),
+        ("8", "Dropout(1)", "needs `p` to be at least 0 and below 1, not 1"),
+        ("8", "Dropout(\"half\")", "needs a number for `p`, not \"half\""),
+        ("8", "LeakyRelu(-0.1)", "needs `negative_slope` to be at least 0, not -0.1"),
+        ("8", "Softmax(2)", "needs `dim` to be an axis from 1 to 1 (0 is the batch), or -1 for the last"),
+        ("8", "Conv2d(4, 3)", "works on a feature map [C, H, W], but the previous layer produces [8]"),
+        ("tokens 8", "Conv2d(4, 3)", "works on a feature map [C, H, W], but it is given tokens; put `Embedding` before it"),
+        (
+            "3x8x8",
+            "Conv2d(4)",
+            "takes (out_channels, kernel_size) or (in_channels, out_channels, kernel_size), but 1 is given",
+        ),
+        ("3x8x8", "Conv2d(4, \"3\")", "needs a whole number or a pair (height, width) for `kernel_size`, not \"3\""),
+        ("3x8x8", "Conv2d(4, 3, stride = 0)", "needs `stride` to be at least 1, not 0"),
+        ("3x8x8", "Conv2d(4, 3, 3)", "expects 4 input channels, but the previous layer produces [3, 8, 8], which has 3"),
+        (
+            "3x8x8",
+            "Conv2d(4, 3, groups = 2)",
+            "has groups = 2, which does not divide its 3 input channels; \
+             use a number of groups that divides both 3 and 4",
+        ),
+        (
+            "4x8x8",
+            "Conv2d(3, 3, groups = 2)",
+            "has groups = 2, which does not divide its 3 output channels; \
+             use a number of groups that divides both 4 and 3",
+        ),
+        (
+            "3x8x6",
+            "Conv2d(4, 7)",
+            "has a 7x7 kernel, which is larger than its 8x6 input; \
+             use a smaller kernel, more padding, or fewer strides before it",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(4, 5, dilation = 3, padding = 1)",
+            "has a 5x5 kernel with dilation 3, which is larger than its 8x8 input with padding 1; \
+             use a smaller kernel, more padding, or fewer strides before it",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(4, 3, padding = 18446744073709551615)",
+            "has a window whose size exceeds 64-bit arithmetic",
+        ),
+        (
+            "3x8x8",
+            "ConvTranspose2d(4, 3, stride = 18446744073709551615)",
+            "has an output whose size exceeds 64-bit arithmetic",
+        ),
+        ("3x8x8", "ConvTranspose2d(4, 3, padding = 9)", "has padding 9 that leaves no output; use less padding"),
+        (
+            "3x8x8",
+            "ConvTranspose2d(4, 3, output_padding = 1)",
+            "needs `output_padding` to be below its stride or its dilation",
+        ),
+        ("3x8x8", "MaxPool2d(3, padding = 2)", "has padding 2, more than half its kernel size 3; use at most 1"),
+        (
+            "3x8x8",
+            "Upsample(18446744073709551615)",
+            "has an output of shape [3, 18446744073709551615, 18446744073709551615], more than the 281474976710656 \
+             elements that one tensor can have; check its numbers",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(281474976710656, 8)",
+            "has a parameter of shape [281474976710656, 3, 8, 8], more than the 281474976710656 elements that one tensor \
+             can have; check its numbers",
+        ),
+        ("3x8x8", "BatchNorm2d(4)", "expects 4 input channels, but the previous layer produces [3, 8, 8], which has 3"),
+        ("3x8x8", "LayerNorm", "works on a vector or a sequence, but the previous layer produces [3, 8, 8]; \
+                                put `Flatten` or `GlobalAvgPool` before it"),
+        ("8", "Embedding(10, 4)", "works on tokens; make the network's input `Tokens<T>` and put it first"),
+        ("tokens 8", "PositionEmbedding(4, 4)", "has 4 positions, but its input has 8 steps"),
+        ("tokens 8", "PositionEmbedding(8)", "needs `embedding_dim`"),
+        ("8", "PositionEmbedding(8, 4)", "works on tokens or a sequence [T, D], but the previous layer produces [8]"),
+        ("5x9", "CausalSelfAttention(2)", "has 2 heads, which do not divide its width of 9; \
+                                           use a number of heads that divides 9"),
+        ("9", "CausalSelfAttention(3)", "works on a sequence [T, D], but the previous layer produces [9]"),
+        (
+            "tokens 9",
+            "CausalSelfAttention(3)",
+            "works on a sequence [T, D], but it is given tokens; put `Embedding` before it",
+        ),
+        (
+            "5x10",
+            "CausalAttention(2)",
+            "takes queries, keys and values side by side, but a width of 10 is not divisible by 3; \
+             put `Linear(3 * D)` before it, or use `CausalSelfAttention`",
+        ),
+        ("8", "Tied(w)", "takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`"),
+        ("8, 9", "Add", "joins branches of one shape, but branch 0 produces [8] and branch 1 produces [9]"),
+        ("8, tokens 8", "Add", "joins numbers, but a branch carries tokens; put `Embedding` in that branch"),
+        ("8, 8, 8", "Mul", "joins exactly 2 branches; nest it for more: `Mul(Mul(x, y), z)`"),
+        (
+            "8x3, 9x3",
+            "Concat",
+            "joins branches that agree in all but the last dimension, but branch 0 produces [8, 3] and branch 1 \
+             produces [9, 3]",
+        ),
+        (
+            "8, tokens 8",
+            "Concat",
+            "joins numbers that differ between samples; embed tokens and add positions first",
+        ),
+    ] {
+        let mut graph = Graph::default();
+        let nodes = inputs(&mut graph, input);
+        let mistake = if layer == "Tied(w)" {
+            try_join(&mut graph, &nodes, "Tied").unwrap_err()
+        } else {
+            match try_join(&mut graph, &nodes, layer) {
+                Ok(node) => panic!("{layer} of {input} produces {}", graph.value(node).shape),
+                Err(mistake) => mistake,
+            }
+        };
+        assert_eq!(mistake.message, expected, "{layer} of {input}");
+    }
+}
+
+#[test]
+fn shared_and_tied_layers_must_match() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[6])).unwrap();
+    let first = join(&mut graph, &[input], "Linear(5)");
+    let other = graph.rows[0].layer.clone();
+    // The same layer on another width: five inputs instead of six.
+    let gpumem_core::layers::Layer::Linear(mut linear) = other else { panic!() };
+    linear.in_features = 5;
+    let mistake = graph
+        .layer(gpumem_core::layers::Layer::Linear(linear), &[first], "again".into(), Some(0))
+        .unwrap_err();
+    assert_eq!(
+        mistake.message,
+        "shares `linear0.weight`, whose shape is [5, 6], but here it needs [5, 5]; use a layer of its own"
+    );
+    let relu = join(&mut graph, &[first], "Relu");
+    let mistake = graph.tied(1, relu, "tied".into()).unwrap_err();
+    assert_eq!(mistake.message, "transposes the weight of an `Embedding` or a `Linear`, not of a `Relu`");
+    let tied = graph.tied(0, relu, "tied".into()).unwrap();
+    assert_eq!(graph.value(tied).shape.to_string(), "[6]");
+}
+
+proptest! {
+    /// Damaged programs are refused, never run and never a panic.
+    #[test]
+    fn damaged_programs_decode_to_nothing_or_something_sound(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Program::decode(&bytes);
+    }
+}

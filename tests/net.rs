@@ -1,0 +1,208 @@
+//! Networks at run time: parameters by name, errors as values, reproducible training.
+
+use gpumem::prelude::*;
+use gpumem::{Cpu, Error};
+
+network! {
+    /// Every kind of state: weights, running statistics, moments, dropout.
+    pub struct Small;
+
+    const TRAIN: Train = Train { batch: 8, optimizer: Adam { lr: 0.01 }, loss: CrossEntropy, seed: 3 };
+
+    fn forward(image: Image<1, 6, 6>) -> Logits<4> {
+        [Conv2d(4, 3, bias = false), BatchNorm2d, Relu(inplace), Flatten, Dropout(0.2), Linear(4, name = "head")]
+    }
+}
+
+network! {
+    /// Inference only.
+    pub struct Frozen;
+
+    const INFER: Infer = Infer { batch: 2 };
+
+    fn forward(tokens: Tokens<3>) -> TokenLogits<3, 5> {
+        [Embedding(7, 4), Linear(5)]
+    }
+}
+
+network! {
+    /// Another batch for inference than for training.
+    pub struct Both;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: Mse };
+    const INFER: Infer = Infer { batch: 1 };
+
+    fn forward(features: Features<3>) -> Features<2> {
+        [Linear(2)]
+    }
+}
+
+network! {
+    /// The CPU does not run this precision.
+    pub struct Halved;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: Mse, precision: Mixed(Bf16) };
+
+    fn forward(features: Features<3>) -> Features<2> {
+        [Linear(2)]
+    }
+}
+
+fn images() -> <Small as Network>::Input {
+    Tensor::from_fn(|index| ((index * 37) % 101) as f32 / 50.0 - 1.0)
+}
+
+fn labels() -> <Small as Network>::Target {
+    Tensor::from_fn(|index| index as u32 % 4)
+}
+
+fn train(steps: usize) -> (Vec<f32>, Vec<f32>) {
+    let mut net = Small::on(&Cpu::with_threads(2).unwrap()).unwrap();
+    let losses = (0..steps).map(|_| net.train_step(&images(), &labels()).unwrap()).collect();
+    (losses, net.get("head.weight").unwrap())
+}
+
+#[test]
+fn training_is_reproducible_to_the_bit_and_learns() {
+    let (first, second) = (train(40), train(40));
+    assert_eq!(first, second);
+    assert!(first.0[39] < 0.5 * first.0[0], "{:?}", first.0);
+}
+
+#[test]
+fn parameters_by_name() {
+    let mut net = Small::on(&Cpu::new()).unwrap();
+    let names: Vec<String> = net.names().map(String::from).collect();
+    for name in ["conv2d.weight", "batch_norm2d.running_var", "head.bias", "head.weight.moment1"] {
+        assert!(names.iter().any(|known| known == name), "{names:?}");
+    }
+    assert_eq!(net.get("batch_norm2d.running_var").unwrap(), [1.0; 4]);
+    let weights = net.get("head.weight").unwrap();
+    let bound = 1.0 / 64f32.sqrt();
+    assert!(weights.iter().all(|weight| weight.abs() <= bound) && weights.iter().any(|weight| weight.abs() > bound / 2.0));
+    net.set("head.bias", &[1.0, 2.0, 3.0, 4.0]).unwrap();
+    assert_eq!(net.get("head.bias").unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(
+        net.set("head.bias", &[1.0]).unwrap_err().to_string(),
+        "`head.bias` has 4 elements, but 1 were given"
+    );
+    assert_eq!(
+        net.get("head.wieght").unwrap_err().to_string(),
+        "the network has nothing called `head.wieght`; did you mean `head.weight`?"
+    );
+    assert_eq!(
+        net.get("x").unwrap_err().to_string(),
+        "the network has nothing called `x`; `names()` lists what it has"
+    );
+    net.reset().unwrap();
+    assert_eq!(net.get("head.weight").unwrap(), weights);
+}
+
+#[test]
+fn a_bad_label_changes_nothing() {
+    let mut net = Small::on(&Cpu::new()).unwrap();
+    let before = net.get("conv2d.weight").unwrap();
+    let statistics = net.get("batch_norm2d.running_mean").unwrap();
+    let mut labels = labels();
+    labels.as_mut_slice()[5] = 4;
+    let error = net.train_step(&images(), &labels).unwrap_err();
+    assert_eq!(error, Error::Index { what: "label", position: 5, value: 4, limit: 4 });
+    assert_eq!(error.to_string(), "label 4 at position 5 is too large: it must be below 4");
+    assert_eq!(net.get("conv2d.weight").unwrap(), before);
+    assert_eq!(net.get("batch_norm2d.running_mean").unwrap(), statistics);
+}
+
+#[test]
+fn inference_uses_running_statistics_and_no_dropout() {
+    let mut net = Small::on(&Cpu::new()).unwrap();
+    for _ in 0..5 {
+        net.train_step(&images(), &labels()).unwrap();
+    }
+    let weights = net.get("head.weight").unwrap();
+    let (first, second) = (net.forward(&images()).unwrap(), net.forward(&images()).unwrap());
+    assert_eq!(first, second);
+    assert_eq!(net.get("head.weight").unwrap(), weights);
+    // One image at a time gives the same logits as all at once: nothing depends on the rest of the batch.
+    let all = images();
+    let alone = Tensor::from_fn(|index| if index < 36 { all.as_slice()[index] } else { 0.0 });
+    let alone = net.forward(&alone).unwrap();
+    for (a, b) in alone.as_slice()[..4].iter().zip(first.as_slice()) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+}
+
+#[test]
+fn a_network_without_training() {
+    let mut net = Frozen::on(&Cpu::new()).unwrap();
+    let tokens = Tensor::from_fn(|index| index as u32);
+    assert_eq!(net.forward(&tokens).unwrap().dims(), [2, 3, 5]);
+    let tokens = Tensor::from_fn(|index| 3 + index as u32);
+    let error = net.forward(&tokens).unwrap_err();
+    assert_eq!(error, Error::Index { what: "token", position: 4, value: 7, limit: 7 });
+    const { assert!(Frozen::TRAIN.is_none() && Frozen::TRAINING.is_none()) };
+}
+
+#[test]
+fn training_and_inference_may_differ_in_batch() {
+    const { assert!(Both::BUDGET.batch_size == 4) };
+    assert_eq!(Both::INFERENCE.budget.batch_size, 1);
+    let mut net = Both::on(&Cpu::new()).unwrap();
+    let features = Tensor::from_fn(|index| index as f32);
+    let output = net.forward(&features).unwrap();
+    let loss = net.train_step(&features, &output).unwrap();
+    assert!(loss.abs() < 1e-10, "the output is the target: {loss}");
+    net.set_lr(0.0);
+    let zeros = Tensor::zeros();
+    let before = net.train_step(&features, &zeros).unwrap();
+    assert_eq!(net.train_step(&features, &zeros).unwrap(), before, "nothing moves at learning rate 0");
+}
+
+#[test]
+fn what_the_cpu_cannot_run_is_an_error() {
+    let error = Halved::on(&Cpu::new()).unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("precision: F32"), "{error}");
+    const { assert!(Halved::BUDGET.master > 0) };
+}
+
+#[test]
+fn tensors_know_their_size() {
+    let error = <Small as Network>::Input::from_vec(vec![0.0; 7]).unwrap_err();
+    assert_eq!(error.to_string(), "a tensor of shape [8, 1, 6, 6] has 288 elements, but 7 were given");
+}
+
+#[test]
+fn reports_have_the_keys() {
+    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Small>()).unwrap();
+    assert_eq!(json["name"], "Small");
+    assert_eq!(json["parameters"], 36 + 8 + 64 * 4 + 4);
+    assert_eq!(json["flops_forward"], 2 * (36 * 16 + 64 * 4));
+    let layers = json["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 6);
+    let expected = serde_json::json!({
+        "index": 1, "path": "batch_norm2d", "kind": "BatchNorm2d", "output_shape": [4, 4, 4], "parameters": 8,
+        "kept_bytes": 8 * 64 * 4 + 2 * 4 * 4,
+    });
+    assert_eq!(layers[1], expected);
+    for part in ["train", "infer"] {
+        let budget = &json[part];
+        let get = |key: &str| budget[key].as_u64().unwrap_or_else(|| panic!("{part} has no {key}"));
+        assert_eq!(get("batch"), 8);
+        assert_eq!(get("total"), get("arena") + get("reserve"));
+        assert_eq!(get("arena"), get("lower_bound"));
+        let lines = ["weights", "master", "gradients", "optimizer", "buffers", "batch_io", "activations"];
+        let sum: u64 = lines.iter().map(|line| get(line)).sum();
+        assert!((sum..sum + 256 * 32).contains(&get("arena")), "{part}: the lines add up to the arena but for padding");
+    }
+    assert_eq!(json["train"]["optimizer"], 2 * json["train"]["weights"].as_u64().unwrap());
+    let cards = json["cards"].as_array().unwrap();
+    assert_eq!(cards.len(), 112);
+    assert!(cards.iter().all(|card| card["fits"] == true && card["max_batch"].as_u64().unwrap() > 1_000_000));
+}
+
+#[test]
+fn the_table_as_text() {
+    let table = gpumem::report::table::<Small>();
+    assert!(table.starts_with("Small: training, batch 8, F32\n"), "{table}");
+    assert!(table.contains("packed            100.0 %"), "{table}");
+}
