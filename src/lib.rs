@@ -39,7 +39,7 @@
 //! | write a network | [`network!`], [`layers`] |
 //! | say how it is trained | [`Train`], [`optim`] |
 //! | read what it needs | [`report::table`], [`report::json`](fn@report::json), [`Network::BUDGET`] |
-//! | run it | [`Network::on`], [`Net`] |
+//! | run it | `on`, which every network has, and [`Net`] |
 
 mod selected;
 

@@ -79,13 +79,12 @@ fn parameters_by_name() {
     assert_eq!(net.get("batch_norm2d.running_var").unwrap(), [1.0; 4]);
     let weights = net.get("head.weight").unwrap();
     let bound = 1.0 / 64f32.sqrt();
-    assert!(weights.iter().all(|weight| weight.abs() <= bound) && weights.iter().any(|weight| weight.abs() > bound / 2.0));
+    assert!(
+        weights.iter().all(|weight| weight.abs() <= bound) && weights.iter().any(|weight| weight.abs() > bound / 2.0)
+    );
     net.set("head.bias", &[1.0, 2.0, 3.0, 4.0]).unwrap();
     assert_eq!(net.get("head.bias").unwrap(), [1.0, 2.0, 3.0, 4.0]);
-    assert_eq!(
-        net.set("head.bias", &[1.0]).unwrap_err().to_string(),
-        "`head.bias` has 4 elements, but 1 were given"
-    );
+    assert_eq!(net.set("head.bias", &[1.0]).unwrap_err().to_string(), "`head.bias` has 4 elements, but 1 were given");
     assert_eq!(
         net.get("head.wieght").unwrap_err().to_string(),
         "the network has nothing called `head.wieght`; did you mean `head.weight`?"

@@ -108,7 +108,9 @@ fn kept<N: Network>(file: &str, table: &mut BTreeMap<(String, String), (u64, i64
 fn no_layer_keeps_more_than_pytorchs() {
     let mut table = BTreeMap::new();
     for_each_network!(kept, &mut table);
-    let mut text = String::from("| layer | network | layers that differ | bytes that PyTorch keeps beyond ours |\n| --- | --- | ---: | ---: |\n");
+    let mut text = String::from(
+        "| layer | network | layers that differ | bytes that PyTorch keeps beyond ours |\n| --- | --- | ---: | ---: |\n",
+    );
     for ((kind, network), (count, bytes)) in table {
         writeln!(text, "| {kind} | {network} | {count} | {bytes} |").unwrap();
     }

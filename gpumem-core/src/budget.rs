@@ -1,6 +1,6 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
-use crate::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice};
+use crate::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify};
 use crate::role::{Precision, Role};
 use crate::step::{Persistent, Step};
 use alloc::vec;
@@ -430,6 +430,21 @@ const fn try_plan<const N: usize>(step: &Step, batch: u64, precision: Precision)
     match lasting.budget(packed, (largest, largest_bytes), batch, precision) {
         Ok(budget) => Ok(Plan { error: None, packing, starts, budget }),
         Err(error) => Err(error),
+    }
+}
+
+/// Fails to compile if two tensors that are alive at once overlap, one lies outside its region, or one is misaligned. It
+/// shares no code with the planners. A plan that could not be made is the refusal's to report.
+pub const fn assert_packed<const N: usize>(step: &Step, plan: &Plan<N>) {
+    if plan.error.is_some() {
+        return;
+    }
+    match live_ranges::<N>(step, plan.budget.batch_size, plan.budget.precision) {
+        Ok(ranges) => assert!(
+            verify(&ranges, &plan.packing, ALIGNMENT),
+            "the plan places living tensors on top of each other: a defect of gpumem, please report it"
+        ),
+        Err(_) => panic!("the plan was made from other tables: a defect of gpumem, please report it"),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a backend is given and what it must do.
 
+use crate::error::Error;
 use crate::optim::Optimizer;
 use crate::program::Program;
 use crate::role::Precision;
-use crate::error::Error;
 use alloc::vec::Vec;
 
 /// A program with a place in the arena for each of its tensors.

@@ -99,7 +99,11 @@ impl fmt::Display for Error {
                 Bytes(*free)
             ),
             Error::Memory { device, needed, free: None } => {
-                write!(f, "{device}: {} could not be allocated; free some, or train with a smaller batch", Bytes(*needed))
+                write!(
+                    f,
+                    "{device}: {} could not be allocated; free some, or train with a smaller batch",
+                    Bytes(*needed)
+                )
             }
             Error::Range { offset, length, arena } => {
                 write!(f, "bytes {offset} to {offset} + {length} lie outside the arena of {arena} bytes")

@@ -15,6 +15,7 @@ pub type RowId = usize;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every node is a layer")]
 pub enum Source {
     /// An input of the network.
     Input,

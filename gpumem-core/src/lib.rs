@@ -18,9 +18,9 @@ pub mod error;
 #[cfg(feature = "lower")]
 pub mod graph;
 pub mod layers;
+pub mod layout;
 #[cfg(feature = "lower")]
 pub mod lower;
-pub mod layout;
 pub mod net;
 pub mod network;
 pub mod program;

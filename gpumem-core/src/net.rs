@@ -181,9 +181,12 @@ impl<N: Network, D: Device> Net<N, D> {
 
     fn find(&self, name: &str) -> Result<(u64, u64), Error> {
         let placed = self.main();
-        let found = placed.program.tensors.iter().zip(&placed.offsets).find(|(tensor, _)| {
-            is_named(tensor.class) && tensor.name == name
-        });
+        let found = placed
+            .program
+            .tensors
+            .iter()
+            .zip(&placed.offsets)
+            .find(|(tensor, _)| is_named(tensor.class) && tensor.name == name);
         match found {
             Some((tensor, &offset)) => Ok((offset, tensor.elements(1).unwrap_or(0))),
             None => {

@@ -1,9 +1,6 @@
 //! What `network!` implements for the struct it generates.
 
 use crate::budget::Budget;
-use crate::device::Device;
-use crate::error::Error;
-use crate::net::Net;
 use crate::role::{Precision, Role};
 use crate::step::Step;
 use crate::train::Train;
@@ -82,12 +79,4 @@ pub trait Network: Sized {
     type Target;
     /// A batch of outputs.
     type Output;
-
-    /// Loads the network onto `device`: one allocation of exactly the computed size.
-    ///
-    /// # Errors
-    /// Too little memory, or a precision that the device cannot run.
-    fn on<D: Device>(device: &D) -> Result<Net<Self, D>, Error> {
-        Net::load(device)
-    }
 }

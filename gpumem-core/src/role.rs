@@ -66,15 +66,8 @@ pub enum Role {
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 7] = [
-        Role::Activation,
-        Role::Weight,
-        Role::Norm,
-        Role::Moment,
-        Role::Statistic,
-        Role::Index,
-        Role::State,
-    ];
+    pub const ALL: [Role; 7] =
+        [Role::Activation, Role::Weight, Role::Norm, Role::Moment, Role::Statistic, Role::Index, Role::State];
 
     /// The role with this number, as the generated tables write it.
     pub const fn from_number(number: u64) -> Option<Role> {

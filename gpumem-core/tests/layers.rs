@@ -108,7 +108,11 @@ fn mistakes() {
         ("8", "LeakyRelu(-0.1)", "needs `negative_slope` to be at least 0, not -0.1"),
         ("8", "Softmax(2)", "needs `dim` to be an axis from 1 to 1 (0 is the batch), or -1 for the last"),
         ("8", "Conv2d(4, 3)", "works on a feature map [C, H, W], but the previous layer produces [8]"),
-        ("tokens 8", "Conv2d(4, 3)", "works on a feature map [C, H, W], but it is given tokens; put `Embedding` before it"),
+        (
+            "tokens 8",
+            "Conv2d(4, 3)",
+            "works on a feature map [C, H, W], but it is given tokens; put `Embedding` before it",
+        ),
         (
             "3x8x8",
             "Conv2d(4)",
@@ -116,7 +120,11 @@ fn mistakes() {
         ),
         ("3x8x8", "Conv2d(4, \"3\")", "needs a whole number or a pair (height, width) for `kernel_size`, not \"3\""),
         ("3x8x8", "Conv2d(4, 3, stride = 0)", "needs `stride` to be at least 1, not 0"),
-        ("3x8x8", "Conv2d(4, 3, 3)", "expects 4 input channels, but the previous layer produces [3, 8, 8], which has 3"),
+        (
+            "3x8x8",
+            "Conv2d(4, 3, 3)",
+            "expects 4 input channels, but the previous layer produces [3, 8, 8], which has 3",
+        ),
         (
             "3x8x8",
             "Conv2d(4, 3, groups = 2)",
@@ -141,11 +149,7 @@ fn mistakes() {
             "has a 5x5 kernel with dilation 3, which is larger than its 8x8 input with padding 1; \
              use a smaller kernel, more padding, or fewer strides before it",
         ),
-        (
-            "3x8x8",
-            "Conv2d(4, 3, padding = 18446744073709551615)",
-            "has a window whose size exceeds 64-bit arithmetic",
-        ),
+        ("3x8x8", "Conv2d(4, 3, padding = 18446744073709551615)", "has a window whose size exceeds 64-bit arithmetic"),
         (
             "3x8x8",
             "ConvTranspose2d(4, 3, stride = 18446744073709551615)",
@@ -171,14 +175,22 @@ fn mistakes() {
              can have; check its numbers",
         ),
         ("3x8x8", "BatchNorm2d(4)", "expects 4 input channels, but the previous layer produces [3, 8, 8], which has 3"),
-        ("3x8x8", "LayerNorm", "works on a vector or a sequence, but the previous layer produces [3, 8, 8]; \
-                                put `Flatten` or `GlobalAvgPool` before it"),
+        (
+            "3x8x8",
+            "LayerNorm",
+            "works on a vector or a sequence, but the previous layer produces [3, 8, 8]; \
+                                put `Flatten` or `GlobalAvgPool` before it",
+        ),
         ("8", "Embedding(10, 4)", "works on tokens; make the network's input `Tokens<T>` and put it first"),
         ("tokens 8", "PositionEmbedding(4, 4)", "has 4 positions, but its input has 8 steps"),
         ("tokens 8", "PositionEmbedding(8)", "needs `embedding_dim`"),
         ("8", "PositionEmbedding(8, 4)", "works on tokens or a sequence [T, D], but the previous layer produces [8]"),
-        ("5x9", "CausalSelfAttention(2)", "has 2 heads, which do not divide its width of 9; \
-                                           use a number of heads that divides 9"),
+        (
+            "5x9",
+            "CausalSelfAttention(2)",
+            "has 2 heads, which do not divide its width of 9; \
+                                           use a number of heads that divides 9",
+        ),
         ("9", "CausalSelfAttention(3)", "works on a sequence [T, D], but the previous layer produces [9]"),
         (
             "tokens 9",
@@ -201,11 +213,7 @@ fn mistakes() {
             "joins branches that agree in all but the last dimension, but branch 0 produces [8, 3] and branch 1 \
              produces [9, 3]",
         ),
-        (
-            "8, tokens 8",
-            "Concat",
-            "joins numbers that differ between samples; embed tokens and add positions first",
-        ),
+        ("8, tokens 8", "Concat", "joins numbers that differ between samples; embed tokens and add positions first"),
     ] {
         let mut graph = Graph::default();
         let nodes = inputs(&mut graph, input);
@@ -230,9 +238,8 @@ fn shared_and_tied_layers_must_match() {
     // The same layer on another width: five inputs instead of six.
     let gpumem_core::layers::Layer::Linear(mut linear) = other else { panic!() };
     linear.in_features = 5;
-    let mistake = graph
-        .layer(gpumem_core::layers::Layer::Linear(linear), &[first], "again".into(), Some(0))
-        .unwrap_err();
+    let mistake =
+        graph.layer(gpumem_core::layers::Layer::Linear(linear), &[first], "again".into(), Some(0)).unwrap_err();
     assert_eq!(
         mistake.message,
         "shares `linear0.weight`, whose shape is [5, 6], but here it needs [5, 5]; use a layer of its own"

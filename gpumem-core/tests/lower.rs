@@ -4,10 +4,10 @@
 mod common;
 
 use common::{chain, join, layer, numbers, tokens, training};
+use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{LowerError, Options, Training, layer_table, lower};
 use gpumem_core::program::{Action, Class, Measure, Program, Slot};
-use gpumem_core::Update;
 
 fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
     let mut graph = Graph::default();
@@ -100,9 +100,8 @@ fn an_update_follows_its_gradient_and_frees_it() {
     check(&program);
     assert!(program.holds_gradients);
     assert_eq!(program.of_class(Class::Gradient).count(), 4);
-    let updates: Vec<usize> = (0..program.operations.len())
-        .filter(|&index| program.operations[index].action == Action::Update)
-        .collect();
+    let updates: Vec<usize> =
+        (0..program.operations.len()).filter(|&index| program.operations[index].action == Action::Update).collect();
     assert_eq!(updates, (program.operations.len() - 5..program.operations.len() - 1).collect::<Vec<_>>());
 }
 
@@ -164,10 +163,7 @@ fn in_place_that_would_destroy_a_needed_value_is_refused() {
     let (graph, output) = network(&[8], "Linear(8) | Sigmoid | Relu(inplace = true) | Linear(5)");
     let error = lower(&graph, output, &training(0)).unwrap_err();
     assert_eq!(error.row, Some(2));
-    assert_eq!(
-        error.message,
-        "cannot work in place, because `sigmoid1` still needs its input; remove `inplace`"
-    );
+    assert_eq!(error.message, "cannot work in place, because `sigmoid1` still needs its input; remove `inplace`");
     // Without a backward pass nothing needs it.
     lower(&graph, output, &Options::default()).unwrap();
 
@@ -209,9 +205,10 @@ fn a_gradient_that_several_branches_hold_is_not_overwritten() {
     let output = layer(&mut graph, sum, "Linear(3)");
     let program = train(&graph, output, 0);
     let dy = |name: &str| {
-        let found = program.operations.iter().find(|operation| {
-            matches!(&operation.action, Action::BackwardInput(layer) if layer.name() == name)
-        });
+        let found = program
+            .operations
+            .iter()
+            .find(|operation| matches!(&operation.action, Action::BackwardInput(layer) if layer.name() == name));
         let operation = found.unwrap();
         (operation.read(Slot::Gradient), operation.written(Slot::InputGradient(0)))
     };

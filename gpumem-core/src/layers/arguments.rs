@@ -74,6 +74,17 @@ impl Mistake {
     }
 }
 
+/// A named argument that the layer does not know, or knows already.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Misnamed {
+    /// Its number among the named arguments.
+    pub index: usize,
+    /// The name that was probably meant.
+    pub meant: Option<&'static str>,
+    /// What to say of it.
+    pub mistake: Mistake,
+}
+
 /// The arguments a layer takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
@@ -103,7 +114,9 @@ impl Arguments {
     /// # Errors
     /// An unknown or repeated name, or a number of positional arguments that no form of the layer has.
     pub fn matched<'a>(&'a self, signature: &'a Signature) -> Result<Matched<'a>, Mistake> {
-        self.check_names(signature)?;
+        if let Some(Misnamed { mistake, .. }) = self.misnamed(signature).into_iter().next() {
+            return Err(mistake);
+        }
         let count = self.positional.len();
         let is_named = |name: &str| self.named.iter().any(|(given, _)| given == name);
         let fits = |form: &&&[&str]| {
@@ -114,31 +127,37 @@ impl Arguments {
         let Some(form) = signature.forms.iter().find(fits) else {
             return Err(Mistake::new(self.arity_message(signature)));
         };
-        let positional =
-            self.positional.iter().zip(*form).enumerate().map(|(index, (value, name))| (*name, value, At::Positional(index)));
-        let named = self.named.iter().enumerate().map(|(index, (name, value))| (name.as_str(), value, At::Named(index)));
+        let positional = self
+            .positional
+            .iter()
+            .zip(*form)
+            .enumerate()
+            .map(|(index, (value, name))| (*name, value, At::Positional(index)));
+        let named =
+            self.named.iter().enumerate().map(|(index, (name, value))| (name.as_str(), value, At::Named(index)));
         Ok(Matched { values: positional.chain(named).collect() })
     }
 
-    /// Every name must be one that the layer knows, and be given once.
-    fn check_names(&self, signature: &Signature) -> Result<(), Mistake> {
-        let mut known: Vec<&str> = signature.forms.iter().flat_map(|form| form.iter().copied()).collect();
+    /// Every name must be one that the layer knows, and be given once: all names that are not.
+    pub fn misnamed(&self, signature: &Signature) -> Vec<Misnamed> {
+        let mut known: Vec<&'static str> = signature.forms.iter().flat_map(|form| form.iter().copied()).collect();
         known.extend(signature.options);
-        known.dedup();
+        let mut found = Vec::new();
         for (index, (name, _)) in self.named.iter().enumerate() {
-            if !known.contains(&name.as_str()) {
-                let hint = match nearest(name, &known) {
-                    Some(near) => format!("; did you mean `{near}`?"),
-                    None if signature.options.is_empty() => "; it has no options".to_string(),
-                    None => format!("; its options are {}", listed(signature.options)),
-                };
-                return Err(Mistake::at(At::Named(index), format!("has no option `{name}`{hint}")));
+            let is_repeated = self.named[..index].iter().any(|(earlier, _)| earlier == name);
+            if known.contains(&name.as_str()) && !is_repeated {
+                continue;
             }
-            if self.named[..index].iter().any(|(earlier, _)| earlier == name) {
-                return Err(Mistake::at(At::Named(index), format!("is given `{name}` twice; remove one")));
-            }
+            let meant = if is_repeated { None } else { nearest(name, &known) };
+            let message = match meant {
+                _ if is_repeated => format!("is given `{name}` twice; remove one"),
+                Some(near) => format!("has no option `{name}`; did you mean `{near}`?"),
+                None if signature.options.is_empty() => format!("has no option `{name}`; it has no options"),
+                None => format!("has no option `{name}`; its options are {}", listed(signature.options)),
+            };
+            found.push(Misnamed { index, meant, mistake: Mistake::at(At::Named(index), message) });
         }
-        Ok(())
+        found
     }
 
     fn arity_message(&self, signature: &Signature) -> String {
@@ -213,9 +232,10 @@ impl Matched<'_> {
             None => Ok(default),
             Some((Argument::Integer(value), _)) => Ok([*value; 2]),
             Some((Argument::Pair(pair), _)) => Ok(*pair),
-            Some((other, at)) => {
-                Err(Mistake::at(at, format!("needs a whole number or a pair (height, width) for `{name}`, not {other}")))
-            }
+            Some((other, at)) => Err(Mistake::at(
+                at,
+                format!("needs a whole number or a pair (height, width) for `{name}`, not {other}"),
+            )),
         }
     }
 

@@ -53,6 +53,7 @@ impl Rule for BatchNorm2d {
         optional: &[],
         options: &["eps", "momentum", "affine"],
     };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<BatchNorm2d, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

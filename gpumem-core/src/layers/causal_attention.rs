@@ -32,7 +32,7 @@ record! {
 
 /// `heads`, checked to divide the width.
 pub(super) fn check_heads(heads: u64, features: u64) -> Result<(), Mistake> {
-    if features % heads == 0 {
+    if features.is_multiple_of(heads) {
         return Ok(());
     }
     Err(Mistake::new(format!(
@@ -57,7 +57,7 @@ impl Rule for CausalAttention {
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<CausalAttention, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;
         let [steps, width] = sequence(inputs)?;
-        if width % 3 != 0 {
+        if !width.is_multiple_of(3) {
             return Err(Mistake::new(format!(
                 "takes queries, keys and values side by side, but a width of {width} is not divisible by 3; \
                  put `Linear(3 * D)` before it, or use `CausalSelfAttention`"

@@ -48,6 +48,7 @@ impl CausalSelfAttention {
 impl Rule for CausalSelfAttention {
     const NAME: &'static str = "CausalSelfAttention";
     const SIGNATURE: Signature = Signature { forms: &[&["heads"]], optional: &[], options: &["dropout", "bias"] };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<CausalSelfAttention, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

@@ -57,7 +57,7 @@ pub(super) fn check_in_channels(given: Option<u64>, channels: u64, shape: Shape)
 /// `groups`, checked to divide both channel counts.
 pub(super) fn check_groups(groups: u64, in_channels: u64, out_channels: u64) -> Result<(), Mistake> {
     for (what, channels) in [("input", in_channels), ("output", out_channels)] {
-        if channels % groups != 0 {
+        if !channels.is_multiple_of(groups) {
             return Err(Mistake::new(format!(
                 "has groups = {groups}, which does not divide its {channels} {what} channels; \
                  use a number of groups that divides both {in_channels} and {out_channels}"
@@ -136,6 +136,7 @@ pub(super) mod typed {
 
     /// Output channels, then kernel, stride, padding and dilation of the height, then of the width.
     #[derive(Debug)]
+    #[allow(clippy::type_complexity)]
     pub struct Conv2d<O, KH, SH, PH, DH, KW, SW, PW, DW>(PhantomData<(O, KH, SH, PH, DH, KW, SW, PW, DW)>);
 
     impl<O, KH, SH, PH, DH, KW, SW, PW, DW, C, H, W> ShapeRule<(C, H, W)> for Conv2d<O, KH, SH, PH, DH, KW, SW, PW, DW>

@@ -26,6 +26,7 @@ record! {
 impl Rule for Dropout {
     const NAME: &'static str = "Dropout";
     const SIGNATURE: Signature = Signature { forms: &[&["p"]], optional: &["p"], options: &["inplace"] };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Dropout, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

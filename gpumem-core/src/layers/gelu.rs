@@ -24,6 +24,7 @@ record! {
 impl Rule for Gelu {
     const NAME: &'static str = "Gelu";
     const SIGNATURE: Signature = Signature { forms: &[&[]], optional: &[], options: &["approximate"] };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Gelu, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

@@ -40,6 +40,7 @@ impl Rule for LayerNorm {
         optional: &[],
         options: &["eps", "elementwise_affine", "bias"],
     };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<LayerNorm, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

@@ -30,6 +30,7 @@ impl Rule for LeakyRelu {
         optional: &["negative_slope"],
         options: &["inplace"],
     };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<LeakyRelu, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

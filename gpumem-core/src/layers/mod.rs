@@ -8,7 +8,7 @@ pub mod window;
 use crate::shape::Shape;
 use crate::wire::{Reader, Wire};
 use alloc::vec::Vec;
-use arguments::{Arguments, Mistake};
+use arguments::{Arguments, Mistake, Signature};
 use rule::{Backward, Buffer, Inference, Parameter, Proof, Rule, Saved, Value};
 
 macro_rules! layers {
@@ -34,6 +34,22 @@ macro_rules! layers {
             pub fn branches(name: &str) -> Option<usize> {
                 match name {
                     $(<$name as Rule>::NAME => <$name as Rule>::BRANCHES,)*
+                    _ => None,
+                }
+            }
+
+            /// Whether the layer called `name` has the output shape of its input whatever its arguments.
+            pub fn keeps_shape(name: &str) -> bool {
+                match name {
+                    $(<$name as Rule>::NAME => <$name as Rule>::KEEPS_SHAPE,)*
+                    _ => false,
+                }
+            }
+
+            /// The arguments that the layer called `name` takes, or `None` if there is no such layer.
+            pub fn signature(name: &str) -> Option<&'static Signature> {
+                match name {
+                    $(<$name as Rule>::NAME => Some(&<$name as Rule>::SIGNATURE),)*
                     _ => None,
                 }
             }

@@ -34,6 +34,7 @@ pub(super) fn numbers(inputs: &[Value]) -> Result<Shape, Mistake> {
 impl Rule for Relu {
     const NAME: &'static str = "Relu";
     const SIGNATURE: Signature = Signature { forms: &[&[]], optional: &[], options: &["inplace"] };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Relu, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

@@ -22,6 +22,7 @@ record! {
 impl Rule for Relu6 {
     const NAME: &'static str = "Relu6";
     const SIGNATURE: Signature = Signature { forms: &[&[]], optional: &[], options: &["inplace"] };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Relu6, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

@@ -146,6 +146,10 @@ pub trait Rule: Sized {
     /// How many inputs it joins: `None` for one input, the least number of branches for a join.
     const BRANCHES: Option<usize> = None;
 
+    /// Whether the output has the input's shape whatever the arguments, so that a mistake in them does not stop the checks of
+    /// the layers that follow.
+    const KEEPS_SHAPE: bool = false;
+
     /// The shape rule: checks the arguments against what arrives and fixes every dimension.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ record! {
 impl Rule for Sigmoid {
     const NAME: &'static str = "Sigmoid";
     const SIGNATURE: Signature = Signature::NONE;
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Sigmoid, Mistake> {
         arguments.matched(&Self::SIGNATURE)?;

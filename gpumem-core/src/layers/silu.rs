@@ -20,6 +20,7 @@ record! {
 impl Rule for Silu {
     const NAME: &'static str = "Silu";
     const SIGNATURE: Signature = Signature::NONE;
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Silu, Mistake> {
         arguments.matched(&Self::SIGNATURE)?;

@@ -29,6 +29,7 @@ record! {
 impl Rule for Softmax {
     const NAME: &'static str = "Softmax";
     const SIGNATURE: Signature = Signature { forms: &[&["dim"]], optional: &["dim"], options: &[] };
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Softmax, Mistake> {
         let given = arguments.matched(&Self::SIGNATURE)?;

@@ -20,6 +20,7 @@ record! {
 impl Rule for Tanh {
     const NAME: &'static str = "Tanh";
     const SIGNATURE: Signature = Signature::NONE;
+    const KEEPS_SHAPE: bool = true;
 
     fn resolve(arguments: &Arguments, inputs: &[Value]) -> Result<Tanh, Mistake> {
         arguments.matched(&Self::SIGNATURE)?;

@@ -87,10 +87,8 @@ impl Builder<'_> {
             let row = self.layer(self.output).map_or(NO_ROW.into(), |node| node.row as u32);
             self.transient(Part::OutputGradient, Role::Activation, row, value.shape, value.batched)
         };
-        let reads = vec![
-            Operand { slot: Slot::Input(0), tensor: output },
-            Operand { slot: Slot::Target, tensor: target },
-        ];
+        let reads =
+            vec![Operand { slot: Slot::Input(0), tensor: output }, Operand { slot: Slot::Target, tensor: target }];
         let writes = vec![
             Operand { slot: Slot::Loss, tensor: loss },
             Operand { slot: Slot::InputGradient(0), tensor: gradient },
@@ -218,13 +216,7 @@ impl Builder<'_> {
 
     /// Where the gradient of `input` goes: a new tensor, or the one that is there already, which is then read too. With
     /// `overwrite`, the gradient that comes in may be overwritten if nothing else holds it.
-    fn target(
-        &mut self,
-        input: NodeId,
-        index: u8,
-        reads: &mut Vec<Operand>,
-        overwrite: Option<TensorId>,
-    ) -> Operand {
+    fn target(&mut self, input: NodeId, index: u8, reads: &mut Vec<Operand>, overwrite: Option<TensorId>) -> Operand {
         let value = self.value(input);
         let slot = Slot::InputGradient(index);
         if self.gradients[input].is_some() {

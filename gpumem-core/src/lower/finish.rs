@@ -70,7 +70,9 @@ impl Builder<'_> {
     fn name_input_gradients(&mut self) -> Vec<TensorId> {
         let mut named = Vec::new();
         for id in 0..self.graph.nodes.len() {
-            let (None, Some(gradient), Some(input)) = (self.layer(id), self.gradients[id], self.values[id]) else { continue };
+            let (None, Some(gradient), Some(input)) = (self.layer(id), self.gradients[id], self.values[id]) else {
+                continue;
+            };
             if !named.contains(&gradient) {
                 self.tensors[gradient as usize].name = format!("{}.gradient", self.tensors[input as usize].name);
                 named.push(gradient);

@@ -88,10 +88,7 @@ pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
     let mut kept = vec![[0u64; 4]; graph.rows.len()];
     let mut keeper: Vec<Option<u32>> = vec![None; program.tensors.len()];
     for operation in &program.operations {
-        if !matches!(
-            operation.action,
-            Action::BackwardInput(_) | Action::BackwardParameters(_) | Action::Backward(_)
-        ) {
+        if !matches!(operation.action, Action::BackwardInput(_) | Action::BackwardParameters(_) | Action::Backward(_)) {
             continue;
         }
         for operand in &operation.reads {

@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 /// the largest batch that does. All sizes are in bytes; `output_shape` is without the batch; `kept_bytes` is for the
 /// whole batch.
 pub fn json<N: Network>() -> String {
-    let layers: Vec<String> = (0..N::LAYERS.len()).map(|index| layer(index, &N::LAYERS[index], super::kept::<N>(index))).collect();
+    let layers: Vec<String> =
+        (0..N::LAYERS.len()).map(|index| layer(index, &N::LAYERS[index], super::kept::<N>(index))).collect();
     let train = N::TRAINING.map_or("null".into(), |compiled| budget(&compiled.budget));
     format!(
         "{{\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",

@@ -11,9 +11,10 @@ pub fn table<N: Network>() -> String {
     let budget = N::BUDGET;
     let doing = if N::TRAINING.is_some() { "training" } else { "inference" };
     let mut text = format!("{}: {doing}, batch {}, {}\n\n", N::NAME, budget.batch_size, budget.precision.name());
-    let mut rows = Vec::from([["layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)]);
+    let mut rows = Vec::from([["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)]);
     for (index, layer) in N::LAYERS.iter().enumerate() {
         rows.push([
+            index.to_string(),
             layer.path.to_string(),
             layer.kind.to_string(),
             Shape::new(layer.output_shape).to_string(),
@@ -24,7 +25,7 @@ pub fn table<N: Network>() -> String {
     }
     let kept = (0..N::LAYERS.len()).map(super::kept::<N>).sum();
     let (parameters, macs) = (count(super::parameters::<N>()), count(super::macs::<N>()));
-    rows.push(["total".into(), String::new(), String::new(), parameters, macs, size(kept)]);
+    rows.push([String::new(), "total".into(), String::new(), String::new(), parameters, macs, size(kept)]);
     text += &aligned(&rows);
     text.push('\n');
     let lines = [
@@ -46,9 +47,9 @@ pub fn table<N: Network>() -> String {
 }
 
 /// Left-aligned texts and right-aligned figures, with a rule under the heading and above the total.
-fn aligned(rows: &[[String; 6]]) -> String {
+fn aligned(rows: &[[String; 7]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: [usize; 6] = core::array::from_fn(width);
+    let widths: [usize; 7] = core::array::from_fn(width);
     let rule = "-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1));
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
@@ -57,7 +58,7 @@ fn aligned(rows: &[[String; 6]]) -> String {
             text.push('\n');
         }
         let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
-            if column < 3 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+            if (1..4).contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         let line = cells.collect::<Vec<String>>().join("  ");
         text += line.trim_end();
@@ -74,7 +75,7 @@ fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(digit);

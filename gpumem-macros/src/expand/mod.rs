@@ -171,7 +171,7 @@ fn generics(source: &Source) -> (TokenStream, TokenStream) {
     }
 }
 
-/// `TRAIN` and `INFER` as constants of the struct.
+/// `TRAIN` and `INFER` as constants of the struct, and the way onto a device.
 fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
     let own = private_constants(source);
@@ -203,6 +203,17 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         impl #generics #path {
             #train
             #infer
+
+            /// Loads the network onto `device`: one allocation of exactly the computed size.
+            ///
+            /// # Errors
+            /// Too little memory, or a precision that the device cannot run.
+            #[allow(dead_code)]
+            pub fn on<Device: ::gpumem::core::device::Device>(
+                device: &Device,
+            ) -> ::core::result::Result<::gpumem::Net<Self, Device>, ::gpumem::Error> {
+                ::gpumem::Net::load(device)
+            }
         }
     }
 }

@@ -148,10 +148,13 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let transients = Literal::usize_unsuffixed(planned.transients);
     let plan = plan(source, planned);
     let compiled = compiled(source, planned, &quote!(#plan_name));
+    let Names { step, .. } = &planned.names;
     quote! {
         #[allow(long_running_const_eval)]
         static #plan_name: ::gpumem::core::budget::Plan<#transients> = #plan;
         static #compiled_name: ::gpumem::core::network::Compiled = #compiled;
+        #[allow(long_running_const_eval)]
+        const _: () = ::gpumem::core::budget::assert_packed(&#step, &#plan_name);
     }
 }
 
@@ -161,10 +164,15 @@ fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let transients = Literal::usize_unsuffixed(planned.transients);
     let plan = plan(source, planned);
     let compiled = compiled(source, planned, &quote!(Self::#plan_name));
+    let Names { step, .. } = &planned.names;
     quote! {
         #[allow(long_running_const_eval)]
         const #plan_name: &'static ::gpumem::core::budget::Plan<#transients> = &#plan;
-        const #compiled_name: &'static ::gpumem::core::network::Compiled = &#compiled;
+        #[allow(long_running_const_eval)]
+        const #compiled_name: &'static ::gpumem::core::network::Compiled = {
+            ::gpumem::core::budget::assert_packed(&#step, Self::#plan_name);
+            &#compiled
+        };
     }
 }
 

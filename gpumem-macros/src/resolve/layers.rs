@@ -5,11 +5,20 @@ use super::frame::{Current, Frame, Known};
 use crate::syntax::{Argument as Written, Expression, Kind, Place};
 use gpumem_core::graph::{NodeId, RowId};
 use gpumem_core::layers::Layer;
-use gpumem_core::layers::arguments::{Argument, Arguments, At, Mistake};
+use gpumem_core::layers::arguments::{Argument, Arguments, At, Misnamed, Mistake};
 use gpumem_core::layers::rule::Value;
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
+
+/// What came of the names of a layer's arguments.
+#[derive(PartialEq)]
+enum Names {
+    /// All are known, or a known one was meant.
+    Known,
+    /// Some are not, and might have changed the shape.
+    Unknown,
+}
 
 /// A layer's arguments, and where they were written.
 #[derive(Default)]
@@ -21,22 +30,6 @@ struct Given {
     /// `name = "fc1"`
     chosen: Option<(String, Place)>,
 }
-
-/// Layers whose output has the shape of their input.
-const SHAPE_KEEPING: [&str; 12] = [
-    "BatchNorm2d",
-    "LayerNorm",
-    "Relu",
-    "Relu6",
-    "LeakyRelu",
-    "Gelu",
-    "Silu",
-    "Sigmoid",
-    "Tanh",
-    "Softmax",
-    "Dropout",
-    "CausalSelfAttention",
-];
 
 impl<'s> Resolver<'s, '_> {
     pub(super) fn layer(
@@ -51,13 +44,15 @@ impl<'s> Resolver<'s, '_> {
         if let Some(least) = Layer::branches(name) {
             return self.join(element, name, least, arguments, frame, current, segment);
         }
-        let Some(given) = self.given(arguments, frame) else { return self.fail_layer() };
+        let Some(mut given) = self.given(arguments, frame) else { return self.fail_layer() };
+        let names = self.check_names(element, name, arguments, &mut given, frame);
         let Some(input) = current else {
             self.check_arguments(element, name, arguments, &given, frame);
             return self.fail_layer();
         };
         let value = self.graph.value(input);
         match Layer::resolve(name, &given.values, &[value]) {
+            Some(Ok(_)) if names == Names::Unknown && !Layer::keeps_shape(name) => self.fail_layer(),
             Some(Ok(layer)) => self.add(element, layer, &[input], given.chosen, frame, segment),
             Some(Err(mistake)) => {
                 self.report_mistake(element, name, arguments, &given, frame, &mistake);
@@ -213,6 +208,36 @@ impl<'s> Resolver<'s, '_> {
         self.report(element.id, place, frame, &message);
     }
 
+    /// Reports every named argument that the layer does not know. Where a known one was probably meant, checking goes on as if
+    /// that had been written; the others are left out.
+    fn check_names(
+        &mut self,
+        element: &'s Expression,
+        name: &str,
+        arguments: &'s [Written],
+        given: &mut Given,
+        frame: &Rc<Frame<'s>>,
+    ) -> Names {
+        let misnamed = Layer::signature(name).map(|signature| given.values.misnamed(signature)).unwrap_or_default();
+        for argument in &misnamed {
+            self.report_mistake(element, name, arguments, given, frame, &argument.mistake);
+        }
+        let mut names = Names::Known;
+        // From the back, so that the numbers of the others stay.
+        for Misnamed { index, meant, .. } in misnamed.into_iter().rev() {
+            let named = &mut given.values.named;
+            match meant.filter(|meant| named.iter().all(|(name, _)| name != meant)) {
+                Some(meant) => named[index].0 = meant.into(),
+                None => {
+                    named.remove(index);
+                    given.named.remove(index);
+                    names = Names::Unknown;
+                }
+            }
+        }
+        names
+    }
+
     fn report_mistake(
         &mut self,
         element: &'s Expression,
@@ -346,7 +371,7 @@ impl<'s> Resolver<'s, '_> {
 /// What a layer with a mistake most probably produces, so that what follows it can be checked: `None` where that would be a
 /// guess that makes mistakes of its own.
 fn guess(name: &str, arguments: &Arguments, input: Value) -> Option<Value> {
-    if SHAPE_KEEPING.contains(&name) {
+    if Layer::keeps_shape(name) {
         return (!input.index).then_some(input);
     }
     let mut attempt = arguments.clone();

@@ -26,7 +26,9 @@ fn unknown_layer() {
 
 #[test]
 fn unknown_option() {
-    let text = forward("Image<3, 8, 8>", "Logits<10>", "[Conv2d(8, 3, pading = 1), Relu(inplce), Dropout(0.5, x)]", "");
+    // What follows is checked as if the near names had been written: the shapes are right.
+    let text =
+        forward("Image<3, 8, 8>", "Map<8, 8, 8>", "[Conv2d(8, 3, pading = 1), Relu(inplce), Dropout(0.5, x)]", "");
     assert_mistakes(
         &text,
         &[
