@@ -52,7 +52,11 @@ impl<'s> Resolver<'s, '_> {
         };
         let value = self.graph.value(input);
         match Layer::resolve(name, &given.values, &[value]) {
-            Some(Ok(_)) if names == Names::Unknown && !Layer::keeps_shape(name) => self.fail_layer(),
+            // What is wrong beyond an unknown name may follow from it.
+            Some(_) if names == Names::Unknown => {
+                self.fail_layer();
+                Layer::keeps_shape(name).then_some(input)
+            }
             Some(Ok(layer)) => self.add(element, layer, &[input], given.chosen, frame, segment),
             Some(Err(mistake)) => {
                 self.report_mistake(element, name, arguments, &given, frame, &mistake);
@@ -83,7 +87,7 @@ impl<'s> Resolver<'s, '_> {
                 Some(option) if option == "name" => chosen = self.chosen_name(argument, frame),
                 Some(option) => {
                     let message = format!("has no option `{option}`; its arguments are branches");
-                    self.report_layer(element, argument.place(), name, frame, &message);
+                    self.report_layer(&argument.value, argument.place(), name, frame, &message);
                 }
             }
         }
@@ -137,7 +141,7 @@ impl<'s> Resolver<'s, '_> {
                 chosen = self.chosen_name(option, frame);
             } else {
                 let message = "takes one layer and no options";
-                self.report_layer(element, option.place(), "Tied", frame, message);
+                self.report_layer(&option.value, option.place(), "Tied", frame, message);
             }
         }
         let Some(input) = current else { return self.fail_layer() };
@@ -225,8 +229,10 @@ impl<'s> Resolver<'s, '_> {
         let mut names = Names::Known;
         // From the back, so that the numbers of the others stay.
         for Misnamed { index, meant, .. } in misnamed.into_iter().rev() {
+            // A bare name is a flag; most options are not.
+            let is_bare = arguments[given.named[index]].name.is_none();
             let named = &mut given.values.named;
-            match meant.filter(|meant| named.iter().all(|(name, _)| name != meant)) {
+            match meant.filter(|meant| !is_bare && named.iter().all(|(name, _)| name != meant)) {
                 Some(meant) => named[index].0 = meant.into(),
                 None => {
                     named.remove(index);
@@ -254,6 +260,8 @@ impl<'s> Resolver<'s, '_> {
         };
         let argument = index.and_then(|&index| arguments.get(index));
         let place = argument.map_or(element.place, Written::place);
+        // Each argument has its own mistakes; those of the layer as a whole are one.
+        let element = argument.map_or(element, |argument| &argument.value);
         // A bare name that is no option may be a number's name, misspelt.
         if let Some(Written { name: None, value: Expression { kind: Kind::Name(written), .. } }) = argument
             && mistake.message.starts_with("has no option")

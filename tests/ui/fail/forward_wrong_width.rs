@@ -1,5 +1,5 @@
 use gpumem::network;
-use gpumem::{Cpu, D, Network, Tensor};
+use gpumem::{Cpu, D, Tensor};
 
 network! {
     pub struct Small;
