@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::layout::place;
 use crate::network::Network;
 use crate::optim::Optimizer;
-use crate::program::{Class, Init, TensorId};
+use crate::program::{Class, Init, StateWord, TensorId};
 use crate::random::Stream;
 use crate::suggest::nearest;
 use crate::tensor::Host;
@@ -78,8 +78,12 @@ impl<N: Network, D: Device> Net<N, D> {
                     bytes.extend((0..elements).flat_map(|_| draw(&mut stream, tensor.init).to_le_bytes()));
                 }
                 Class::State => {
-                    bytes.extend(0u64.to_le_bytes());
-                    bytes.extend(self.seed.to_le_bytes());
+                    let mut words = [0; StateWord::COUNT];
+                    words[StateWord::Seed as usize] = self.seed as u32;
+                    words[StateWord::Seed as usize + 1] = (self.seed >> 32) as u32;
+                    words[StateWord::LearningRate as usize] = (self.optimizer.lr() as f32).to_bits();
+                    words[StateWord::LossScale as usize] = 1f32.to_bits();
+                    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
                 }
                 Class::Input | Class::Target | Class::Gradient => {
                     bytes.resize(tensor.elements(N::PROGRAM.budget.batch_size).unwrap_or(0) as usize * 4, 0);

@@ -27,7 +27,7 @@ pub enum Class {
     Moment,
     /// Running statistics.
     Buffer,
-    /// The step counter (`u32` words 0 and 1) and the seed (words 2 and 3), low word first.
+    /// What changes from step to step without changing the program: see [`StateWord`].
     State,
     /// An input of the network.
     Input,
@@ -40,6 +40,26 @@ wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Input, Target, Tr
 wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace });
 wire_enum!(Phase { Forward, Backward, Update, Loss });
 wire_enum!(Role { Activation, Weight, Norm, Moment, Statistic, Index, State });
+
+/// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
+/// replayed with another seed or learning rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum StateWord {
+    /// Steps that have been made, low word first.
+    Step = 0,
+    /// The seed, low word first.
+    Seed = 2,
+    /// The learning rate, as the bits of an f32.
+    LearningRate = 4,
+    /// What the loss is multiplied with before the backward pass, as the bits of an f32.
+    LossScale = 5,
+}
+
+impl StateWord {
+    /// Words of the tensor; two are spare.
+    pub const COUNT: usize = 8;
+}
 
 /// How a tensor is filled before the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]

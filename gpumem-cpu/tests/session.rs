@@ -89,7 +89,7 @@ fn updates(optimizer: Optimizer, steps: usize) -> Vec<f32> {
     let w = b.tensor(Class::Parameter, Role::Weight, &[3], false);
     let g = b.tensor(Class::Gradient, Role::Weight, &[3], false);
     let moments: Vec<_> = (0..moments).map(|_| b.tensor(Class::Moment, Role::Moment, &[3], false)).collect();
-    let state = b.tensor(Class::State, Role::State, &[4], false);
+    let state = b.tensor(Class::State, Role::State, &[8], false);
     let mut both = vec![(Slot::Parameter(0), w)];
     both.extend(moments.iter().enumerate().map(|(i, &m)| (Slot::Moment(i as u8), m)));
     let mut reads = both.clone();
@@ -299,7 +299,7 @@ fn a_session_refuses_what_it_was_not_made_for() {
     let mut b = Builder::new(true, 1);
     let w = b.tensor(Class::Parameter, Role::Weight, &[3], false);
     let g = b.tensor(Class::Gradient, Role::Weight, &[3], false);
-    let state = b.tensor(Class::State, Role::State, &[4], false);
+    let state = b.tensor(Class::State, Role::State, &[8], false);
     let reads = [(Slot::Parameter(0), w), (Slot::ParameterGradient(0), g), (Slot::State, state)];
     b.operation(Action::Update, &reads, &[(Slot::Parameter(0), w)], false);
     let mut session = load(Job { infer: empty(), ..b.job() });

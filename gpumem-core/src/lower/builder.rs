@@ -4,7 +4,7 @@ use super::{LowerError, Training};
 use crate::graph::{Graph, Node, NodeId, RowId, Source};
 use crate::layers::Layer;
 use crate::layers::rule::{Backward, Reads, Value};
-use crate::program::{Action, Class, Init, Operand, Operation, Slot, Tensor, TensorId};
+use crate::program::{Action, Class, Init, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::role::Role;
 use crate::shape::Shape;
 use crate::step::{NO_ROW, Part};
@@ -155,7 +155,7 @@ impl<'g> Builder<'g> {
             self.buffers.push(id);
         }
         if self.training.is_some() {
-            let shape = Shape::new(&[4]);
+            let shape = Shape::new(&[StateWord::COUNT as u64]);
             let init = Init::Constant(0.0);
             self.state = Some(self.persistent(Class::State, Role::State, "state".into(), NO_ROW.into(), shape, init));
         }

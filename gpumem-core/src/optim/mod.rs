@@ -31,6 +31,15 @@ impl Optimizer {
         }
     }
 
+    /// The learning rate.
+    pub const fn lr(&self) -> f64 {
+        match self {
+            Optimizer::Sgd(sgd) => sgd.lr,
+            Optimizer::Adam(adam) => adam.lr,
+            Optimizer::AdamW(adam) => adam.lr,
+        }
+    }
+
     /// The same optimizer with another learning rate.
     pub const fn with_lr(self, lr: f64) -> Optimizer {
         match self {

@@ -7,13 +7,13 @@ use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source};
 use gpumem_core::error::Error;
 use gpumem_core::layers::Dropout;
-use gpumem_core::program::Slot;
+use gpumem_core::program::{Slot, StateWord};
 use gpumem_core::random::{drop_word, threshold};
 
 /// The step number and the seed in `State`: low word first.
 pub(super) fn step_and_seed(words: &[u32]) -> (u64, u64) {
     let wide = |low: usize| u64::from(words[low + 1]) << 32 | u64::from(words[low]);
-    (wide(0), wide(2))
+    (wide(StateWord::Step as usize), wide(StateWord::Seed as usize))
 }
 
 /// A layer's draws.
@@ -43,7 +43,7 @@ impl Draws {
 }
 
 /// Words of the `State` tensor.
-pub(super) const STATE_WORDS: usize = 4;
+pub(super) const STATE_WORDS: usize = StateWord::COUNT;
 
 fn scaled(mut pair: Pair, accumulate: bool, draws: Draws) -> Bound {
     kernel(move |_| {

@@ -223,7 +223,7 @@ impl OneLayer {
             values.push((id, vec![buffer.value as f32; buffer.shape.elements().unwrap() as usize]));
             buffers.push(id);
         }
-        let state = b.tensor(Class::State, Role::State, &[4], false);
+        let state = b.tensor(Class::State, Role::State, &[8], false);
         let batched = !layer.ignores_batch();
         let shape = layer.output();
         let target = b.tensor(Class::Target, Role::Activation, shape.dims(), batched);
