@@ -79,7 +79,9 @@ impl Builder<'_> {
         });
         let loss = self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false);
         let holds_output = |id: &NodeId| self.values[*id] == Some(output);
-        let kept = (0..=self.output).filter(holds_output).any(|id| self.is_kept(id));
+        // That a layer's backward pass reads it as an input cannot be: that layer would come after the output, or work in
+        // place on what its backward pass reads.
+        let kept = (0..=self.output).filter(holds_output).any(|id| self.backward_reads(id).output);
         let in_place = !kept && self.tensors[output as usize].class == Class::Transient;
         let gradient = if in_place {
             output

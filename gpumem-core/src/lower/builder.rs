@@ -241,21 +241,14 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// Whether the backward pass reads the value.
-    pub(super) fn is_kept(&self, id: NodeId) -> bool {
-        self.backward_reads(id).output || self.consumers[id].iter().any(|&consumer| self.backward_reads(consumer).input)
-    }
-
     /// Why `tensor` must not be overwritten when node `at` is computed, or `None` if it may: the layer that still needs
-    /// what is in it, or no layer where it is the network's input or output.
+    /// what is in it, or no layer where it is the network's input. The network's output needs no such care: nothing that
+    /// is computed after it is live.
     pub(super) fn blocker(&self, tensor: TensorId, at: NodeId) -> Option<Option<RowId>> {
         if self.tensors[tensor as usize].class != Class::Transient {
             return Some(None);
         }
         for id in (0..self.values.len()).filter(|&id| self.values[id] == Some(tensor)) {
-            if id == self.output {
-                return Some(None);
-            }
             if self.backward_reads(id).output {
                 return Some(self.layer(id).map(|node| node.row));
             }

@@ -123,9 +123,7 @@ impl Builder<'_> {
                 "cannot work in place, because `{}` still needs its input; remove `inplace`",
                 self.graph.rows[row].path
             ),
-            None => {
-                "cannot work in place, because its input is the network's own input or output; remove `inplace`".into()
-            }
+            None => "cannot work in place, because its input is the network's own input; remove `inplace`".into(),
         }
     }
 }
