@@ -260,6 +260,21 @@ fn what_nothing_depends_on_is_not_computed() {
     assert_eq!(program.of_class(Class::Parameter).count(), 6, "parameters exist all the same");
 }
 
+/// A position embedding takes its length from its input and reads nothing of it.
+#[test]
+fn a_value_whose_shape_alone_matters_is_not_computed() {
+    let mut graph = Graph::default();
+    let input = graph.input(tokens(6)).unwrap();
+    let words = layer(&mut graph, input, "Embedding(11, 8)");
+    let unread = layer(&mut graph, words, "Linear(4)");
+    let positions = layer(&mut graph, unread, "PositionEmbedding(6, 8)");
+    let sum = join(&mut graph, &[words, positions], "Add");
+    let program = train(&graph, sum, 0);
+    assert!(!program.operations.iter().any(|operation| operation.row == 1), "{program}");
+    let updates = program.operations.iter().filter(|operation| operation.action == Action::Update).count();
+    assert_eq!(updates, 2, "both tables are trained\n{program}");
+}
+
 #[test]
 fn nothing_to_train_and_nothing_to_compute_are_refused() {
     let (graph, output) = network(&[8], "Relu | Softmax");

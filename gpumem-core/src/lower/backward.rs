@@ -19,7 +19,7 @@ impl Builder<'_> {
         let mut uses = self.uses();
         for id in (0..=self.output).rev() {
             let Some(node) = self.layer(id).filter(|_| self.is_live(id) && self.needs_gradient(id)) else { continue };
-            let Some(gradient) = self.gradients[id] else { continue };
+            let gradient = self.gradients[id].expect("a layer gives a gradient to every value that it reads");
             self.differentiate(id, node, gradient);
             self.release(gradient);
             for &parameter in node.parameters {
@@ -29,16 +29,13 @@ impl Builder<'_> {
                 }
             }
         }
-        let separate = training.update == Update::Separate;
-        for (parameter, uses) in uses.into_iter().enumerate() {
-            // Held gradients have a place each, even that of a parameter on no path to the loss.
-            if separate && self.parameter_gradients[parameter].is_none() {
-                self.new_parameter_gradient(parameter);
-                continue;
-            }
-            // What is left: everything if updates are separate, else parameters of which a use has no path to the loss.
-            if separate || uses > 0 {
-                self.update(parameter);
+        if training.update == Update::Separate {
+            for parameter in 0..self.parameters.len() {
+                // Held gradients have a place each, even that of a parameter that the output does not depend on.
+                match self.parameter_gradients[parameter] {
+                    Some(_) => self.update(parameter),
+                    None => _ = self.new_parameter_gradient(parameter),
+                }
             }
         }
         let state = self.state.map(|tensor| Operand { slot: Slot::State, tensor });

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy)]
 pub(super) struct LayerNode<'g> {
     pub(super) layer: &'g Layer,
+    /// The values it reads.
     pub(super) inputs: &'g [NodeId],
     pub(super) parameters: &'g [usize],
     pub(super) buffers: &'g [usize],
@@ -100,7 +101,7 @@ impl<'g> Builder<'g> {
             if !self.live[node] {
                 continue;
             }
-            for &input in self.graph.nodes[node].inputs() {
+            for &input in self.layer(node).map_or(&[][..], |node| node.inputs) {
                 self.live[input] = true;
                 self.consumers[input].push(node);
             }
@@ -193,6 +194,7 @@ impl<'g> Builder<'g> {
         match &self.graph.nodes[id].source {
             Source::Input => None,
             Source::Layer { layer, inputs, parameters, buffers, row } => {
+                let inputs = if layer.ignores_input() { &[][..] } else { inputs };
                 Some(LayerNode { layer, inputs, parameters, buffers, row: *row })
             }
         }
@@ -259,16 +261,6 @@ impl<'g> Builder<'g> {
             }
         }
         None
-    }
-}
-
-impl Node {
-    /// The values that the node reads.
-    pub(super) fn inputs(&self) -> &[NodeId] {
-        match &self.source {
-            Source::Input => &[],
-            Source::Layer { inputs, .. } => inputs,
-        }
     }
 }
 
