@@ -30,16 +30,16 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
             end = end.checked_add(padded(bytes)).ok_or_else(damaged)?;
         }
         if region == Region::Batch && program.training {
-            end += end - start;
+            end = end.checked_add(end - start).ok_or_else(damaged)?;
         }
     }
     let mut planned = compiled.offsets.iter();
     for (tensor, offset) in program.tensors.iter().zip(&mut offsets) {
         if tensor.class == Class::Transient {
-            *offset = end + planned.next().ok_or_else(damaged)?;
+            *offset = planned.next().and_then(|planned| end.checked_add(*planned)).ok_or_else(damaged)?;
         }
     }
-    let matches = planned.next().is_none() && end + budget.activations == budget.arena;
+    let matches = planned.next().is_none() && end.checked_add(budget.activations) == Some(budget.arena);
     if matches { Ok(Placed { program, offsets }) } else { Err(damaged()) }
 }
 

@@ -29,15 +29,19 @@ pub struct Loaded {
     pub batch: u64,
 }
 
-/// Plans a program as the macro's generated code would.
+/// Plans a program as the macro's generated code would, and places its tensors.
 pub fn compile(program: &Program, batch: u64) -> Placed {
+    place(&plan(program, batch, Precision::F32)).unwrap()
+}
+
+/// Plans a program as the macro's generated code would.
+pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
     let tables = tables(program);
     let ranges: Vec<LiveRange> = tables
         .transients
         .iter()
         .map(|&[role, fixed, each, first, last]| LiveRange {
-            bytes: ((fixed + each * batch) * Role::from_number(role).unwrap().bytes(Precision::F32))
-                .next_multiple_of(256),
+            bytes: ((fixed + each * batch) * Role::from_number(role).unwrap().bytes(precision)).next_multiple_of(256),
             first: first as u32,
             last: last as u32,
         })
@@ -57,8 +61,8 @@ pub fn compile(program: &Program, batch: u64) -> Placed {
         transient_tags: tables.transient_tags.leak(),
         paths: &[],
     }));
-    let budget = budget_at(step, batch, Precision::F32).unwrap();
-    place(&Compiled { program: program.encode().leak(), step, offsets: packed.offsets.leak(), budget }).unwrap()
+    let budget = budget_at(step, batch, precision).unwrap();
+    Compiled { program: program.encode().leak(), step, offsets: packed.offsets.leak(), budget }
 }
 
 impl Loaded {

@@ -1,0 +1,63 @@
+//! Damaged programs: whatever bytes are changed, decoding, loading and running end in an error or a result, never in a
+//! panic.
+
+mod harness;
+
+use gpumem_core::Precision;
+use gpumem_core::Update;
+use gpumem_core::device::{Device, Job, Placed, Runner};
+use gpumem_core::layout::place;
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::network::Compiled;
+use gpumem_core::optim::{Adam, Optimizer};
+use gpumem_core::program::{Measure, Program};
+use gpumem_cpu::Cpu;
+use harness::plan;
+use harness::random::{BATCH, KINDS, network};
+use proptest::prelude::*;
+
+fn options(training: bool) -> Options {
+    let training = training.then_some(Training {
+        loss: Measure::CrossEntropy,
+        moments: 2,
+        update: Update::Fused,
+        input_gradient: false,
+    });
+    Options { training }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_damaged_program_is_refused_or_runs(
+        choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..8),
+        damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
+        training in any::<bool>(),
+    ) {
+        let (graph, output) = network(&choices, true);
+        let compiled = plan(&lower(&graph, output, &options(training)).unwrap(), BATCH, Precision::F32);
+        let Placed { program, offsets } = place(&compiled).unwrap();
+        let mut bytes = program.encode();
+        for (at, byte) in damages {
+            *at.get_mut(&mut bytes[..]) = byte;
+        }
+        let Some(program) = Program::decode(&bytes) else { return Ok(()) };
+        let _ = place(&Compiled { program: bytes.leak(), ..compiled });
+        let arena = offsets.iter().max().unwrap() + (1 << 20);
+        let placed = Placed { program, offsets };
+        let job = Job {
+            name: "Damaged",
+            arena,
+            batch: BATCH,
+            precision: Precision::F32,
+            train: Some(placed.clone()),
+            infer: placed,
+            optimizer: Optimizer::Adam(Adam::DEFAULT),
+        };
+        if let Ok(mut session) = Cpu::with_threads(1).unwrap().load(job) {
+            let _ = session.train();
+            let _ = session.infer();
+        }
+    }
+}
