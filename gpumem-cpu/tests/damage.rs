@@ -12,8 +12,8 @@ use gpumem_core::network::Compiled;
 use gpumem_core::optim::{Adam, Optimizer};
 use gpumem_core::program::{Measure, Program};
 use gpumem_cpu::Cpu;
-use harness::plan;
-use harness::random::{BATCH, KINDS, network};
+use harness::graphs::plan;
+use harness::graphs::random::{BATCH, KINDS, network};
 use proptest::prelude::*;
 
 fn options(training: bool) -> Options {

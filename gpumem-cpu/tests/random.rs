@@ -14,7 +14,7 @@ use gpumem_core::optim::{Optimizer, Sgd};
 use gpumem_core::program::{Class, Measure, StateWord};
 use gpumem_core::role::Role;
 use harness::Loaded;
-use harness::random::{BATCH, Choice, KINDS, network};
+use harness::graphs::random::{BATCH, Choice, KINDS, network};
 use proptest::prelude::*;
 
 fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {

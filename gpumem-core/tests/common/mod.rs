@@ -1,14 +1,22 @@
-//! Graphs from short texts: `layer(&mut graph, x, "Conv2d(64, 3, padding = 1)")`.
+//! Graphs from short texts: `layer(&mut graph, x, "Conv2d(64, 3, padding = 1)")`. And their plans.
 #![allow(dead_code)]
 
+pub mod random;
+
+use gpumem_core::budget::budget_at;
+use gpumem_core::device::Placed;
 use gpumem_core::graph::{Graph, NodeId, Source};
 use gpumem_core::layers::Layer;
 use gpumem_core::layers::arguments::{Argument, Arguments, Mistake};
 use gpumem_core::layers::rule::Value;
-use gpumem_core::lower::{Options, Training};
+use gpumem_core::layout::place;
+use gpumem_core::lower::{Options, Training, tables};
+use gpumem_core::network::Compiled;
+use gpumem_core::plan::{LiveRange, pack_slice, verify_slice};
 use gpumem_core::program::{Measure, Program};
 use gpumem_core::shape::Shape;
-use gpumem_core::{Precision, Update};
+use gpumem_core::step::Step;
+use gpumem_core::{Precision, Role, Update};
 
 pub fn numbers(dims: &[u64]) -> Value {
     Value::numbers(Shape::new(dims))
@@ -92,4 +100,40 @@ pub fn bytes(program: &Program, batch: u64, precision: Precision) -> (u64, u64) 
     let peak = (0..program.operations.len() as u32).map(live).max().unwrap();
     let lasting = program.tensors.iter().filter(|tensor| tensor.class != Class::Transient).map(size).sum();
     (peak, lasting)
+}
+
+/// Plans a program as the macro's generated code would, and places its tensors.
+pub fn compile(program: &Program, batch: u64) -> Placed {
+    place(&plan(program, batch, Precision::F32)).unwrap()
+}
+
+/// Plans a program as the macro's generated code would.
+pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
+    let tables = tables(program);
+    let ranges: Vec<LiveRange> = tables
+        .transients
+        .iter()
+        .map(|&[role, fixed, each, first, last]| LiveRange {
+            bytes: ((fixed + each * batch) * Role::from_number(role).unwrap().bytes(precision)).next_multiple_of(256),
+            first: first as u32,
+            last: last as u32,
+        })
+        .collect();
+    let packed = pack_slice(&ranges).unwrap();
+    assert!(verify_slice(&ranges, &packed.offsets, packed.size, 256));
+    let step: &'static Step = Box::leak(Box::new(Step {
+        operations: tables.operations,
+        transients: tables.transients.leak(),
+        parameters: tables.parameters.leak(),
+        buffers: tables.buffers.leak(),
+        batch: tables.batch.leak(),
+        moments: tables.moments,
+        holds_gradients: tables.holds_gradients,
+        training: tables.training,
+        operation_tags: tables.operation_tags.leak(),
+        transient_tags: tables.transient_tags.leak(),
+        paths: &[],
+    }));
+    let budget = budget_at(step, batch, precision).unwrap();
+    Compiled { program: program.encode().leak(), step, offsets: packed.offsets.leak(), budget }
 }

@@ -3,22 +3,16 @@
 
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
-pub mod random;
 
 use gpumem_core::Precision;
-use gpumem_core::budget::budget_at;
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layout::place;
-use gpumem_core::lower::{Options, Training, lower, tables};
-use gpumem_core::network::Compiled;
+use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
-use gpumem_core::plan::{LiveRange, pack_slice, verify_slice};
-use gpumem_core::program::{Class, Program};
-use gpumem_core::role::Role;
-use gpumem_core::step::Step;
+use gpumem_core::program::Class;
 use gpumem_cpu::Cpu;
+use graphs::compile;
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 
@@ -27,42 +21,6 @@ pub struct Loaded {
     runner: <Cpu as Device>::Runner,
     pub train: Placed,
     pub batch: u64,
-}
-
-/// Plans a program as the macro's generated code would, and places its tensors.
-pub fn compile(program: &Program, batch: u64) -> Placed {
-    place(&plan(program, batch, Precision::F32)).unwrap()
-}
-
-/// Plans a program as the macro's generated code would.
-pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
-    let tables = tables(program);
-    let ranges: Vec<LiveRange> = tables
-        .transients
-        .iter()
-        .map(|&[role, fixed, each, first, last]| LiveRange {
-            bytes: ((fixed + each * batch) * Role::from_number(role).unwrap().bytes(precision)).next_multiple_of(256),
-            first: first as u32,
-            last: last as u32,
-        })
-        .collect();
-    let packed = pack_slice(&ranges).unwrap();
-    assert!(verify_slice(&ranges, &packed.offsets, packed.size, 256));
-    let step: &'static Step = Box::leak(Box::new(Step {
-        operations: tables.operations,
-        transients: tables.transients.leak(),
-        parameters: tables.parameters.leak(),
-        buffers: tables.buffers.leak(),
-        batch: tables.batch.leak(),
-        moments: tables.moments,
-        holds_gradients: tables.holds_gradients,
-        training: tables.training,
-        operation_tags: tables.operation_tags.leak(),
-        transient_tags: tables.transient_tags.leak(),
-        paths: &[],
-    }));
-    let budget = budget_at(step, batch, precision).unwrap();
-    Compiled { program: program.encode().leak(), step, offsets: packed.offsets.leak(), budget }
 }
 
 impl Loaded {

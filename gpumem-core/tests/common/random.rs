@@ -1,7 +1,7 @@
 //! Random networks over three kinds of values that have the same number of elements: a map, a sequence and a vector. A
 //! vector may thus be a view of either of the others, and a sequence may be one for the whole batch.
 
-use super::graphs::{chain, join, layer, layer_of, numbers, tokens, try_join};
+use super::{chain, join, layer, layer_of, numbers, tokens, try_join};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use gpumem_core::layers::Layer;
 

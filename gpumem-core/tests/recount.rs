@@ -1,0 +1,126 @@
+//! Every line of the budget against a recount from the program, and every tensor's place, on random networks.
+
+mod common;
+
+use common::plan;
+use common::random::{KINDS, network};
+use gpumem_core::layout::place;
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::network::Compiled;
+use gpumem_core::program::{Class, Measure, Program, Tensor};
+use gpumem_core::role::Role;
+use gpumem_core::{Half, Precision, Update};
+use proptest::prelude::*;
+
+const PRECISIONS: [Precision; 5] =
+    [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
+
+/// Bytes of an element, from the table in `docs/memory-model.md`.
+fn element(role: Role, precision: Precision) -> u64 {
+    let column = match precision {
+        Precision::F32 => 0,
+        Precision::Bf16 | Precision::F16 => 1,
+        Precision::Mixed(_) => 2,
+    };
+    let row = match role {
+        Role::Activation | Role::Weight => [4, 2, 2],
+        Role::Norm | Role::Moment => [4, 2, 4],
+        Role::Statistic | Role::Index | Role::State => [4, 4, 4],
+    };
+    row[column]
+}
+
+fn bytes(tensor: &Tensor, batch: u64, precision: Precision) -> u64 {
+    tensor.shape.dims().iter().product::<u64>()
+        * if tensor.batched { batch } else { 1 }
+        * element(tensor.role, precision)
+}
+
+fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precision, training: Option<Training>) {
+    let budget = &compiled.budget;
+    // Exact and padded bytes of the tensors of some classes.
+    let sum = |classes: &[Class]| {
+        let tensors = program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
+        let sizes = tensors.map(|tensor| bytes(tensor, batch, precision));
+        sizes.fold((0, 0), |(exact, padded), size| (exact + size, padded + size.next_multiple_of(256)))
+    };
+    let weights = sum(&[Class::Parameter]);
+    let mixed = matches!(precision, Precision::Mixed(_));
+    let masters = program.tensors.iter().filter(|t| mixed && t.class == Class::Parameter && t.role == Role::Weight);
+    let master = masters.fold((0, 0), |(exact, padded), tensor| {
+        let size = tensor.shape.dims().iter().product::<u64>() * 4;
+        (exact + size, padded + size.next_multiple_of(256))
+    });
+    let [gradients, optimizer] = [Class::Gradient, Class::Moment].map(|class| sum(&[class]));
+    let buffers = sum(&[Class::Buffer, Class::State]);
+    let halves = if training.is_some() { 2 } else { 1 };
+    let (exact, padded) = sum(&[Class::Input, Class::Target]);
+    let batch_io = (exact * halves, padded * halves);
+    let held = training.is_some_and(|training| training.update == Update::Separate);
+    assert_eq!(gradients.0, if held { weights.0 } else { 0 });
+    assert_eq!(
+        [budget.weights, budget.master, budget.gradients, budget.optimizer, budget.buffers, budget.batch],
+        [weights.0, master.0, gradients.0, optimizer.0, buffers.0, batch_io.0]
+    );
+    let lasting = weights.1 + master.1 + gradients.1 + optimizer.1 + buffers.1 + batch_io.1;
+    assert_eq!(budget.arena, lasting + budget.activations);
+    // A tensor lives from the first to the last operation that names it; a result to the end.
+    let live = |at: usize| -> u64 {
+        let alive = |(id, tensor): &(usize, &Tensor)| {
+            let touches = |range: &[gpumem_core::program::Operation]| {
+                range.iter().any(|operation| operation.tensors().any(|other| other as usize == *id))
+            };
+            let after = touches(&program.operations[at..]) || *id == program.result as usize;
+            tensor.class == Class::Transient && touches(&program.operations[..=at]) && after
+        };
+        let tensors = program.tensors.iter().enumerate().filter(alive);
+        tensors.map(|(_, tensor)| bytes(tensor, batch, precision).next_multiple_of(256)).sum()
+    };
+    let peak = (0..program.operations.len()).map(live).max().unwrap();
+    assert_eq!(budget.lower_bound, lasting + peak);
+    assert!(budget.activations >= peak);
+}
+
+/// No two tensors that live at once share a byte, and all lie inside the arena.
+fn check_places(program: &Program, compiled: &Compiled, batch: u64, precision: Precision) {
+    let placed = place(compiled).unwrap();
+    let spans: Vec<(&Tensor, u64, u64)> = program
+        .tensors
+        .iter()
+        .zip(&placed.offsets)
+        .map(|(tensor, &offset)| (tensor, offset, offset + bytes(tensor, batch, precision)))
+        .collect();
+    for (index, &(tensor, start, end)) in spans.iter().enumerate() {
+        assert!(start % 256 == 0 && end <= compiled.budget.arena, "{}", tensor.name);
+        for &(other, other_start, other_end) in &spans[index + 1..] {
+            let transient = tensor.class == Class::Transient && other.class == Class::Transient;
+            let together = tensor.first <= other.last && other.first <= tensor.last;
+            let apart = end <= other_start || other_end <= start;
+            assert!(apart || transient && !together, "{} and {}", tensor.name, other.name);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn budgets_are_recounted(
+        choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..24),
+        batch in 1u64..40,
+        precision in prop::sample::select(&PRECISIONS[..]),
+        training in prop::option::of((0u64..3, any::<bool>())),
+    ) {
+        let (graph, output) = network(&choices, true);
+        let training = training.map(|(moments, held)| Training {
+            loss: Measure::CrossEntropy,
+            moments,
+            update: if held { Update::Separate } else { Update::Fused },
+            input_gradient: false,
+        });
+        let program = lower(&graph, output, &Options { training }).unwrap();
+        let compiled = plan(&program, batch, precision);
+        recount(&program, &compiled, batch, precision, training);
+        check_places(&program, &compiled, batch, precision);
+    }
+}
