@@ -112,8 +112,11 @@ fn axis() -> impl Strategy<Value = Axis> {
     )
 }
 
+/// One of an axis' numbers.
+type Number = fn(&Axis) -> usize;
+
 /// Pairs of numbers as the texts of layers have them.
-fn pairs([height, width]: [Axis; 2], names: &[(&str, fn(&Axis) -> usize)]) -> String {
+fn pairs([height, width]: [Axis; 2], names: &[(&str, Number)]) -> String {
     names.iter().map(|(name, get)| format!(", {name} = [{}; {}]", get(&height), get(&width))).collect()
 }
 
