@@ -158,6 +158,35 @@ fn in_place_where_provably_free() {
     assert!(!in_place("Gelu") && in_place("Sigmoid"), "{program}");
 }
 
+/// What a rectifier keeps is smaller after a pooling than before it.
+#[test]
+fn pooling_comes_before_rectifying() {
+    let pooled_first = |text: &str| {
+        let (graph, output) = network(&[3, 8, 8], text);
+        let program = train(&graph, output, 0);
+        check(&program);
+        let position = |name: &str| {
+            let is = |op: &gpumem_core::program::Operation| matches!(&op.action, Action::Forward(layer) if layer.name() == name);
+            program.operations.iter().position(is)
+        };
+        position("MaxPool2d") < position("Relu").or(position("Relu6")).or(position("LeakyRelu"))
+    };
+    assert!(pooled_first("Conv2d(4, 3) | Relu(inplace = true) | MaxPool2d(2) | Flatten | Linear(5)"));
+    assert!(pooled_first("Conv2d(4, 3) | Relu6 | MaxPool2d(3, 2, padding = 1) | Flatten | Linear(5)"));
+    assert!(!pooled_first("Conv2d(4, 3) | Relu | MaxPool2d(2, dilation = 2) | Flatten | Linear(5)"));
+    assert!(!pooled_first("Conv2d(4, 3) | LeakyRelu | MaxPool2d(2) | Flatten | Linear(5)"));
+    // Padding makes this map larger.
+    assert!(!pooled_first("Conv2d(4, 3) | Relu | MaxPool2d(2, 1, padding = 1) | Flatten | Linear(5)"));
+    // Where something else reads the rectified map, it has to be there.
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[3, 8, 8])).unwrap();
+    let skip = chain(&mut graph, input, "Conv2d(4, 3, padding = 1) | Relu");
+    let inner = chain(&mut graph, skip, "MaxPool2d(2) | Upsample(2)");
+    let both = join(&mut graph, &[skip, inner], "Concat");
+    let program = train(&graph, both, 0);
+    assert!(actions(&program).iter().position(|action| action.starts_with("relu1")) < Some(2), "{program}");
+}
+
 /// In inference no layer keeps anything, so that every layer which can works in place.
 #[test]
 fn inference_works_in_place() {
@@ -308,9 +337,9 @@ fn what_is_kept_is_counted_once_for_the_first_layer_that_needs_it() {
         [
             [0, 0, 0, 0],   // its input is the network's
             [0, 256, 8, 0], // the convolution's output, and two statistics a channel
-            [0, 256, 0, 0], // its own output
+            [0, 64, 0, 0],  // its own output, which is pooled
             [0, 0, 0, 64],  // indices
-            [0, 64, 0, 0],  // the pool's output
+            [0, 0, 0, 0],   // what the rectifier keeps
             [0, 0, 0, 0],
             [0, 0, 0, 0],  // a seed
             [0, 16, 0, 0], // dropout's output

@@ -15,6 +15,7 @@ use gpumem_core::program::{Class, Measure, StateWord};
 use gpumem_core::role::Role;
 use harness::Loaded;
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
+use harness::graphs::{chain, layer, numbers};
 use proptest::prelude::*;
 
 fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
@@ -172,5 +173,31 @@ proptest! {
         let squares: f64 = result.iter().zip(&target).map(|(y, t)| f64::from(y - t) * f64::from(y - t)).sum();
         let expected = squares / target.len() as f64;
         prop_assert!((found - expected).abs() <= 1e-5 * expected.abs(), "{} {}", found, expected);
+    }
+}
+
+/// A rectifier in front of a pooling is computed after it. With a second reader, though one that nothing depends on, it
+/// stays where it is.
+#[test]
+fn pooling_first_changes_no_bit() {
+    for rectifier in ["Relu", "Relu(inplace = true)", "Relu6"] {
+        for pool in
+            ["MaxPool2d(2)", "MaxPool2d(3, 2, padding = 1)", "MaxPool2d(3, 1)", "MaxPool2d(2, 2, ceil_mode = true)"]
+        {
+            let run = |stays: bool, update| {
+                let mut graph = Graph::default();
+                let input = graph.input(numbers(&[2, 7, 6])).unwrap();
+                let x = layer(&mut graph, input, "Conv2d(4, 3)");
+                let rectified = layer(&mut graph, x, rectifier);
+                let output = chain(&mut graph, rectified, &format!("{pool} | Conv2d(3, 2) | Flatten | Linear(4)"));
+                if stays {
+                    layer(&mut graph, rectified, "Flatten");
+                }
+                train(&graph, output, update, 2)
+            };
+            let first = run(false, Update::Fused);
+            assert_eq!(first, run(true, Update::Fused), "{rectifier} and {pool}");
+            assert_eq!(first, run(false, Update::Separate), "{rectifier} and {pool}");
+        }
     }
 }

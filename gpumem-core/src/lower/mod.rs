@@ -8,6 +8,7 @@ mod backward;
 mod builder;
 mod finish;
 mod forward;
+mod rewrite;
 mod tables;
 
 pub use tables::{LayerLine, Tables, layer_table, tables};
@@ -54,7 +55,8 @@ pub struct LowerError {
 /// `inplace` where something else needs the input, a network without layers, and for training a network without
 /// parameters.
 pub fn lower(graph: &Graph, output: NodeId, options: &Options) -> Result<Program, LowerError> {
-    let mut builder = Builder::new(graph, output, options.training)?;
+    let graph = rewrite::pool_first(graph.clone(), output);
+    let mut builder = Builder::new(&graph, output, options.training)?;
     builder.forward()?;
     if let Some(training) = options.training {
         builder.backward(training);

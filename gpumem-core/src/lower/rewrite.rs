@@ -38,7 +38,7 @@ pub(super) fn pool_first(mut graph: Graph, output: NodeId) -> Graph {
     graph
 }
 
-/// The rectifier whose output `id` pools. With dilation a window may miss the whole input, and its maximum, minus
+/// The rectifier whose output `id` pools to a map that is no larger. With dilation a window may miss the whole input, and its maximum, minus
 /// infinity, would be rectified.
 fn rectified(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let Source::Layer { layer: Layer::MaxPool2d(MaxPool2d { dilation: [1, 1], .. }), inputs, .. } =
@@ -47,6 +47,8 @@ fn rectified(graph: &Graph, id: NodeId) -> Option<NodeId> {
         return None;
     };
     let input = inputs[0];
-    let rectifies = matches!(&graph.nodes[input].source, Source::Layer { layer: Layer::Relu(_) | Layer::Relu6(_), .. });
+    let [pooled, whole] = [id, input].map(|id| graph.nodes[id].value.shape.elements());
+    let rectifies = pooled <= whole
+        && matches!(&graph.nodes[input].source, Source::Layer { layer: Layer::Relu(_) | Layer::Relu6(_), .. });
     rectifies.then_some(input)
 }
