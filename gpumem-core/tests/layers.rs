@@ -230,6 +230,17 @@ fn mistakes() {
 }
 
 #[test]
+fn a_join_has_at_most_255_branches() {
+    for name in ["Add", "Concat"] {
+        let mut graph = Graph::default();
+        let x = graph.input(value("6")).unwrap();
+        try_join(&mut graph, &[x; 255], name).unwrap();
+        let mistake = try_join(&mut graph, &[x; 256], name).unwrap_err();
+        assert_eq!(mistake.message, "joins at most 255 branches, not 256; nest it");
+    }
+}
+
+#[test]
 fn shared_and_tied_layers_must_match() {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[6])).unwrap();

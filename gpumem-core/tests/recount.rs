@@ -1,5 +1,7 @@
 //! Every line of the budget against a recount from the program, and every tensor's place, on random networks.
 
+#![cfg(feature = "lower")]
+
 mod common;
 
 use common::plan;

@@ -20,6 +20,14 @@ record! {
     }
 }
 
+/// Operations number their inputs in a byte.
+pub(super) fn check_branches(inputs: &[Value]) -> Result<(), Mistake> {
+    if inputs.len() <= 255 {
+        return Ok(());
+    }
+    Err(Mistake::new(format!("joins at most 255 branches, not {}; nest it", inputs.len())))
+}
+
 /// The one shape of all branches.
 ///
 /// # Errors
@@ -47,6 +55,7 @@ impl Rule for Add {
     const BRANCHES: Option<usize> = Some(2);
 
     fn resolve(_: &Arguments, inputs: &[Value]) -> Result<Add, Mistake> {
+        check_branches(inputs)?;
         Ok(Add { branches: inputs.len() as u64, shape: equal_shapes(inputs)? })
     }
 

@@ -31,6 +31,7 @@ impl Rule for Concat {
     const BRANCHES: Option<usize> = Some(2);
 
     fn resolve(_: &Arguments, inputs: &[Value]) -> Result<Concat, Mistake> {
+        super::add::check_branches(inputs)?;
         if inputs.iter().any(|value| value.index || !value.batched) {
             return Err(Mistake::new("joins numbers that differ between samples; embed tokens and add positions first"));
         }
