@@ -78,6 +78,8 @@ impl Builder<'_> {
             last: 0,
         });
         let loss = self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false);
+        let (terms, batched) = criterion.terms();
+        let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
         let holds_output = |id: &NodeId| self.values[*id] == Some(output);
         let kept = (0..=self.output).filter(holds_output).any(|id| self.is_kept(id));
         let in_place = !kept && self.tensors[output as usize].class == Class::Transient;
@@ -92,6 +94,7 @@ impl Builder<'_> {
         let writes = vec![
             Operand { slot: Slot::Loss, tensor: loss },
             Operand { slot: Slot::InputGradient(0), tensor: gradient },
+            Operand { slot: Slot::Workspace, tensor: workspace },
         ];
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
         self.result = Some(loss);

@@ -1,0 +1,2 @@
+#include "base.cuh"
+#include "real.cuh"

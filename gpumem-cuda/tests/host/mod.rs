@@ -1,0 +1,286 @@
+//! The kernels as C++: compiled unmodified through `simt.h`, launched on a host arena, compared with the CPU backend.
+#![allow(dead_code)]
+
+#[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
+pub mod harness;
+
+use gpumem_core::Precision;
+use gpumem_core::device::{Device, Job, Placed, Runner};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::optim::Optimizer;
+use gpumem_core::program::{Class, StateWord};
+use gpumem_cpu::Cpu;
+use gpumem_cuda::operations::{Context, launches};
+use gpumem_cuda::{Kernel, Launch, SOURCES};
+use libloading::{Library, Symbol};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_void;
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// The fibers of `simt.h` are global: one launch at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+type Entry = unsafe extern "C" fn(grid: *const u32, block: *const u32, order: i32, arguments: *mut *mut c_void);
+
+/// Kernels compiled for the host.
+pub struct Machine {
+    library: Library,
+    numbers: BTreeMap<Kernel, usize>,
+}
+
+fn folder() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The kernels of a program as one C++ file: each in a namespace of its own, with its constants.
+fn source(kernels: &[Kernel]) -> String {
+    let mut text =
+        String::from("#define SIMT_MAIN\n#define SIMT_SECTION \"simt\"\n#include \"simt.h\"\n#include \"base.cuh\"\n");
+    for (number, kernel) in kernels.iter().enumerate() {
+        writeln!(text, "#undef SIMT_SECTION\n#define SIMT_SECTION \"simt{number}\"").unwrap();
+        for (name, value) in &kernel.constants {
+            writeln!(text, "#undef {name}\n#define {name} {value}").unwrap();
+        }
+        writeln!(text, "namespace kernel{number} {{\n#include \"{}\"\n}}", kernel.file).unwrap();
+        writeln!(
+            text,
+            "extern \"C\" char __start_simt{number}[] __attribute__((weak)), __stop_simt{number}[] __attribute__((weak));\n\
+             static void call{number}(void *arguments) {{ simt::call(kernel{number}::{}, (void **)arguments); }}\n\
+             extern \"C\" void launch{number}(const unsigned *g, const unsigned *b, int order, void **arguments) {{\n\
+             simt::body = call{number}; simt::body_arguments = arguments;\n\
+             simt::launch({{g[0], g[1], g[2]}}, {{b[0], b[1], b[2]}}, order, __start_simt{number}, __stop_simt{number});\n}}",
+            kernel.entry
+        )
+        .unwrap();
+        for (name, _) in &kernel.constants {
+            writeln!(text, "#undef {name}").unwrap();
+        }
+    }
+    text
+}
+
+/// Compiles `text`, or takes what an earlier run compiled from the same text and headers.
+fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
+    let flags = std::env::var("GPUMEM_HOST_FLAGS").unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    (text, sources, &flags, include_str!("simt.h")).hash(&mut hasher);
+    let name = format!("kernels-{:016x}", hasher.finish());
+    let library = folder().join(format!("{name}.so"));
+    if library.exists() {
+        return library;
+    }
+    let work = folder().join(&name);
+    std::fs::create_dir_all(&work).unwrap();
+    for (file, text) in sources {
+        std::fs::write(work.join(file), text).unwrap();
+    }
+    std::fs::write(work.join("simt.h"), include_str!("simt.h")).unwrap();
+    std::fs::write(work.join("all.cpp"), text).unwrap();
+    let made = work.join("made.so");
+    let output = Command::new(std::env::var("CXX").unwrap_or("c++".into()))
+        .args(["-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-w", "-ffp-contract=off"])
+        .args(flags.split_whitespace())
+        .args(["-o", made.to_str().unwrap(), work.join("all.cpp").to_str().unwrap()])
+        .output()
+        .expect("the tests of the kernels need a C++ compiler, `c++` or what CXX names");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Renamed when it is whole: another test process may look for it at the same time.
+    std::fs::rename(&made, &library).unwrap();
+    library
+}
+
+impl Machine {
+    /// Compiles kernels from [`SOURCES`].
+    pub fn new(kernels: impl IntoIterator<Item = Kernel>) -> Machine {
+        Machine::with_sources(kernels, |_, text| text.to_string())
+    }
+
+    /// Compiles kernels from sources that were changed on purpose.
+    pub fn with_sources(kernels: impl IntoIterator<Item = Kernel>, change: impl Fn(&str, &str) -> String) -> Machine {
+        let kernels: Vec<Kernel> = kernels.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let sources: Vec<(&str, String)> = SOURCES.iter().map(|(file, text)| (*file, change(file, text))).collect();
+        let path: PathBuf = compile(&source(&kernels), &sources);
+        // SAFETY: the library was made above from kernels and a header without initialisers that do anything.
+        let library = unsafe { Library::new(Path::new(&path)) }.unwrap();
+        Machine { library, numbers: kernels.into_iter().enumerate().map(|(number, kernel)| (kernel, number)).collect() }
+    }
+
+    /// Runs one launch on tensors at `addresses`, with one of three orders of warps.
+    pub fn launch(&self, launch: &Launch, order: i32, address: impl Fn(u32) -> *mut c_void) {
+        let number = self.numbers[&launch.kernel];
+        let mut arguments: Vec<*mut c_void> =
+            launch.arguments.iter().map(|tensor| tensor.map_or(std::ptr::null_mut(), &address)).collect();
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // SAFETY: `source` gives every kernel a function of this type under this name; the addresses are of tensors in a live
+        // arena, which the launch touches within their lengths, or the tests find out.
+        unsafe {
+            let entry: Symbol<Entry> = self.library.get(format!("launch{number}").as_bytes()).unwrap();
+            entry(launch.grid.as_ptr(), launch.block.as_ptr(), order, arguments.as_mut_ptr());
+        }
+    }
+}
+
+/// A training step run by the kernels, in a host arena at the planned offsets.
+pub struct Simulated {
+    machine: Machine,
+    steps: Vec<Vec<Launch>>,
+    arena: Vec<u64>,
+    pub placed: Placed,
+    batch: u64,
+    order: i32,
+}
+
+impl Simulated {
+    pub fn new(placed: Placed, batch: u64, arena: u64, optimizer: Optimizer, order: i32) -> Simulated {
+        let program = &placed.program;
+        let precision = Precision::F32;
+        let steps: Vec<Vec<Launch>> = program
+            .operations
+            .iter()
+            .map(|operation| {
+                launches(&Context { program, operation, batch, precision, optimizer })
+                    .unwrap_or_else(|error| panic!("{error}"))
+            })
+            .collect();
+        let machine = Machine::new(steps.iter().flatten().map(|launch| launch.kernel.clone()));
+        Simulated { machine, steps, arena: vec![u64::MAX; arena as usize / 8], placed, batch, order }
+    }
+
+    fn bytes_of(&self, id: usize) -> (usize, usize) {
+        let tensor = &self.placed.program.tensors[id];
+        (self.placed.offsets[id] as usize, tensor.elements(self.batch).unwrap() as usize * 4)
+    }
+
+    fn arena(&mut self) -> &mut [u8] {
+        // SAFETY: any bytes are a valid u64 and the other way round; the length is that of the vector.
+        unsafe { std::slice::from_raw_parts_mut(self.arena.as_mut_ptr().cast(), self.arena.len() * 8) }
+    }
+
+    pub fn write(&mut self, id: usize, words: &[u32]) {
+        let (offset, length) = self.bytes_of(id);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(bytes.len(), length);
+        self.arena()[offset..offset + length].copy_from_slice(&bytes);
+    }
+
+    pub fn read(&mut self, id: usize) -> Vec<u32> {
+        let (offset, length) = self.bytes_of(id);
+        self.arena()[offset..offset + length]
+            .chunks_exact(4)
+            .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+            .collect()
+    }
+
+    /// One step, with memory that holds no living tensor filled with NaN.
+    pub fn step(&mut self) {
+        let fill = |simulated: &mut Simulated, id: usize| {
+            let (offset, length) = simulated.bytes_of(id);
+            simulated.arena()[offset..offset + length].fill(0xff);
+        };
+        let transients: Vec<usize> = self.placed.program.transients().map(|id| id as usize).collect();
+        transients.iter().for_each(|&id| fill(self, id));
+        for index in 0..self.steps.len() {
+            let base = self.arena.as_mut_ptr().cast::<u8>();
+            for launch in &self.steps[index] {
+                let address = |id: u32| {
+                    // SAFETY: `place` put every tensor inside the arena.
+                    unsafe { base.add(self.placed.offsets[id as usize] as usize).cast::<c_void>() }
+                };
+                self.machine.launch(launch, self.order, address);
+            }
+            let ends = index + 1 < self.steps.len();
+            let dead = |&&id: &&usize| ends && self.placed.program.tensors[id].last as usize == index;
+            let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
+            dead.into_iter().for_each(|id| fill(self, id));
+        }
+    }
+}
+
+/// Different numbers for each tensor, spread over `[-1, 1)`.
+pub fn spread(count: usize, salt: usize) -> Vec<u32> {
+    (0..count).map(|index| (((index * 7919 + salt * 104_729) % 2003) as f32 / 1001.5 - 1.0).to_bits()).collect()
+}
+
+/// Runs `steps` training steps of a network on the CPU backend and on the kernels, in all three orders of warps, and compares
+/// the loss and every tensor that outlives the step, or lives until its end.
+pub fn compare(
+    what: &str,
+    graph: &Graph,
+    output: NodeId,
+    training: Training,
+    batch: u64,
+    optimizer: Optimizer,
+    steps: usize,
+    classes: u32,
+    tolerance: f64,
+) {
+    let program = lower(graph, output, &Options { training: Some(training) }).unwrap();
+    let placed = harness::compile(&program, batch);
+    let end = |(tensor, offset): (&gpumem_core::program::Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
+    let arena = program.tensors.iter().zip(&placed.offsets).map(end).max().unwrap().next_multiple_of(256);
+    let job = Job {
+        name: "reference",
+        arena,
+        batch,
+        precision: Precision::F32,
+        train: Some(placed.clone()),
+        infer: placed.clone(),
+        optimizer,
+    };
+    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job).unwrap();
+    for order in 0..3 {
+        let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, order);
+        for (id, tensor) in placed.program.tensors.iter().enumerate() {
+            let count = tensor.elements(batch).unwrap() as usize;
+            let indices = |limit: u32| (0..count).map(|index| (index as u32 * 7 + 1) % limit).collect::<Vec<u32>>();
+            let words = match (tensor.class, tensor.role) {
+                (Class::Transient | Class::Gradient, _) => continue,
+                (Class::Input | Class::Target, gpumem_core::Role::Index) => indices(classes),
+                (Class::Parameter | Class::Input | Class::Target, _) => spread(count, id + 1),
+                (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
+                (Class::State, _) => {
+                    let mut words = vec![0; count];
+                    words[StateWord::Seed as usize] = 42;
+                    words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
+                    words[StateWord::LossScale as usize] = 1f32.to_bits();
+                    words
+                }
+                (Class::Moment, _) => vec![0; count],
+            };
+            simulated.write(id, &words);
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            reference.write(placed.offsets[id], &bytes).unwrap();
+        }
+        for step in 0..steps {
+            reference.train().unwrap();
+            simulated.step();
+            let last = program.operations.len() as u32 - 1;
+            for (id, tensor) in placed.program.tensors.iter().enumerate() {
+                if tensor.class == Class::Transient && tensor.last != last {
+                    continue;
+                }
+                let found = simulated.read(id);
+                let mut bytes = vec![0; found.len() * 4];
+                reference.read(placed.offsets[id], &mut bytes).unwrap();
+                let expected: Vec<u32> =
+                    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+                let name = program.tensor_name(tensor);
+                if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
+                    assert_eq!(found, expected, "{what}, order {order}, step {step}: {name}");
+                    continue;
+                }
+                let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
+                let label = format!("{what}, order {order}, step {step}: {name}");
+                harness::assert_close(&label, &floats(&found), &floats(&expected), tolerance);
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Every kernel against the CPU backend, on shapes that are not multiples of anything.
+
+#[path = "../host/mod.rs"]
+mod host;
+
+mod activation;
+mod attention;
+mod convolutions;
+mod joins;
+mod movement;
+mod norms;
+mod pools;
+mod products;
+mod tables;
+
+use gpumem_core::Update;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::Training;
+use gpumem_core::optim::{Optimizer, Sgd};
+use gpumem_core::program::Measure;
+
+/// Gradients of everything, inputs included; parameters stay.
+pub fn gradients() -> (Training, Optimizer) {
+    let training = Training { loss: Measure::Dot, moments: 0, update: Update::Separate, input_gradient: true };
+    (training, Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }))
+}
+
+/// Compares output, all gradients and running statistics of a network with the CPU backend's.
+pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let (training, optimizer) = gradients();
+    host::compare(what, &graph, output, training, batch, optimizer, 1, 5, 1e-5);
+}
