@@ -67,6 +67,12 @@ fn source(kernels: &[Kernel]) -> String {
     text
 }
 
+/// A kernel as a line: file, entry point, constants.
+fn note(kernel: &Kernel) -> String {
+    let constants: String = kernel.constants.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    format!("{} {}{constants}", kernel.file, kernel.entry)
+}
+
 /// Compiles `text`, or takes what an earlier run compiled from the same text and headers.
 fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
     let flags = std::env::var("GPUMEM_HOST_FLAGS").unwrap_or_default();
@@ -98,8 +104,15 @@ fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
 }
 
 impl Machine {
-    /// Compiles kernels from [`SOURCES`].
+    /// Compiles kernels from [`SOURCES`], and notes them down for the test that compiles them for cards.
     pub fn new(kernels: impl IntoIterator<Item = Kernel>) -> Machine {
+        let kernels: BTreeSet<Kernel> = kernels.into_iter().collect();
+        let lines: String = kernels.iter().map(|kernel| format!("{}\n", note(kernel))).collect();
+        let mut hasher = DefaultHasher::new();
+        lines.hash(&mut hasher);
+        let folder = folder().join("instances");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{:016x}", hasher.finish())), lines).unwrap();
         Machine::with_sources(kernels, |_, text| text.to_string())
     }
 
@@ -211,6 +224,7 @@ pub fn spread(count: usize, salt: usize) -> Vec<u32> {
 
 /// Runs `steps` training steps of a network on the CPU backend and on the kernels, in all three orders of warps, and compares
 /// the loss and every tensor that outlives the step, or lives until its end.
+#[expect(clippy::too_many_arguments, reason = "each caller varies others of them")]
 pub fn compare(
     what: &str,
     graph: &Graph,
