@@ -45,14 +45,14 @@
 mod device;
 mod selected;
 
+#[cfg(any(feature = "cpu", feature = "cuda"))]
+pub use device::{AnyDevice, AnyRunner, default_device};
 pub use gpumem_core::error::Error;
 pub use gpumem_core::net::Net;
 pub use gpumem_core::network::Network;
 pub use gpumem_core::tensor::Tensor;
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{Half, Infer, Loss, Precision, Train, Update, cards, layers, optim, report};
-#[cfg(any(feature = "cpu", feature = "cuda"))]
-pub use device::{AnyDevice, AnyRunner, default_device};
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]

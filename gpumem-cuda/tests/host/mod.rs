@@ -9,7 +9,7 @@ use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
-use gpumem_core::program::{Class, StateWord};
+use gpumem_core::program::{Class, StateWord, Tensor};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::operations::{Context, launches};
 use gpumem_cuda::{Kernel, Launch, SOURCES};
@@ -126,11 +126,9 @@ impl Machine {
         Machine { library, numbers: kernels.into_iter().enumerate().map(|(number, kernel)| (kernel, number)).collect() }
     }
 
-    /// Runs one launch on tensors at `addresses`, with one of three orders of warps.
-    pub fn launch(&self, launch: &Launch, order: i32, address: impl Fn(u32) -> *mut c_void) {
+    /// Runs one launch on these tensors, with one of three orders of warps.
+    pub fn launch(&self, launch: &Launch, order: i32, mut arguments: Vec<*mut c_void>) {
         let number = self.numbers[&launch.kernel];
-        let mut arguments: Vec<*mut c_void> =
-            launch.arguments.iter().map(|tensor| tensor.map_or(std::ptr::null_mut(), &address)).collect();
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // SAFETY: `source` gives every kernel a function of this type under this name; the addresses are of tensors in a live
         // arena, which the launch touches within their lengths, or the tests find out.
@@ -141,11 +139,18 @@ impl Machine {
     }
 }
 
-/// A training step run by the kernels, in a host arena at the planned offsets.
+/// Where tensors are: in one arena at the planned offsets, or, for the sanitizers, each in an allocation of its own, so that
+/// touching anything beyond a tensor's last byte shows.
+enum Memory {
+    Arena(Vec<u64>),
+    Apart(Vec<Vec<u8>>),
+}
+
+/// A training step run by the kernels on the host.
 pub struct Simulated {
     machine: Machine,
     steps: Vec<Vec<Launch>>,
-    arena: Vec<u64>,
+    memory: Memory,
     pub placed: Placed,
     batch: u64,
     order: i32,
@@ -155,64 +160,68 @@ impl Simulated {
     pub fn new(placed: Placed, batch: u64, arena: u64, optimizer: Optimizer, order: i32) -> Simulated {
         let program = &placed.program;
         let precision = Precision::F32;
-        let steps: Vec<Vec<Launch>> = program
-            .operations
-            .iter()
-            .map(|operation| {
-                launches(&Context { program, operation, batch, precision, optimizer })
-                    .unwrap_or_else(|error| panic!("{error}"))
-            })
-            .collect();
+        let launches = |operation| {
+            let context = Context { program, operation, batch, precision, optimizer };
+            launches(&context).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let steps: Vec<Vec<Launch>> = program.operations.iter().map(launches).collect();
         let machine = Machine::new(steps.iter().flatten().map(|launch| launch.kernel.clone()));
-        Simulated { machine, steps, arena: vec![u64::MAX; arena as usize / 8], placed, batch, order }
+        let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
+            let bytes = |tensor: &Tensor| vec![0xff; tensor.elements(batch).unwrap() as usize * 4];
+            Memory::Apart(program.tensors.iter().map(bytes).collect())
+        } else {
+            Memory::Arena(vec![u64::MAX; arena as usize / 8])
+        };
+        Simulated { machine, steps, memory, placed, batch, order }
     }
 
-    fn bytes_of(&self, id: usize) -> (usize, usize) {
-        let tensor = &self.placed.program.tensors[id];
-        (self.placed.offsets[id] as usize, tensor.elements(self.batch).unwrap() as usize * 4)
+    /// The same with sources that were changed on purpose.
+    pub fn change(&mut self, change: impl Fn(&str, &str) -> String) {
+        self.machine = Machine::with_sources(self.steps.iter().flatten().map(|launch| launch.kernel.clone()), change);
     }
 
-    fn arena(&mut self) -> &mut [u8] {
-        // SAFETY: any bytes are a valid u64 and the other way round; the length is that of the vector.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.as_mut_ptr().cast(), self.arena.len() * 8) }
+    /// The bytes of a tensor.
+    fn bytes(&mut self, id: usize) -> &mut [u8] {
+        let offset = self.placed.offsets[id] as usize;
+        let length = self.placed.program.tensors[id].elements(self.batch).unwrap() as usize * 4;
+        match &mut self.memory {
+            Memory::Apart(tensors) => &mut tensors[id],
+            Memory::Arena(arena) => {
+                // SAFETY: any bytes are a valid u64 and the other way round; the length is that of the vector.
+                let all: &mut [u8] =
+                    unsafe { std::slice::from_raw_parts_mut(arena.as_mut_ptr().cast(), arena.len() * 8) };
+                &mut all[offset..offset + length]
+            }
+        }
     }
 
     pub fn write(&mut self, id: usize, words: &[u32]) {
-        let (offset, length) = self.bytes_of(id);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        assert_eq!(bytes.len(), length);
-        self.arena()[offset..offset + length].copy_from_slice(&bytes);
+        self.bytes(id).copy_from_slice(&bytes);
     }
 
     pub fn read(&mut self, id: usize) -> Vec<u32> {
-        let (offset, length) = self.bytes_of(id);
-        self.arena()[offset..offset + length]
-            .chunks_exact(4)
-            .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
-            .collect()
+        self.bytes(id).chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
     /// One step, with memory that holds no living tensor filled with NaN.
     pub fn step(&mut self) {
-        let fill = |simulated: &mut Simulated, id: usize| {
-            let (offset, length) = simulated.bytes_of(id);
-            simulated.arena()[offset..offset + length].fill(0xff);
-        };
         let transients: Vec<usize> = self.placed.program.transients().map(|id| id as usize).collect();
-        transients.iter().for_each(|&id| fill(self, id));
+        transients.iter().for_each(|&id| self.bytes(id).fill(0xff));
         for index in 0..self.steps.len() {
-            let base = self.arena.as_mut_ptr().cast::<u8>();
-            for launch in &self.steps[index] {
-                let address = |id: u32| {
-                    // SAFETY: `place` put every tensor inside the arena.
-                    unsafe { base.add(self.placed.offsets[id as usize] as usize).cast::<c_void>() }
+            for launch in 0..self.steps[index].len() {
+                let arguments = self.steps[index][launch].arguments.clone();
+                let pointer = |id: u32| self.bytes(id as usize).as_mut_ptr().cast::<c_void>();
+                let addresses: Vec<*mut c_void> = {
+                    let mut pointer = pointer;
+                    arguments.iter().map(|id| id.map_or(std::ptr::null_mut(), &mut pointer)).collect()
                 };
-                self.machine.launch(launch, self.order, address);
+                self.machine.launch(&self.steps[index][launch], self.order, addresses);
             }
             let ends = index + 1 < self.steps.len();
-            let dead = |&&id: &&usize| ends && self.placed.program.tensors[id].last as usize == index;
+            let dead = |id: &&usize| ends && self.placed.program.tensors[**id].last as usize == index;
             let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
-            dead.into_iter().for_each(|id| fill(self, id));
+            dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
         }
     }
 }
@@ -238,7 +247,7 @@ pub fn compare(
 ) {
     let program = lower(graph, output, &Options { training: Some(training) }).unwrap();
     let placed = harness::compile(&program, batch);
-    let end = |(tensor, offset): (&gpumem_core::program::Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
+    let end = |(tensor, offset): (&Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
     let arena = program.tensors.iter().zip(&placed.offsets).map(end).max().unwrap().next_multiple_of(256);
     let job = Job {
         name: "reference",

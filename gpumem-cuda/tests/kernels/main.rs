@@ -5,7 +5,9 @@ mod host;
 
 mod activation;
 mod attention;
+mod barriers;
 mod convolutions;
+mod digits;
 mod joins;
 mod movement;
 mod norms;
