@@ -153,13 +153,21 @@ pub struct Simulated {
     memory: Memory,
     pub placed: Placed,
     batch: u64,
+    precision: Precision,
     order: i32,
 }
 
 impl Simulated {
-    pub fn new(placed: Placed, batch: u64, arena: u64, optimizer: Optimizer, order: i32) -> Simulated {
+    /// `placed` is planned for f32; 16-bit tensors take half of their places.
+    pub fn new(
+        placed: Placed,
+        batch: u64,
+        arena: u64,
+        optimizer: Optimizer,
+        precision: Precision,
+        order: i32,
+    ) -> Simulated {
         let program = &placed.program;
-        let precision = Precision::F32;
         let launches = |operation| {
             let context = Context { program, operation, batch, precision, optimizer };
             launches(&context).unwrap_or_else(|error| panic!("{error}"))
@@ -167,12 +175,13 @@ impl Simulated {
         let steps: Vec<Vec<Launch>> = program.operations.iter().map(launches).collect();
         let machine = Machine::new(steps.iter().flatten().map(|launch| launch.kernel.clone()));
         let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
-            let bytes = |tensor: &Tensor| vec![0xff; tensor.elements(batch).unwrap() as usize * 4];
+            let bytes =
+                |tensor: &Tensor| vec![0xff; (tensor.elements(batch).unwrap() * tensor.role.bytes(precision)) as usize];
             Memory::Apart(program.tensors.iter().map(bytes).collect())
         } else {
             Memory::Arena(vec![u64::MAX; arena as usize / 8])
         };
-        Simulated { machine, steps, memory, placed, batch, order }
+        Simulated { machine, steps, memory, placed, batch, precision, order }
     }
 
     /// The same with sources that were changed on purpose.
@@ -183,7 +192,8 @@ impl Simulated {
     /// The bytes of a tensor.
     fn bytes(&mut self, id: usize) -> &mut [u8] {
         let offset = self.placed.offsets[id] as usize;
-        let length = self.placed.program.tensors[id].elements(self.batch).unwrap() as usize * 4;
+        let tensor = &self.placed.program.tensors[id];
+        let length = (tensor.elements(self.batch).unwrap() * tensor.role.bytes(self.precision)) as usize;
         match &mut self.memory {
             Memory::Apart(tensors) => &mut tensors[id],
             Memory::Arena(arena) => {
@@ -195,13 +205,29 @@ impl Simulated {
         }
     }
 
+    fn is_narrow(&self, id: usize) -> bool {
+        self.placed.program.tensors[id].role.bytes(self.precision) == 2
+    }
+
+    /// Writes 32-bit words; floats are rounded to what the tensor holds.
     pub fn write(&mut self, id: usize, words: &[u32]) {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes: Vec<u8> = if self.is_narrow(id) {
+            words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect()
+        } else {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
         self.bytes(id).copy_from_slice(&bytes);
     }
 
+    /// Reads 32-bit words; 16-bit floats are widened.
     pub fn read(&mut self, id: usize) -> Vec<u32> {
-        self.bytes(id).chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        let (is_narrow, precision) = (self.is_narrow(id), self.precision);
+        let bytes = self.bytes(id);
+        if is_narrow {
+            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
+            return halves.map(|half| widen(precision, half)).collect();
+        }
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
     /// One step, with memory that holds no living tensor filled with NaN.
@@ -226,6 +252,44 @@ impl Simulated {
     }
 }
 
+/// An f32 as 16 bits, rounded to nearest: what `narrow` in `base.cuh` does, written another way.
+fn narrow(precision: Precision, word: u32) -> u16 {
+    let x = f64::from(f32::from_bits(word));
+    if precision == Precision::Bf16 {
+        let candidates = [word >> 16, (word >> 16) + 1].map(|half| half as u16);
+        let distance = |half: &u16| (f64::from(f32::from_bits(u32::from(*half) << 16)) - x).abs();
+        let [low, high] = candidates;
+        return match distance(&low).total_cmp(&distance(&high)) {
+            std::cmp::Ordering::Less => low,
+            std::cmp::Ordering::Greater => high,
+            std::cmp::Ordering::Equal => {
+                if low % 2 == 0 {
+                    low
+                } else {
+                    high
+                }
+            }
+        };
+    }
+    let distance = |half: u16| (f64::from(f32::from_bits(widen(precision, half))) - x).abs();
+    let sign = if x < 0.0 { 0x8000 } else { 0 };
+    // Among the finite ones of this sign, ordered by size.
+    (sign..sign + 0x7c00).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
+}
+
+fn widen(precision: Precision, half: u16) -> u32 {
+    if precision == Precision::Bf16 {
+        return u32::from(half) << 16;
+    }
+    let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));
+    let size = match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 => return if fraction == 0.0 { u32::from(half >> 15) << 31 | 0x7f80_0000 } else { 0x7fc0_0000 },
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    };
+    (if half >> 15 == 1 { -size } else { size }).to_bits()
+}
+
 /// Different numbers for each tensor, spread over `[-1, 1)`.
 pub fn spread(count: usize, salt: usize) -> Vec<u32> {
     (0..count).map(|index| (((index * 7919 + salt * 104_729) % 2003) as f32 / 1001.5 - 1.0).to_bits()).collect()
@@ -245,6 +309,22 @@ pub fn compare(
     classes: u32,
     tolerance: f64,
 ) {
+    let case = (what, graph, output, training, batch, optimizer);
+    compare_in(Precision::F32, 0..3, case, steps, classes, tolerance);
+}
+
+/// A network with its training, batch and optimizer, by name.
+pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training, u64, Optimizer);
+
+/// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
+pub fn compare_in(
+    precision: Precision,
+    orders: std::ops::Range<i32>,
+    (what, graph, output, training, batch, optimizer): Case<'_>,
+    steps: usize,
+    classes: u32,
+    tolerance: f64,
+) {
     let program = lower(graph, output, &Options { training: Some(training) }).unwrap();
     let placed = harness::compile(&program, batch);
     let end = |(tensor, offset): (&Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
@@ -259,8 +339,8 @@ pub fn compare(
         optimizer,
     };
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job).unwrap();
-    for order in 0..3 {
-        let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, order);
+    for order in orders {
+        let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, precision, order);
         for (id, tensor) in placed.program.tensors.iter().enumerate() {
             let count = tensor.elements(batch).unwrap() as usize;
             let indices = |limit: u32| (0..count).map(|index| (index as u32 * 7 + 1) % limit).collect::<Vec<u32>>();
@@ -279,6 +359,8 @@ pub fn compare(
                 (Class::Moment, _) => vec![0; count],
             };
             simulated.write(id, &words);
+            // Rounded to what the kernels got.
+            let words = simulated.read(id);
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             reference.write(placed.offsets[id], &bytes).unwrap();
         }

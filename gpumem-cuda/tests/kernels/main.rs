@@ -15,11 +15,11 @@ mod pools;
 mod products;
 mod tables;
 
-use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::Training;
 use gpumem_core::optim::{Optimizer, Sgd};
 use gpumem_core::program::Measure;
+use gpumem_core::{Precision, Update};
 
 /// Gradients of everything, inputs included; parameters stay.
 pub fn gradients() -> (Training, Optimizer) {
@@ -33,4 +33,15 @@ pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
     let output = build(&mut graph);
     let (training, optimizer) = gradients();
     host::compare(what, &graph, output, training, batch, optimizer, 1, 5, 1e-5);
+}
+
+/// As [`check`], with 16-bit numbers, to 1e-2.
+pub fn check_narrow(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
+    for precision in [Precision::Bf16, Precision::F16] {
+        let mut graph = Graph::default();
+        let output = build(&mut graph);
+        let (training, optimizer) = gradients();
+        let case = (what, &graph, output, training, batch, optimizer);
+        host::compare_in(precision, 0..1, case, 1, 5, 1e-2);
+    }
 }
