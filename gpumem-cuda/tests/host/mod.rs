@@ -12,7 +12,7 @@ use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Class, StateWord, Tensor};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::operations::{Context, launches};
-use gpumem_cuda::{Kernel, Launch, SOURCES};
+use gpumem_cuda::{Cuda, Kernel, Launch, SOURCES, Session};
 use libloading::{Library, Symbol};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -316,6 +316,99 @@ pub fn compare(
 /// A network with its training, batch and optimizer, by name.
 pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training, u64, Optimizer);
 
+/// Something that runs the kernels.
+trait Tested {
+    fn put(&mut self, id: usize, words: &[u32]);
+    fn get(&mut self, id: usize) -> Vec<u32>;
+    fn step(&mut self);
+}
+
+impl Tested for Simulated {
+    fn put(&mut self, id: usize, words: &[u32]) {
+        self.write(id, words);
+    }
+
+    fn get(&mut self, id: usize) -> Vec<u32> {
+        self.read(id)
+    }
+
+    fn step(&mut self) {
+        Simulated::step(self);
+    }
+}
+
+/// A network on a card.
+struct OnCard {
+    session: Session,
+    placed: Placed,
+    batch: u64,
+}
+
+impl Tested for OnCard {
+    fn put(&mut self, id: usize, words: &[u32]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.session.write(self.placed.offsets[id], &bytes).unwrap();
+    }
+
+    fn get(&mut self, id: usize) -> Vec<u32> {
+        let mut bytes = vec![0; self.placed.program.tensors[id].elements(self.batch).unwrap() as usize * 4];
+        self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    fn step(&mut self) {
+        self.session.train().unwrap();
+    }
+}
+
+/// Everything that can run the kernels here: the host shim in several orders of warps, and the first card. On a machine with
+/// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
+fn everyone(
+    placed: &Placed,
+    job: &Job,
+    precision: Precision,
+    orders: std::ops::Range<i32>,
+) -> Vec<(String, Box<dyn Tested>)> {
+    let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
+        for order in orders {
+            let simulated = Simulated::new(placed.clone(), job.batch, job.arena, job.optimizer, precision, order);
+            all.push((format!("order {order}"), Box::new(simulated)));
+        }
+    }
+    if precision == Precision::F32 {
+        match Cuda::new(0) {
+            Ok(card) => {
+                let session = card.load(job.clone()).unwrap();
+                all.push(("card".into(), Box::new(OnCard { session, placed: placed.clone(), batch: job.batch })));
+            }
+            Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
+        }
+    }
+    all
+}
+
+/// The numbers that a test begins with.
+fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Optimizer) -> Option<Vec<u32>> {
+    let count = tensor.elements(batch).unwrap() as usize;
+    Some(match (tensor.class, tensor.role) {
+        (Class::Transient | Class::Gradient, _) => return None,
+        (Class::Input | Class::Target, gpumem_core::Role::Index) => {
+            (0..count).map(|index| (index as u32 * 7 + 1) % classes).collect()
+        }
+        (Class::Parameter | Class::Input | Class::Target, _) => spread(count, id + 1),
+        (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
+        (Class::State, _) => {
+            let mut words = vec![0; count];
+            words[StateWord::Seed as usize] = 42;
+            words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
+            words[StateWord::LossScale as usize] = 1f32.to_bits();
+            words
+        }
+        (Class::Moment, _) => vec![0; count],
+    })
+}
+
 /// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
 pub fn compare_in(
     precision: Precision,
@@ -329,61 +422,37 @@ pub fn compare_in(
     let placed = harness::compile(&program, batch);
     let end = |(tensor, offset): (&Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
     let arena = program.tensors.iter().zip(&placed.offsets).map(end).max().unwrap().next_multiple_of(256);
-    let job = Job {
-        name: "reference",
-        arena,
-        batch,
-        precision: Precision::F32,
-        train: Some(placed.clone()),
-        infer: placed.clone(),
-        optimizer,
-    };
-    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job).unwrap();
-    for order in orders {
-        let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, precision, order);
-        for (id, tensor) in placed.program.tensors.iter().enumerate() {
-            let count = tensor.elements(batch).unwrap() as usize;
-            let indices = |limit: u32| (0..count).map(|index| (index as u32 * 7 + 1) % limit).collect::<Vec<u32>>();
-            let words = match (tensor.class, tensor.role) {
-                (Class::Transient | Class::Gradient, _) => continue,
-                (Class::Input | Class::Target, gpumem_core::Role::Index) => indices(classes),
-                (Class::Parameter | Class::Input | Class::Target, _) => spread(count, id + 1),
-                (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
-                (Class::State, _) => {
-                    let mut words = vec![0; count];
-                    words[StateWord::Seed as usize] = 42;
-                    words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
-                    words[StateWord::LossScale as usize] = 1f32.to_bits();
-                    words
-                }
-                (Class::Moment, _) => vec![0; count],
-            };
-            simulated.write(id, &words);
-            // Rounded to what the kernels got.
-            let words = simulated.read(id);
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            reference.write(placed.offsets[id], &bytes).unwrap();
+    let (train, infer) = (Some(placed.clone()), placed.clone());
+    let job = Job { name: "test", arena, batch, precision: Precision::F32, train, infer, optimizer };
+    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job.clone()).unwrap();
+    let last = program.operations.len() as u32 - 1;
+    for (who, mut tested) in everyone(&placed, &job, precision, orders) {
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
+                tested.put(id, &words);
+                // Rounded to what the kernels got.
+                let bytes: Vec<u8> = tested.get(id).iter().flat_map(|word| word.to_le_bytes()).collect();
+                reference.write(placed.offsets[id], &bytes).unwrap();
+            }
         }
         for step in 0..steps {
             reference.train().unwrap();
-            simulated.step();
-            let last = program.operations.len() as u32 - 1;
-            for (id, tensor) in placed.program.tensors.iter().enumerate() {
+            tested.step();
+            for (id, tensor) in program.tensors.iter().enumerate() {
                 if tensor.class == Class::Transient && tensor.last != last {
                     continue;
                 }
-                let found = simulated.read(id);
+                let found = tested.get(id);
                 let mut bytes = vec![0; found.len() * 4];
                 reference.read(placed.offsets[id], &mut bytes).unwrap();
                 let expected: Vec<u32> =
                     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
-                let name = program.tensor_name(tensor);
+                let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
                 if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
-                    assert_eq!(found, expected, "{what}, order {order}, step {step}: {name}");
+                    assert_eq!(found, expected, "{label}");
                     continue;
                 }
                 let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
-                let label = format!("{what}, order {order}, step {step}: {name}");
                 harness::assert_close(&label, &floats(&found), &floats(&expected), tolerance);
             }
         }
