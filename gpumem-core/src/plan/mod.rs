@@ -238,7 +238,7 @@ const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'
             _ => None,
         };
         if let Some(tried) = tried {
-            let tried = sink::sink(ranges, trial, tried, peak.bytes);
+            let tried = sink::sink(spans, trial, tried, peak.bytes);
             if tried < size {
                 size = tried;
                 offsets.copy_from_slice(trial);

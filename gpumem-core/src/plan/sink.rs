@@ -1,7 +1,7 @@
 //! A packing that is a little too large is often too large for one small tensor that lies on top, while there is room below
 //! that a planner's rule kept it from: space of a stacked tensor that has not begun yet, for one.
 
-use super::LiveRange;
+use super::Span;
 
 /// Tensors that are moved at most.
 const MOST_MOVES: usize = 8;
@@ -11,7 +11,7 @@ const MOST_PLACES: usize = 32;
 
 /// Moves the tensors that end highest into gaps below, until the packing ends at `bound` or no gap is found. Returns its
 /// size.
-pub(super) const fn sink(ranges: &[LiveRange], offsets: &mut [u64], mut size: u64, bound: u64) -> u64 {
+pub(super) const fn sink(ranges: &[Span], offsets: &mut [u64], mut size: u64, bound: u64) -> u64 {
     let mut moves = 0;
     while size > bound && moves < MOST_MOVES {
         let highest = highest(ranges, offsets);
@@ -27,7 +27,7 @@ pub(super) const fn sink(ranges: &[LiveRange], offsets: &mut [u64], mut size: u6
 }
 
 /// The tensor that ends highest.
-const fn highest(ranges: &[LiveRange], offsets: &[u64]) -> usize {
+const fn highest(ranges: &[Span], offsets: &[u64]) -> usize {
     let mut best = 0;
     let mut end = 0;
     let mut i = 0;
@@ -42,7 +42,7 @@ const fn highest(ranges: &[LiveRange], offsets: &[u64]) -> usize {
 }
 
 /// The lowest offset where `tensor` overlaps nothing and ends below `size`, if it is found soon.
-const fn gap(ranges: &[LiveRange], offsets: &[u64], tensor: usize, size: u64) -> Option<u64> {
+const fn gap(ranges: &[Span], offsets: &[u64], tensor: usize, size: u64) -> Option<u64> {
     let own = ranges[tensor];
     let mut offset = 0;
     let mut places = 0;
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_tensor_on_top_sinks_into_a_gap_that_fits() {
-        let range = |bytes, first, last| LiveRange { bytes, first, last };
+        let range = |bytes, first, last| Span { bytes, first, last };
         // The second begins only when the third has ended.
         let ranges = [range(512, 0, 9), range(1024, 5, 9), range(512, 0, 9), range(768, 1, 3)];
         let mut offsets = [0, 512, 1536, 2048];
