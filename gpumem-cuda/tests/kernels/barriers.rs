@@ -32,6 +32,9 @@ fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
 
 #[test]
 fn a_deleted_barrier_is_caught() {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
     let right = loss(0, |_, text| text.to_string());
     assert!(right.is_finite());
     let write = "if (lane == 0) scratch[warp] = x;\n    __syncthreads();";
