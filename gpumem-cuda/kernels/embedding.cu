@@ -109,9 +109,8 @@ KERNEL(embedding_backward)(const u32 *token, const real *dy, real *dweight) {
             }
             for (; i < listed; i++) sums[rows[i] * THREADS + thread] += widen(dy[places[i] * (u64)WIDTH + column]);
         }
+        // The barrier of the next pass comes before its list is written.
         listed = 0;
-        // The list is written again in the next pass.
-        __syncthreads();
     }
     if (column >= WIDTH) return;
     for (u32 row = 0; row < ROWS && first + row < TABLE; row++) {

@@ -13,7 +13,8 @@
 // x, y, dy, dx [B, T, D]; weight, bias, dweight, dbias [D]; saved [B, 2, T] in f32: the means of a sample's rows, then their
 // 1 / sqrt(variance + EPS).
 //
-// forward:    y = (x - mean) rstd weight + bias with mean and biased variance of each row; saved may be absent
+// forward:    y = (x - mean) rstd weight + bias with mean and biased variance of each row, where y may be x; saved
+//             may be absent
 // parameters: with n = (x - mean) rstd: dbias = sum over rows of dy, dweight = sum over rows of dy n; each may be absent
 // input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), where dx may be dy; runs after
 //             parameters, which read dy

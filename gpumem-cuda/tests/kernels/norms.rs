@@ -71,11 +71,15 @@ fn batch_norm_far_from_zero() {
 }
 
 #[test]
-fn batch_norm_of_inference() {
-    for affine in ["true", "false"] {
+fn norms_of_inference() {
+    // The second of each overwrites what the first made.
+    let maps = "BatchNorm2d | BatchNorm2d(affine = false)";
+    for (dims, layers) in
+        [(&[3u64, 7, 5][..], maps), (&[5, 13], "LayerNorm | LayerNorm"), (&[2, 1033], "Relu | LayerNorm")]
+    {
         let mut graph = Graph::default();
-        let input = graph.input(numbers(&[3, 7, 5])).unwrap();
-        let output = layer(&mut graph, input, &format!("BatchNorm2d(affine = {affine})"));
+        let input = graph.input(numbers(dims)).unwrap();
+        let output = chain(&mut graph, input, layers);
         forward(&graph, output, &Options { training: None }, 3, |value| value, 1e-5);
     }
 }
