@@ -5,7 +5,9 @@ use gpumem_core::program::TensorId;
 /// The kernel sources by file name, headers included.
 pub const SOURCES: &[(&str, &str)] = &[
     ("base.cuh", include_str!("../kernels/base.cuh")),
+    ("correlation.cuh", include_str!("../kernels/correlation.cuh")),
     ("real.cuh", include_str!("../kernels/real.cuh")),
+    ("tile.cuh", include_str!("../kernels/tile.cuh")),
     ("activation.cu", include_str!("../kernels/activation.cu")),
     ("adaptive_avg_pool2d.cu", include_str!("../kernels/adaptive_avg_pool2d.cu")),
     ("attention.cu", include_str!("../kernels/attention.cu")),
