@@ -75,6 +75,8 @@ impl Builder<'_> {
             last: 0,
         });
         let loss = self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false);
+        let (terms, batched) = criterion.terms();
+        let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
         let holds_output = |id: &NodeId| self.values[*id] == Some(output);
         // That a layer's backward pass reads it as an input cannot be: that layer would come after the output, or work in
         // place on what its backward pass reads.
@@ -91,6 +93,7 @@ impl Builder<'_> {
         let writes = vec![
             Operand { slot: Slot::Loss, tensor: loss },
             Operand { slot: Slot::InputGradient(0), tensor: gradient },
+            Operand { slot: Slot::Workspace, tensor: workspace },
         ];
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
         self.result = Some(loss);

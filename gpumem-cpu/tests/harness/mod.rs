@@ -12,7 +12,7 @@ use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
 use gpumem_core::program::Class;
 use gpumem_cpu::Cpu;
-use graphs::compile;
+pub use graphs::compile;
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 
