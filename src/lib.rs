@@ -47,6 +47,7 @@ mod selected;
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
 pub use device::{AnyDevice, AnyRunner, default_device};
+pub use gpumem_core::device::Device;
 pub use gpumem_core::error::Error;
 pub use gpumem_core::net::Net;
 pub use gpumem_core::network::Network;

@@ -1,7 +1,7 @@
 //! Causal attention.
 
-use crate::check;
 use crate::host::harness::graphs::{join, layer, numbers};
+use crate::{check, check_narrow};
 
 fn attends(batch: u64, steps: u64, heads: u64, width: u64, options: &str) {
     let text = format!("CausalAttention({heads}{options})");
@@ -49,4 +49,12 @@ fn gradients_that_are_added() {
             join(graph, &branches, "Add")
         });
     }
+}
+
+#[test]
+fn sixteen_bits() {
+    check_narrow("CausalAttention", 2, |graph| {
+        let input = graph.input(numbers(&[9, 24])).unwrap();
+        layer(graph, input, "CausalAttention(2)")
+    });
 }

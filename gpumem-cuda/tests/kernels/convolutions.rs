@@ -1,5 +1,5 @@
-use crate::check;
 use crate::host::harness::graphs::{join, layer, layer_of, numbers};
+use crate::{check, check_narrow};
 
 fn one(batch: u64, input: [u64; 3], text: &str) {
     check(text, batch, |graph| {
@@ -78,4 +78,12 @@ fn conv_transpose2d_of_single_channels() {
 fn conv_transpose2d_used_twice() {
     twice(3, [3, 5, 7], "ConvTranspose2d(3, 3, padding = 1)");
     twice(2, [3, 5, 7], "ConvTranspose2d(3, 3, padding = 1, groups = 3)");
+}
+
+#[test]
+fn sixteen_bits() {
+    check_narrow("Conv2d", 2, |graph| {
+        let input = graph.input(numbers(&[3, 7, 6])).unwrap();
+        layer(graph, input, "Conv2d(5, 3, stride = 2, padding = 1)")
+    });
 }

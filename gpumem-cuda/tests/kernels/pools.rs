@@ -1,7 +1,7 @@
 //! Poolings and upsampling.
 
-use crate::check;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
+use crate::{check, check_narrow};
 
 /// A layer on the network's input.
 fn pool(input: [u64; 3], text: &str) {
@@ -58,4 +58,12 @@ fn repetition() {
     pool([3, 7, 5], "Upsample(3)");
     pool([3, 5, 6], "Upsample([3; 2])");
     pool_twice([2, 9, 7], "Upsample(2)", "Upsample(2)");
+}
+
+#[test]
+fn sixteen_bits() {
+    check_narrow("MaxPool2d", 2, |graph| {
+        let input = graph.input(numbers(&[3, 7, 6])).unwrap();
+        layer(graph, input, "MaxPool2d(3, 2, padding = 1)")
+    });
 }

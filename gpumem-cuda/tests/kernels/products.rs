@@ -1,6 +1,6 @@
 use crate::host::Machine;
 use crate::host::harness::graphs::{chain, join, layer, layer_of, numbers};
-use crate::{check, gradients};
+use crate::{check, check_narrow, gradients};
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::Class;
@@ -79,6 +79,9 @@ fn narrowed(x: f32, exponent: u32) -> u16 {
 /// Halves add up without rounding in every format. Rows of 4 and of 3 times as many elements, in tiles that write four at once.
 #[test]
 fn linear_of_16_bits() {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
     let (rows, outputs) = (1030usize, 516usize);
     for (half, exponent, inputs) in [(Half::Bf16, 8, 8usize), (Half::F16, 5, 8), (Half::F16, 5, 7)] {
         let mut graph = Graph::default();
@@ -104,7 +107,9 @@ fn linear_of_16_bits() {
         let machine = Machine::new(launches.iter().map(|launch| launch.kernel.clone()));
         let addresses: Vec<usize> = memory.iter_mut().map(|tensor| tensor.as_mut_ptr() as usize).collect();
         for launch in &launches {
-            machine.launch(launch, 0, |id| addresses[id as usize] as *mut c_void);
+            let address =
+                |id: &Option<u32>| id.map_or(std::ptr::null_mut(), |id| addresses[id as usize] as *mut c_void);
+            machine.launch(launch, 0, launch.arguments.iter().map(address).collect());
         }
         let found = &memory[operation.writes[0].tensor as usize];
         for (index, &found) in found.iter().enumerate() {
@@ -114,4 +119,12 @@ fn linear_of_16_bits() {
             assert_eq!(found, narrowed(expected, exponent), "{half:?}, row {row}, column {column}: {expected}");
         }
     }
+}
+
+#[test]
+fn sixteen_bits_backward() {
+    check_narrow("Linear", 3, |graph| {
+        let input = graph.input(numbers(&[7, 13])).unwrap();
+        layer(graph, input, "Linear(5)")
+    });
 }
