@@ -54,9 +54,7 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
             Err(error) => report(source, resolved, &error, &mut errors),
         }
     }
-    let mut tokens = errors.into_tokens();
-    tokens.extend(fallback::network(source, resolved, readings));
-    tokens
+    fallback::network(source, readings, errors)
 }
 
 fn programs(resolved: &Resolved, output: NodeId, readings: &Readings<'_>) -> Result<Programs, LowerError> {
@@ -114,7 +112,7 @@ fn network(
             #items
             #[automatically_derived]
             impl #generics ::gpumem::Network for #path {
-                const NAME: &'static str = #name;
+                const NAME: &'static ::core::primitive::str = #name;
                 const LAYERS: &'static [::gpumem::core::network::LayerInfo] = &__LAYERS;
                 const TRAINING: ::core::option::Option<&'static ::gpumem::core::network::Compiled> = #training;
                 const INFERENCE: &'static ::gpumem::core::network::Compiled = #inference;
@@ -132,13 +130,17 @@ fn network(
 /// The struct, and what was passed through.
 fn declaration(source: &Source, docs: &str) -> TokenStream {
     let Declaration { attributes, visibility, name, batch } = &source.declaration;
-    let generics = batch.as_ref().map(|batch| quote!(<const #batch: usize>));
+    let generics = batch.as_ref().map(|batch| quote!(<const #batch: ::core::primitive::usize>));
     let imports = source.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
     let public = source.constants.iter().filter(|constant| !matches!(constant.visibility, syn::Visibility::Inherited));
     let own = private_constants(source);
     let public = public.map(|constant| {
         let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
-        let value = if own.is_empty() { tokens.clone() } else { quote!({ #own #tokens }) };
+        let value = match own.is_empty() {
+            true => tokens.clone(),
+            // At the end of a block `{ 4 } / 2` would be two expressions.
+            false => quote!({ #own const __VALUE: #kind = #tokens; __VALUE }),
+        };
         quote!(#(#attributes)* #visibility const #name: #kind = #value;)
     });
     let docs = (!docs.is_empty()).then(|| quote!(#[doc = #docs]));
@@ -166,7 +168,7 @@ fn private_constants(source: &Source) -> TokenStream {
 fn generics(source: &Source) -> (TokenStream, TokenStream) {
     let name = &source.declaration.name;
     match &source.declaration.batch {
-        Some(batch) => (quote!(<const #batch: usize>), quote!(#name<#batch>)),
+        Some(batch) => (quote!(<const #batch: ::core::primitive::usize>), quote!(#name<#batch>)),
         None => (TokenStream::new(), quote!(#name)),
     }
 }
@@ -247,7 +249,7 @@ fn types(source: &Source, readings: &Readings<'_>, input: &Declared, promised: &
     let tensor = |element: &str, dimensions: &[u64]| {
         let element = Ident::new(element, Span::call_site());
         let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
-        quote!(::gpumem::Tensor<#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
+        quote!(::gpumem::Tensor<::core::primitive::#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
     };
     let element = if input.form == Form::Tokens { "u32" } else { "f32" };
     let input = tensor(element, &input.dimensions);

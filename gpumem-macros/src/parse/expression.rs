@@ -1,7 +1,8 @@
 //! Elements and values.
 
-use super::{Parser, brief, drain};
+use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
+use gpumem_core::layers::Layer;
 use proc_macro2::Ident;
 use syn::parse::ParseStream;
 use syn::{Lit, Token};
@@ -104,8 +105,26 @@ impl Parser<'_> {
     }
 
     fn name_or_call(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
-        let name: Ident = input.parse()?;
-        let start = Place::from(&name);
+        let mut name: Ident = input.parse()?;
+        let mut start = Place::from(&name);
+        if input.peek(Token![::]) {
+            let is_layer = |name: &Ident| Layer::NAMES.contains(&name.to_string().as_str());
+            while input.peek(Token![::]) && input.peek3(syn::Ident) {
+                input.parse::<Token![::]>()?;
+                let next: Ident = input.parse()?;
+                start.end = next.span();
+                name = if is_layer(&name) { name } else { next };
+            }
+            if !is_layer(&name) {
+                let message =
+                    "paths are not read here; write a literal, or a `const` that is declared inside the network";
+                self.errors.add(start, message);
+                // A call of a function, perhaps with a turbofish.
+                skip_to_comma(input);
+                return Ok(self.new_expression(start, Kind::Broken));
+            }
+            self.errors.add(start, format!("layers have no path; write `{name}`"));
+        }
         if !input.peek(syn::token::Paren) {
             return Ok(self.new_expression(start, Kind::Name(name)));
         }

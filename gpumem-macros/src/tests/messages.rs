@@ -34,7 +34,11 @@ fn unknown_option() {
         &[
             ("pading = 1", "layer 0 `Conv2d` has no option `pading`; did you mean `padding`?"),
             ("inplce", "layer 1 `Relu` has no option `inplce`; did you mean `inplace`?"),
-            ("x", "layer 2 `Dropout` is given `x`, which is neither an option nor a parameter nor a constant"),
+            (
+                "x",
+                "layer 2 `Dropout` is given `x`, which is neither an option nor a parameter nor a constant; a number is \
+                 declared inside the network, as `const x: usize = ..;`",
+            ),
         ],
     );
 }
@@ -88,7 +92,7 @@ fn wrong_number_of_arguments() {
             ("Flatten(3)", "layer 1 `Flatten` takes no arguments in front of its options, but 1 is given"),
             ("Add([])", "layer 2 `Add` joins at least 2 branches, but 1 is given; a branch can be `[]`"),
             ("repeat(2)", "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`"),
-            ("tap()", "takes one name: `tap(skip)`"),
+            ("tap()", "expected one name, as `tap(skip)`"),
         ],
     );
 }
@@ -109,6 +113,7 @@ fn argument_types() {
             ("1.5", "`n` is a `usize`, but a number with a fraction is given"),
             ("2", "`inner` is a `Block`, but `2` is given; put layers in a list, as `[Relu]`"),
             ("1", "`flag` is a `bool`, but a whole number is given"),
+            ("\"x\"", "layer 0 `Linear` needs a whole number for `out_features`, not \"x\""),
             (
                 "Relu",
                 "no parameter or constant is called `Relu`; declare it inside the network, as `const Relu: usize = ..;`",
@@ -255,6 +260,30 @@ fn recursion_without_end() {
     assert!(found[0].1.contains("more than 65534 layers"), "{found:?}");
     let found = mistakes(&forward("Features<2>", "Features<2>", "[Relu, repeat(99999999999, [])]", ""));
     assert_eq!(found.len(), 1, "{found:?}");
+}
+
+/// What arrives is not known after a mistake, but some mistakes are the same whatever arrives.
+#[test]
+fn arguments_after_a_mistake() {
+    let text = forward(
+        "Image<3, 8, 8>",
+        "Logits<9>",
+        "[
+            Conv2d(0, 3), Linear(0), MaxPool2d(2, stride = 0), Dropout(1.5), Conv2d(8, 3, groups = 3), Linear(5, 9),
+            Conv2d(7, 8, 99), Embedding(0, 4), Linear(9),
+        ]",
+        "",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("0", "layer 0 `Conv2d` needs `out_channels` to be at least 1, not 0"),
+            ("0", "layer 1 `Linear` needs `out_features` to be at least 1, not 0"),
+            ("stride = 0", "layer 2 `MaxPool2d` needs `stride` to be at least 1, not 0"),
+            ("1.5", "layer 3 `Dropout` needs `p` to be at least 0 and below 1, not 1.5"),
+            ("0", "layer 7 `Embedding` needs `num_embeddings` to be at least 1, not 0"),
+        ],
+    );
 }
 
 #[test]
