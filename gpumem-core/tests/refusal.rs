@@ -131,6 +131,15 @@ fn headroom_counts() {
 }
 
 #[test]
+fn more_headroom_than_the_card_has() {
+    let text = text(&STEP, 16, &[RTX_3060], &[], None, RTX_3060.usable() + (1 << 30)).unwrap();
+    let total = plan::<TENSORS>(&STEP, 16, Precision::F32).arena() + RTX_3060.reserve();
+    let over = gpumem_core::message::Message::<32>::new().bytes(total + (1 << 30)).as_str().to_string();
+    assert!(text.contains(&format!("less 12.63 GiB headroom (over by {over})")), "{text}");
+    assert!(text.contains("make the network smaller, leave less headroom, or aim at a larger card"), "{text}");
+}
+
+#[test]
 fn no_plan() {
     assert_eq!(
         text(&STEP, 0, &[], &[], None, 0).unwrap(),

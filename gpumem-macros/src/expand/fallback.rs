@@ -48,6 +48,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 const INFERENCE: &'static ::gpumem::core::network::Compiled = &__COMPILED;
                 const EVALUATION: &'static ::gpumem::core::network::Compiled = &__COMPILED;
                 const TRAIN: ::core::option::Option<::gpumem::core::Train> = ::core::option::Option::None;
+                const HEADROOM: ::core::primitive::u64 = 0;
                 const CHECKED: () = ();
                 type Input = [(); #last];
                 type Target = <Self as ::gpumem::Network>::Input;

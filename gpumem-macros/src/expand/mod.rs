@@ -99,6 +99,7 @@ fn network(
     let (generics, path) = generics(source);
     let name = source.declaration.name.to_string();
     let plans::Plans { items, training, inference, evaluation, checked } = plans;
+    let primary = Ident::new(if readings.train.is_some() { "TRAIN" } else { "INFER" }, Span::call_site());
     let train = match &readings.train {
         Some(_) => quote!(::core::option::Option::Some(<#path>::TRAIN)),
         None => quote!(::core::option::Option::None),
@@ -118,6 +119,7 @@ fn network(
                 const INFERENCE: &'static ::gpumem::core::network::Compiled = #inference;
                 const EVALUATION: &'static ::gpumem::core::network::Compiled = #evaluation;
                 const TRAIN: ::core::option::Option<::gpumem::core::Train> = #train;
+                const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
                 #[allow(long_running_const_eval)]
                 const CHECKED: () = #checked;
                 #types
