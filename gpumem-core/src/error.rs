@@ -114,3 +114,35 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+    use alloc::string::ToString;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let device = "CPU";
+        for (error, text) in [
+            (
+                Error::Memory { device, needed: 3 << 30, free: Some(1 << 30) },
+                "CPU: 3.00 GiB are needed, but only 1.00 GiB are free; free some, or train with a smaller batch",
+            ),
+            (
+                Error::Memory { device, needed: 3 << 30, free: None },
+                "CPU: 3.00 GiB could not be allocated; free some, or train with a smaller batch",
+            ),
+            (Error::Range { offset: 8, length: 4, arena: 10 }, "bytes 8 to 8 + 4 lie outside the arena of 10 bytes"),
+            (
+                Error::Damaged("the program lacks an input"),
+                "the program lacks an input; rebuild the crate, and report it if it stays",
+            ),
+            (
+                Error::Name { name: "x".into(), nearest: None },
+                "the network has nothing called `x`; `names()` lists what it has",
+            ),
+        ] {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+}

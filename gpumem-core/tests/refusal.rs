@@ -164,3 +164,23 @@ fn refuses_in_const_evaluation() {
     };
     assert_eq!(TEXT.as_str(), refused(48, &[RTX_3060]));
 }
+
+#[test]
+fn what_lasts_is_named_as_it_is() {
+    for (moments, holds_gradients, named) in [
+        (0, false, "weights"),
+        (1, false, "weights and optimizer"),
+        (0, true, "weights and gradients"),
+        (2, true, "weights, gradients and optimizer"),
+    ] {
+        let step = Step { moments, holds_gradients, ..STEP };
+        let text = text(&step, 1, &[], &[], Some("600MiB"), 0).unwrap();
+        assert!(text.contains(&format!("\n  no batch      {named} alone need ")), "{text}");
+    }
+}
+
+#[test]
+fn no_card_is_large_enough() {
+    let text = refused(1 << 20, &[RTX_3060]);
+    assert!(text.ends_with("\n  fits on       no card in the table"), "{text}");
+}

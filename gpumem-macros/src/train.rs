@@ -3,7 +3,7 @@
 use crate::errors::Errors;
 use crate::resolve::{Declared, Form};
 use crate::syntax::{Declaration, Field, Place, Settings};
-use gpumem_core::layers::arguments::listed;
+use gpumem_core::layers::arguments::{either, listed};
 use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
 use gpumem_core::suggest::nearest;
 use gpumem_core::{Loss, Update, cards};
@@ -211,7 +211,7 @@ fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usiz
                 Some(near) => format!("no {what} is called `{name}`; did you mean `{near}`?"),
                 None => format!("no {what} is called `{name}`; there are {}", listed(known)),
             },
-            None => format!("the {what} is read by the macro as it stands; write {}", listed(known)),
+            None => format!("the {what} is read by the macro as it stands; write {}", either(known)),
         };
         errors.add(Place::of(value), message);
         0

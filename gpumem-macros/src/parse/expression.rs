@@ -66,7 +66,7 @@ impl Parser<'_> {
         } else if input.peek(syn::token::Brace) {
             Err(input.error("expected a layer, a block or a list `[..]`, found `{..}`"))
         } else {
-            let found = input.cursor().token_stream().into_iter().next();
+            let found = input.cursor().token_tree().map(|(token, _)| token);
             let found = found.map_or("nothing".into(), |token| format!("`{}`", brief(&token)));
             Err(input.error(format!("expected a layer, a block, a list `[..]` or a number, found {found}")))
         }
@@ -99,7 +99,10 @@ impl Parser<'_> {
             Lit::Float(value) => Kind::Float(value.base10_parse()?),
             Lit::Bool(value) => Kind::Flag(value.value),
             Lit::Str(value) => Kind::Text(value.value()),
-            other => return Err(syn::Error::new(other.span(), "expected a number, `true`, `false` or a text")),
+            other => {
+                self.errors.add(other.span(), "expected a number, `true`, `false` or a text");
+                Kind::Broken
+            }
         };
         Ok(self.new_expression(literal.span().into(), kind))
     }

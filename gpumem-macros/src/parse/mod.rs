@@ -323,7 +323,7 @@ impl Parser<'_> {
                 skip_token(input);
                 continue;
             }
-            let found = input.cursor().token_stream().into_iter().next();
+            let found = input.cursor().token_tree().map(|(token, _)| token);
             let start = input.span();
             let after = items.last().filter(|_| comma_missing).map(|(last, _)| describe(last));
             match item(self, input) {
