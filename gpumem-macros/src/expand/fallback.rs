@@ -3,22 +3,25 @@
 //! The last mistake stands in the type of the input. The compiler says nothing more of a type with an error in it, so that
 //! tensors of any type may be passed in and out.
 
-use super::{Readings, constants, declaration, generics};
+use super::{Readings, conditions, constants, declaration, generics};
 use crate::errors::Errors;
 use crate::syntax::Source;
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::ext::IdentExt as _;
 
 pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) -> TokenStream {
     let declaration = declaration(source, "");
     let constants = constants(source, readings);
     let (generics, path) = generics(source);
-    let name = source.declaration.name.to_string();
+    let name = source.declaration.name.unraw().to_string();
     let (errors, last) = errors.into_tokens();
+    let conditions = conditions(source);
     quote! {
         #errors
         #declaration
         #constants
+        #conditions
         const _: () = {
             static __STEP: ::gpumem::core::step::Step = ::gpumem::core::step::Step {
                 operations: 0,

@@ -22,6 +22,7 @@ use gpumem_core::lower::{LowerError, Options, Training, layer_table, lower};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
+use syn::ext::IdentExt as _;
 
 /// What the two constants say.
 #[derive(Default)]
@@ -97,16 +98,18 @@ fn network(
     let types = types(source, readings, input, promised);
     let proofs = proofs::proofs(source, resolved, readings, input, promised);
     let (generics, path) = generics(source);
-    let name = source.declaration.name.to_string();
+    let name = source.declaration.name.unraw().to_string();
     let plans::Plans { items, training, inference, evaluation, checked } = plans;
     let primary = Ident::new(if readings.train.is_some() { "TRAIN" } else { "INFER" }, Span::call_site());
     let train = match &readings.train {
         Some(_) => quote!(::core::option::Option::Some(<#path>::TRAIN)),
         None => quote!(::core::option::Option::None),
     };
+    let conditions = conditions(source);
     quote! {
         #declaration
         #constants
+        #conditions
         #[allow(long_running_const_eval, clippy::all, clippy::pedantic)]
         const _: () = {
             #structure
@@ -129,11 +132,18 @@ fn network(
     }
 }
 
+/// `#[cfg(..)]` of the struct, which all of the network depends on.
+fn conditions(source: &Source) -> TokenStream {
+    let conditions = source.declaration.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    quote!(#(#conditions)*)
+}
+
 /// The struct, and what was passed through.
 fn declaration(source: &Source, docs: &str) -> TokenStream {
     let Declaration { attributes, visibility, name, batch } = &source.declaration;
     let generics = batch.as_ref().map(|batch| quote!(<const #batch: ::core::primitive::usize>));
-    let imports = source.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
+    let conditions = conditions(source);
+    let imports = source.imports.iter().map(|import| quote!(#conditions #[allow(unused_imports)] #import));
     let public = source.constants.iter().filter(|constant| !matches!(constant.visibility, syn::Visibility::Inherited));
     let own = private_constants(source);
     let public = public.map(|constant| {
@@ -143,7 +153,7 @@ fn declaration(source: &Source, docs: &str) -> TokenStream {
             // At the end of a block `{ 4 } / 2` would be two expressions.
             false => quote!({ #own const __VALUE: #kind = #tokens; __VALUE }),
         };
-        quote!(#(#attributes)* #visibility const #name: #kind = #value;)
+        quote!(#conditions #(#attributes)* #visibility const #name: #kind = #value;)
     });
     let docs = (!docs.is_empty()).then(|| quote!(#[doc = #docs]));
     quote! {
@@ -201,7 +211,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         let docs = "How the network is used without training.";
         constant("INFER", "Infer", source.infer.as_ref(), readings.infer.as_ref(), docs)
     });
+    let conditions = conditions(source);
     quote! {
+        #conditions
         #[automatically_derived]
         #[allow(clippy::all)]
         impl #generics #path {
