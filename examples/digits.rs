@@ -1,7 +1,8 @@
-//! Trains a small convolutional network on 1,797 handwritten digits, on the CPU, and shows what it needs of a card.
+//! Trains a small convolutional network on 1,797 handwritten digits, and shows what it needs of a card.
 //!
 //! ```text
 //! cargo run --release --example digits --features rtx3060
+//! cargo run --release --example digits --features cuda -- --device cuda
 //! ```
 
 use flate2::read::GzDecoder;
@@ -9,6 +10,7 @@ use gpumem::prelude::*;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::error::Error;
 use std::io::Read;
+use std::process::ExitCode;
 
 network! {
     /// Three convolutions and a linear layer on 8x8 images.
@@ -36,9 +38,30 @@ const EPOCHS: usize = 12;
 /// Pixels from 0 to 1 and a label.
 type Sample = ([f32; 64], u32);
 
-fn main() -> Result<(), Box<dyn Error>> {
-    println!("{}", gpumem::report::table::<Digits>());
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
+fn run() -> Result<(), Box<dyn Error>> {
+    println!("{}", gpumem::report::table::<Digits>());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] | ["--device", "cpu"] => learn(&gpumem::Cpu::new()),
+        #[cfg(feature = "cuda")]
+        ["--device", "cuda"] => learn(&gpumem::Cuda::new(0)?),
+        #[cfg(not(feature = "cuda"))]
+        ["--device", "cuda"] => Err("this was built without CUDA: add `--features cuda`".into()),
+        _ => Err("expected nothing, `--device cpu` or `--device cuda`".into()),
+    }
+}
+
+fn learn<D: gpumem::Device>(device: &D) -> Result<(), Box<dyn Error>> {
     let mut samples = read()?;
     // The rows are ordered by writer: a fixed shuffle gives training and test the same writers.
     shuffle(&mut samples, 1);
@@ -46,8 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (test, train) = samples.split_at(held_back);
     let mut train = train.to_vec();
 
-    let device = gpumem::default_device()?;
-    let mut net = Digits::on(&device)?;
+    let mut net = Digits::on(device)?;
 
     let style = ProgressStyle::with_template("{bar:40} epoch {msg}  {elapsed}")?;
     let bar = ProgressBar::new((EPOCHS * (train.len() / BATCH)) as u64).with_style(style);

@@ -41,8 +41,13 @@
 //! | read what it needs | [`report::table`], [`report::json`](fn@report::json), [`Network::BUDGET`] |
 //! | run it | `on`, which every network has, and [`Net`] |
 
+#[cfg(any(feature = "cpu", feature = "cuda"))]
+mod device;
 mod selected;
 
+#[cfg(any(feature = "cpu", feature = "cuda"))]
+pub use device::{AnyDevice, AnyRunner, default_device};
+pub use gpumem_core::device::Device;
 pub use gpumem_core::error::Error;
 pub use gpumem_core::net::Net;
 pub use gpumem_core::network::Network;
@@ -51,6 +56,8 @@ pub use gpumem_core::typed::D;
 pub use gpumem_core::{Half, Infer, Loss, Precision, Train, Update, cards, layers, optim, report};
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;
+#[cfg(feature = "cuda")]
+pub use gpumem_cuda::Cuda;
 pub use gpumem_macros::{fits, network, network_mod};
 pub use selected::SELECTED;
 
@@ -61,13 +68,4 @@ pub use gpumem_core as core;
 /// What a program that declares and runs networks needs.
 pub mod prelude {
     pub use crate::{D, Net, Network, Tensor, Train, fits, network, network_mod};
-}
-
-/// The best device of this machine: the CPU, as long as there is no other backend.
-///
-/// # Errors
-/// None yet; a backend for other devices will report what it lacks.
-#[cfg(feature = "cpu")]
-pub fn default_device() -> Result<Cpu, Error> {
-    Ok(Cpu::new())
 }

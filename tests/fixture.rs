@@ -29,6 +29,7 @@ fn cargo(arguments: &[&str]) -> (Output, PathBuf) {
 
 fn check(arguments: &[&str], vram: Option<&str>) -> (bool, String) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    std::fs::copy(root.join("Cargo.lock"), root.join("tests/fixtures/app/Cargo.lock")).unwrap();
     let mut command = Command::new(env!("CARGO"));
     command
         .arg("check")
@@ -69,6 +70,15 @@ fn a_feature_of_the_users_crate_switches_the_check_on() {
     assert!(fits, "{text}");
     let (fits, text) = check(&[], Some("8 gigs"));
     assert!(!fits && text.contains("GPUMEM_VRAM"), "{text}");
+}
+
+#[test]
+fn the_example_fits_the_card_it_is_aimed_at_and_not_a_smaller_one() {
+    let _guard = BUILDING.lock();
+    let (fits, text) = check(&["--features", "vgg16,rtx3090"], None);
+    assert!(fits, "{text}");
+    let (fits, text) = check(&["--features", "vgg16,rtx3060"], None);
+    assert!(!fits && text.contains("network `Vgg16` needs 14.01 GiB but an RTX 3060 has 11.63 GiB"), "{text}");
 }
 
 #[test]

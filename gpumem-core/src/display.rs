@@ -66,6 +66,7 @@ impl Program {
                 Slot::State => "state".to_string(),
                 Slot::Target => "target".to_string(),
                 Slot::Loss => "loss".to_string(),
+                Slot::Workspace => "scratch".to_string(),
             };
             format!("{slot}=%{}", operand.tensor)
         };
@@ -79,7 +80,7 @@ impl Program {
             return tensor.name.clone();
         }
         if tensor.row == u32::from(NO_ROW) && tensor.class == Class::Transient {
-            return "loss".to_string();
+            return if tensor.part == Part::Workspace { "loss workspace".into() } else { "loss".into() };
         }
         format!("{}{}", self.path(tensor.row), Part::describe(tensor.part as u8))
     }

@@ -50,6 +50,24 @@ pub enum Error {
         /// Bytes that are free, if known.
         free: Option<u64>,
     },
+    /// A library that the device needs is not there, or too old.
+    Library {
+        /// The library.
+        name: &'static str,
+        /// The version that was found, if any.
+        found: Option<String>,
+        /// The version that is needed.
+        wanted: &'static str,
+        /// What brings it.
+        package: &'static str,
+    },
+    /// The device reported a failure.
+    Device {
+        /// The device.
+        device: &'static str,
+        /// What failed and what the device said.
+        what: String,
+    },
     /// A tensor's bytes lie outside the arena.
     Range {
         /// First byte.
@@ -105,6 +123,13 @@ impl fmt::Display for Error {
                     Bytes(*needed)
                 )
             }
+            Error::Library { name, found: None, wanted, package } => {
+                write!(f, "{name} {wanted} is needed, but there is none; install {package}")
+            }
+            Error::Library { name, found: Some(found), wanted, package } => {
+                write!(f, "{name} {wanted} is needed, but version {found} was found; install {package}")
+            }
+            Error::Device { device, what } => write!(f, "{device}: {what}"),
             Error::Range { offset, length, arena } => {
                 write!(f, "bytes {offset} to {offset} + {length} lie outside the arena of {arena} bytes")
             }
@@ -117,31 +142,45 @@ impl core::error::Error for Error {}
 
 #[cfg(test)]
 mod tests {
-    use super::Error;
+    use super::*;
     use alloc::string::ToString;
 
     #[test]
-    fn errors_say_what_to_do() {
-        let device = "CPU";
-        for (error, text) in [
+    fn messages_say_what_to_do() {
+        let cases = [
             (
-                Error::Memory { device, needed: 3 << 30, free: Some(1 << 30) },
-                "CPU: 3.00 GiB are needed, but only 1.00 GiB are free; free some, or train with a smaller batch",
+                Error::Memory { device: "CPU", needed: 3 << 30, free: Some(1 << 20) },
+                "CPU: 3.00 GiB are needed, but only 1.0 MiB are free; free some, or train with a smaller batch",
             ),
             (
-                Error::Memory { device, needed: 3 << 30, free: None },
-                "CPU: 3.00 GiB could not be allocated; free some, or train with a smaller batch",
+                Error::Memory { device: "CPU", needed: 1000, free: None },
+                "CPU: 1000 bytes could not be allocated; free some, or train with a smaller batch",
             ),
+            (
+                Error::Library { name: "NVRTC", found: None, wanted: "12.2 or newer", package: "cuda-nvrtc" },
+                "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc",
+            ),
+            (
+                Error::Library {
+                    name: "NVRTC",
+                    found: Some("11.8".into()),
+                    wanted: "12.2 or newer",
+                    package: "cuda-nvrtc",
+                },
+                "NVRTC 12.2 or newer is needed, but version 11.8 was found; install cuda-nvrtc",
+            ),
+            (Error::Device { device: "CUDA", what: "launch failed".into() }, "CUDA: launch failed"),
             (Error::Range { offset: 8, length: 4, arena: 10 }, "bytes 8 to 8 + 4 lie outside the arena of 10 bytes"),
-            (
-                Error::Damaged("the program lacks an input"),
-                "the program lacks an input; rebuild the crate, and report it if it stays",
-            ),
             (
                 Error::Name { name: "x".into(), nearest: None },
                 "the network has nothing called `x`; `names()` lists what it has",
             ),
-        ] {
+            (
+                Error::Damaged("the plan is damaged"),
+                "the plan is damaged; rebuild the crate, and report it if it stays",
+            ),
+        ];
+        for (error, text) in cases {
             assert_eq!(error.to_string(), text);
         }
     }

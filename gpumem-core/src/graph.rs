@@ -107,7 +107,7 @@ impl Graph {
         owner: Option<RowId>,
     ) -> Result<NodeId, Mistake> {
         let values: Vec<Value> = inputs.iter().map(|&node| self.value(node)).collect();
-        let batched = !layer.ignores_batch() && values.iter().any(|value| value.batched);
+        let batched = !layer.ignores_input() && values.iter().any(|value| value.batched);
         let output = Value { shape: layer.output(), index: false, batched };
         check_elements("an output", output)?;
         let row = self.rows.len();

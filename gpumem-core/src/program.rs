@@ -156,6 +156,8 @@ pub enum Slot {
     Target,
     /// The scalar loss.
     Loss,
+    /// Scratch memory of this operation alone. A backend that needs none leaves it.
+    Workspace,
 }
 
 impl Wire for Slot {
@@ -173,6 +175,7 @@ impl Wire for Slot {
             Slot::State => (9, 0),
             Slot::Target => (10, 0),
             Slot::Loss => (11, 0),
+            Slot::Workspace => (12, 0),
         };
         (u64::from(index) << 4 | kind).put(out);
     }
@@ -193,6 +196,7 @@ impl Wire for Slot {
             9 => Slot::State,
             10 => Slot::Target,
             11 => Slot::Loss,
+            12 => Slot::Workspace,
             _ => return None,
         })
     }
@@ -210,7 +214,8 @@ pub enum Action {
     /// `InputGradient`s and `ParameterGradient`s in one pass; either may be absent.
     Backward(Layer),
     /// `Loss` from `Input(0)` and `Target`, and the gradient of the output into `InputGradient(0)`, which may be the
-    /// same tensor as `Input(0)`. The mean over the batch is part of the gradient.
+    /// same tensor as `Input(0)`. The mean over the batch is part of the gradient. `Workspace` has an f32 for each position
+    /// whose loss is summed: see [`Criterion::terms`].
     Loss(Criterion),
     /// `Parameter(0)` and its `Moment`s from `ParameterGradient(0)`; the optimizer is the network's.
     Update,
@@ -236,6 +241,20 @@ pub struct Criterion {
     pub classes: u64,
     /// Positions after the class axis.
     pub inner: u64,
+}
+
+/// Partial sums that a loss over elements rather than positions is added up from.
+const PARTIAL_SUMS: u64 = 256;
+
+impl Criterion {
+    /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
+    /// are added in the same order in every run.
+    pub fn terms(&self) -> (Shape, bool) {
+        match self.kind {
+            Measure::CrossEntropy => (Shape::new(&[self.outer, self.inner]), true),
+            Measure::Mse | Measure::Dot => (Shape::new(&[PARTIAL_SUMS]), false),
+        }
+    }
 }
 
 /// How a loss measures.

@@ -158,6 +158,18 @@ fn in_place_where_provably_free() {
     assert!(!in_place("Gelu") && in_place("Sigmoid"), "{program}");
 }
 
+/// In inference no layer keeps anything, so that every layer which can works in place.
+#[test]
+fn inference_works_in_place() {
+    let (graph, output) =
+        network(&[3, 8, 8], "Conv2d(4, 3) | BatchNorm2d | Gelu | Dropout | Flatten | LayerNorm | Silu | Softmax");
+    let program = infer(&graph, output);
+    assert_eq!(program.transients().count(), 1, "{program}");
+    // The input is the user's.
+    let (graph, output) = network(&[3, 8, 8], "BatchNorm2d | Gelu");
+    assert_eq!(infer(&graph, output).transients().count(), 1);
+}
+
 #[test]
 fn in_place_that_would_destroy_a_needed_value_is_refused() {
     let (graph, output) = network(&[8], "Linear(8) | Sigmoid | Relu(inplace = true) | Linear(5)");
@@ -176,8 +188,7 @@ fn in_place_that_would_destroy_a_needed_value_is_refused() {
         error,
         LowerError {
             row: Some(0),
-            message: "cannot work in place, because its input is the network's own input or output; remove `inplace`"
-                .into()
+            message: "cannot work in place, because its input is the network's own input; remove `inplace`".into()
         }
     );
 }
@@ -232,6 +243,12 @@ fn a_value_added_to_itself() {
     let output = layer(&mut graph, product, "Linear(3)");
     let program = train(&graph, output, 0);
     assert!(actions(&program).iter().any(|action| action.ends_with("gradient +=")), "{program}");
+    // A backend need not be prepared for an output that overwrites two branches at once.
+    for operation in &program.operations {
+        let overwritten = |slot| operation.read(slot) == operation.written(Slot::Output);
+        let both = overwritten(Slot::Input(0)) && overwritten(Slot::Input(1));
+        assert!(!matches!(operation.action, Action::Forward(_)) || !both, "{program}");
+    }
 }
 
 #[test]
@@ -244,6 +261,21 @@ fn what_nothing_depends_on_is_not_computed() {
     let program = train(&graph, output, 0);
     assert!(!program.operations.iter().any(|operation| operation.row == 1));
     assert_eq!(program.of_class(Class::Parameter).count(), 6, "parameters exist all the same");
+}
+
+/// A position embedding takes its length from its input and reads nothing of it.
+#[test]
+fn a_value_whose_shape_alone_matters_is_not_computed() {
+    let mut graph = Graph::default();
+    let input = graph.input(tokens(6)).unwrap();
+    let words = layer(&mut graph, input, "Embedding(11, 8)");
+    let unread = layer(&mut graph, words, "Linear(4)");
+    let positions = layer(&mut graph, unread, "PositionEmbedding(6, 8)");
+    let sum = join(&mut graph, &[words, positions], "Add");
+    let program = train(&graph, sum, 0);
+    assert!(!program.operations.iter().any(|operation| operation.row == 1), "{program}");
+    let updates = program.operations.iter().filter(|operation| operation.action == Action::Update).count();
+    assert_eq!(updates, 2, "both tables are trained\n{program}");
 }
 
 #[test]

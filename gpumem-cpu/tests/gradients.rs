@@ -66,15 +66,16 @@ fn check(layer: Layer, inputs: &[Input], scale: f32) {
     OneLayer::new(&layer, inputs, base).check_gradients(&name);
     OneLayer::new(&layer, inputs, Options { accumulate: true, ..base })
         .check_gradients(&format!("accumulating {name}"));
-    let backward_in_place =
-        matches!(layer.backward(), Backward::Input { in_place: true, .. } | Backward::Joint { in_place: true, .. });
+    // Where the backward pass needs the input, a network lets the forward pass overwrite it in inference only.
+    let (backward_in_place, keeps_input) = match layer.backward() {
+        Backward::Input { reads, in_place } | Backward::Joint { reads, in_place } => (in_place, reads.input),
+        Backward::Parameters { .. } | Backward::Split { .. } => (false, false),
+    };
     let apart = OneLayer::new(&layer, inputs, base).results();
     if backward_in_place {
         let found = OneLayer::new(&layer, inputs, Options { backward_in_place, ..base }).results();
         assert_eq!(apart, found, "{name} with its gradient in place");
     }
-    // Where the backward pass needs the input, a network does not let the forward pass overwrite it.
-    let keeps_input = matches!(layer, Layer::Gelu(_) | Layer::Silu(_) | Layer::Mul(_));
     if layer.in_place() && !keeps_input {
         let found = OneLayer::new(&layer, inputs, Options { forward_in_place: true, ..base }).results();
         assert_eq!(apart, found, "{name} in place");

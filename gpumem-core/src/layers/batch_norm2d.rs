@@ -91,6 +91,11 @@ impl Rule for BatchNorm2d {
         if self.affine { Backward::Joint { reads, in_place: true } } else { Backward::Input { reads, in_place: true } }
     }
 
+    /// Its own backward pass reads the input, so this is for inference.
+    fn in_place(&self) -> bool {
+        true
+    }
+
     fn proof(&self) -> Option<Proof> {
         Some(Proof { name: "BatchNorm2d", arguments: vec![self.num_features] })
     }

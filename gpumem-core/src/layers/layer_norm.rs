@@ -69,6 +69,11 @@ impl Rule for LayerNorm {
         if self.affine { Backward::Joint { reads, in_place: true } } else { Backward::Input { reads, in_place: true } }
     }
 
+    /// Its own backward pass reads the input, so this is for inference.
+    fn in_place(&self) -> bool {
+        true
+    }
+
     fn proof(&self) -> Option<Proof> {
         Some(Proof { name: "LayerNorm", arguments: vec![self.features] })
     }

@@ -83,8 +83,8 @@ macro_rules! layers {
                 pub fn is_view(&self) -> bool;
                 /// See [`Rule::draws`].
                 pub fn draws(&self) -> bool;
-                /// See [`Rule::ignores_batch`].
-                pub fn ignores_batch(&self) -> bool;
+                /// See [`Rule::ignores_input`].
+                pub fn ignores_input(&self) -> bool;
                 /// See [`Rule::inference`].
                 pub fn inference(&self) -> Inference;
                 /// See [`Rule::macs`].

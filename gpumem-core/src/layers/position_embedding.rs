@@ -70,7 +70,7 @@ impl Rule for PositionEmbedding {
         Backward::Parameters { reads: Reads::default() }
     }
 
-    fn ignores_batch(&self) -> bool {
+    fn ignores_input(&self) -> bool {
         true
     }
 

@@ -197,8 +197,9 @@ pub trait Rule: Sized {
         false
     }
 
-    /// Whether the output is the same for every sample, so that there is one for the whole batch.
-    fn ignores_batch(&self) -> bool {
+    /// Whether the output depends on nothing but the shape of the input: it is then the same for every sample, so that
+    /// there is one for the whole batch, and the input is not read.
+    fn ignores_input(&self) -> bool {
         false
     }
 

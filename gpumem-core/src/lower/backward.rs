@@ -19,7 +19,7 @@ impl Builder<'_> {
         let mut uses = self.uses();
         for id in (0..=self.output).rev() {
             let Some(node) = self.layer(id).filter(|_| self.is_live(id) && self.needs_gradient(id)) else { continue };
-            let Some(gradient) = self.gradients[id] else { continue };
+            let gradient = self.gradients[id].expect("a layer gives a gradient to every value that it reads");
             self.differentiate(id, node, gradient);
             self.release(gradient);
             for &parameter in node.parameters {
@@ -29,16 +29,13 @@ impl Builder<'_> {
                 }
             }
         }
-        let separate = training.update == Update::Separate;
-        for (parameter, uses) in uses.into_iter().enumerate() {
-            // Held gradients have a place each, even that of a parameter on no path to the loss.
-            if separate && self.parameter_gradients[parameter].is_none() {
-                self.new_parameter_gradient(parameter);
-                continue;
-            }
-            // What is left: everything if updates are separate, else parameters of which a use has no path to the loss.
-            if separate || uses > 0 {
-                self.update(parameter);
+        if training.update == Update::Separate {
+            for parameter in 0..self.parameters.len() {
+                // Held gradients have a place each, even that of a parameter that the output does not depend on.
+                match self.parameter_gradients[parameter] {
+                    Some(_) => self.update(parameter),
+                    None => _ = self.new_parameter_gradient(parameter),
+                }
             }
         }
         let state = self.state.map(|tensor| Operand { slot: Slot::State, tensor });
@@ -78,8 +75,12 @@ impl Builder<'_> {
             last: 0,
         });
         let loss = self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false);
+        let (terms, batched) = criterion.terms();
+        let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
         let holds_output = |id: &NodeId| self.values[*id] == Some(output);
-        let kept = (0..=self.output).filter(holds_output).any(|id| self.is_kept(id));
+        // That a layer's backward pass reads it as an input cannot be: that layer would come after the output, or work in
+        // place on what its backward pass reads.
+        let kept = (0..=self.output).filter(holds_output).any(|id| self.backward_reads(id).output);
         let in_place = !kept && self.tensors[output as usize].class == Class::Transient;
         let gradient = if in_place {
             output
@@ -92,6 +93,7 @@ impl Builder<'_> {
         let writes = vec![
             Operand { slot: Slot::Loss, tensor: loss },
             Operand { slot: Slot::InputGradient(0), tensor: gradient },
+            Operand { slot: Slot::Workspace, tensor: workspace },
         ];
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
         self.result = Some(loss);

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy)]
 pub(super) struct LayerNode<'g> {
     pub(super) layer: &'g Layer,
+    /// The values it reads.
     pub(super) inputs: &'g [NodeId],
     pub(super) parameters: &'g [usize],
     pub(super) buffers: &'g [usize],
@@ -100,7 +101,7 @@ impl<'g> Builder<'g> {
             if !self.live[node] {
                 continue;
             }
-            for &input in self.graph.nodes[node].inputs() {
+            for &input in self.layer(node).map_or(&[][..], |node| node.inputs) {
                 self.live[input] = true;
                 self.consumers[input].push(node);
             }
@@ -193,6 +194,7 @@ impl<'g> Builder<'g> {
         match &self.graph.nodes[id].source {
             Source::Input => None,
             Source::Layer { layer, inputs, parameters, buffers, row } => {
+                let inputs = if layer.ignores_input() { &[][..] } else { inputs };
                 Some(LayerNode { layer, inputs, parameters, buffers, row: *row })
             }
         }
@@ -241,21 +243,14 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// Whether the backward pass reads the value.
-    pub(super) fn is_kept(&self, id: NodeId) -> bool {
-        self.backward_reads(id).output || self.consumers[id].iter().any(|&consumer| self.backward_reads(consumer).input)
-    }
-
     /// Why `tensor` must not be overwritten when node `at` is computed, or `None` if it may: the layer that still needs
-    /// what is in it, or no layer where it is the network's input or output.
+    /// what is in it, or no layer where it is the network's input. The network's output needs no such care: nothing that
+    /// is computed after it is live.
     pub(super) fn blocker(&self, tensor: TensorId, at: NodeId) -> Option<Option<RowId>> {
         if self.tensors[tensor as usize].class != Class::Transient {
             return Some(None);
         }
         for id in (0..self.values.len()).filter(|&id| self.values[id] == Some(tensor)) {
-            if id == self.output {
-                return Some(None);
-            }
             if self.backward_reads(id).output {
                 return Some(self.layer(id).map(|node| node.row));
             }
@@ -266,16 +261,6 @@ impl<'g> Builder<'g> {
             }
         }
         None
-    }
-}
-
-impl Node {
-    /// The values that the node reads.
-    pub(super) fn inputs(&self) -> &[NodeId] {
-        match &self.source {
-            Source::Input => &[],
-            Source::Layer { inputs, .. } => inputs,
-        }
     }
 }
 

@@ -76,9 +76,11 @@ impl Builder<'_> {
                 reads.extend(self.state.map(|tensor| Operand { slot: Slot::State, tensor }));
             }
             let row = node.row as u32;
+            // A layer on a value that all samples share works on one sample.
+            let batched = self.value(id).batched;
             let saved = node.layer.saved().into_iter();
-            let saved: Vec<TensorId> =
-                saved.map(|saved| self.transient(Part::Saved, saved.role, row, saved.shape, saved.batched)).collect();
+            let saved = saved.map(|it| self.transient(Part::Saved, it.role, row, it.shape, it.batched && batched));
+            let saved: Vec<TensorId> = saved.collect();
             writes.extend(numbered(Slot::Saved, saved.iter().copied()));
             writes.extend(buffers);
             self.saved[id] = saved;
@@ -121,9 +123,7 @@ impl Builder<'_> {
                 "cannot work in place, because `{}` still needs what would be overwritten; remove `inplace`",
                 self.graph.rows[row].path
             ),
-            None => {
-                "cannot work in place, because its input is the network's own input or output; remove `inplace`".into()
-            }
+            None => "cannot work in place, because its input is the network's own input; remove `inplace`".into(),
         }
     }
 }

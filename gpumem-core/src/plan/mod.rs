@@ -11,6 +11,7 @@ mod bound;
 mod greedy;
 mod holes;
 mod order;
+mod sink;
 mod stack;
 mod verify;
 
@@ -236,11 +237,12 @@ const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'
             }
             _ => None,
         };
-        if let Some(tried) = tried
-            && tried < size
-        {
-            size = tried;
-            offsets.copy_from_slice(trial);
+        if let Some(tried) = tried {
+            let tried = sink::sink(spans, trial, tried, peak.bytes);
+            if tried < size {
+                size = tried;
+                offsets.copy_from_slice(trial);
+            }
         }
         attempt += 1;
     }

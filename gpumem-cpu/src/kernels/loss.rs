@@ -44,6 +44,12 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     let length = count(&[operands.batch(), outer, classes, inner]);
     let logits = Logits::new(operands, length)?;
     let loss = operands.target(Slot::Loss, 1)?;
+    // The sum is made in another fixed order here, which needs no scratch memory.
+    if operands.writes(Slot::Workspace) {
+        let (terms, batched) = criterion.terms();
+        let samples = if batched { operands.batch() } else { 1 };
+        operands.target(Slot::Workspace, count(&[samples, terms.elements().unwrap_or(0)]))?;
+    }
     match criterion.kind {
         Measure::CrossEntropy => {
             let labels = operands.words(Slot::Target, count(&[operands.batch(), outer, inner]))?;

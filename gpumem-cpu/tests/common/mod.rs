@@ -224,7 +224,7 @@ impl OneLayer {
             buffers.push(id);
         }
         let state = b.tensor(Class::State, Role::State, &[8], false);
-        let batched = !layer.ignores_batch();
+        let batched = !layer.ignores_input();
         let shape = layer.output();
         let target = b.tensor(Class::Target, Role::Activation, shape.dims(), batched);
         let length = shape.elements().unwrap() * if batched { options.batch } else { 1 };

@@ -3,6 +3,7 @@
 
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
+pub mod random;
 
 use gpumem_core::Precision;
 use gpumem_core::budget::budget_at;
@@ -62,7 +63,19 @@ pub fn compile(program: &Program, batch: u64) -> Placed {
 
 impl Loaded {
     pub fn new(graph: &Graph, output: NodeId, training: Training, batch: u64, optimizer: Optimizer) -> Loaded {
-        let train = compile(&lower(graph, output, &Options { training: Some(training) }).unwrap(), batch);
+        Loaded::with_threads(graph, output, Some(training), batch, optimizer, 2)
+    }
+
+    /// A training step, or without `training` the forward pass, on this many threads.
+    pub fn with_threads(
+        graph: &Graph,
+        output: NodeId,
+        training: Option<Training>,
+        batch: u64,
+        optimizer: Optimizer,
+        threads: usize,
+    ) -> Loaded {
+        let train = compile(&lower(graph, output, &Options { training }).unwrap(), batch);
         let arena = train
             .program
             .tensors
@@ -72,7 +85,7 @@ impl Loaded {
             .max()
             .unwrap()
             .next_multiple_of(256);
-        // The forward pass is not used here; a copy of the training step stands in for it.
+        // Only one of the two is used here; a copy of it stands in for the other.
         let job = Job {
             name: "test",
             arena,
@@ -82,7 +95,7 @@ impl Loaded {
             infer: train.clone(),
             optimizer,
         };
-        let runner = Cpu::with_threads(2).unwrap().with_poison(true).load(job).unwrap();
+        let runner = Cpu::with_threads(threads).unwrap().with_poison(true).load(job).unwrap();
         let mut loaded = Loaded { runner, train, batch };
         for id in 0..loaded.train.program.tensors.len() {
             let tensor = loaded.train.program.tensors[id].clone();
@@ -113,6 +126,12 @@ impl Loaded {
     pub fn step(&mut self) -> Result<f32, Error> {
         self.runner.train()?;
         Ok(self.read(self.train.program.result as usize)[0])
+    }
+
+    /// The output of a forward pass.
+    pub fn infer(&mut self) -> Result<Vec<f32>, Error> {
+        self.runner.infer()?;
+        Ok(self.read(self.train.program.result as usize))
     }
 
     fn read(&mut self, id: usize) -> Vec<f32> {

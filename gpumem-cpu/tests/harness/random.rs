@@ -1,0 +1,162 @@
+//! Random networks over three kinds of values that have the same number of elements: a map, a sequence and a vector. A
+//! vector may thus be a view of either of the others, and a sequence may be one for the whole batch.
+
+use super::graphs::{chain, join, layer, layer_of, numbers, tokens, try_join};
+use gpumem_core::graph::{Graph, NodeId, RowId};
+use gpumem_core::layers::Layer;
+
+/// Samples that the networks are run on.
+pub const BATCH: u64 = 3;
+
+/// What one choice adds: what to add, and which of the values that are there it reads.
+pub type Choice = (usize, usize, usize);
+
+/// Kinds of choices.
+pub const KINDS: usize = 60;
+
+const MAPS: [&str; 12] = [
+    "Conv2d(2, 3, padding = 1)",
+    "Conv2d(2, 1)",
+    "ConvTranspose2d(2, 3, padding = 1, bias = false)",
+    "BatchNorm2d",
+    "BatchNorm2d(affine = false)",
+    "Tanh",
+    "Sigmoid",
+    "Gelu",
+    "Dropout(0.3)",
+    "Softmax",
+    "AvgPool2d(3, 1, padding = 1)",
+    "Upsample(2) | AvgPool2d(2)",
+];
+
+const SEQUENCES: [&str; 9] = [
+    "Linear(8)",
+    "LayerNorm",
+    "LayerNorm(elementwise_affine = false)",
+    "CausalSelfAttention(2)",
+    "CausalSelfAttention(2, dropout = 0.2)",
+    "PositionEmbedding(4)",
+    "Silu",
+    "Dropout(0.2)",
+    "Softmax",
+];
+
+const VECTORS: [&str; 6] = ["Linear(24)", "LayerNorm", "Tanh", "Gelu", "Dropout(0.4)", "Softmax"];
+
+/// Functions with kinks, where differences of losses are no derivatives.
+const KINKED: [&str; 3] = ["Relu", "Relu6", "LeakyRelu(0.1)"];
+
+/// A network under construction: its values by shape, each list in the order of the forward pass.
+struct Drawing {
+    graph: Graph,
+    maps: Vec<NodeId>,
+    sequences: Vec<NodeId>,
+    vectors: Vec<NodeId>,
+}
+
+/// A network of these choices and its output, logits of 4 classes.
+///
+/// With `kinked` it may have functions that are not differentiable everywhere.
+pub fn network(choices: &[Choice], kinked: bool) -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let image = graph.input(numbers(&[2, 4, 3])).unwrap();
+    let text = graph.input(tokens(3)).unwrap();
+    let map = layer(&mut graph, image, "Conv2d(2, 3, padding = 1)");
+    let positions = layer(&mut graph, text, "PositionEmbedding(3, 8)");
+    let words = layer(&mut graph, text, "Embedding(5, 8)");
+    let vector = layer(&mut graph, map, "Flatten");
+    let mut drawing =
+        Drawing { graph, maps: vec![image, map], sequences: vec![positions, words], vectors: vec![vector] };
+    for &choice in choices {
+        drawing.add(choice, kinked);
+    }
+    let Drawing { mut graph, maps, sequences, vectors } = drawing;
+    let g = &mut graph;
+    let mut ends = vec![chain(g, maps[maps.len() - 1], "Flatten | Linear(4)")];
+    ends.push(chain(g, sequences[sequences.len() - 1], "Flatten | Linear(4)"));
+    ends.push(layer(g, vectors[vectors.len() - 1], "Linear(4)"));
+    let sum = join(g, &ends, "Add");
+    // An output that the backward pass reads, one that only the loss reads, and one that is a view.
+    let output = match choices[0].1 % 3 {
+        0 => layer(g, sum, "Tanh"),
+        1 => sum,
+        _ => chain(g, sum, "Sigmoid | Flatten"),
+    };
+    (graph, output)
+}
+
+impl Drawing {
+    fn add(&mut self, (kind, first, second): Choice, kinked: bool) {
+        let pick = |values: &[NodeId], which: usize| values[which % values.len()];
+        let map = [first, second].map(|which| pick(&self.maps, which));
+        let sequence = [first, second].map(|which| pick(&self.sequences, which));
+        let vector = [first, second].map(|which| pick(&self.vectors, which));
+        let g = &mut self.graph;
+        match kind {
+            0..12 => self.maps.push(chain(g, map[0], MAPS[kind])),
+            12..21 => self.sequences.push(chain(g, sequence[0], SEQUENCES[kind - 12])),
+            21..27 => self.vectors.push(layer(g, vector[0], VECTORS[kind - 21])),
+            27..30 => self.maps.push(join(g, &map, "Add")),
+            30 => self.maps.push(join(g, &[map[0], map[1], map[0]], "Add")),
+            31 => self.maps.push(join(g, &map, "Mul")),
+            32 => {
+                let both = join(g, &[map[0], map[1], map[0]], "Concat");
+                self.maps.push(layer(g, both, "Conv2d(2, 1)"));
+            }
+            33..37 => self.sequences.push(join(g, &sequence, "Add")),
+            37 => self.sequences.push(join(g, &[sequence[0], sequence[1], sequence[0]], "Add")),
+            // Values that are the same for every sample are summed instead.
+            38 | 39 => {
+                let product = try_join(g, &sequence, "Mul");
+                self.sequences.push(product.unwrap_or_else(|_| join(g, &sequence, "Add")));
+            }
+            40 => match try_join(g, &sequence, "Concat") {
+                Ok(both) => self.sequences.push(layer(g, both, "Linear(8)")),
+                Err(_) => self.sequences.push(join(g, &sequence, "Add")),
+            },
+            41 | 42 => self.vectors.push(layer(g, map[0], "Flatten")),
+            43 | 44 => self.vectors.push(layer(g, sequence[0], "Flatten")),
+            45..48 => self.vectors.push(join(g, &vector, "Add")),
+            48 => self.vectors.push(join(g, &[vector[1], vector[0], vector[0], vector[1]], "Add")),
+            49 => {
+                let product = try_join(g, &vector, "Mul");
+                self.vectors.push(product.unwrap_or_else(|_| join(g, &vector, "Add")));
+            }
+            50..52 => self.maps.push(share(g, map[0], MAPS[0], second)),
+            52..54 => self.maps.push(share(g, map[0], MAPS[3], second)),
+            54..57 => self.sequences.push(share(g, sequence[0], SEQUENCES[0], second)),
+            57 => self.sequences.push(tie(g, sequence[0], second)),
+            58 | 59 if kinked => match second % 4 {
+                0 => self.maps.push(layer(g, map[0], "MaxPool2d(3, 1, padding = 1)")),
+                1 => self.maps.push(layer(g, map[0], KINKED[first % 3])),
+                2 => self.sequences.push(layer(g, sequence[0], KINKED[first % 3])),
+                _ => self.vectors.push(layer(g, vector[0], KINKED[first % 3])),
+            },
+            _ => {}
+        }
+    }
+}
+
+/// The row of an earlier layer that is `wanted`.
+fn owner(graph: &Graph, which: usize, wanted: impl Fn(&Layer) -> bool) -> Option<RowId> {
+    let rows = graph.rows.iter().enumerate();
+    let owners: Vec<RowId> = rows.filter(|(_, row)| wanted(&row.layer)).map(|(id, _)| id).collect();
+    owners.get(which % owners.len().max(1)).copied()
+}
+
+/// A layer with the parameters and running statistics of one like it, which may be any of the network's, used or not.
+fn share(graph: &mut Graph, input: NodeId, text: &str, which: usize) -> NodeId {
+    let unused = layer(graph, input, text);
+    let model = layer_of(graph, unused).clone();
+    let row = owner(graph, which, |other| *other == model);
+    graph.layer(model, &[input], format!("shared{}", graph.rows.len()), row).unwrap()
+}
+
+/// The transposed use of an earlier `Linear(8)` on rows of 8.
+fn tie(graph: &mut Graph, input: NodeId, which: usize) -> NodeId {
+    let square = |layer: &Layer| matches!(layer, Layer::Linear(linear) if linear.in_features == linear.out_features);
+    match owner(graph, which, |layer| square(layer) && layer.output().dims() == [3, 8]) {
+        Some(owner) => graph.tied(owner, input, format!("tied{}", graph.rows.len())).unwrap(),
+        None => layer(graph, input, "Silu"),
+    }
+}

@@ -1,0 +1,76 @@
+// Mean over windows of a feature map, and its gradient.
+//
+// COUNT                    elements of what the entry point writes
+// HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
+// OUT_HEIGHT, OUT_WIDTH    of a plane of y
+// KERNEL_H, KERNEL_W       window
+// STRIDE_H, STRIDE_W       steps between windows
+// PADDING_H, PADDING_W     what the first window reaches beyond the plane
+// PADDED                   whether zeros of the padding count in the mean
+// ADD                      whether the gradient is added to what is there
+//
+// The window at (o, p) covers rows o * STRIDE_H - PADDING_H up to KERNEL_H rows later, columns likewise, as far as they lie in
+// the plane. size[o, p] is the number of elements covered, or with PADDED that of all within HEIGHT + 2 * PADDING_H times
+// WIDTH + 2 * PADDING_W: what rounding up the number of windows lets the last one reach beyond that never counts.
+//
+// forward:  y[o, p] = sum over the window of x[h, w] / size[o, p]. x is [B * C, HEIGHT, WIDTH], y [B * C, OUT_HEIGHT, OUT_WIDTH].
+// backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread an element
+#include "base.cuh"
+#include "real.cuh"
+
+// Divisions by constants are cheap in 32 bits only.
+#if COUNT < 0x80000000ull
+typedef u32 Index;
+#else
+typedef u64 Index;
+#endif
+
+// How much of the window at (o, p) counts, along each axis.
+static __device__ __forceinline__ float divisor(int o, int p) {
+    const int top = o * STRIDE_H, left = p * STRIDE_W;
+#if PADDED
+    const int rows = min(top + KERNEL_H, HEIGHT + 2 * PADDING_H) - top;
+    const int columns = min(left + KERNEL_W, WIDTH + 2 * PADDING_W) - left;
+#else
+    const int rows = min(top + KERNEL_H - PADDING_H, HEIGHT) - max(top - PADDING_H, 0);
+    const int columns = min(left + KERNEL_W - PADDING_W, WIDTH) - max(left - PADDING_W, 0);
+#endif
+    // A window of nothing but padding sums up to 0, whatever that is divided by.
+    return rows > 0 && columns > 0 ? (float)rows * (float)columns : 1.0f;
+}
+
+KERNEL(avg_pool2d_forward)(const real *x, real *y) {
+    const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
+    x += (u64)(i / (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH);
+    float sum = 0.0f;
+    for (int k = 0; k < KERNEL_H; k++) {
+        const int h = o * STRIDE_H + k - PADDING_H;
+        if (h < 0 || h >= HEIGHT) continue;
+        for (int l = 0; l < KERNEL_W; l++) {
+            const int w = p * STRIDE_W + l - PADDING_W;
+            if (w >= 0 && w < WIDTH) sum += widen(x[(u32)h * WIDTH + (u32)w]);
+        }
+    }
+    narrow(sum / divisor(o, p), &y[i]);
+}
+
+KERNEL(avg_pool2d_backward)(const real *dy, real *dx) {
+    const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);
+    dy += (u64)(i / (HEIGHT * WIDTH)) * (OUT_HEIGHT * OUT_WIDTH);
+    const int before_h = h + PADDING_H - KERNEL_H + 1, before_w = w + PADDING_W - KERNEL_W + 1;
+    const int first_o = before_h > 0 ? (before_h + STRIDE_H - 1) / STRIDE_H : 0;
+    const int first_p = before_w > 0 ? (before_w + STRIDE_W - 1) / STRIDE_W : 0;
+    const int last_o = min((h + PADDING_H) / STRIDE_H, OUT_HEIGHT - 1);
+    const int last_p = min((w + PADDING_W) / STRIDE_W, OUT_WIDTH - 1);
+    float sum = 0.0f;
+    for (int o = first_o; o <= last_o; o++)
+        for (int p = first_p; p <= last_p; p++) sum += widen(dy[(u32)o * OUT_WIDTH + (u32)p]) / divisor(o, p);
+#if ADD
+    sum += widen(dx[i]);
+#endif
+    narrow(sum, &dx[i]);
+}

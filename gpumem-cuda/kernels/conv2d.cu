@@ -1,0 +1,29 @@
+// 2-D convolution. The constants and the formulas are those of correlation.cuh: x are the images, y the positions.
+//
+// x [B, G C, H, W], weight [G O, C, R, S], bias [G O], y [B, G O, P, Q]
+//
+// forward:         y = gather(x, weight) + bias
+// backward data:   dx = scatter(dy, weight)
+// backward filter: dweight = weigh(x, dy)
+// backward bias:   dbias = sums of dy over samples and positions
+#include "base.cuh"
+#include "real.cuh"
+#include "correlation.cuh"
+
+#if PASS == GATHER
+KERNEL(__launch_bounds__(256, 1) conv2d_forward)
+(const real *__restrict__ x, const real *__restrict__ weight, const real *__restrict__ bias, real *y) {
+    gather(x, weight, bias, y);
+}
+#elif PASS == SCATTER
+KERNEL(__launch_bounds__(256, 1) conv2d_backward_data)
+(const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { scatter(dy, weight, nullptr, dx); }
+#elif PASS == WEIGH
+KERNEL(__launch_bounds__(256) conv2d_backward_filter)
+(const real *__restrict__ x, const real *__restrict__ dy, real *dweight) { weigh(x, dy, dweight); }
+#else
+KERNEL(__launch_bounds__(512) conv2d_backward_bias)(const real *__restrict__ dy, real *dbias) {
+    __shared__ float scratch[32];
+    channel_sums<GROUPS * POSITION_CHANNELS, POSITION_AREA>(dy, scratch, dbias);
+}
+#endif

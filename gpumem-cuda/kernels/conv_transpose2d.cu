@@ -1,0 +1,30 @@
+// Transposed 2-D convolution: a convolution with input and output exchanged. The constants and the formulas are those of
+// correlation.cuh: y are the images, x the positions.
+//
+// x [B, G O, P, Q], weight [G O, C, R, S], bias [G C], y [B, G C, H, W]
+//
+// forward:         y = scatter(x, weight) + bias
+// backward data:   dx = gather(dy, weight)
+// backward filter: dweight = weigh(dy, x)
+// backward bias:   dbias = sums of dy over samples and pixels
+#include "base.cuh"
+#include "real.cuh"
+#include "correlation.cuh"
+
+#if PASS == SCATTER
+KERNEL(__launch_bounds__(256, 1) conv_transpose2d_forward)
+(const real *__restrict__ x, const real *__restrict__ weight, const real *__restrict__ bias, real *y) {
+    scatter(x, weight, bias, y);
+}
+#elif PASS == GATHER
+KERNEL(__launch_bounds__(256, 1) conv_transpose2d_backward_data)
+(const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { gather(dy, weight, nullptr, dx); }
+#elif PASS == WEIGH
+KERNEL(__launch_bounds__(256) conv_transpose2d_backward_filter)
+(const real *__restrict__ x, const real *__restrict__ dy, real *dweight) { weigh(dy, x, dweight); }
+#else
+KERNEL(__launch_bounds__(512) conv_transpose2d_backward_bias)(const real *__restrict__ dy, real *dbias) {
+    __shared__ float scratch[32];
+    channel_sums<GROUPS * IMAGE_CHANNELS, IMAGE_AREA>(dy, scratch, dbias);
+}
+#endif

@@ -1,0 +1,395 @@
+// What convolutions and transposed convolutions are made of: windows that slide over images and have a position each.
+//
+// BATCH                             B, samples
+// GROUPS                            G, parts of the channels; each part of the positions sees its own part of the images only
+// IMAGE_CHANNELS, POSITION_CHANNELS C and O, channels of a group on the two sides
+// IMAGE_HEIGHT, IMAGE_WIDTH         H and W
+// POSITION_HEIGHT, POSITION_WIDTH   P and Q
+// KERNEL_HEIGHT, KERNEL_WIDTH       R and S
+// STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, DILATION_Y, DILATION_X
+// BIAS                              whether there is a bias
+// ADD                               whether the result is added to what is there
+// PASS                              which of the functions below the file is compiled for
+// TILE_M, TILE_N                    what a block computes, see tile.cuh
+//
+// images [B, G C, H, W], positions [B, G O, P, Q], weight [G O, C, R, S]. Tap (r, s) of the window of position (p, q) is at
+// row p STRIDE_Y - PADDING_Y + r DILATION_Y of the image, and likewise its column; outside there are zeros. Within a group:
+//
+// gather   positions[b, o, p, q] = bias[o] + sum over c, r, s of weight[o, c, r, s] images[b, c, y(p, r), x(q, s)]
+// scatter  images[b, c, y, x]    = bias[c] + sum over o and the taps at (y, x) of weight[o, c, r, s] positions[b, o, p, q]
+// weigh    weight[o, c, r, s]    = sum over b, p, q of positions[b, o, p, q] images[b, c, y(p, r), x(q, s)]
+//
+// Each is a matrix product of which one operand is read through the windows; nothing is unfolded in memory:
+//
+//          M  N          K
+// gather   O  B P Q      C R S
+// scatter  C  B H W      O R S
+// weigh    O  C R S      B P Q
+//
+// A block along x for each tile of N, along y for each tile of M, along z for each group. Where C is 1 (depthwise, or grey
+// images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
+// blocks of 256; weigh has a block for each output channel (x) and row of its kernel (y).
+//
+// Every element is summed in the same order in every run. Work on weigh is not spread over more blocks than the weight has
+// tiles: that would need memory for partial sums. A scatter with strides multiplies zeros where no window reaches.
+//
+// A sample has fewer than 2^31 elements; so have sizes, N and K.
+//
+// No include guard: the tests include it once for each kernel they compile.
+#include "tile.cuh"
+
+#define GATHER 0
+#define SCATTER 1
+#define WEIGH 2
+#define CHANNEL_SUMS 3
+
+constexpr u32 IMAGE_AREA = (u32)IMAGE_HEIGHT * IMAGE_WIDTH;
+constexpr u32 POSITION_AREA = (u32)POSITION_HEIGHT * POSITION_WIDTH;
+constexpr u32 TAPS = (u32)KERNEL_HEIGHT * KERNEL_WIDTH;
+constexpr u64 IMAGE_SAMPLE = (u64)GROUPS * IMAGE_CHANNELS * IMAGE_AREA;
+constexpr u64 POSITION_SAMPLE = (u64)GROUPS * POSITION_CHANNELS * POSITION_AREA;
+// Elements of the weight of an output channel, and of a group.
+constexpr u32 FILTER = (u32)IMAGE_CHANNELS * TAPS;
+constexpr u64 GROUP_WEIGHT = (u64)POSITION_CHANNELS * FILTER;
+// A window and a tap that do not exist have rows so far outside that their sum is outside too, whichever of them it is.
+constexpr int NO_WINDOW = -(1 << 30);
+constexpr int NO_TAP = 1 << 29;
+
+static __device__ __forceinline__ void finish(float sum, real *to) {
+#if ADD
+    narrow(widen(*to) + sum, to);
+#else
+    narrow(sum, to);
+#endif
+}
+
+static __device__ __forceinline__ const real *addend(const real *bias, u64 first) {
+#if BIAS
+    return bias + first;
+#else
+    return nullptr;
+#endif
+}
+
+// Images through windows: the operand of gather, and with windows and taps exchanged that of weigh.
+struct Windows {
+    const real *images; // of the group
+
+    struct Window {
+        const real *sample;
+        int corner, y, x; // of the first tap
+    };
+    struct Tap {
+        int offset, y, x;
+    };
+    __device__ __forceinline__ Window window(u32 n) const {
+        if (n >= BATCH * POSITION_AREA) return {images, 0, NO_WINDOW, 0};
+        const u32 b = n / POSITION_AREA, position = n % POSITION_AREA;
+        const int y = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y;
+        const int x = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
+        return {images + b * IMAGE_SAMPLE, y * IMAGE_WIDTH + x, y, x};
+    }
+    static __device__ __forceinline__ Tap tap(u32 k) {
+        if (k >= FILTER) return {0, NO_TAP, 0};
+        const u32 c = k / TAPS, tap = k % TAPS;
+        const int y = (int)(tap / KERNEL_WIDTH) * DILATION_Y, x = (int)(tap % KERNEL_WIDTH) * DILATION_X;
+        return {(int)(c * IMAGE_AREA) + y * IMAGE_WIDTH + x, y, x};
+    }
+    static __device__ __forceinline__ float read(const Window &window, const Tap &tap) {
+        const bool inside = (u32)(window.y + tap.y) < IMAGE_HEIGHT && (u32)(window.x + tap.x) < IMAGE_WIDTH;
+        return inside ? widen(window.sample[window.corner + tap.offset]) : 0.0f;
+    }
+};
+
+struct WindowColumns : Windows {
+    typedef Window Place;
+    typedef Tap Depth;
+    __device__ __forceinline__ WindowColumns(const real *group) : Windows{group} {}
+    __device__ __forceinline__ Place place(u32 n) const { return window(n); }
+    static __device__ __forceinline__ Depth depth(u32 k) { return tap(k); }
+    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) { return read(place, depth); }
+};
+
+struct TapColumns : Windows {
+    typedef Tap Place;
+    typedef Window Depth;
+    __device__ __forceinline__ TapColumns(const real *group) : Windows{group} {}
+    static __device__ __forceinline__ Place place(u32 n) { return tap(n); }
+    __device__ __forceinline__ Depth depth(u32 k) const { return window(k); }
+    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) { return read(depth, place); }
+};
+
+// Positions whose windows have a tap at a pixel: the operand of scatter.
+struct PixelColumns {
+    const real *positions; // of the group
+
+    struct Place {
+        const real *sample;
+        int y, x; // with padding, never below 0
+    };
+    struct Depth {
+        u32 offset;
+        int y, x;
+    };
+    __device__ __forceinline__ Place place(u32 n) const {
+        if (n >= BATCH * IMAGE_AREA) return {positions, NO_WINDOW, 0};
+        const u32 b = n / IMAGE_AREA, pixel = n % IMAGE_AREA;
+        const int y = pixel / IMAGE_WIDTH, x = pixel % IMAGE_WIDTH;
+        return {positions + b * POSITION_SAMPLE, y + PADDING_Y, x + PADDING_X};
+    }
+    static __device__ __forceinline__ Depth depth(u32 k) {
+        if (k >= (u32)POSITION_CHANNELS * TAPS) return {0, NO_TAP, 0};
+        const u32 o = k / TAPS, tap = k % TAPS;
+        return {o * POSITION_AREA, (int)(tap / KERNEL_WIDTH) * DILATION_Y, (int)(tap % KERNEL_WIDTH) * DILATION_X};
+    }
+    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) {
+        const int y = place.y - depth.y, x = place.x - depth.x;
+        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return 0.0f;
+        const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
+        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return 0.0f;
+        return widen(place.sample[depth.offset + p * POSITION_WIDTH + q]);
+    }
+};
+
+// The weight as scatter multiplies it: a row for each image channel, k over output channels and taps.
+struct WeightRows {
+    const real *weight; // of the group
+
+    struct Place {
+        u32 offset;
+        bool inside;
+    };
+    typedef Place Depth;
+    static __device__ __forceinline__ Place place(u32 c) { return {c * TAPS, c < IMAGE_CHANNELS}; }
+    static __device__ __forceinline__ Depth depth(u32 k) {
+        return {k / TAPS * FILTER + k % TAPS, k < (u32)POSITION_CHANNELS * TAPS};
+    }
+    __device__ __forceinline__ float at(const Place &place, const Depth &depth) const {
+        return place.inside && depth.inside ? widen(weight[place.offset + depth.offset]) : 0.0f;
+    }
+};
+
+// Positions as weigh multiplies them: a row for each output channel, k over samples and positions.
+struct PositionRows {
+    const real *positions; // of the group
+
+    struct Place {
+        u32 offset;
+        bool inside;
+    };
+    struct Depth {
+        const real *data;
+        bool inside;
+    };
+    static __device__ __forceinline__ Place place(u32 o) { return {o * POSITION_AREA, o < POSITION_CHANNELS}; }
+    __device__ __forceinline__ Depth depth(u32 k) const {
+        return {positions + k / POSITION_AREA * POSITION_SAMPLE + k % POSITION_AREA, k < BATCH * POSITION_AREA};
+    }
+    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) {
+        return place.inside && depth.inside ? widen(depth.data[place.offset]) : 0.0f;
+    }
+};
+
+// A map of `AREA` pixels and `CHANNELS` channels of `GROUPS` that is written, with a column for each sample and pixel.
+template <u32 CHANNELS, u32 AREA> struct Map {
+    real *group;
+    const real *biases; // of the group
+
+    struct Column {
+        real *pixel;
+    };
+    static __device__ __forceinline__ u32 rows() { return CHANNELS; }
+    static __device__ __forceinline__ u32 columns() { return BATCH * AREA; }
+    __device__ __forceinline__ Column column(u32 n) const {
+        return {group + n / AREA * ((u64)GROUPS * CHANNELS * AREA) + n % AREA};
+    }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.pixel + m * AREA; }
+    __device__ __forceinline__ float bias(u32 m, u32) const {
+#if BIAS
+        return widen(biases[m]);
+#else
+        return 0.0f;
+#endif
+    }
+};
+
+struct Weight {
+    real *group;
+
+    struct Column {
+        real *tap;
+    };
+    static __device__ __forceinline__ u32 rows() { return POSITION_CHANNELS; }
+    static __device__ __forceinline__ u32 columns() { return FILTER; }
+    __device__ __forceinline__ Column column(u32 n) const { return {group + n}; }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.tap + m * FILTER; }
+    static __device__ __forceinline__ float bias(u32, u32) { return 0.0f; }
+};
+
+#if PASS == GATHER
+
+#if IMAGE_CHANNELS == 1
+static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= BATCH * POSITION_SAMPLE) return;
+    const u32 plane = (u32)(i / POSITION_AREA), position = (u32)(i % POSITION_AREA);
+    const u32 b = plane / (GROUPS * POSITION_CHANNELS), channel = plane % (GROUPS * POSITION_CHANNELS);
+    const int top = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y;
+    const int left = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
+    const real *image = images + (b * (u64)(GROUPS) + channel / POSITION_CHANNELS) * IMAGE_AREA;
+    float sum = 0.0f;
+    for (int r = 0; r < KERNEL_HEIGHT; r++) {
+        const int y = top + r * DILATION_Y;
+        if ((u32)y >= IMAGE_HEIGHT) continue;
+#pragma unroll
+        for (int s = 0; s < KERNEL_WIDTH; s++) {
+            const int x = left + s * DILATION_X;
+            if ((u32)x >= IMAGE_WIDTH) continue;
+            sum += widen(weight[(channel * KERNEL_HEIGHT + r) * KERNEL_WIDTH + s]) * widen(image[y * IMAGE_WIDTH + x]);
+        }
+    }
+#if BIAS
+    sum += widen(bias[channel]);
+#endif
+    finish(sum, &positions[i]);
+}
+#else
+static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
+    __shared__ Tiles tiles;
+    const u64 group = blockIdx.z;
+    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
+    typedef Matrix<true> Rows;
+    const Rows rows = {weight + group * GROUP_WEIGHT, FILTER, POSITION_CHANNELS, FILTER};
+    typename Carrier<FILTER % 4 == 0, TILE_M, true, Rows>::Type a(rows, m);
+    Single<TILE_N, false, WindowColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+    Sums sums;
+    clear(sums);
+    multiply(a, b, 0, FILTER, tiles, sums);
+    const u64 first = group * POSITION_CHANNELS;
+    const Map<POSITION_CHANNELS, POSITION_AREA> map = {positions + first * POSITION_AREA, addend(bias, first)};
+    store<POSITION_AREA % 4 == 0>(map, m, n, sums);
+}
+#endif
+
+#elif PASS == SCATTER
+
+#if IMAGE_CHANNELS == 1
+static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= BATCH * IMAGE_SAMPLE) return;
+    const u32 plane = (u32)(i / IMAGE_AREA), pixel = (u32)(i % IMAGE_AREA), group = plane % GROUPS;
+    const int bottom = (int)(pixel / IMAGE_WIDTH) + PADDING_Y, right = (int)(pixel % IMAGE_WIDTH) + PADDING_X;
+    const real *maps = positions + plane * (u64)(POSITION_CHANNELS)*POSITION_AREA;
+    const real *filters = weight + group * GROUP_WEIGHT;
+    float sum = 0.0f;
+    for (u32 o = 0; o < POSITION_CHANNELS; o++) {
+        for (int r = 0; r < KERNEL_HEIGHT; r++) {
+            const int y = bottom - r * DILATION_Y;
+            if (y < 0 || y % STRIDE_Y != 0 || y / STRIDE_Y >= POSITION_HEIGHT) continue;
+#pragma unroll
+            for (int s = 0; s < KERNEL_WIDTH; s++) {
+                const int x = right - s * DILATION_X;
+                if (x < 0 || x % STRIDE_X != 0 || x / STRIDE_X >= POSITION_WIDTH) continue;
+                const float tap = widen(filters[(o * KERNEL_HEIGHT + r) * KERNEL_WIDTH + s]);
+                sum += tap * widen(maps[o * POSITION_AREA + y / STRIDE_Y * POSITION_WIDTH + x / STRIDE_X]);
+            }
+        }
+    }
+#if BIAS
+    sum += widen(bias[group]);
+#endif
+    finish(sum, &images[i]);
+}
+#else
+static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
+    __shared__ Tiles tiles;
+    const u64 group = blockIdx.z;
+    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
+    Single<TILE_M, true, WeightRows> a({weight + group * GROUP_WEIGHT}, m);
+    Single<TILE_N, false, PixelColumns> b({positions + group * POSITION_CHANNELS * POSITION_AREA}, n);
+    Sums sums;
+    clear(sums);
+    multiply(a, b, 0, (u32)POSITION_CHANNELS * TAPS, tiles, sums);
+    const u64 first = group * IMAGE_CHANNELS;
+    const Map<IMAGE_CHANNELS, IMAGE_AREA> map = {images + first * IMAGE_AREA, addend(bias, first)};
+    store<IMAGE_AREA % 4 == 0>(map, m, n, sums);
+}
+#endif
+
+#elif PASS == WEIGH
+
+#if IMAGE_CHANNELS == 1
+static __device__ __forceinline__ void weigh(const real *images, const real *positions, real *weight) {
+    __shared__ float scratch[32];
+    const u32 channel = blockIdx.x, r = blockIdx.y;
+    const real *image = images + channel / POSITION_CHANNELS * (u64)IMAGE_AREA;
+    const real *map = positions + channel * (u64)POSITION_AREA;
+    float sums[KERNEL_WIDTH];
+#pragma unroll
+    for (int s = 0; s < KERNEL_WIDTH; s++) sums[s] = 0.0f;
+    for (u32 i = threadIdx.x; i < BATCH * POSITION_AREA; i += blockDim.x) {
+        const u32 b = i / POSITION_AREA, position = i % POSITION_AREA;
+        const int y = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y + (int)r * DILATION_Y;
+        if ((u32)y >= IMAGE_HEIGHT) continue;
+        const float value = widen(map[b * POSITION_SAMPLE + position]);
+        const real *row = image + b * IMAGE_SAMPLE + y * IMAGE_WIDTH;
+        const int left = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
+#pragma unroll
+        for (int s = 0; s < KERNEL_WIDTH; s++) {
+            const int x = left + s * DILATION_X;
+            if ((u32)x < IMAGE_WIDTH) sums[s] += value * widen(row[x]);
+        }
+    }
+#pragma unroll
+    for (int s = 0; s < KERNEL_WIDTH; s++) {
+        const float sum = block_sum(sums[s], scratch);
+        if (threadIdx.x == 0) finish(sum, &weight[(channel * (u64)(KERNEL_HEIGHT) + r) * KERNEL_WIDTH + s]);
+    }
+}
+#else
+// Products that are added up by themselves before they join the total: of millions, too many digits would be lost.
+constexpr u32 PORTION = 4096;
+
+static __device__ __forceinline__ void weigh(const real *images, const real *positions, real *weight) {
+    __shared__ Tiles tiles;
+    const u64 group = blockIdx.z;
+    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, length = BATCH * POSITION_AREA;
+    Single<TILE_M, true, PositionRows> a({positions + group * POSITION_CHANNELS * POSITION_AREA}, m);
+    Single<TILE_N, true, TapColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+    Sums total, sums;
+    clear(total);
+    for (u32 first = 0; first < length; first += PORTION) {
+        clear(sums);
+        multiply(a, b, first, length - first < PORTION ? length : first + PORTION, tiles, sums);
+#pragma unroll
+        for (int i = 0; i < REGISTERS_M; i++)
+#pragma unroll
+            for (int j = 0; j < REGISTERS_N; j++) total.at[i][j] += sums.at[i][j];
+    }
+    store<FILTER % 4 == 0>(Weight{weight + group * GROUP_WEIGHT}, m, n, total);
+}
+#endif
+
+#else
+
+// sums[CHANNELS] over samples and pixels of map[B, CHANNELS, AREA]: a block for each channel.
+template <u32 CHANNELS, u32 AREA>
+static __device__ __forceinline__ void channel_sums(const real *map, float *scratch, real *sums) {
+    const real *plane = map + blockIdx.x * (u64)AREA;
+    constexpr u32 RUN_LENGTH = AREA % 4 == 0 ? 4 : 1;
+    float sum = 0.0f;
+    for (u32 i = threadIdx.x; i < BATCH * (AREA / RUN_LENGTH); i += blockDim.x) {
+        const real *from = plane + i / (AREA / RUN_LENGTH) * ((u64)CHANNELS * AREA) + i % (AREA / RUN_LENGTH) * RUN_LENGTH;
+        if constexpr (RUN_LENGTH == 4) {
+            float four[4];
+            load4(from, four);
+            sum += (four[0] + four[1]) + (four[2] + four[3]);
+        } else {
+            sum += widen(*from);
+        }
+    }
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) finish(sum, &sums[blockIdx.x]);
+}
+
+#endif

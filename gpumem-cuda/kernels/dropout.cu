@@ -1,0 +1,48 @@
+// Elements set to 0 at random, the others scaled up, and the gradient.
+//
+// COUNT     elements
+// ROW       row of the layer: each layer draws numbers of its own
+// THRESHOLD an element is dropped when its random word is below it
+// SCALE     1 / (1 - p) for a share p of dropped elements
+// ADD       whether the result is added to what is there
+//
+// y = keep ? x * SCALE : 0, where y may be x, and dx = keep ? dy * SCALE : 0, where dx may be dy: one entry point for both. Which
+// elements are kept is drawn from seed and step in the state, ROW and the element's place; nothing is stored.
+#include "base.cuh"
+#include "real.cuh"
+
+struct alignas(4 * sizeof(real)) Four {
+    real at[4];
+};
+
+static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
+    // Not a product with 0: what is dropped is 0 even if it was NaN.
+    float value = word < THRESHOLD ? 0.0f : widen(x) * (float)(SCALE);
+#if ADD
+    value += widen(*y);
+#endif
+    narrow(value, y);
+}
+
+// A thread for each four elements, which is what one draw decides about.
+KERNEL(dropout)(const real *x, const u32 *state, real *y) {
+    const u64 block = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    const u64 first = block * 4;
+    if (first >= COUNT) return;
+    u32 words[4];
+    drop_words(state, ROW, block, words);
+    if (first + 4 <= COUNT) {
+        const Four in = ((const Four *)x)[block];
+        Four out;
+#if ADD
+        out = ((const Four *)y)[block];
+#endif
+#pragma unroll
+        for (int e = 0; e < 4; e++) drop(words[e], in.at[e], &out.at[e]);
+        ((Four *)y)[block] = out;
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (first + e < COUNT) drop(words[e], x[first + e], &y[first + e]);
+}

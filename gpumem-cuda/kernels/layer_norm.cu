@@ -1,0 +1,206 @@
+// Layer normalisation of the last axis.
+//
+// ROWS      rows in all: B samples of T rows
+// STEPS     T
+// FEATURES  D elements of a row
+// NORM_REAL what weight, bias and their gradients are made of, numbered as REAL is
+// AFFINE, BIAS  whether there is a weight, and a bias
+// EPS       is added to the variance
+// WARP_ROWS whether a row is worked on by a warp or by a block
+// COLUMNS   columns of a block of layer_norm_parameters, a power of two
+// ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
+//
+// x, y, dy, dx [B, T, D]; weight, bias, dweight, dbias [D]; saved [B, 2, T] in f32: the means of a sample's rows, then their
+// 1 / sqrt(variance + EPS).
+//
+// forward:    y = (x - mean) rstd weight + bias with mean and biased variance of each row, where y may be x; saved
+//             may be absent
+// parameters: with n = (x - mean) rstd: dbias = sum over rows of dy, dweight = sum over rows of dy n; each may be absent
+// input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), where dx may be dy; runs after
+//             parameters, which read dy
+//
+// Rows are read once from memory and then again from the cache.
+#include "base.cuh"
+#include "real.cuh"
+
+#if NORM_REAL == 0
+typedef float Norm;
+#elif NORM_REAL == 1
+typedef Bf16 Norm;
+#else
+typedef F16 Norm;
+#endif
+
+#if REAL == 0
+#define WIDE 4
+#else
+#define WIDE 8
+#endif
+#if FEATURES % WIDE == 0
+#define PACK WIDE
+#else
+#define PACK 1
+#endif
+
+struct alignas(sizeof(real) * PACK) Pack {
+    real at[PACK];
+};
+// Two 16-byte loads where the parameters are wider than the elements.
+struct alignas(sizeof(Norm) * PACK > 16 ? 16 : sizeof(Norm) * PACK) NormPack {
+    Norm at[PACK];
+};
+
+// A row's threads, the place of this one among them, and their sum.
+#if WARP_ROWS
+#define LANES 32
+#define LANE (threadIdx.x & 31)
+#define ROW ((u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5))
+#define ROW_SUM(x) warp_sum(x)
+#else
+#define LANES blockDim.x
+#define LANE threadIdx.x
+#define ROW ((u64)blockIdx.x)
+#define ROW_SUM(x) block_sum(x, scratch)
+#endif
+
+// Where the mean of a row is kept; 1 / std is STEPS further.
+static __device__ __forceinline__ u64 kept(u64 row) { return row / STEPS * (2 * STEPS) + row % STEPS; }
+
+KERNEL(layer_norm_forward)(const real *x, const Norm *weight, const Norm *bias, real *y, float *saved) {
+#if !WARP_ROWS
+    __shared__ float scratch[32];
+#endif
+    const u64 row = ROW;
+    // Whole warps, and only where no barrier follows.
+    if (row >= ROWS) return;
+    const Pack *from = (const Pack *)(x + row * FEATURES);
+    Pack *to = (Pack *)(y + row * FEATURES);
+    float sum = 0.0f, squares = 0.0f;
+    for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+        const Pack pack = from[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) sum += widen(pack.at[k]);
+    }
+    const float mean = ROW_SUM(sum) / (float)FEATURES;
+    for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+        const Pack pack = from[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) squares += (widen(pack.at[k]) - mean) * (widen(pack.at[k]) - mean);
+    }
+    const float rstd = 1.0f / sqrtf(ROW_SUM(squares) / (float)FEATURES + (float)(EPS));
+    if (saved != nullptr && LANE == 0) {
+        saved[kept(row)] = mean;
+        saved[kept(row) + STEPS] = rstd;
+    }
+    for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+        Pack pack = from[j];
+#if AFFINE
+        const NormPack scale = ((const NormPack *)weight)[j];
+#endif
+#if BIAS
+        const NormPack shift = ((const NormPack *)bias)[j];
+#endif
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            float value = (widen(pack.at[k]) - mean) * rstd;
+#if AFFINE
+            value *= widen(scale.at[k]);
+#endif
+#if BIAS
+            value += widen(shift.at[k]);
+#endif
+            narrow(value, &pack.at[k]);
+        }
+        to[j] = pack;
+    }
+}
+
+// A block for each COLUMNS columns. COLUMNS threads in a row read a sector of 32 bytes or more of one row; the block's other
+// threads take other rows, and their sums are added in a tree.
+KERNEL(layer_norm_parameters)(const real *dy, const real *x, const float *saved, Norm *dweight, Norm *dbias) {
+    __shared__ float sums[1024], products[1024];
+    const u32 slices = blockDim.x / COLUMNS, slice = threadIdx.x / COLUMNS;
+    const u64 column = (u64)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
+    float sum = 0.0f, product = 0.0f;
+    if (column < FEATURES) {
+#pragma unroll 8
+        for (u64 row = slice; row < ROWS; row += slices) {
+            const u64 statistic = kept(row), at = row * FEATURES + column;
+            const float gradient = widen(dy[at]);
+            sum += gradient;
+            product += gradient * ((widen(x[at]) - saved[statistic]) * saved[statistic + STEPS]);
+        }
+    }
+    sums[threadIdx.x] = sum;
+    products[threadIdx.x] = product;
+    for (u32 half = slices / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (slice < half) {
+            sums[threadIdx.x] += sums[threadIdx.x + half * COLUMNS];
+            products[threadIdx.x] += products[threadIdx.x + half * COLUMNS];
+        }
+    }
+    // What this thread reads now, it has written itself.
+    if (slice != 0 || column >= FEATURES) return;
+    sum = sums[threadIdx.x];
+    product = products[threadIdx.x];
+    if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[column]) + product : product, &dweight[column]);
+    if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
+}
+
+KERNEL(layer_norm_input)(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx) {
+#if !WARP_ROWS
+    __shared__ float scratch[32];
+#endif
+    const u64 row = ROW;
+    // Whole warps, and only where no barrier follows.
+    if (row >= ROWS) return;
+    const Pack *gradients = (const Pack *)(dy + row * FEATURES), *inputs = (const Pack *)(x + row * FEATURES);
+    Pack *to = (Pack *)(dx + row * FEATURES);
+    const float mean = saved[kept(row)], rstd = saved[kept(row) + STEPS];
+    float sum = 0.0f, product = 0.0f;
+    for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+        const Pack gradient = gradients[j], input = inputs[j];
+#if AFFINE
+        const NormPack scale = ((const NormPack *)weight)[j];
+#endif
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            float g = widen(gradient.at[k]);
+#if AFFINE
+            g *= widen(scale.at[k]);
+#endif
+            sum += g;
+            product += g * ((widen(input.at[k]) - mean) * rstd);
+        }
+    }
+    sum = ROW_SUM(sum) / (float)FEATURES;
+    product = ROW_SUM(product) / (float)FEATURES;
+    for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+        const Pack gradient = gradients[j], input = inputs[j];
+#if ADD
+        Pack out = to[j];
+#else
+        Pack out = gradient;
+#endif
+#if AFFINE
+        const NormPack scale = ((const NormPack *)weight)[j];
+#endif
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            float g = widen(gradient.at[k]);
+#if AFFINE
+            g *= widen(scale.at[k]);
+#endif
+            const float value = rstd * (g - sum - (widen(input.at[k]) - mean) * rstd * product);
+            narrow(ADD ? widen(out.at[k]) + value : value, &out.at[k]);
+        }
+        to[j] = out;
+    }
+}
+#undef WIDE
+#undef PACK
+#undef LANES
+#undef LANE
+#undef ROW
+#undef ROW_SUM

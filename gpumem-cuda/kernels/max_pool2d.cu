@@ -1,0 +1,81 @@
+// Maximum over windows of a feature map, and its gradient.
+//
+// COUNT                    elements of what the entry point writes
+// HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
+// OUT_HEIGHT, OUT_WIDTH    of a plane of y
+// KERNEL_H, KERNEL_W       window
+// STRIDE_H, STRIDE_W       steps between windows
+// PADDING_H, PADDING_W     what the first window reaches beyond the plane
+// DILATION_H, DILATION_W   steps between the elements of a window
+// SAVES                    whether the places of the maxima are kept
+// ADD                      whether the gradient is added to what is there
+//
+// Element (k, l) of the window at (o, p) is at h = o * STRIDE_H + k * DILATION_H - PADDING_H, w likewise.
+//
+// forward:  y[o, p] = max over (k, l) of x[h, w], places[o, p] = h * WIDTH + w of the maximum. x is
+//           [B * C, HEIGHT, WIDTH], y and places are [B * C, OUT_HEIGHT, OUT_WIDTH]. A NaN is larger than anything.
+// backward: dx[h, w] = sum of dy[o, p] over the windows whose place is h * WIDTH + w: gathered, so that every element is summed
+//           by one thread, in the same order in every run.
+#include "base.cuh"
+#include "real.cuh"
+
+// Divisions by constants are cheap in 32 bits only.
+#if COUNT < 0x80000000ull
+typedef u32 Index;
+#else
+typedef u64 Index;
+#endif
+
+KERNEL(max_pool2d_forward)(const real *x, real *y, u32 *places) {
+    const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
+    x += (u64)(i / (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH);
+    float best = -__int_as_float(0x7f800000);
+    // No place: the first element is taken even if it is minus infinity.
+    u32 place = 0xffffffffu;
+    for (int k = 0; k < KERNEL_H; k++) {
+        const int h = o * STRIDE_H + k * DILATION_H - PADDING_H;
+        if (h < 0 || h >= HEIGHT) continue;
+        for (int l = 0; l < KERNEL_W; l++) {
+            const int w = p * STRIDE_W + l * DILATION_W - PADDING_W;
+            if (w < 0 || w >= WIDTH) continue;
+            const u32 here = (u32)h * WIDTH + (u32)w;
+            const float value = widen(x[here]);
+            if (value > best || value != value || place == 0xffffffffu) {
+                best = value;
+                place = here;
+            }
+        }
+    }
+    narrow(best, &y[i]);
+#if SAVES
+    places[i] = place;
+#endif
+}
+
+KERNEL(max_pool2d_backward)(const real *dy, const u32 *places, real *dx) {
+    const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);
+    const u32 here = (u32)h * WIDTH + (u32)w;
+    const u64 plane = (u64)(i / (HEIGHT * WIDTH)) * (OUT_HEIGHT * OUT_WIDTH);
+    // The windows that reach over this element start at most their span before it. Those that a dilation makes skip it have
+    // their maximum elsewhere.
+    const int before_h = h + PADDING_H - (KERNEL_H - 1) * DILATION_H;
+    const int before_w = w + PADDING_W - (KERNEL_W - 1) * DILATION_W;
+    const int first_o = before_h > 0 ? (before_h + STRIDE_H - 1) / STRIDE_H : 0;
+    const int first_p = before_w > 0 ? (before_w + STRIDE_W - 1) / STRIDE_W : 0;
+    const int last_o = min((h + PADDING_H) / STRIDE_H, OUT_HEIGHT - 1);
+    const int last_p = min((w + PADDING_W) / STRIDE_W, OUT_WIDTH - 1);
+    float sum = 0.0f;
+    for (int o = first_o; o <= last_o; o++)
+        for (int p = first_p; p <= last_p; p++) {
+            const u64 at = plane + (u32)o * OUT_WIDTH + (u32)p;
+            if (places[at] == here) sum += widen(dy[at]);
+        }
+#if ADD
+    sum += widen(dx[i]);
+#endif
+    narrow(sum, &dx[i]);
+}

@@ -1,0 +1,166 @@
+// Softmax along one axis.
+//
+// OUTER     positions before the axis, in all samples
+// CLASSES   C, length of the axis
+// INNER     positions after the axis
+// WARP_ROWS whether a row is worked on by a warp or by a block
+// ADD       whether the gradient is added to what is there
+//
+// x, y, dy, dx [OUTER, C, INNER]
+//
+// forward:  y = exp(x - max(x)) / sum of exp(x - max(x)) over the classes, where y may be x
+// backward: dx = y (dy - sum over the classes of dy y), where dx may be dy
+//
+// softmax_rows, softmax_rows_backward: INNER is 1, the classes of a position lie side by side and are read by a warp or a block.
+// softmax_maps, softmax_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the
+// classes of 32 positions.
+#include "base.cuh"
+#include "real.cuh"
+
+#if REAL == 0
+#define WIDE 4
+#else
+#define WIDE 8
+#endif
+#if CLASSES % WIDE == 0
+#define PACK WIDE
+#else
+#define PACK 1
+#endif
+
+struct alignas(sizeof(real) * PACK) Pack {
+    real at[PACK];
+};
+
+// A row's threads, the place of this one among them, and what they have in common.
+#if WARP_ROWS
+#define LANES 32
+#define LANE (threadIdx.x & 31)
+#define ROW ((u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5))
+#define ROW_SUM(x) warp_sum(x)
+#define ROW_MAX(x) warp_max(x)
+#else
+#define LANES blockDim.x
+#define LANE threadIdx.x
+#define ROW ((u64)blockIdx.x)
+#define ROW_SUM(x) block_sum(x, scratch)
+#define ROW_MAX(x) block_max(x, scratch)
+#endif
+
+KERNEL(softmax_rows)(const real *x, real *y) {
+#if !WARP_ROWS
+    __shared__ float scratch[32];
+#endif
+    const u64 row = ROW;
+    // Whole warps, and only where no barrier follows.
+    if (row >= OUTER) return;
+    const Pack *from = (const Pack *)(x + row * CLASSES);
+    Pack *to = (Pack *)(y + row * CLASSES);
+    float largest = -__int_as_float(0x7f800000), sum = 0.0f;
+    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+        const Pack pack = from[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) largest = fmaxf(largest, widen(pack.at[k]));
+    }
+    largest = ROW_MAX(largest);
+    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+        const Pack pack = from[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) sum += expf(widen(pack.at[k]) - largest);
+    }
+    const float scale = 1.0f / ROW_SUM(sum);
+    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+        Pack pack = from[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) narrow(expf(widen(pack.at[k]) - largest) * scale, &pack.at[k]);
+        to[j] = pack;
+    }
+}
+
+KERNEL(softmax_rows_backward)(const real *dy, const real *y, real *dx) {
+#if !WARP_ROWS
+    __shared__ float scratch[32];
+#endif
+    const u64 row = ROW;
+    // Whole warps, and only where no barrier follows.
+    if (row >= OUTER) return;
+    const Pack *gradients = (const Pack *)(dy + row * CLASSES), *outputs = (const Pack *)(y + row * CLASSES);
+    Pack *to = (Pack *)(dx + row * CLASSES);
+    float sum = 0.0f;
+    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+        const Pack gradient = gradients[j], output = outputs[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) sum += widen(gradient.at[k]) * widen(output.at[k]);
+    }
+    sum = ROW_SUM(sum);
+    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+        const Pack gradient = gradients[j], output = outputs[j];
+#if ADD
+        Pack out = to[j];
+#else
+        Pack out = gradient;
+#endif
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            const float value = widen(output.at[k]) * (widen(gradient.at[k]) - sum);
+            narrow(ADD ? widen(out.at[k]) + value : value, &out.at[k]);
+        }
+        to[j] = out;
+    }
+}
+
+#define SLICES 8
+
+// The first class of position p, counted over all samples.
+static __device__ __forceinline__ u64 first_class(u64 p) { return p / INNER * (CLASSES * INNER) + p % INNER; }
+
+// The sum over the slices of each of 32 positions, in every thread of the position. `scratch` may be used again afterwards.
+static __device__ __forceinline__ float slices_sum(float x, float *scratch) {
+    __syncthreads();
+    scratch[threadIdx.x] = x;
+    __syncthreads();
+    float sum = 0.0f;
+#pragma unroll
+    for (int slice = 0; slice < SLICES; slice++) sum += scratch[slice * 32 + (threadIdx.x & 31)];
+    return sum;
+}
+
+KERNEL(softmax_maps)(const real *x, real *y) {
+    __shared__ float scratch[SLICES * 32];
+    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_class(p);
+    // No thread leaves before the barriers: those without a position have no classes.
+    const u32 slice = threadIdx.x >> 5, end = p < OUTER * INNER ? CLASSES : 0;
+    float largest = -__int_as_float(0x7f800000), sum = 0.0f;
+    for (u32 c = slice; c < end; c += SLICES) largest = fmaxf(largest, widen(x[base + c * INNER]));
+    scratch[threadIdx.x] = largest;
+    __syncthreads();
+#pragma unroll
+    for (int other = 0; other < SLICES; other++) largest = fmaxf(largest, scratch[other * 32 + (threadIdx.x & 31)]);
+    for (u32 c = slice; c < end; c += SLICES) sum += expf(widen(x[base + c * INNER]) - largest);
+    const float scale = 1.0f / slices_sum(sum, scratch);
+    for (u32 c = slice; c < end; c += SLICES) {
+        narrow(expf(widen(x[base + c * INNER]) - largest) * scale, &y[base + c * INNER]);
+    }
+}
+
+KERNEL(softmax_maps_backward)(const real *dy, const real *y, real *dx) {
+    __shared__ float scratch[SLICES * 32];
+    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_class(p);
+    const u32 slice = threadIdx.x >> 5, end = p < OUTER * INNER ? CLASSES : 0;
+    float sum = 0.0f;
+    for (u32 c = slice; c < end; c += SLICES) sum += widen(dy[base + c * INNER]) * widen(y[base + c * INNER]);
+    sum = slices_sum(sum, scratch);
+    for (u32 c = slice; c < end; c += SLICES) {
+        const u64 at = base + c * INNER;
+        const float value = widen(y[at]) * (widen(dy[at]) - sum);
+        narrow(ADD ? widen(dx[at]) + value : value, &dx[at]);
+    }
+}
+#undef WIDE
+#undef PACK
+#undef LANES
+#undef LANE
+#undef ROW
+#undef ROW_SUM
+#undef ROW_MAX
+#undef SLICES

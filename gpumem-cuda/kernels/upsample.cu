@@ -1,0 +1,54 @@
+// Repeated rows and columns of a feature map, and their gradient.
+//
+// COUNT              elements of what the entry point writes
+// WIDTH              of a row of x; rows of all planes are counted through
+// SCALE_H, SCALE_W   how often each row and each column is repeated
+// ADD                whether the gradient is added to what is there
+//
+// forward:  y[r, c] = x[r / SCALE_H, c / SCALE_W]. x is [B * C * H, WIDTH], y [B * C * H * SCALE_H, WIDTH * SCALE_W].
+// backward: dx[r, c] = sum of dy over the SCALE_H x SCALE_W copies of (r, c)
+#include "base.cuh"
+#include "real.cuh"
+
+// Divisions by constants are cheap in 32 bits only.
+#if COUNT < 0x80000000ull
+typedef u32 Index;
+#else
+typedef u64 Index;
+#endif
+
+// A thread writes PIECE elements of a row in one access: four where rows of y are multiples of four.
+#if WIDTH * SCALE_W % 4 == 0
+constexpr int PIECE = 4;
+#else
+constexpr int PIECE = 1;
+#endif
+
+struct alignas(PIECE * sizeof(real)) Piece {
+    real at[PIECE];
+};
+
+KERNEL(upsample_forward)(const real *x, real *y) {
+    const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT / PIECE) return;
+    const Index row = i / (WIDTH * SCALE_W / PIECE);
+    const u32 column = (u32)(i % (WIDTH * SCALE_W / PIECE)) * PIECE;
+    x += (u64)(row / SCALE_H) * WIDTH;
+    Piece piece;
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) piece.at[e] = x[(column + e) / SCALE_W];
+    ((Piece *)y)[i] = piece;
+}
+
+KERNEL(upsample_backward)(const real *dy, real *dx) {
+    const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    dy += (u64)(i / WIDTH) * (SCALE_H * WIDTH * SCALE_W) + (u32)(i % WIDTH) * SCALE_W;
+    float sum = 0.0f;
+    for (int k = 0; k < SCALE_H; k++)
+        for (int l = 0; l < SCALE_W; l++) sum += widen(dy[(u32)k * (WIDTH * SCALE_W) + l]);
+#if ADD
+    sum += widen(dx[i]);
+#endif
+    narrow(sum, &dx[i]);
+}

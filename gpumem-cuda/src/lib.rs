@@ -1,0 +1,23 @@
+//! The CUDA backend of gpumem.
+//!
+//! | part | what it is |
+//! | --- | --- |
+//! | `kernels/*.cu` | one operation a file, forward and backward side by side, shapes as constants |
+//! | [`compile`], [`cache`] | kernels to machine code with NVRTC, kept on disk |
+//! | [`preflight`] | which libraries are there, before anything is called |
+//! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
+//! | [`operations`] | what each operation of a program launches: kernels, grids, arguments. Plain data, no device needed |
+//!
+//! The kernels have not run on a device yet: the tests compile the same files as C++ and compare them with the CPU backend.
+
+pub mod cache;
+pub mod compile;
+mod device;
+pub mod launch;
+pub mod operations;
+pub mod preflight;
+mod session;
+
+pub use device::Cuda;
+pub use launch::{Kernel, Launch, SOURCES};
+pub use session::Session;

@@ -1,0 +1,49 @@
+//! Rows of a table, one for each token: `kernels/embedding.cu`.
+
+use super::Context;
+use super::batch_norm2d::pack;
+use crate::launch::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::layers::Embedding;
+use gpumem_core::program::Slot;
+
+/// Columns that a block of the backward kernel sums, one for each thread.
+const THREADS: u32 = 256;
+
+/// Blocks that keep every multiprocessor of a card busy.
+const BUSY: u64 = 1024;
+
+fn kernel(context: &Context<'_>, layer: &Embedding, entry: &'static str, tokens: u64, rows: u64, add: u8) -> Kernel {
+    let kernel = context.kernel("embedding.cu", entry).with("TOKENS", format!("{tokens}ull"));
+    let kernel = kernel.with("TABLE", format!("{}ull", layer.num_embeddings));
+    kernel.with("WIDTH", format!("{}ull", layer.embedding_dim)).with("ROWS", rows).with("ADD", add)
+}
+
+pub(super) fn forward(context: &Context<'_>, layer: &Embedding) -> Result<Vec<Launch>, Error> {
+    let (token, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let weight = context.read(Slot::Parameter(0))?;
+    let kernel = kernel(context, layer, "embedding_forward", context.elements(token), 1, 0);
+    let packs = context.elements(y) / pack(context, layer.embedding_dim);
+    Ok(vec![Launch::elementwise(kernel, packs, vec![Some(token), Some(weight), Some(y)])])
+}
+
+pub(super) fn backward(context: &Context<'_>, layer: &Embedding) -> Result<Vec<Launch>, Error> {
+    let (token, dy) = (context.read(Slot::Input(0))?, context.read(Slot::Gradient)?);
+    let dweight = context.written(Slot::ParameterGradient(0))?;
+    let tokens = context.elements(token);
+    // The kernel counts tokens in 32 bits.
+    u32::try_from(tokens).map_err(|_| Error::Damaged("an embedding has more than 2^32 tokens"))?;
+    let slabs = layer.embedding_dim.div_ceil(u64::from(THREADS));
+    // Every block reads all tokens: few blocks for large tables, many for small ones.
+    let rows = (layer.num_embeddings * slabs / BUSY).clamp(1, 32);
+    let too_large = |_| Error::Damaged("an embedding has more rows than a grid has blocks");
+    let blocks = u32::try_from(layer.num_embeddings.div_ceil(rows)).map_err(too_large)?;
+    let slabs = u32::from(u16::try_from(slabs).map_err(too_large)?);
+    let add = context.adds(Slot::ParameterGradient(0));
+    Ok(vec![Launch {
+        kernel: kernel(context, layer, "embedding_backward", tokens, rows, add),
+        grid: [blocks, slabs, 1],
+        block: [THREADS, 1, 1],
+        arguments: vec![Some(token), Some(dy), Some(dweight)],
+    }])
+}

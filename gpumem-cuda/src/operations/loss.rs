@@ -1,0 +1,42 @@
+//! Losses and the gradient that they start from: `kernels/loss.cu`.
+
+use super::Context;
+use crate::launch::Launch;
+use gpumem_core::error::Error;
+use gpumem_core::program::{Criterion, Measure, Slot};
+
+/// Threads of the blocks that add up.
+const THREADS: u32 = 256;
+
+pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Launch>, Error> {
+    let (x, target) = (context.read(Slot::Input(0))?, context.read(Slot::Target)?);
+    let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
+    let gradient = context.operation.written(Slot::InputGradient(0));
+    let state = context.program.of_class(gpumem_core::program::Class::State).next();
+    let (count, rows) = (context.elements(x), context.elements(terms));
+    let (entry, divisor) = match criterion.kind {
+        Measure::CrossEntropy => ("cross_entropy_rows", rows),
+        Measure::Mse => ("mse_partial", count),
+        Measure::Dot => ("dot_partial", 1),
+    };
+    let kernel = |entry| {
+        let kernel = context.kernel("loss.cu", entry).with("ROWS", format!("{rows}ull"));
+        let kernel = kernel
+            .with("CLASSES", format!("{}ull", criterion.classes))
+            .with("INNER", format!("{}ull", criterion.inner));
+        let kernel = kernel.with("COUNT", format!("{count}ull")).with("GRADIENT", u8::from(gradient.is_some()));
+        kernel.with("DIVISOR", format!("{divisor}ull"))
+    };
+    let launch = |entry, blocks, arguments| Launch {
+        kernel: kernel(entry),
+        grid: [blocks, 1, 1],
+        block: [THREADS, 1, 1],
+        arguments,
+    };
+    let blocks =
+        u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
+    Ok(vec![
+        launch(entry, blocks, vec![Some(x), Some(target), state, gradient, Some(terms)]),
+        launch("loss_total", 1, vec![Some(terms), Some(loss)]),
+    ])
+}

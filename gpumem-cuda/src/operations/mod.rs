@@ -1,0 +1,176 @@
+//! What each operation of a program launches. One file a family, one line a layer.
+
+mod activation;
+mod adaptive_avg_pool2d;
+mod attention;
+mod avg_pool2d;
+mod batch_norm2d;
+mod conv2d;
+mod conv_transpose2d;
+mod dropout;
+mod embedding;
+mod join;
+mod layer_norm;
+mod linear;
+mod loss;
+mod max_pool2d;
+mod movement;
+mod optimizer;
+mod position_embedding;
+mod softmax;
+mod upsample;
+
+use crate::launch::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::layers::Layer;
+use gpumem_core::optim::Optimizer;
+use gpumem_core::program::{Action, Operation, Program, Slot, Tensor, TensorId};
+use gpumem_core::{Half, Precision};
+
+/// An operation with what its launches depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// The operation.
+    pub operation: &'a Operation,
+    /// Samples in a step.
+    pub batch: u64,
+    /// Number format.
+    pub precision: Precision,
+    /// The optimizer with its hyperparameters. Its learning rate is read from the state tensor instead.
+    pub optimizer: Optimizer,
+}
+
+impl Context<'_> {
+    /// The tensor read as `slot`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if there is none.
+    pub fn read(&self, slot: Slot) -> Result<TensorId, Error> {
+        self.operation.read(slot).ok_or(Error::Damaged("an operation lacks a tensor that its kernel reads"))
+    }
+
+    /// The tensor written as `slot`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if there is none.
+    pub fn written(&self, slot: Slot) -> Result<TensorId, Error> {
+        self.operation.written(slot).ok_or(Error::Damaged("an operation lacks a tensor that its kernel writes"))
+    }
+
+    /// A tensor by its number.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        self.program.tensor(id)
+    }
+
+    /// Elements of a tensor.
+    pub fn elements(&self, id: TensorId) -> u64 {
+        self.tensor(id).elements(self.batch).unwrap_or(u64::MAX)
+    }
+
+    /// Samples in a tensor: the batch, or 1 for what is there once for the whole batch.
+    pub fn samples(&self, id: TensorId) -> u64 {
+        if self.tensor(id).batched { self.batch } else { 1 }
+    }
+
+    /// Whether a gradient is added to what is in its tensor: 1 or 0, for a constant.
+    pub fn adds(&self, slot: Slot) -> u8 {
+        u8::from(self.operation.accumulate && self.operation.read(slot).is_some())
+    }
+
+    /// A kernel of `file` for this network's number format.
+    pub fn kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
+        let real = match self.precision {
+            Precision::F32 => 0,
+            Precision::Bf16 | Precision::Mixed(Half::Bf16) => 1,
+            Precision::F16 | Precision::Mixed(Half::F16) => 2,
+        };
+        Kernel::new(file, entry).with("REAL", real)
+    }
+}
+
+/// The launches of one operation, in order.
+///
+/// # Errors
+/// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel yet.
+pub fn launches(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+    match &context.operation.action {
+        Action::Forward(layer) => forward(context, layer),
+        Action::BackwardInput(layer) | Action::BackwardParameters(layer) | Action::Backward(layer) => {
+            backward(context, layer)
+        }
+        Action::Loss(criterion) => loss::launches(context, criterion),
+        Action::Update => optimizer::update(context),
+        Action::Advance => optimizer::advance(context),
+        Action::Accumulate => movement::accumulate(context),
+        Action::Copy => movement::copy(context),
+        Action::SumBatch => movement::sum_batch(context),
+    }
+}
+
+fn forward(context: &Context<'_>, layer: &Layer) -> Result<Vec<Launch>, Error> {
+    match layer {
+        Layer::Conv2d(layer) => conv2d::forward(context, layer),
+        Layer::ConvTranspose2d(layer) => conv_transpose2d::forward(context, layer),
+        Layer::Linear(layer) => linear::forward(context, layer),
+        Layer::Tied(layer) => linear::forward_tied(context, layer),
+        Layer::BatchNorm2d(layer) => batch_norm2d::forward(context, layer),
+        Layer::LayerNorm(layer) => layer_norm::forward(context, layer),
+        Layer::MaxPool2d(layer) => max_pool2d::forward(context, layer),
+        Layer::AvgPool2d(layer) => avg_pool2d::forward(context, layer),
+        Layer::AdaptiveAvgPool2d(layer) => adaptive_avg_pool2d::forward(context, layer),
+        Layer::GlobalAvgPool(layer) => adaptive_avg_pool2d::forward_global(context, layer),
+        Layer::Softmax(layer) => softmax::forward(context, layer),
+        Layer::Dropout(layer) => dropout::forward(context, layer),
+        Layer::Upsample(layer) => upsample::forward(context, layer),
+        Layer::Embedding(layer) => embedding::forward(context, layer),
+        Layer::PositionEmbedding(layer) => position_embedding::forward(context, layer),
+        Layer::CausalAttention(layer) => attention::forward(context, layer),
+        Layer::Add(layer) => join::add(context, layer),
+        Layer::Mul(layer) => join::mul(context, layer),
+        Layer::Concat(layer) => join::concat(context, layer),
+        Layer::Relu(_)
+        | Layer::Relu6(_)
+        | Layer::LeakyRelu(_)
+        | Layer::Gelu(_)
+        | Layer::Silu(_)
+        | Layer::Sigmoid(_)
+        | Layer::Tanh(_) => activation::forward(context, layer),
+        Layer::Flatten(_) | Layer::CausalSelfAttention(_) => Err(NO_OPERATION),
+    }
+}
+
+fn backward(context: &Context<'_>, layer: &Layer) -> Result<Vec<Launch>, Error> {
+    match layer {
+        Layer::Conv2d(layer) => conv2d::backward(context, layer),
+        Layer::ConvTranspose2d(layer) => conv_transpose2d::backward(context, layer),
+        Layer::Linear(layer) => linear::backward(context, layer),
+        Layer::Tied(layer) => linear::backward_tied(context, layer),
+        Layer::BatchNorm2d(layer) => batch_norm2d::backward(context, layer),
+        Layer::LayerNorm(layer) => layer_norm::backward(context, layer),
+        Layer::MaxPool2d(layer) => max_pool2d::backward(context, layer),
+        Layer::AvgPool2d(layer) => avg_pool2d::backward(context, layer),
+        Layer::AdaptiveAvgPool2d(layer) => adaptive_avg_pool2d::backward(context, layer),
+        Layer::GlobalAvgPool(layer) => adaptive_avg_pool2d::backward_global(context, layer),
+        Layer::Softmax(layer) => softmax::backward(context, layer),
+        Layer::Dropout(layer) => dropout::backward(context, layer),
+        Layer::Upsample(layer) => upsample::backward(context, layer),
+        Layer::Embedding(layer) => embedding::backward(context, layer),
+        Layer::PositionEmbedding(layer) => position_embedding::backward(context, layer),
+        Layer::CausalAttention(layer) => attention::backward(context, layer),
+        Layer::Mul(layer) => join::mul_backward(context, layer),
+        Layer::Concat(layer) => join::concat_backward(context, layer),
+        Layer::Relu(_)
+        | Layer::Relu6(_)
+        | Layer::LeakyRelu(_)
+        | Layer::Gelu(_)
+        | Layer::Silu(_)
+        | Layer::Sigmoid(_)
+        | Layer::Tanh(_) => activation::backward(context, layer),
+        Layer::Add(_) | Layer::Flatten(_) | Layer::CausalSelfAttention(_) => Err(NO_OPERATION),
+    }
+}
+
+/// Lowering makes no such operation.
+const NO_OPERATION: Error = Error::Damaged("the program has an operation that no layer has");

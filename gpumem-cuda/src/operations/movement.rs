@@ -1,0 +1,30 @@
+//! Sums and copies of gradients: `kernels/movement.cu`.
+
+use super::Context;
+use crate::launch::Launch;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+
+fn elementwise(context: &Context<'_>, entry: &'static str) -> Result<Vec<Launch>, Error> {
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let count = context.elements(y);
+    let kernel =
+        context.kernel("movement.cu", entry).with("COUNT", format!("{count}ull")).with("BATCH", 1).with("ADD", 0);
+    Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y)])])
+}
+
+pub(super) fn accumulate(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+    elementwise(context, "accumulate")
+}
+
+pub(super) fn copy(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+    elementwise(context, "copy")
+}
+
+pub(super) fn sum_batch(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
+    let count = context.elements(dx);
+    let kernel = context.kernel("movement.cu", "sum_batch").with("COUNT", format!("{count}ull"));
+    let kernel = kernel.with("BATCH", context.samples(dy)).with("ADD", context.adds(Slot::InputGradient(0)));
+    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
+}

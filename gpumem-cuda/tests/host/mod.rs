@@ -1,0 +1,460 @@
+//! The kernels as C++: compiled unmodified through `simt.h`, launched on a host arena, compared with the CPU backend.
+#![allow(dead_code)]
+
+#[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
+pub mod harness;
+
+use gpumem_core::Precision;
+use gpumem_core::device::{Device, Job, Placed, Runner};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::optim::Optimizer;
+use gpumem_core::program::{Class, StateWord, Tensor};
+use gpumem_cpu::Cpu;
+use gpumem_cuda::operations::{Context, launches};
+use gpumem_cuda::{Cuda, Kernel, Launch, SOURCES, Session};
+use libloading::{Library, Symbol};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::c_void;
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// The fibers of `simt.h` are global: one launch at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+type Entry = unsafe extern "C" fn(grid: *const u32, block: *const u32, order: i32, arguments: *mut *mut c_void);
+
+/// Kernels compiled for the host.
+pub struct Machine {
+    library: Library,
+    numbers: BTreeMap<Kernel, usize>,
+}
+
+fn folder() -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The kernels of a program as one C++ file: each in a namespace of its own, with its constants.
+fn source(kernels: &[Kernel]) -> String {
+    let mut text =
+        String::from("#define SIMT_MAIN\n#define SIMT_SECTION \"simt\"\n#include \"simt.h\"\n#include \"base.cuh\"\n");
+    for (number, kernel) in kernels.iter().enumerate() {
+        writeln!(text, "#undef SIMT_SECTION\n#define SIMT_SECTION \"simt{number}\"").unwrap();
+        for (name, value) in &kernel.constants {
+            writeln!(text, "#undef {name}\n#define {name} {value}").unwrap();
+        }
+        writeln!(text, "namespace kernel{number} {{\n#include \"{}\"\n}}", kernel.file).unwrap();
+        writeln!(
+            text,
+            "extern \"C\" char __start_simt{number}[] __attribute__((weak)), __stop_simt{number}[] __attribute__((weak));\n\
+             static void call{number}(void *arguments) {{ simt::call(kernel{number}::{}, (void **)arguments); }}\n\
+             extern \"C\" void launch{number}(const unsigned *g, const unsigned *b, int order, void **arguments) {{\n\
+             simt::body = call{number}; simt::body_arguments = arguments;\n\
+             simt::launch({{g[0], g[1], g[2]}}, {{b[0], b[1], b[2]}}, order, __start_simt{number}, __stop_simt{number});\n}}",
+            kernel.entry
+        )
+        .unwrap();
+        for (name, _) in &kernel.constants {
+            writeln!(text, "#undef {name}").unwrap();
+        }
+    }
+    text
+}
+
+/// A kernel as a line: file, entry point, constants.
+fn note(kernel: &Kernel) -> String {
+    let constants: String = kernel.constants.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+    format!("{} {}{constants}", kernel.file, kernel.entry)
+}
+
+/// Compiles `text`, or takes what an earlier run compiled from the same text and headers.
+fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
+    let flags = std::env::var("GPUMEM_HOST_FLAGS").unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    (text, sources, &flags, include_str!("simt.h")).hash(&mut hasher);
+    let name = format!("kernels-{:016x}", hasher.finish());
+    let library = folder().join(format!("{name}.so"));
+    if library.exists() {
+        return library;
+    }
+    let work = folder().join(&name);
+    std::fs::create_dir_all(&work).unwrap();
+    for (file, text) in sources {
+        std::fs::write(work.join(file), text).unwrap();
+    }
+    std::fs::write(work.join("simt.h"), include_str!("simt.h")).unwrap();
+    std::fs::write(work.join("all.cpp"), text).unwrap();
+    let made = work.join("made.so");
+    let output = Command::new(std::env::var("CXX").unwrap_or("c++".into()))
+        .args(["-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-w", "-ffp-contract=off"])
+        .args(flags.split_whitespace())
+        .args(["-o", made.to_str().unwrap(), work.join("all.cpp").to_str().unwrap()])
+        .output()
+        .expect("the tests of the kernels need a C++ compiler, `c++` or what CXX names");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Renamed when it is whole: another test process may look for it at the same time.
+    std::fs::rename(&made, &library).unwrap();
+    library
+}
+
+impl Machine {
+    /// Compiles kernels from [`SOURCES`], and notes them down for the test that compiles them for cards.
+    pub fn new(kernels: impl IntoIterator<Item = Kernel>) -> Machine {
+        let kernels: BTreeSet<Kernel> = kernels.into_iter().collect();
+        let lines: String = kernels.iter().map(|kernel| format!("{}\n", note(kernel))).collect();
+        let mut hasher = DefaultHasher::new();
+        lines.hash(&mut hasher);
+        let folder = folder().join("instances");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{:016x}", hasher.finish())), lines).unwrap();
+        Machine::with_sources(kernels, |_, text| text.to_string())
+    }
+
+    /// Compiles kernels from sources that were changed on purpose.
+    pub fn with_sources(kernels: impl IntoIterator<Item = Kernel>, change: impl Fn(&str, &str) -> String) -> Machine {
+        let kernels: Vec<Kernel> = kernels.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        let sources: Vec<(&str, String)> = SOURCES.iter().map(|(file, text)| (*file, change(file, text))).collect();
+        let path: PathBuf = compile(&source(&kernels), &sources);
+        // SAFETY: the library was made above from kernels and a header without initialisers that do anything.
+        let library = unsafe { Library::new(Path::new(&path)) }.unwrap();
+        Machine { library, numbers: kernels.into_iter().enumerate().map(|(number, kernel)| (kernel, number)).collect() }
+    }
+
+    /// Runs one launch on these tensors, with one of three orders of warps.
+    pub fn launch(&self, launch: &Launch, order: i32, mut arguments: Vec<*mut c_void>) {
+        let number = self.numbers[&launch.kernel];
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // SAFETY: `source` gives every kernel a function of this type under this name; the addresses are of tensors in a live
+        // arena, which the launch touches within their lengths, or the tests find out.
+        unsafe {
+            let entry: Symbol<Entry> = self.library.get(format!("launch{number}").as_bytes()).unwrap();
+            entry(launch.grid.as_ptr(), launch.block.as_ptr(), order, arguments.as_mut_ptr());
+        }
+    }
+}
+
+/// Where tensors are: in one arena at the planned offsets, or, for the sanitizers, each in an allocation of its own, so that
+/// touching anything beyond a tensor's last byte shows.
+enum Memory {
+    Arena(Vec<u64>),
+    Apart(Vec<Vec<u8>>),
+}
+
+/// A training step run by the kernels on the host.
+pub struct Simulated {
+    machine: Machine,
+    steps: Vec<Vec<Launch>>,
+    memory: Memory,
+    pub placed: Placed,
+    batch: u64,
+    precision: Precision,
+    order: i32,
+}
+
+impl Simulated {
+    /// `placed` is planned for f32; 16-bit tensors take half of their places.
+    pub fn new(
+        placed: Placed,
+        batch: u64,
+        arena: u64,
+        optimizer: Optimizer,
+        precision: Precision,
+        order: i32,
+    ) -> Simulated {
+        let program = &placed.program;
+        let launches = |operation| {
+            let context = Context { program, operation, batch, precision, optimizer };
+            launches(&context).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let steps: Vec<Vec<Launch>> = program.operations.iter().map(launches).collect();
+        let machine = Machine::new(steps.iter().flatten().map(|launch| launch.kernel.clone()));
+        let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
+            let bytes =
+                |tensor: &Tensor| vec![0xff; (tensor.elements(batch).unwrap() * tensor.role.bytes(precision)) as usize];
+            Memory::Apart(program.tensors.iter().map(bytes).collect())
+        } else {
+            Memory::Arena(vec![u64::MAX; arena as usize / 8])
+        };
+        Simulated { machine, steps, memory, placed, batch, precision, order }
+    }
+
+    /// The same with sources that were changed on purpose.
+    pub fn change(&mut self, change: impl Fn(&str, &str) -> String) {
+        self.machine = Machine::with_sources(self.steps.iter().flatten().map(|launch| launch.kernel.clone()), change);
+    }
+
+    /// The bytes of a tensor.
+    fn bytes(&mut self, id: usize) -> &mut [u8] {
+        let offset = self.placed.offsets[id] as usize;
+        let tensor = &self.placed.program.tensors[id];
+        let length = (tensor.elements(self.batch).unwrap() * tensor.role.bytes(self.precision)) as usize;
+        match &mut self.memory {
+            Memory::Apart(tensors) => &mut tensors[id],
+            Memory::Arena(arena) => {
+                // SAFETY: any bytes are a valid u64 and the other way round; the length is that of the vector.
+                let all: &mut [u8] =
+                    unsafe { std::slice::from_raw_parts_mut(arena.as_mut_ptr().cast(), arena.len() * 8) };
+                &mut all[offset..offset + length]
+            }
+        }
+    }
+
+    fn is_narrow(&self, id: usize) -> bool {
+        self.placed.program.tensors[id].role.bytes(self.precision) == 2
+    }
+
+    /// Writes 32-bit words; floats are rounded to what the tensor holds.
+    pub fn write(&mut self, id: usize, words: &[u32]) {
+        let bytes: Vec<u8> = if self.is_narrow(id) {
+            words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect()
+        } else {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        self.bytes(id).copy_from_slice(&bytes);
+    }
+
+    /// Reads 32-bit words; 16-bit floats are widened.
+    pub fn read(&mut self, id: usize) -> Vec<u32> {
+        let (is_narrow, precision) = (self.is_narrow(id), self.precision);
+        let bytes = self.bytes(id);
+        if is_narrow {
+            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
+            return halves.map(|half| widen(precision, half)).collect();
+        }
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    /// One step, with memory that holds no living tensor filled with NaN.
+    pub fn step(&mut self) {
+        let transients: Vec<usize> = self.placed.program.transients().map(|id| id as usize).collect();
+        transients.iter().for_each(|&id| self.bytes(id).fill(0xff));
+        for index in 0..self.steps.len() {
+            for launch in 0..self.steps[index].len() {
+                let arguments = self.steps[index][launch].arguments.clone();
+                let pointer = |id: u32| self.bytes(id as usize).as_mut_ptr().cast::<c_void>();
+                let addresses: Vec<*mut c_void> = {
+                    let mut pointer = pointer;
+                    arguments.iter().map(|id| id.map_or(std::ptr::null_mut(), &mut pointer)).collect()
+                };
+                self.machine.launch(&self.steps[index][launch], self.order, addresses);
+            }
+            let ends = index + 1 < self.steps.len();
+            let dead = |id: &&usize| ends && self.placed.program.tensors[**id].last as usize == index;
+            let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
+            dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
+        }
+    }
+}
+
+/// An f32 as 16 bits, rounded to nearest: what `narrow` in `base.cuh` does, written another way.
+fn narrow(precision: Precision, word: u32) -> u16 {
+    let x = f64::from(f32::from_bits(word));
+    if precision == Precision::Bf16 {
+        let candidates = [word >> 16, (word >> 16) + 1].map(|half| half as u16);
+        let distance = |half: &u16| (f64::from(f32::from_bits(u32::from(*half) << 16)) - x).abs();
+        let [low, high] = candidates;
+        return match distance(&low).total_cmp(&distance(&high)) {
+            std::cmp::Ordering::Less => low,
+            std::cmp::Ordering::Greater => high,
+            std::cmp::Ordering::Equal => {
+                if low % 2 == 0 {
+                    low
+                } else {
+                    high
+                }
+            }
+        };
+    }
+    let distance = |half: u16| (f64::from(f32::from_bits(widen(precision, half))) - x).abs();
+    let sign = if x < 0.0 { 0x8000 } else { 0 };
+    // Among the finite ones of this sign, ordered by size.
+    (sign..sign + 0x7c00).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
+}
+
+fn widen(precision: Precision, half: u16) -> u32 {
+    if precision == Precision::Bf16 {
+        return u32::from(half) << 16;
+    }
+    let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));
+    let size = match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 => return if fraction == 0.0 { u32::from(half >> 15) << 31 | 0x7f80_0000 } else { 0x7fc0_0000 },
+        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    };
+    (if half >> 15 == 1 { -size } else { size }).to_bits()
+}
+
+/// Different numbers for each tensor, spread over `[-1, 1)`.
+pub fn spread(count: usize, salt: usize) -> Vec<u32> {
+    (0..count).map(|index| (((index * 7919 + salt * 104_729) % 2003) as f32 / 1001.5 - 1.0).to_bits()).collect()
+}
+
+/// Runs `steps` training steps of a network on the CPU backend and on the kernels, in all three orders of warps, and compares
+/// the loss and every tensor that outlives the step, or lives until its end.
+#[expect(clippy::too_many_arguments, reason = "each caller varies others of them")]
+pub fn compare(
+    what: &str,
+    graph: &Graph,
+    output: NodeId,
+    training: Training,
+    batch: u64,
+    optimizer: Optimizer,
+    steps: usize,
+    classes: u32,
+    tolerance: f64,
+) {
+    let case = (what, graph, output, training, batch, optimizer);
+    compare_in(Precision::F32, 0..3, case, steps, classes, tolerance);
+}
+
+/// A network with its training, batch and optimizer, by name.
+pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training, u64, Optimizer);
+
+/// Something that runs the kernels.
+trait Tested {
+    fn put(&mut self, id: usize, words: &[u32]);
+    fn get(&mut self, id: usize) -> Vec<u32>;
+    fn step(&mut self);
+}
+
+impl Tested for Simulated {
+    fn put(&mut self, id: usize, words: &[u32]) {
+        self.write(id, words);
+    }
+
+    fn get(&mut self, id: usize) -> Vec<u32> {
+        self.read(id)
+    }
+
+    fn step(&mut self) {
+        Simulated::step(self);
+    }
+}
+
+/// A network on a card.
+struct OnCard {
+    session: Session,
+    placed: Placed,
+    batch: u64,
+}
+
+impl Tested for OnCard {
+    fn put(&mut self, id: usize, words: &[u32]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.session.write(self.placed.offsets[id], &bytes).unwrap();
+    }
+
+    fn get(&mut self, id: usize) -> Vec<u32> {
+        let mut bytes = vec![0; self.placed.program.tensors[id].elements(self.batch).unwrap() as usize * 4];
+        self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    fn step(&mut self) {
+        self.session.train().unwrap();
+    }
+}
+
+/// Everything that can run the kernels here: the host shim in several orders of warps, and the first card. On a machine with
+/// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
+fn everyone(
+    placed: &Placed,
+    job: &Job,
+    precision: Precision,
+    orders: std::ops::Range<i32>,
+) -> Vec<(String, Box<dyn Tested>)> {
+    let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
+        for order in orders {
+            let simulated = Simulated::new(placed.clone(), job.batch, job.arena, job.optimizer, precision, order);
+            all.push((format!("order {order}"), Box::new(simulated)));
+        }
+    }
+    if precision == Precision::F32 {
+        match Cuda::new(0) {
+            Ok(card) => {
+                let session = card.load(job.clone()).unwrap();
+                all.push(("card".into(), Box::new(OnCard { session, placed: placed.clone(), batch: job.batch })));
+            }
+            Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
+        }
+    }
+    all
+}
+
+/// The numbers that a test begins with.
+fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Optimizer) -> Option<Vec<u32>> {
+    let count = tensor.elements(batch).unwrap() as usize;
+    Some(match (tensor.class, tensor.role) {
+        (Class::Transient | Class::Gradient, _) => return None,
+        (Class::Input | Class::Target, gpumem_core::Role::Index) => {
+            (0..count).map(|index| (index as u32 * 7 + 1) % classes).collect()
+        }
+        (Class::Parameter | Class::Input | Class::Target, _) => spread(count, id + 1),
+        (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
+        (Class::State, _) => {
+            let mut words = vec![0; count];
+            words[StateWord::Seed as usize] = 42;
+            words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
+            words[StateWord::LossScale as usize] = 1f32.to_bits();
+            words
+        }
+        (Class::Moment, _) => vec![0; count],
+    })
+}
+
+/// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
+pub fn compare_in(
+    precision: Precision,
+    orders: std::ops::Range<i32>,
+    (what, graph, output, training, batch, optimizer): Case<'_>,
+    steps: usize,
+    classes: u32,
+    tolerance: f64,
+) {
+    let program = lower(graph, output, &Options { training: Some(training) }).unwrap();
+    let placed = harness::compile(&program, batch);
+    let end = |(tensor, offset): (&Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
+    let arena = program.tensors.iter().zip(&placed.offsets).map(end).max().unwrap().next_multiple_of(256);
+    let (train, infer) = (Some(placed.clone()), placed.clone());
+    let job = Job { name: "test", arena, batch, precision: Precision::F32, train, infer, optimizer };
+    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job.clone()).unwrap();
+    let last = program.operations.len() as u32 - 1;
+    for (who, mut tested) in everyone(&placed, &job, precision, orders) {
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
+                tested.put(id, &words);
+                // Rounded to what the kernels got.
+                let bytes: Vec<u8> = tested.get(id).iter().flat_map(|word| word.to_le_bytes()).collect();
+                reference.write(placed.offsets[id], &bytes).unwrap();
+            }
+        }
+        for step in 0..steps {
+            reference.train().unwrap();
+            tested.step();
+            for (id, tensor) in program.tensors.iter().enumerate() {
+                if tensor.class == Class::Transient && tensor.last != last {
+                    continue;
+                }
+                let found = tested.get(id);
+                let mut bytes = vec![0; found.len() * 4];
+                reference.read(placed.offsets[id], &mut bytes).unwrap();
+                let expected: Vec<u32> =
+                    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+                let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
+                if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
+                    assert_eq!(found, expected, "{label}");
+                    continue;
+                }
+                let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
+                harness::assert_close(&label, &floats(&found), &floats(&expected), tolerance);
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Causal attention.
+
+use crate::host::harness::graphs::{join, layer, numbers};
+use crate::{check, check_narrow};
+
+fn attends(batch: u64, steps: u64, heads: u64, width: u64, options: &str) {
+    let text = format!("CausalAttention({heads}{options})");
+    check(&format!("{text} of {steps} steps, heads of {width}"), batch, |graph| {
+        let input = graph.input(numbers(&[steps, 3 * heads * width])).unwrap();
+        layer(graph, input, &text)
+    });
+}
+
+#[test]
+fn short_sequences_and_narrow_heads() {
+    attends(3, 7, 2, 5, "");
+    attends(2, 13, 3, 12, "");
+    attends(2, 1, 1, 8, "");
+}
+
+#[test]
+fn several_tiles() {
+    attends(2, 67, 3, 8, "");
+    attends(1, 130, 1, 64, "");
+}
+
+#[test]
+fn heads_of_several_chunks() {
+    // Two chunks of one block, and three chunks of two.
+    attends(1, 70, 1, 80, "");
+    attends(1, 66, 1, 150, "");
+}
+
+#[test]
+fn dropped_weights() {
+    // Random draws of four weights begin with each row, or anywhere.
+    attends(2, 68, 2, 12, ", dropout = 0.2");
+    attends(2, 67, 2, 7, ", dropout = 0.5");
+}
+
+#[test]
+fn gradients_that_are_added() {
+    for width in [12, 7] {
+        check("two attentions on the same queries, keys and values", 2, |graph| {
+            let input = graph.input(numbers(&[9, 6 * width])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let branches =
+                [layer(graph, x, "CausalAttention(2)"), layer(graph, x, "CausalAttention(1, dropout = 0.1)")];
+            join(graph, &branches, "Add")
+        });
+    }
+}
+
+#[test]
+fn sixteen_bits() {
+    check_narrow("CausalAttention", 2, |graph| {
+        let input = graph.input(numbers(&[9, 24])).unwrap();
+        layer(graph, input, "CausalAttention(2)")
+    });
+}

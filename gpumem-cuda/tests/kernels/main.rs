@@ -1,0 +1,47 @@
+//! Every kernel against the CPU backend, on shapes that are not multiples of anything.
+
+#[path = "../host/mod.rs"]
+mod host;
+
+mod activation;
+mod attention;
+mod barriers;
+mod convolutions;
+mod digits;
+mod joins;
+mod movement;
+mod norms;
+mod pools;
+mod products;
+mod tables;
+
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::Training;
+use gpumem_core::optim::{Optimizer, Sgd};
+use gpumem_core::program::Measure;
+use gpumem_core::{Precision, Update};
+
+/// Gradients of everything, inputs included; parameters stay.
+pub fn gradients() -> (Training, Optimizer) {
+    let training = Training { loss: Measure::Dot, moments: 0, update: Update::Separate, input_gradient: true };
+    (training, Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }))
+}
+
+/// Compares output, all gradients and running statistics of a network with the CPU backend's.
+pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let (training, optimizer) = gradients();
+    host::compare(what, &graph, output, training, batch, optimizer, 1, 5, 1e-5);
+}
+
+/// As [`check`], with 16-bit numbers, to 1e-2.
+pub fn check_narrow(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
+    for precision in [Precision::Bf16, Precision::F16] {
+        let mut graph = Graph::default();
+        let output = build(&mut graph);
+        let (training, optimizer) = gradients();
+        let case = (what, &graph, output, training, batch, optimizer);
+        host::compare_in(precision, 0..1, case, 1, 5, 1e-2);
+    }
+}

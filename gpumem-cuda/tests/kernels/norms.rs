@@ -1,0 +1,173 @@
+use crate::host::harness::graphs::{chain, join, layer, numbers, parse};
+use crate::host::{Simulated, compare, harness, spread};
+use crate::{check, check_narrow, gradients};
+use gpumem_core::Precision;
+use gpumem_core::device::{Device, Job, Runner};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::layers::Layer;
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::program::Class;
+use gpumem_cpu::Cpu;
+
+/// A chain of layers on one input.
+fn along(dims: &'static [u64], layers: &'static str) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(dims)).unwrap();
+        chain(graph, input, layers)
+    }
+}
+
+/// The same layer, with the same parameters, twice in a row: gradients are added to gradients.
+fn twice(dims: &'static [u64], text: &'static str) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(dims)).unwrap();
+        let (name, arguments) = parse(text);
+        let layer = Layer::resolve(name, &arguments, &[graph.value(input)]).unwrap().unwrap();
+        let once = graph.layer(layer.clone(), &[input], "first".into(), None).unwrap();
+        graph.layer(layer, &[once], "second".into(), Some(0)).unwrap()
+    }
+}
+
+/// Two layers that read the same value, which is in the sum too: gradients of the input are added up.
+fn shared(dims: &'static [u64], layers: [&'static str; 2]) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(dims)).unwrap();
+        let read = layers.map(|text| layer(graph, input, text));
+        let sum = join(graph, &read, "Add");
+        join(graph, &[input, sum], "Add")
+    }
+}
+
+#[test]
+fn batch_norm() {
+    // The second one's gradient may be overwritten, and is.
+    check(
+        "small",
+        3,
+        along(&[3, 7, 5], "BatchNorm2d(affine = false) | Relu | BatchNorm2d(eps = 0.01, momentum = 0.25)"),
+    );
+    check("whole packs, beyond a block", 3, along(&[2, 48, 50], "BatchNorm2d"));
+    check("single elements, beyond a block", 2, along(&[2, 43, 53], "BatchNorm2d"));
+    check("one element", 1, along(&[5, 1, 1], "BatchNorm2d"));
+    check_narrow("small", 2, along(&[2, 3, 5], "BatchNorm2d"));
+    check_narrow("whole packs", 2, along(&[2, 6, 4], "BatchNorm2d"));
+}
+
+#[test]
+fn batch_norm_adds_gradients() {
+    check("parameters", 2, twice(&[3, 4, 5], "BatchNorm2d"));
+    check("input", 2, shared(&[3, 4, 5], ["BatchNorm2d", "BatchNorm2d(affine = false)"]));
+}
+
+#[test]
+fn batch_norm_far_from_zero() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[1, 24, 25])).unwrap();
+    let output = layer(&mut graph, input, "BatchNorm2d");
+    let options = Options { training: Some(gradients().0) };
+    // A thousand and more deviations.
+    let shift = |value: u32| (f32::from_bits(value) + 1000.0).to_bits();
+    forward(&graph, output, &options, 2, shift, 1e-3);
+}
+
+#[test]
+fn norms_of_inference() {
+    // The second of each overwrites what the first made.
+    let maps = "BatchNorm2d | BatchNorm2d(affine = false)";
+    for (dims, layers) in
+        [(&[3u64, 7, 5][..], maps), (&[5, 13], "LayerNorm | LayerNorm"), (&[2, 1033], "Relu | LayerNorm")]
+    {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(dims)).unwrap();
+        let output = chain(&mut graph, input, layers);
+        forward(&graph, output, &Options { training: None }, 3, |value| value, 1e-5);
+    }
+}
+
+/// Runs a program on the CPU backend and on the kernels, and compares its result and its running statistics.
+fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: impl Fn(u32) -> u32, tolerance: f64) {
+    let program = lower(graph, output, options).unwrap();
+    let placed = harness::compile(&program, batch);
+    let lengths = program.tensors.iter().map(|tensor| tensor.elements(batch).unwrap() as usize);
+    let arena = lengths.zip(&placed.offsets).map(|(length, offset)| offset + length as u64 * 4).max().unwrap();
+    let (arena, optimizer) = (arena.next_multiple_of(256), gradients().1);
+    let train = program.training.then(|| placed.clone());
+    let job = Job { name: "test", arena, batch, precision: Precision::F32, train, infer: placed.clone(), optimizer };
+    let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();
+    let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, Precision::F32, 0);
+    for (id, tensor) in program.tensors.iter().enumerate() {
+        let count = tensor.elements(batch).unwrap() as usize;
+        let words: Vec<u32> = match tensor.class {
+            Class::Input => spread(count, 1).into_iter().map(&input).collect(),
+            Class::Parameter | Class::Target => spread(count, id),
+            Class::Buffer => (0..count).map(|index| (0.5 + index as f32 / 4.0).to_bits()).collect(),
+            Class::State => vec![0; count],
+            _ => continue,
+        };
+        simulated.write(id, &words);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        reference.write(placed.offsets[id], &bytes).unwrap();
+    }
+    if program.training { reference.train() } else { reference.infer() }.unwrap();
+    simulated.step();
+    let kept = program.of_class(Class::Buffer).chain([program.result]);
+    for id in kept.map(|id| id as usize) {
+        let mut bytes = vec![0; program.tensors[id].elements(batch).unwrap() as usize * 4];
+        reference.read(placed.offsets[id], &mut bytes).unwrap();
+        let expected: Vec<f32> =
+            bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect();
+        let found: Vec<f32> = simulated.read(id).into_iter().map(f32::from_bits).collect();
+        harness::assert_close(&program.tensor_name(&program.tensors[id]), &found, &expected, tolerance);
+    }
+}
+
+#[test]
+fn norms_of_the_first_layer_have_no_input_gradient() {
+    for (dims, name) in [(&[3u64, 2, 5][..], "BatchNorm2d"), (&[5, 13], "LayerNorm")] {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(dims)).unwrap();
+        let output = layer(&mut graph, input, name);
+        let (training, optimizer) = gradients();
+        let training = Training { input_gradient: false, ..training };
+        compare(name, &graph, output, training, 3, optimizer, 1, 5, 1e-5);
+    }
+}
+
+#[test]
+fn layer_norm() {
+    check("small", 3, along(&[5, 13], "LayerNorm(eps = 0.01) | Relu | LayerNorm(bias = false)"));
+    check("no parameters", 3, along(&[7, 36], "Relu | LayerNorm(elementwise_affine = false)"));
+    check("a block a row", 2, along(&[3, 1037], "LayerNorm"));
+    check("a block a row, whole packs", 1, along(&[2, 4612], "LayerNorm"));
+    check("many rows", 3, along(&[201, 5], "LayerNorm"));
+    check("vectors", 11, along(&[20], "LayerNorm"));
+    check_narrow("small", 2, along(&[3, 13], "LayerNorm"));
+    check_narrow("whole packs", 1, along(&[3, 24], "LayerNorm"));
+}
+
+#[test]
+fn layer_norm_adds_gradients() {
+    check("parameters", 2, twice(&[5, 13], "LayerNorm"));
+    check("input", 2, shared(&[5, 13], ["LayerNorm", "LayerNorm(bias = false)"]));
+    check("input, a block a row", 1, shared(&[2, 1032], ["LayerNorm", "LayerNorm(elementwise_affine = false)"]));
+}
+
+#[test]
+fn softmax() {
+    check("rows", 3, along(&[7, 13], "Softmax"));
+    check("whole packs, in place", 3, along(&[9, 36], "LayerNorm | Softmax"));
+    check("a block a row", 2, along(&[2, 1033], "Softmax"));
+    check("a block a row, whole packs", 1, along(&[2, 4612], "Softmax"));
+    check("channels of a map", 3, along(&[11, 7, 5], "Softmax"));
+    check("rows of a map", 2, along(&[3, 7, 5], "Softmax(2)"));
+    check("columns of a map", 2, along(&[3, 7, 5], "Softmax(dim = -1)"));
+    check_narrow("rows", 1, along(&[7, 13], "Softmax"));
+    check_narrow("whole packs", 2, along(&[2, 24], "Softmax"));
+    check_narrow("channels of a map", 2, along(&[11, 3, 2], "Softmax"));
+}
+
+#[test]
+fn softmax_adds_gradients() {
+    check("rows", 2, shared(&[5, 13], ["Softmax(2)", "Softmax(1)"]));
+    check("a block a row", 1, shared(&[2, 1032], ["Softmax(2)", "Softmax(1)"]));
+}

@@ -1,0 +1,130 @@
+use crate::host::Machine;
+use crate::host::harness::graphs::{chain, join, layer, layer_of, numbers};
+use crate::{check, check_narrow, gradients};
+use gpumem_core::graph::Graph;
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::program::Class;
+use gpumem_core::{Half, Precision};
+use gpumem_cuda::operations::{Context, launches};
+use std::ffi::c_void;
+
+/// Rows, columns and terms that are multiples of nothing, and of 4, in one tile and in several.
+#[test]
+fn linear() {
+    check("vectors", 3, |graph| {
+        let input = graph.input(numbers(&[13])).unwrap();
+        layer(graph, input, "Linear(7)")
+    });
+    check("sequences", 3, |graph| {
+        let input = graph.input(numbers(&[23, 36])).unwrap();
+        layer(graph, input, "Linear(68, bias = false)")
+    });
+    check("odd sequences", 3, |graph| {
+        let input = graph.input(numbers(&[23, 37])).unwrap();
+        layer(graph, input, "Linear(69)")
+    });
+}
+
+/// Results large enough for tiles of 128 and 64, and for more rows of tiles than are worked on together.
+#[test]
+fn linear_in_large_tiles() {
+    for (rows, text) in [(1100, "Linear(1802)"), (1027, "Linear(516)")] {
+        check(text, 1, |graph| {
+            let input = graph.input(numbers(&[rows, 5])).unwrap();
+            layer(graph, input, text)
+        });
+    }
+}
+
+/// An input and a layer that are used twice: gradients are added.
+#[test]
+fn linear_used_twice() {
+    for (rows, features, text) in [(9, 7, "Linear(7)"), (9, 12, "Linear(12)")] {
+        check(text, 5, |graph| {
+            let input = graph.input(numbers(&[rows, features])).unwrap();
+            let first = layer(graph, input, text);
+            let again = layer_of(graph, first).clone();
+            let second = graph.layer(again, &[first], "again".into(), Some(0)).unwrap();
+            let third = layer(graph, input, text);
+            join(graph, &[second, third], "Add")
+        });
+    }
+    check("large tiles", 1, |graph| {
+        let input = graph.input(numbers(&[1027, 516])).unwrap();
+        let branches = ["Linear(3)", "Linear(3)"].map(|text| layer(graph, input, text));
+        join(graph, &branches, "Add")
+    });
+}
+
+/// The weight of a `Linear`, used as it is and transposed; that of an `Embedding`, whose rows are the output features.
+#[test]
+fn tied() {
+    for features in [11, 44] {
+        check(&format!("{features} features"), 2, |graph| {
+            let input = graph.input(numbers(&[19, 5])).unwrap();
+            let hidden = chain(graph, input, &format!("Linear({features}) | Tanh"));
+            graph.tied(0, hidden, "tied".into()).unwrap()
+        });
+    }
+}
+
+/// A number that is exact in both 16-bit formats, as the bits of one with `exponent` exponent bits.
+fn narrowed(x: f32, exponent: u32) -> u16 {
+    let (bits, fraction) = (x.to_bits(), 15 - exponent);
+    let offset = (127 - ((1 << (exponent - 1)) - 1)) << 23;
+    let magnitude = if x == 0.0 { 0 } else { ((bits & 0x7fff_ffff) - offset) >> (23 - fraction) };
+    (bits >> 31 << 15 | magnitude) as u16
+}
+
+/// Halves add up without rounding in every format. Rows of 4 and of 3 times as many elements, in tiles that write four at once.
+#[test]
+fn linear_of_16_bits() {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
+    let (rows, outputs) = (1030usize, 516usize);
+    for (half, exponent, inputs) in [(Half::Bf16, 8, 8usize), (Half::F16, 5, 8), (Half::F16, 5, 7)] {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[rows as u64, inputs as u64])).unwrap();
+        let output = layer(&mut graph, input, "Linear(516)");
+        let (training, optimizer) = gradients();
+        let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+        let operation = &program.operations[0];
+        let context = Context { program: &program, operation, batch: 1, precision: Precision::Mixed(half), optimizer };
+        let launches = launches(&context).unwrap();
+        let value = |index: usize| ((index * 7919) % 5) as f32 / 2.0 - 1.0;
+        let mut memory: Vec<Vec<u16>> = program
+            .tensors
+            .iter()
+            .map(|tensor| {
+                let count = tensor.elements(1).unwrap() as usize;
+                match tensor.class {
+                    Class::Transient => vec![u16::MAX; count],
+                    _ => (0..count).map(|index| narrowed(value(index), exponent)).collect(),
+                }
+            })
+            .collect();
+        let machine = Machine::new(launches.iter().map(|launch| launch.kernel.clone()));
+        let addresses: Vec<usize> = memory.iter_mut().map(|tensor| tensor.as_mut_ptr() as usize).collect();
+        for launch in &launches {
+            let address =
+                |id: &Option<u32>| id.map_or(std::ptr::null_mut(), |id| addresses[id as usize] as *mut c_void);
+            machine.launch(launch, 0, launch.arguments.iter().map(address).collect());
+        }
+        let found = &memory[operation.writes[0].tensor as usize];
+        for (index, &found) in found.iter().enumerate() {
+            let (row, column) = (index / outputs, index % outputs);
+            let products = (0..inputs).map(|k| value(row * inputs + k) * value(column * inputs + k));
+            let expected = products.sum::<f32>() + value(column);
+            assert_eq!(found, narrowed(expected, exponent), "{half:?}, row {row}, column {column}: {expected}");
+        }
+    }
+}
+
+#[test]
+fn sixteen_bits_backward() {
+    check_narrow("Linear", 3, |graph| {
+        let input = graph.input(numbers(&[7, 13])).unwrap();
+        layer(graph, input, "Linear(5)")
+    });
+}

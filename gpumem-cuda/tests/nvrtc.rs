@@ -1,0 +1,97 @@
+//! The kernels through NVRTC, for every architecture that it knows, without a card.
+//!
+//! Which kernels: those that the other tests ran on the host, at most two shapes of each file, in every number format. The
+//! test does nothing where NVRTC is not installed, unless `GPUMEM_REQUIRE_NVRTC` is set: `scripts/kernel-check` installs it.
+
+use gpumem_cuda::compile::resources;
+use gpumem_cuda::{Kernel, SOURCES, preflight};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+/// Compute capabilities from Pascal to Blackwell.
+const ARCHITECTURES: [(i32, i32); 9] = [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
+
+/// Kernels that were run on the host, two sets of constants for each file.
+fn sample() -> Vec<Kernel> {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/instances");
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let lines: BTreeSet<String> = files
+        .flat_map(|entry| std::fs::read_to_string(entry.path()).unwrap().lines().map(String::from).collect::<Vec<_>>())
+        .collect();
+    let mut chosen: BTreeMap<&str, BTreeSet<Vec<(String, String)>>> = BTreeMap::new();
+    for line in &lines {
+        let mut words = line.split(' ');
+        let (Some(file), Some(_)) = (words.next(), words.next()) else { continue };
+        let Some((file, _)) = SOURCES.iter().find(|(known, _)| *known == file) else { continue };
+        let constants = words.filter_map(|word| word.split_once('=')).filter(|(name, _)| *name != "REAL");
+        let constants: Vec<(String, String)> = constants.map(|(name, value)| (name.into(), value.into())).collect();
+        let kept = chosen.entry(file).or_default();
+        if kept.len() < 2 {
+            kept.insert(constants);
+        }
+    }
+    let with_real = |file, constants: &[(String, String)], real: u8| {
+        let kernel = Kernel::new(file, "all").with("REAL", real);
+        constants.iter().fold(kernel, |kernel, (name, value)| kernel.with(String::leak(name.clone()), value))
+    };
+    chosen
+        .iter()
+        .flat_map(|(&file, sets)| sets.iter().map(move |constants| (file, constants)))
+        .flat_map(|(file, constants)| (0..3).map(move |real| with_real(file, constants, real)))
+        .collect()
+}
+
+#[test]
+fn kernels_compile_for_every_architecture_without_spills() {
+    let required = std::env::var_os("GPUMEM_REQUIRE_NVRTC").is_some();
+    let Some(version) = preflight::compiler() else {
+        assert!(!required, "NVRTC was to be there");
+        eprintln!("NVRTC is not installed: nothing was compiled");
+        return;
+    };
+    let kernels = sample();
+    assert!(!required || !kernels.is_empty(), "run the other tests of this crate first: they note down what they ran");
+    let known = |(major, minor): &(i32, i32)| {
+        // CUDA 13 dropped what came before Turing; Blackwell came with CUDA 12.8.
+        let oldest = if version.0 >= 13 { (7, 5) } else { (5, 0) };
+        (*major, *minor) >= oldest && (*major < 10 || version >= (12, 8))
+    };
+    let work: Vec<(&Kernel, (i32, i32))> =
+        kernels.iter().flat_map(|kernel| ARCHITECTURES.into_iter().filter(known).map(move |at| (kernel, at))).collect();
+    let (next, failures) = (Mutex::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let index = {
+                        let mut next = next.lock().unwrap();
+                        *next += 1;
+                        *next - 1
+                    };
+                    let Some((kernel, capability)) = work.get(index) else { return };
+                    let label =
+                        format!("{} {:?} for sm_{}{}", kernel.file, kernel.constants, capability.0, capability.1);
+                    match resources(kernel, *capability) {
+                        Err(error) => failures.lock().unwrap().push(format!("{label}: {error}")),
+                        Ok(log) => failures.lock().unwrap().extend(spills(&log).map(|line| format!("{label}: {line}"))),
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), work.len(), failures.join("\n"));
+    println!("{} compiled with NVRTC {}.{}", work.len(), version.0, version.1);
+}
+
+/// Lines that speak of spilled registers, unless there are none.
+fn spills(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter(|line| line.contains("spill") && !line.contains(" 0 bytes spill stores, 0 bytes spill loads"))
+}
+
+#[test]
+fn spills_are_recognised() {
+    let log = "ptxas info : Used 40 registers\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n\
+               \n    8 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads";
+    assert_eq!(spills(log).count(), 1);
+}

@@ -1,0 +1,98 @@
+//! The best device of a machine.
+
+use gpumem_core::device::{Device, Job, Runner};
+use gpumem_core::error::Error;
+use gpumem_core::optim::Optimizer;
+
+/// A device of any kind that is built in: what [`default_device`] returns.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyDevice {
+    /// The CPU.
+    #[cfg(feature = "cpu")]
+    Cpu(gpumem_cpu::Cpu),
+    /// A CUDA card.
+    #[cfg(feature = "cuda")]
+    Cuda(gpumem_cuda::Cuda),
+}
+
+/// A network loaded onto [`AnyDevice`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyRunner {
+    /// On the CPU.
+    #[cfg(feature = "cpu")]
+    Cpu(<gpumem_cpu::Cpu as Device>::Runner),
+    /// On a CUDA card.
+    #[cfg(feature = "cuda")]
+    Cuda(<gpumem_cuda::Cuda as Device>::Runner),
+}
+
+/// The first CUDA card, if there is one and the feature `cuda` is on; else the CPU.
+///
+/// # Errors
+/// None here. Where the feature `cpu` is off: why there is no card.
+#[cfg(feature = "cpu")]
+pub fn default_device() -> Result<AnyDevice, Error> {
+    #[cfg(feature = "cuda")]
+    if let Ok(card) = gpumem_cuda::Cuda::new(0) {
+        return Ok(AnyDevice::Cuda(card));
+    }
+    Ok(AnyDevice::Cpu(gpumem_cpu::Cpu::new()))
+}
+
+/// The first CUDA card.
+///
+/// # Errors
+/// Why there is none: a missing library or card.
+#[cfg(not(feature = "cpu"))]
+pub fn default_device() -> Result<AnyDevice, Error> {
+    gpumem_cuda::Cuda::new(0).map(AnyDevice::Cuda)
+}
+
+/// Calls the same method of whichever device it is.
+macro_rules! each {
+    ($value:expr, $type:ident, $name:ident => $call:expr) => {
+        match $value {
+            #[cfg(feature = "cpu")]
+            $type::Cpu($name) => $call,
+            #[cfg(feature = "cuda")]
+            $type::Cuda($name) => $call,
+        }
+    };
+}
+
+impl Device for AnyDevice {
+    type Runner = AnyRunner;
+
+    fn load(&self, job: Job) -> Result<AnyRunner, Error> {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyDevice::Cpu(device) => device.load(job).map(AnyRunner::Cpu),
+            #[cfg(feature = "cuda")]
+            AnyDevice::Cuda(device) => device.load(job).map(AnyRunner::Cuda),
+        }
+    }
+}
+
+impl Runner for AnyRunner {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.write(offset, bytes))
+    }
+
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.read(offset, bytes))
+    }
+
+    fn train(&mut self) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.train())
+    }
+
+    fn infer(&mut self) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.infer())
+    }
+
+    fn set_optimizer(&mut self, optimizer: Optimizer) {
+        each!(self, AnyRunner, runner => runner.set_optimizer(optimizer))
+    }
+}
