@@ -199,6 +199,22 @@ fn reports_have_the_keys() {
     assert!(cards.iter().all(|card| card["fits"] == true && card["max_batch"].as_u64().unwrap() > 1_000_000));
 }
 
+/// Of a card, `fits` says what the compiler says: what stays free for others counts.
+#[test]
+fn reports_count_the_headroom() {
+    network! {
+        struct Crowded;
+        const INFER: Infer = Infer { batch: 3, headroom: 8 << 30 };
+        fn forward(x: Features<4>) -> Features<3> { [Linear(3)] }
+    }
+    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Crowded>()).unwrap();
+    assert!(json["train"].is_null());
+    for card in json["cards"].as_array().unwrap() {
+        let fits = json["infer"]["total"].as_u64().unwrap() + (8 << 30) <= card["usable"].as_u64().unwrap();
+        assert_eq!((card["fits"].as_bool(), card["max_batch"].as_u64() > Some(0)), (Some(fits), fits), "{card}");
+    }
+}
+
 #[test]
 fn the_table_as_text() {
     let table = gpumem::report::table::<Small>();

@@ -172,6 +172,10 @@ mod tests {
             (Error::Device { device: "CUDA", what: "launch failed".into() }, "CUDA: launch failed"),
             (Error::Range { offset: 8, length: 4, arena: 10 }, "bytes 8 to 8 + 4 lie outside the arena of 10 bytes"),
             (
+                Error::Name { name: "x".into(), nearest: None },
+                "the network has nothing called `x`; `names()` lists what it has",
+            ),
+            (
                 Error::Damaged("the plan is damaged"),
                 "the plan is damaged; rebuild the crate, and report it if it stays",
             ),

@@ -60,6 +60,8 @@ pub trait Network: Sized {
     const EVALUATION: &'static Compiled;
     /// How the network is trained, if it is.
     const TRAIN: Option<Train>;
+    /// Bytes of each card that [`Network::PROGRAM`] leaves to others.
+    const HEADROOM: u64;
     /// What [`Network::TRAINING`] needs of memory, or [`Network::INFERENCE`] for a network without training.
     const BUDGET: Budget = Self::PROGRAM.budget;
     /// The training step, or the forward pass for a network without training.

@@ -204,7 +204,10 @@ fn in_place_that_would_destroy_a_needed_value_is_refused() {
     let (graph, output) = network(&[8], "Linear(8) | Sigmoid | Relu(inplace = true) | Linear(5)");
     let error = lower(&graph, output, &training(0)).unwrap_err();
     assert_eq!(error.row, Some(2));
-    assert_eq!(error.message, "cannot work in place, because `sigmoid1` still needs its input; remove `inplace`");
+    assert_eq!(
+        error.message,
+        "cannot work in place, because `sigmoid1` still needs what would be overwritten; remove `inplace`"
+    );
     // Without a backward pass nothing needs it.
     lower(&graph, output, &Options::default()).unwrap();
 

@@ -131,6 +131,15 @@ fn headroom_counts() {
 }
 
 #[test]
+fn more_headroom_than_the_card_has() {
+    let text = text(&STEP, 16, &[RTX_3060], &[], None, RTX_3060.usable() + (1 << 30)).unwrap();
+    let total = plan::<TENSORS>(&STEP, 16, Precision::F32).arena() + RTX_3060.reserve();
+    let over = gpumem_core::message::Message::<32>::new().bytes(total + (1 << 30)).as_str().to_string();
+    assert!(text.contains(&format!("less 12.63 GiB headroom (over by {over})")), "{text}");
+    assert!(text.contains("make the network smaller, leave less headroom, or aim at a larger card"), "{text}");
+}
+
+#[test]
 fn no_plan() {
     assert_eq!(
         text(&STEP, 0, &[], &[], None, 0).unwrap(),
@@ -154,4 +163,24 @@ fn refuses_in_const_evaluation() {
         None => panic!("fits"),
     };
     assert_eq!(TEXT.as_str(), refused(48, &[RTX_3060]));
+}
+
+#[test]
+fn what_lasts_is_named_as_it_is() {
+    for (moments, holds_gradients, named) in [
+        (0, false, "weights"),
+        (1, false, "weights and optimizer"),
+        (0, true, "weights and gradients"),
+        (2, true, "weights, gradients and optimizer"),
+    ] {
+        let step = Step { moments, holds_gradients, ..STEP };
+        let text = text(&step, 1, &[], &[], Some("600MiB"), 0).unwrap();
+        assert!(text.contains(&format!("\n  no batch      {named} alone need ")), "{text}");
+    }
+}
+
+#[test]
+fn no_card_is_large_enough() {
+    let text = refused(1 << 20, &[RTX_3060]);
+    assert!(text.ends_with("\n  fits on       no card in the table"), "{text}");
 }

@@ -47,9 +47,11 @@ impl Errors {
         &self.list
     }
 
-    /// One `compile_error!` each.
-    pub(crate) fn into_tokens(self) -> TokenStream {
-        self.list.iter().flat_map(Error::tokens).collect()
+    /// One `compile_error!` each: all but the last, as items, and the last, to stand for an item or a value.
+    pub(crate) fn into_tokens(mut self) -> (TokenStream, TokenStream) {
+        let last = self.list.pop();
+        let tokens = |list: &[Error]| list.iter().flat_map(Error::tokens).collect();
+        (tokens(&self.list), tokens(last.as_slice()))
     }
 }
 

@@ -32,7 +32,10 @@ impl<'s> Resolver<'s, '_> {
             },
             Kind::Binary { operator, operands } => self.binary(expression, *operator, operands, frame),
             Kind::Call { .. } | Kind::List(_) => {
-                let message = format!("expected a value, found the layers `{expression}`");
+                let message = format!(
+                    "expected a value, found `{expression}`; values are literals, parameters, constants of the network and \
+                     operators between them"
+                );
                 self.mistake(expression, frame, &message)
             }
             Kind::Broken => None,

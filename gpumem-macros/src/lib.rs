@@ -124,7 +124,10 @@ pub fn fits(tokens: TokenStream) -> TokenStream {
 /// The whole way.
 fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     let mut errors = errors::Errors::default();
-    let Some(source) = parse::source(tokens, &mut errors) else { return errors.into_tokens() };
+    let Some(source) = parse::source(tokens, &mut errors) else {
+        let (items, last) = errors.into_tokens();
+        return quote::quote!(#items #last);
+    };
     let resolved = resolve::resolve(&source, &mut errors);
     let readings = read(&source, &resolved, &mut errors);
     expand::expand(&source, &resolved, &readings, errors)

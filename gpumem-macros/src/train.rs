@@ -3,7 +3,7 @@
 use crate::errors::Errors;
 use crate::resolve::{Declared, Form};
 use crate::syntax::{Declaration, Field, Place, Settings};
-use gpumem_core::layers::arguments::listed;
+use gpumem_core::layers::arguments::{either, listed};
 use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
 use gpumem_core::suggest::nearest;
 use gpumem_core::{Loss, Update, cards};
@@ -144,15 +144,22 @@ pub(crate) fn check_generic_batch(
 
 /// Whether an expression is this name and nothing else.
 pub(crate) fn is_name(value: &Expr, name: &Ident) -> bool {
-    matches!(value, Expr::Path(path) if path.path.is_ident(name))
+    matches!(plain(value), Expr::Path(path) if path.path.is_ident(name))
+}
+
+/// An expression without the parentheses around it, and without the invisible ones that a macro's `$value:expr` brings.
+fn plain(value: &Expr) -> &Expr {
+    match value {
+        Expr::Paren(inner) => plain(&inner.expr),
+        Expr::Group(inner) => plain(&inner.expr),
+        _ => value,
+    }
 }
 
 /// A whole number as it stands.
 pub(crate) fn literal(value: &Expr) -> Option<u64> {
-    match value {
+    match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
-        Expr::Paren(inner) => literal(&inner.expr),
-        Expr::Group(inner) => literal(&inner.expr),
         _ => None,
     }
 }
@@ -188,9 +195,8 @@ fn batch<'s>(field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -
 
 /// The name that a path ends with: `Bf16` of `Precision::Bf16`.
 fn last_name(value: &Expr) -> Option<&Ident> {
-    match value {
+    match plain(value) {
         Expr::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
-        Expr::Group(inner) => last_name(&inner.expr),
         _ => None,
     }
 }
@@ -205,7 +211,7 @@ fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usiz
                 Some(near) => format!("no {what} is called `{name}`; did you mean `{near}`?"),
                 None => format!("no {what} is called `{name}`; there are {}", listed(known)),
             },
-            None => format!("the {what} is read by the macro as it stands; write {}", listed(known)),
+            None => format!("the {what} is read by the macro as it stands; write {}", either(known)),
         };
         errors.add(Place::of(value), message);
         0
@@ -214,7 +220,7 @@ fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usiz
 
 fn precision(value: &Expr, errors: &mut Errors) -> TokenStream {
     let path = quote_spanned!(Span::call_site()=> ::gpumem::core::Precision);
-    if let Expr::Call(call) = value
+    if let Expr::Call(call) = plain(value)
         && last_name(&call.func).is_some_and(|name| name == "Mixed")
         && call.args.len() == 1
     {
@@ -230,7 +236,7 @@ fn precision(value: &Expr, errors: &mut Errors) -> TokenStream {
 
 /// `Sgd { lr: 0.01, momentum: 0.9 }`, or `Adam` with its defaults.
 fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
-    let (name, fields) = match value {
+    let (name, fields) = match plain(value) {
         Expr::Struct(written) => {
             if let Some(rest) = &written.dot2_token {
                 errors.add(Place::of(rest), "hyperparameters left out take PyTorch's defaults; remove this");
@@ -294,7 +300,7 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
 }
 
 fn is_zero(value: &Expr) -> bool {
-    match value {
+    match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => {
             value.base10_parse::<f64>().is_ok_and(|value| value == 0.0)
         }
@@ -332,9 +338,9 @@ fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> Token
 
 /// `[RTX_3060, A100_80GB]`
 fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
-    let array = match value {
+    let array = match plain(value) {
         Expr::Array(array) => Some(array),
-        Expr::Reference(reference) => match &*reference.expr {
+        Expr::Reference(reference) => match plain(&reference.expr) {
             Expr::Array(array) => Some(array),
             _ => None,
         },

@@ -176,11 +176,20 @@ impl Arguments {
 
 /// `` `a`, `b` and `c` ``.
 pub fn listed(names: &[&str]) -> String {
+    joined(names, "and")
+}
+
+/// `` `a`, `b` or `c` ``
+pub fn either(names: &[&str]) -> String {
+    joined(names, "or")
+}
+
+fn joined(names: &[&str], word: &str) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
         None => String::new(),
         Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+        Some((last, rest)) => format!("{} {word} {last}", rest.join(", ")),
     }
 }
 

@@ -120,7 +120,7 @@ impl Builder<'_> {
     fn cannot_overwrite(&self, blocker: Option<RowId>) -> String {
         match blocker {
             Some(row) => format!(
-                "cannot work in place, because `{}` still needs its input; remove `inplace`",
+                "cannot work in place, because `{}` still needs what would be overwritten; remove `inplace`",
                 self.graph.rows[row].path
             ),
             None => "cannot work in place, because its input is the network's own input; remove `inplace`".into(),

@@ -184,7 +184,7 @@ pub const fn refusal<const N: usize>(
     append_misfits(&mut text, &targets, plan, headroom);
     append_table(&mut text, step, &budget);
     append_peak(&mut text, step, &budget);
-    append_alternatives(&mut text, step, plan, targets.room(headroom), first.reserve);
+    append_alternatives(&mut text, step, plan, targets.room(headroom), first.reserve, headroom);
     append_fitting_cards(&mut text, plan.arena(), headroom);
     Some(text)
 }
@@ -241,7 +241,7 @@ const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, 
         if headroom > 0 {
             text.text(" less ").bytes(headroom).text(" headroom");
         }
-        text.text(" (over by ").bytes(total - target.usable.saturating_sub(headroom)).text(")");
+        text.text(" (over by ").bytes(total.saturating_add(headroom) - target.usable).text(")");
     }
     if named > MOST_CARDS {
         text.text("\n  and does not fit ").number((named - MOST_CARDS) as u64).text(" more");
@@ -338,7 +338,14 @@ const fn path(step: &Step, row: u16) -> Option<&'static str> {
 }
 
 /// What fits into an arena of `room` bytes: another batch, another precision. Each was planned.
-const fn append_alternatives<const N: usize>(text: &mut Text, step: &Step, plan: &Plan<N>, room: u64, reserve: u64) {
+const fn append_alternatives<const N: usize>(
+    text: &mut Text,
+    step: &Step,
+    plan: &Plan<N>,
+    room: u64,
+    reserve: u64,
+    headroom: u64,
+) {
     append_label(text, "fits with");
     let mut found = 0;
     let search = largest_batch(step, plan, room);
@@ -360,7 +367,8 @@ const fn append_alternatives<const N: usize>(text: &mut Text, step: &Step, plan:
         }
     }
     if found == 0 {
-        text.text("nothing that was planned: make the network smaller, or aim at a larger card");
+        text.text("nothing that was planned: make the network smaller, ");
+        text.text(if headroom > 0 { "leave less headroom, " } else { "" }).text("or aim at a larger card");
     }
     match search {
         Search::Fits(_) | Search::Unknown => {}

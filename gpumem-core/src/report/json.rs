@@ -56,10 +56,9 @@ fn budget(budget: &Budget) -> String {
 }
 
 fn fits<N: Network>() -> Vec<String> {
-    let headroom = N::TRAIN.map_or(0, |train| train.headroom);
     let mut arenas = Arenas::new(N::PROGRAM.step, N::BUDGET.precision);
     let line = |card: &cards::Card| {
-        let room = card.usable().saturating_sub(card.reserve()).saturating_sub(headroom);
+        let room = card.usable().saturating_sub(card.reserve()).saturating_sub(N::HEADROOM);
         format!(
             "{{\"slug\":{},\"usable\":{},\"fits\":{},\"max_batch\":{}}}",
             quoted(card.slug),

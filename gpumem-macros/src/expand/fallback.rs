@@ -1,27 +1,27 @@
 //! A network with mistakes still exists, so that they are the only errors: its uses compile, and nothing runs.
+//!
+//! The last mistake stands in the type of the input. The compiler says nothing more of a type with an error in it, so that
+//! tensors of any type may be passed in and out.
 
-use super::{Readings, constants, declaration, generics, types};
-use crate::resolve::Resolved;
+use super::{Readings, conditions, constants, declaration, generics};
+use crate::errors::Errors;
 use crate::syntax::Source;
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::ext::IdentExt as _;
 
-pub(super) fn network(source: &Source, resolved: &Resolved, readings: &Readings<'_>) -> TokenStream {
+pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) -> TokenStream {
     let declaration = declaration(source, "");
     let constants = constants(source, readings);
     let (generics, path) = generics(source);
-    let name = source.declaration.name.to_string();
-    let types = match (&resolved.input, &resolved.promised) {
-        (Some(input), Some(promised)) => types(source, readings, input, promised),
-        _ => quote! {
-            type Input = ();
-            type Target = ();
-            type Output = ();
-        },
-    };
+    let name = source.declaration.name.unraw().to_string();
+    let (errors, last) = errors.into_tokens();
+    let conditions = conditions(source);
     quote! {
+        #errors
         #declaration
         #constants
+        #conditions
         const _: () = {
             static __STEP: ::gpumem::core::step::Step = ::gpumem::core::step::Step {
                 operations: 0,
@@ -44,15 +44,18 @@ pub(super) fn network(source: &Source, resolved: &Resolved, readings: &Readings<
             };
             #[automatically_derived]
             impl #generics ::gpumem::Network for #path {
-                const NAME: &'static str = #name;
+                const NAME: &'static ::core::primitive::str = #name;
                 const LAYERS: &'static [::gpumem::core::network::LayerInfo] = &[];
                 const TRAINING: ::core::option::Option<&'static ::gpumem::core::network::Compiled> =
                     ::core::option::Option::None;
                 const INFERENCE: &'static ::gpumem::core::network::Compiled = &__COMPILED;
                 const EVALUATION: &'static ::gpumem::core::network::Compiled = &__COMPILED;
                 const TRAIN: ::core::option::Option<::gpumem::core::Train> = ::core::option::Option::None;
+                const HEADROOM: ::core::primitive::u64 = 0;
                 const CHECKED: () = ();
-                #types
+                type Input = [(); #last];
+                type Target = <Self as ::gpumem::Network>::Input;
+                type Output = <Self as ::gpumem::Network>::Input;
             }
         };
     }

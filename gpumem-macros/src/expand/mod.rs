@@ -22,6 +22,7 @@ use gpumem_core::lower::{LowerError, Options, Training, layer_table, lower};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
+use syn::ext::IdentExt as _;
 
 /// What the two constants say.
 #[derive(Default)]
@@ -54,9 +55,7 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
             Err(error) => report(source, resolved, &error, &mut errors),
         }
     }
-    let mut tokens = errors.into_tokens();
-    tokens.extend(fallback::network(source, resolved, readings));
-    tokens
+    fallback::network(source, readings, errors)
 }
 
 fn programs(resolved: &Resolved, output: NodeId, readings: &Readings<'_>) -> Result<Programs, LowerError> {
@@ -99,27 +98,31 @@ fn network(
     let types = types(source, readings, input, promised);
     let proofs = proofs::proofs(source, resolved, readings, input, promised);
     let (generics, path) = generics(source);
-    let name = source.declaration.name.to_string();
+    let name = source.declaration.name.unraw().to_string();
     let plans::Plans { items, training, inference, evaluation, checked } = plans;
+    let primary = Ident::new(if readings.train.is_some() { "TRAIN" } else { "INFER" }, Span::call_site());
     let train = match &readings.train {
         Some(_) => quote!(::core::option::Option::Some(<#path>::TRAIN)),
         None => quote!(::core::option::Option::None),
     };
+    let conditions = conditions(source);
     quote! {
         #declaration
         #constants
+        #conditions
         #[allow(long_running_const_eval, clippy::all, clippy::pedantic)]
         const _: () = {
             #structure
             #items
             #[automatically_derived]
             impl #generics ::gpumem::Network for #path {
-                const NAME: &'static str = #name;
+                const NAME: &'static ::core::primitive::str = #name;
                 const LAYERS: &'static [::gpumem::core::network::LayerInfo] = &__LAYERS;
                 const TRAINING: ::core::option::Option<&'static ::gpumem::core::network::Compiled> = #training;
                 const INFERENCE: &'static ::gpumem::core::network::Compiled = #inference;
                 const EVALUATION: &'static ::gpumem::core::network::Compiled = #evaluation;
                 const TRAIN: ::core::option::Option<::gpumem::core::Train> = #train;
+                const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
                 #[allow(long_running_const_eval)]
                 const CHECKED: () = #checked;
                 #types
@@ -129,17 +132,28 @@ fn network(
     }
 }
 
+/// `#[cfg(..)]` of the struct, which all of the network depends on.
+fn conditions(source: &Source) -> TokenStream {
+    let conditions = source.declaration.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    quote!(#(#conditions)*)
+}
+
 /// The struct, and what was passed through.
 fn declaration(source: &Source, docs: &str) -> TokenStream {
     let Declaration { attributes, visibility, name, batch } = &source.declaration;
-    let generics = batch.as_ref().map(|batch| quote!(<const #batch: usize>));
-    let imports = source.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
+    let generics = batch.as_ref().map(|batch| quote!(<const #batch: ::core::primitive::usize>));
+    let conditions = conditions(source);
+    let imports = source.imports.iter().map(|import| quote!(#conditions #[allow(unused_imports)] #import));
     let public = source.constants.iter().filter(|constant| !matches!(constant.visibility, syn::Visibility::Inherited));
     let own = private_constants(source);
     let public = public.map(|constant| {
         let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
-        let value = if own.is_empty() { tokens.clone() } else { quote!({ #own #tokens }) };
-        quote!(#(#attributes)* #visibility const #name: #kind = #value;)
+        let value = match own.is_empty() {
+            true => tokens.clone(),
+            // At the end of a block `{ 4 } / 2` would be two expressions.
+            false => quote!({ #own const __VALUE: #kind = #tokens; __VALUE }),
+        };
+        quote!(#conditions #(#attributes)* #visibility const #name: #kind = #value;)
     });
     let docs = (!docs.is_empty()).then(|| quote!(#[doc = #docs]));
     quote! {
@@ -166,7 +180,7 @@ fn private_constants(source: &Source) -> TokenStream {
 fn generics(source: &Source) -> (TokenStream, TokenStream) {
     let name = &source.declaration.name;
     match &source.declaration.batch {
-        Some(batch) => (quote!(<const #batch: usize>), quote!(#name<#batch>)),
+        Some(batch) => (quote!(<const #batch: ::core::primitive::usize>), quote!(#name<#batch>)),
         None => (TokenStream::new(), quote!(#name)),
     }
 }
@@ -197,7 +211,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         let docs = "How the network is used without training.";
         constant("INFER", "Infer", source.infer.as_ref(), readings.infer.as_ref(), docs)
     });
+    let conditions = conditions(source);
     quote! {
+        #conditions
         #[automatically_derived]
         #[allow(clippy::all)]
         impl #generics #path {
@@ -247,7 +263,7 @@ fn types(source: &Source, readings: &Readings<'_>, input: &Declared, promised: &
     let tensor = |element: &str, dimensions: &[u64]| {
         let element = Ident::new(element, Span::call_site());
         let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
-        quote!(::gpumem::Tensor<#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
+        quote!(::gpumem::Tensor<::core::primitive::#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
     };
     let element = if input.form == Form::Tokens { "u32" } else { "f32" };
     let input = tensor(element, &input.dimensions);

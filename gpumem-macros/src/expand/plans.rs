@@ -7,6 +7,7 @@ use crate::train::Reading;
 use gpumem_core::program::Program;
 use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt as _;
 
 /// What `Network` is told.
 pub(super) struct Plans {
@@ -91,7 +92,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         None => {
             let statics = all.iter().map(|planned| statics(source, planned));
             let record = record(programs.training.is_some(), &inference);
-            let name = source.declaration.name.to_string();
+            let name = source.declaration.name.unraw().to_string();
             let items = quote! {
                 #(#statics)*
                 #(#[allow(long_running_const_eval)] const _: () = #checks;)*
@@ -182,7 +183,7 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let Place { start, end } = refusal_place(source, planned.reading);
     let settings = settings(source, planned);
     let Names { step, .. } = &planned.names;
-    let name = source.declaration.name.to_string();
+    let name = source.declaration.name.unraw().to_string();
     let plan_name = format_ident!("__{}_PLAN", planned.prefix);
     let plan = match &source.declaration.batch {
         Some(parameter) => quote!(__Plans::<#parameter>::#plan_name),

@@ -1,7 +1,8 @@
 //! Elements and values.
 
-use super::{Parser, brief, drain};
+use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
+use gpumem_core::layers::Layer;
 use proc_macro2::Ident;
 use syn::parse::ParseStream;
 use syn::{Lit, Token};
@@ -65,7 +66,7 @@ impl Parser<'_> {
         } else if input.peek(syn::token::Brace) {
             Err(input.error("expected a layer, a block or a list `[..]`, found `{..}`"))
         } else {
-            let found = input.cursor().token_stream().into_iter().next();
+            let found = input.cursor().token_tree().map(|(token, _)| token);
             let found = found.map_or("nothing".into(), |token| format!("`{}`", brief(&token)));
             Err(input.error(format!("expected a layer, a block, a list `[..]` or a number, found {found}")))
         }
@@ -98,14 +99,35 @@ impl Parser<'_> {
             Lit::Float(value) => Kind::Float(value.base10_parse()?),
             Lit::Bool(value) => Kind::Flag(value.value),
             Lit::Str(value) => Kind::Text(value.value()),
-            other => return Err(syn::Error::new(other.span(), "expected a number, `true`, `false` or a text")),
+            other => {
+                self.errors.add(other.span(), "expected a number, `true`, `false` or a text");
+                Kind::Broken
+            }
         };
         Ok(self.new_expression(literal.span().into(), kind))
     }
 
     fn name_or_call(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
-        let name: Ident = input.parse()?;
-        let start = Place::from(&name);
+        let mut name: Ident = input.parse()?;
+        let mut start = Place::from(&name);
+        if input.peek(Token![::]) {
+            let is_layer = |name: &Ident| Layer::NAMES.contains(&name.to_string().as_str());
+            while input.peek(Token![::]) && input.peek3(syn::Ident) {
+                input.parse::<Token![::]>()?;
+                let next: Ident = input.parse()?;
+                start.end = next.span();
+                name = if is_layer(&name) { name } else { next };
+            }
+            if !is_layer(&name) {
+                let message =
+                    "paths are not read here; write a literal, or a `const` that is declared inside the network";
+                self.errors.add(start, message);
+                // A call of a function, perhaps with a turbofish.
+                skip_to_comma(input);
+                return Ok(self.new_expression(start, Kind::Broken));
+            }
+            self.errors.add(start, format!("layers have no path; write `{name}`"));
+        }
         if !input.peek(syn::token::Paren) {
             return Ok(self.new_expression(start, Kind::Name(name)));
         }

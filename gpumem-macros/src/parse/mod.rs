@@ -4,7 +4,8 @@ mod expression;
 mod function;
 
 use crate::errors::Errors;
-use crate::syntax::{Constant, Declaration, Field, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Field, Function, Place, Settings, Source};
+use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{ParseBuffer, ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
@@ -14,6 +15,11 @@ pub(crate) fn source(tokens: TokenStream, errors: &mut Errors) -> Option<Source>
     let mut items = Items::default();
     let parsed = (|input: ParseStream<'_>| {
         let mut parser = Parser { errors: &mut *errors, next_id: 0, depth: 0 };
+        while input.peek(Token![#]) && input.peek2(Token![!]) {
+            let place = input.span();
+            input.call(Attribute::parse_inner)?;
+            parser.errors.add(place, "attributes and documentation stand before the struct, as `#[..]` and `///`");
+        }
         while !input.is_empty() {
             if let Err(error) = parser.item(input, &mut items) {
                 parser.errors.add_syn(&error);
@@ -22,11 +28,14 @@ pub(crate) fn source(tokens: TokenStream, errors: &mut Errors) -> Option<Source>
         }
         Ok(())
     })
-    .parse2(tokens);
+    .parse2(tokens.clone());
     if let Err(error) = parsed {
         errors.add_syn(&error);
     }
-    let Some(declaration) = items.declaration else {
+    items.find_forward(errors);
+    // After a mistake the struct may be anywhere.
+    let declaration = items.declaration.or_else(|| find_struct(tokens).filter(|_| !errors.is_empty()));
+    let Some(declaration) = declaration else {
         if errors.is_empty() {
             errors.add(Span::call_site(), "the network has no struct; start with `pub struct Name;`");
         }
@@ -52,6 +61,35 @@ pub(crate) fn source(tokens: TokenStream, errors: &mut Errors) -> Option<Source>
     })
 }
 
+/// The first `struct Name` or `struct Name<const BATCH: usize>`, wherever it stands.
+fn find_struct(tokens: TokenStream) -> Option<Declaration> {
+    let mut tokens = tokens.into_iter().peekable();
+    let mut public = false;
+    while let Some(token) = tokens.next() {
+        if token.to_string() != "struct" {
+            // `pub` or `pub(crate)`.
+            public = token.to_string() == "pub" || (public && matches!(token, TokenTree::Group(_)));
+            continue;
+        }
+        let Some(TokenTree::Ident(name)) = tokens.peek().cloned() else { continue };
+        if syn::parse2::<Ident>(TokenTree::from(name.clone()).into()).is_err() {
+            continue;
+        }
+        let rest: TokenStream = tokens.skip(1).collect();
+        let generics = |input: ParseStream<'_>| {
+            let generics: syn::Generics = input.parse()?;
+            input.parse::<TokenStream>().map(|_| generics)
+        };
+        let batch = match generics.parse2(rest).ok().and_then(|generics| generics.params.into_iter().next()) {
+            Some(syn::GenericParam::Const(parameter)) => Some(parameter.ident),
+            _ => None,
+        };
+        let visibility = if public { Visibility::Public(Token![pub](name.span())) } else { Visibility::Inherited };
+        return Some(Declaration { attributes: Vec::new(), visibility, name, batch });
+    }
+    None
+}
+
 /// What has been read so far.
 #[derive(Default)]
 struct Items {
@@ -60,8 +98,30 @@ struct Items {
     infer: Option<Settings>,
     constants: Vec<Constant>,
     imports: Vec<TokenStream>,
-    forward: Option<crate::syntax::Function>,
-    blocks: Vec<crate::syntax::Function>,
+    forward: Option<Function>,
+    blocks: Vec<Function>,
+}
+
+impl Items {
+    /// Takes a block for `forward` that has a name like it, or that is the only function and returns no block.
+    fn find_forward(&mut self, errors: &mut Errors) {
+        if self.forward.is_some() {
+            return;
+        }
+        let returns_block = |function: &Function| function.output.as_ref().is_none_or(|output| output.name == "Block");
+        let meant = self.blocks.iter().position(|block| {
+            let is_near = nearest(&block.name.to_string(), &["forward"]).is_some();
+            !returns_block(block) && (is_near || self.blocks.len() == 1)
+        });
+        if let Some(meant) = meant {
+            let function = self.blocks.remove(meant);
+            errors.add(
+                &function.name,
+                format!("a network begins at `forward`, and there is none; rename `{}` to `forward`", function.name),
+            );
+            self.forward = Some(function);
+        }
+    }
 }
 
 struct Parser<'e> {
@@ -90,8 +150,8 @@ impl Parser<'_> {
         } else if input.peek(Token![const]) {
             self.constant(input, attributes, visibility, items)?;
         } else if input.peek(Token![use]) {
-            let tokens = until_semicolon(input)?;
-            items.imports.push(quote::quote!(#(#attributes)* #visibility #tokens));
+            let import: syn::ItemUse = input.parse()?;
+            items.imports.push(quote::quote!(#(#attributes)* #visibility #import));
         } else if input.peek(Token![fn]) {
             let function = self.function(input, &attributes)?;
             let known = items.forward.iter().chain(&items.blocks);
@@ -134,10 +194,13 @@ impl Parser<'_> {
                 ),
             }
         }
-        if !input.peek(Token![;]) {
-            return Err(input.error(format!("expected `;` after `struct {name}`: a network's struct has no fields")));
+        if input.peek(Token![;]) {
+            input.parse::<Token![;]>()?;
+        } else {
+            let message = format!("expected `;` after `struct {name}`: a network's struct has no fields");
+            self.errors.add_syn(&input.error(message));
+            skip_fields(input);
         }
-        input.parse::<Token![;]>()?;
         Ok(Declaration { attributes, visibility, name, batch })
     }
 
@@ -159,12 +222,14 @@ impl Parser<'_> {
             None
         };
         if let Some((kind, settings)) = place {
-            let read = self.settings(input, attributes, kind)?;
+            let mut read = Settings { attributes, fields: Vec::new() };
+            let result = self.settings(input, &mut read, kind);
             if settings.is_some() {
                 self.errors.add(&name, format!("`{name}` is defined twice; remove one"));
             }
+            // Even one that could not be read is there.
             *settings = Some(read);
-            return Ok(());
+            return result;
         }
         if !input.peek(Token![:]) {
             return Err(input.error(format!("expected a type: `const {name}: usize = ..;`")));
@@ -180,17 +245,26 @@ impl Parser<'_> {
             tokens.extend([input.parse::<TokenTree>()?]);
         }
         input.parse::<Token![;]>()?;
+        if let Err(error) = syn::parse2::<syn::Expr>(tokens.clone()) {
+            self.errors.add_syn(&error);
+            return Ok(());
+        }
         if items.constants.iter().any(|known| known.name == name) {
             self.errors.add(&name, format!("`{name}` is defined twice; rename or remove one"));
             return Ok(());
         }
-        let value = (|input: ParseStream<'_>| self.expression(input)).parse2(tokens.clone()).ok();
+        // What this language does not have is no mistake before a layer needs it.
+        let mut errors = Errors::default();
+        let mut parser = Parser { errors: &mut errors, next_id: self.next_id, depth: 0 };
+        let value = (|input: ParseStream<'_>| parser.expression(input)).parse2(tokens.clone()).ok();
+        self.next_id = parser.next_id;
+        let value = value.filter(|_| errors.is_empty());
         items.constants.push(Constant { attributes, visibility, name, kind: quote::quote!(#kind), tokens, value });
         Ok(())
     }
 
     /// `: Train = Train { batch: 64, .. };`
-    fn settings(&mut self, input: ParseStream<'_>, attributes: Vec<Attribute>, kind: &str) -> syn::Result<Settings> {
+    fn settings(&mut self, input: ParseStream<'_>, settings: &mut Settings, kind: &str) -> syn::Result<()> {
         input.parse::<Token![:]>()?;
         self.settings_type(input, kind)?;
         input.parse::<Token![=]>()?;
@@ -203,15 +277,18 @@ impl Parser<'_> {
         } else {
             self.errors.add(input.span(), format!("expected `;` after `{kind} {{ .. }}`"));
         }
-        Ok(Settings { attributes, fields: fields.into_iter().map(|(field, _)| field).collect() })
+        settings.fields = fields.into_iter().map(|(field, _)| field).collect();
+        Ok(())
     }
 
     fn settings_type(&mut self, input: ParseStream<'_>, kind: &str) -> syn::Result<()> {
-        let path: syn::Path = input.call(syn::Path::parse_mod_style)?;
-        if path.segments.last().is_none_or(|last| last.ident != kind) {
-            return Err(syn::Error::new_spanned(path, format!("expected `{kind}`")));
+        let expected = format!("expected `{kind}`, as `: {kind} = {kind} {{ batch: 64 }};`");
+        let place = input.fork();
+        match input.call(syn::Path::parse_mod_style) {
+            Ok(path) if path.segments.last().is_some_and(|last| last.ident == kind) => Ok(()),
+            Ok(path) => Err(syn::Error::new_spanned(path, expected)),
+            Err(_) => Err(place.error(expected)),
         }
-        Ok(())
     }
 
     fn field(&mut self, input: ParseStream<'_>) -> syn::Result<(Field, Place)> {
@@ -220,6 +297,9 @@ impl Parser<'_> {
             return Err(syn::Error::new_spanned(dots, "fields left out take PyTorch's defaults; remove the `..`"));
         }
         let name: Ident = input.parse()?;
+        if !input.peek(Token![:]) {
+            return Err(syn::Error::new(name.span(), format!("expected `{name}: value`")));
+        }
         input.parse::<Token![:]>()?;
         let value: syn::Expr = input.parse()?;
         let place = Place::from(&name).to(Place::of(&value));
@@ -243,7 +323,7 @@ impl Parser<'_> {
                 skip_token(input);
                 continue;
             }
-            let found = input.cursor().token_stream().into_iter().next();
+            let found = input.cursor().token_tree().map(|(token, _)| token);
             let start = input.span();
             let after = items.last().filter(|_| comma_missing).map(|(last, _)| describe(last));
             match item(self, input) {
@@ -313,6 +393,24 @@ fn drain(input: &ParseBuffer<'_>) {
     }
 }
 
+/// Skips what follows a struct's name in place of its semicolon, up to the next item.
+fn skip_fields(input: ParseStream<'_>) {
+    let is_item = |input: ParseStream<'_>| {
+        let visible = input.peek(Token![pub]) || input.peek(Token![#]);
+        visible || input.peek(Token![const]) || input.peek(Token![fn]) || input.peek(Token![use])
+    };
+    while !input.is_empty() && !is_item(input) {
+        let ends = input.peek(Token![;]) || input.peek(syn::token::Brace);
+        skip_token(input);
+        if ends {
+            if input.peek(Token![;]) {
+                skip_token(input);
+            }
+            return;
+        }
+    }
+}
+
 /// Skips to the end of an item: a semicolon or a pair of braces.
 fn skip_item(input: ParseStream<'_>) {
     while !input.is_empty() {
@@ -325,21 +423,6 @@ fn skip_item(input: ParseStream<'_>) {
                 return;
             }
             _ => {}
-        }
-    }
-}
-
-/// The tokens up to a semicolon, included.
-fn until_semicolon(input: ParseStream<'_>) -> syn::Result<TokenStream> {
-    let mut tokens = TokenStream::new();
-    loop {
-        if input.is_empty() {
-            return Err(input.error("expected `;`"));
-        }
-        let end = input.peek(Token![;]);
-        tokens.extend([input.parse::<TokenTree>()?]);
-        if end {
-            return Ok(tokens);
         }
     }
 }

@@ -202,7 +202,7 @@ impl<'s> Resolver<'s, '_> {
         match arguments {
             [Argument { name: None, value: Expression { kind: Kind::Name(name), .. } }] => Some(name.to_string()),
             _ => {
-                self.report(element.id, element.place, frame, &format!("takes one name: `{usage}`"));
+                self.report(element.id, element.place, frame, &format!("expected one name, as `{usage}`"));
                 None
             }
         }

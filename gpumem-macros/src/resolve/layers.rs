@@ -271,7 +271,7 @@ impl<'s> Resolver<'s, '_> {
             let hint = match nearest(&written.to_string(), &variables) {
                 Some(near) => Some(format!("; did you mean `{near}`?")),
                 None if mistake.message.contains("did you mean") => None,
-                None => Some(String::new()),
+                None => Some(format!("; a number is declared inside the network, as `const {written}: usize = ..;`")),
             };
             if let Some(hint) = hint {
                 let message =
@@ -291,14 +291,33 @@ impl<'s> Resolver<'s, '_> {
         given: &Given,
         frame: &Rc<Frame<'s>>,
     ) {
-        let shapes: [(&[u64], bool); 4] = [(&[64], true), (&[64], false), (&[64, 64], false), (&[64, 64, 64], false)];
-        let mut mistakes = shapes.iter().map(|&(shape, index)| {
-            let value = Value { shape: Shape::new(shape), index, batched: true };
-            Layer::resolve(name, &given.values, &[value])?.err()
-        });
-        let Some(first) = mistakes.next().flatten() else { return };
-        if mistakes.all(|mistake| mistake.as_ref() == Some(&first)) {
-            self.report_mistake(element, name, arguments, given, frame, &first);
+        // Two shapes of each kind: what depends on the shape is said of one of them only.
+        let kinds: [([&[u64]; 2], bool); 4] = [
+            ([&[64], &[96]], true),
+            ([&[64], &[96]], false),
+            ([&[64, 64], &[96, 96]], false),
+            ([&[64, 64, 64], &[96, 96, 96]], false),
+        ];
+        let mut mistakes = Vec::new();
+        for (shapes, index) in kinds {
+            let [first, second] = shapes.map(|shape| {
+                let value = Value { shape: Shape::new(shape), index, batched: true };
+                Layer::resolve(name, &given.values, &[value])?.err()
+            });
+            match (first, second) {
+                (Some(mistake), Some(other)) if mistake == other => mistakes.push(mistake),
+                // Not this kind of input.
+                (Some(Mistake { at: At::Layer, .. }), Some(Mistake { at: At::Layer, .. })) => {}
+                _ => return,
+            }
+        }
+        if mistakes.len() < kinds.len() || mistakes.iter().any(|mistake| *mistake != mistakes[0]) {
+            mistakes.retain(|mistake| mistake.at != At::Layer);
+        }
+        if let Some((first, rest)) = mistakes.split_first()
+            && rest.iter().all(|mistake| mistake == first)
+        {
+            self.report_mistake(element, name, arguments, given, frame, first);
         }
     }
 

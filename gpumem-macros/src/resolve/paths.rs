@@ -37,6 +37,7 @@ impl Paths {
 
     /// Adds a segment. `chosen` is the place of a name that the user chose.
     pub(super) fn add(&mut self, name: &str, chosen: Option<Place>) -> Segment {
+        let name = name.trim_start_matches("r#");
         let instance = &mut self.instances[self.current];
         let count = instance.counts.entry(name.to_string()).or_insert(0);
         instance.segments.push((name.to_string(), *count, chosen));

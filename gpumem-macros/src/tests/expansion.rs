@@ -19,6 +19,39 @@ fn without_bytes(line: &str) -> String {
 }
 
 #[test]
+fn raw_names_are_shown_without_their_prefix() {
+    let file = expanded(
+        "struct r#Type; fn forward(r#in: Features<4>) -> Features<4> { let r#final = Linear(4); [r#loop(4), r#final] }
+         fn r#loop(r#type: usize) -> Block { [Linear(r#type)] }",
+    );
+    assert!(file.contains("struct r#Type;") && file.contains("\"Type\""), "{file}");
+    assert!(file.contains("\"loop.linear\"") && file.contains("\"final\""), "{file}");
+}
+
+#[test]
+fn a_condition_holds_for_all_of_the_network() {
+    for body in ["[Linear(4)]", "[Linear(3)]"] {
+        let file = expanded(&format!(
+            "#[cfg(feature = \"x\")] pub struct Net; use std::mem; pub const SIZE: usize = 4; const TRAIN: Train = Train {{ loss: Mse }};
+             fn forward(x: Features<SIZE>) -> Features<SIZE> {{ {body} }}"
+        ));
+        let items = syn::parse_file(&file).expect("items").items;
+        let is_conditional =
+            |attributes: &[syn::Attribute]| attributes.iter().any(|attribute| attribute.path().is_ident("cfg"));
+        for item in items {
+            let attributes = match &item {
+                syn::Item::Use(item) => &item.attrs,
+                syn::Item::Const(item) => &item.attrs,
+                syn::Item::Struct(item) => &item.attrs,
+                syn::Item::Impl(item) => &item.attrs,
+                _ => panic!("{file}"),
+            };
+            assert!(is_conditional(attributes), "{file}");
+        }
+    }
+}
+
+#[test]
 fn a_training_network() {
     insta::assert_snapshot!(expanded(
         "

@@ -34,7 +34,11 @@ fn unknown_option() {
         &[
             ("pading = 1", "layer 0 `Conv2d` has no option `pading`; did you mean `padding`?"),
             ("inplce", "layer 1 `Relu` has no option `inplce`; did you mean `inplace`?"),
-            ("x", "layer 2 `Dropout` is given `x`, which is neither an option nor a parameter nor a constant"),
+            (
+                "x",
+                "layer 2 `Dropout` is given `x`, which is neither an option nor a parameter nor a constant; a number is \
+                 declared inside the network, as `const x: usize = ..;`",
+            ),
         ],
     );
 }
@@ -88,7 +92,7 @@ fn wrong_number_of_arguments() {
             ("Flatten(3)", "layer 1 `Flatten` takes no arguments in front of its options, but 1 is given"),
             ("Add([])", "layer 2 `Add` joins at least 2 branches, but 1 is given; a branch can be `[]`"),
             ("repeat(2)", "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`"),
-            ("tap()", "takes one name: `tap(skip)`"),
+            ("tap()", "expected one name, as `tap(skip)`"),
         ],
     );
 }
@@ -109,6 +113,7 @@ fn argument_types() {
             ("1.5", "`n` is a `usize`, but a number with a fraction is given"),
             ("2", "`inner` is a `Block`, but `2` is given; put layers in a list, as `[Relu]`"),
             ("1", "`flag` is a `bool`, but a whole number is given"),
+            ("\"x\"", "layer 0 `Linear` needs a whole number for `out_features`, not \"x\""),
             (
                 "Relu",
                 "no parameter or constant is called `Relu`; declare it inside the network, as `const Relu: usize = ..;`",
@@ -255,6 +260,30 @@ fn recursion_without_end() {
     assert!(found[0].1.contains("more than 65534 layers"), "{found:?}");
     let found = mistakes(&forward("Features<2>", "Features<2>", "[Relu, repeat(99999999999, [])]", ""));
     assert_eq!(found.len(), 1, "{found:?}");
+}
+
+/// What arrives is not known after a mistake, but some mistakes are the same whatever arrives.
+#[test]
+fn arguments_after_a_mistake() {
+    let text = forward(
+        "Image<3, 8, 8>",
+        "Logits<9>",
+        "[
+            Conv2d(0, 3), Linear(0), MaxPool2d(2, stride = 0), Dropout(1.5), Conv2d(8, 3, groups = 3), Linear(5, 9),
+            Conv2d(7, 8, 99), Embedding(0, 4), Linear(9),
+        ]",
+        "",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("0", "layer 0 `Conv2d` needs `out_channels` to be at least 1, not 0"),
+            ("0", "layer 1 `Linear` needs `out_features` to be at least 1, not 0"),
+            ("stride = 0", "layer 2 `MaxPool2d` needs `stride` to be at least 1, not 0"),
+            ("1.5", "layer 3 `Dropout` needs `p` to be at least 0 and below 1, not 1.5"),
+            ("0", "layer 7 `Embedding` needs `num_embeddings` to be at least 1, not 0"),
+        ],
+    );
 }
 
 #[test]
@@ -498,4 +527,160 @@ fn not_available_yet() {
             ("checkpoint([Linear(4)])", "`checkpoint` is not available yet; write its list without it"),
         ],
     );
+}
+
+/// Values that are none, or of another kind.
+#[test]
+fn values() {
+    let text = forward(
+        "Features<8>",
+        "Features<8>",
+        "[
+            Linear(if true { 8 }), Linear(8, bias = if false { true }), Linear(-true), Linear(WIDTH(3)),
+            Linear(true && 3), Conv2d(8, (1, 2, 3)), Linear('a'), Dropout(block), Linear(8),
+        ]",
+        "fn block() -> Block { [] } fn unused(x: Block) -> Block { [x] }",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("(1, 2, 3)", "expected one value or a pair (height, width) between these parentheses"),
+            ("'a'", "expected a number, `true`, `false` or a text"),
+            ("if false { true }", "needs an `else`: here it stands for a value"),
+            ("-true", "cannot negate `true` or `false`"),
+            (
+                "WIDTH(3)",
+                "expected a value, found `WIDTH(3)`; values are literals, parameters, constants of the network and operators \
+                 between them",
+            ),
+            ("true && 3", "`&&` does not apply to `true` or `false` and a whole number"),
+            (
+                "block",
+                "no parameter or constant is called `block`; declare it inside the network, as `const block: usize = ..;`",
+            ),
+            ("unused", "block `unused` is never used; remove it or call it"),
+        ],
+    );
+    let text = "struct Net<const BATCH: usize>; const INFER: Infer = Infer { batch: BATCH };
+        fn forward(x: Features<8>) -> Features<8> { [Linear(BATCH), Linear(8), inner([Relu], 3)] }
+        fn inner(b: Block, n: usize) -> Block { [repeat(true, b), Dropout(b), b(3), n] }";
+    assert_mistakes(
+        text,
+        &[
+            ("BATCH", "`BATCH` is the batch, which no layer can depend on"),
+            ("true", "expected a whole number, found `true` (in `inner([..], 3)`)"),
+            ("b", "expected a value, but `b` is a block (in `inner([..], 3)`)"),
+            ("b(3)", "`b` is a layer with a name and takes no arguments; write `b` (in `inner([..], 3)`)"),
+            ("n", "expected a layer, but `n` is a whole number (in `inner([..], 3)`)"),
+        ],
+    );
+}
+
+/// Declarations that contradict each other, or that the language does not have.
+#[test]
+fn declarations() {
+    let text = "struct Net; const WIDTH: usize = 8;
+        const TRAIN: Train = Train { batch: 4, loss: Mse }; const TRAIN: Train = Train { batch: 4, loss: Mse };
+        fn forward(x: Features<8>) -> Features<8> {
+            let a = Linear(8); let a = Linear(8); let b = [b];
+            [a, b, WIDTH, one(2), repeat(1, two()), if true { let c = Linear(8); [c] } else { [] }, Relu(3, 4)]
+        }
+        #[inline] fn one(n: i32) -> Block { [] }
+        fn two() -> Features<8> { [] }
+        fn Relu(n) -> Block { [] }
+        const OTHER: usize = 3";
+    assert_mistakes(
+        text,
+        &[
+            ("TRAIN", "`TRAIN` is defined twice; remove one"),
+            ("let", "`let` stands at the start of a function's body, not inside `if`"),
+            ("#[inline]", "blocks have no such attribute; remove it"),
+            (")", "unexpected end of input, expected `: usize`, `: f64`, `: bool` or `: Block` after `n`"),
+            ("", "unexpected end of input, expected `;` after `const OTHER`"),
+            ("i32", "a block's parameters are `usize`, `f64`, `bool` or `Block`; use one of these"),
+            ("Features<8>", "a block returns `Block`, not `Features`"),
+            ("Relu", "`Relu` has a meaning already; rename the block"),
+            ("a", "`a` is bound twice; rename one"),
+            ("b", "`b` uses itself"),
+            ("WIDTH", "expected a layer, but `WIDTH` is a constant"),
+            ("Relu(3, 4)", "block `Relu` takes (), but `Relu(3, 4)` is given"),
+        ],
+    );
+    for (dimension, place, said) in [
+        ("{ 8 8 }", "8", "expected one number"),
+        ("*", "*", "expected a number, a constant or `{ .. }` around a longer expression"),
+    ] {
+        let text = format!("struct Net; fn forward(x: Features<{dimension}>) -> Features<8> {{ [Linear(8)] }}");
+        let found = mistakes(&text);
+        assert_eq!(found[0], (place.to_string(), said.to_string()), "{found:#?}");
+    }
+    assert_mistakes(
+        &forward("Features<8>", "Features<8>", "[Linear(8), block()]", "fn block(n: usize) -> Block { [Linear(n)] }"),
+        &[("block()", "block `block` takes (n: usize), but nothing is given")],
+    );
+}
+
+#[test]
+fn fields_of_train() {
+    let text = forward(
+        "Features<8>",
+        "Features<8>",
+        "[Linear(8)]",
+        "const TRAIN: Train = Train {
+            batch: 4, micro_batches: 0, loss: Mse, optimizer: Sgd { 0: 0.1 }, cards: [3, TOASTER], precision: half(),
+         };",
+    );
+    assert_mistakes(
+        &text,
+        &[
+            ("0", "`micro_batches` must be at least 1"),
+            ("0", "expected a hyperparameter's name"),
+            ("3", "expected the name of a card, such as `RTX_3060`"),
+            (
+                "TOASTER",
+                "no card is called `TOASTER`; see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`",
+            ),
+            (
+                "half()",
+                "the precision is read by the macro as it stands; write `F32`, `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`",
+            ),
+        ],
+    );
+}
+
+/// Numbers that unroll to more than anyone means.
+#[test]
+fn limits() {
+    let text = forward("Features<8>", "Features<8>", "[repeat(70000, Relu)]", "");
+    assert_mistakes(&text, &[("Relu", "the network has more than 65534 layers; check its numbers")]);
+    let text = forward("Features<8>", "Features<8>", "[Linear(8), repeat(1_000_000_000, [])]", "");
+    assert_mistakes(&text, &[("[]", "the network unrolls to more than 1048576 elements; check its numbers")]);
+}
+
+#[test]
+fn tokens_and_positions() {
+    assert_mistakes(
+        &forward("Tokens<8>", "Sequence<8, 4>", "[]", ""),
+        &[("Sequence<8, 4>", "the network has no layers; put some into the list of `forward`")],
+    );
+    let text = forward(
+        "Tokens<8>",
+        "Sequence<8, 4>",
+        "let w = Embedding(9, 4); [w, Linear(4), Tied(w, bias = true), Linear(4), Mul([], PositionEmbedding(8, 4))]",
+        "",
+    );
+    let found = mistakes(&text);
+    let said: Vec<&str> = found.iter().map(|(_, message)| message.as_str()).collect();
+    assert!(said.iter().any(|said| said.contains("`Tied` takes one layer and no options")), "{found:#?}");
+    assert!(said.iter().any(|said| said.contains("joins branches that differ between samples")), "{found:#?}");
+}
+
+/// Mistakes of the whole network, which show when it is lowered.
+#[test]
+fn nothing_to_train() {
+    let text = forward("Features<8>", "Features<8>", "[Relu]", "const TRAIN: Train = Train { batch: 4, loss: Mse };");
+    let expansion = crate::compile(text.parse().expect("balanced tokens")).to_string();
+    let said =
+        "the network has no parameters, so there is nothing to train; use `const INFER` instead of `const TRAIN`";
+    assert!(expansion.contains(said), "{expansion}");
 }

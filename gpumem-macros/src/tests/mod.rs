@@ -2,6 +2,7 @@
 
 mod expansion;
 mod messages;
+mod mutations;
 mod networks;
 mod parsing;
 

@@ -1,0 +1,186 @@
+//! Broken text of every kind: the macro says something, does not panic, and leaves the struct.
+
+use super::networks::VGG16;
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// Networks that use all of the language.
+const NETWORKS: [&str; 3] = [
+    VGG16,
+    "/// Text.
+     pub(crate) struct Gpt<const BATCH: usize>;
+     const WIDTH: usize = 16; pub const HEADS: usize = WIDTH / 4; use std::mem;
+     const TRAIN: Train = Train { batch: BATCH, precision: Mixed(F16), optimizer: AdamW { lr: 3e-4 }, update: Separate };
+     const INFER: Infer = Infer { batch: BATCH, cards: [T4], headroom: 1 << 20 };
+     fn forward(tokens: Tokens<12>) -> TokenLogits<12, { WIDTH * 3 + 2 }> {
+         let wte = Embedding(WIDTH * 3 + 2, WIDTH);
+         [Add(wte, PositionEmbedding(12, WIDTH)), repeat(2, [block(HEADS, true)]), LayerNorm(name = \"last\"), Tied(wte)]
+     }
+     fn block(heads: usize, on: bool) -> Block {
+         [Add([], [LayerNorm, CausalSelfAttention(heads)]), if on && heads != 3 || !true { mlp(0.1, [Gelu]) } else { [] }]
+     }
+     fn mlp(p: f64, inside: Block) -> Block { [Add([], [Linear(4 * WIDTH), inside, Linear(WIDTH), Dropout(p)])] }",
+    "struct Unet;
+     const INFER: Infer = Infer { batch: 2, precision: Bf16 };
+     fn forward(image: Image<3, 32, 32>) -> Map<2, 32, 32> { [Conv2d(4, (3, 3), padding = 1), level(2, 4), Conv2d(2, 1)] }
+     fn level(depth: usize, channels: usize) -> Block {
+         [tap(skip), if depth > 0 { [MaxPool2d(2), level(depth - 1, channels), Upsample(2)] }, Concat(from(skip), [])]
+     }",
+];
+
+/// Pieces that a mutation may put anywhere.
+const PIECES: [&str; 32] = [
+    "0",
+    "18446744073709551615",
+    "99999999999999999999999999999999999999999",
+    "1e400",
+    "-1",
+    "2.5",
+    "\"\"",
+    "'a'",
+    "b\"x\"",
+    "[]",
+    "()",
+    "{}",
+    "[,]",
+    "(1, 2, 3)",
+    "größe",
+    "r#type",
+    "self",
+    "Self",
+    "forward",
+    "repeat(9999999, [Relu])",
+    "repeat(3, repeat(3, []))",
+    "from(x)",
+    "Tied(w)",
+    "::",
+    ";",
+    ",",
+    "=",
+    "'life",
+    "_",
+    "..",
+    "fn",
+    "struct",
+];
+
+/// A generator of numbers: Steele, Lea and Flood's SplitMix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) % end.max(1) as u64) as usize
+    }
+}
+
+fn count(tokens: &TokenStream) -> usize {
+    let inside = |token: TokenTree| match token {
+        TokenTree::Group(group) => 1 + count(&group.stream()),
+        _ => 1,
+    };
+    tokens.clone().into_iter().map(inside).sum()
+}
+
+/// Changes the token numbered `at`, counted depth first.
+fn mutated(tokens: TokenStream, at: &mut usize, numbers: &mut Numbers) -> TokenStream {
+    let mut changed: Vec<TokenTree> = Vec::new();
+    for token in tokens {
+        *at = at.wrapping_sub(1);
+        if *at != usize::MAX {
+            changed.push(match token {
+                TokenTree::Group(group) => Group::new(group.delimiter(), mutated(group.stream(), at, numbers)).into(),
+                token => token,
+            });
+            continue;
+        }
+        let piece: TokenStream = PIECES[numbers.below(PIECES.len())].parse().expect("balanced tokens");
+        match numbers.below(8) {
+            0 => {}
+            1 => changed.extend([token.clone(), token]),
+            2 => {
+                let before = changed.pop();
+                changed.push(token);
+                changed.extend(before);
+            }
+            3 => changed.extend(piece),
+            4 => changed.extend(piece.into_iter().chain([token])),
+            5 => changed.push(Group::new(Delimiter::None, token.into()).into()),
+            6 => {
+                let delimiters = [Delimiter::Brace, Delimiter::Bracket, Delimiter::Parenthesis];
+                let inside = match token {
+                    TokenTree::Group(group) => group.stream(),
+                    token => token.into(),
+                };
+                changed.push(Group::new(delimiters[numbers.below(3)], inside).into());
+            }
+            // Loses the delimiters, or what is between them.
+            _ => match token {
+                TokenTree::Group(group) if numbers.below(2) == 0 => changed.extend(group.stream()),
+                TokenTree::Group(group) => changed.push(Group::new(group.delimiter(), TokenStream::new()).into()),
+                _ => {}
+            },
+        }
+    }
+    changed.into_iter().collect()
+}
+
+/// `struct Name` somewhere at the outermost level.
+fn declares(tokens: &TokenStream) -> bool {
+    let name = |token: TokenTree| match token {
+        TokenTree::Ident(name) => name.to_string(),
+        _ => String::new(),
+    };
+    let tokens: Vec<String> = tokens.clone().into_iter().map(name).collect();
+    tokens.windows(2).any(|pair| pair[0] == "struct" && ["Vgg16", "Gpt", "Unet"].contains(&pair[1].as_str()))
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    let rounds = std::env::var("GPUMEM_MUTATIONS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
+    for (index, network) in NETWORKS.iter().enumerate() {
+        for round in 0..rounds {
+            let mut numbers = Numbers((round * NETWORKS.len() + index) as u64);
+            let mut tokens: TokenStream = network.parse().expect("balanced tokens");
+            for _ in 0..=numbers.below(4) {
+                let mut at = numbers.below(count(&tokens));
+                tokens = mutated(tokens, &mut at, &mut numbers);
+            }
+            let text = tokens.to_string();
+            let declared = declares(&tokens);
+            let expansion = crate::compile(tokens.clone());
+            if let Err(error) = syn::parse2::<syn::File>(expansion.clone()) {
+                panic!("{error} in the expansion of\n{text}\n{expansion}");
+            }
+            let expansion = expansion.to_string();
+            if declared && !expansion.contains("struct") {
+                panic!("no struct is left of\n{text}\n{expansion}");
+            }
+            let _ = crate::module::network_mod(TokenStream::new(), quote::quote!(mod m { #tokens }));
+            let _ = crate::instantiation::fits(tokens);
+        }
+    }
+}
+
+#[test]
+fn nesting() {
+    let mut list: TokenStream = "Relu".parse().expect("balanced tokens");
+    for _ in 0..1000 {
+        list = TokenTree::from(Group::new(Delimiter::Bracket, list)).into();
+    }
+    let tokens = quote::quote!(struct Net; fn forward(x: Features<4>) -> Features<4> { [Linear(4), #list] });
+    let expansion = crate::compile(tokens).to_string();
+    assert!(expansion.contains("nested 128 deep") && expansion.contains("struct Net ;"), "{expansion}");
+    let tokens = quote::quote!(
+        struct Net;
+        fn forward(x: Features<4>) -> Features<4> {
+            f([])
+        }
+        fn f(b: Block) -> Block {
+            f([b, b])
+        }
+    );
+    let expansion = crate::compile(tokens).to_string();
+    assert!(expansion.contains("recursion without end"), "{expansion}");
+}
