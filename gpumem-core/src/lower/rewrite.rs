@@ -38,8 +38,8 @@ pub(super) fn pool_first(mut graph: Graph, output: NodeId) -> Graph {
     graph
 }
 
-/// The rectifier whose output `id` pools to a map that is no larger. With dilation a window may miss the whole input, and its maximum, minus
-/// infinity, would be rectified.
+/// The rectifier whose output `id` pools to a map that is no larger. With dilation a window may miss the whole input, and
+/// its maximum, minus infinity, would be rectified.
 fn rectified(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let Source::Layer { layer: Layer::MaxPool2d(MaxPool2d { dilation: [1, 1], .. }), inputs, .. } =
         &graph.nodes[id].source

@@ -1,4 +1,4 @@
-//! One test for each message.
+//! One test for each message about what a network is made of.
 
 use super::networks::VGG16;
 use super::{assert_mistakes, forward, mistakes};
@@ -446,89 +446,6 @@ fn chosen_names() {
     );
 }
 
-#[test]
-fn training_settings() {
-    let train = |fields: &str| {
-        forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("const TRAIN: Train = Train {{ {fields} }};"))
-    };
-    for (fields, place, message) in [
-        ("micro_batches: 2", "2", "`micro_batches` above 1 is not available yet; use 1"),
-        ("micro_batches: N", "N", "`micro_batches` changes the program, so it must be a literal"),
-        ("clip: 1.0", "clip", "`clip` is not available yet; remove it"),
-        ("schedule: Cosine", "schedule", "`schedule` is not available yet; remove it"),
-        ("batch: 1, batch: 2", "batch", "`batch` is given twice; remove one"),
-        ("precision: F61", "F61", "no precision is called `F61`; did you mean `F16`?"),
-        ("precision: Mixed(F32)", "F32", "no 16-bit format is called `F32`; there are `Bf16` and `F16`"),
-        ("loss: CrossEntropyy", "CrossEntropyy", "no loss is called `CrossEntropyy`; did you mean `CrossEntropy`?"),
-        ("update: Later", "Later", "no update is called `Later`; there are `Fused` and `Separate`"),
-        ("optimizer: Adam { beta: 1 }", "beta", "`Adam` has no hyperparameter `beta`; did you mean `betas`?"),
-        ("optimizer: Adam { eps: 1, eps: 1 }", "eps", "`eps` is given twice; remove one"),
-        ("optimizer: Sgd { lr: 1.0, .. }", "..", "hyperparameters left out take PyTorch's defaults; remove this"),
-        (
-            "optimizer: make()",
-            "make()",
-            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`",
-        ),
-        ("cards: CARDS", "CARDS", "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`"),
-    ] {
-        assert_mistakes(&train(fields), &[(place, message)]);
-    }
-    assert_mistakes(&train("batch: N * 2, optimizer: AdamW, update: Separate, cards: [RTX_3080, T4], seed: 3"), &[]);
-    let text =
-        forward("Features<4>", "Features<4>", "[Linear(4)]", "const TRAIN: Train = Train { loss: CrossEntropy };");
-    assert_mistakes(
-        &text,
-        &[(
-            "CrossEntropy",
-            "`CrossEntropy` compares classes, but `forward` returns `Features<4>`; return `Logits`, `TokenLogits` or `Map`, or \
-             use `loss: Mse`",
-        )],
-    );
-    let text = forward("Features<4>", "Features<4>", "[Linear(4)]", "const INFER: Infer = Infer { loss: Mse };");
-    assert_mistakes(
-        &text,
-        &[("loss", "`INFER` has no field `loss`; its fields are `batch`, `precision`, `cards` and `headroom`")],
-    );
-}
-
-#[test]
-fn generic_batches() {
-    let network = |constant: &str| {
-        format!("struct Net<const BATCH: usize>; {constant} fn forward(x: Features<4>) -> Logits<4> {{ [Linear(4)] }}")
-    };
-    assert_mistakes(&network("const TRAIN: Train = Train { batch: BATCH };"), &[]);
-    assert_mistakes(
-        &network("const TRAIN: Train = Train { batch: 2 * BATCH };"),
-        &[("2 * BATCH", "a network over `BATCH` has `batch: BATCH`; compute it where the network is used")],
-    );
-    assert_mistakes(
-        &network(""),
-        &[("BATCH", "nothing uses `BATCH`; add `const INFER: Infer = Infer { batch: BATCH };`")],
-    );
-    let text = "struct Net<T>; fn forward(x: Features<4>) -> Logits<4> { [Linear(4)] }";
-    assert_mistakes(
-        text,
-        &[("Net", "a network has no other parameter than its batch: `pub struct Net<const BATCH: usize>;`")],
-    );
-}
-
-#[test]
-fn not_available_yet() {
-    let text = forward(
-        "Features<4>",
-        "Features<4>",
-        "[checkpoint([Linear(4)]), block()]",
-        "#[checkpoint] fn block() -> Block { [Relu] }",
-    );
-    assert_mistakes(
-        &text,
-        &[
-            ("#[checkpoint]", "`#[checkpoint]` is not available yet; remove it"),
-            ("checkpoint([Linear(4)])", "`checkpoint` is not available yet; write its list without it"),
-        ],
-    );
-}
-
 /// Values that are none, or of another kind.
 #[test]
 fn values() {
@@ -576,78 +493,6 @@ fn values() {
     );
 }
 
-/// Declarations that contradict each other, or that the language does not have.
-#[test]
-fn declarations() {
-    let text = "struct Net; const WIDTH: usize = 8;
-        const TRAIN: Train = Train { batch: 4, loss: Mse }; const TRAIN: Train = Train { batch: 4, loss: Mse };
-        fn forward(x: Features<8>) -> Features<8> {
-            let a = Linear(8); let a = Linear(8); let b = [b];
-            [a, b, WIDTH, one(2), repeat(1, two()), if true { let c = Linear(8); [c] } else { [] }, Relu(3, 4)]
-        }
-        #[inline] fn one(n: i32) -> Block { [] }
-        fn two() -> Features<8> { [] }
-        fn Relu(n) -> Block { [] }
-        const OTHER: usize = 3";
-    assert_mistakes(
-        text,
-        &[
-            ("TRAIN", "`TRAIN` is defined twice; remove one"),
-            ("let", "`let` stands at the start of a function's body, not inside `if`"),
-            ("#[inline]", "blocks have no such attribute; remove it"),
-            (")", "unexpected end of input, expected `: usize`, `: f64`, `: bool` or `: Block` after `n`"),
-            ("", "unexpected end of input, expected `;` after `const OTHER`"),
-            ("i32", "a block's parameters are `usize`, `f64`, `bool` or `Block`; use one of these"),
-            ("Features<8>", "a block returns `Block`, not `Features`"),
-            ("Relu", "`Relu` has a meaning already; rename the block"),
-            ("a", "`a` is bound twice; rename one"),
-            ("b", "`b` uses itself"),
-            ("WIDTH", "expected a layer, but `WIDTH` is a constant"),
-            ("Relu(3, 4)", "block `Relu` takes (), but `Relu(3, 4)` is given"),
-        ],
-    );
-    for (dimension, place, said) in [
-        ("{ 8 8 }", "8", "expected one number"),
-        ("*", "*", "expected a number, a constant or `{ .. }` around a longer expression"),
-    ] {
-        let text = format!("struct Net; fn forward(x: Features<{dimension}>) -> Features<8> {{ [Linear(8)] }}");
-        let found = mistakes(&text);
-        assert_eq!(found[0], (place.to_string(), said.to_string()), "{found:#?}");
-    }
-    assert_mistakes(
-        &forward("Features<8>", "Features<8>", "[Linear(8), block()]", "fn block(n: usize) -> Block { [Linear(n)] }"),
-        &[("block()", "block `block` takes (n: usize), but nothing is given")],
-    );
-}
-
-#[test]
-fn fields_of_train() {
-    let text = forward(
-        "Features<8>",
-        "Features<8>",
-        "[Linear(8)]",
-        "const TRAIN: Train = Train {
-            batch: 4, micro_batches: 0, loss: Mse, optimizer: Sgd { 0: 0.1 }, cards: [3, TOASTER], precision: half(),
-         };",
-    );
-    assert_mistakes(
-        &text,
-        &[
-            ("0", "`micro_batches` must be at least 1"),
-            ("0", "expected a hyperparameter's name"),
-            ("3", "expected the name of a card, such as `RTX_3060`"),
-            (
-                "TOASTER",
-                "no card is called `TOASTER`; see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`",
-            ),
-            (
-                "half()",
-                "the precision is read by the macro as it stands; write `F32`, `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`",
-            ),
-        ],
-    );
-}
-
 /// Numbers that unroll to more than anyone means.
 #[test]
 fn limits() {
@@ -673,14 +518,4 @@ fn tokens_and_positions() {
     let said: Vec<&str> = found.iter().map(|(_, message)| message.as_str()).collect();
     assert!(said.iter().any(|said| said.contains("`Tied` takes one layer and no options")), "{found:#?}");
     assert!(said.iter().any(|said| said.contains("joins branches that differ between samples")), "{found:#?}");
-}
-
-/// Mistakes of the whole network, which show when it is lowered.
-#[test]
-fn nothing_to_train() {
-    let text = forward("Features<8>", "Features<8>", "[Relu]", "const TRAIN: Train = Train { batch: 4, loss: Mse };");
-    let expansion = crate::compile(text.parse().expect("balanced tokens")).to_string();
-    let said =
-        "the network has no parameters, so there is nothing to train; use `const INFER` instead of `const TRAIN`";
-    assert!(expansion.contains(said), "{expansion}");
 }

@@ -5,6 +5,7 @@ mod messages;
 mod mutations;
 mod networks;
 mod parsing;
+mod settings;
 
 use crate::errors::Errors;
 use crate::parse;
