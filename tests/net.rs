@@ -70,6 +70,29 @@ fn training_is_reproducible_to_the_bit_and_learns() {
 }
 
 #[test]
+fn training_goes_on_elsewhere_as_if_nothing_had_happened() {
+    let mut whole = Small::on(&Cpu::new()).unwrap();
+    let mut first = Small::on(&Cpu::new()).unwrap();
+    for _ in 0..3 {
+        whole.train_step(&images(), &labels()).unwrap();
+        first.train_step(&images(), &labels()).unwrap();
+    }
+    let mut second = Small::on(&Cpu::new()).unwrap();
+    let names: Vec<String> = first.names().map(String::from).collect();
+    for name in &names {
+        second.set(name, &first.get(name).unwrap()).unwrap();
+    }
+    assert_eq!(first.steps().unwrap(), 3);
+    second.set_steps(3).unwrap();
+    for _ in 0..3 {
+        let expected = whole.train_step(&images(), &labels()).unwrap();
+        assert_eq!(second.train_step(&images(), &labels()).unwrap(), expected);
+    }
+    let error = Frozen::on(&Cpu::new()).unwrap().steps().unwrap_err();
+    assert_eq!(error.to_string(), "Frozen: the network has no `const TRAIN`, so it makes no steps");
+}
+
+#[test]
 fn parameters_by_name() {
     let mut net = Small::on(&Cpu::new()).unwrap();
     let names: Vec<String> = net.names().map(String::from).collect();

@@ -173,6 +173,33 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.write(offset, &bytes)
     }
 
+    /// Training steps that have been made: what a training that goes on elsewhere needs beside everything in
+    /// [`Net::names`], for the optimizer's first step differs and dropout draws by the step.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn steps(&mut self) -> Result<u64, Error> {
+        let offset = self.state()?;
+        let mut bytes = [0; 8];
+        self.runner.read(offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Sets the number of training steps that have been made.
+    ///
+    /// # Errors
+    /// As for [`Net::steps`].
+    pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
+        let offset = self.state()?;
+        self.runner.write(offset, &steps.to_le_bytes())
+    }
+
+    fn state(&self) -> Result<u64, Error> {
+        let what = "the network has no `const TRAIN`, so it makes no steps";
+        let train = self.train.as_ref().ok_or_else(|| Error::Unsupported { device: N::NAME, what: what.into() })?;
+        Ok(offset_of(train, Class::State)? + 4 * StateWord::Step as u64)
+    }
+
     /// Changes the learning rate from the next step on.
     pub fn set_lr(&mut self, lr: f64) {
         self.optimizer = self.optimizer.with_lr(lr);
