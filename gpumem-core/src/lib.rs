@@ -5,15 +5,7 @@ extern crate alloc;
 
 pub mod budget;
 pub mod cards;
-pub mod message;
-pub mod optim;
-pub mod plan;
-pub mod record;
-pub mod refusal;
-pub mod step;
-
 pub mod device;
-mod display;
 pub mod error;
 #[cfg(feature = "lower")]
 pub mod graph;
@@ -21,18 +13,25 @@ pub mod layers;
 pub mod layout;
 #[cfg(feature = "lower")]
 pub mod lower;
+pub mod message;
 pub mod net;
 pub mod network;
+pub mod optim;
+pub mod plan;
 pub mod program;
 pub mod random;
+pub mod record;
+pub mod refusal;
 pub mod report;
 pub mod shape;
+pub mod step;
 pub mod suggest;
 pub mod tensor;
 pub mod typed;
 pub mod wire;
 
-pub mod role;
+mod display;
+mod role;
 mod train;
 
 pub use role::{Half, Precision, Role};

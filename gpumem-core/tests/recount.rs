@@ -6,11 +6,11 @@ mod common;
 
 use common::plan;
 use common::random::{KINDS, network};
+use gpumem_core::Role;
 use gpumem_core::layout::place;
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::network::Compiled;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
-use gpumem_core::role::Role;
 use gpumem_core::{Half, Precision, Update};
 use proptest::prelude::*;
 

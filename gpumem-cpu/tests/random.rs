@@ -6,13 +6,13 @@
 
 mod harness;
 
+use gpumem_core::Role;
 use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::layers::Layer;
 use gpumem_core::lower::Training;
 use gpumem_core::optim::{Optimizer, Sgd};
 use gpumem_core::program::{Class, Measure, StateWord};
-use gpumem_core::role::Role;
 use harness::Loaded;
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
 use harness::graphs::{chain, layer, numbers};
