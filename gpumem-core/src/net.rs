@@ -105,18 +105,39 @@ impl<N: Network, D: Device> Net<N, D> {
         N::Input: Host,
         N::Target: Host,
     {
-        let Some(train) = &self.train else {
-            let what = "the network has no `const TRAIN`; add one to train it".into();
-            return Err(Error::Unsupported { device: N::NAME, what });
-        };
+        let train = self.trained()?;
         let (input_at, target_at) = (offset_of(train, Class::Input)?, offset_of(train, Class::Target)?);
-        let loss_at = train.offsets[train.program.result as usize];
         self.send(input_at, input)?;
         self.send(target_at, target)?;
         self.runner.train()?;
+        self.loss()
+    }
+
+    /// One more training step on the batch of the last [`Net::train_step`], which is on the device already. Nothing is
+    /// copied, and a card is not waited for: [`Net::loss`] does that.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn train_again(&mut self) -> Result<(), Error> {
+        self.trained()?;
+        self.runner.train()
+    }
+
+    /// The loss of the last training step, before its update; waits until the step has ended.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device, also of a step that was started before.
+    pub fn loss(&mut self) -> Result<f32, Error> {
+        let train = self.trained()?;
+        let loss_at = train.offsets[train.program.result as usize];
         let mut loss = [0; 4];
         self.runner.read(loss_at, &mut loss)?;
         Ok(f32::from_le_bytes(loss))
+    }
+
+    fn trained(&self) -> Result<&Placed, Error> {
+        let what = "the network has no `const TRAIN`; add one to train it";
+        self.train.as_ref().ok_or_else(|| Error::Unsupported { device: N::NAME, what: what.into() })
     }
 
     /// One forward pass: BatchNorm with its running statistics, no dropout.
