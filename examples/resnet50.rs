@@ -13,6 +13,7 @@ mod networks;
 
 use gpumem::prelude::*;
 use gpumem::{Device, Host};
+use networks::Synthetic;
 use std::error::Error;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -105,7 +106,7 @@ where
     let before = free();
     let mut net = Net::<N, D>::load(device)?;
     let loaded = free();
-    let (images, labels) = (N::Input::synthetic(), N::Target::synthetic());
+    let (images, labels) = (N::Input::synthetic(0), N::Target::synthetic(1000));
 
     let batch = N::BUDGET.batch_size;
     let warm_up = WARM_UP.min(steps - 1);
@@ -161,22 +162,4 @@ fn print_budget<N: Network>() {
 
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
-}
-
-/// A batch that is made up, the same in every run.
-trait Synthetic {
-    fn synthetic() -> Self;
-}
-
-impl<const BATCH: usize> Synthetic for Tensor<f32, (D<BATCH>, D<3>, D<224>, D<224>)> {
-    /// Noise from -1.7 to 1.7: as wide as normalised images.
-    fn synthetic() -> Self {
-        Tensor::from_fn(|index| (index as u32).wrapping_mul(2_654_435_769) as f32 / 2f32.powi(31) * 1.7 - 1.7)
-    }
-}
-
-impl<const BATCH: usize> Synthetic for Tensor<u32, (D<BATCH>,)> {
-    fn synthetic() -> Self {
-        Tensor::from_fn(|index| index as u32 * 37 % 1000)
-    }
 }

@@ -2,11 +2,13 @@
 //!
 //! The number format is part of a network's program, so each of these is a macro: `resnet50! { ResNet50, F32 }` declares
 //! `ResNet50<const BATCH: usize>`.
-#![allow(unused_macros, reason = "each program that includes this file uses some of them")]
+#![allow(dead_code, unused_macros, reason = "each program that includes this file uses some of it")]
+
+use gpumem::{HostShape, Tensor};
 
 /// torchvision's `resnet50`, trained as in its reference recipe.
 macro_rules! resnet50 {
-    ($name:ident, $precision:ident) => {
+    ($name:ident, $precision:expr) => {
         gpumem::network! {
             /// torchvision's `resnet50`.
             pub struct $name<const BATCH: usize>;
@@ -50,7 +52,7 @@ macro_rules! resnet50 {
 
 /// torchvision's `vgg16`.
 macro_rules! vgg16 {
-    ($name:ident, $precision:ident) => {
+    ($name:ident, $precision:expr) => {
         gpumem::network! {
             /// torchvision's `vgg16`.
             pub struct $name<const BATCH: usize>;
@@ -81,7 +83,7 @@ macro_rules! vgg16 {
 
 /// GPT-2 small as nanoGPT writes it, without dropout.
 macro_rules! gpt2 {
-    ($name:ident, $precision:ident) => {
+    ($name:ident, $precision:expr) => {
         gpumem::network! {
             /// GPT-2 small as nanoGPT writes it, without dropout.
             pub struct $name<const BATCH: usize>;
@@ -106,4 +108,27 @@ macro_rules! gpt2 {
             }
         }
     };
+}
+
+/// A batch that is made up, the same in every run.
+pub trait Synthetic {
+    /// Numbers as wide as normalised pixels, or indices below `limit`.
+    fn synthetic(limit: u32) -> Self;
+}
+
+/// Spreads an index over all 32-bit numbers.
+fn spread(index: usize) -> u32 {
+    (index as u32).wrapping_mul(2_654_435_769)
+}
+
+impl<S: HostShape> Synthetic for Tensor<f32, S> {
+    fn synthetic(_: u32) -> Self {
+        Tensor::from_fn(|index| (spread(index) as f32 / 2f32.powi(31) - 1.0) * 1.7)
+    }
+}
+
+impl<S: HostShape> Synthetic for Tensor<u32, S> {
+    fn synthetic(limit: u32) -> Self {
+        Tensor::from_fn(|index| (spread(index) >> 7) % limit)
+    }
 }
