@@ -43,7 +43,7 @@
 //!     paths: vec!["relu".into()], result: 1,
 //! };
 //! let job = Job {
-//!     name: "Positive", arena: 512, batch: 2, precision: Precision::F32, train: None,
+//!     name: "Positive", arena: 512, reserve: 0, batch: 2, precision: Precision::F32, train: None,
 //!     infer: Placed { program, offsets: vec![0, 256] }, optimizer: Optimizer::Sgd(Sgd::DEFAULT),
 //! };
 //!

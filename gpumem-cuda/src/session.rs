@@ -105,7 +105,12 @@ struct Arena {
 impl Arena {
     fn new(card: &Cuda, bytes: u64) -> Result<Arena, Error> {
         card.context.bind_to_thread().map_err(failure("binding the context"))?;
-        let needed = Error::Memory { device: "CUDA", needed: bytes, free: card.memory().ok().map(|(free, _)| free) };
+        let needed = Error::Memory {
+            device: "CUDA",
+            needed: bytes,
+            free: card.memory().ok().map(|(free, _)| free),
+            holders: Vec::new(),
+        };
         let size = usize::try_from(bytes).map_err(|_| needed.clone())?;
         // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
         let start = unsafe { result::malloc_sync(size) }.map_err(|_| needed)?;

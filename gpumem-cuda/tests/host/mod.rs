@@ -423,7 +423,7 @@ pub fn compare_in(
     let end = |(tensor, offset): (&Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
     let arena = program.tensors.iter().zip(&placed.offsets).map(end).max().unwrap().next_multiple_of(256);
     let (train, infer) = (Some(placed.clone()), placed.clone());
-    let job = Job { name: "test", arena, batch, precision: Precision::F32, train, infer, optimizer };
+    let job = Job { name: "test", arena, reserve: 0, batch, precision: Precision::F32, train, infer, optimizer };
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job.clone()).unwrap();
     let last = program.operations.len() as u32 - 1;
     for (who, mut tested) in everyone(&placed, &job, precision, orders) {
