@@ -47,6 +47,8 @@ pub struct Job {
     pub infer: Placed,
     /// The optimizer with its hyperparameters.
     pub optimizer: Optimizer,
+    /// Whether f32 products may run in TensorFloat-32.
+    pub tf32: bool,
 }
 
 /// Something that networks run on.

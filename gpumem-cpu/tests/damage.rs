@@ -54,6 +54,7 @@ proptest! {
             train: Some(placed.clone()),
             infer: placed,
             optimizer: Optimizer::Adam(Adam::DEFAULT),
+            tf32: false,
         };
         if let Ok(mut session) = Cpu::with_threads(1).unwrap().load(job) {
             let _ = session.train();

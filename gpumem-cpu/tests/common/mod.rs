@@ -100,6 +100,7 @@ impl Builder {
             train: training.then_some(placed),
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+            tf32: false,
         }
     }
 }
