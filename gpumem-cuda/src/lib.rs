@@ -24,5 +24,5 @@ pub mod progress;
 mod session;
 
 pub use device::Cuda;
-pub use launch::{Kernel, Launch, SOURCES};
+pub use launch::{Argument, Call, Kernel, Launch, SOURCES};
 pub use session::Session;

@@ -2,8 +2,8 @@
 
 use crate::compile::compile;
 use crate::device::{Cuda, failure};
-use crate::launch::{Kernel, Launch};
-use crate::operations::{Context, launches};
+use crate::launch::{Argument, Call, Kernel, Launch, place};
+use crate::operations::{Setting, steps};
 use cudarc::driver::result::{self, module};
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUmodule, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaGraph, CudaStream};
@@ -11,7 +11,7 @@ use gpumem_core::device::{Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::layers::Layer;
 use gpumem_core::optim::Optimizer;
-use gpumem_core::program::{Action, Class, Measure, Operation, Slot, StateWord, TensorId};
+use gpumem_core::program::{Action, Class, Measure, Operation, Slot, StateWord};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -210,12 +210,14 @@ impl Prepared {
     fn new(card: &Cuda, placed: &Placed, job: &Job, arena: &Arena, modules: &mut Modules) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut operations = Vec::new();
-        for operation in &program.operations {
-            let (batch, precision, optimizer) = (job.batch, job.precision, job.optimizer);
-            let context = Context { program, operation, batch, precision, optimizer };
-            let bound = launches(&context)?
+        let Job { batch, precision, optimizer, tf32, .. } = *job;
+        let setting = Setting { batch, precision, optimizer, tf32, capability: card.capability };
+        for step in steps(placed, setting)? {
+            let operation = &program.operations[step.first];
+            let bound = step
+                .calls
                 .iter()
-                .map(|launch| bind(launch, card, placed, job.batch, arena, modules))
+                .map(|Call::Kernel(launch)| bind(launch, card, placed, arena, modules))
                 .collect::<Result<Vec<Bound>, Error>>()?;
             let path = program.paths.get(operation.row as usize).map_or("network", String::as_str);
             operations.push((format!("{:?} of `{path}`", operation.phase()).to_lowercase(), bound));
@@ -268,20 +270,10 @@ impl Prepared {
     }
 }
 
-fn bind(
-    launch: &Launch,
-    card: &Cuda,
-    placed: &Placed,
-    batch: u64,
-    arena: &Arena,
-    modules: &mut Modules,
-) -> Result<Bound, Error> {
-    let address = |tensor: &Option<TensorId>| match tensor {
+fn bind(launch: &Launch, card: &Cuda, placed: &Placed, arena: &Arena, modules: &mut Modules) -> Result<Bound, Error> {
+    let address = |argument: &Option<Argument>| match argument {
         None => Ok(0),
-        Some(id) => {
-            let elements = placed.program.tensor(*id).elements(batch).unwrap_or(u64::MAX);
-            arena.address(placed.offsets[*id as usize], elements.saturating_mul(4))
-        }
+        Some(argument) => place(placed, *argument).and_then(|(offset, bytes)| arena.address(offset, bytes)),
     };
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
     let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;

@@ -166,8 +166,9 @@ fn second_process() {
                 batch: 1,
                 precision: Precision::F32,
                 train: None,
-                infer: Placed { program, offsets: Vec::new() },
+                infer: Placed::new(program, Vec::new(), 1, Precision::F32),
                 optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+                tf32: false,
             };
             say(card.load(job).unwrap_err());
         }
