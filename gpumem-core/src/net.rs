@@ -260,6 +260,11 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(state.offset + 4 * StateWord::Step as u64)
     }
 
+    /// What runs the network, for what is special to a device.
+    pub fn runner_mut(&mut self) -> &mut D::Runner {
+        &mut self.runner
+    }
+
     /// Changes the learning rate from the next step on.
     pub fn set_lr(&mut self, lr: f64) {
         self.optimizer = self.optimizer.with_lr(lr);
