@@ -7,7 +7,6 @@ use crate::preflight;
 use crate::session::Session;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, DriverError, result};
-use gpumem_core::Precision;
 use gpumem_core::device::{Device, Job};
 use gpumem_core::error::{Error, Holder};
 use std::collections::BTreeMap;
@@ -88,10 +87,13 @@ impl Cuda {
     fn has_room(&self, arena: u64, reserve: u64) -> Result<(), Error> {
         let (free, _) = self.memory()?;
         let needed = needed(arena, reserve, self.context_bytes);
-        if free >= needed {
-            return Ok(());
-        }
-        Err(Error::Memory { device: "CUDA", needed, free: Some(free), holders: holders(self.uuid) })
+        if free >= needed { Ok(()) } else { Err(self.shortage(needed)) }
+    }
+
+    /// The card has less free than `needed` bytes: with who holds the rest.
+    pub(crate) fn shortage(&self, needed: u64) -> Error {
+        let free = self.memory().ok().map(|(free, _)| free);
+        Error::Memory { device: "CUDA", needed, free, holders: holders(self.uuid) }
     }
 }
 
@@ -168,10 +170,6 @@ impl Device for Cuda {
     type Runner = Session;
 
     fn load(&self, job: Job) -> Result<Session, Error> {
-        if job.precision != Precision::F32 {
-            let what = format!("{} is not available yet; use precision: F32", job.precision.name());
-            return Err(Error::Unsupported { device: "CUDA", what });
-        }
         self.has_room(job.arena, job.reserve)?;
         Session::new(self, job)
     }
