@@ -7,8 +7,9 @@
 //!
 //! | key | what it is |
 //! | --- | --- |
-//! | `step_ms` | median time of a training step on a batch that is on the card, launched without waiting for the one before |
-//! | `fed_step_ms` | median time of `train_step`: the batch's way to the card and waiting for the loss included |
+//! | `step_ms` | median time of a training step on a batch that is on the card already |
+//! | `enqueued_step_ms` | the same with `enqueue_step`: each step's batch is copied while the step before it runs |
+//! | `fed_step_ms` | the same with `train_step`: the batch's way to the card, and waiting for each loss |
 //! | `peak_bytes` | what the process takes on the card after the last step, context included, as the driver counts it |
 //! | `budget_total`, `arena` | what the compiler computed |
 //!
@@ -85,8 +86,8 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
     let card = Cuda::new(0)?;
     let (free, total) = card.memory()?;
     println!("{}", json!({ "card": card.name()?, "free": free, "total": total }));
-    // Two steps before the first timed one at least: the second records the graph that later ones replay.
-    let bench = Bench { card, before, warm_up: warm_up.max(2), steps, patience: Duration::from_secs(seconds) };
+    // The first three steps load the code and record the graphs that later ones replay.
+    let bench = Bench { card, before, warm_up: warm_up.max(3), steps, patience: Duration::from_secs(seconds) / 3 };
     let chosen = if chosen.is_empty() { CASES.to_vec() } else { chosen };
     let mut well = true;
     for (_, case) in chosen {
@@ -104,7 +105,7 @@ struct Bench {
     before: u64,
     warm_up: u64,
     steps: u64,
-    /// Timing ends when all steps are made or this time is over.
+    /// Each of the three timings ends when all steps are made or this time is over.
     patience: Duration,
 }
 
@@ -146,26 +147,22 @@ impl Bench {
         let load_seconds = loading.elapsed().as_secs_f64();
         let (input, target) = (N::Input::synthetic(limit), N::Target::synthetic(limit));
         let first_loss = net.train_step(&input, &target)?;
+        // The graph of each half of the double buffer is recorded when a step first reads that half again.
         for _ in 1..self.warm_up {
-            net.train_again()?;
-        }
-        net.loss()?;
-
-        let (blocks, timed) = self.resident(&mut net)?;
-        let fed = (0..5).map(|_| {
-            let start = Instant::now();
             net.train_step(&input, &target)?;
-            Ok(start.elapsed().as_secs_f64())
-        });
-        let fed = fed.collect::<Result<Vec<f64>, Error>>()?;
+        }
+        let (resident, timed) = self.time(&mut net, Net::train_again)?;
+        let (enqueued, _) = self.time(&mut net, |net| net.enqueue_step(&input, &target))?;
+        let (fed, _) = self.time(&mut net, |net| net.train_step(&input, &target).map(|_| ()))?;
         let last_loss = net.loss()?;
         let usage = smi::usage();
         let peak = usage.map(|usage| usage.process.unwrap_or(usage.card.saturating_sub(self.before)));
-        let step = median(&blocks);
+        let step = median(&resident);
         Ok(json!({
             "step_ms": 1e3 * step,
-            "slowest_block_ms": 1e3 * blocks.iter().copied().fold(0.0, f64::max),
-            "fastest_block_ms": 1e3 * blocks.iter().copied().fold(f64::INFINITY, f64::min),
+            "slowest_ms": 1e3 * resident.iter().copied().fold(0.0, f64::max),
+            "fastest_ms": 1e3 * resident.iter().copied().fold(f64::INFINITY, f64::min),
+            "enqueued_step_ms": 1e3 * median(&enqueued),
             "fed_step_ms": 1e3 * median(&fed),
             "samples_per_second": N::BUDGET.batch_size as f64 / step,
             "timed_steps": timed,
@@ -177,12 +174,17 @@ impl Bench {
         }))
     }
 
-    /// Seconds a step of each block of steps, launched one after the other and waited for together; and how many steps.
-    fn resident<N: Network>(&self, net: &mut Net<N, Cuda>) -> Result<(Vec<f64>, u64), Error> {
+    /// Seconds a step of each block of steps, which are started one after the other and waited for together; and how many
+    /// steps were timed.
+    fn time<N: Network>(
+        &self,
+        net: &mut Net<N, Cuda>,
+        mut step: impl FnMut(&mut Net<N, Cuda>) -> Result<(), Error>,
+    ) -> Result<(Vec<f64>, u64), Error> {
         let mut block = |steps: u64| {
             let start = Instant::now();
             for _ in 0..steps {
-                net.train_again()?;
+                step(net)?;
             }
             net.loss()?;
             Ok(start.elapsed().as_secs_f64() / steps as f64)

@@ -29,8 +29,8 @@ const CPU_BATCH: usize = 4;
 
 fits!(ResNet50<CARD_BATCH>);
 
-/// The first steps are not timed: they load the kernels, and on a card the second records the graph that later ones replay.
-const WARM_UP: usize = 2;
+/// The first steps are not timed: on a card they load the kernels and record the graphs that later ones replay.
+const WARM_UP: usize = 3;
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -131,7 +131,7 @@ where
             mib(N::BUDGET.arena)
         );
         println!(
-            "  after {steps:>5} steps  {:>10.1}   {:.1} less: graph and code",
+            "  after {steps:>5} steps  {:>10.1}   {:.1} less: graphs and code",
             mib(after),
             mib(loaded) - mib(after)
         );

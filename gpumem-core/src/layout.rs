@@ -5,7 +5,7 @@ use crate::device::Placed;
 use crate::error::Error;
 use crate::network::Compiled;
 use crate::program::{Class, Program, Tensor};
-use crate::role::{Precision, Role};
+use crate::role::Precision;
 use alloc::vec;
 
 /// Decodes a program and places its tensors: the persistent ones region by region, the transient ones where the plan
@@ -62,7 +62,9 @@ fn bytes_in(region: Region, tensor: &Tensor, batch: u64, precision: Precision) -
         | (Region::Optimizer, Class::Moment)
         | (Region::Buffers, Class::Buffer | Class::State)
         | (Region::Batch, Class::Input | Class::Target) => tensor.role.bytes(precision),
-        (Region::Master, Class::Parameter) if tensor.role == Role::Weight => tensor.role.master_bytes(precision),
+        (Region::Master, Class::Parameter) if tensor.role.master_bytes(precision) > 0 => {
+            tensor.role.master_bytes(precision)
+        }
         _ => return None,
     };
     tensor.elements(batch)?.checked_mul(each)

@@ -49,11 +49,13 @@ proptest! {
         let job = Job {
             name: "Damaged",
             arena,
+            reserve: 0,
             batch: BATCH,
             precision: Precision::F32,
             train: Some(placed.clone()),
             infer: placed,
             optimizer: Optimizer::Adam(Adam::DEFAULT),
+            tf32: false,
         };
         if let Ok(mut session) = Cpu::with_threads(1).unwrap().load(job) {
             let _ = session.train();

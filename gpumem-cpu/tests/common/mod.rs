@@ -95,11 +95,13 @@ impl Builder {
         Job {
             name: "Test",
             arena,
+            reserve: 0,
             batch,
             precision: Precision::F32,
             train: training.then_some(placed),
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+            tf32: false,
         }
     }
 }

@@ -66,11 +66,13 @@ impl<R: Runner> Loaded<R> {
         let job = Job {
             name: "test",
             arena: budget.arena,
+            reserve: 0,
             batch,
             precision: Precision::F32,
             train: Some(train.clone()),
             infer: train.clone(),
             optimizer,
+            tf32: false,
         };
         let mut loaded = Loaded { runner: device.load(job)?, train, batch, budget };
         for id in 0..loaded.train.program.tensors.len() {
@@ -103,7 +105,11 @@ impl<R: Runner> Loaded<R> {
         let tensor = &self.train.program.tensors[id];
         assert_eq!(tensor.elements(self.batch), Some(words.len() as u64), "{}", tensor.name);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.runner.write(self.train.offsets[id], &bytes).unwrap();
+        match tensor.class {
+            // As a network's own step does it.
+            Class::Input | Class::Target => self.runner.feed(self.train.offsets[id], &bytes).unwrap(),
+            _ => self.runner.write(self.train.offsets[id], &bytes).unwrap(),
+        }
     }
 
     fn id(&self, name: &str) -> Option<usize> {
@@ -117,7 +123,7 @@ impl<R: Runner> Loaded<R> {
 
     pub fn step(&mut self) -> Result<f32, Error> {
         self.runner.train()?;
-        Ok(self.read(self.train.program.result as usize)[0])
+        self.runner.loss(self.train.offsets[self.train.program.result as usize])
     }
 
     /// The values, as bits, of everything that is carried from step to step: parameters, statistics, optimizer state.
