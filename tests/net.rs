@@ -243,7 +243,7 @@ impl Runner for Held {
 }
 
 /// 1 + 2^-9 is no bfloat16.
-const FINE: f32 = 1.001953125;
+const FINE: f32 = 1.0 + 1.0 / 512.0;
 
 #[test]
 fn sixteen_bit_networks_speak_f32() {
