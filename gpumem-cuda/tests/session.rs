@@ -196,6 +196,8 @@ fn inference_between_steps() {
         runner.write(labels.0, &bytes(&[1, 2, 3])).unwrap();
         (0..3).for_each(|_| runner.train().unwrap());
     }
+    let (found, expected) = (loss(&job, &mut card), loss(&job, &mut cpu));
+    assert!((found - expected).abs() < 1e-4, "the last of three steps: {found}, {expected}");
     compare("after 7 steps", &state(&job, &mut card), &state(&job, &mut cpu));
 }
 
