@@ -207,7 +207,7 @@ impl Prepared {
         let mut operations = Vec::new();
         for operation in &program.operations {
             let (batch, precision, optimizer) = (job.batch, job.precision, job.optimizer);
-            let context = Context { program, operation, batch, precision, optimizer };
+            let context = Context { program, operation, batch, precision, optimizer, capability: card.capability };
             let bound = launches(&context)?
                 .iter()
                 .map(|launch| bind(launch, card, placed, job.batch, arena, modules))

@@ -146,6 +146,12 @@ enum Memory {
     Apart(Vec<Vec<u8>>),
 }
 
+/// A number format, and the compute capability of the card that the host plays.
+pub type Format = (Precision, (i32, i32));
+
+/// What the tests play where they do not say: a card with tensor cores for both 16-bit formats.
+pub const AMPERE: (i32, i32) = (8, 0);
+
 /// A training step run by the kernels on the host.
 pub struct Simulated {
     machine: Machine,
@@ -164,12 +170,12 @@ impl Simulated {
         batch: u64,
         arena: u64,
         optimizer: Optimizer,
-        precision: Precision,
+        (precision, capability): Format,
         order: i32,
     ) -> Simulated {
         let program = &placed.program;
         let launches = |operation| {
-            let context = Context { program, operation, batch, precision, optimizer };
+            let context = Context { program, operation, batch, precision, optimizer, capability };
             launches(&context).unwrap_or_else(|error| panic!("{error}"))
         };
         let steps: Vec<Vec<Launch>> = program.operations.iter().map(launches).collect();
@@ -273,8 +279,15 @@ fn narrow(precision: Precision, word: u32) -> u16 {
     }
     let distance = |half: u16| (f64::from(f32::from_bits(widen(precision, half))) - x).abs();
     let sign = if x < 0.0 { 0x8000 } else { 0 };
-    // Among the finite ones of this sign, ordered by size.
-    (sign..sign + 0x7c00).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
+    // The finite ones of this sign are ordered by size: the nearest is the largest that is not beyond `x`, or the next.
+    let (mut below, mut beyond) = (0, 0x7c00);
+    while beyond - below > 1 {
+        let middle = (below + beyond) / 2;
+        let size = f64::from(f32::from_bits(widen(precision, middle)));
+        *(if size <= x.abs() { &mut below } else { &mut beyond }) = middle;
+    }
+    let candidates = (sign + below..sign + 0x7c00).take(2);
+    candidates.min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
 }
 
 fn widen(precision: Precision, half: u16) -> u32 {
@@ -310,7 +323,7 @@ pub fn compare(
     tolerance: f64,
 ) {
     let case = (what, graph, output, training, batch, optimizer);
-    compare_in(Precision::F32, 0..3, case, steps, classes, tolerance);
+    compare_in((Precision::F32, AMPERE), 0..3, case, steps, classes, tolerance);
 }
 
 /// A network with its training, batch and optimizer, by name.
@@ -366,17 +379,17 @@ impl Tested for OnCard {
 fn everyone(
     placed: &Placed,
     job: &Job,
-    precision: Precision,
+    format: Format,
     orders: std::ops::Range<i32>,
 ) -> Vec<(String, Box<dyn Tested>)> {
     let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
     if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
         for order in orders {
-            let simulated = Simulated::new(placed.clone(), job.batch, job.arena, job.optimizer, precision, order);
+            let simulated = Simulated::new(placed.clone(), job.batch, job.arena, job.optimizer, format, order);
             all.push((format!("order {order}"), Box::new(simulated)));
         }
     }
-    if precision == Precision::F32 {
+    if format.0 == Precision::F32 {
         match Cuda::new(0) {
             Ok(card) => {
                 let session = card.load(job.clone()).unwrap();
@@ -411,7 +424,7 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
 
 /// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
 pub fn compare_in(
-    precision: Precision,
+    format: Format,
     orders: std::ops::Range<i32>,
     (what, graph, output, training, batch, optimizer): Case<'_>,
     steps: usize,
@@ -426,7 +439,7 @@ pub fn compare_in(
     let job = Job { name: "test", arena, batch, precision: Precision::F32, train, infer, optimizer };
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job.clone()).unwrap();
     let last = program.operations.len() as u32 - 1;
-    for (who, mut tested) in everyone(&placed, &job, precision, orders) {
+    for (who, mut tested) in everyone(&placed, &job, format, orders) {
         for (id, tensor) in program.tensors.iter().enumerate() {
             if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
                 tested.put(id, &words);

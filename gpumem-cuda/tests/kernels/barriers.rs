@@ -3,7 +3,7 @@
 use crate::gradients;
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{layer, numbers};
-use crate::host::{Simulated, spread};
+use crate::host::{AMPERE, Simulated, spread};
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
@@ -16,7 +16,7 @@ fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
     let output = layer(&mut graph, input, "Tanh");
     let (training, optimizer) = gradients();
     let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
-    let mut simulated = Simulated::new(compile(&program, 3), 3, 1 << 20, optimizer, Precision::F32, order);
+    let mut simulated = Simulated::new(compile(&program, 3), 3, 1 << 20, optimizer, (Precision::F32, AMPERE), order);
     simulated.change(change);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(3).unwrap() as usize;
