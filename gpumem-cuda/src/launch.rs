@@ -4,6 +4,7 @@ use gpumem_core::program::TensorId;
 
 /// The kernel sources by file name, headers included.
 pub const SOURCES: &[(&str, &str)] = &[
+    ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
     ("base.cuh", include_str!("../kernels/base.cuh")),
     ("correlation.cuh", include_str!("../kernels/correlation.cuh")),
     ("mma.cuh", include_str!("../kernels/mma.cuh")),

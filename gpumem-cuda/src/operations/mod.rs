@@ -88,8 +88,12 @@ impl Context<'_> {
 
     /// The same for a file whose products can be computed by tensor cores.
     pub fn product_kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
-        let terms = tensor_core_terms(real(self.precision), self.capability);
-        self.kernel(file, entry).with("TENSOR_CORES", terms)
+        self.kernel(file, entry).with("TENSOR_CORES", self.tensor_core_terms())
+    }
+
+    /// What the tensor cores of the card do for this network's number format: [`tensor_core_terms`].
+    pub fn tensor_core_terms(&self) -> u8 {
+        tensor_core_terms(real(self.precision), self.capability)
     }
 }
 
