@@ -2,7 +2,7 @@
 
 use crate::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify};
 use crate::role::{Precision, Role};
-use crate::step::{Persistent, Step};
+use crate::step::{Part, Persistent, Step};
 use alloc::vec;
 
 /// The parts of an arena, in the order in which they lie in it.
@@ -96,6 +96,8 @@ pub struct Budget {
     pub largest: u32,
     /// Its bytes, without padding.
     pub largest_bytes: u64,
+    /// Bytes of the largest workspace, without padding. Part of `activations`.
+    pub workspace: u64,
 }
 
 impl Budget {
@@ -117,6 +119,7 @@ impl Budget {
             peak: 0,
             largest: 0,
             largest_bytes: 0,
+            workspace: 0,
         }
     }
 
@@ -172,11 +175,13 @@ const MOST_ELEMENTS: u64 = 1 << 59;
 /// The largest arena: adding any card's reserve stays below 2^64.
 const MOST_BYTES: u64 = u64::MAX / 2;
 
+const ROLES: usize = Role::ALL.len();
+
 /// Bytes of an element, by role.
-const fn element_bytes(precision: Precision) -> [u64; 7] {
-    let mut bytes = [0; 7];
+const fn element_bytes(precision: Precision) -> [u64; ROLES] {
+    let mut bytes = [0; ROLES];
     let mut i = 0;
-    while i < 7 {
+    while i < ROLES {
         bytes[i] = Role::ALL[i].bytes(precision);
         i += 1;
     }
@@ -185,13 +190,13 @@ const fn element_bytes(precision: Precision) -> [u64; 7] {
 
 /// Exact bytes of a tensor of `fixed + per_sample * batch` elements.
 const fn tensor_bytes(
-    element: &[u64; 7],
+    element: &[u64; ROLES],
     role: u64,
     fixed: u64,
     per_sample: u64,
     batch: u64,
 ) -> Result<u64, PlanError> {
-    if role >= 7 {
+    if role >= ROLES as u64 {
         return Err(PlanError::Malformed);
     }
     let elements = fixed as u128 + per_sample as u128 * batch as u128;
@@ -214,30 +219,47 @@ pub const fn live_ranges<const N: usize>(
     }
 }
 
-/// Fills `ranges` and returns index and exact bytes of the largest tensor.
+/// The largest transient tensors of a step, without padding.
+#[derive(Clone, Copy)]
+struct Largest {
+    index: u32,
+    bytes: u64,
+    workspace: u64,
+}
+
+/// Whether a transient tensor is a workspace.
+const fn is_workspace(step: &Step, index: usize) -> bool {
+    let tags = step.transient_tags;
+    4 * index < tags.len() && tags[4 * index] == Part::Workspace as u8
+}
+
+/// Fills `ranges` and finds the largest tensors.
 const fn largest(
     step: &Step,
     batch: u64,
     precision: Precision,
     ranges: &mut [LiveRange],
-) -> Result<(u32, u64), PlanError> {
+) -> Result<Largest, PlanError> {
     if step.transients.len() != ranges.len() {
         return Err(PlanError::Malformed);
     }
     let element = element_bytes(precision);
-    let mut largest = (0, 0);
+    let mut largest = Largest { index: 0, bytes: 0, workspace: 0 };
     let mut i = 0;
     while i < ranges.len() {
         let [role, fixed, per_sample, first, last] = step.transients[i];
         let bytes = match tensor_bytes(&element, role, fixed, per_sample, batch) {
-            Ok(bytes) => bytes,
+            Ok(bytes) => step.workspaces.cap(Role::ALL[role as usize], bytes),
             Err(error) => return Err(error),
         };
         if last >= step.operations || first > last || last > u32::MAX as u64 {
             return Err(PlanError::Malformed);
         }
-        if bytes > largest.1 {
-            largest = (i as u32, bytes);
+        if bytes > largest.bytes {
+            largest = Largest { index: i as u32, bytes, ..largest };
+        }
+        if bytes > largest.workspace && is_workspace(step, i) {
+            largest.workspace = bytes;
         }
         ranges[i] = LiveRange { bytes: padded(bytes), first: first as u32, last: last as u32 };
         i += 1;
@@ -412,7 +434,7 @@ const fn try_plan<const N: usize>(step: &Step, batch: u64, precision: Precision)
         Err(error) => return Err(error),
     };
     let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
-    let (largest, largest_bytes) = match largest(step, batch, precision, &mut ranges) {
+    let largest = match largest(step, batch, precision, &mut ranges) {
         Ok(largest) => largest,
         Err(error) => return Err(error),
     };
@@ -427,7 +449,7 @@ const fn try_plan<const N: usize>(step: &Step, batch: u64, precision: Precision)
         i += 1;
     }
     let packed = Packed { size: packing.size, lower_bound: packing.lower_bound, peak: packing.peak };
-    match lasting.budget(packed, (largest, largest_bytes), batch, precision) {
+    match lasting.budget(packed, largest, batch, precision) {
         Ok(budget) => Ok(Plan { error: None, packing, starts, budget }),
         Err(error) => Err(error),
     }
@@ -461,7 +483,7 @@ impl Lasting {
     const fn budget(
         &self,
         packed: Packed,
-        (largest, largest_bytes): (u32, u64),
+        largest: Largest,
         batch_size: u64,
         precision: Precision,
     ) -> Result<Budget, PlanError> {
@@ -484,8 +506,9 @@ impl Lasting {
             batch_size,
             precision,
             peak: packed.peak,
-            largest,
-            largest_bytes,
+            largest: largest.index,
+            largest_bytes: largest.bytes,
+            workspace: largest.workspace,
         })
     }
 }

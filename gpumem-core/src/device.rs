@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::optim::Optimizer;
-use crate::program::Program;
+use crate::program::{Program, Tensor};
 use crate::role::Precision;
 use alloc::vec::Vec;
 
@@ -13,6 +13,21 @@ pub struct Placed {
     pub program: Program,
     /// Byte offset of each tensor in the arena, a multiple of 256.
     pub offsets: Vec<u64>,
+    /// Bytes of each tensor, without padding.
+    pub bytes: Vec<u64>,
+    /// Byte offset of the f32 master copy of each tensor that has one.
+    pub masters: Vec<Option<u64>>,
+}
+
+impl Placed {
+    /// Tensors at these offsets, with whole workspaces and without master copies.
+    pub fn new(program: Program, offsets: Vec<u64>, batch: u64, precision: Precision) -> Placed {
+        let size = |tensor: &Tensor| tensor.elements(batch)?.checked_mul(tensor.role.bytes(precision));
+        // What cannot be counted is larger than any arena.
+        let bytes = program.tensors.iter().map(|tensor| size(tensor).unwrap_or(u64::MAX)).collect();
+        let masters = alloc::vec![None; program.tensors.len()];
+        Placed { program, offsets, bytes, masters }
+    }
 }
 
 /// Everything a backend needs to run a network.
@@ -32,6 +47,8 @@ pub struct Job {
     pub infer: Placed,
     /// The optimizer with its hyperparameters.
     pub optimizer: Optimizer,
+    /// Whether f32 products may run in TensorFloat-32.
+    pub tf32: bool,
 }
 
 /// Something that networks run on.
@@ -53,6 +70,25 @@ pub trait Runner {
     /// # Errors
     /// A range outside the arena.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Gives the next training step its input or target, whose first place is at byte `offset`. The bytes may be copied while
+    /// an earlier step runs. Whoever feeds one tensor of a step feeds all of them.
+    ///
+    /// # Errors
+    /// A range outside the arena, or invalid data such as a label beyond the last class.
+    fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.write(offset, bytes)
+    }
+
+    /// The loss of the last training step, which is at byte `offset`, as soon as it is known.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    fn loss(&mut self, offset: u64) -> Result<f32, Error> {
+        let mut loss = [0; 4];
+        self.read(offset, &mut loss)?;
+        Ok(f32::from_le_bytes(loss))
+    }
 
     /// Copies out of the arena at byte `offset`, after everything that was started has ended.
     ///

@@ -39,7 +39,7 @@ pub enum Class {
 wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Input, Target, Transient });
 wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace });
 wire_enum!(Phase { Forward, Backward, Update, Loss });
-wire_enum!(Role { Activation, Weight, Norm, Moment, Statistic, Index, State });
+wire_enum!(Role { Activation, Weight, Norm, Moment, Statistic, Index, State, ProductWorkspace, ConvolutionWorkspace });
 
 /// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
 /// replayed with another seed or learning rate.

@@ -38,6 +38,15 @@ impl Precision {
         }
     }
 
+    /// The 16-bit format of weights and activations, if they have one.
+    pub const fn half(self) -> Option<Half> {
+        match self {
+            Precision::F32 => None,
+            Precision::Bf16 | Precision::Mixed(Half::Bf16) => Some(Half::Bf16),
+            Precision::F16 | Precision::Mixed(Half::F16) => Some(Half::F16),
+        }
+    }
+
     /// Whether every weight has an f32 master copy beside it.
     pub const fn has_master(self) -> bool {
         matches!(self, Precision::Mixed(_))
@@ -62,22 +71,38 @@ pub enum Role {
     Index = 5,
     /// The step counter and the random seed: 32-bit words.
     State = 6,
+    /// Scratch memory of a matrix product: as many f32 as could be of use, or fewer where
+    /// [`Workspaces::product`](crate::step::Workspaces) caps it.
+    ProductWorkspace = 7,
+    /// Scratch memory of a convolution: as many f32 as could be of use, or fewer where
+    /// [`Workspaces::convolution`](crate::step::Workspaces) caps it.
+    ConvolutionWorkspace = 8,
 }
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 7] =
-        [Role::Activation, Role::Weight, Role::Norm, Role::Moment, Role::Statistic, Role::Index, Role::State];
+    pub const ALL: [Role; 9] = [
+        Role::Activation,
+        Role::Weight,
+        Role::Norm,
+        Role::Moment,
+        Role::Statistic,
+        Role::Index,
+        Role::State,
+        Role::ProductWorkspace,
+        Role::ConvolutionWorkspace,
+    ];
 
     /// The role with this number, as the generated tables write it.
     pub const fn from_number(number: u64) -> Option<Role> {
         if number < Role::ALL.len() as u64 { Some(Role::ALL[number as usize]) } else { None }
     }
 
-    /// Bytes one element takes at `precision`.
+    /// Bytes one element takes at `precision`. A workspace may be cut short: see [`Workspaces::cap`](crate::step::Workspaces).
     pub const fn bytes(self, precision: Precision) -> u64 {
         match (self, precision) {
             (Role::Statistic | Role::Index | Role::State, _) | (_, Precision::F32) => 4,
+            (Role::ProductWorkspace | Role::ConvolutionWorkspace, _) => 4,
             (Role::Norm | Role::Moment, Precision::Mixed(_)) => 4,
             _ => 2,
         }

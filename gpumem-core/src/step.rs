@@ -3,6 +3,9 @@
 //! Structure (which operation touches which tensor) is settled at macro time. What remains is arithmetic over these
 //! tables: bytes from element counts, offsets from lifetimes, the budget from both.
 
+use crate::cards::Card;
+use crate::role::Role;
+
 /// A tensor that lives inside a step, `[role, fixed, per_sample, first, last]`: `fixed + per_sample * batch` elements of
 /// [`Role`](crate::Role) `role`, alive from operation `first` to operation `last`, both included.
 pub type Transient = [u64; 5];
@@ -38,6 +41,62 @@ pub struct Step {
     pub transient_tags: &'static [u8],
     /// The path of each layer row, such as `stage[0].conv2d[1]`.
     pub paths: &'static [&'static str],
+    /// The most bytes of one workspace.
+    pub workspaces: Workspaces,
+}
+
+impl Step {
+    /// The same step with other caps on its workspaces.
+    pub const fn with_workspaces(mut self, workspaces: Workspaces) -> Step {
+        self.workspaces = workspaces;
+        self
+    }
+}
+
+/// The most bytes of one operation's workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workspaces {
+    /// Of a matrix product.
+    pub product: u64,
+    /// Of a convolution.
+    pub convolution: u64,
+}
+
+/// What is customary for cuBLASLt, in bytes: on cards of compute capability 9.0 and above, and below.
+const PRODUCT_WORKSPACE: [u64; 2] = [32 << 20, 4 << 20];
+
+impl Workspaces {
+    /// Every workspace has what could be of use.
+    pub const UNLIMITED: Workspaces = Workspaces { product: u64::MAX, convolution: u64::MAX };
+
+    /// The caps for networks aimed at these cards: of matrix products what is customary for the newest card, or for the
+    /// newest there is where no card is named.
+    pub const fn aimed(cards: [&[Card]; 2], convolution: u64) -> Workspaces {
+        let [newer, older] = PRODUCT_WORKSPACE;
+        let mut product = if cards[0].is_empty() && cards[1].is_empty() { newer } else { older };
+        let mut list = 0;
+        while list < 2 {
+            let mut i = 0;
+            while i < cards[list].len() {
+                if cards[list][i].compute_capability.0 >= 9 {
+                    product = newer;
+                }
+                i += 1;
+            }
+            list += 1;
+        }
+        Workspaces { product, convolution }
+    }
+
+    /// Bytes of a tensor of this role that would take `bytes` bytes.
+    pub const fn cap(&self, role: Role, bytes: u64) -> u64 {
+        let most = match role {
+            Role::ProductWorkspace => self.product,
+            Role::ConvolutionWorkspace => self.convolution,
+            _ => u64::MAX,
+        };
+        if bytes < most { bytes } else { most }
+    }
 }
 
 /// The row that tags write for operations and tensors that belong to no layer (the loss, for one).

@@ -4,9 +4,10 @@ mod chain;
 
 use chain::TENSORS;
 use gpumem_core::budget::{Plan, PlanError, Region, live_ranges, padded, plan};
+use gpumem_core::cards::{Card, H100_SXM, RTX_3060};
 use gpumem_core::plan::{ALIGNMENT, verify};
 use gpumem_core::record::{MAGIC, RECORD_BYTES, read_records, record};
-use gpumem_core::step::Step;
+use gpumem_core::step::{Part, Step, Workspaces};
 use gpumem_core::{Half, Precision, Role};
 
 static TRANSIENTS: [[u64; 5]; TENSORS] = chain::transients(1000, 500);
@@ -74,7 +75,6 @@ fn what_cannot_be_planned_says_why() {
     assert_eq!(error(&Step { parameters: &[[1, u64::MAX]], ..STEP }, 1), Some(PlanError::Overflow));
     assert_eq!(error(&Step { moments: u64::MAX, ..STEP }, 1), Some(PlanError::Overflow));
     assert_eq!(plan::<3>(&STEP, 1, Precision::F32).error, Some(PlanError::Malformed));
-    assert_eq!(Role::ALL.len(), 7);
 }
 
 #[test]
@@ -121,4 +121,43 @@ fn the_longest_record_is_complete_and_its_name_is_safe() {
     let text = read_records(&record).next().unwrap();
     assert!(text.ends_with(&format!("\"total\":{}}}}}", u64::MAX)), "{text}");
     assert!(text.starts_with(&format!("{{\"name\":\"a___{}\",", "\u{e9}".repeat(62))), "{text}");
+}
+
+/// Transient tensors with a workspace of each kind.
+const SCRATCH: [[u64; 5]; 3] = [
+    [Role::Activation as u64, 0, 1000, 0, 1],
+    [Role::ProductWorkspace as u64, 0, 3000, 0, 0],
+    [Role::ConvolutionWorkspace as u64, 5000, 0, 1, 1],
+];
+
+#[test]
+fn workspaces_are_capped() {
+    let step = Step {
+        operations: 2,
+        transients: &SCRATCH,
+        transient_tags: &[0, 0, 0, 0, Part::Workspace as u8, 0, 0, 0, Part::Workspace as u8, 0, 0, 0],
+        parameters: &[],
+        ..STEP
+    };
+    let workspaces = |product, convolution| {
+        let step = step.with_workspaces(Workspaces { product, convolution });
+        let planned = plan::<3>(&step, 2, Precision::F32);
+        assert_eq!(planned.error, None);
+        (planned.budget.workspace, planned.budget.activations)
+    };
+    // At batch 2: 8,000 bytes, 24,000 bytes beside it, then 20,000 bytes beside it; each is padded to 256.
+    assert_eq!(workspaces(u64::MAX, u64::MAX), (24_000, 8192 + 24_064));
+    assert_eq!(workspaces(10_000, u64::MAX), (20_000, 8192 + 20_224));
+    assert_eq!(workspaces(10_000, 1 << 10), (10_000, 8192 + 10_240));
+    assert_eq!(workspaces(0, 0), (0, 8192));
+}
+
+#[test]
+fn the_newest_card_decides_about_the_workspace_of_products() {
+    let product = |cards: [&[Card]; 2]| Workspaces::aimed(cards, 7).product >> 20;
+    assert_eq!(product([&[], &[]]), 32);
+    assert_eq!(product([&[RTX_3060], &[]]), 4);
+    assert_eq!(product([&[RTX_3060], &[H100_SXM]]), 32);
+    assert_eq!(product([&[], &[RTX_3060]]), 4);
+    assert_eq!(Workspaces::aimed([&[], &[]], 7).convolution, 7);
 }

@@ -28,6 +28,7 @@ fn element(role: Role, precision: Precision) -> u64 {
         Role::Activation | Role::Weight => [4, 2, 2],
         Role::Norm | Role::Moment => [4, 2, 4],
         Role::Statistic | Role::Index | Role::State => [4, 4, 4],
+        Role::ProductWorkspace | Role::ConvolutionWorkspace => [4, 4, 4],
     };
     row[column]
 }

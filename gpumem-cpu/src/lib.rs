@@ -44,7 +44,8 @@
 //! };
 //! let job = Job {
 //!     name: "Positive", arena: 512, batch: 2, precision: Precision::F32, train: None,
-//!     infer: Placed { program, offsets: vec![0, 256] }, optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+//!     infer: Placed::new(program, vec![0, 256], 2, Precision::F32), optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+//!     tf32: false,
 //! };
 //!
 //! let mut session = Cpu::new().load(job)?;

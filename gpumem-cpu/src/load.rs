@@ -4,11 +4,11 @@
 use crate::arena::{ALIGNMENT, Arena};
 use crate::kernels::{self, Frame, Kernel};
 use crate::operands::{Operands, Source, count};
-use gpumem_core::Precision;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
 use gpumem_core::layers::Layer;
 use gpumem_core::program::{Action, Class, Measure, Operation, Program, Slot};
+use gpumem_core::{Precision, Role};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -50,16 +50,22 @@ pub(crate) struct Loaded {
 
 /// The bytes of each tensor, checked to lie inside the arena where the kernels expect them.
 fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>>, Error> {
-    let Placed { program, offsets } = placed;
-    if offsets.len() != program.tensors.len() {
+    let Placed { program, offsets, bytes, .. } = placed;
+    if offsets.len() != program.tensors.len() || bytes.len() != offsets.len() {
         return Err(Error::Damaged("the plan has another number of tensors than the program"));
     }
     let mut ranges = Vec::with_capacity(offsets.len());
-    for (tensor, &offset) in program.tensors.iter().zip(offsets) {
+    for ((tensor, &offset), &planned) in program.tensors.iter().zip(offsets).zip(bytes) {
         let each = tensor.role.bytes(Precision::F32);
-        let bytes = tensor.elements(batch).and_then(|elements| elements.checked_mul(each));
+        let is_workspace = matches!(tensor.role, Role::ProductWorkspace | Role::ConvolutionWorkspace);
+        let bytes = if is_workspace {
+            // Cut short where a cap says so; no kernel of this backend reads them.
+            Some(planned)
+        } else {
+            tensor.elements(batch).and_then(|elements| elements.checked_mul(each))
+        };
         let bytes = bytes.ok_or(Error::Damaged("a tensor's size exceeds 64 bits"))?;
-        if bytes == 0 {
+        if bytes == 0 && !is_workspace {
             return Err(Error::Damaged("a tensor has no elements"));
         }
         if offset % ALIGNMENT as u64 != 0 {

@@ -8,7 +8,7 @@ use crate::arena::Arena;
 use crate::parallel;
 use gpumem_core::Role;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Operation, Program, Slot, TensorId};
+use gpumem_core::program::{Operand, Operation, Program, Slot, TensorId};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -309,7 +309,9 @@ impl<'a> Operands<'a> {
     /// # Errors
     /// A tensor that the operation is said to write, but that its kernel knows nothing of.
     pub(crate) fn finish(self) -> Result<(), Error> {
-        let all = self.operation.writes.iter().all(|operand| self.taken.contains(&operand.tensor));
+        // Scratch memory is for backends that need it.
+        let known = |operand: &Operand| operand.slot == Slot::Workspace || self.taken.contains(&operand.tensor);
+        let all = self.operation.writes.iter().all(known);
         if all { Ok(()) } else { Err(Error::Damaged("an operation writes a tensor that its kernel does not know")) }
     }
 }

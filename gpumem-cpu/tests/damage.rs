@@ -37,15 +37,15 @@ proptest! {
     ) {
         let (graph, output) = network(&choices, true);
         let compiled = plan(&lower(&graph, output, &options(training)).unwrap(), BATCH, Precision::F32);
-        let Placed { program, offsets } = place(&compiled).unwrap();
-        let mut bytes = program.encode();
+        let Placed { offsets, .. } = place(&compiled).unwrap();
+        let mut bytes = place(&compiled).unwrap().program.encode();
         for (at, byte) in damages {
             *at.get_mut(&mut bytes[..]) = byte;
         }
         let Some(program) = Program::decode(&bytes) else { return Ok(()) };
         let _ = place(&Compiled { program: bytes.leak(), ..compiled });
         let arena = offsets.iter().max().unwrap() + (1 << 20);
-        let placed = Placed { program, offsets };
+        let placed = Placed::new(program, offsets, BATCH, Precision::F32);
         let job = Job {
             name: "Damaged",
             arena,
@@ -54,6 +54,7 @@ proptest! {
             train: Some(placed.clone()),
             infer: placed,
             optimizer: Optimizer::Adam(Adam::DEFAULT),
+            tf32: false,
         };
         if let Ok(mut session) = Cpu::with_threads(1).unwrap().load(job) {
             let _ = session.train();

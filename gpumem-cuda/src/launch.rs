@@ -1,5 +1,7 @@
 //! Launches as data: which kernel with which constants, on which grid, with which tensors.
 
+use gpumem_core::device::Placed;
+use gpumem_core::error::Error;
 use gpumem_core::program::TensorId;
 
 /// The kernel sources by file name, headers included.
@@ -64,6 +66,39 @@ impl Kernel {
     }
 }
 
+/// One thing that an operation makes the card do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    /// A kernel of ours.
+    Kernel(Launch),
+}
+
+impl From<Launch> for Call {
+    fn from(launch: Launch) -> Call {
+        Call::Kernel(launch)
+    }
+}
+
+/// A tensor whose address a call is given, by its number in the program. Numbers from the program's count of tensors on are
+/// f32 master copies: `count + n` is that of tensor `n`.
+pub type Argument = TensorId;
+
+/// Byte offset and length of an argument in the arena.
+///
+/// # Errors
+/// [`Error::Damaged`] for a number that is no tensor's, or the master copy of a tensor that has none.
+pub fn place(placed: &Placed, argument: Argument) -> Result<(u64, u64), Error> {
+    let (id, count) = (argument as usize, placed.program.tensors.len());
+    if id < count && id < placed.offsets.len() && id < placed.bytes.len() {
+        return Ok((placed.offsets[id], placed.bytes[id]));
+    }
+    let own = id.wrapping_sub(count);
+    let master = placed.masters.get(own).copied().flatten().ok_or(Error::Damaged("an argument is no tensor"))?;
+    // A master copy has as many elements, and four bytes for each.
+    let bytes = placed.program.tensors[own].elements(1).and_then(|elements| elements.checked_mul(4));
+    Ok((master, bytes.unwrap_or(u64::MAX)))
+}
+
 /// One launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
@@ -74,12 +109,12 @@ pub struct Launch {
     /// Threads of a block along x, y and z: whole warps.
     pub block: [u32; 3],
     /// Pointers to tensors, in the order of the entry point's parameters; `None` is a null pointer.
-    pub arguments: Vec<Option<TensorId>>,
+    pub arguments: Vec<Option<Argument>>,
 }
 
 impl Launch {
     /// One thread for each of `count` elements, in blocks of 256.
-    pub fn elementwise(kernel: Kernel, count: u64, arguments: Vec<Option<TensorId>>) -> Launch {
+    pub fn elementwise(kernel: Kernel, count: u64, arguments: Vec<Option<Argument>>) -> Launch {
         let blocks = count.div_ceil(256).max(1);
         Launch { kernel, grid: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], block: [256, 1, 1], arguments }
     }

@@ -19,5 +19,5 @@ pub mod preflight;
 mod session;
 
 pub use device::Cuda;
-pub use launch::{Kernel, Launch, SOURCES};
+pub use launch::{Argument, Call, Kernel, Launch, SOURCES};
 pub use session::Session;

@@ -12,12 +12,15 @@ use std::sync::Mutex;
 /// Compute capabilities from Pascal to Blackwell.
 const ARCHITECTURES: [(i32, i32); 9] = [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
 
+/// Names and values, in the order of the file's header.
+type Constants = Vec<(String, String)>;
+
 /// The constants of a file, but for number format and tensor cores.
 struct Instance {
     file: &'static str,
     /// Whether it uses tensor cores where there are some.
     tensor_cores: bool,
-    constants: Vec<(String, String)>,
+    constants: Constants,
 }
 
 impl Instance {
@@ -41,7 +44,7 @@ fn sample() -> Vec<Instance> {
     let lines: BTreeSet<String> = files
         .flat_map(|entry| std::fs::read_to_string(entry.path()).unwrap().lines().map(String::from).collect::<Vec<_>>())
         .collect();
-    let mut chosen: BTreeMap<(&str, bool), BTreeSet<Vec<(String, String)>>> = BTreeMap::new();
+    let mut chosen: BTreeMap<(&str, bool), BTreeSet<Constants>> = BTreeMap::new();
     for line in &lines {
         let mut words = line.split(' ');
         let (Some(file), Some(_)) = (words.next(), words.next()) else { continue };

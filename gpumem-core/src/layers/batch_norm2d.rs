@@ -1,6 +1,6 @@
 use super::arguments::{Arguments, Mistake, Signature};
 use super::conv2d::check_in_channels;
-use super::rule::{Backward, Buffer, Parameter, Proof, Reads, Rule, Saved, Value};
+use super::rule::{Backward, Buffer, Parameter, Pass, Proof, Reads, Rule, Saved, Value, Workspace};
 use super::window::feature_map;
 use crate::program::Init;
 use crate::role::Role;
@@ -46,6 +46,9 @@ pub(super) fn scale_and_shift(features: u64) -> Vec<Parameter> {
     vec![parameter("weight", 1.0), parameter("bias", 0.0)]
 }
 
+/// Parts of the batch that the sums of a channel are split into, so that a card has enough to do where channels are few.
+const PARTS: u64 = 32;
+
 impl Rule for BatchNorm2d {
     const NAME: &'static str = "BatchNorm2d";
     const SIGNATURE: Signature = Signature {
@@ -84,6 +87,12 @@ impl Rule for BatchNorm2d {
     fn saved(&self) -> Vec<Saved> {
         let shape = Shape::new(&[2, self.num_features]);
         vec![Saved { name: "mean and 1/std", shape, batched: false, role: Role::Statistic }]
+    }
+
+    fn workspace(&self, pass: Pass) -> Option<Workspace> {
+        // Two sums a channel, each over so many parts of the batch.
+        let shape = Shape::new(&[2, self.num_features, PARTS]);
+        (pass != Pass::Inference).then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
     fn backward(&self) -> Backward {

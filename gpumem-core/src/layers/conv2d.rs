@@ -1,5 +1,6 @@
 use super::arguments::{Arguments, Mistake, Signature};
-use super::rule::{Backward, Parameter, Proof, Reads, Rule, Value};
+use super::rule::{Backward, Parameter, Pass, Proof, Reads, Rule, Value, Workspace};
+use crate::role::Role;
 use super::window::{Window, feature_map};
 use crate::shape::{Shape, product};
 use crate::wire::record;
@@ -67,6 +68,16 @@ pub(super) fn check_groups(groups: u64, in_channels: u64, out_channels: u64) -> 
     Ok(())
 }
 
+/// What a convolution can use. Forward and for the gradient of the input: a transformed copy of the weight, with up to twice
+/// its elements. For the gradient of the weight: partial sums, and input and gradient in another layout.
+pub(super) fn convolution_workspace(pass: Pass, weight: Shape, images: u64, output: Shape) -> Option<Workspace> {
+    let (elements, batched) = match pass {
+        Pass::Forward | Pass::Inference | Pass::BackwardInput => (weight.elements()?.checked_mul(2)?, false),
+        Pass::BackwardParameters | Pass::Backward => (images.checked_add(output.elements()?)?, true),
+    };
+    Some(Workspace { role: Role::ConvolutionWorkspace, shape: Shape::new(&[elements]), batched })
+}
+
 impl Rule for Conv2d {
     const NAME: &'static str = "Conv2d";
     const SIGNATURE: Signature = Signature {
@@ -111,6 +122,12 @@ impl Rule for Conv2d {
             input: Reads { parameters: true, ..Reads::default() },
             parameters: Reads { input: true, ..Reads::default() },
         }
+    }
+
+    fn workspace(&self, pass: Pass) -> Option<Workspace> {
+        let weight = self.parameters()[0].shape;
+        let images = product(&[self.in_channels, self.input[0], self.input[1]]);
+        convolution_workspace(pass, weight, images, self.output())
     }
 
     fn macs(&self) -> u64 {

@@ -1,6 +1,6 @@
 use super::arguments::{Arguments, Mistake, Signature};
-use super::conv2d::{check_groups, check_in_channels};
-use super::rule::{Backward, Parameter, Proof, Reads, Rule, Value};
+use super::conv2d::{check_groups, check_in_channels, convolution_workspace};
+use super::rule::{Backward, Parameter, Pass, Proof, Reads, Rule, Value, Workspace};
 use super::window::feature_map;
 use crate::shape::{Shape, product};
 use crate::wire::record;
@@ -130,6 +130,12 @@ impl Rule for ConvTranspose2d {
             input: Reads { parameters: true, ..Reads::default() },
             parameters: Reads { input: true, ..Reads::default() },
         }
+    }
+
+    fn workspace(&self, pass: Pass) -> Option<Workspace> {
+        let weight = self.parameters()[0].shape;
+        let images = product(&[self.in_channels, self.input[0], self.input[1]]);
+        convolution_workspace(pass, weight, images, self.output())
     }
 
     fn macs(&self) -> u64 {

@@ -1,7 +1,7 @@
 use super::arguments::{Arguments, Mistake, Signature};
 use super::batch_norm2d::scale_and_shift;
 use super::linear::rows;
-use super::rule::{Backward, Parameter, Proof, Reads, Rule, Saved, Value};
+use super::rule::{Backward, Parameter, Pass, Proof, Reads, Rule, Saved, Value, Workspace};
 use crate::role::Role;
 use crate::shape::Shape;
 use crate::wire::record;
@@ -33,6 +33,9 @@ record! {
     }
 }
 
+/// Parts of the rows that the gradients of scale and shift are split into.
+const PARTS: u64 = 64;
+
 impl Rule for LayerNorm {
     const NAME: &'static str = "LayerNorm";
     const SIGNATURE: Signature = Signature {
@@ -62,6 +65,12 @@ impl Rule for LayerNorm {
     fn saved(&self) -> Vec<Saved> {
         let shape = Shape::new(&[2, self.rows]);
         vec![Saved { name: "mean and 1/std", shape, batched: true, role: Role::Statistic }]
+    }
+
+    fn workspace(&self, pass: Pass) -> Option<Workspace> {
+        // The gradients of scale and shift, each over so many parts of the rows.
+        let shape = Shape::new(&[2, PARTS, self.features]);
+        (pass == Pass::Backward).then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
     fn backward(&self) -> Backward {

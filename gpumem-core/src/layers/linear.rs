@@ -1,5 +1,5 @@
 use super::arguments::{Arguments, Mistake, Signature};
-use super::rule::{Backward, Parameter, Proof, Reads, Rule, Value};
+use super::rule::{Backward, Parameter, Pass, Proof, Reads, Rule, Value, Workspace};
 use crate::program::Init;
 use crate::role::Role;
 use crate::shape::{Shape, product};
@@ -39,6 +39,21 @@ pub(super) fn weight_and_bias(shape: Shape, fan_in: u64, bias: Option<u64>) -> V
     let weight = Parameter { name: "weight", shape, role: Role::Weight, init };
     let bias = bias.map(|length| Parameter { name: "bias", shape: Shape::new(&[length]), role: Role::Weight, init });
     [Some(weight), bias].into_iter().flatten().collect()
+}
+
+/// Terms of a sum that are worth a partial sum of their own.
+const SPLIT: u64 = 256;
+
+/// What the products of an affine map can use when their sums are split over a card: an f32 for each element of the result
+/// and each 256 terms of its sum.
+pub(super) fn product_workspace(pass: Pass, rows: u64, in_features: u64, out_features: u64) -> Option<Workspace> {
+    let elements = match pass {
+        Pass::Forward | Pass::Inference => product(&[rows, out_features, in_features / SPLIT]),
+        Pass::BackwardInput => product(&[rows, in_features, out_features / SPLIT]),
+        Pass::BackwardParameters | Pass::Backward => product(&[rows, in_features, out_features]) / SPLIT,
+    };
+    let shape = Shape::new(&[elements]);
+    (elements > 0).then_some(Workspace { role: Role::ProductWorkspace, shape, batched: true })
 }
 
 /// `1 / sqrt(n)` by Newton's iteration: `core` has no square root.
@@ -110,6 +125,10 @@ impl Rule for Linear {
             input: Reads { parameters: true, ..Reads::default() },
             parameters: Reads { input: true, ..Reads::default() },
         }
+    }
+
+    fn workspace(&self, pass: Pass) -> Option<Workspace> {
+        product_workspace(pass, self.rows, self.in_features, self.out_features)
     }
 
     fn macs(&self) -> u64 {

@@ -9,7 +9,7 @@ use crate::shape::Shape;
 use crate::wire::{Reader, Wire};
 use alloc::vec::Vec;
 use arguments::{Arguments, Mistake, Signature};
-use rule::{Backward, Buffer, Inference, Parameter, Proof, Rule, Saved, Value};
+use rule::{Backward, Buffer, Inference, Parameter, Pass, Proof, Rule, Saved, Value, Workspace};
 
 macro_rules! layers {
     ($($module:ident::$name:ident,)*) => {
@@ -94,6 +94,13 @@ macro_rules! layers {
                 /// See [`Rule::proof`].
                 pub fn proof(&self) -> Option<Proof>;
             );
+        }
+
+        impl Layer {
+            /// See [`Rule::workspace`].
+            pub fn workspace(&self, pass: Pass) -> Option<Workspace> {
+                match self { $(Layer::$name(layer) => Rule::workspace(layer, pass),)* }
+            }
         }
 
         impl Wire for Layer {

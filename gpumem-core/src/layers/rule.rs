@@ -108,6 +108,33 @@ pub enum Backward {
     },
 }
 
+/// What an operation of a layer computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The output, in training.
+    Forward,
+    /// The output, without training.
+    Inference,
+    /// The gradient of the input.
+    BackwardInput,
+    /// The gradients of the parameters.
+    BackwardParameters,
+    /// Both gradients at once ([`Backward::Joint`]).
+    Backward,
+}
+
+/// Scratch memory that one operation can use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workspace {
+    /// [`Role::ProductWorkspace`] and [`Role::ConvolutionWorkspace`] are capped by the network's cards and settings; a
+    /// [`Role::Statistic`] is what the operation needs in any case.
+    pub role: Role,
+    /// Its dimensions.
+    pub shape: Shape,
+    /// Whether there is as much for each sample, or for the whole batch.
+    pub batched: bool,
+}
+
 /// What becomes of a layer when there is no training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inference {
@@ -176,6 +203,12 @@ pub trait Rule: Sized {
 
     /// What the backward pass reads.
     fn backward(&self) -> Backward;
+
+    /// The scratch memory that an operation can use; `None` if it uses none.
+    fn workspace(&self, pass: Pass) -> Option<Workspace> {
+        let _ = pass;
+        None
+    }
 
     /// Whether the output may overwrite the input, where nothing else needs the input.
     fn in_place(&self) -> bool {

@@ -1,6 +1,6 @@
 use super::arguments::{Arguments, Mistake, Signature};
 use super::linear::rows;
-use super::rule::{Backward, Parameter, Proof, Reads, Rule, Value};
+use super::rule::{Backward, Parameter, Pass, Proof, Reads, Rule, Value, Workspace};
 use super::{Layer, linear};
 use crate::shape::{Shape, product};
 use crate::wire::record;
@@ -78,6 +78,10 @@ impl Rule for Tied {
             input: Reads { parameters: true, ..Reads::default() },
             parameters: Reads { input: true, ..Reads::default() },
         }
+    }
+
+    fn workspace(&self, pass: Pass) -> Option<Workspace> {
+        linear::product_workspace(pass, self.rows, self.in_features, self.out_features)
     }
 
     fn macs(&self) -> u64 {

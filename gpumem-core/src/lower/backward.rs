@@ -4,7 +4,7 @@ use super::Training;
 use super::builder::{Builder, LayerNode, numbered};
 use crate::graph::NodeId;
 use crate::layers::Layer;
-use crate::layers::rule::{Backward, Reads};
+use crate::layers::rule::{Backward, Pass, Reads};
 use crate::program::{Action, Class, Criterion, Init, Measure, Operand, Slot, Tensor, TensorId};
 use crate::role::Role;
 use crate::shape::{Shape, product};
@@ -176,13 +176,15 @@ impl Builder<'_> {
             return;
         }
         let mut operands = self.backward_operands(id, node, gradient, reads);
-        let write = self.target(input, 0, &mut operands, in_place.then_some(gradient));
-        self.operation(Action::BackwardInput(node.layer.clone()), node.row as u32, operands, vec![write]);
+        let mut writes = vec![self.target(input, 0, &mut operands, in_place.then_some(gradient))];
+        writes.extend(self.workspace(node.layer, node.row, Pass::BackwardInput, self.value(id).batched));
+        self.operation(Action::BackwardInput(node.layer.clone()), node.row as u32, operands, writes);
     }
 
     fn parameter_gradient(&mut self, id: NodeId, node: LayerNode<'_>, gradient: TensorId, reads: Reads) {
         let mut operands = self.backward_operands(id, node, gradient, reads);
-        let writes = self.parameter_targets(node, &mut operands);
+        let mut writes = self.parameter_targets(node, &mut operands);
+        writes.extend(self.workspace(node.layer, node.row, Pass::BackwardParameters, self.value(id).batched));
         self.operation(Action::BackwardParameters(node.layer.clone()), node.row as u32, operands, writes);
     }
 
@@ -192,6 +194,7 @@ impl Builder<'_> {
         if self.needs_gradient(node.inputs[0]) {
             writes.push(self.target(node.inputs[0], 0, &mut operands, in_place.then_some(gradient)));
         }
+        writes.extend(self.workspace(node.layer, node.row, Pass::Backward, self.value(id).batched));
         self.operation(Action::Backward(node.layer.clone()), node.row as u32, operands, writes);
     }
 

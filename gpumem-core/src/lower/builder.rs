@@ -3,7 +3,7 @@
 use super::{LowerError, Training};
 use crate::graph::{Graph, Node, NodeId, RowId, Source};
 use crate::layers::Layer;
-use crate::layers::rule::{Backward, Reads, Value};
+use crate::layers::rule::{Backward, Pass, Reads, Value, Workspace};
 use crate::program::{Action, Class, Init, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::role::Role;
 use crate::shape::Shape;
@@ -177,6 +177,13 @@ impl<'g> Builder<'g> {
         let init = Init::Constant(0.0);
         let name = String::new();
         self.tensor(Tensor { class: Class::Transient, role, part, name, row, shape, batched, init, first: 0, last: 0 })
+    }
+
+    /// The workspace of an operation, as it writes it.
+    pub(super) fn workspace(&mut self, layer: &Layer, row: RowId, pass: Pass, batched: bool) -> Option<Operand> {
+        let Workspace { role, shape, batched: each } = layer.workspace(pass)?;
+        let tensor = self.transient(Part::Workspace, role, row as u32, shape, each && batched);
+        Some(Operand { slot: Slot::Workspace, tensor })
     }
 
     pub(super) fn operation(&mut self, action: Action, row: u32, reads: Vec<Operand>, writes: Vec<Operand>) {

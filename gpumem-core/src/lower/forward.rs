@@ -3,7 +3,7 @@
 use super::LowerError;
 use super::builder::{Builder, LayerNode, numbered};
 use crate::graph::{NodeId, RowId, Source};
-use crate::layers::rule::Inference;
+use crate::layers::rule::{Inference, Pass};
 use crate::program::{Action, Class, Init, Operand, Slot, Tensor, TensorId};
 use crate::role::Role;
 use crate::step::{NO_ROW, Part};
@@ -85,6 +85,8 @@ impl Builder<'_> {
             writes.extend(buffers);
             self.saved[id] = saved;
         }
+        let pass = if training { Pass::Forward } else { Pass::Inference };
+        writes.extend(self.workspace(node.layer, node.row, pass, self.value(id).batched));
         self.operation(Action::Forward(node.layer.clone()), node.row as u32, reads, writes);
         self.values[id] = Some(output);
         Ok(())

@@ -120,3 +120,17 @@ pub(super) const fn by_size(
     }
     ascending(keys, order, head, next);
 }
+/// Moves `id` to the front of an order.
+pub(super) const fn to_front(order: &mut [u32], id: u32) {
+    let mut held = id;
+    let mut i = 0;
+    while i < order.len() {
+        let next = order[i];
+        order[i] = held;
+        if next == id {
+            return;
+        }
+        held = next;
+        i += 1;
+    }
+}

@@ -27,7 +27,7 @@ pub(super) const fn sink(ranges: &[Span], offsets: &mut [u64], mut size: u64, bo
 }
 
 /// The tensor that ends highest.
-const fn highest(ranges: &[Span], offsets: &[u64]) -> usize {
+pub(super) const fn highest(ranges: &[Span], offsets: &[u64]) -> usize {
     let mut best = 0;
     let mut end = 0;
     let mut i = 0;

@@ -46,6 +46,7 @@ fn budget(budget: &Budget) -> String {
         ("buffers", budget.buffers),
         ("batch_io", budget.batch),
         ("activations", budget.activations),
+        ("workspace", budget.workspace),
         ("arena", budget.arena),
         ("lower_bound", budget.lower_bound),
         ("reserve", budget.reserve),

@@ -46,6 +46,7 @@ impl<'a> Arenas<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::Workspaces;
 
     #[test]
     fn the_largest_batch_fits_and_the_next_does_not() {
@@ -61,6 +62,7 @@ mod tests {
             operation_tags: &[0; 8],
             transient_tags: &[0; 8],
             paths: &[],
+            workspaces: Workspaces::UNLIMITED,
         };
         let mut arenas = Arenas::new(&step, Precision::F32);
         for room in [30_000u64, 100_000, 12_345_678] {

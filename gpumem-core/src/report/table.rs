@@ -42,6 +42,9 @@ pub fn table<N: Network>() -> String {
     ];
     for (name, bytes) in lines {
         text += &format!("{name:<12} {:>12}\n", bytes_text(bytes));
+        if name == "activations" && budget.workspace > 0 {
+            text += &format!("  of which a workspace of at most {}\n", bytes_text(budget.workspace));
+        }
     }
     text + &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget.arena))
 }

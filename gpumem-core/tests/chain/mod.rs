@@ -1,7 +1,7 @@
 //! A small chain of layers as `network!` would write it, for tests of budgets and refusals.
 
 use gpumem_core::Role;
-use gpumem_core::step::{Part, Persistent, Phase, Step, Transient};
+use gpumem_core::step::{Part, Persistent, Phase, Step, Transient, Workspaces};
 
 /// Layers of the chain.
 const LAYERS: u64 = 4;
@@ -23,6 +23,7 @@ pub const fn step(transients: &'static [Transient], parameters: &'static [Persis
         operation_tags: &OPERATION_TAGS,
         transient_tags: &TRANSIENT_TAGS,
         paths: &["stage[0].conv2d[0]", "stage[0].conv2d[1]", "stage[1].conv2d[0]", "head"],
+        workspaces: Workspaces::UNLIMITED,
     }
 }
 

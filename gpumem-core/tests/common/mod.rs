@@ -15,7 +15,7 @@ use gpumem_core::network::Compiled;
 use gpumem_core::plan::{LiveRange, pack_slice, verify_slice};
 use gpumem_core::program::{Measure, Program};
 use gpumem_core::shape::Shape;
-use gpumem_core::step::Step;
+use gpumem_core::step::{Step, Workspaces};
 use gpumem_core::{Precision, Role, Update};
 
 pub fn numbers(dims: &[u64]) -> Value {
@@ -133,6 +133,7 @@ pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
         operation_tags: tables.operation_tags.leak(),
         transient_tags: tables.transient_tags.leak(),
         paths: &[],
+        workspaces: Workspaces::UNLIMITED,
     }));
     let budget = budget_at(step, batch, precision).unwrap();
     Compiled { program: program.encode().leak(), step, offsets: packed.offsets.leak(), budget }

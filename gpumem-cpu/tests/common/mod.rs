@@ -84,7 +84,7 @@ impl Builder {
             offsets.push(end);
             end += (tensor.elements(self.batch).unwrap() * 4).next_multiple_of(256);
         }
-        (Placed { program: self.program, offsets }, end)
+        (Placed::new(self.program, offsets, self.batch, Precision::F32), end)
     }
 
     pub fn job(self) -> Job {
@@ -100,13 +100,14 @@ impl Builder {
             train: training.then_some(placed),
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+            tf32: false,
         }
     }
 }
 
 /// A program that does nothing.
 pub fn empty() -> Placed {
-    Placed { program: Builder::new(false, 1).program, offsets: Vec::new() }
+    Placed::new(Builder::new(false, 1).program, Vec::new(), 1, Precision::F32)
 }
 
 pub fn write(session: &mut Session, offset: u64, values: &[f32]) {

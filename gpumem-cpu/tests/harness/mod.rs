@@ -56,6 +56,7 @@ impl Loaded {
             train: Some(train.clone()),
             infer: train.clone(),
             optimizer,
+            tf32: false,
         };
         let runner = Cpu::with_threads(threads).unwrap().with_poison(true).load(job).unwrap();
         let mut loaded = Loaded { runner, train, batch };

@@ -44,7 +44,7 @@ impl<'a> Attention<'a> {
 
     fn kernel(&self, entry: &'static str) -> Kernel {
         let Attention { context, layer, .. } = *self;
-        let dropout = if context.program.training { layer.dropout } else { 0.0 };
+        let dropout = if context.placed.program.training { layer.dropout } else { 0.0 };
         let scale = (1.0 / (self.width as f64).sqrt()) as f32;
         let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", self.terms());
         let kernel = kernel.with("HEADS", layer.heads).with("STEPS", layer.steps);

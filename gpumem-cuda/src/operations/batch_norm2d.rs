@@ -9,7 +9,7 @@ use gpumem_core::{Half, Precision};
 
 /// What parameters of normalisation layers are made of, for a constant: as `REAL`, but f32 under mixed precision.
 pub(super) fn norm_real(context: &Context<'_>) -> u8 {
-    match context.precision {
+    match context.setting.precision {
         Precision::F32 | Precision::Mixed(Half::Bf16 | Half::F16) => 0,
         Precision::Bf16 => 1,
         Precision::F16 => 2,
@@ -18,7 +18,7 @@ pub(super) fn norm_real(context: &Context<'_>) -> u8 {
 
 /// Elements that a thread takes at a time: 16 bytes of them, if rows of `length` elements are whole numbers of that.
 pub(super) fn pack(context: &Context<'_>, length: u64) -> u64 {
-    let wide = if context.precision == Precision::F32 { 4 } else { 8 };
+    let wide = if context.setting.precision == Precision::F32 { 4 } else { 8 };
     if length.is_multiple_of(wide) { wide } else { 1 }
 }
 
@@ -51,7 +51,7 @@ impl<'a> Plan<'a> {
             kernel.with("CHANNELS", format!("{}ull", layer.num_features)).with("AREA", format!("{}ull", self.area));
         let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(layer.affine));
         let kernel = kernel.with_float("EPS", layer.eps).with_float("MOMENTUM", layer.momentum);
-        let kernel = kernel.with("TRAINING", u8::from(context.program.training));
+        let kernel = kernel.with("TRAINING", u8::from(context.placed.program.training));
         kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
     }
 
@@ -77,7 +77,7 @@ pub(super) fn forward(context: &Context<'_>, layer: &BatchNorm2d) -> Result<Vec<
     let [weight, bias] = parameters(context, layer)?;
     let plan = Plan::new(context, layer, x);
     let mut launches = Vec::new();
-    let [mean, variance] = if context.program.training {
+    let [mean, variance] = if context.placed.program.training {
         let saved = context.written(Slot::Saved(0))?;
         // In training there may be no running statistics that anybody keeps.
         let running = match context.operation.written(Slot::Buffer(0)) {

@@ -12,7 +12,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let (x, target) = (context.read(Slot::Input(0))?, context.read(Slot::Target)?);
     let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
     let gradient = context.operation.written(Slot::InputGradient(0));
-    let state = context.program.of_class(gpumem_core::program::Class::State).next();
+    let state = context.placed.program.of_class(gpumem_core::program::Class::State).next();
     let (count, rows) = (context.elements(x), context.elements(terms));
     let (entry, divisor) = match criterion.kind {
         Measure::CrossEntropy => ("cross_entropy_rows", rows),

@@ -9,6 +9,7 @@ mod conv2d;
 mod conv_transpose2d;
 mod dropout;
 mod embedding;
+mod fuse;
 mod join;
 mod layer_norm;
 mod linear;
@@ -20,20 +21,17 @@ mod position_embedding;
 mod softmax;
 mod upsample;
 
-use crate::launch::{Kernel, Launch};
+use crate::launch::{Call, Kernel, Launch};
+use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
 use gpumem_core::layers::Layer;
 use gpumem_core::optim::Optimizer;
-use gpumem_core::program::{Action, Operation, Program, Slot, Tensor, TensorId};
+use gpumem_core::program::{Action, Operation, Slot, Tensor, TensorId};
 use gpumem_core::{Half, Precision};
 
-/// An operation with what its launches depend on.
+/// What the calls of a whole network depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// The program.
-    pub program: &'a Program,
-    /// The operation.
-    pub operation: &'a Operation,
+pub struct Setting {
     /// Samples in a step.
     pub batch: u64,
     /// Number format.
@@ -42,6 +40,48 @@ pub struct Context<'a> {
     pub optimizer: Optimizer,
     /// Compute capability of the card, major and minor.
     pub capability: (i32, i32),
+    /// Whether f32 products may run in TensorFloat-32.
+    pub tf32: bool,
+}
+
+/// An operation with what its calls depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The program and where its tensors are.
+    pub placed: &'a Placed,
+    /// The operation.
+    pub operation: &'a Operation,
+    /// The network's.
+    pub setting: Setting,
+}
+
+/// The calls of an operation, or of several that run as one.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Index of the first operation.
+    pub first: usize,
+    /// Number of operations, at least 1.
+    pub count: usize,
+    /// What they make the card do, in order.
+    pub calls: Vec<Call>,
+}
+
+/// The calls of a whole program.
+///
+/// # Errors
+/// As for [`calls`].
+pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut first = 0;
+    while let Some(operation) = placed.program.operations.get(first) {
+        let step = match fuse::fused(placed, first, setting)? {
+            Some((count, calls)) => Step { first, count: count.max(1), calls },
+            None => Step { first, count: 1, calls: calls(&Context { placed, operation, setting })? },
+        };
+        first += step.count;
+        steps.push(step);
+    }
+    Ok(steps)
 }
 
 impl Context<'_> {
@@ -63,17 +103,17 @@ impl Context<'_> {
 
     /// A tensor by its number.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
-        self.program.tensor(id)
+        self.placed.program.tensor(id)
     }
 
     /// Elements of a tensor.
     pub fn elements(&self, id: TensorId) -> u64 {
-        self.tensor(id).elements(self.batch).unwrap_or(u64::MAX)
+        self.tensor(id).elements(self.setting.batch).unwrap_or(u64::MAX)
     }
 
     /// Samples in a tensor: the batch, or 1 for what is there once for the whole batch.
     pub fn samples(&self, id: TensorId) -> u64 {
-        if self.tensor(id).batched { self.batch } else { 1 }
+        if self.tensor(id).batched { self.setting.batch } else { 1 }
     }
 
     /// Whether a gradient is added to what is in its tensor: 1 or 0, for a constant.
@@ -83,7 +123,7 @@ impl Context<'_> {
 
     /// A kernel of `file` for this network's number format.
     pub fn kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
-        Kernel::new(file, entry).with("REAL", real(self.precision))
+        Kernel::new(file, entry).with("REAL", real(self.setting.precision))
     }
 
     /// The same for a file whose products can be computed by tensor cores.
@@ -93,7 +133,7 @@ impl Context<'_> {
 
     /// What the tensor cores of the card do for this network's number format: [`tensor_core_terms`].
     pub fn tensor_core_terms(&self) -> u8 {
-        tensor_core_terms(real(self.precision), self.capability)
+        tensor_core_terms(real(self.setting.precision), self.setting.capability)
     }
 }
 
@@ -118,12 +158,12 @@ pub fn tensor_core_terms(real: u8, capability: (i32, i32)) -> u8 {
     }
 }
 
-/// The launches of one operation, in order.
+/// The calls of one operation by itself, in order.
 ///
 /// # Errors
 /// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel yet.
-pub fn launches(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
-    match &context.operation.action {
+pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
+    let launches = match &context.operation.action {
         Action::Forward(layer) => forward(context, layer),
         Action::BackwardInput(layer) | Action::BackwardParameters(layer) | Action::Backward(layer) => {
             backward(context, layer)
@@ -134,7 +174,8 @@ pub fn launches(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
         Action::Accumulate => movement::accumulate(context),
         Action::Copy => movement::copy(context),
         Action::SumBatch => movement::sum_batch(context),
-    }
+    };
+    Ok(launches?.into_iter().map(Call::from).collect())
 }
 
 fn forward(context: &Context<'_>, layer: &Layer) -> Result<Vec<Launch>, Error> {

@@ -13,7 +13,7 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let moments = [0, 1].map(|index| context.operation.written(Slot::Moment(index)));
     let count = context.elements(parameter);
     let kernel = context.kernel("optimizer.cu", "update").with("COUNT", format!("{count}ull"));
-    let kernel = match context.optimizer {
+    let kernel = match context.setting.optimizer {
         Optimizer::Sgd(sgd) => kernel
             .with("OPTIMIZER", 0)
             .with_float("MOMENTUM", sgd.momentum)

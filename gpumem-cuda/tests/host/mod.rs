@@ -11,8 +11,9 @@ use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Class, StateWord, Tensor};
 use gpumem_cpu::Cpu;
-use gpumem_cuda::operations::{Context, launches};
-use gpumem_cuda::{Cuda, Kernel, Launch, SOURCES, Session};
+use gpumem_cuda::launch::place;
+use gpumem_cuda::operations::{Setting, Step, steps};
+use gpumem_cuda::{Argument, Call, Cuda, Kernel, Launch, SOURCES, Session};
 use libloading::{Library, Symbol};
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,9 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+
+/// The card that the shim plays.
+pub const CAPABILITY: (i32, i32) = (8, 0);
 
 /// The fibers of `simt.h` are global: one launch at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -139,6 +143,11 @@ impl Machine {
     }
 }
 
+fn kernels(steps: &[Step]) -> Vec<Kernel> {
+    let calls = steps.iter().flat_map(|step| &step.calls);
+    calls.map(|Call::Kernel(launch)| launch.kernel.clone()).collect()
+}
+
 /// Where tensors are: in one arena at the planned offsets, or, for the sanitizers, each in an allocation of its own, so that
 /// touching anything beyond a tensor's last byte shows.
 enum Memory {
@@ -149,13 +158,10 @@ enum Memory {
 /// A number format, and the compute capability of the card that the host plays.
 pub type Format = (Precision, (i32, i32));
 
-/// What the tests play where they do not say: a card with tensor cores for both 16-bit formats.
-pub const AMPERE: (i32, i32) = (8, 0);
-
 /// A training step run by the kernels on the host.
 pub struct Simulated {
     machine: Machine,
-    steps: Vec<Vec<Launch>>,
+    steps: Vec<Step>,
     memory: Memory,
     pub placed: Placed,
     batch: u64,
@@ -164,7 +170,6 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// `placed` is planned for f32; 16-bit tensors take half of their places.
     pub fn new(
         placed: Placed,
         batch: u64,
@@ -174,16 +179,14 @@ impl Simulated {
         order: i32,
     ) -> Simulated {
         let program = &placed.program;
-        let launches = |operation| {
-            let context = Context { program, operation, batch, precision, optimizer, capability };
-            launches(&context).unwrap_or_else(|error| panic!("{error}"))
-        };
-        let steps: Vec<Vec<Launch>> = program.operations.iter().map(launches).collect();
-        let machine = Machine::new(steps.iter().flatten().map(|launch| launch.kernel.clone()));
+        let setting = Setting { batch, precision, optimizer, capability, tf32: false };
+        let steps = steps(&placed, setting).unwrap_or_else(|error| panic!("{error}"));
+        let machine = Machine::new(kernels(&steps));
         let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
-            let bytes =
-                |tensor: &Tensor| vec![0xff; (tensor.elements(batch).unwrap() * tensor.role.bytes(precision)) as usize];
-            Memory::Apart(program.tensors.iter().map(bytes).collect())
+            // Tensors, then their master copies.
+            let count = 2 * program.tensors.len() as Argument;
+            let bytes = |argument| vec![0xff; place(&placed, argument).map_or(0, |(_, bytes)| bytes as usize)];
+            Memory::Apart((0..count).map(bytes).collect())
         } else {
             Memory::Arena(vec![u64::MAX; arena as usize / 8])
         };
@@ -192,14 +195,13 @@ impl Simulated {
 
     /// The same with sources that were changed on purpose.
     pub fn change(&mut self, change: impl Fn(&str, &str) -> String) {
-        self.machine = Machine::with_sources(self.steps.iter().flatten().map(|launch| launch.kernel.clone()), change);
+        self.machine = Machine::with_sources(kernels(&self.steps), change);
     }
 
     /// The bytes of a tensor.
     fn bytes(&mut self, id: usize) -> &mut [u8] {
-        let offset = self.placed.offsets[id] as usize;
-        let tensor = &self.placed.program.tensors[id];
-        let length = (tensor.elements(self.batch).unwrap() * tensor.role.bytes(self.precision)) as usize;
+        let (offset, length) = place(&self.placed, id as Argument).unwrap();
+        let (offset, length) = (offset as usize, length as usize);
         match &mut self.memory {
             Memory::Apart(tensors) => &mut tensors[id],
             Memory::Arena(arena) => {
@@ -236,22 +238,31 @@ impl Simulated {
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
+    fn call(&mut self, call: &Call) {
+        match call {
+            Call::Kernel(launch) => {
+                let pointer = |argument: &Option<Argument>| match *argument {
+                    None => std::ptr::null_mut(),
+                    Some(argument) => self.bytes(argument as usize).as_mut_ptr().cast::<c_void>(),
+                };
+                let addresses = launch.arguments.iter().map(pointer).collect();
+                self.machine.launch(launch, self.order, addresses);
+            }
+        }
+    }
+
     /// One step, with memory that holds no living tensor filled with NaN.
     pub fn step(&mut self) {
         let transients: Vec<usize> = self.placed.program.transients().map(|id| id as usize).collect();
         transients.iter().for_each(|&id| self.bytes(id).fill(0xff));
-        for index in 0..self.steps.len() {
-            for launch in 0..self.steps[index].len() {
-                let arguments = self.steps[index][launch].arguments.clone();
-                let pointer = |id: u32| self.bytes(id as usize).as_mut_ptr().cast::<c_void>();
-                let addresses: Vec<*mut c_void> = {
-                    let mut pointer = pointer;
-                    arguments.iter().map(|id| id.map_or(std::ptr::null_mut(), &mut pointer)).collect()
-                };
-                self.machine.launch(&self.steps[index][launch], self.order, addresses);
+        let end = self.placed.program.operations.len();
+        for Step { first, count, calls } in self.steps.clone() {
+            for call in &calls {
+                self.call(call);
             }
-            let ends = index + 1 < self.steps.len();
-            let dead = |id: &&usize| ends && self.placed.program.tensors[**id].last as usize == index;
+            let ends = first + count < end;
+            let dies = |last: usize| (first..first + count).contains(&last);
+            let dead = |id: &&usize| ends && dies(self.placed.program.tensors[**id].last as usize);
             let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
             dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
         }
@@ -323,7 +334,7 @@ pub fn compare(
     tolerance: f64,
 ) {
     let case = (what, graph, output, training, batch, optimizer);
-    compare_in((Precision::F32, AMPERE), 0..3, case, steps, classes, tolerance);
+    compare_in((Precision::F32, CAPABILITY), 0..3, case, steps, classes, tolerance);
 }
 
 /// A network with its training, batch and optimizer, by name.
@@ -376,24 +387,21 @@ impl Tested for OnCard {
 
 /// Everything that can run the kernels here: the host shim in several orders of warps, and the first card. On a machine with
 /// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
-fn everyone(
-    placed: &Placed,
-    job: &Job,
-    format: Format,
-    orders: std::ops::Range<i32>,
-) -> Vec<(String, Box<dyn Tested>)> {
+fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
     let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
     if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
         for order in orders {
-            let simulated = Simulated::new(placed.clone(), job.batch, job.arena, job.optimizer, format, order);
+            let Job { batch, arena, optimizer, precision, .. } = *job;
+            let format = (precision, capability);
+            let simulated = Simulated::new(job.infer.clone(), batch, arena, optimizer, format, order);
             all.push((format!("order {order}"), Box::new(simulated)));
         }
     }
-    if format.0 == Precision::F32 {
+    if job.precision == Precision::F32 {
         match Cuda::new(0) {
             Ok(card) => {
                 let session = card.load(job.clone()).unwrap();
-                all.push(("card".into(), Box::new(OnCard { session, placed: placed.clone(), batch: job.batch })));
+                all.push(("card".into(), Box::new(OnCard { session, placed: job.infer.clone(), batch: job.batch })));
             }
             Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
         }
@@ -424,7 +432,7 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
 
 /// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
 pub fn compare_in(
-    format: Format,
+    (precision, capability): Format,
     orders: std::ops::Range<i32>,
     (what, graph, output, training, batch, optimizer): Case<'_>,
     steps: usize,
@@ -432,14 +440,16 @@ pub fn compare_in(
     tolerance: f64,
 ) {
     let program = lower(graph, output, &Options { training: Some(training) }).unwrap();
-    let placed = harness::compile(&program, batch);
-    let end = |(tensor, offset): (&Tensor, &u64)| offset + tensor.elements(batch).unwrap() * 4;
-    let arena = program.tensors.iter().zip(&placed.offsets).map(end).max().unwrap().next_multiple_of(256);
-    let (train, infer) = (Some(placed.clone()), placed.clone());
-    let job = Job { name: "test", arena, batch, precision: Precision::F32, train, infer, optimizer };
-    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job.clone()).unwrap();
+    let job = |precision| {
+        let compiled = harness::graphs::plan(&program, batch, precision);
+        let placed = gpumem_core::layout::place(&compiled).unwrap();
+        let (arena, train, infer) = (compiled.budget.arena, Some(placed.clone()), placed);
+        Job { name: "test", arena, batch, precision, train, infer, optimizer, tf32: false }
+    };
+    let placed = job(Precision::F32).infer;
+    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();
     let last = program.operations.len() as u32 - 1;
-    for (who, mut tested) in everyone(&placed, &job, format, orders) {
+    for (who, mut tested) in everyone(&job(precision), capability, orders) {
         for (id, tensor) in program.tensors.iter().enumerate() {
             if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
                 tested.put(id, &words);

@@ -38,15 +38,15 @@ pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
 /// As [`check`], with 16-bit numbers, to 1e-2.
 pub fn check_narrow(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
     for precision in [Precision::Bf16, Precision::F16] {
-        check_format(what, (precision, host::AMPERE), 0..1, batch, &build);
+        check_format(what, (precision, host::CAPABILITY), 0..1, batch, &build);
     }
 }
 
 /// As [`check_narrow`], for products: on tensor cores with all orders of warps, on those of Turing, and without.
 pub fn check_products(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
     for (precision, capability, orders) in [
-        (Precision::Bf16, host::AMPERE, 0..3),
-        (Precision::F16, host::AMPERE, 0..1),
+        (Precision::Bf16, host::CAPABILITY, 0..3),
+        (Precision::F16, host::CAPABILITY, 0..1),
         (Precision::F16, (7, 5), 0..1),
         (Precision::Bf16, (7, 5), 0..1),
     ] {

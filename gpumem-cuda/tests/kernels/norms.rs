@@ -92,10 +92,19 @@ fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: 
     let arena = lengths.zip(&placed.offsets).map(|(length, offset)| offset + length as u64 * 4).max().unwrap();
     let (arena, optimizer) = (arena.next_multiple_of(256), gradients().1);
     let train = program.training.then(|| placed.clone());
-    let job = Job { name: "test", arena, batch, precision: Precision::F32, train, infer: placed.clone(), optimizer };
+    let job = Job {
+        name: "test",
+        arena,
+        batch,
+        precision: Precision::F32,
+        train,
+        infer: placed.clone(),
+        optimizer,
+        tf32: false,
+    };
     let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();
     let mut simulated =
-        Simulated::new(placed.clone(), batch, arena, optimizer, (Precision::F32, crate::host::AMPERE), 0);
+        Simulated::new(placed.clone(), batch, arena, optimizer, (Precision::F32, crate::host::CAPABILITY), 0);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(batch).unwrap() as usize;
         let words: Vec<u32> = match tensor.class {

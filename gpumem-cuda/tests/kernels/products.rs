@@ -1,11 +1,12 @@
-use crate::host::harness::graphs::{chain, join, layer, layer_of, numbers};
-use crate::host::{AMPERE, Machine};
+use crate::host::harness::graphs::{chain, compile, join, layer, layer_of, numbers};
+use crate::host::{CAPABILITY, Machine};
 use crate::{check, check_products, gradients};
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::Class;
 use gpumem_core::{Half, Precision};
-use gpumem_cuda::operations::{Context, launches};
+use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_cuda::{Call, Launch};
 use std::ffi::c_void;
 
 /// Rows, columns and terms that are multiples of nothing, and of 4, in one tile and in several.
@@ -84,7 +85,7 @@ fn linear_of_16_bits() {
     }
     let (rows, outputs) = (1030usize, 516usize);
     let shapes = [(Half::Bf16, 8, 8usize), (Half::F16, 5, 8), (Half::F16, 5, 7)];
-    let cards = [AMPERE, (7, 5), (6, 1)];
+    let cards = [CAPABILITY, (7, 5), (6, 1)];
     for ((half, exponent, inputs), capability) in
         shapes.into_iter().flat_map(|shape| cards.map(|capability| (shape, capability)))
     {
@@ -93,10 +94,12 @@ fn linear_of_16_bits() {
         let output = layer(&mut graph, input, "Linear(516)");
         let (training, optimizer) = gradients();
         let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+        let placed = compile(&program, 1);
         let operation = &program.operations[0];
         let precision = Precision::Mixed(half);
-        let context = Context { program: &program, operation, batch: 1, precision, optimizer, capability };
-        let launches = launches(&context).unwrap();
+        let setting = Setting { batch: 1, precision, optimizer, capability, tf32: false };
+        let calls = calls(&Context { placed: &placed, operation, setting }).unwrap();
+        let launches: Vec<Launch> = calls.into_iter().map(|Call::Kernel(launch)| launch).collect();
         let value = |index: usize| ((index * 7919) % 5) as f32 / 2.0 - 1.0;
         let mut memory: Vec<Vec<u16>> = program
             .tensors

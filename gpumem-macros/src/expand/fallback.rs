@@ -35,6 +35,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 operation_tags: &[],
                 transient_tags: &[],
                 paths: &[],
+                workspaces: ::gpumem::core::step::Workspaces::UNLIMITED,
             };
             static __COMPILED: ::gpumem::core::network::Compiled = ::gpumem::core::network::Compiled {
                 program: &[],

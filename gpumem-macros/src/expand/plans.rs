@@ -112,11 +112,27 @@ fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
     quote!(<#path>::#constant)
 }
 
+/// The step with its workspaces capped for the cards that the network is aimed at, as a constant expression.
+fn step(source: &Source, planned: &Planned<'_>) -> TokenStream {
+    let settings = settings(source, planned);
+    let step = &planned.names.step;
+    let convolution = if planned.settings == "TRAIN" {
+        quote!(#settings.conv_workspace)
+    } else {
+        quote!(::gpumem::core::Train::DEFAULT.conv_workspace)
+    };
+    quote! {
+        #step.with_workspaces(
+            ::gpumem::core::step::Workspaces::aimed([#settings.cards, ::gpumem::SELECTED], #convolution)
+        )
+    }
+}
+
 /// The plan as an expression.
 fn plan(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let settings = settings(source, planned);
-    let Planned { names: Names { step, .. }, transients, .. } = planned;
-    let transients = Literal::usize_unsuffixed(*transients);
+    let step = step(source, planned);
+    let transients = Literal::usize_unsuffixed(planned.transients);
     quote! {
         ::gpumem::core::budget::plan::<#transients>(
             &#step,
@@ -129,7 +145,8 @@ fn plan(source: &Source, planned: &Planned<'_>) -> TokenStream {
 /// What a backend runs. The reserve is that of the first card, or of an unknown one.
 fn compiled(source: &Source, planned: &Planned<'_>, plan: &TokenStream) -> TokenStream {
     let settings = settings(source, planned);
-    let Names { step, program } = &planned.names;
+    let program = &planned.names.program;
+    let step = step(source, planned);
     quote! {
         ::gpumem::core::network::Compiled {
             program: #program,
@@ -149,7 +166,7 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let transients = Literal::usize_unsuffixed(planned.transients);
     let plan = plan(source, planned);
     let compiled = compiled(source, planned, &quote!(#plan_name));
-    let Names { step, .. } = &planned.names;
+    let step = step(source, planned);
     quote! {
         #[allow(long_running_const_eval)]
         static #plan_name: ::gpumem::core::budget::Plan<#transients> = #plan;
@@ -165,7 +182,7 @@ fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let transients = Literal::usize_unsuffixed(planned.transients);
     let plan = plan(source, planned);
     let compiled = compiled(source, planned, &quote!(Self::#plan_name));
-    let Names { step, .. } = &planned.names;
+    let step = step(source, planned);
     quote! {
         #[allow(long_running_const_eval)]
         const #plan_name: &'static ::gpumem::core::budget::Plan<#transients> = &#plan;
@@ -182,7 +199,7 @@ fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
 fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let Place { start, end } = refusal_place(source, planned.reading);
     let settings = settings(source, planned);
-    let Names { step, .. } = &planned.names;
+    let step = step(source, planned);
     let name = source.declaration.name.unraw().to_string();
     let plan_name = format_ident!("__{}_PLAN", planned.prefix);
     let plan = match &source.declaration.batch {

@@ -89,6 +89,7 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
             operation_tags: #operation_tags,
             transient_tags: #transient_tags,
             paths: __PATHS,
+            workspaces: ::gpumem::core::step::Workspaces::UNLIMITED,
         };
         static #name: &[::core::primitive::u8] = #bytes;
     }
