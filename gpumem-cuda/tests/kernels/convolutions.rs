@@ -26,6 +26,10 @@ fn conv2d() {
     one(3, [3, 7, 5], "Conv2d(4, 3)");
     one(2, [4, 9, 8], "Conv2d(5, [3; 2], stride = [2; 1], padding = [1; 2], dilation = [2; 3], bias = false)");
     one(2, [8, 6, 6], "Conv2d(37, 1)");
+    one(3, [7, 5, 7], "Conv2d(6, 1)");
+    one(2, [12, 6, 8], "Conv2d(20, 1, groups = 2)");
+    one(2, [9, 7, 6], "Conv2d(5, 1, stride = 2)");
+    one(2, [9, 7, 6], "Conv2d(5, 1, padding = 1)");
     one(2, [34, 5, 7], "Conv2d(33, 5, stride = 3, padding = 4)");
 }
 
@@ -100,6 +104,8 @@ fn sixteen_bits() {
     narrow(3, [34, 5, 7], "Conv2d(33, 3, stride = 3, padding = 4)");
     narrow(2, [6, 6, 8], "Conv2d(9, [3; 2], groups = 3, dilation = [2; 1])");
     narrow(2, [40, 8, 8], "Conv2d(36, 1)");
+    narrow(2, [16, 6, 8], "Conv2d(16, 1, groups = 2)");
+    narrow(3, [7, 5, 7], "Conv2d(6, 1)");
     narrow(2, [3, 7, 9], "Conv2d(6, 3, groups = 3, padding = 1)");
 }
 
