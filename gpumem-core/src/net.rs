@@ -52,6 +52,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let runner = device.load(Job {
             name: N::NAME,
             arena,
+            reserve: N::BUDGET.reserve,
             batch: N::EVALUATION.budget.batch_size,
             precision: N::EVALUATION.budget.precision,
             train: train.clone(),
