@@ -358,6 +358,8 @@ inline void wait_copies() {
     fibers[current].copies->clear();
 }
 
+template <class... A> constexpr int arity(void (*)(A...)) { return sizeof...(A); }
+
 // Calls a kernel with pointers.
 template <class... A, size_t... I> void call(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
     kernel((A)arguments[I]...);
