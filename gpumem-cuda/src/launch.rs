@@ -9,6 +9,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("base.cuh", include_str!("../kernels/base.cuh")),
     ("correlation.cuh", include_str!("../kernels/correlation.cuh")),
     ("real.cuh", include_str!("../kernels/real.cuh")),
+    ("rectify.cuh", include_str!("../kernels/rectify.cuh")),
     ("tile.cuh", include_str!("../kernels/tile.cuh")),
     ("activation.cu", include_str!("../kernels/activation.cu")),
     ("adaptive_avg_pool2d.cu", include_str!("../kernels/adaptive_avg_pool2d.cu")),

@@ -143,7 +143,13 @@ impl Machine {
     }
 }
 
-fn kernels(steps: &[Step]) -> Vec<Kernel> {
+/// The kernels of a program, in order.
+pub fn kernels(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Kernel> {
+    let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
+    kernels_of(&steps(placed, setting).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn kernels_of(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     calls.map(|Call::Kernel(launch)| launch.kernel.clone()).collect()
 }
@@ -178,7 +184,7 @@ impl Simulated {
         let program = &placed.program;
         let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
         let steps = steps(&placed, setting).unwrap_or_else(|error| panic!("{error}"));
-        let machine = Machine::new(kernels(&steps));
+        let machine = Machine::new(kernels_of(&steps));
         let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
             // Tensors, then their master copies.
             let count = 2 * program.tensors.len() as Argument;
@@ -192,7 +198,7 @@ impl Simulated {
 
     /// The same with sources that were changed on purpose.
     pub fn change(&mut self, change: impl Fn(&str, &str) -> String) {
-        self.machine = Machine::with_sources(kernels(&self.steps), change);
+        self.machine = Machine::with_sources(kernels_of(&self.steps), change);
     }
 
     /// The bytes of a tensor.
