@@ -143,10 +143,15 @@ impl Machine {
     }
 }
 
+/// The steps of a program, in order.
+pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
+    let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
+    steps(placed, setting).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// The kernels of a program, in order.
 pub fn kernels(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Kernel> {
-    let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
-    kernels_of(&steps(placed, setting).unwrap_or_else(|error| panic!("{error}")))
+    kernels_of(&steps_of(placed, batch, precision, optimizer))
 }
 
 fn kernels_of(steps: &[Step]) -> Vec<Kernel> {

@@ -8,6 +8,7 @@ mod attention;
 mod barriers;
 mod convolutions;
 mod digits;
+mod fusions;
 mod joins;
 mod movement;
 mod norms;

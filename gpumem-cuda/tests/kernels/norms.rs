@@ -131,7 +131,14 @@ fn norms_of_inference() {
 }
 
 /// Runs a program on the CPU backend and on the kernels, and compares its result and its running statistics.
-fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: impl Fn(u32) -> u32, tolerance: f64) {
+pub fn forward(
+    graph: &Graph,
+    output: NodeId,
+    options: &Options,
+    batch: u64,
+    input: impl Fn(u32) -> u32,
+    tolerance: f64,
+) {
     let program = lower(graph, output, options).unwrap();
     let placed = harness::compile(&program, batch);
     let lengths = program.tensors.iter().map(|tensor| tensor.elements(batch).unwrap() as usize);
