@@ -71,6 +71,25 @@ pub trait Runner {
     /// A range outside the arena.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
+    /// Gives the next training step its input or target, whose first place is at byte `offset`. The bytes may be copied while
+    /// an earlier step runs. Whoever feeds one tensor of a step feeds all of them.
+    ///
+    /// # Errors
+    /// A range outside the arena, or invalid data such as a label beyond the last class.
+    fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.write(offset, bytes)
+    }
+
+    /// The loss of the last training step, which is at byte `offset`, as soon as it is known.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    fn loss(&mut self, offset: u64) -> Result<f32, Error> {
+        let mut loss = [0; 4];
+        self.read(offset, &mut loss)?;
+        Ok(f32::from_le_bytes(loss))
+    }
+
     /// Copies out of the arena at byte `offset`, after everything that was started has ended.
     ///
     /// # Errors

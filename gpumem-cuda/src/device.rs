@@ -4,7 +4,6 @@ use crate::cache::Cache;
 use crate::preflight;
 use crate::session::Session;
 use cudarc::driver::{CudaContext, DriverError, result};
-use gpumem_core::Precision;
 use gpumem_core::device::{Device, Job};
 use gpumem_core::error::Error;
 use std::sync::Arc;
@@ -64,10 +63,6 @@ impl Device for Cuda {
     type Runner = Session;
 
     fn load(&self, job: Job) -> Result<Session, Error> {
-        if job.precision != Precision::F32 {
-            let what = format!("{} is not available yet; use precision: F32", job.precision.name());
-            return Err(Error::Unsupported { device: "CUDA", what });
-        }
         let (free, _) = self.memory()?;
         if free < job.arena {
             return Err(Error::Memory { device: "CUDA", needed: job.arena, free: Some(free) });
