@@ -5,6 +5,7 @@
 
 mod batch_norm2d;
 mod join;
+mod optimizer;
 
 use super::Setting;
 use crate::launch::Call;
@@ -17,7 +18,7 @@ use gpumem_core::program::{Action, Class, Operation, Slot, TensorId};
 type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error>;
 
 /// All of them, in the order in which they are tried.
-const PATTERNS: &[Pattern] = &[batch_norm2d::forward, batch_norm2d::backward, join::add];
+const PATTERNS: &[Pattern] = &[batch_norm2d::forward, batch_norm2d::backward, join::add, optimizer::updates];
 
 pub(super) fn fused(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error> {
     for pattern in PATTERNS {

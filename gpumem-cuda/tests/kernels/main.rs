@@ -12,6 +12,7 @@ mod fusions;
 mod joins;
 mod movement;
 mod norms;
+mod optimizers;
 mod pools;
 mod products;
 mod tables;
