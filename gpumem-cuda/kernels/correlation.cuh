@@ -11,6 +11,7 @@
 // ADD                               whether the result is added to what is there
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
+// TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
 //
 // images [B, G C, H, W], positions [B, G O, P, Q], weight [G O, C, R, S]. Tap (r, s) of the window of position (p, q) is at
 // row p STRIDE_Y - PADDING_Y + r DILATION_Y of the image, and likewise its column; outside there are zeros. Within a group:
@@ -95,9 +96,9 @@ struct Windows {
         const int y = (int)(tap / KERNEL_WIDTH) * DILATION_Y, x = (int)(tap % KERNEL_WIDTH) * DILATION_X;
         return {(int)(c * IMAGE_AREA) + y * IMAGE_WIDTH + x, y, x};
     }
-    static __device__ __forceinline__ float read(const Window &window, const Tap &tap) {
+    static __device__ __forceinline__ real read(const Window &window, const Tap &tap) {
         const bool inside = (u32)(window.y + tap.y) < IMAGE_HEIGHT && (u32)(window.x + tap.x) < IMAGE_WIDTH;
-        return inside ? widen(window.sample[window.corner + tap.offset]) : 0.0f;
+        return inside ? window.sample[window.corner + tap.offset] : real();
     }
 };
 
@@ -107,7 +108,7 @@ struct WindowColumns : Windows {
     __device__ __forceinline__ WindowColumns(const real *group) : Windows{group} {}
     __device__ __forceinline__ Place place(u32 n) const { return window(n); }
     static __device__ __forceinline__ Depth depth(u32 k) { return tap(k); }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) { return read(place, depth); }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(place, depth); }
 };
 
 struct TapColumns : Windows {
@@ -116,7 +117,7 @@ struct TapColumns : Windows {
     __device__ __forceinline__ TapColumns(const real *group) : Windows{group} {}
     static __device__ __forceinline__ Place place(u32 n) { return tap(n); }
     __device__ __forceinline__ Depth depth(u32 k) const { return window(k); }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) { return read(depth, place); }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(depth, place); }
 };
 
 // Positions whose windows have a tap at a pixel: the operand of scatter.
@@ -142,12 +143,12 @@ struct PixelColumns {
         const u32 o = k / TAPS, tap = k % TAPS;
         return {o * POSITION_AREA, (int)(tap / KERNEL_WIDTH) * DILATION_Y, (int)(tap % KERNEL_WIDTH) * DILATION_X};
     }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) {
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
         const int y = place.y - depth.y, x = place.x - depth.x;
-        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return 0.0f;
+        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return real();
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
-        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return 0.0f;
-        return widen(place.sample[depth.offset + p * POSITION_WIDTH + q]);
+        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return real();
+        return place.sample[depth.offset + p * POSITION_WIDTH + q];
     }
 };
 
@@ -164,8 +165,8 @@ struct WeightRows {
     static __device__ __forceinline__ Depth depth(u32 k) {
         return {k / TAPS * FILTER + k % TAPS, k < (u32)POSITION_CHANNELS * TAPS};
     }
-    __device__ __forceinline__ float at(const Place &place, const Depth &depth) const {
-        return place.inside && depth.inside ? widen(weight[place.offset + depth.offset]) : 0.0f;
+    __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
+        return place.inside && depth.inside ? weight[place.offset + depth.offset] : real();
     }
 };
 
@@ -185,8 +186,8 @@ struct PositionRows {
     __device__ __forceinline__ Depth depth(u32 k) const {
         return {positions + k / POSITION_AREA * POSITION_SAMPLE + k % POSITION_AREA, k < BATCH * POSITION_AREA};
     }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) {
-        return place.inside && depth.inside ? widen(depth.data[place.offset]) : 0.0f;
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
+        return place.inside && depth.inside ? depth.data[place.offset] : real();
     }
 };
 
@@ -260,14 +261,14 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
     typedef Matrix<true> Rows;
     const Rows rows = {weight + group * GROUP_WEIGHT, FILTER, POSITION_CHANNELS, FILTER};
-    typename Carrier<FILTER % 4 == 0, TILE_M, true, Rows>::Type a(rows, m);
+    typename Carrier<FILTER % VECTOR == 0, TILE_M, true, Rows>::Type a(rows, m);
     Single<TILE_N, false, WindowColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
     Sums sums;
     clear(sums);
     multiply(a, b, 0, FILTER, tiles, sums);
     const u64 first = group * POSITION_CHANNELS;
     const Map<POSITION_CHANNELS, POSITION_AREA> map = {positions + first * POSITION_AREA, addend(bias, first)};
-    store<POSITION_AREA % 4 == 0>(map, m, n, sums);
+    store<POSITION_AREA % 4 == 0>(map, m, n, tiles, sums);
 }
 #endif
 
@@ -312,7 +313,7 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
     multiply(a, b, 0, (u32)POSITION_CHANNELS * TAPS, tiles, sums);
     const u64 first = group * IMAGE_CHANNELS;
     const Map<IMAGE_CHANNELS, IMAGE_AREA> map = {images + first * IMAGE_AREA, addend(bias, first)};
-    store<IMAGE_AREA % 4 == 0>(map, m, n, sums);
+    store<IMAGE_AREA % 4 == 0>(map, m, n, tiles, sums);
 }
 #endif
 
@@ -361,12 +362,9 @@ static __device__ __forceinline__ void weigh(const real *images, const real *pos
     for (u32 first = 0; first < length; first += PORTION) {
         clear(sums);
         multiply(a, b, first, length - first < PORTION ? length : first + PORTION, tiles, sums);
-#pragma unroll
-        for (int i = 0; i < REGISTERS_M; i++)
-#pragma unroll
-            for (int j = 0; j < REGISTERS_N; j++) total.at[i][j] += sums.at[i][j];
+        add(total, sums);
     }
-    store<FILTER % 4 == 0>(Weight{weight + group * GROUP_WEIGHT}, m, n, total);
+    store<FILTER % 4 == 0>(Weight{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
 }
 #endif
 

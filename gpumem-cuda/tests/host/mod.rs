@@ -177,6 +177,9 @@ enum Memory {
     Apart(Vec<Vec<u8>>),
 }
 
+/// A number format, and the compute capability of the card that the host plays.
+pub type Format = (Precision, (i32, i32));
+
 /// A training step run by the kernels on the host.
 pub struct Simulated {
     machine: Machine,
@@ -194,12 +197,12 @@ impl Simulated {
         batch: u64,
         arena: u64,
         optimizer: Optimizer,
-        precision: Precision,
+        (precision, capability): Format,
         order: i32,
     ) -> Simulated {
         let program = &placed.program;
-        let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
         let apart = std::env::var_os("GPUMEM_HOST_APART").is_some();
+        let setting = Setting { batch, precision, optimizer, capability, tf32: false };
         let steps = steps(&placed, setting).unwrap_or_else(|error| panic!("{error}"));
         let steps: Vec<Step> = steps.into_iter().map(|step| calls_of(&placed, setting, step, apart)).collect();
         let machine = Machine::new(kernels_of(&steps));
@@ -331,8 +334,15 @@ fn narrow(precision: Precision, word: u32) -> u16 {
     }
     let distance = |half: u16| (f64::from(f32::from_bits(widen(precision, half))) - x).abs();
     let sign = if x < 0.0 { 0x8000 } else { 0 };
-    // Among the finite ones of this sign, ordered by size.
-    (sign..sign + 0x7c00).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
+    // The finite ones of this sign are ordered by size: the nearest is the largest that is not beyond `x`, or the next.
+    let (mut below, mut beyond) = (0, 0x7c00);
+    while beyond - below > 1 {
+        let middle = (below + beyond) / 2;
+        let size = f64::from(f32::from_bits(widen(precision, middle)));
+        *(if size <= x.abs() { &mut below } else { &mut beyond }) = middle;
+    }
+    let candidates = (sign + below..sign + 0x7c00).take(2);
+    candidates.min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
 }
 
 fn widen(precision: Precision, half: u16) -> u32 {
@@ -368,7 +378,7 @@ pub fn compare(
     tolerance: f64,
 ) {
     let case = (what, graph, output, training, batch, optimizer);
-    compare_in(Precision::F32, 0..3, case, steps, classes, tolerance);
+    compare_in((Precision::F32, CAPABILITY), 0..3, case, steps, classes, tolerance);
 }
 
 /// A network with its training, batch and optimizer, by name.
@@ -421,12 +431,13 @@ impl Tested for OnCard {
 
 /// Everything that can run the kernels here: the host shim in several orders of warps, and the first card. On a machine with
 /// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
-fn everyone(job: &Job, orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
+fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
     let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
     if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
         for order in orders {
             let Job { batch, arena, optimizer, precision, .. } = *job;
-            let simulated = Simulated::new(job.infer.clone(), batch, arena, optimizer, precision, order);
+            let format = (precision, capability);
+            let simulated = Simulated::new(job.infer.clone(), batch, arena, optimizer, format, order);
             all.push((format!("order {order}"), Box::new(simulated)));
         }
     }
@@ -465,7 +476,7 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
 
 /// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
 pub fn compare_in(
-    precision: Precision,
+    (precision, capability): Format,
     orders: std::ops::Range<i32>,
     (what, graph, output, training, batch, optimizer): Case<'_>,
     steps: usize,
@@ -482,7 +493,7 @@ pub fn compare_in(
     let placed = job(Precision::F32).infer;
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();
     let last = program.operations.len() as u32 - 1;
-    for (who, mut tested) in everyone(&job(precision), orders) {
+    for (who, mut tested) in everyone(&job(precision), capability, orders) {
         for (id, tensor) in program.tensors.iter().enumerate() {
             if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
                 tested.put(id, &words);

@@ -156,7 +156,8 @@ pub fn forward(
         tf32: false,
     };
     let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();
-    let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, Precision::F32, 0);
+    let mut simulated =
+        Simulated::new(placed.clone(), batch, arena, optimizer, (Precision::F32, crate::host::CAPABILITY), 0);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(batch).unwrap() as usize;
         let words: Vec<u32> = match tensor.class {

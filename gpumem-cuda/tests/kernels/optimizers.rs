@@ -2,7 +2,7 @@
 
 use crate::host::harness::graphs::{chain, numbers, plan};
 use crate::host::harness::{assert_close, compile};
-use crate::host::{Simulated, compare, compare_in, spread, steps_of};
+use crate::host::{CAPABILITY, Simulated, compare, compare_in, spread, steps_of};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
@@ -78,7 +78,7 @@ fn sixteen_bits_and_master_copies() {
             for update in [Update::Fused, Update::Separate] {
                 let what = format!("{optimizer:?}, {precision:?}, {update:?}");
                 let case = (&*what, &graph, output, training(Measure::Dot, optimizer, update), 2, optimizer);
-                compare_in(precision, 0..1, case, 1, 5, 1e-2);
+                compare_in((precision, CAPABILITY), 0..1, case, 1, 5, 1e-2);
             }
         }
     }
@@ -100,7 +100,8 @@ impl Small {
         let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
         let compiled = plan(&program, BATCH, precision);
         let placed = gpumem_core::layout::place(&compiled).unwrap();
-        let mut simulated = Simulated::new(placed, BATCH, compiled.budget.arena, optimizer, precision, 0);
+        let format = (precision, CAPABILITY);
+        let mut simulated = Simulated::new(placed, BATCH, compiled.budget.arena, optimizer, format, 0);
         let mut state = 0;
         for (id, tensor) in program.tensors.iter().enumerate() {
             let count = tensor.elements(BATCH).unwrap() as usize;
