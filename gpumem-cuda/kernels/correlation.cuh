@@ -9,6 +9,9 @@
 // STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, DILATION_Y, DILATION_X
 // BIAS                              whether there is a bias
 // ADD                               whether the result is added to what is there
+// RECTIFIER                         what the result goes through after that, in a forward pass: see rectify.cuh
+// PARTS, PART                       parts that the products of weigh are split into, none of them empty, and the products of each:
+//                                   a multiple of 64; the last part may have fewer
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
 // TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -31,18 +34,21 @@
 // images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
 // blocks of 256; weigh has a block for each output channel (x) and row of its kernel (y).
 //
-// Every element is summed in the same order in every run. Work on weigh is not spread over more blocks than the weight has
-// tiles: that would need memory for partial sums. A scatter with strides multiplies zeros where no window reaches.
+// Every element is summed in the same order in every run. With several parts, weigh has as many blocks for each tile (z = group
+// PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up in their order.
+// A scatter with strides multiplies zeros where no window reaches.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
 //
 // No include guard: the tests include it once for each kernel they compile.
+#include "rectify.cuh"
 #include "tile.cuh"
 
 #define GATHER 0
 #define SCATTER 1
 #define WEIGH 2
 #define CHANNEL_SUMS 3
+#define SUM_PARTS 4
 
 constexpr u32 IMAGE_AREA = (u32)IMAGE_HEIGHT * IMAGE_WIDTH;
 constexpr u32 POSITION_AREA = (u32)POSITION_HEIGHT * POSITION_WIDTH;
@@ -52,6 +58,7 @@ constexpr u64 POSITION_SAMPLE = (u64)GROUPS * POSITION_CHANNELS * POSITION_AREA;
 // Elements of the weight of an output channel, and of a group.
 constexpr u32 FILTER = (u32)IMAGE_CHANNELS * TAPS;
 constexpr u64 GROUP_WEIGHT = (u64)POSITION_CHANNELS * FILTER;
+constexpr u64 WEIGHTS = GROUPS * GROUP_WEIGHT;
 // A window and a tap that do not exist have rows so far outside that their sum is outside too, whichever of them it is.
 constexpr int NO_WINDOW = -(1 << 30);
 constexpr int NO_TAP = 1 << 29;
@@ -212,19 +219,22 @@ template <u32 CHANNELS, u32 AREA> struct Map {
         return 0.0f;
 #endif
     }
+    static __device__ __forceinline__ float through(float sum) { return rectify(sum); }
 };
 
-struct Weight {
-    real *group;
+// Elements are real, or float where they are parts of a sum.
+template <class Element> struct Weight {
+    Element *group;
 
     struct Column {
-        real *tap;
+        Element *tap;
     };
     static __device__ __forceinline__ u32 rows() { return POSITION_CHANNELS; }
     static __device__ __forceinline__ u32 columns() { return FILTER; }
     __device__ __forceinline__ Column column(u32 n) const { return {group + n}; }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.tap + m * FILTER; }
+    static __device__ __forceinline__ Element *at(const Column &column, u32 m) { return column.tap + m * FILTER; }
     static __device__ __forceinline__ float bias(u32, u32) { return 0.0f; }
+    static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
 #if PASS == GATHER
@@ -252,7 +262,7 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
 #if BIAS
     sum += widen(bias[channel]);
 #endif
-    finish(sum, &positions[i]);
+    finish(rectify(sum), &positions[i]);
 }
 #else
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
@@ -299,7 +309,7 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 #if BIAS
     sum += widen(bias[group]);
 #endif
-    finish(sum, &images[i]);
+    finish(rectify(sum), &images[i]);
 }
 #else
 static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
@@ -319,16 +329,22 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 
 #elif PASS == WEIGH
 
+// The products of a part: from which on, and up to which.
+constexpr u32 PRODUCTS = (u32)BATCH * POSITION_AREA;
+static __device__ __forceinline__ u32 begin(u32 part) { return part * PART; }
+static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? (part + 1) * PART : PRODUCTS; }
+
 #if IMAGE_CHANNELS == 1
-static __device__ __forceinline__ void weigh(const real *images, const real *positions, real *weight) {
+static __device__ __forceinline__ void
+weigh(const real *images, const real *positions, float *partial, real *weight) {
     __shared__ float scratch[32];
-    const u32 channel = blockIdx.x, r = blockIdx.y;
+    const u32 channel = blockIdx.x, r = blockIdx.y, part = blockIdx.z;
     const real *image = images + channel / POSITION_CHANNELS * (u64)IMAGE_AREA;
     const real *map = positions + channel * (u64)POSITION_AREA;
     float sums[KERNEL_WIDTH];
 #pragma unroll
     for (int s = 0; s < KERNEL_WIDTH; s++) sums[s] = 0.0f;
-    for (u32 i = threadIdx.x; i < BATCH * POSITION_AREA; i += blockDim.x) {
+    for (u32 i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
         const u32 b = i / POSITION_AREA, position = i % POSITION_AREA;
         const int y = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y + (int)r * DILATION_Y;
         if ((u32)y >= IMAGE_HEIGHT) continue;
@@ -344,29 +360,53 @@ static __device__ __forceinline__ void weigh(const real *images, const real *pos
 #pragma unroll
     for (int s = 0; s < KERNEL_WIDTH; s++) {
         const float sum = block_sum(sums[s], scratch);
-        if (threadIdx.x == 0) finish(sum, &weight[(channel * (u64)(KERNEL_HEIGHT) + r) * KERNEL_WIDTH + s]);
+        if (threadIdx.x != 0) continue;
+        const u64 at = (channel * (u64)(KERNEL_HEIGHT) + r) * KERNEL_WIDTH + s;
+#if PARTS > 1
+        partial[part * WEIGHTS + at] = sum;
+#else
+        finish(sum, &weight[at]);
+#endif
     }
 }
 #else
 // Products that are added up by themselves before they join the total: of millions, too many digits would be lost.
 constexpr u32 PORTION = 4096;
 
-static __device__ __forceinline__ void weigh(const real *images, const real *positions, real *weight) {
+static __device__ __forceinline__ void
+weigh(const real *images, const real *positions, float *partial, real *weight) {
     __shared__ Tiles tiles;
-    const u64 group = blockIdx.z;
-    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, length = BATCH * POSITION_AREA;
+    const u64 group = blockIdx.z / PARTS;
+    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, part = blockIdx.z % PARTS, last = end(part);
     Single<TILE_M, true, PositionRows> a({positions + group * POSITION_CHANNELS * POSITION_AREA}, m);
     Single<TILE_N, true, TapColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
     Sums total, sums;
     clear(total);
-    for (u32 first = 0; first < length; first += PORTION) {
+    for (u32 first = begin(part); first < last; first += PORTION) {
         clear(sums);
-        multiply(a, b, first, length - first < PORTION ? length : first + PORTION, tiles, sums);
+        multiply(a, b, first, last - first < PORTION ? last : first + PORTION, tiles, sums);
         add(total, sums);
     }
-    store<FILTER % 4 == 0>(Weight{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
+#if PARTS > 1
+    const Weight<float> target = {partial + part * WEIGHTS + group * GROUP_WEIGHT};
+    store<FILTER % 4 == 0>(target, m, n, tiles, total);
+#else
+    store<FILTER % 4 == 0>(Weight<real>{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
+#endif
 }
 #endif
+
+#elif PASS == SUM_PARTS
+
+// A thread for each element of the weight.
+static __device__ __forceinline__ void sum_parts(const float *partial, real *weight) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= WEIGHTS) return;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (u32 part = 0; part < PARTS; part++) sum += partial[part * WEIGHTS + i];
+    finish(sum, &weight[i]);
+}
 
 #else
 

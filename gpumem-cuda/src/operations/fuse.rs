@@ -4,6 +4,7 @@
 //! therefore lie where an earlier one still reads, and such a pair stays apart: see [`are_apart`].
 
 mod batch_norm2d;
+mod conv2d;
 mod join;
 mod optimizer;
 
@@ -18,7 +19,8 @@ use gpumem_core::program::{Action, Class, Operation, Slot, TensorId};
 type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error>;
 
 /// All of them, in the order in which they are tried.
-const PATTERNS: &[Pattern] = &[batch_norm2d::forward, batch_norm2d::backward, join::add, optimizer::updates];
+const PATTERNS: &[Pattern] =
+    &[batch_norm2d::forward, batch_norm2d::backward, conv2d::forward, join::add, optimizer::updates];
 
 pub(super) fn fused(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error> {
     for pattern in PATTERNS {

@@ -1,5 +1,11 @@
+use crate::host::harness::compile;
 use crate::host::harness::graphs::{join, layer, layer_of, numbers};
-use crate::{check, check_products};
+use crate::host::kernels;
+use crate::{check, check_products, gradients};
+use gpumem_core::graph::Graph;
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::{Precision, Role};
+use gpumem_cuda::Kernel;
 
 fn one(batch: u64, input: [u64; 3], text: &str) {
     check(text, batch, |graph| {
@@ -78,6 +84,49 @@ fn conv_transpose2d_of_single_channels() {
 fn conv_transpose2d_used_twice() {
     twice(3, [3, 5, 7], "ConvTranspose2d(3, 3, padding = 1)");
     twice(2, [3, 5, 7], "ConvTranspose2d(3, 3, padding = 1, groups = 3)");
+}
+
+/// The parts that the gradient of a weight is summed in, with a workspace of this many bytes, or a whole one.
+fn parts(batch: u64, input: [u64; 3], text: &str, workspace: Option<u64>) -> Vec<(&'static str, String)> {
+    let mut graph = Graph::default();
+    let x = graph.input(numbers(&input)).unwrap();
+    let output = layer(&mut graph, x, text);
+    let (training, optimizer) = gradients();
+    let mut placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), batch);
+    for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {
+        if let (Role::ConvolutionWorkspace, Some(most)) = (tensor.role, workspace) {
+            *bytes = most.min(*bytes);
+        }
+    }
+    let kernels = kernels(&placed, batch, Precision::F32, optimizer);
+    let filter = kernels.iter().filter(|kernel| kernel.entry.contains("_filter"));
+    let count = |kernel: &Kernel| kernel.constants.iter().find(|(name, _)| *name == "PARTS").unwrap().1.clone();
+    filter.map(|kernel| (kernel.entry, count(kernel))).collect()
+}
+
+#[test]
+fn gradients_of_weights_in_parts() {
+    // 2697 products in two parts; 8190 in seven, of which the last is shorter; one channel; transposed.
+    let cases = [
+        (3, [3, 31, 29], "Conv2d(5, 3, padding = 1)", "conv2d_backward_filter", "2"),
+        (2, [4, 65, 63], "Conv2d(4, 1, groups = 2)", "conv2d_backward_filter", "7"),
+        (2, [3, 37, 41], "Conv2d(6, 3, groups = 3, bias = false)", "conv2d_backward_filter", "2"),
+        (3, [3, 31, 29], "ConvTranspose2d(4, 2, stride = 2)", "conv_transpose2d_backward_filter", "2"),
+    ];
+    for (batch, input, text, entry, count) in cases {
+        let found = parts(batch, input, text, None);
+        assert_eq!(found[0], (entry, count.into()), "{text}");
+        assert!(found[1].0.ends_with("_filter_sum") && found.len() == 2, "{text}: {found:?}");
+        one(batch, input, text);
+        assert_eq!(parts(batch, input, text, Some(0)), [(entry, "1".into())], "{text}, without a workspace");
+    }
+    let capped = parts(2, [4, 65, 63], "Conv2d(4, 1)", Some(3 * 16 * 4 + 8));
+    assert_eq!(capped[0].1, "3", "three weights of 16 elements fit");
+    twice(3, [3, 31, 29], "Conv2d(3, 3, padding = 1)");
+    twice(2, [3, 37, 41], "Conv2d(3, 3, groups = 3, padding = 1)");
+    twice(3, [3, 31, 29], "ConvTranspose2d(3, 3, padding = 1)");
+    narrow(3, [3, 31, 29], "Conv2d(5, 3, padding = 1)");
+    narrow(3, [3, 29, 31], "Conv2d(3, 3, groups = 3, padding = 1)");
 }
 
 /// In 16-bit numbers: the layer alone, and twice, so that gradients are added.

@@ -18,11 +18,13 @@ fn place(batch: u64, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
     compile(&lower(&graph, output, &Options { training: Some(gradients().0) }).unwrap(), batch)
 }
 
-/// The steps that are more than one operation: how many, and the kernels.
+/// The steps that are more than one operation, but for updates: how many, and the kernels.
 fn fused(placed: &Placed, batch: u64) -> Vec<(usize, Vec<&'static str>)> {
     let steps = steps_of(placed, batch, Precision::F32, gradients().1);
     let entries = |calls: &[Call]| calls.iter().map(|Call::Kernel(launch)| launch.kernel.entry).collect();
-    steps.iter().filter(|step| step.count > 1).map(|step| (step.count, entries(&step.calls))).collect()
+    let is_update = |first: usize| placed.program.operations[first].action == Action::Update;
+    let several = steps.iter().filter(|step| step.count > 1 && !is_update(step.first));
+    several.map(|step| (step.count, entries(&step.calls))).collect()
 }
 
 /// Checks that exactly these operations of a network run as one, and that it trains as on the CPU.
@@ -107,7 +109,33 @@ fn sum_and_layer_norm() {
 }
 
 #[test]
+fn convolution_and_rectifier() {
+    // In tiles, element by element, with pixels in fours and singly.
+    for (dims, layers) in [
+        ([3, 7, 5], "Conv2d(5, 3) | Relu | Sigmoid"),
+        ([3, 8, 8], "Conv2d(6, 3, padding = 1, bias = false) | Relu6 | Sigmoid"),
+        ([1, 7, 5], "Conv2d(5, 3) | Relu | Sigmoid"),
+    ] {
+        fuses(layers, 2, &[(2, &["conv2d_forward"])], |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            chain(graph, input, layers)
+        });
+    }
+    for (channels, groups) in [(4, 1), (3, 3)] {
+        fuses("ConvTranspose2d", 2, &[(2, &["conv_transpose2d_forward"])], |graph| {
+            let input = graph.input(numbers(&[3, 5, 4])).unwrap();
+            let x = layer(graph, input, &format!("ConvTranspose2d({channels}, 3, stride = 2, groups = {groups})"));
+            chain(graph, x, "Relu | Sigmoid")
+        });
+    }
+}
+
+#[test]
 fn sixteen_bits() {
+    check_narrow("convolution", 2, |graph| {
+        let input = graph.input(numbers(&[3, 8, 6])).unwrap();
+        chain(graph, input, "Conv2d(5, 3, padding = 1) | Relu")
+    });
     for dims in [[3, 7, 6], [2, 64, 66]] {
         check_narrow("batch normalisation", 2, |graph| {
             let input = graph.input(numbers(&dims)).unwrap();
