@@ -12,6 +12,11 @@
 // RECTIFIER                         what the result goes through after that, in a forward pass: see rectify.cuh
 // PARTS, PART                       parts that the products of weigh are split into, none of them empty, and the products of each:
 //                                   a multiple of 64; the last part may have fewer
+// PHASED                            whether scatter computes the pixels of a phase only, those that are STRIDE apart: the same taps
+//                                   reach them all
+// FIRST_Y, FIRST_X                  the first pixel of the phase, or 0
+// TAP_Y, TAP_X                      the first tap that reaches it, or KERNEL_HEIGHT or KERNEL_WIDTH if none does; without phases 0
+// TAP_STEP_Y, TAP_STEP_X            taps from one that reaches it to the next; without phases 1
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
 // TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -36,7 +41,7 @@
 //
 // Every element is summed in the same order in every run. With several parts, weigh has as many blocks for each tile (z = group
 // PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up in their order.
-// A scatter with strides multiplies zeros where no window reaches.
+// A scatter with strides is a launch for each phase, or, where those were too many, multiplies zeros where no window reaches.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
 //
@@ -127,33 +132,59 @@ struct TapColumns : Windows {
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(depth, place); }
 };
 
+#if PASS == SCATTER
+
+// The pixels of a launch and the taps that may reach them.
+#if PHASED
+constexpr int PIXEL_STEP_Y = STRIDE_Y, PIXEL_STEP_X = STRIDE_X;
+#else
+constexpr int PIXEL_STEP_Y = 1, PIXEL_STEP_X = 1;
+#endif
+constexpr u32 PHASE_HEIGHT = (IMAGE_HEIGHT - FIRST_Y + PIXEL_STEP_Y - 1) / PIXEL_STEP_Y;
+constexpr u32 PHASE_WIDTH = (IMAGE_WIDTH - FIRST_X + PIXEL_STEP_X - 1) / PIXEL_STEP_X;
+constexpr u32 PHASE_AREA = PHASE_HEIGHT * PHASE_WIDTH;
+constexpr u32 TAP_ROWS = (KERNEL_HEIGHT - TAP_Y + TAP_STEP_Y - 1) / TAP_STEP_Y;
+constexpr u32 TAP_COLUMNS = (KERNEL_WIDTH - TAP_X + TAP_STEP_X - 1) / TAP_STEP_X;
+// Of an output channel, and what k is divided by.
+constexpr u32 PHASE_TAPS = TAP_ROWS * TAP_COLUMNS, PHASE_DIVISOR = PHASE_TAPS ? PHASE_TAPS : 1, ROW_DIVISOR = TAP_COLUMNS ? TAP_COLUMNS : 1;
+constexpr u32 SCATTER_DEPTH = (u32)POSITION_CHANNELS * PHASE_TAPS;
+
 // Positions whose windows have a tap at a pixel: the operand of scatter.
 struct PixelColumns {
     const real *positions; // of the group
 
+    // Of the pixel's window with the first tap, in a phase; else of the pixel, with padding, never below 0.
     struct Place {
         const real *sample;
-        int y, x; // with padding, never below 0
+        int y, x;
     };
+    // How far before that the window with this tap is; without phases the tap.
     struct Depth {
         u32 offset;
         int y, x;
     };
     __device__ __forceinline__ Place place(u32 n) const {
-        if (n >= BATCH * IMAGE_AREA) return {positions, NO_WINDOW, 0};
-        const u32 b = n / IMAGE_AREA, pixel = n % IMAGE_AREA;
-        const int y = pixel / IMAGE_WIDTH, x = pixel % IMAGE_WIDTH;
-        return {positions + b * POSITION_SAMPLE, y + PADDING_Y, x + PADDING_X};
+        if (n >= BATCH * PHASE_AREA) return {positions, NO_WINDOW, 0};
+        const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
+        const int y = FIRST_Y + (int)(pixel / PHASE_WIDTH) * PIXEL_STEP_Y + PADDING_Y - TAP_Y * DILATION_Y;
+        const int x = FIRST_X + (int)(pixel % PHASE_WIDTH) * PIXEL_STEP_X + PADDING_X - TAP_X * DILATION_X;
+        // In a phase these are whole numbers.
+        return {positions + b * POSITION_SAMPLE, y / PIXEL_STEP_Y, x / PIXEL_STEP_X};
     }
     static __device__ __forceinline__ Depth depth(u32 k) {
-        if (k >= (u32)POSITION_CHANNELS * TAPS) return {0, NO_TAP, 0};
-        const u32 o = k / TAPS, tap = k % TAPS;
-        return {o * POSITION_AREA, (int)(tap / KERNEL_WIDTH) * DILATION_Y, (int)(tap % KERNEL_WIDTH) * DILATION_X};
+        if (k >= SCATTER_DEPTH) return {0, NO_TAP, 0};
+        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        constexpr int down = TAP_STEP_Y * DILATION_Y / PIXEL_STEP_Y, right = TAP_STEP_X * DILATION_X / PIXEL_STEP_X;
+        return {o * POSITION_AREA, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
     }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
         const int y = place.y - depth.y, x = place.x - depth.x;
+#if PHASED
+        const u32 p = (u32)y, q = (u32)x;
+#else
         if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return real();
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
+#endif
         if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return real();
         return place.sample[depth.offset + p * POSITION_WIDTH + q];
     }
@@ -170,12 +201,16 @@ struct WeightRows {
     typedef Place Depth;
     static __device__ __forceinline__ Place place(u32 c) { return {c * TAPS, c < IMAGE_CHANNELS}; }
     static __device__ __forceinline__ Depth depth(u32 k) {
-        return {k / TAPS * FILTER + k % TAPS, k < (u32)POSITION_CHANNELS * TAPS};
+        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        const u32 r = TAP_Y + tap / ROW_DIVISOR * TAP_STEP_Y, s = TAP_X + tap % ROW_DIVISOR * TAP_STEP_X;
+        return {o * FILTER + r * KERNEL_WIDTH + s, k < SCATTER_DEPTH};
     }
     __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
         return place.inside && depth.inside ? weight[place.offset + depth.offset] : real();
     }
 };
+
+#endif
 
 // Positions as weigh multiplies them: a row for each output channel, k over samples and positions.
 struct PositionRows {
@@ -221,6 +256,18 @@ template <u32 CHANNELS, u32 AREA> struct Map {
     }
     static __device__ __forceinline__ float through(float sum) { return rectify(sum); }
 };
+
+#if PASS == SCATTER
+// The images, with a column for each sample and pixel of the launch.
+struct Pixels : Map<IMAGE_CHANNELS, IMAGE_AREA> {
+    static __device__ __forceinline__ u32 columns() { return BATCH * PHASE_AREA; }
+    __device__ __forceinline__ Column column(u32 n) const {
+        const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
+        const u32 y = FIRST_Y + pixel / PHASE_WIDTH * PIXEL_STEP_Y, x = FIRST_X + pixel % PHASE_WIDTH * PIXEL_STEP_X;
+        return {group + b * IMAGE_SAMPLE + y * IMAGE_WIDTH + x};
+    }
+};
+#endif
 
 // Elements are real, or float where they are parts of a sum.
 template <class Element> struct Weight {
@@ -320,10 +367,10 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
     Single<TILE_N, false, PixelColumns> b({positions + group * POSITION_CHANNELS * POSITION_AREA}, n);
     Sums sums;
     clear(sums);
-    multiply(a, b, 0, (u32)POSITION_CHANNELS * TAPS, tiles, sums);
+    multiply(a, b, 0, SCATTER_DEPTH, tiles, sums);
     const u64 first = group * IMAGE_CHANNELS;
-    const Map<IMAGE_CHANNELS, IMAGE_AREA> map = {images + first * IMAGE_AREA, addend(bias, first)};
-    store<IMAGE_AREA % 4 == 0>(map, m, n, tiles, sums);
+    const Pixels pixels = {{images + first * IMAGE_AREA, addend(bias, first)}};
+    store<PHASED == 0 && IMAGE_AREA % 4 == 0>(pixels, m, n, tiles, sums);
 }
 #endif
 

@@ -75,10 +75,23 @@ impl Tail {
     }
 }
 
+/// Pixels of an image that are a stride apart, and the taps that reach them.
+#[derive(Clone, Copy)]
+struct Phase {
+    first: [u64; 2],
+    /// The first tap, or the size of the kernel if there is none.
+    tap: [u64; 2],
+    step: [u64; 2],
+}
+
+/// Phases that the gradient of the input has a launch and a kernel each for.
+const MOST_PHASES: u64 = 4;
+
 /// The shape of a launch: tile, blocks along x, y, z and threads.
 struct Shape {
     tile: [u64; 2],
     parts: Parts,
+    phase: Option<Phase>,
     grid: [u64; 3],
     threads: u32,
 }
@@ -134,18 +147,23 @@ impl Correlation {
         let kernel = kernel.with("BIAS", u8::from(tail.bias.is_some())).with("ADD", tail.add);
         let kernel = kernel.with("RECTIFIER", tail.rectifier);
         let kernel = kernel.with("PARTS", shape.parts.count).with("PART", shape.parts.length);
+        let phase = shape.phase.unwrap_or(Phase { first: [0; 2], tap: [0; 2], step: [1; 2] });
+        let kernel = kernel.with("PHASED", u8::from(shape.phase.is_some()));
+        let kernel = kernel.with("FIRST_Y", phase.first[0]).with("FIRST_X", phase.first[1]);
+        let kernel = kernel.with("TAP_Y", phase.tap[0]).with("TAP_X", phase.tap[1]);
+        let kernel = kernel.with("TAP_STEP_Y", phase.step[0]).with("TAP_STEP_X", phase.step[1]);
         kernel.with("PASS", pass).with("TILE_M", shape.tile[0]).with("TILE_N", shape.tile[1])
     }
 
     fn tiled(&self, rows: u64, columns: u64) -> Shape {
         let tile = tile(rows, columns, self.groups, 128);
         let grid = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups];
-        Shape { tile, parts: Parts::ONE, grid, threads: 256 }
+        Shape { tile, parts: Parts::ONE, phase: None, grid, threads: 256 }
     }
 
     /// A thread for each of `count` elements.
     fn each(&self, count: u64) -> Shape {
-        Shape { tile: [32, 32], parts: Parts::ONE, grid: [count.div_ceil(256), 1, 1], threads: 256 }
+        Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [count.div_ceil(256), 1, 1], threads: 256 }
     }
 
     /// The gradient of the weight, with `workspace` bytes for sums of parts.
@@ -165,7 +183,7 @@ impl Correlation {
         let blocks = grid.iter().fold(1, |blocks: u64, &count| blocks.saturating_mul(count));
         let parts = Parts::new(products, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
         let parts = if parts.count == 1 { Parts::ONE } else { parts };
-        Shape { tile, parts, grid: [grid[0], grid[1], grid[2].saturating_mul(parts.count)], threads: 256 }
+        Shape { tile, parts, phase: None, grid: [grid[0], grid[1], grid[2].saturating_mul(parts.count)], threads: 256 }
     }
 
     fn launch(
@@ -202,18 +220,53 @@ impl Correlation {
         self.launch(context, (entry, "GATHER"), &shape, &tail, arguments)
     }
 
-    /// Images from `positions` and the weight.
+    /// Images from `positions` and the weight: a launch, or one for each phase of the strides.
     pub(super) fn scatter(
         &self,
         context: &Context<'_>,
         entry: &'static str,
         positions: TensorId,
         tail: Tail,
-    ) -> Result<Launch, Error> {
-        let columns = self.batch * area(self.image);
-        let shape = if self.is_direct() { self.each(columns * self.groups) } else { self.tiled(self.images, columns) };
-        let arguments = self.operands(context, positions, &tail)?;
-        self.launch(context, (entry, "SCATTER"), &shape, &tail, arguments)
+    ) -> Result<Vec<Launch>, Error> {
+        let launch = |shape: Shape| {
+            let arguments = self.operands(context, positions, &tail)?;
+            self.launch(context, (entry, "SCATTER"), &shape, &tail, arguments)
+        };
+        if self.is_direct() {
+            return Ok(vec![launch(self.each(self.batch * area(self.image) * self.groups))?]);
+        }
+        if !(2..=MOST_PHASES).contains(&area(self.stride)) {
+            return Ok(vec![launch(self.tiled(self.images, self.batch * area(self.image)))?]);
+        }
+        let mut launches = Vec::new();
+        for (y, x) in (0..self.stride[0]).flat_map(|y| (0..self.stride[1]).map(move |x| (y, x))) {
+            let Some(phase) = self.phase([y, x]) else { continue };
+            let is_reached = phase.tap[0] < self.kernel[0] && phase.tap[1] < self.kernel[1];
+            // Nothing is to be added to what is there.
+            if !is_reached && tail.add == 1 {
+                continue;
+            }
+            let pixels = [0, 1].map(|axis| (self.image[axis] - phase.first[axis]).div_ceil(self.stride[axis]));
+            let shape = self.tiled(self.images, self.batch * area(pixels));
+            launches.push(launch(Shape { phase: Some(phase), ..shape })?);
+        }
+        Ok(launches)
+    }
+
+    /// The pixels whose taps `r` have a remainder of `r * dilation` by the stride of `remainders`, if there are any.
+    fn phase(&self, remainders: [u64; 2]) -> Option<Phase> {
+        let mut phase = Phase { first: [0; 2], tap: [0; 2], step: [1; 2] };
+        for (axis, remainder) in remainders.into_iter().enumerate() {
+            let (stride, dilation) = (self.stride[axis], self.dilation[axis]);
+            let remains = |tap: u64, of: u64| (tap * dilation) % stride == of;
+            phase.first[axis] = (remainder + stride - self.padding[axis] % stride) % stride;
+            phase.tap[axis] = (0..self.kernel[axis]).find(|&tap| remains(tap, remainder)).unwrap_or(self.kernel[axis]);
+            phase.step[axis] = (1..=stride).find(|&step| remains(step, 0)).unwrap_or(1);
+            if phase.first[axis] >= self.image[axis] {
+                return None;
+            }
+        }
+        Some(phase)
     }
 
     /// A forward pass has a parameter for the bias, a backward pass has none.
@@ -257,7 +310,8 @@ impl Correlation {
             }
         }
         if let Some(db) = context.operation.written(Slot::ParameterGradient(1)) {
-            let shape = Shape { tile: [32, 32], parts: Parts::ONE, grid: [bias_blocks, 1, 1], threads: 512 };
+            let shape =
+                Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [bias_blocks, 1, 1], threads: 512 };
             let tail = Tail::plain(db, context.adds(Slot::ParameterGradient(1)));
             let arguments = vec![Some(dy), Some(db)];
             launches.push(self.launch(context, (bias, "CHANNEL_SUMS"), &shape, &tail, arguments)?);
@@ -309,7 +363,7 @@ pub(super) fn backward(context: &Context<'_>, layer: &Conv2d) -> Result<Vec<Laun
     let mut launches = correlation.parameters(context, entries, layer.out_channels)?;
     if let Some(dx) = context.operation.written(Slot::InputGradient(0)) {
         let tail = Tail::plain(dx, context.adds(Slot::InputGradient(0)));
-        launches.push(correlation.scatter(context, "conv2d_backward_data", dy, tail)?);
+        launches.extend(correlation.scatter(context, "conv2d_backward_data", dy, tail)?);
     }
     Ok(launches)
 }

@@ -40,7 +40,7 @@ pub(super) fn forward_to(
     let bias = if layer.bias { Some(context.read(Slot::Parameter(1))?) } else { None };
     let correlation = correlation(layer, context.samples(y))?;
     let tail = Tail { bias, rectifier, ..Tail::plain(y, 0) };
-    Ok(vec![correlation.scatter(context, "conv_transpose2d_forward", x, tail)?])
+    correlation.scatter(context, "conv_transpose2d_forward", x, tail)
 }
 
 pub(super) fn backward(context: &Context<'_>, layer: &ConvTranspose2d) -> Result<Vec<Launch>, Error> {

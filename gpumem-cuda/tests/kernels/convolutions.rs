@@ -129,6 +129,47 @@ fn gradients_of_weights_in_parts() {
     narrow(3, [3, 29, 31], "Conv2d(3, 3, groups = 3, padding = 1)");
 }
 
+/// How many launches the gradient of the input takes.
+fn phases(input: [u64; 3], text: &str) -> usize {
+    let mut graph = Graph::default();
+    let x = graph.input(numbers(&input)).unwrap();
+    let output = layer(&mut graph, x, text);
+    let (training, optimizer) = gradients();
+    let placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), 2);
+    let kernels = kernels(&placed, 2, Precision::F32, optimizer);
+    kernels.iter().filter(|kernel| kernel.entry == "conv2d_backward_data").count()
+}
+
+#[test]
+fn gradients_of_inputs_in_phases() {
+    for (input, text, count) in [
+        // Even and odd maps and padding; dilation that a stride divides, and one that it does not.
+        ([3, 8, 7], "Conv2d(5, 3, stride = 2, padding = 1)", 4),
+        ([4, 9, 8], "Conv2d(3, [3; 2], stride = [2; 1], padding = [1; 2], dilation = [2; 3])", 2),
+        ([2, 11, 12], "Conv2d(3, [2; 3], stride = [1; 4], padding = [0; 3], dilation = [1; 2])", 4),
+        ([3, 7, 13], "Conv2d(4, [1; 5], stride = [1; 3], padding = [0; 4], dilation = [1; 2])", 3),
+        // Three of four phases have no tap: they are 0.
+        ([3, 6, 5], "Conv2d(4, 1, stride = 2)", 4),
+        // A map of one column has no pixel in two of them.
+        ([3, 6, 1], "Conv2d(4, [3; 1], stride = 2, padding = [1; 0])", 2),
+        // Too many phases for a kernel each; none.
+        ([3, 9, 9], "Conv2d(4, 4, stride = 3, padding = 1)", 1),
+        ([3, 6, 5], "Conv2d(4, 3)", 1),
+    ] {
+        assert_eq!(phases(input, text), count, "{text}");
+        one(2, input, text);
+        // Added to a gradient that is there.
+        check(text, 2, |graph| {
+            let input = graph.input(numbers(&input)).unwrap();
+            let branches = [layer(graph, input, text), layer(graph, input, text)];
+            join(graph, &branches, "Add")
+        });
+    }
+    for text in ["ConvTranspose2d(4, 1, stride = 2)", "ConvTranspose2d(4, [2; 3], stride = 2, dilation = [2; 1])"] {
+        one(2, [3, 5, 4], text);
+    }
+}
+
 /// In 16-bit numbers: the layer alone, and twice, so that gradients are added.
 fn narrow(batch: u64, input: [u64; 3], text: &str) {
     check_products(text, batch, |graph| {

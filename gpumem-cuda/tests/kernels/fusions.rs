@@ -121,8 +121,10 @@ fn convolution_and_rectifier() {
             chain(graph, input, layers)
         });
     }
-    for (channels, groups) in [(4, 1), (3, 3)] {
-        fuses("ConvTranspose2d", 2, &[(2, &["conv_transpose2d_forward"])], |graph| {
+    // In four phases, and element by element.
+    for (channels, groups, phases) in [(4, 1, 4), (3, 3, 1)] {
+        let entries = vec!["conv_transpose2d_forward"; phases];
+        fuses("ConvTranspose2d", 2, &[(2, &entries)], |graph| {
             let input = graph.input(numbers(&[3, 5, 4])).unwrap();
             let x = layer(graph, input, &format!("ConvTranspose2d({channels}, 3, stride = 2, groups = {groups})"));
             chain(graph, x, "Relu | Sigmoid")
