@@ -37,6 +37,8 @@ pub struct Job {
     pub name: &'static str,
     /// Size of the arena in bytes.
     pub arena: u64,
+    /// Bytes that context, modules and library handles take on the device beside the arena, by the budget.
+    pub reserve: u64,
     /// Samples in a step.
     pub batch: u64,
     /// Number format.

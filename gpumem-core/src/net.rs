@@ -52,6 +52,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let runner = device.load(Job {
             name: N::NAME,
             arena,
+            reserve: N::BUDGET.reserve,
             batch: N::EVALUATION.budget.batch_size,
             precision: N::EVALUATION.budget.precision,
             train: train.clone(),
@@ -153,6 +154,16 @@ impl<N: Network, D: Device> Net<N, D> {
         let at = self.trained()?.program.result;
         let offset = self.trained()?.offsets[at as usize];
         self.runner.loss(offset)
+    }
+
+    /// Starts one more training step on the batch of the last one, which is on the device already: nothing is copied, and
+    /// only a step that is running is waited for.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn train_again(&mut self) -> Result<(), Error> {
+        self.trained()?;
+        self.runner.train()
     }
 
     /// One forward pass: BatchNorm with its running statistics, no dropout.

@@ -35,6 +35,8 @@
 // scatter  C  B H W      O R S
 // weigh    O  C R S      B P Q
 //
+// A window of one tap, without strides and padding (POINTWISE), is a pixel: the products are then of stored matrices.
+//
 // A block along x for each tile of N, along y for each tile of M, along z for each group. Where C is 1 (depthwise, or grey
 // images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
 // blocks of 256; weigh has a block for each output channel (x) and row of its kernel (y).
@@ -48,6 +50,10 @@
 // No include guard: the tests include it once for each kernel they compile.
 #include "rectify.cuh"
 #include "tile.cuh"
+
+#undef POINTWISE
+#define POINTWISE                                                                                                       \
+    (KERNEL_HEIGHT == 1 && KERNEL_WIDTH == 1 && STRIDE_Y == 1 && STRIDE_X == 1 && PADDING_Y == 0 && PADDING_X == 0)
 
 #define GATHER 0
 #define SCATTER 1
@@ -212,24 +218,59 @@ struct WeightRows {
 
 #endif
 
-// Positions as weigh multiplies them: a row for each output channel, k over samples and positions.
-struct PositionRows {
-    const real *positions; // of the group
+// A map of `AREA` pixels and `CHANNELS` channels of `GROUPS` that is read.
+template <u32 CHANNELS, u32 AREA> struct Pixels {
+    const real *group;
 
-    struct Place {
+    struct Channel {
         u32 offset;
         bool inside;
     };
-    struct Depth {
+    struct Pixel {
         const real *data;
         bool inside;
     };
-    static __device__ __forceinline__ Place place(u32 o) { return {o * POSITION_AREA, o < POSITION_CHANNELS}; }
-    __device__ __forceinline__ Depth depth(u32 k) const {
-        return {positions + k / POSITION_AREA * POSITION_SAMPLE + k % POSITION_AREA, k < BATCH * POSITION_AREA};
+    static __device__ __forceinline__ Channel channel(u32 c) { return {c * AREA, c < CHANNELS}; }
+    __device__ __forceinline__ Pixel pixel(u32 n) const {
+        return {group + n / AREA * ((u64)GROUPS * CHANNELS * AREA) + n % AREA, n < BATCH * AREA};
     }
+};
+
+// A row for each channel, k over samples and pixels.
+template <u32 CHANNELS, u32 AREA> struct PixelRows : Pixels<CHANNELS, AREA> {
+    typedef Pixels<CHANNELS, AREA> Base;
+    typedef typename Base::Channel Place;
+    typedef typename Base::Pixel Depth;
+    __device__ __forceinline__ PixelRows(const real *group) : Base{group} {}
+    static __device__ __forceinline__ Place place(u32 c) { return Base::channel(c); }
+    __device__ __forceinline__ Depth depth(u32 k) const { return this->pixel(k); }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
         return place.inside && depth.inside ? depth.data[place.offset] : real();
+    }
+    static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
+        read_four(depth.data + place.offset, place.inside && depth.inside, to);
+    }
+    static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
+        return read_eight(depth.data + place.offset, place.inside && depth.inside);
+    }
+};
+
+// A column for each sample and pixel, k over channels.
+template <u32 CHANNELS, u32 AREA> struct ChannelColumns : Pixels<CHANNELS, AREA> {
+    typedef Pixels<CHANNELS, AREA> Base;
+    typedef typename Base::Pixel Place;
+    typedef typename Base::Channel Depth;
+    __device__ __forceinline__ ChannelColumns(const real *group) : Base{group} {}
+    __device__ __forceinline__ Place place(u32 n) const { return this->pixel(n); }
+    static __device__ __forceinline__ Depth depth(u32 k) { return Base::channel(k); }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
+        return place.inside && depth.inside ? place.data[depth.offset] : real();
+    }
+    static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
+        read_four(place.data + depth.offset, place.inside && depth.inside, to);
+    }
+    static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
+        return read_eight(place.data + depth.offset, place.inside && depth.inside);
     }
 };
 
@@ -259,7 +300,7 @@ template <u32 CHANNELS, u32 AREA> struct Map {
 
 #if PASS == SCATTER
 // The images, with a column for each sample and pixel of the launch.
-struct Pixels : Map<IMAGE_CHANNELS, IMAGE_AREA> {
+struct PhasePixels : Map<IMAGE_CHANNELS, IMAGE_AREA> {
     static __device__ __forceinline__ u32 columns() { return BATCH * PHASE_AREA; }
     __device__ __forceinline__ Column column(u32 n) const {
         const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
@@ -319,7 +360,13 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
     typedef Matrix<true> Rows;
     const Rows rows = {weight + group * GROUP_WEIGHT, FILTER, POSITION_CHANNELS, FILTER};
     typename Carrier<FILTER % VECTOR == 0, TILE_M, true, Rows>::Type a(rows, m);
-    Single<TILE_N, false, WindowColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+#if POINTWISE
+    typedef ChannelColumns<IMAGE_CHANNELS, IMAGE_AREA> Columns;
+#else
+    typedef WindowColumns Columns;
+#endif
+    typename Carrier<POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(
+        images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
     Sums sums;
     clear(sums);
     multiply(a, b, 0, FILTER, tiles, sums);
@@ -363,13 +410,22 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
-    Single<TILE_M, true, WeightRows> a({weight + group * GROUP_WEIGHT}, m);
-    Single<TILE_N, false, PixelColumns> b({positions + group * POSITION_CHANNELS * POSITION_AREA}, n);
+    positions += group * POSITION_CHANNELS * POSITION_AREA;
+    weight += group * GROUP_WEIGHT;
+#if POINTWISE
+    typedef ChannelColumns<POSITION_CHANNELS, POSITION_AREA> Columns;
+    typedef Matrix<false> Rows;
+    typename Carrier<FILTER % VECTOR == 0, TILE_M, false, Rows>::Type a({weight, FILTER, FILTER, POSITION_CHANNELS}, m);
+    typename Carrier<POSITION_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(positions, n);
+#else
+    Single<TILE_M, true, WeightRows> a({weight}, m);
+    Single<TILE_N, false, PixelColumns> b({positions}, n);
+#endif
     Sums sums;
     clear(sums);
     multiply(a, b, 0, SCATTER_DEPTH, tiles, sums);
     const u64 first = group * IMAGE_CHANNELS;
-    const Pixels pixels = {{images + first * IMAGE_AREA, addend(bias, first)}};
+    const PhasePixels pixels = {{images + first * IMAGE_AREA, addend(bias, first)}};
     store<PHASED == 0 && IMAGE_AREA % 4 == 0>(pixels, m, n, tiles, sums);
 }
 #endif
@@ -425,8 +481,16 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z / PARTS;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, part = blockIdx.z % PARTS, last = end(part);
-    Single<TILE_M, true, PositionRows> a({positions + group * POSITION_CHANNELS * POSITION_AREA}, m);
-    Single<TILE_N, true, TapColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+    typedef PixelRows<POSITION_CHANNELS, POSITION_AREA> Rows;
+#if POINTWISE
+    typedef PixelRows<IMAGE_CHANNELS, IMAGE_AREA> Columns;
+#else
+    typedef TapColumns Columns;
+#endif
+    typename Carrier<POSITION_AREA % VECTOR == 0, TILE_M, true, Rows>::Type a(
+        positions + group * POSITION_CHANNELS * POSITION_AREA, m);
+    typename Carrier<POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, true, Columns>::Type b(
+        images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
     Sums total, sums;
     clear(total);
     for (u32 first = begin(part); first < last; first += PORTION) {

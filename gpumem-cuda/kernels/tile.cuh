@@ -52,6 +52,21 @@ template <class Half> static __device__ __forceinline__ void store4(const float 
     *(uint2 *)to = four;
 }
 
+// What sources give where VECTOR elements lie together: four widened, or eight of 16 bits as they are. Zeros outside.
+static __device__ __forceinline__ void read_four(const real *from, bool inside, float *to) {
+    if (inside) {
+        load4(from, to);
+    } else {
+        to[0] = to[1] = to[2] = to[3] = 0.0f;
+    }
+}
+
+static __device__ __forceinline__ uint4 read_eight(const real *from, bool inside) {
+    uint4 words = {0, 0, 0, 0};
+    if (inside) words = *(const uint4 *)from;
+    return words;
+}
+
 // A stored matrix with elements (e, k) of an operand at e * stride + k (ALONG_K) or at k * stride + e.
 template <bool ALONG_K> struct Matrix {
     const real *data;
@@ -72,17 +87,10 @@ template <bool ALONG_K> struct Matrix {
         return place.inside && depth.inside ? place.data[depth.offset] : real();
     }
     __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) const {
-        if (place.inside && depth.inside) {
-            load4(place.data + depth.offset, to);
-        } else {
-            to[0] = to[1] = to[2] = to[3] = 0.0f;
-        }
+        read_four(place.data + depth.offset, place.inside && depth.inside, to);
     }
-    // The same of eight 16-bit elements, as they are.
     __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) const {
-        uint4 words = {0, 0, 0, 0};
-        if (place.inside && depth.inside) words = *(const uint4 *)(place.data + depth.offset);
-        return words;
+        return read_eight(place.data + depth.offset, place.inside && depth.inside);
     }
 };
 

@@ -37,6 +37,8 @@ template <int TILE, bool ALONG_K, class Source> struct Single {
     Source source;
     typename Source::Place places[ALONG_K ? COUNT : 1];
     u32 held[COUNT][WORDS];
+    // The first of the thread's eights of k.
+    u32 eight;
 
     static __device__ __forceinline__ bool busy() { return ALONG_K || TILE >= 64 || threadIdx.x < TILE * 4; }
     // The two rows of a warp are four apart: what it puts is then one access to each bank.
@@ -44,11 +46,13 @@ template <int TILE, bool ALONG_K, class Source> struct Single {
         const u32 group = threadIdx.x / 16;
         return ALONG_K ? group / 8 * 8 + group % 2 * 4 + group / 2 % 4 + 16 * i : threadIdx.x % TILE;
     }
-    static __device__ __forceinline__ u32 k(int i) {
-        return ALONG_K ? threadIdx.x % 16 * 2 : (threadIdx.x / TILE + TILE_THREADS / TILE * i) * 8;
+    __device__ __forceinline__ u32 k(int i) const {
+        return ALONG_K ? threadIdx.x % 16 * 2 : (eight + TILE_THREADS / TILE * i) * 8;
     }
 
     __device__ __forceinline__ Single(const Source &from, u32 first) : source(from) {
+        // The same for all lanes: said like this, the compiler computes depths once for a warp.
+        if constexpr (!ALONG_K) eight = __shfl_sync(FULL_WARP, threadIdx.x / TILE, 0);
 #pragma unroll
         for (int i = 0; i < (ALONG_K ? COUNT : 1); i++) places[i] = source.place(first + e(i));
     }

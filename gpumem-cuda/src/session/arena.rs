@@ -18,10 +18,9 @@ pub(super) struct Arena {
 impl Arena {
     pub(super) fn new(card: &Cuda, bytes: u64) -> Result<Arena, Error> {
         card.context.bind_to_thread().map_err(failure("binding the context"))?;
-        let needed = Error::Memory { device: "CUDA", needed: bytes, free: card.memory().ok().map(|(free, _)| free) };
-        let size = usize::try_from(bytes).map_err(|_| needed.clone())?;
+        let size = usize::try_from(bytes).map_err(|_| card.shortage(bytes))?;
         // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
-        let start = unsafe { result::malloc_sync(size) }.map_err(|_| needed)?;
+        let start = unsafe { result::malloc_sync(size) }.map_err(|_| card.shortage(bytes))?;
         Ok(Arena { start, bytes, context: card.context.clone() })
     }
 

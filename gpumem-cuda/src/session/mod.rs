@@ -7,7 +7,8 @@ mod modules;
 mod prepared;
 
 use crate::device::{Cuda, failure};
-use crate::operations::Setting;
+use crate::launch::Call;
+use crate::operations::{Setting, steps};
 use arena::Arena;
 use checks::{IndexCheck, index_checks};
 use cudarc::driver::{CudaStream, result};
@@ -41,11 +42,15 @@ impl Session {
         let Job { batch, precision, optimizer, tf32, .. } = job;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let arena = Arena::new(card, job.arena)?;
-        let mut modules = Modules::new(&card.context);
         let setting = Setting { batch, precision, optimizer, tf32, capability: card.capability };
-        let binding = Binding { card, arena: &arena, setting };
-        let train = job.train.as_ref().map(|placed| Feeding::new(binding, placed, &mut modules)).transpose()?;
-        let infer = Prepared::new(binding, &job.infer, 0, None, &mut modules)?;
+        let train_steps = job.train.as_ref().map(|placed| steps(placed, setting)).transpose()?;
+        let infer_steps = steps(&job.infer, setting)?;
+        let calls = train_steps.iter().flatten().chain(&infer_steps).flat_map(|step| &step.calls);
+        let modules = Modules::new(card, calls.map(|Call::Kernel(launch)| launch.kernel.clone()).collect())?;
+        let binding = Binding { card, arena: &arena, modules: &modules };
+        let train = job.train.as_ref().zip(train_steps.as_deref());
+        let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
+        let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
         let programs = job.train.iter().chain([&job.infer]);
         let checks = programs.flat_map(|placed| index_checks(placed, batch)).collect();
         let state = job

@@ -4,7 +4,7 @@ use super::arena::Arena;
 use super::modules::Modules;
 use crate::device::{Cuda, failure};
 use crate::launch::{Argument, Call, Launch, place};
-use crate::operations::{Setting, steps};
+use crate::operations::Step;
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaStream};
@@ -58,7 +58,7 @@ pub(super) struct LossCopy {
 pub(super) struct Binding<'a> {
     pub(super) card: &'a Cuda,
     pub(super) arena: &'a Arena,
-    pub(super) setting: Setting,
+    pub(super) modules: &'a Modules,
 }
 
 /// A program, ready to run.
@@ -85,19 +85,19 @@ impl Prepared {
     pub(super) fn new(
         binding: Binding<'_>,
         placed: &Placed,
+        steps: &[Step],
         shift: u64,
         loss: Option<LossCopy>,
-        modules: &mut Modules,
     ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut groups = Vec::new();
         let mut loss_group = None;
-        for step in steps(placed, binding.setting)? {
+        for step in steps {
             let operations = &program.operations[step.first..step.first + step.count];
             if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {
                 loss_group = Some(groups.len());
             }
-            let bind = |Call::Kernel(launch): &Call| bind(launch, binding, placed, shift, modules);
+            let bind = |Call::Kernel(launch): &Call| bind(launch, binding, placed, shift);
             let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;
             let row = operations[0].row as usize;
             let path = program.paths.get(row).map_or("network", String::as_str);
@@ -153,20 +153,14 @@ impl Prepared {
     }
 }
 
-fn bind(
-    launch: &Launch,
-    binding: Binding<'_>,
-    placed: &Placed,
-    shift: u64,
-    modules: &mut Modules,
-) -> Result<Bound, Error> {
+fn bind(launch: &Launch, binding: Binding<'_>, placed: &Placed, shift: u64) -> Result<Bound, Error> {
     let address = |argument: &Option<Argument>| match argument {
         None => Ok(0),
         Some(argument) => address(binding.arena, placed, *argument, shift),
     };
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
     let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
-    Ok(Bound { function: modules.function(binding.card, &launch.kernel)?, grid, block, addresses })
+    Ok(Bound { function: binding.modules.function(&launch.kernel)?, grid, block, addresses })
 }
 
 /// Where an argument lies. Inputs and targets are `shift` bytes behind their first places.

@@ -4,12 +4,14 @@
 #[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
 pub mod harness;
 
+pub mod card;
+
+use gpumem_core::{Half, Precision};
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Action, Class, StateWord, Tensor};
-use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::launch::place;
 use gpumem_cuda::operations::{Context, Setting, Step, calls, steps};
@@ -57,11 +59,12 @@ fn source(kernels: &[Kernel]) -> String {
         writeln!(
             text,
             "extern \"C\" char __start_simt{number}[] __attribute__((weak)), __stop_simt{number}[] __attribute__((weak));\n\
-             static void call{number}(void *arguments) {{ simt::call(kernel{number}::{}, (void **)arguments); }}\n\
+             static void call{number}(void *arguments) {{ simt::call(kernel{number}::{entry}, (void **)arguments); }}\n\
+             extern \"C\" int arity{number}() {{ return simt::arity(kernel{number}::{entry}); }}\n\
              extern \"C\" void launch{number}(const unsigned *g, const unsigned *b, int order, void **arguments) {{\n\
              simt::body = call{number}; simt::body_arguments = arguments;\n\
              simt::launch({{g[0], g[1], g[2]}}, {{b[0], b[1], b[2]}}, order, __start_simt{number}, __stop_simt{number});\n}}",
-            kernel.entry
+            entry = kernel.entry
         )
         .unwrap();
         for (name, _) in &kernel.constants {
@@ -130,6 +133,17 @@ impl Machine {
         Machine { library, numbers: kernels.into_iter().enumerate().map(|(number, kernel)| (kernel, number)).collect() }
     }
 
+    /// The function that launches a kernel, and the number of its parameters.
+    pub fn entry(&self, kernel: &Kernel) -> (*mut c_void, i32) {
+        let number = self.numbers[kernel];
+        // SAFETY: `source` gives every kernel functions of these types under these names.
+        unsafe {
+            let launch: Symbol<Entry> = self.library.get(format!("launch{number}").as_bytes()).unwrap();
+            let arity: Symbol<extern "C" fn() -> i32> = self.library.get(format!("arity{number}").as_bytes()).unwrap();
+            (*launch as *mut c_void, arity())
+        }
+    }
+
     /// Runs one launch on these tensors, with one of three orders of warps.
     pub fn launch(&self, launch: &Launch, order: i32, mut arguments: Vec<*mut c_void>) {
         let number = self.numbers[&launch.kernel];
@@ -150,8 +164,8 @@ pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Op
 }
 
 /// The kernels of a program, in order.
-pub fn kernels(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Kernel> {
-    kernels_of(&steps_of(placed, batch, precision, optimizer))
+pub fn kernels_in(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Kernel> {
+    kernels(&steps_of(placed, batch, precision, optimizer))
 }
 
 /// The calls of a step. Where each tensor has an allocation of its own, updates have a launch each: one that updates many
@@ -165,7 +179,8 @@ fn calls_of(placed: &Placed, setting: Setting, step: Step, apart: bool) -> Step 
     Step { calls: calls.collect(), ..step }
 }
 
-fn kernels_of(steps: &[Step]) -> Vec<Kernel> {
+/// The kernels of a program.
+pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     calls.map(|Call::Kernel(launch)| launch.kernel.clone()).collect()
 }
@@ -205,7 +220,7 @@ impl Simulated {
         let setting = Setting { batch, precision, optimizer, capability, tf32: false };
         let steps = steps(&placed, setting).unwrap_or_else(|error| panic!("{error}"));
         let steps: Vec<Step> = steps.into_iter().map(|step| calls_of(&placed, setting, step, apart)).collect();
-        let machine = Machine::new(kernels_of(&steps));
+        let machine = Machine::new(kernels(&steps));
         let memory = if apart {
             // Tensors, then their master copies.
             let count = 2 * program.tensors.len() as Argument;
@@ -219,7 +234,7 @@ impl Simulated {
 
     /// The same with sources that were changed on purpose.
     pub fn change(&mut self, change: impl Fn(&str, &str) -> String) {
-        self.machine = Machine::with_sources(kernels_of(&self.steps), change);
+        self.machine = Machine::with_sources(kernels(&self.steps), change);
     }
 
     /// The bytes of a tensor.
@@ -488,7 +503,7 @@ pub fn compare_in(
         let compiled = harness::graphs::plan(&program, batch, precision);
         let placed = gpumem_core::layout::place(&compiled).unwrap();
         let (arena, train, infer) = (compiled.budget.arena, Some(placed.clone()), placed);
-        Job { name: "test", arena, batch, precision, train, infer, optimizer, tf32: false }
+        Job { name: "test", arena, reserve: 0, batch, precision, train, infer, optimizer, tf32: false }
     };
     let placed = job(Precision::F32).infer;
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();

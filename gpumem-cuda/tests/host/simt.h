@@ -228,6 +228,7 @@ template <class T> inline T exchange(T value, int from) {
 
 inline int lane() { return fibers[current].lane_in_block & 31; }
 
+template <class... A> constexpr int arity(void (*)(A...)) { return sizeof...(A); }
 // An instruction of a whole warp: every lane brings `own`, and when all are there, `work` computes from the fiber of lane 0 and
 // its followers what each receives.
 template <class Brings, class Gets, class Work>

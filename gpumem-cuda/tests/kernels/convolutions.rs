@@ -1,6 +1,6 @@
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{join, layer, layer_of, numbers};
-use crate::host::kernels;
+use crate::host::kernels_in;
 use crate::{check, check_products, gradients};
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
@@ -32,6 +32,10 @@ fn conv2d() {
     one(3, [3, 7, 5], "Conv2d(4, 3)");
     one(2, [4, 9, 8], "Conv2d(5, [3; 2], stride = [2; 1], padding = [1; 2], dilation = [2; 3], bias = false)");
     one(2, [8, 6, 6], "Conv2d(37, 1)");
+    one(3, [7, 5, 7], "Conv2d(6, 1)");
+    one(2, [12, 6, 8], "Conv2d(20, 1, groups = 2)");
+    one(2, [9, 7, 6], "Conv2d(5, 1, stride = 2)");
+    one(2, [9, 7, 6], "Conv2d(5, 1, padding = 1)");
     one(2, [34, 5, 7], "Conv2d(33, 5, stride = 3, padding = 4)");
 }
 
@@ -98,7 +102,7 @@ fn parts(batch: u64, input: [u64; 3], text: &str, workspace: Option<u64>) -> Vec
             *bytes = most.min(*bytes);
         }
     }
-    let kernels = kernels(&placed, batch, Precision::F32, optimizer);
+    let kernels = kernels_in(&placed, batch, Precision::F32, optimizer);
     let filter = kernels.iter().filter(|kernel| kernel.entry.contains("_filter"));
     let count = |kernel: &Kernel| kernel.constants.iter().find(|(name, _)| *name == "PARTS").unwrap().1.clone();
     filter.map(|kernel| (kernel.entry, count(kernel))).collect()
@@ -136,7 +140,7 @@ fn phases(input: [u64; 3], text: &str) -> usize {
     let output = layer(&mut graph, x, text);
     let (training, optimizer) = gradients();
     let placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), 2);
-    let kernels = kernels(&placed, 2, Precision::F32, optimizer);
+    let kernels = kernels_in(&placed, 2, Precision::F32, optimizer);
     kernels.iter().filter(|kernel| kernel.entry == "conv2d_backward_data").count()
 }
 
@@ -190,6 +194,8 @@ fn sixteen_bits() {
     narrow(3, [34, 5, 7], "Conv2d(33, 3, stride = 3, padding = 4)");
     narrow(2, [6, 6, 8], "Conv2d(9, [3; 2], groups = 3, dilation = [2; 1])");
     narrow(2, [40, 8, 8], "Conv2d(36, 1)");
+    narrow(2, [16, 6, 8], "Conv2d(16, 1, groups = 2)");
+    narrow(3, [7, 5, 7], "Conv2d(6, 1)");
     narrow(2, [3, 7, 9], "Conv2d(6, 3, groups = 3, padding = 1)");
 }
 

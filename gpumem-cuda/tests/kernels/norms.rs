@@ -1,5 +1,5 @@
 use crate::host::harness::graphs::{chain, join, layer, numbers, parse};
-use crate::host::{Simulated, compare, harness, kernels, spread};
+use crate::host::{Simulated, compare, harness, kernels_in, spread};
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
 use gpumem_core::device::{Device, Job, Runner};
@@ -67,7 +67,7 @@ fn entries(dims: &'static [u64], layers: &'static str, batch: u64) -> Vec<Kernel
     let output = along(dims, layers)(&mut graph);
     let (training, optimizer) = gradients();
     let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
-    kernels(&harness::compile(&program, batch), batch, Precision::F32, optimizer)
+    kernels_in(&harness::compile(&program, batch), batch, Precision::F32, optimizer)
 }
 
 /// The number that a constant of a kernel has in these launches.
@@ -139,6 +139,9 @@ pub fn forward(
     input: impl Fn(u32) -> u32,
     tolerance: f64,
 ) {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
     let program = lower(graph, output, options).unwrap();
     let placed = harness::compile(&program, batch);
     let lengths = program.tensors.iter().map(|tensor| tensor.elements(batch).unwrap() as usize);
@@ -148,6 +151,7 @@ pub fn forward(
     let job = Job {
         name: "test",
         arena,
+        reserve: 0,
         batch,
         precision: Precision::F32,
         train,
