@@ -6,15 +6,15 @@ pub mod harness;
 
 pub mod card;
 
-use gpumem_core::Precision;
+use gpumem_core::{Half, Precision};
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
-use gpumem_core::program::{Class, StateWord, Tensor};
+use gpumem_core::program::{Action, Class, StateWord, Tensor};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::launch::place;
-use gpumem_cuda::operations::{Setting, Step, steps};
+use gpumem_cuda::operations::{Context, Setting, Step, calls, steps};
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Launch, SOURCES, Session};
 use libloading::{Library, Symbol};
 use std::collections::hash_map::DefaultHasher;
@@ -160,6 +160,28 @@ impl Machine {
     }
 }
 
+/// The steps of a program, in order.
+pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
+    let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
+    steps(placed, setting).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The kernels of a program, in order.
+pub fn kernels_in(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Kernel> {
+    kernels(&steps_of(placed, batch, precision, optimizer))
+}
+
+/// The calls of a step. Where each tensor has an allocation of its own, updates have a launch each: one that updates many
+/// parameters finds them by their distances.
+fn calls_of(placed: &Placed, setting: Setting, step: Step, apart: bool) -> Step {
+    let operations = &placed.program.operations[step.first..step.first + step.count];
+    if !apart || operations[0].action != Action::Update {
+        return step;
+    }
+    let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());
+    Step { calls: calls.collect(), ..step }
+}
+
 /// The kernels of a program.
 pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
@@ -197,10 +219,12 @@ impl Simulated {
         order: i32,
     ) -> Simulated {
         let program = &placed.program;
+        let apart = std::env::var_os("GPUMEM_HOST_APART").is_some();
         let setting = Setting { batch, precision, optimizer, capability, tf32: false };
         let steps = steps(&placed, setting).unwrap_or_else(|error| panic!("{error}"));
+        let steps: Vec<Step> = steps.into_iter().map(|step| calls_of(&placed, setting, step, apart)).collect();
         let machine = Machine::new(kernels(&steps));
-        let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
+        let memory = if apart {
             // Tensors, then their master copies.
             let count = 2 * program.tensors.len() as Argument;
             let bytes = |argument| vec![0xff; place(&placed, argument).map_or(0, |(_, bytes)| bytes as usize)];
@@ -235,8 +259,17 @@ impl Simulated {
         self.placed.program.tensors[id].role.bytes(self.precision) == 2
     }
 
+    /// The number of the f32 master copy of a tensor that has one.
+    fn master(&self, id: usize) -> Option<usize> {
+        self.placed.masters[id].map(|_| self.placed.program.tensors.len() + id)
+    }
+
     /// Writes 32-bit words; floats are rounded to what the tensor holds.
     pub fn write(&mut self, id: usize, words: &[u32]) {
+        if let Some(master) = self.master(id) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.bytes(master).copy_from_slice(&bytes);
+        }
         let bytes: Vec<u8> = if self.is_narrow(id) {
             words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect()
         } else {
@@ -245,8 +278,19 @@ impl Simulated {
         self.bytes(id).copy_from_slice(&bytes);
     }
 
-    /// Reads 32-bit words; 16-bit floats are widened.
+    /// Reads 32-bit words; 16-bit floats are widened. Of a parameter with a master copy this is the copy, which the parameter
+    /// is checked to be equal to, but for its digits.
     pub fn read(&mut self, id: usize) -> Vec<u32> {
+        let own = self.read_own(id);
+        let Some(master) = self.master(id) else { return own };
+        let words = self.bytes(master).chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+        let words: Vec<u32> = words.collect();
+        let rounded: Vec<u32> = words.iter().map(|&word| widen(self.precision, narrow(self.precision, word))).collect();
+        assert_eq!(own, rounded, "{} and its master copy", self.placed.program.tensors[id].name);
+        words
+    }
+
+    fn read_own(&mut self, id: usize) -> Vec<u32> {
         let (is_narrow, precision) = (self.is_narrow(id), self.precision);
         let bytes = self.bytes(id);
         if is_narrow {
@@ -290,7 +334,7 @@ impl Simulated {
 /// An f32 as 16 bits, rounded to nearest: what `narrow` in `base.cuh` does, written another way.
 fn narrow(precision: Precision, word: u32) -> u16 {
     let x = f64::from(f32::from_bits(word));
-    if precision == Precision::Bf16 {
+    if precision.half() == Some(Half::Bf16) {
         let candidates = [word >> 16, (word >> 16) + 1].map(|half| half as u16);
         let distance = |half: &u16| (f64::from(f32::from_bits(u32::from(*half) << 16)) - x).abs();
         let [low, high] = candidates;
@@ -320,7 +364,7 @@ fn narrow(precision: Precision, word: u32) -> u16 {
 }
 
 fn widen(precision: Precision, half: u16) -> u32 {
-    if precision == Precision::Bf16 {
+    if precision.half() == Some(Half::Bf16) {
         return u32::from(half) << 16;
     }
     let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));
@@ -490,6 +534,10 @@ pub fn compare_in(
                     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
                 let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
                 if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
+                    let mut expected = expected;
+                    if tensor.class == Class::State && precision.half() == Some(Half::F16) {
+                        expected[StateWord::GoodSteps as usize] = step as u32 + 1;
+                    }
                     assert_eq!(found, expected, "{label}");
                     continue;
                 }
