@@ -56,6 +56,7 @@ impl<N: Network, D: Device> Net<N, D> {
             infer: infer.clone(),
             optimizer: settings.optimizer,
             tf32: settings.tf32,
+            deterministic: settings.deterministic,
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let mut net = Net { runner, train, infer, seed, optimizer, buffer: Vec::new(), network: PhantomData };

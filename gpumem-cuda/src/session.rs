@@ -1,9 +1,10 @@
 //! A network on a card: one allocation, kernels compiled for its shapes, and each program as one replayed graph.
 
 use crate::compile::compile;
+use crate::cublaslt::{Library, Plan, Plans};
 use crate::device::{Cuda, failure};
 use crate::launch::{Argument, Call, Kernel, Launch, place};
-use crate::operations::{Setting, steps};
+use crate::operations::{Setting, steps_where};
 use cudarc::driver::result::{self, module};
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUmodule, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaGraph, CudaStream};
@@ -14,6 +15,7 @@ use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Action, Class, Measure, Operation, Slot, StateWord};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A network loaded onto a card.
@@ -23,6 +25,7 @@ pub struct Session {
     train: Option<Prepared>,
     infer: Prepared,
     modules: Modules,
+    products: usize,
     arena: Arena,
     stream: Arc<CudaStream>,
     state: Option<u64>,
@@ -35,7 +38,9 @@ impl Session {
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let arena = Arena::new(card, job.arena)?;
         let mut modules = Modules { context: card.context.clone(), loaded: BTreeMap::new() };
-        let mut prepare = |placed: &Placed| Prepared::new(card, placed, &job, &arena, &mut modules);
+        let library = card.library.then(|| Library::new(&card.context)).transpose()?;
+        let library = library.as_ref();
+        let mut prepare = |placed: &Placed| Prepared::new(card, placed, &job, &arena, &mut modules, library);
         let train = job.train.as_ref().map(&mut prepare).transpose()?;
         let infer = prepare(&job.infer)?;
         let programs = job.train.iter().chain([&job.infer]);
@@ -44,12 +49,18 @@ impl Session {
             .train
             .as_ref()
             .and_then(|placed| placed.program.of_class(Class::State).next().map(|id| placed.offsets[id as usize]));
-        Ok(Session { train, infer, modules, arena, stream, state, optimizer: job.optimizer, checks })
+        let products = train.iter().chain([&infer]).map(Prepared::products).sum();
+        Ok(Session { train, infer, modules, products, arena, stream, state, optimizer: job.optimizer, checks })
     }
 
     /// The number of kernels that were compiled for this network.
     pub fn kernels(&self) -> usize {
         self.modules.loaded.len()
+    }
+
+    /// The number of matrix products that go to cuBLASLt.
+    pub fn products(&self) -> usize {
+        self.products
     }
 }
 
@@ -164,16 +175,31 @@ impl Drop for Modules {
     }
 }
 
-/// A launch with its addresses.
+/// A call with its addresses.
 #[derive(Debug)]
-struct Bound {
+enum Bound {
+    Kernel(BoundKernel),
+    Product(Rc<Plan>),
+}
+
+impl Bound {
+    fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        match self {
+            Bound::Kernel(kernel) => kernel.launch(stream),
+            Bound::Product(plan) => plan.launch(stream),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct BoundKernel {
     function: CUfunction,
     grid: (u32, u32, u32),
     block: (u32, u32, u32),
     addresses: Vec<CUdeviceptr>,
 }
 
-impl Bound {
+impl BoundKernel {
     fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         let mut addresses = self.addresses.clone();
         let mut parameters: Vec<*mut c_void> =
@@ -202,23 +228,43 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    fn new(card: &Cuda, placed: &Placed, job: &Job, arena: &Arena, modules: &mut Modules) -> Result<Prepared, Error> {
+    fn new(
+        card: &Cuda,
+        placed: &Placed,
+        job: &Job,
+        arena: &Arena,
+        modules: &mut Modules,
+        library: Option<&Library>,
+    ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut operations = Vec::new();
-        let Job { batch, precision, optimizer, tf32, .. } = *job;
-        let setting = Setting { batch, precision, optimizer, tf32, capability: card.capability };
-        for step in steps(placed, setting)? {
+        let Job { batch, precision, optimizer, tf32, deterministic, .. } = *job;
+        let capability = card.capability;
+        let setting =
+            Setting { batch, precision, optimizer, capability, tf32, deterministic, library: library.is_some() };
+        let address = |tensor| place(placed, tensor).and_then(|(offset, bytes)| arena.address(offset, bytes));
+        let mut plans = Plans::new(library, &address);
+        for step in steps_where(placed, setting, &mut |product| Ok(plans.get(product)?.is_some()))? {
             let operation = &program.operations[step.first];
-            let bound = step
-                .calls
-                .iter()
-                .map(|Call::Kernel(launch)| bind(launch, card, placed, arena, modules))
-                .collect::<Result<Vec<Bound>, Error>>()?;
+            let mut bind = |call: &Call| match call {
+                Call::Kernel(launch) => bind(launch, card, placed, arena, modules),
+                Call::Product(product) => {
+                    let plan = plans.get(product)?.ok_or(Error::Damaged("a product has no algorithm"))?;
+                    Ok(Bound::Product(plan))
+                }
+            };
+            let bound = step.calls.iter().map(&mut bind).collect::<Result<Vec<Bound>, Error>>()?;
             let path = program.paths.get(operation.row as usize).map_or("network", String::as_str);
             operations.push((format!("{:?} of `{path}`", operation.phase()).to_lowercase(), bound));
         }
         let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
         Ok(Prepared { graph: None, operations, has_run: false, blocking })
+    }
+
+    /// Products that go to cuBLASLt.
+    fn products(&self) -> usize {
+        let calls = self.operations.iter().flat_map(|(_, calls)| calls);
+        calls.filter(|call| matches!(call, Bound::Product(_))).count()
     }
 
     /// Runs operation by operation the first time, so that everything is loaded; captures the second run into a graph; and
@@ -272,7 +318,7 @@ fn bind(launch: &Launch, card: &Cuda, placed: &Placed, arena: &Arena, modules: &
     };
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
     let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
-    Ok(Bound { function: modules.function(card, &launch.kernel)?, grid, block, addresses })
+    Ok(Bound::Kernel(BoundKernel { function: modules.function(card, &launch.kernel)?, grid, block, addresses }))
 }
 
 /// Indices from outside, checked before they reach the card: a kernel that follows one that is too large would read whatever

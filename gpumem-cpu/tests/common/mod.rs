@@ -101,6 +101,7 @@ impl Builder {
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             tf32: false,
+            deterministic: false,
         }
     }
 }

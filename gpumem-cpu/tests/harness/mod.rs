@@ -57,6 +57,7 @@ impl Loaded {
             infer: train.clone(),
             optimizer,
             tf32: false,
+            deterministic: false,
         };
         let runner = Cpu::with_threads(threads).unwrap().with_poison(true).load(job).unwrap();
         let mut loaded = Loaded { runner, train, batch };

@@ -3,6 +3,7 @@
 
 #[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
 pub mod harness;
+pub mod product;
 
 use gpumem_core::Precision;
 use gpumem_core::device::{Device, Job, Placed, Runner};
@@ -12,7 +13,8 @@ use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Class, StateWord, Tensor};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::launch::place;
-use gpumem_cuda::operations::{Setting, Step, steps};
+use gpumem_cuda::operations::{Setting, Step, steps_where};
+use gpumem_cuda::product::{Epilogue, Product};
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Launch, SOURCES, Session};
 use libloading::{Library, Symbol};
 use std::collections::hash_map::DefaultHasher;
@@ -145,7 +147,34 @@ impl Machine {
 
 fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
-    calls.map(|Call::Kernel(launch)| launch.kernel.clone()).collect()
+    let launch = |call: &Call| match call {
+        Call::Kernel(launch) => Some(launch.kernel.clone()),
+        Call::Product(_) => None,
+    };
+    calls.filter_map(launch).collect()
+}
+
+/// Who computes matrix products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Products {
+    /// The project's own kernel.
+    Own,
+    /// The library.
+    Library,
+    /// A library that has no algorithm for anything but a product and a bias.
+    Poor,
+}
+
+impl Products {
+    /// The steps of a program.
+    pub fn steps(self, placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
+        let (library, capability) = (self != Products::Own, CAPABILITY);
+        let setting = Setting { batch, precision, optimizer, capability, tf32: false, deterministic: false, library };
+        let can = |product: &Product| {
+            Ok(self == Products::Library || matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)))
+        };
+        steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"))
+    }
 }
 
 /// Where tensors are: in one arena at the planned offsets, or, for the sanitizers, each in an allocation of its own, so that
@@ -175,9 +204,20 @@ impl Simulated {
         precision: Precision,
         order: i32,
     ) -> Simulated {
+        let steps = Products::Own.steps(&placed, batch, precision, optimizer);
+        Simulated::with_steps(placed, steps, batch, arena, precision, order)
+    }
+
+    /// A program with these steps.
+    pub fn with_steps(
+        placed: Placed,
+        steps: Vec<Step>,
+        batch: u64,
+        arena: u64,
+        precision: Precision,
+        order: i32,
+    ) -> Simulated {
         let program = &placed.program;
-        let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
-        let steps = steps(&placed, setting).unwrap_or_else(|error| panic!("{error}"));
         let machine = Machine::new(kernels(&steps));
         let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
             // Tensors, then their master copies.
@@ -245,6 +285,7 @@ impl Simulated {
                 let addresses = launch.arguments.iter().map(pointer).collect();
                 self.machine.launch(launch, self.order, addresses);
             }
+            Call::Product(product) => product::run(product, self),
         }
     }
 
@@ -266,8 +307,19 @@ impl Simulated {
     }
 }
 
+impl product::Memory for Simulated {
+    fn bytes(&mut self, tensor: Argument) -> &mut [u8] {
+        Simulated::bytes(self, tensor as usize)
+    }
+
+    fn range(&self, tensor: Argument) -> std::ops::Range<u64> {
+        let (offset, bytes) = place(&self.placed, tensor).unwrap();
+        offset..offset + bytes
+    }
+}
+
 /// An f32 as 16 bits, rounded to nearest: what `narrow` in `base.cuh` does, written another way.
-fn narrow(precision: Precision, word: u32) -> u16 {
+pub fn narrow(precision: Precision, word: u32) -> u16 {
     let x = f64::from(f32::from_bits(word));
     if precision == Precision::Bf16 {
         let candidates = [word >> 16, (word >> 16) + 1].map(|half| half as u16);
@@ -375,22 +427,36 @@ impl Tested for OnCard {
     }
 }
 
-/// Everything that can run the kernels here: the host shim in several orders of warps, and the first card. On a machine with
+/// Everything that can run the kernels here: the host shim in several orders of warps, with the library's products played by
+/// the host where there are any, and the first card with and without the library. On a machine with
 /// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
 fn everyone(job: &Job, orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
     let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
     if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
-        for order in orders {
-            let Job { batch, arena, optimizer, precision, .. } = *job;
-            let simulated = Simulated::new(job.infer.clone(), batch, arena, optimizer, precision, order);
-            all.push((format!("order {order}"), Box::new(simulated)));
+        let Job { batch, arena, optimizer, precision, .. } = *job;
+        let placed = &job.infer;
+        let steps = |products: Products| products.steps(placed, batch, precision, optimizer);
+        let simulated = |steps: &[Step], order: i32| -> Box<dyn Tested> {
+            Box::new(Simulated::with_steps(placed.clone(), steps.to_vec(), batch, arena, precision, order))
+        };
+        let own = steps(Products::Own);
+        all.extend(orders.map(|order| (format!("order {order}"), simulated(&own, order))));
+        let (library, poor) = (steps(Products::Library), steps(Products::Poor));
+        if library != own {
+            all.push(("library".into(), simulated(&library, 0)));
+        }
+        if poor != library {
+            all.push(("poor library".into(), simulated(&poor, 0)));
         }
     }
     if job.precision == Precision::F32 {
         match Cuda::new(0) {
             Ok(card) => {
-                let session = card.load(job.clone()).unwrap();
-                all.push(("card".into(), Box::new(OnCard { session, placed: job.infer.clone(), batch: job.batch })));
+                for library in [true, false] {
+                    let session = card.clone().with_library(library).load(job.clone()).unwrap();
+                    let tested = OnCard { session, placed: job.infer.clone(), batch: job.batch };
+                    all.push((format!("card, library: {library}"), Box::new(tested)));
+                }
             }
             Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
         }
@@ -433,7 +499,7 @@ pub fn compare_in(
         let compiled = harness::graphs::plan(&program, batch, precision);
         let placed = gpumem_core::layout::place(&compiled).unwrap();
         let (arena, train, infer) = (compiled.budget.arena, Some(placed.clone()), placed);
-        Job { name: "test", arena, batch, precision, train, infer, optimizer, tf32: false }
+        Job { name: "test", arena, batch, precision, train, infer, optimizer, tf32: false, deterministic: false }
     };
     let placed = job(Precision::F32).infer;
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();

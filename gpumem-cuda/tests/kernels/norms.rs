@@ -101,6 +101,7 @@ fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: 
         infer: placed.clone(),
         optimizer,
         tf32: false,
+        deterministic: false,
     };
     let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();
     let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, Precision::F32, 0);
