@@ -9,6 +9,7 @@ mod barriers;
 mod convolutions;
 mod digits;
 mod joins;
+mod library;
 mod movement;
 mod norms;
 mod pools;
