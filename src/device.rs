@@ -84,6 +84,14 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.read(offset, bytes))
     }
 
+    fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.feed(offset, bytes))
+    }
+
+    fn loss(&mut self, offset: u64) -> Result<f32, Error> {
+        each!(self, AnyRunner, runner => runner.loss(offset))
+    }
+
     fn train(&mut self) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.train())
     }

@@ -1,5 +1,8 @@
 //! Networks at run time: parameters by name, errors as values, reproducible training.
 
+use gpumem::core::device::{Device, Job, Runner};
+use gpumem::core::net::Net;
+use gpumem::core::optim::Optimizer;
 use gpumem::prelude::*;
 use gpumem::{Cpu, Error};
 
@@ -185,6 +188,71 @@ fn what_the_cpu_cannot_run_is_an_error() {
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("precision: F32"), "{error}");
     const { assert!(Halved::BUDGET.master > 0) };
+}
+
+/// A device that holds the arena and computes nothing.
+struct Storage;
+
+struct Held(Vec<u8>);
+
+impl Device for Storage {
+    type Runner = Held;
+
+    fn load(&self, job: Job) -> Result<Held, Error> {
+        Ok(Held(vec![0xff; job.arena as usize]))
+    }
+}
+
+impl Runner for Held {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
+        Ok(())
+    }
+
+    fn train(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn infer(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn set_optimizer(&mut self, _: Optimizer) {}
+}
+
+/// 1 + 2^-9 is no bfloat16.
+const FINE: f32 = 1.001953125;
+
+#[test]
+fn sixteen_bit_networks_speak_f32() {
+    let mut net = Net::<Halved, Storage>::load(&Storage).unwrap();
+    // Masters are as they were set, and their copies are rounded.
+    net.set("linear.weight", &[FINE; 6]).unwrap();
+    assert_eq!(net.get("linear.weight").unwrap(), [FINE; 6]);
+    let placed = gpumem::core::layout::place(Halved::PROGRAM).unwrap();
+    let at = |name: &str| placed.program.tensors.iter().position(|tensor| tensor.name == name).unwrap();
+    let weight = at("linear.weight");
+    let (copy, master) = (placed.offsets[weight], placed.masters[weight].unwrap());
+    assert_eq!(net.runner_mut().0[copy as usize..][..12], [0x80, 0x3f].repeat(6));
+    assert_eq!(net.runner_mut().0[master as usize..][..4], FINE.to_le_bytes());
+    // Initial values are in both places too.
+    net.reset().unwrap();
+    let bias = at("linear.bias");
+    let (copy, master) = (placed.offsets[bias] as usize, placed.masters[bias].unwrap() as usize);
+    let bytes = &net.runner_mut().0;
+    let whole = f32::from_le_bytes(bytes[master..master + 4].try_into().unwrap());
+    let rounded = f32::from_bits(u32::from(u16::from_le_bytes([bytes[copy], bytes[copy + 1]])) << 16);
+    assert!(whole != 0.0 && (whole - rounded).abs() <= whole.abs() / 256.0, "{whole} {rounded}");
+    // Inputs and targets are rounded on their way.
+    net.enqueue_step(&Tensor::from_fn(|_| FINE), &Tensor::from_fn(|_| 3.0)).unwrap();
+    let bytes = &net.runner_mut().0;
+    assert_eq!(bytes[placed.offsets[at("input")] as usize..][..24], [0x80, 0x3f].repeat(12));
+    assert_eq!(bytes[placed.offsets[at("target")] as usize..][..16], [0x40, 0x40].repeat(8));
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct Job {
     pub name: &'static str,
     /// Size of the arena in bytes.
     pub arena: u64,
+    /// Bytes that context, modules and library handles take on the device beside the arena, by the budget.
+    pub reserve: u64,
     /// Samples in a step.
     pub batch: u64,
     /// Number format.
@@ -72,6 +74,25 @@ pub trait Runner {
     /// # Errors
     /// A range outside the arena.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Gives the next training step its input or target, whose first place is at byte `offset`. The bytes may be copied while
+    /// an earlier step runs. Whoever feeds one tensor of a step feeds all of them.
+    ///
+    /// # Errors
+    /// A range outside the arena, or invalid data such as a label beyond the last class.
+    fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.write(offset, bytes)
+    }
+
+    /// The loss of the last training step, which is at byte `offset`, as soon as it is known.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    fn loss(&mut self, offset: u64) -> Result<f32, Error> {
+        let mut loss = [0; 4];
+        self.read(offset, &mut loss)?;
+        Ok(f32::from_le_bytes(loss))
+    }
 
     /// Copies out of the arena at byte `offset`, after everything that was started has ended.
     ///

@@ -1,6 +1,7 @@
 //! What can go wrong at run time.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// What can go wrong at run time. Every message says what to do next.
@@ -49,18 +50,22 @@ pub enum Error {
         needed: u64,
         /// Bytes that are free, if known.
         free: Option<u64>,
+        /// Who holds the rest, the largest first, as far as that is known.
+        holders: Vec<Holder>,
     },
     /// A library that the device needs is not there, or too old.
     Library {
         /// The library.
         name: &'static str,
-        /// The version that was found, if any.
+        /// What was found, if anything: `version 11.8 (libnvrtc.so.11)`, or what is wrong with a file.
         found: Option<String>,
         /// The version that is needed.
-        wanted: &'static str,
+        wanted: String,
         /// What brings it.
-        package: &'static str,
+        package: String,
     },
+    /// More than one thing is missing; all are to be put right.
+    Several(Vec<Error>),
     /// The device reported a failure.
     Device {
         /// The device.
@@ -79,6 +84,41 @@ pub enum Error {
     },
     /// The program that the macro embedded is damaged or does not match its plan: a defect of this library.
     Damaged(&'static str),
+}
+
+/// A process that holds memory of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holder {
+    /// What to call it: `python3 (process 4711)`.
+    pub name: String,
+    /// Bytes that it holds, if known.
+    pub bytes: Option<u64>,
+}
+
+/// Processes that are named one by one.
+const NAMED: usize = 4;
+
+/// `: python3 (process 4711) holds 8.01 GiB, this process holds 428.0 MiB`, or nothing.
+struct Holders<'a>(&'a [Holder]);
+
+impl fmt::Display for Holders<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A single process behind the named ones is named as well: it takes no more room than saying that there is one.
+        let named = if self.0.len() == NAMED + 1 { NAMED + 1 } else { self.0.len().min(NAMED) };
+        let (first, others) = self.0.split_at(named);
+        for (index, holder) in first.iter().enumerate() {
+            write!(f, "{}{} holds ", if index == 0 { ": " } else { ", " }, holder.name)?;
+            match holder.bytes {
+                Some(bytes) => write!(f, "{}", Bytes(bytes))?,
+                None => write!(f, "an unknown amount")?,
+            }
+        }
+        if !others.is_empty() {
+            let sum = others.iter().filter_map(|holder| holder.bytes).fold(0, u64::saturating_add);
+            write!(f, ", {} others hold {}", others.len(), Bytes(sum))?;
+        }
+        Ok(())
+    }
 }
 
 /// Bytes as text with a fitting unit.
@@ -110,25 +150,33 @@ impl fmt::Display for Error {
                 write!(f, "the network has nothing called `{name}`; `names()` lists what it has")
             }
             Error::Unsupported { device, what } => write!(f, "{device}: {what}"),
-            Error::Memory { device, needed, free: Some(free) } => write!(
+            Error::Memory { device, needed, free: Some(free), holders } => write!(
                 f,
-                "{device}: {} are needed, but only {} are free; free some, or train with a smaller batch",
+                "{device}: {} are needed, but only {} are free{}; free some, or train with a smaller batch",
                 Bytes(*needed),
-                Bytes(*free)
+                Bytes(*free),
+                Holders(holders)
             ),
-            Error::Memory { device, needed, free: None } => {
+            Error::Memory { device, needed, free: None, holders } => {
                 write!(
                     f,
-                    "{device}: {} could not be allocated; free some, or train with a smaller batch",
-                    Bytes(*needed)
+                    "{device}: {} could not be allocated{}; free some, or train with a smaller batch",
+                    Bytes(*needed),
+                    Holders(holders)
                 )
             }
             Error::Library { name, found: None, wanted, package } => {
                 write!(f, "{name} {wanted} is needed, but there is none; install {package}")
             }
             Error::Library { name, found: Some(found), wanted, package } => {
-                write!(f, "{name} {wanted} is needed, but version {found} was found; install {package}")
+                write!(f, "{name} {wanted} is needed, but {found} was found; install {package}")
             }
+            Error::Several(errors) => errors.iter().enumerate().try_for_each(|(index, error)| {
+                if index > 0 {
+                    writeln!(f)?;
+                }
+                write!(f, "{error}")
+            }),
             Error::Device { device, what } => write!(f, "{device}: {what}"),
             Error::Range { offset, length, arena } => {
                 write!(f, "bytes {offset} to {offset} + {length} lie outside the arena of {arena} bytes")
@@ -144,30 +192,58 @@ impl core::error::Error for Error {}
 mod tests {
     use super::*;
     use alloc::string::ToString;
+    use alloc::{format, vec};
+
+    fn library(found: Option<&str>) -> Error {
+        let (wanted, package) = ("12.2 or newer".into(), "cuda-nvrtc".into());
+        Error::Library { name: "NVRTC", found: found.map(Into::into), wanted, package }
+    }
+
+    #[test]
+    fn short_memory_names_who_holds_the_rest() {
+        const GIB: u64 = 1 << 30;
+        let text = |holders: &[(&str, Option<u64>)]| {
+            let holders = holders.iter().map(|&(name, bytes)| Holder { name: name.into(), bytes }).collect();
+            Error::Memory { device: "CUDA", needed: 12 * GIB + (GIB >> 2), free: Some(3 * GIB), holders }.to_string()
+        };
+        let (begin, end) =
+            ("CUDA: 12.25 GiB are needed, but only 3.00 GiB are free", "; free some, or train with a smaller batch");
+        assert_eq!(text(&[]), format!("{begin}{end}"));
+        assert_eq!(
+            text(&[("python3 (process 4711)", Some(8 * GIB + (GIB >> 1))), ("this process", Some(428 << 20))]),
+            format!("{begin}: python3 (process 4711) holds 8.50 GiB, this process holds 428.0 MiB{end}")
+        );
+        assert_eq!(text(&[("process 7", None)]), format!("{begin}: process 7 holds an unknown amount{end}"));
+        let many =
+            [("a", Some(GIB)), ("b", Some(GIB)), ("c", Some(GIB)), ("d", Some(GIB)), ("e", Some(1 << 20)), ("f", None)];
+        assert_eq!(
+            text(&many),
+            format!(
+                "{begin}: a holds 1.00 GiB, b holds 1.00 GiB, c holds 1.00 GiB, d holds 1.00 GiB, 2 others hold 1.0 MiB{end}"
+            )
+        );
+        assert!(text(&many[..5]).contains(", e holds 1.0 MiB; free"));
+    }
 
     #[test]
     fn messages_say_what_to_do() {
         let cases = [
             (
-                Error::Memory { device: "CPU", needed: 3 << 30, free: Some(1 << 20) },
+                Error::Memory { device: "CPU", needed: 3 << 30, free: Some(1 << 20), holders: Vec::new() },
                 "CPU: 3.00 GiB are needed, but only 1.0 MiB are free; free some, or train with a smaller batch",
             ),
             (
-                Error::Memory { device: "CPU", needed: 1000, free: None },
+                Error::Memory { device: "CPU", needed: 1000, free: None, holders: Vec::new() },
                 "CPU: 1000 bytes could not be allocated; free some, or train with a smaller batch",
             ),
+            (library(None), "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc"),
             (
-                Error::Library { name: "NVRTC", found: None, wanted: "12.2 or newer", package: "cuda-nvrtc" },
-                "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc",
+                library(Some("version 11.8 (libnvrtc.so.11)")),
+                "NVRTC 12.2 or newer is needed, but version 11.8 (libnvrtc.so.11) was found; install cuda-nvrtc",
             ),
             (
-                Error::Library {
-                    name: "NVRTC",
-                    found: Some("11.8".into()),
-                    wanted: "12.2 or newer",
-                    package: "cuda-nvrtc",
-                },
-                "NVRTC 12.2 or newer is needed, but version 11.8 was found; install cuda-nvrtc",
+                Error::Several(vec![library(None), Error::Device { device: "CUDA", what: "no card".into() }]),
+                "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc\nCUDA: no card",
             ),
             (Error::Device { device: "CUDA", what: "launch failed".into() }, "CUDA: launch failed"),
             (Error::Range { offset: 8, length: 4, arena: 10 }, "bytes 8 to 8 + 4 lie outside the arena of 10 bytes"),

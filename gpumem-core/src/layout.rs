@@ -62,7 +62,9 @@ fn bytes_in(region: Region, tensor: &Tensor, batch: u64, precision: Precision) -
         | (Region::Optimizer, Class::Moment)
         | (Region::Buffers, Class::Buffer | Class::State)
         | (Region::Batch, Class::Input | Class::Target) => tensor.role.bytes(precision),
-        (Region::Master, Class::Parameter) if tensor.role == Role::Weight => tensor.role.master_bytes(precision),
+        (Region::Master, Class::Parameter) if tensor.role.master_bytes(precision) > 0 => {
+            tensor.role.master_bytes(precision)
+        }
         _ => return None,
     };
     tensor.elements(batch)?.checked_mul(each)

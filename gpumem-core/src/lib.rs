@@ -31,6 +31,7 @@ pub mod typed;
 pub mod wire;
 
 mod display;
+mod half;
 mod role;
 mod train;
 

@@ -7,6 +7,7 @@ use crate::network::Network;
 use crate::optim::Optimizer;
 use crate::program::{Class, Init, StateWord, TensorId};
 use crate::random::Stream;
+use crate::role::{Half, Precision};
 use crate::suggest::nearest;
 use crate::tensor::Host;
 use crate::train::Train;
@@ -21,6 +22,7 @@ pub struct Net<N, D: Device> {
     runner: D::Runner,
     train: Option<Placed>,
     infer: Placed,
+    precision: Precision,
     seed: u64,
     optimizer: Optimizer,
     buffer: Vec<u8>,
@@ -50,6 +52,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let runner = device.load(Job {
             name: N::NAME,
             arena,
+            reserve: N::BUDGET.reserve,
             batch: N::EVALUATION.budget.batch_size,
             precision: N::EVALUATION.budget.precision,
             train: train.clone(),
@@ -59,7 +62,9 @@ impl<N: Network, D: Device> Net<N, D> {
             deterministic: settings.deterministic,
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
-        let mut net = Net { runner, train, infer, seed, optimizer, buffer: Vec::new(), network: PhantomData };
+        let precision = N::EVALUATION.budget.precision;
+        let mut net =
+            Net { runner, train, infer, precision, seed, optimizer, buffer: Vec::new(), network: PhantomData };
         net.reset()?;
         Ok(net)
     }
@@ -71,13 +76,20 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn reset(&mut self) -> Result<(), Error> {
         let placed = self.train.as_ref().unwrap_or(&self.infer);
         let mut bytes = Vec::new();
-        for (id, (tensor, &offset)) in placed.program.tensors.iter().zip(&placed.offsets).enumerate() {
+        for (id, tensor) in placed.program.tensors.iter().enumerate() {
             bytes.clear();
             let elements = tensor.elements(1).unwrap_or(0);
+            let Spot { offset, half } = spot(placed, id, self.precision);
             match tensor.class {
                 Class::Parameter | Class::Moment | Class::Buffer => {
                     let mut stream = Stream::new(self.seed, id as u32);
                     bytes.extend((0..elements).flat_map(|_| draw(&mut stream, tensor.init).to_le_bytes()));
+                    if let Some(master) = placed.masters[id] {
+                        self.runner.write(master, &bytes)?;
+                    }
+                    if let Some(half) = half {
+                        half.narrow_bytes(&mut bytes);
+                    }
                 }
                 Class::State => {
                     let mut words = [0; StateWord::COUNT];
@@ -88,7 +100,7 @@ impl<N: Network, D: Device> Net<N, D> {
                     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
                 }
                 Class::Input | Class::Target | Class::Gradient => {
-                    bytes.resize(tensor.elements(N::PROGRAM.budget.batch_size).unwrap_or(0) as usize * 4, 0);
+                    bytes.resize(placed.bytes[id] as usize, 0);
                 }
                 Class::Transient => continue,
             }
@@ -97,7 +109,8 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// One training step: forward, backward and update. Returns the loss before the update.
+    /// One training step: forward, backward and update. Returns the loss before the update, as soon as that is known: on a
+    /// card the backward pass and the update may still be running.
     ///
     /// # Errors
     /// A network without `TRAIN`, or invalid data such as a label beyond the last class; the parameters are then as
@@ -107,18 +120,41 @@ impl<N: Network, D: Device> Net<N, D> {
         N::Input: Host,
         N::Target: Host,
     {
+        self.enqueue_step(input, target)?;
+        self.loss()
+    }
+
+    /// Starts one training step and does not wait for anything but the step before the last: [`Net::loss`] asks for its
+    /// loss. On a card the input is copied while an earlier step runs.
+    ///
+    /// # Errors
+    /// As for [`Net::train_step`].
+    pub fn enqueue_step(&mut self, input: &N::Input, target: &N::Target) -> Result<(), Error>
+    where
+        N::Input: Host,
+        N::Target: Host,
+    {
         let Some(train) = &self.train else {
             let what = "the network has no `const TRAIN`; add one to train it".into();
             return Err(Error::Unsupported { device: N::NAME, what });
         };
-        let (input_at, target_at) = (offset_of(train, Class::Input)?, offset_of(train, Class::Target)?);
-        let loss_at = train.offsets[train.program.result as usize];
-        self.send(input_at, input)?;
-        self.send(target_at, target)?;
-        self.runner.train()?;
-        let mut loss = [0; 4];
-        self.runner.read(loss_at, &mut loss)?;
-        Ok(f32::from_le_bytes(loss))
+        let [input_at, target_at] = [Class::Input, Class::Target].map(|class| first_of(train, class, self.precision));
+        let (input_at, target_at) = (input_at?, target_at?);
+        self.put(input, input_at.half);
+        self.runner.feed(input_at.offset, &self.buffer)?;
+        self.put(target, target_at.half);
+        self.runner.feed(target_at.offset, &self.buffer)?;
+        self.runner.train()
+    }
+
+    /// The loss of the last training step, waiting for it if it is not known yet.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn loss(&mut self) -> Result<f32, Error> {
+        let at = self.trained()?.program.result;
+        let offset = self.trained()?.offsets[at as usize];
+        self.runner.loss(offset)
     }
 
     /// One forward pass: BatchNorm with its running statistics, no dropout.
@@ -130,19 +166,26 @@ impl<N: Network, D: Device> Net<N, D> {
         N::Input: Host,
         N::Output: Host,
     {
-        let input_at = offset_of(&self.infer, Class::Input)?;
-        let output_at = self.infer.offsets[self.infer.program.result as usize];
-        self.send(input_at, input)?;
+        let input_at = first_of(&self.infer, Class::Input, self.precision)?;
+        let output_at = spot(&self.infer, self.infer.program.result as usize, self.precision);
+        self.put(input, input_at.half);
+        self.runner.write(input_at.offset, &self.buffer)?;
         self.runner.infer()?;
-        self.buffer.resize(<N::Output as Host>::ELEMENTS * 4, 0);
-        self.runner.read(output_at, &mut self.buffer)?;
+        self.buffer.resize(<N::Output as Host>::ELEMENTS * if output_at.half.is_some() { 2 } else { 4 }, 0);
+        self.runner.read(output_at.offset, &mut self.buffer)?;
+        if let Some(half) = output_at.half {
+            half.widen_bytes(&mut self.buffer);
+        }
         N::Output::take(&self.buffer)
     }
 
-    fn send<T: Host>(&mut self, offset: u64, tensor: &T) -> Result<(), Error> {
+    /// Puts a tensor's elements into the buffer as they are in the arena.
+    fn put<T: Host>(&mut self, tensor: &T, half: Option<Half>) {
         self.buffer.clear();
         tensor.put(&mut self.buffer);
-        self.runner.write(offset, &self.buffer)
+        if let Some(half) = half {
+            half.narrow_bytes(&mut self.buffer);
+        }
     }
 
     /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
@@ -150,14 +193,20 @@ impl<N: Network, D: Device> Net<N, D> {
         self.main().program.tensors.iter().filter(|tensor| is_named(tensor.class)).map(|tensor| tensor.name.as_str())
     }
 
-    /// The values of a parameter, a running statistic or an optimizer state, in row-major order.
+    /// The values of a parameter, a running statistic or an optimizer state, in row-major order. Under mixed precision a
+    /// parameter's values are those of its f32 master copy.
     ///
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name.
     pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
-        let (offset, elements) = self.find(name)?;
-        let mut bytes = vec![0; elements as usize * 4];
+        let (id, elements) = self.find(name)?;
+        let Spot { offset, half } = spot(self.main(), id, self.precision);
+        let (offset, half) = self.main().masters[id].map_or((offset, half), |master| (master, None));
+        let mut bytes = vec![0; elements as usize * if half.is_some() { 2 } else { 4 }];
         self.runner.read(offset, &mut bytes)?;
+        if let Some(half) = half {
+            half.widen_bytes(&mut bytes);
+        }
         Ok(bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
     }
 
@@ -166,12 +215,19 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name, [`Error::Length`] if it has another number of elements.
     pub fn set(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
-        let (offset, elements) = self.find(name)?;
+        let (id, elements) = self.find(name)?;
         if elements != values.len() as u64 {
             let what = alloc::format!("`{name}`");
             return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
         }
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let Spot { offset, half } = spot(self.main(), id, self.precision);
+        if let Some(master) = self.main().masters[id] {
+            self.runner.write(master, &bytes)?;
+        }
+        if let Some(half) = half {
+            half.narrow_bytes(&mut bytes);
+        }
         self.runner.write(offset, &bytes)
     }
 
@@ -196,10 +252,19 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.write(offset, &steps.to_le_bytes())
     }
 
-    fn state(&self) -> Result<u64, Error> {
+    fn trained(&self) -> Result<&Placed, Error> {
         let what = "the network has no `const TRAIN`, so it makes no steps";
-        let train = self.train.as_ref().ok_or_else(|| Error::Unsupported { device: N::NAME, what: what.into() })?;
-        Ok(offset_of(train, Class::State)? + 4 * StateWord::Step as u64)
+        self.train.as_ref().ok_or_else(|| Error::Unsupported { device: N::NAME, what: what.into() })
+    }
+
+    fn state(&self) -> Result<u64, Error> {
+        let state = first_of(self.trained()?, Class::State, self.precision)?;
+        Ok(state.offset + 4 * StateWord::Step as u64)
+    }
+
+    /// What runs the network, for what is special to a device.
+    pub fn runner_mut(&mut self) -> &mut D::Runner {
+        &mut self.runner
     }
 
     /// Changes the learning rate from the next step on.
@@ -212,16 +277,11 @@ impl<N: Network, D: Device> Net<N, D> {
         self.train.as_ref().unwrap_or(&self.infer)
     }
 
-    fn find(&self, name: &str) -> Result<(u64, u64), Error> {
-        let placed = self.main();
-        let found = placed
-            .program
-            .tensors
-            .iter()
-            .zip(&placed.offsets)
-            .find(|(tensor, _)| is_named(tensor.class) && tensor.name == name);
-        match found {
-            Some((tensor, &offset)) => Ok((offset, tensor.elements(1).unwrap_or(0))),
+    /// Number and elements of the tensor of this name.
+    fn find(&self, name: &str) -> Result<(usize, u64), Error> {
+        let mut tensors = self.main().program.tensors.iter().enumerate();
+        match tensors.find(|(_, tensor)| is_named(tensor.class) && tensor.name == name) {
+            Some((id, tensor)) => Ok((id, tensor.elements(1).unwrap_or(0))),
             None => {
                 let known: Vec<&str> = self.names().collect();
                 let nearest = nearest(name, &known).map(String::from);
@@ -254,9 +314,21 @@ fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -> Re
     Ok(arena.max(to + activations))
 }
 
-fn offset_of(placed: &Placed, class: Class) -> Result<u64, Error> {
+/// A tensor's place in the arena, and the 16-bit format of its elements there, if they have one.
+#[derive(Clone, Copy)]
+struct Spot {
+    offset: u64,
+    half: Option<Half>,
+}
+
+fn spot(placed: &Placed, id: usize, precision: Precision) -> Spot {
+    let is_narrow = placed.program.tensors[id].role.bytes(precision) == 2;
+    Spot { offset: placed.offsets[id], half: precision.half().filter(|_| is_narrow) }
+}
+
+fn first_of(placed: &Placed, class: Class, precision: Precision) -> Result<Spot, Error> {
     let id = placed.program.of_class(class).next().ok_or(Error::Damaged("the program lacks an input"))?;
-    Ok(placed.offsets[id as usize])
+    Ok(spot(placed, id as usize, precision))
 }
 
 fn is_named(class: Class) -> bool {

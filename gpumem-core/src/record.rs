@@ -15,7 +15,7 @@ pub const MAGIC: [u8; 8] = *b"GPUMEM1\0";
 /// Magic and length.
 const HEADER: usize = 12;
 
-/// The most bytes of a name, so that twice eleven numbers of twenty digits always fit beside it.
+/// The most bytes of a name, so that twice thirteen numbers of twenty digits always fit beside it.
 const LONGEST_NAME: usize = 128;
 
 /// The record of a network: its name and the budgets of the programs it has, in bytes.
@@ -77,6 +77,7 @@ const fn append_budget<const CAP: usize>(text: &mut Message<CAP>, budget: Option
     text.text(",\"buffers\":").number(budget.buffers);
     text.text(",\"batch_io\":").number(budget.batch);
     text.text(",\"activations\":").number(budget.activations);
+    text.text(",\"workspace\":").number(budget.workspace);
     text.text(",\"arena\":").number(budget.arena);
     text.text(",\"lower_bound\":").number(budget.lower_bound);
     text.text(",\"reserve\":").number(budget.reserve);

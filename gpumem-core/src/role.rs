@@ -38,6 +38,15 @@ impl Precision {
         }
     }
 
+    /// The 16-bit format of weights and activations, if they have one.
+    pub const fn half(self) -> Option<Half> {
+        match self {
+            Precision::F32 => None,
+            Precision::Bf16 | Precision::Mixed(Half::Bf16) => Some(Half::Bf16),
+            Precision::F16 | Precision::Mixed(Half::F16) => Some(Half::F16),
+        }
+    }
+
     /// Whether every weight has an f32 master copy beside it.
     pub const fn has_master(self) -> bool {
         matches!(self, Precision::Mixed(_))

@@ -43,7 +43,7 @@
 //!     paths: vec!["relu".into()], result: 1,
 //! };
 //! let job = Job {
-//!     name: "Positive", arena: 512, batch: 2, precision: Precision::F32, train: None,
+//!     name: "Positive", arena: 512, reserve: 0, batch: 2, precision: Precision::F32, train: None,
 //!     infer: Placed::new(program, vec![0, 256], 2, Precision::F32), optimizer: Optimizer::Sgd(Sgd::DEFAULT),
 //!     tf32: false, deterministic: false,
 //! };

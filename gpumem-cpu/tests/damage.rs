@@ -49,6 +49,7 @@ proptest! {
         let job = Job {
             name: "Damaged",
             arena,
+            reserve: 0,
             batch: BATCH,
             precision: Precision::F32,
             train: Some(placed.clone()),

@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 8] = b"gpumemK1";
 
@@ -38,8 +39,10 @@ impl Cache {
     /// Stores `content`. A cache that cannot be written is no failure: the kernel is compiled again next time.
     pub fn put(&self, key: &str, content: &[u8]) {
         let Some(path) = self.path(key) else { return };
-        // Other processes may store the same kernel at the same time.
-        let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
+        // Other processes and other threads may store the same kernel at the same time.
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let count = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let unfinished = path.with_extension(format!("{}-{count}.unfinished", std::process::id()));
         let write = || -> std::io::Result<()> {
             let mut file = std::fs::File::create(&unfinished)?;
             file.write_all(MAGIC)?;
@@ -115,6 +118,44 @@ mod tests {
             std::fs::write(&path, damaged).unwrap();
             assert_eq!(cache.get("k"), None, "byte {place} differs");
         }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What the writers store: the number of bytes differs, so that a mixture of two would show.
+    fn content(round: usize) -> Vec<u8> {
+        vec![round as u8; 1000 + 37 * (round % 97)]
+    }
+
+    #[test]
+    fn several_writers_never_leave_a_mixture() {
+        const NAME: &str = "cache::tests::several_writers_never_leave_a_mixture";
+        // This test starts itself once more as a second process, which only writes.
+        if let Some(folder) = std::env::var_os("GPUMEM_TEST_WRITER") {
+            let cache = Cache::at(Some(folder.into()));
+            (0..300).for_each(|round| cache.put("k", &content(round)));
+            return;
+        }
+        let (cache, folder) = cache("writers");
+        let mut writer = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([NAME, "--exact"])
+            .env("GPUMEM_TEST_WRITER", &folder)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let write = || (0..300).for_each(|round| cache.put("k", &content(round)));
+        std::thread::scope(|scope| {
+            scope.spawn(write);
+            scope.spawn(write);
+            cache.put("k", &content(0));
+            for _ in 0..1000 {
+                let read = cache.get("k").expect("renaming leaves the old file or the new one, never none");
+                assert_eq!(read.len(), 1000 + 37 * ((read.len() - 1000) / 37));
+                assert!(read.iter().all(|byte| *byte == read[0]));
+            }
+        });
+        assert!(writer.wait().unwrap().success());
+        assert!(cache.get("k").is_some());
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing unfinished is left");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

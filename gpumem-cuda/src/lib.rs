@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `kernels/*.cu` | one operation a file, forward and backward side by side, shapes as constants |
 //! | [`compile`], [`cache`] | kernels to machine code with NVRTC, kept on disk |
+//! | [`progress`] | a line on the terminal while kernels are compiled |
 //! | [`preflight`] | which libraries are there, before anything is called |
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
 //! | [`operations`] | what each operation of a program launches: kernels, grids, arguments. Plain data, no device needed |
@@ -16,9 +17,13 @@ pub mod compile;
 mod cublaslt;
 mod device;
 pub mod launch;
+mod library;
+mod nvml;
+mod nvrtc;
 pub mod operations;
 pub mod preflight;
 pub mod product;
+pub mod progress;
 mod session;
 
 pub use device::Cuda;

@@ -1,137 +1,260 @@
 //! Which libraries are there, before anything is called: a missing one is an error that says what to install.
 //!
-//! All of CUDA is loaded at run time. The driver's library comes with the driver; NVRTC comes with the toolkit or in a Python
-//! wheel, whose folder the loader does not know: it is opened by its path first, and found by its name afterwards.
+//! All of CUDA is loaded at run time. The driver's library comes with the driver; the others come with the toolkit or in
+//! Python wheels, whose folders the loader does not know: they are opened by their path first, and found by their name
+//! afterwards. A folder that `GPUMEM_CUDA` names (several, separated as in `PATH`) comes before what the loader finds.
+//!
+//! | library | is needed for |
+//! | --- | --- |
+//! | driver | everything |
+//! | NVRTC | kernels |
+//! | cuBLASLt | matrix products |
+//! | cuDNN | faster convolutions; there are own ones without it |
 
-use cudarc::{driver, nvrtc};
+use crate::library::{Found, Kind, Places, Version, find};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::CUresult;
 use gpumem_core::error::Error;
-use std::path::{Path, PathBuf};
+use libloading::{Library, Symbol};
+use std::ffi::c_int;
+use std::sync::OnceLock;
 
-/// The oldest CUDA whose driver and compiler are used.
-const OLDEST: (i32, i32) = (12, 2);
-const WANTED: &str = "12.2 or newer";
+/// A library of CUDA: what it is called, what brings it, and what was found in this process.
+struct Entry {
+    name: &'static str,
+    required: bool,
+    kind: Kind,
+    /// What brings it for CUDA 12 and for CUDA 13.
+    packages: [&'static str; 2],
+    found: OnceLock<Result<Found, Error>>,
+}
 
-/// Checks that the driver and NVRTC are there and new enough, and initialises the driver.
+static DRIVER: Entry = Entry {
+    name: "the NVIDIA driver (libcuda) with CUDA",
+    required: true,
+    kind: Kind { stems: &["cuda", "nvcuda"], companions: &[], oldest: (12, 2), by_name: true, version: driver_version },
+    packages: ["an NVIDIA driver, version 535 or newer (Debian: nvidia-driver; in a container: nvidia-container-toolkit)";
+        2],
+    found: OnceLock::new(),
+};
+
+static COMPILER: Entry = Entry {
+    name: "NVRTC (libnvrtc)",
+    required: true,
+    kind: Kind {
+        stems: &["nvrtc"],
+        companions: &["nvrtc-builtins"],
+        oldest: (12, 2),
+        by_name: false,
+        version: compiler_version,
+    },
+    packages: [
+        "the package nvidia-cuda-nvrtc-cu12 with pip, or cuda-nvrtc-12-9 of the CUDA toolkit",
+        "the package nvidia-cuda-nvrtc with pip (nvidia-cuda-nvrtc-cu12 for a driver of CUDA 12 or a card before \
+         Turing), or cuda-nvrtc-13-0 of the CUDA toolkit",
+    ],
+    found: OnceLock::new(),
+};
+
+static PRODUCTS: Entry = Entry {
+    name: "cuBLASLt (libcublasLt)",
+    required: true,
+    kind: Kind { stems: &["cublasLt"], companions: &[], oldest: (12, 2), by_name: true, version: products_version },
+    packages: [
+        "the package nvidia-cublas-cu12 with pip, or libcublas-12-9 of the CUDA toolkit",
+        "the package nvidia-cublas with pip (nvidia-cublas-cu12 for a driver of CUDA 12), or libcublas-13-0 of the CUDA \
+         toolkit",
+    ],
+    found: OnceLock::new(),
+};
+
+static CONVOLUTIONS: Entry = Entry {
+    name: "cuDNN (libcudnn)",
+    required: false,
+    kind: Kind { stems: &["cudnn"], companions: &[], oldest: (9, 0), by_name: true, version: convolutions_version },
+    packages: [
+        "the package nvidia-cudnn-cu12 with pip, or libcudnn9-cuda-12 of NVIDIA's repository",
+        "the package nvidia-cudnn-cu13 with pip (nvidia-cudnn-cu12 for a driver of CUDA 12), or libcudnn9-cuda-13 of \
+         NVIDIA's repository",
+    ],
+    found: OnceLock::new(),
+};
+
+/// What is known of one library.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// The library.
+    pub name: &'static str,
+    /// Nothing runs without it.
+    pub required: bool,
+    /// Its version and where it is, or what is missing and what brings it.
+    pub found: Result<(String, String), Error>,
+}
+
+/// Checks that the driver, NVRTC and cuBLASLt are there and new enough, and initialises the driver.
 ///
 /// # Errors
-/// [`Error::Library`] with what was found and what brings the library; [`Error::Device`] if the driver does not start.
+/// [`Error::Library`] with what was found and what brings the library, [`Error::Several`] if that is true of more than one;
+/// [`Error::Device`] if the driver does not start.
 pub fn check() -> Result<(), Error> {
-    driver_is_there()?;
-    compiler_is_there()
+    let required = [&DRIVER, &COMPILER, &PRODUCTS];
+    let mut missing: Vec<Error> = required.iter().filter_map(|entry| entry.open().err()).collect();
+    match missing.len() {
+        0 => start(),
+        1 => Err(missing.remove(0)),
+        _ => Err(Error::Several(missing)),
+    }
+}
+
+/// All libraries, those that are optional as well.
+pub fn libraries() -> Vec<Status> {
+    let all = [&DRIVER, &COMPILER, &PRODUCTS, &CONVOLUTIONS];
+    let status = |entry: &&'static Entry| {
+        let found = entry.open().map(|found| (text(found.version.number), found.place.clone()));
+        Status { name: entry.name, required: entry.required, found }
+    };
+    all.iter().map(status).collect()
+}
+
+/// Version of NVRTC, if it is there.
+pub fn compiler() -> Option<(i32, i32)> {
+    COMPILER.open().ok().map(|found| found.version.number)
+}
+
+/// Version of cuDNN, if it is there: [`libraries`] says why not.
+pub fn cudnn() -> Option<(i32, i32)> {
+    CONVOLUTIONS.open().ok().map(|found| found.version.number)
+}
+
+/// NVRTC, open, with its version.
+pub(crate) fn open_compiler() -> Result<(&'static Library, (i32, i32)), Error> {
+    COMPILER.open().map(|found| (&found.library, found.version.number))
+}
+
+/// NVRTC lacks something that its version should have.
+pub(crate) fn damaged_compiler(what: &str) -> Error {
+    COMPILER.error(Some(format!("one that {what}")))
+}
+
+/// What `CUDA_VISIBLE_DEVICES` says, for messages about cards that are not there.
+pub(crate) fn visible_devices() -> Option<String> {
+    std::env::var_os("CUDA_VISIBLE_DEVICES").map(|value| value.to_string_lossy().into_owned())
+}
+
+impl Entry {
+    fn open(&'static self) -> Result<&'static Found, Error> {
+        let places = || if self.is_driver() { Places::default() } else { Places::of_this_machine() };
+        let opened =
+            self.found.get_or_init(|| find(&self.kind, self.driver(), &places()).map_err(|found| self.error(found)));
+        opened.as_ref().map_err(Clone::clone)
+    }
+
+    fn is_driver(&self) -> bool {
+        std::ptr::eq(self, &raw const DRIVER)
+    }
+
+    /// The major version of CUDA that the driver runs, if there is a driver.
+    fn driver(&self) -> Option<i32> {
+        if self.is_driver() { None } else { DRIVER.open().ok().map(|found| found.version.number.0) }
+    }
+
+    fn error(&self, found: Option<String>) -> Error {
+        let (wanted, package) = self.needs(self.driver());
+        Error::Library { name: self.name, found, wanted, package }
+    }
+
+    /// The version that is wanted and what brings it, for a driver of this major version of CUDA.
+    fn needs(&self, driver: Option<i32>) -> (String, String) {
+        let oldest = text(self.kind.oldest);
+        let is_12 = driver.is_some_and(|driver| driver <= 12);
+        let wanted = if is_12 {
+            format!("{oldest} or newer, for CUDA 12 as the driver is,")
+        } else {
+            format!("{oldest} or newer")
+        };
+        let package = self.packages[usize::from(!is_12)];
+        let place = "GPUMEM_CUDA names its folder if it is in an unusual place";
+        (wanted, if self.is_driver() { package.into() } else { format!("{package}; {place}") })
+    }
 }
 
 fn text((major, minor): (i32, i32)) -> String {
     format!("{major}.{minor}")
 }
 
-fn driver_is_there() -> Result<(), Error> {
-    let missing = |found| Error::Library {
-        name: "the NVIDIA driver (libcuda) with CUDA",
-        found,
-        wanted: WANTED,
-        package: "an NVIDIA driver, version 535 or newer (Debian: nvidia-driver; in a container: nvidia-container-toolkit)",
-    };
-    // SAFETY: opening the driver's library runs its initialisers, which is what using it means.
-    if !unsafe { driver::sys::is_culib_present() } {
-        return Err(missing(None));
+/// Initialises the driver.
+fn start() -> Result<(), Error> {
+    result::init().map_err(|error| Error::Device { device: "CUDA", what: no_start(error, visible_devices()) })
+}
+
+fn no_start(error: DriverError, visible: Option<String>) -> String {
+    match visible {
+        Some(visible) if error.0 == CUresult::CUDA_ERROR_NO_DEVICE => {
+            format!("there is no card among CUDA_VISIBLE_DEVICES, which is `{visible}`; unset it, or name a card in it")
+        }
+        _ => format!("the driver does not start ({error}); does `nvidia-smi` list a card?"),
     }
-    driver::result::init().map_err(|error| Error::Device {
-        device: "CUDA",
-        what: format!("the driver does not start ({error}); does `nvidia-smi` list a card?"),
-    })?;
+}
+
+/// A function of a library, or what to say of a library without it.
+pub(crate) fn function<'a, T>(library: &'a Library, name: &str) -> Result<Symbol<'a, T>, String> {
+    // SAFETY: callers ask for functions of NVIDIA's headers, with the types that stand there.
+    unsafe { library.get::<T>(name) }.map_err(|_| format!("has no function {name}"))
+}
+
+fn driver_version(library: &Library) -> Result<Version, String> {
+    function::<unsafe extern "C" fn(u32) -> c_int>(library, "cuInit")?;
+    function::<unsafe extern "C" fn(c_int, *mut *const i8) -> c_int>(library, "cuGetErrorString")?;
+    let get = function::<unsafe extern "C" fn(*mut c_int) -> c_int>(library, "cuDriverGetVersion")?;
     let mut version = 0;
     // SAFETY: `version` is a valid place for the one integer that is written.
-    let _ = unsafe { driver::sys::cuDriverGetVersion(&mut version) };
-    let found = (version / 1000, version % 1000 / 10);
-    if found < OLDEST { Err(missing(Some(text(found)))) } else { Ok(()) }
-}
-
-fn compiler_is_there() -> Result<(), Error> {
-    let missing = |found| Error::Library {
-        name: "NVRTC (libnvrtc)",
-        found,
-        wanted: WANTED,
-        package: "the package nvidia-cuda-nvrtc with pip, or cuda-nvrtc of the CUDA toolkit; GPUMEM_CUDA names its folder \
-                  if it is in an unusual place",
-    };
-    // SAFETY: as for the driver.
-    if !unsafe { nvrtc::sys::is_culib_present() } && !open_from_folders() {
-        return Err(missing(None));
-    }
-    match compiler_version() {
-        Some(found) if found >= OLDEST => Ok(()),
-        found => Err(missing(found.map(text))),
+    match unsafe { get(&mut version) } {
+        0 => Ok(Version { number: (version / 1000, version % 1000 / 10), cuda: 0 }),
+        code => Err(format!("does not tell its version (error {code})")),
     }
 }
 
-/// Version of NVRTC, if it is there.
-pub fn compiler() -> Option<(i32, i32)> {
-    // SAFETY: as in `compiler_is_there`.
-    let is_there = unsafe { nvrtc::sys::is_culib_present() } || open_from_folders();
-    is_there.then(compiler_version).flatten()
-}
-
-/// Version of NVRTC, which must be loadable.
-pub(crate) fn compiler_version() -> Option<(i32, i32)> {
+fn compiler_version(library: &Library) -> Result<Version, String> {
+    let get = function::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(library, "nvrtcVersion")?;
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: both are valid places for the integers that are written; the library was found before.
-    let result = unsafe { nvrtc::sys::nvrtcVersion(&mut major, &mut minor) };
-    (result == nvrtc::sys::nvrtcResult::NVRTC_SUCCESS).then_some((major, minor))
+    // SAFETY: both are valid places for the integers that are written.
+    match unsafe { get(&mut major, &mut minor) } {
+        0 => Ok(Version { number: (major, minor), cuda: major }),
+        code => Err(format!("does not tell its version (error {code})")),
+    }
 }
 
-/// Opens NVRTC from the folders of Python wheels and of `GPUMEM_CUDA`, so that its name finds it from now on.
-fn open_from_folders() -> bool {
-    let named = std::env::var_os("GPUMEM_CUDA").map(PathBuf::from);
-    let folders = named.into_iter().chain(site_packages().into_iter().flat_map(|site| wheel_folders(&site)));
-    folders.into_iter().any(|folder| open_library(&folder))
+fn products_version(library: &Library) -> Result<Version, String> {
+    let get = function::<unsafe extern "C" fn() -> usize>(library, "cublasLtGetVersion")?;
+    // SAFETY: it has no arguments and needs no handle.
+    let number = products_number(unsafe { get() });
+    Ok(Version { number, cuda: number.0 })
 }
 
-/// `nvidia/*/lib` of a site-packages folder, newest CUDA first.
-fn wheel_folders(site: &Path) -> Vec<PathBuf> {
-    let mut folders = subfolders(&site.join("nvidia"));
-    folders.sort();
-    folders.reverse();
-    folders.into_iter().map(|folder| folder.join("lib")).filter(|folder| folder.is_dir()).collect()
+/// cuBLASLt's version is that of its CUDA: 120904 is 12.9.4.
+fn products_number(version: usize) -> (i32, i32) {
+    (integer(version / 10_000), integer(version % 10_000 / 100))
 }
 
-/// Folders where Python keeps packages: of the active environment, of the user, of the system.
-fn site_packages() -> Vec<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let home = variable("HOME").map(|home| home.join(".local"));
-    let roots =
-        [variable("VIRTUAL_ENV"), variable("CONDA_PREFIX"), home, Some("/usr/local".into()), Some("/usr".into())];
-    let versions = roots.into_iter().flatten().flat_map(|root| subfolders(&root.join("lib")));
-    let versions =
-        versions.filter(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
-    versions.flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.join(name))).collect()
+fn convolutions_version(library: &Library) -> Result<Version, String> {
+    let get = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetVersion")?;
+    let built_for = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetCudartVersion")?;
+    // SAFETY: neither has arguments or needs a handle.
+    let (version, cuda) = unsafe { (get(), built_for()) };
+    Ok(Version { number: convolutions_number(version), cuda: integer(cuda / 1000) })
 }
 
-fn subfolders(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+/// 8907 is cuDNN 8.9.7; from 9 on there is one more digit for each part: 91002 is 9.10.2.
+fn convolutions_number(version: usize) -> (i32, i32) {
+    match version {
+        0..10_000 => (integer(version / 1000), integer(version % 1000 / 100)),
+        _ => (integer(version / 10_000), integer(version % 10_000 / 100)),
+    }
 }
 
-#[cfg(unix)]
-fn open_library(folder: &Path) -> bool {
-    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut libraries: Vec<PathBuf> = files
-        .filter(|path| {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            name.starts_with("libnvrtc.so") && !name.contains(".alt.")
-        })
-        .collect();
-    libraries.sort();
-    libraries.into_iter().rev().any(|path| {
-        // SAFETY: it is NVIDIA's library by its name, and opening it is what using it means. It is never closed: functions
-        // that were looked up in it are kept.
-        unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) }.map(std::mem::forget).is_ok()
-    })
-}
-
-#[cfg(not(unix))]
-fn open_library(_: &Path) -> bool {
-    false
+fn integer(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]
@@ -140,23 +263,38 @@ mod tests {
 
     #[test]
     fn a_machine_without_cuda_gets_an_error_that_says_what_to_install() {
-        // On a machine with a driver and NVRTC there is nothing to complain about.
+        // On a machine with a driver and all libraries there is nothing to complain about.
         if let Err(error) = check() {
             let text = error.to_string();
-            assert!(text.contains("install") || text.contains("nvidia-smi"), "{text}");
+            assert!(text.contains("install") || text.contains("nvidia-smi") || text.contains("CUDA_VISIBLE"), "{text}");
         }
+        assert_eq!(libraries().iter().filter(|status| !status.required).count(), 1);
     }
 
     #[test]
-    fn wheels_are_looked_for_newest_first() {
-        let site = std::env::temp_dir().join(format!("gpumem-preflight-{}", std::process::id()));
-        for folder in ["cu12/lib", "cu13/lib", "cuda_nvrtc/lib", "empty"] {
-            std::fs::create_dir_all(site.join("nvidia").join(folder)).unwrap();
-        }
-        let found = wheel_folders(&site);
-        std::fs::remove_dir_all(&site).unwrap();
-        let expected: Vec<PathBuf> =
-            ["cuda_nvrtc/lib", "cu13/lib", "cu12/lib"].map(|folder| site.join("nvidia").join(folder)).to_vec();
-        assert_eq!(found, expected);
+    fn versions_are_read_as_nvidia_writes_them() {
+        assert_eq!(products_number(120_904), (12, 9));
+        assert_eq!(products_number(130_002), (13, 0));
+        assert_eq!(convolutions_number(8907), (8, 9));
+        assert_eq!(convolutions_number(91_002), (9, 10));
+        assert_eq!(convolutions_number(90_100), (9, 1));
+    }
+
+    #[test]
+    fn what_to_install_depends_on_the_driver() {
+        let (wanted, package) = PRODUCTS.needs(Some(12));
+        assert_eq!(wanted, "12.2 or newer, for CUDA 12 as the driver is,");
+        assert!(package.contains("nvidia-cublas-cu12") && package.contains("GPUMEM_CUDA"), "{package}");
+        let (wanted, package) = PRODUCTS.needs(Some(13));
+        assert_eq!(wanted, "12.2 or newer");
+        assert!(package.starts_with("the package nvidia-cublas with pip"), "{package}");
+        assert_eq!(DRIVER.needs(None).1, DRIVER.packages[0]);
+    }
+
+    #[test]
+    fn a_driver_that_sees_no_card_says_why() {
+        let none = DriverError(CUresult::CUDA_ERROR_NO_DEVICE);
+        let text = no_start(none, Some("".into()));
+        assert!(text.contains("CUDA_VISIBLE_DEVICES, which is ``; unset it"), "{text}");
     }
 }

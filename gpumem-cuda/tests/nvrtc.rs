@@ -3,9 +3,14 @@
 //! Which kernels: those that the other tests ran on the host, at most two shapes of each file, in every number format. The
 //! test does nothing where NVRTC is not installed, unless `GPUMEM_REQUIRE_NVRTC` is set: `scripts/kernel-check` installs it.
 
-use gpumem_cuda::compile::resources;
+use gpumem_core::error::Error;
+use gpumem_cuda::cache::Cache;
+use gpumem_cuda::compile::{compile_all, resources, target};
+use gpumem_cuda::progress::Progress;
 use gpumem_cuda::{Kernel, SOURCES, preflight};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 /// Compute capabilities from Pascal to Blackwell.
@@ -41,21 +46,174 @@ fn sample() -> Vec<Kernel> {
         .collect()
 }
 
+/// The version of NVRTC, if it is there.
+fn compiler() -> Option<(i32, i32)> {
+    let version = preflight::compiler();
+    if version.is_none() {
+        assert!(std::env::var_os("GPUMEM_REQUIRE_NVRTC").is_none(), "NVRTC was to be there");
+        eprintln!("NVRTC is not installed: nothing was compiled");
+    }
+    version
+}
+
+/// A folder for a cache, empty.
+fn cache(name: &str) -> (Cache, PathBuf) {
+    let folder = std::env::temp_dir().join(format!("gpumem-nvrtc-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    (Cache::at(Some(folder.clone())), folder)
+}
+
+/// Kernels of three programs, one of them with two entry points and named twice.
+fn some_kernels() -> Vec<Kernel> {
+    let moving = |entry, count: u32| {
+        Kernel::new("movement.cu", entry).with("REAL", 0).with("COUNT", count).with("BATCH", 3).with("ADD", 0)
+    };
+    vec![
+        moving("copy", 8),
+        Kernel::new("state.cu", "advance").with("REAL", 0),
+        moving("sum_batch", 9),
+        moving("accumulate", 8),
+        moving("copy", 8),
+    ]
+}
+
+#[test]
+fn kernels_are_compiled_once_in_their_order_and_kept() {
+    if compiler().is_none() {
+        return;
+    }
+    let (cache, folder) = cache("order");
+    let kernels = some_kernels();
+    let compiled = compile_all(&kernels, (9, 0), &cache, &Progress::silent()).unwrap();
+    for (kernel, compiled) in kernels.iter().zip(&compiled) {
+        assert_eq!(compiled.entry.to_str(), Ok(kernel.entry));
+        // An ELF file with the entry point among its symbols.
+        assert_eq!(&compiled.code[..4], b"\x7fELF");
+        let name = kernel.entry.as_bytes();
+        assert!(compiled.code.windows(name.len()).any(|part| part == name), "{}", kernel.entry);
+    }
+    assert_eq!(compiled[0], compiled[4]);
+    assert_ne!(compiled[0].code, compiled[2].code);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3, "entry points of one program share a file");
+    let again = compile_all(&kernels, (9, 0), &cache, &Progress::silent()).unwrap();
+    assert_eq!(again, compiled);
+    // Another architecture is another program.
+    let other = compile_all(&kernels[..1], (8, 0), &cache, &Progress::silent()).unwrap();
+    assert_ne!(other[0].code, compiled[0].code);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_damaged_entry_of_the_cache_is_compiled_again() {
+    if compiler().is_none() {
+        return;
+    }
+    let (cache, folder) = cache("damaged");
+    let kernels = some_kernels();
+    let compiled = compile_all(&kernels, (9, 0), &cache, &Progress::silent()).unwrap();
+    let files = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let whole: Vec<(PathBuf, Vec<u8>)> = files().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    for (index, (path, bytes)) in whole.iter().enumerate() {
+        let mut damaged = bytes.clone();
+        match index {
+            0 => damaged.truncate(bytes.len() / 2),
+            1 => damaged[bytes.len() - 1] ^= 1,
+            _ => damaged.clear(),
+        }
+        std::fs::write(path, damaged).unwrap();
+    }
+    assert_eq!(compile_all(&kernels, (9, 0), &cache, &Progress::silent()).unwrap(), compiled);
+    for (path, bytes) in whole {
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{} is whole again", path.display());
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn two_processes_compile_at_once_and_agree() {
+    const NAME: &str = "two_processes_compile_at_once_and_agree";
+    if compiler().is_none() {
+        return;
+    }
+    let compile = |folder: PathBuf| {
+        let cache = Cache::at(Some(folder));
+        compile_all(&some_kernels(), (9, 0), &cache, &Progress::stderr("NVIDIA H200")).unwrap()
+    };
+    // This test starts itself twice.
+    if let Some(folder) = std::env::var_os("GPUMEM_TEST_COMPILER") {
+        compile(folder.into());
+        return;
+    }
+    let (_, folder) = cache("processes");
+    let start = |quiet| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([NAME, "--exact", "--nocapture"]).env("GPUMEM_TEST_COMPILER", &folder);
+        command.env("GPUMEM_QUIET", quiet).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let outputs = [start("0"), start("1")].map(|process| process.wait_with_output().unwrap());
+    let texts = outputs.map(|output| {
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{text}");
+        text
+    });
+    assert!(!texts[1].contains("compil"), "{}", texts[1]);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3, "nothing unfinished is left");
+    let (own, own_folder) = cache("alone");
+    let alone = compile_all(&some_kernels(), (9, 0), &own, &Progress::silent()).unwrap();
+    assert_eq!(compile(folder.clone()), alone);
+    // A third process finds everything in the cache, and has nothing to tell.
+    let text = String::from_utf8(start("0").wait_with_output().unwrap().stderr).unwrap();
+    assert!(!text.contains("compil"), "{text}");
+    std::fs::remove_file(std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path()).unwrap();
+    let text = String::from_utf8(start("0").wait_with_output().unwrap().stderr).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("compil")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(lines[0], "compiling 1 kernel for NVIDIA H200 (sm_90)");
+    assert!(lines[1].starts_with("compiled 1 kernel for NVIDIA H200 (sm_90) in "), "{text}");
+    std::fs::remove_dir_all(folder).unwrap();
+    std::fs::remove_dir_all(own_folder).unwrap();
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_is_named_with_its_log() {
+    if compiler().is_none() {
+        return;
+    }
+    let (cache, folder) = cache("failing");
+    let mut kernels = some_kernels();
+    kernels.insert(2, Kernel::new("movement.cu", "copy").with("REAL", 0).with("COUNT", "no_such_name"));
+    let error = compile_all(&kernels, (9, 0), &cache, &Progress::silent()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Device { .. }), "{text}");
+    assert!(text.contains("kernel `copy` of `movement.cu` does not compile"), "{text}");
+    assert!(text.contains("\"no_such_name\" is undefined"), "{text}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn old_cards_need_an_old_compiler() {
+    let Some(version) = compiler() else { return };
+    let pascal = target((6, 1));
+    if version.0 < 13 {
+        assert_eq!(pascal, Ok((6, 1)));
+    } else {
+        let text = pascal.unwrap_err().to_string();
+        assert!(
+            text.contains("NVRTC 13") && text.contains("install the package nvidia-cuda-nvrtc-cu12 (12.9)"),
+            "{text}"
+        );
+    }
+    assert_eq!(target((9, 0)), Ok((9, 0)));
+    assert!(target((99, 0)).unwrap_err().to_string().contains("install a newer one"));
+}
+
 #[test]
 fn kernels_compile_for_every_architecture_without_spills() {
+    let Some(version) = compiler() else { return };
     let required = std::env::var_os("GPUMEM_REQUIRE_NVRTC").is_some();
-    let Some(version) = preflight::compiler() else {
-        assert!(!required, "NVRTC was to be there");
-        eprintln!("NVRTC is not installed: nothing was compiled");
-        return;
-    };
     let kernels = sample();
     assert!(!required || !kernels.is_empty(), "run the other tests of this crate first: they note down what they ran");
-    let known = |(major, minor): &(i32, i32)| {
-        // CUDA 13 dropped what came before Turing; Blackwell came with CUDA 12.8.
-        let oldest = if version.0 >= 13 { (7, 5) } else { (5, 0) };
-        (*major, *minor) >= oldest && (*major < 10 || version >= (12, 8))
-    };
+    let known = |capability: &(i32, i32)| target(*capability) == Ok(*capability);
     let work: Vec<(&Kernel, (i32, i32))> =
         kernels.iter().flat_map(|kernel| ARCHITECTURES.into_iter().filter(known).map(move |at| (kernel, at))).collect();
     let (next, failures) = (Mutex::new(0), Mutex::new(Vec::new()));

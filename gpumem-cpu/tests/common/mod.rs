@@ -95,6 +95,7 @@ impl Builder {
         Job {
             name: "Test",
             arena,
+            reserve: 0,
             batch,
             precision: Precision::F32,
             train: training.then_some(placed),

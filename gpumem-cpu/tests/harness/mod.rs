@@ -51,6 +51,7 @@ impl Loaded {
         let job = Job {
             name: "test",
             arena,
+            reserve: 0,
             batch,
             precision: Precision::F32,
             train: Some(train.clone()),

@@ -499,7 +499,18 @@ pub fn compare_in(
         let compiled = harness::graphs::plan(&program, batch, precision);
         let placed = gpumem_core::layout::place(&compiled).unwrap();
         let (arena, train, infer) = (compiled.budget.arena, Some(placed.clone()), placed);
-        Job { name: "test", arena, batch, precision, train, infer, optimizer, tf32: false, deterministic: false }
+        Job {
+            name: "test",
+            arena,
+            reserve: 0,
+            batch,
+            precision,
+            train,
+            infer,
+            optimizer,
+            tf32: false,
+            deterministic: false,
+        }
     };
     let placed = job(Precision::F32).infer;
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();

@@ -95,6 +95,7 @@ fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: 
     let job = Job {
         name: "test",
         arena,
+        reserve: 0,
         batch,
         precision: Precision::F32,
         train,

@@ -1,0 +1,282 @@
+//! Opening a library of CUDA: from the folders that the user names, by the loader, from Python's packages, from the toolkit.
+
+use libloading::Library;
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Version of a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Major and minor version of the library itself.
+    pub number: (i32, i32),
+    /// The major version of CUDA that it is built for: a driver runs its own and older ones. 0 for the driver.
+    pub cuda: i32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Version { number: (major, minor), cuda } = self;
+        write!(f, "version {major}.{minor}")?;
+        // The numbers of cuDNN are not those of CUDA.
+        if ![0, *major].contains(cuda) { write!(f, " for CUDA {cuda}") } else { Ok(()) }
+    }
+}
+
+/// How a library is found and asked for its version.
+pub(crate) struct Kind {
+    /// Its file is `lib{stem}.so` and a number.
+    pub stems: &'static [&'static str],
+    /// Stems of the libraries beside it that it opens by name: the loader does not look into its folder for them.
+    pub companions: &'static [&'static str],
+    /// The oldest version that is used.
+    pub oldest: (i32, i32),
+    /// cudarc opens it once more by its name, so what the loader finds under that name must fit as well.
+    pub by_name: bool,
+    /// Its version, or what is missing in it.
+    pub version: fn(&Library) -> Result<Version, String>,
+}
+
+impl Kind {
+    fn fits(&self, version: Version, driver: Option<i32>) -> bool {
+        version.number >= self.oldest && driver.is_none_or(|driver| version.cuda <= driver)
+    }
+
+    /// The names that cudarc tries, in its order.
+    fn names(&self) -> impl Iterator<Item = String> + '_ {
+        self.stems.iter().flat_map(|stem| cudarc::get_lib_name_candidates(stem))
+    }
+}
+
+/// A library that is open and fits.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The library. Whoever keeps functions of it keeps it open.
+    pub library: Library,
+    /// Its version.
+    pub version: Version,
+    /// Its path, or the name under which the loader found it.
+    pub place: String,
+}
+
+/// Where libraries are looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    /// Folders that come before the loader's, the first first.
+    pub named: Vec<PathBuf>,
+    /// Groups of folders that come after the loader's. Within a group the newest library is taken.
+    pub known: Vec<Vec<PathBuf>>,
+}
+
+impl Places {
+    /// What `GPUMEM_CUDA` names, Python's packages and the toolkit's folders.
+    pub fn of_this_machine() -> Places {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let named = variable("GPUMEM_CUDA").map(|value| std::env::split_paths(&value).collect()).unwrap_or_default();
+        let mut known: Vec<Vec<PathBuf>> = site_packages().iter().map(|site| wheel_folders(site)).collect();
+        let toolkits = [variable("CUDA_HOME"), variable("CUDA_PATH"), Some("/usr/local/cuda".into())];
+        known.extend(toolkits.into_iter().flatten().map(|root| vec![PathBuf::from(root).join("lib64")]));
+        Places { named, known }
+    }
+}
+
+/// Finds a library that fits, opens it and keeps it findable by its name.
+///
+/// `driver` is the major version of CUDA that the driver runs, if it is known.
+///
+/// # Errors
+/// What was found instead and why it does not fit; `None` if there was nothing.
+pub(crate) fn find(kind: &Kind, driver: Option<i32>, places: &Places) -> Result<Found, Option<String>> {
+    let files = |folders: &[PathBuf]| files(kind, driver, folders);
+    let named = places.named.iter().flat_map(|folder| files(std::slice::from_ref(folder)));
+    let by_loader = kind.names().map(PathBuf::from);
+    let known = places.known.iter().flat_map(|group| files(group));
+    let mut refused = None;
+    let mut found = None;
+    for path in named.chain(by_loader).chain(known) {
+        match open_fitting(kind, driver, &path) {
+            Ok(library) => {
+                found = Some(library);
+                break;
+            }
+            Err(why) => refused = refused.or(why),
+        }
+    }
+    let found = found.ok_or(refused)?;
+    if !kind.by_name {
+        return Ok(found);
+    }
+    // What was opened by its path answers to its own name only; the loader may find another one under a name that comes
+    // earlier in the list, and that one would be used.
+    let first = kind.names().find_map(|name| open(Path::new(&name)).ok().map(|library| (name, library)));
+    let (name, library) = first.ok_or_else(|| Some(format!("only {}, whose name is unknown", found.place)))?;
+    let version = (kind.version)(&library).map_err(|what| Some(format!("{name}, which {what}")))?;
+    if !kind.fits(version, driver) {
+        return Err(Some(format!("{version} ({name}, which the loader finds before {})", found.place)));
+    }
+    if version == found.version {
+        return Ok(found);
+    }
+    Ok(Found { library, version, place: name })
+}
+
+/// Opens one file or name. `Err(None)` if there is no such file.
+fn open_fitting(kind: &Kind, driver: Option<i32>, path: &Path) -> Result<Found, Option<String>> {
+    let place = path.display().to_string();
+    let beside: Vec<Library> = match path.parent() {
+        Some(folder) if folder != Path::new("") => companions(kind, folder),
+        _ => Vec::new(),
+    };
+    let library = open(path).map_err(|error| {
+        let error = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        // The loader's words for a name that it does not find; the same words about another library are worth telling.
+        let is_missing =
+            if cfg!(unix) { error.starts_with(&place) && error.contains("No such file") } else { !path.is_file() };
+        (!is_missing).then(|| format!("{place}, which cannot be opened ({error}),"))
+    })?;
+    let version = (kind.version)(&library).map_err(|what| Some(format!("{place}, which {what},")))?;
+    if !kind.fits(version, driver) {
+        return Err(Some(format!("{version} ({place})")));
+    }
+    // They are opened by name when the library works, which may be at any time.
+    beside.into_iter().for_each(std::mem::forget);
+    Ok(Found { library, version, place })
+}
+
+fn companions(kind: &Kind, folder: &Path) -> Vec<Library> {
+    let paths = kind.companions.iter().flat_map(|stem| files_of(stem, folder));
+    paths.filter_map(|(_, path)| open(&path).ok()).collect()
+}
+
+/// Opens a library for everyone, so that its name finds it from now on.
+#[cfg(unix)]
+fn open(path: &Path) -> Result<Library, libloading::Error> {
+    use libloading::os::unix;
+    // SAFETY: it is a library of CUDA by its name, and running its initialisers is what using it means.
+    unsafe { unix::Library::open(Some(path), unix::RTLD_NOW | unix::RTLD_GLOBAL) }.map(Library::from)
+}
+
+#[cfg(not(unix))]
+fn open(path: &Path) -> Result<Library, libloading::Error> {
+    // SAFETY: as above. Windows finds a library that is open by its name.
+    unsafe { Library::new(path) }
+}
+
+/// The library's files in these folders, the best first: those that the driver can run by their number, the newest of them.
+fn files(kind: &Kind, driver: Option<i32>, folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut files: Vec<(Vec<u32>, PathBuf)> =
+        kind.stems.iter().flat_map(|stem| folders.iter().flat_map(move |folder| files_of(stem, folder))).collect();
+    let can_run = |number: &[u32]| {
+        number.first().is_none_or(|&major| driver.is_none_or(|driver| i64::from(major) <= i64::from(driver)))
+    };
+    files.sort_by(|(a, at_a), (b, at_b)| (can_run(b), b, at_b).cmp(&(can_run(a), a, at_a)));
+    files.into_iter().map(|(_, path)| path).collect()
+}
+
+/// `lib{stem}.so` with any number in a folder, and that number.
+fn files_of(stem: &str, folder: &Path) -> Vec<(Vec<u32>, PathBuf)> {
+    let prefix = format!("lib{stem}.so");
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |path: &Path| -> Option<Vec<u32>> {
+        let rest = path.file_name()?.to_str()?.strip_prefix(&prefix)?;
+        rest.split('.').skip(1).map(|part| part.parse().ok()).collect()
+    };
+    entries.map(|entry| entry.path()).filter_map(|path| Some((number(&path)?, path))).collect()
+}
+
+/// `nvidia/*/lib` of a site-packages folder.
+fn wheel_folders(site: &Path) -> Vec<PathBuf> {
+    let folders = subfolders(&site.join("nvidia")).into_iter().map(|folder| folder.join("lib"));
+    folders.filter(|folder| folder.is_dir()).collect()
+}
+
+/// Folders where Python keeps packages: of the active environment, of the user, of the system.
+fn site_packages() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = variable("HOME").map(|home| home.join(".local"));
+    let roots =
+        [variable("VIRTUAL_ENV"), variable("CONDA_PREFIX"), home, Some("/usr/local".into()), Some("/usr".into())];
+    roots.into_iter().flatten().flat_map(|root| packages_below(&root)).collect()
+}
+
+fn packages_below(root: &Path) -> Vec<PathBuf> {
+    let mut versions: Vec<PathBuf> = ["lib", "lib64"].iter().flat_map(|lib| subfolders(&root.join(lib))).collect();
+    versions.retain(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
+    versions.sort();
+    versions.iter().flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.join(name))).collect()
+}
+
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind {
+        stems: &["gpumemfake"],
+        companions: &[],
+        oldest: (12, 2),
+        by_name: false,
+        version: |_| Err("is only a test".into()),
+    };
+
+    /// A folder of its own for each test, with these empty files.
+    fn folder(name: &str, files: &[&str]) -> PathBuf {
+        let root = std::env::temp_dir().join(format!("gpumem-library-{name}-{}", std::process::id()));
+        for file in files {
+            let path = root.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "this is no library").unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_newest_that_the_driver_runs_comes_first() {
+        let root = folder(
+            "order",
+            &[
+                "site/nvidia/cu13/lib/libgpumemfake.so.13",
+                "site/nvidia/cuda_fake/lib/libgpumemfake.so.12",
+                "site/nvidia/cuda_fake/lib/libgpumemfake.alt.so.12",
+                "site/nvidia/cuda_fake/lib/libgpumemfake-builtins.so.12.9",
+                "site/nvidia/old/lib/libgpumemfake.so.9",
+                "site/nvidia/empty/include/none",
+            ],
+        );
+        let folders = wheel_folders(&root.join("site"));
+        assert_eq!(folders.len(), 3);
+        let order = |driver| -> Vec<String> {
+            let files = files(&KIND, driver, &folders);
+            files.iter().map(|path| path.extension().unwrap().to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(order(Some(13)), ["13", "12", "9"]);
+        assert_eq!(order(Some(12)), ["12", "9", "13"], "9 after 12 is by number, not by text");
+        assert_eq!(order(None), ["13", "12", "9"]);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn packages_of_every_python_are_looked_into() {
+        let root = folder("python", &["lib/python3.11/x", "lib64/python3/x", "lib/perl/x"]);
+        let found = packages_below(&root);
+        let names = ["lib/python3.11", "lib64/python3"]
+            .iter()
+            .flat_map(|version| ["site-packages", "dist-packages"].map(|name| root.join(version).join(name)));
+        assert_eq!(found, names.collect::<Vec<_>>());
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_and_nothing_is_nothing() {
+        let root = folder("damaged", &["libgpumemfake.so.13"]);
+        let places = Places { named: vec![root.clone()], known: Vec::new() };
+        let what = find(&KIND, Some(13), &places).unwrap_err().unwrap();
+        assert!(what.contains("libgpumemfake.so.13, which cannot be opened"), "{what}");
+        std::fs::remove_dir_all(root).unwrap();
+        assert_eq!(find(&KIND, Some(13), &Places::default()).unwrap_err(), None);
+    }
+}

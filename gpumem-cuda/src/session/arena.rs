@@ -1,0 +1,107 @@
+//! Memory: the arena on the card, and pinned memory of the host.
+
+use crate::device::{Cuda, failure};
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaContext, result};
+use gpumem_core::error::Error;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// The one allocation.
+#[derive(Debug)]
+pub(super) struct Arena {
+    start: CUdeviceptr,
+    pub(super) bytes: u64,
+    context: Arc<CudaContext>,
+}
+
+impl Arena {
+    pub(super) fn new(card: &Cuda, bytes: u64) -> Result<Arena, Error> {
+        card.context.bind_to_thread().map_err(failure("binding the context"))?;
+        let size = usize::try_from(bytes).map_err(|_| card.shortage(bytes))?;
+        // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
+        let start = unsafe { result::malloc_sync(size) }.map_err(|_| card.shortage(bytes))?;
+        Ok(Arena { start, bytes, context: card.context.clone() })
+    }
+
+    /// The address of a range that lies inside the arena.
+    pub(super) fn address(&self, offset: u64, length: u64) -> Result<CUdeviceptr, Error> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.bytes => Ok(self.start + offset),
+            _ => Err(Error::Range { offset, length, arena: self.bytes }),
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: allocated in `new`; graphs and launches that use it were dropped before, and freeing waits for them.
+            let _ = unsafe { result::free_sync(self.start) };
+        }
+    }
+}
+
+/// Memory of the host that the card reads and writes by itself.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    start: *mut u8,
+    bytes: usize,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: the memory belongs to this value alone, and the driver frees it from any thread.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Pinned, Error> {
+        context.bind_to_thread().map_err(failure("binding the context"))?;
+        // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
+        let start = unsafe { result::malloc_host(bytes.max(1), 0) }.map_err(failure("pinning memory of the host"))?;
+        Ok(Pinned { start: start.cast(), bytes, context: context.clone() })
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if they do not fit.
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.check(offset, bytes.len())?;
+        // SAFETY: `check` found the range inside the allocation, which is no slice that Rust knows of.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len()) };
+        Ok(())
+    }
+
+    /// The bytes from `offset` on, for the card to read.
+    ///
+    /// # Safety
+    /// Nothing writes them while the slice is alive.
+    pub(super) unsafe fn slice(&self, offset: usize, length: usize) -> Result<&[u8], Error> {
+        self.check(offset, length)?;
+        // SAFETY: `check` found the range inside the allocation; the caller sees to writers.
+        Ok(unsafe { std::slice::from_raw_parts(self.start.add(offset), length) })
+    }
+
+    /// The address of the 32-bit word at `offset`, a multiple of 4.
+    pub(super) fn word(&self, offset: usize) -> Result<*mut u32, Error> {
+        self.check(offset, 4)?;
+        // SAFETY: `check` found the word inside the allocation, which starts at a page.
+        Ok(unsafe { self.start.add(offset) }.cast())
+    }
+
+    fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(Error::Range { offset: offset as u64, length: length as u64, arena: self.bytes as u64 }),
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: allocated in `new`; freeing waits for copies that are under way.
+            let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
+        }
+    }
+}

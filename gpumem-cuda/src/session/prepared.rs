@@ -1,0 +1,210 @@
+//! A program with its addresses: launched call by call, captured into a graph, replayed.
+
+use super::arena::Arena;
+use super::modules::Modules;
+use crate::cublaslt::{Library, Plan, Plans};
+use crate::device::{Cuda, failure};
+use crate::launch::{Argument, Call, Launch, place};
+use crate::operations::{Setting, steps_where};
+use cudarc::driver::result;
+use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, CudaStream};
+use gpumem_core::device::Placed;
+use gpumem_core::error::Error;
+use gpumem_core::program::{Action, Class};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A call with its addresses.
+#[derive(Debug)]
+enum Bound {
+    Kernel(BoundKernel),
+    Product(Arc<Plan>),
+}
+
+impl Bound {
+    fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        match self {
+            Bound::Kernel(kernel) => kernel.launch(stream),
+            Bound::Product(plan) => plan.launch(stream),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct BoundKernel {
+    function: CUfunction,
+    grid: (u32, u32, u32),
+    block: (u32, u32, u32),
+    addresses: Vec<CUdeviceptr>,
+}
+
+impl BoundKernel {
+    fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        let mut addresses = self.addresses.clone();
+        let mut parameters: Vec<*mut c_void> =
+            addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect();
+        // SAFETY: the function belongs to a module that outlives this; its parameters are as many pointers into the arena as
+        // the operation's launch lists, each to a tensor of the length that the kernel was compiled for; the driver copies
+        // the parameters before it returns.
+        unsafe { result::launch_kernel(self.function, self.grid, self.block, 0, stream.cu_stream(), &mut parameters) }
+            .map_err(failure("launching a kernel"))
+    }
+}
+
+/// The calls of one or several operations.
+#[derive(Debug)]
+struct Group {
+    /// What to call it in messages.
+    name: String,
+    calls: Vec<Bound>,
+}
+
+/// Where the loss goes on the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LossCopy {
+    pub(super) from: CUdeviceptr,
+    /// A word of pinned memory that outlives the program.
+    pub(super) to: *mut u32,
+}
+
+/// What all programs of a network have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Binding<'a> {
+    pub(super) card: &'a Cuda,
+    pub(super) arena: &'a Arena,
+    pub(super) setting: Setting,
+    /// cuBLASLt, if matrix products go there.
+    pub(super) library: Option<&'a Library>,
+}
+
+/// A program, ready to run.
+pub(super) struct Prepared {
+    graph: Option<CudaGraph>,
+    groups: Vec<Group>,
+    /// The group that computes the loss, and where the loss is copied behind it.
+    loss: Option<(usize, LossCopy)>,
+    blocking: bool,
+}
+
+// SAFETY: functions, graphs and addresses are handles that the driver takes from any thread whose context is bound, which
+// `run` sees to; `LossCopy::to` is written by the card only.
+unsafe impl Send for Prepared {}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("groups", &self.groups.len()).finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    /// Binds the calls of a program to addresses. Its inputs and targets lie `shift` bytes behind their first places.
+    pub(super) fn new(
+        binding: Binding<'_>,
+        placed: &Placed,
+        shift: u64,
+        loss: Option<LossCopy>,
+        modules: &mut Modules,
+    ) -> Result<Prepared, Error> {
+        let program = &placed.program;
+        let mut groups = Vec::new();
+        let mut loss_group = None;
+        let at = |argument| address(binding.arena, placed, argument, shift);
+        let mut plans = Plans::new(binding.library, &at);
+        for step in steps_where(placed, binding.setting, &mut |product| Ok(plans.get(product)?.is_some()))? {
+            let operations = &program.operations[step.first..step.first + step.count];
+            if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {
+                loss_group = Some(groups.len());
+            }
+            let bind = |call: &Call| match call {
+                Call::Kernel(launch) => bind(launch, binding, placed, shift, modules),
+                Call::Product(product) => {
+                    let plan =
+                        plans.get(product)?.ok_or(Error::Damaged("a product was chosen without an algorithm"))?;
+                    Ok(Bound::Product(plan))
+                }
+            };
+            let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;
+            let row = operations[0].row as usize;
+            let path = program.paths.get(row).map_or("network", String::as_str);
+            groups.push(Group { name: format!("{:?} of `{path}`", operations[0].phase()).to_lowercase(), calls });
+        }
+        let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
+        Ok(Prepared { graph: None, groups, loss: loss_group.zip(loss), blocking })
+    }
+
+    /// Matrix products that go to cuBLASLt.
+    pub(super) fn products(&self) -> usize {
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        calls.filter(|call| matches!(call, Bound::Product(_))).count()
+    }
+
+    /// Enqueues the program. The first time anything runs on the card (`cold`) it is launched call by call, so that everything
+    /// is loaded; the next time it is captured into a graph, which is replayed from then on.
+    pub(super) fn run(&mut self, stream: &Arc<CudaStream>, cold: bool) -> Result<(), Error> {
+        stream.context().bind_to_thread().map_err(failure("binding the context"))?;
+        if self.blocking || cold {
+            return self.launch(stream);
+        }
+        if self.graph.is_none() {
+            self.graph = Some(self.capture(stream)?);
+        }
+        match &self.graph {
+            Some(graph) => graph.launch().map_err(failure("replaying the graph")),
+            None => self.launch(stream),
+        }
+    }
+
+    /// Launches call by call; with `GPUMEM_LAUNCH_BLOCKING=1` waits after each group, so that a failure has a name.
+    fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        for (index, group) in self.groups.iter().enumerate() {
+            group.calls.iter().try_for_each(|call| call.launch(stream))?;
+            if let Some((_, copy)) = self.loss.filter(|(at, _)| *at == index) {
+                // SAFETY: the word lies in pinned memory that the session keeps until the stream has ended, and the host only
+                // reads it, as a volatile word, until then.
+                let to = unsafe { std::slice::from_raw_parts_mut(copy.to, 1) };
+                // SAFETY: the loss is a 4-byte tensor in the arena, and `to` is as long.
+                unsafe { result::memcpy_dtoh_async(to, copy.from, stream.cu_stream()) }
+                    .map_err(failure("copying the loss"))?;
+            }
+            if self.blocking {
+                stream.synchronize().map_err(failure(&group.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn capture(&self, stream: &Arc<CudaStream>) -> Result<CudaGraph, Error> {
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        stream.begin_capture(mode).map_err(failure("capturing the graph"))?;
+        let launched = self.launch(stream);
+        // The capture ends even if a launch failed: the stream is of no use otherwise.
+        let graph = stream.end_capture(CUgraphInstantiate_flags(0)).map_err(failure("instantiating the graph"));
+        launched?;
+        graph?.ok_or(Error::Device { device: "CUDA", what: "the captured graph is empty".into() })
+    }
+}
+
+fn bind(
+    launch: &Launch,
+    binding: Binding<'_>,
+    placed: &Placed,
+    shift: u64,
+    modules: &mut Modules,
+) -> Result<Bound, Error> {
+    let address = |argument: &Option<Argument>| match argument {
+        None => Ok(0),
+        Some(argument) => address(binding.arena, placed, *argument, shift),
+    };
+    let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
+    let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
+    Ok(Bound::Kernel(BoundKernel { function: modules.function(binding.card, &launch.kernel)?, grid, block, addresses }))
+}
+
+/// Where an argument lies. Inputs and targets are `shift` bytes behind their first places.
+fn address(arena: &Arena, placed: &Placed, argument: Argument, shift: u64) -> Result<CUdeviceptr, Error> {
+    let (offset, bytes) = place(placed, argument)?;
+    let class = placed.program.tensors.get(argument as usize).map(|tensor| tensor.class);
+    let shifted = matches!(class, Some(Class::Input | Class::Target));
+    arena.address(offset.saturating_add(if shifted { shift } else { 0 }), bytes)
+}
