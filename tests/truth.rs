@@ -149,7 +149,8 @@ fn no_step_needs_more_than_pytorchs() {
 
 fn packed<N: Network>(_: &str) {
     for (kind, step) in [("train", N::PROGRAM.step), ("infer", N::INFERENCE.step)] {
-        for batch in [1, 2, 7, 16, 32, 48, 64, 96, 128, 200] {
+        let step = &step.with_workspaces(gpumem::core::step::Workspaces { product: 32 << 20, convolution: 256 << 20 });
+        for batch in [192, 1, 2, 7, 16, 32, 48, 64, 96, 128, 200] {
             let budget = budget_at(step, batch, Precision::F32).unwrap();
             assert_eq!(budget.arena, budget.lower_bound, "{} {kind} at batch {batch}", N::NAME);
         }

@@ -5,7 +5,7 @@ use crate::device::Placed;
 use crate::error::Error;
 use crate::network::Compiled;
 use crate::program::{Class, Program, Tensor};
-use crate::role::{Precision, Role};
+use crate::role::Precision;
 use alloc::vec;
 
 /// Decodes a program and places its tensors: the persistent ones region by region, the transient ones where the plan

@@ -71,7 +71,10 @@ pub(super) fn check_groups(groups: u64, in_channels: u64, out_channels: u64) -> 
 /// What a convolution can use. Forward and for the gradient of the input: a transformed copy of the weight, with up to twice
 /// its elements. For the gradient of the weight: partial sums, and input and gradient in another layout.
 pub(super) fn convolution_workspace(pass: Pass, weight: Shape, images: u64, output: Shape) -> Option<Workspace> {
+    let &[_, _, height, width] = weight.dims() else { return None };
     let (elements, batched) = match pass {
+        // With a kernel of one pixel there is nothing to transform.
+        Pass::Forward | Pass::Inference | Pass::BackwardInput if [height, width] == [1, 1] => return None,
         Pass::Forward | Pass::Inference | Pass::BackwardInput => (weight.elements()?.checked_mul(2)?, false),
         Pass::BackwardParameters | Pass::Backward => (images.checked_add(output.elements()?)?, true),
     };

@@ -4,10 +4,10 @@
 use super::Span;
 
 /// Tensors that are moved at most.
-const MOST_MOVES: usize = 8;
+const MOST_MOVES: usize = 2;
 
 /// Places that are tried for one tensor at most.
-const MOST_PLACES: usize = 32;
+const MOST_PLACES: usize = 4;
 
 /// Moves the tensors that end highest into gaps below, until the packing ends at `bound` or no gap is found. Returns its
 /// size.

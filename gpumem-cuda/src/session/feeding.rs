@@ -3,9 +3,9 @@
 //! computes it.
 
 use super::arena::{Arena, Pinned};
-use super::modules::Modules;
 use super::prepared::{Binding, LossCopy, Prepared};
 use crate::device::failure;
+use crate::operations::Step;
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use gpumem_core::budget::padded;
 use gpumem_core::device::Placed;
@@ -52,7 +52,7 @@ struct Half {
 unsafe impl Send for Half {}
 
 impl Feeding {
-    pub(super) fn new(binding: Binding<'_>, placed: &Placed, modules: &mut Modules) -> Result<Feeding, Error> {
+    pub(super) fn new(binding: Binding<'_>, placed: &Placed, steps: &[Step]) -> Result<Feeding, Error> {
         let context = &binding.card.context;
         let fed = |id: &usize| matches!(placed.program.tensors[*id].class, Class::Input | Class::Target);
         let fed: Vec<usize> = (0..placed.program.tensors.len()).filter(fed).collect();
@@ -64,9 +64,9 @@ impl Feeding {
         // The two losses lie behind the two halves.
         let staging = Pinned::new(context, staged + 8)?;
         let from = binding.arena.address(placed.offsets[placed.program.result as usize], 4)?;
-        let mut half = |index: u64| {
+        let half = |index: u64| {
             let to = staging.word(staged + 4 * index as usize)?;
-            let program = Prepared::new(binding, placed, index * length, Some(LossCopy { from, to }), modules)?;
+            let program = Prepared::new(binding, placed, steps, index * length, Some(LossCopy { from, to }))?;
             let done = context.new_event(None).map_err(failure("making an event"))?;
             Ok::<Half, Error>(Half { program, done, loss: to })
         };

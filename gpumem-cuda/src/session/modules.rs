@@ -1,55 +1,74 @@
 //! Kernels on the card.
 
-use crate::compile::compile;
+use crate::compile::compile_all;
 use crate::device::{Cuda, failure};
 use crate::launch::Kernel;
+use crate::progress::Progress;
 use cudarc::driver::CudaContext;
 use cudarc::driver::result::module;
 use cudarc::driver::sys::{CUfunction, CUmodule};
 use gpumem_core::error::Error;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Kernels on the card.
+/// Modules and the kernels in them.
 #[derive(Debug)]
 pub(super) struct Modules {
     context: Arc<CudaContext>,
-    loaded: BTreeMap<Kernel, (CUmodule, CUfunction)>,
+    loaded: Vec<CUmodule>,
+    functions: BTreeMap<Kernel, CUfunction>,
 }
 
 // SAFETY: modules and functions are handles that the driver takes from any thread whose context is bound.
 unsafe impl Send for Modules {}
 
 impl Modules {
-    pub(super) fn new(context: &Arc<CudaContext>) -> Modules {
-        Modules { context: context.clone(), loaded: BTreeMap::new() }
+    /// Compiles kernels, or takes them from the cache, and loads them. Entry points of one file with the same constants are
+    /// one module.
+    pub(super) fn new(card: &Cuda, kernels: BTreeSet<Kernel>) -> Result<Modules, Error> {
+        let context = card.context.clone();
+        let kernels: Vec<Kernel> = kernels.into_iter().collect();
+        let progress = Progress::stderr(&card.name()?);
+        let compiled = compile_all(&kernels, card.capability, &card.cache, &progress)?;
+        context.bind_to_thread().map_err(failure("binding the context"))?;
+        let mut modules = Modules { context, loaded: Vec::new(), functions: BTreeMap::new() };
+        let mut units = BTreeMap::new();
+        for (kernel, compiled) in kernels.into_iter().zip(compiled) {
+            let loading = format!("loading kernel `{}`", kernel.entry);
+            let unit = (kernel.file, kernel.constants.clone());
+            let module = match units.get(&unit) {
+                Some(module) => *module,
+                None => {
+                    // SAFETY: the code is a cubin that NVRTC made, whole as the cache checked; the driver copies it.
+                    let module =
+                        unsafe { module::load_data(compiled.code.as_ptr().cast()) }.map_err(failure(&loading))?;
+                    modules.loaded.push(module);
+                    units.insert(unit, module);
+                    module
+                }
+            };
+            // SAFETY: the module was loaded above; it is unloaded in `drop` only.
+            let function = unsafe { module::get_function(module, compiled.entry) }.map_err(failure(&loading))?;
+            modules.functions.insert(kernel, function);
+        }
+        Ok(modules)
     }
 
     /// The number of kernels.
     pub(super) fn count(&self) -> usize {
-        self.loaded.len()
+        self.functions.len()
     }
 
-    pub(super) fn function(&mut self, card: &Cuda, kernel: &Kernel) -> Result<CUfunction, Error> {
-        if let Some((_, function)) = self.loaded.get(kernel) {
-            return Ok(*function);
-        }
-        let compiled = compile(kernel, card.capability, &card.cache)?;
-        let loading = format!("loading kernel `{}`", kernel.entry);
-        // SAFETY: the code is a cubin that NVRTC made, whole as the cache checked; the driver copies it.
-        let module = unsafe { module::load_data(compiled.code.as_ptr().cast()) }.map_err(failure(&loading))?;
-        // SAFETY: the module was loaded above; it is unloaded in `drop` only.
-        let function = unsafe { module::get_function(module, compiled.entry) }.map_err(failure(&loading))?;
-        self.loaded.insert(kernel.clone(), (module, function));
-        Ok(function)
+    pub(super) fn function(&self, kernel: &Kernel) -> Result<CUfunction, Error> {
+        self.functions.get(kernel).copied().ok_or(Error::Damaged("a kernel was not loaded"))
     }
 }
 
 impl Drop for Modules {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
-            for (module, _) in self.loaded.values() {
-                // SAFETY: loaded in `function`; what was launched from it was dropped before.
+            for module in &self.loaded {
+                // SAFETY: loaded in `new`; what was launched from it was dropped before.
                 let _ = unsafe { module::unload(*module) };
             }
         }

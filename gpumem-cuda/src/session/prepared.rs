@@ -5,7 +5,7 @@ use super::modules::Modules;
 use crate::cublaslt::{Library, Plan, Plans};
 use crate::device::{Cuda, failure};
 use crate::launch::{Argument, Call, Launch, place};
-use crate::operations::{Setting, steps_where};
+use crate::operations::{Setting, Step, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaStream};
@@ -73,9 +73,21 @@ pub(super) struct LossCopy {
 pub(super) struct Binding<'a> {
     pub(super) card: &'a Cuda,
     pub(super) arena: &'a Arena,
-    pub(super) setting: Setting,
+    pub(super) modules: &'a Modules,
     /// cuBLASLt, if matrix products go there.
     pub(super) library: Option<&'a Library>,
+}
+
+/// The calls of a program, with those matrix products only that the library has algorithms for.
+pub(super) fn possible_steps(
+    placed: &Placed,
+    setting: Setting,
+    arena: &Arena,
+    library: Option<&Library>,
+) -> Result<Vec<Step>, Error> {
+    let at = |argument| address(arena, placed, argument, 0);
+    let mut plans = Plans::new(library, &at);
+    steps_where(placed, setting, &mut |product| Ok(plans.get(product)?.is_some()))
 }
 
 /// A program, ready to run.
@@ -102,26 +114,25 @@ impl Prepared {
     pub(super) fn new(
         binding: Binding<'_>,
         placed: &Placed,
+        steps: &[Step],
         shift: u64,
         loss: Option<LossCopy>,
-        modules: &mut Modules,
     ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut groups = Vec::new();
         let mut loss_group = None;
         let at = |argument| address(binding.arena, placed, argument, shift);
         let mut plans = Plans::new(binding.library, &at);
-        for step in steps_where(placed, binding.setting, &mut |product| Ok(plans.get(product)?.is_some()))? {
+        for step in steps {
             let operations = &program.operations[step.first..step.first + step.count];
             if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {
                 loss_group = Some(groups.len());
             }
             let bind = |call: &Call| match call {
-                Call::Kernel(launch) => bind(launch, binding, placed, shift, modules),
+                Call::Kernel(launch) => bind(launch, binding, placed, shift),
                 Call::Product(product) => {
-                    let plan =
-                        plans.get(product)?.ok_or(Error::Damaged("a product was chosen without an algorithm"))?;
-                    Ok(Bound::Product(plan))
+                    let plan = plans.get(product)?;
+                    plan.map(Bound::Product).ok_or(Error::Damaged("a product was chosen without an algorithm"))
                 }
             };
             let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;
@@ -185,20 +196,14 @@ impl Prepared {
     }
 }
 
-fn bind(
-    launch: &Launch,
-    binding: Binding<'_>,
-    placed: &Placed,
-    shift: u64,
-    modules: &mut Modules,
-) -> Result<Bound, Error> {
+fn bind(launch: &Launch, binding: Binding<'_>, placed: &Placed, shift: u64) -> Result<Bound, Error> {
     let address = |argument: &Option<Argument>| match argument {
         None => Ok(0),
         Some(argument) => address(binding.arena, placed, *argument, shift),
     };
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
     let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
-    Ok(Bound::Kernel(BoundKernel { function: modules.function(binding.card, &launch.kernel)?, grid, block, addresses }))
+    Ok(Bound::Kernel(BoundKernel { function: binding.modules.function(&launch.kernel)?, grid, block, addresses }))
 }
 
 /// Where an argument lies. Inputs and targets are `shift` bytes behind their first places.

@@ -298,13 +298,13 @@ fn the_reference_follows_the_documentation() {
     assert_eq!(run(Epilogue::Relu { bias: Some(3) }, &[-4.0, 0.0, 0.0]).0, [0.0, 7.0, 11.0, 0.0, 8.0, 12.0]);
     assert_eq!(run(Epilogue::BiasGradientA(3), &[nan; 3]).1, [3.0, 7.0, 11.0], "rows of A");
     assert_eq!(run(Epilogue::BiasGradientB(3), &[nan; 2]).1, [2.0, 2.0], "columns of B");
-    let kept = Some(Auxiliary { tensor: 4, ld: 8 });
-    let (d, _, input) = run(Epilogue::Gelu { bias: Some(3), kept }, &[-3.0, -8.0, 0.0]);
+    let matrix = Auxiliary { tensor: 4, ld: 8 };
+    let (d, _, input) = run(Epilogue::Gelu { bias: Some(3), kept: Some(matrix) }, &[-3.0, -8.0, 0.0]);
     assert_eq!((&input[..3], &input[8..11]), (&[0.0, -1.0, 11.0][..], &[1.0, 0.0, 12.0][..]));
     // gelu(1) = 0.841192, gelu(-1) = -0.158808: PyTorch's, with approximate = "tanh".
     assert!((d[3] - 0.841_192).abs() < 1e-6 && (d[1] + 0.158_808).abs() < 1e-6 && d[0] == 0.0, "{d:?}");
     // The derivative of GELU at 0 is 0.5.
-    let gradient = Epilogue::GeluGradient { input: kept.unwrap(), bias_gradient: Some(3) };
+    let gradient = Epilogue::GeluGradient { input: matrix, bias_gradient: Some(3) };
     let (d, sums, _) = run(gradient, &[nan; 3]);
     assert_eq!((d, &sums[..]), ([1.5, 3.5, 5.5, 2.0, 4.0, 6.0], &[3.5, 7.5, 11.5][..]));
 }
