@@ -65,7 +65,7 @@ pub enum Epilogue {
     None,
     /// Adds a bias.
     Bias(Argument),
-    /// Adds a bias, then takes the larger of it and zero.
+    /// Adds a bias, then takes the larger of it and zero. The library turns NaN into zero.
     Relu {
         /// The bias, if any.
         bias: Option<Argument>,

@@ -113,6 +113,7 @@ fn auxiliary(tensor: TensorId, product: &Product) -> Option<Auxiliary> {
 }
 
 /// Linear or Tied, and the Relu or Gelu that follows. The exact Gelu stays apart: the library has the approximation only.
+/// Relu's mask for the backward pass is its output: the library's own, of bits, has no place in the plan.
 pub(super) fn with_activation(
     placed: &Placed,
     first: usize,
@@ -163,6 +164,10 @@ pub(super) fn with_activation_gradient(
     let Action::BackwardInput(Layer::Gelu(layer)) = &next.action else { return Ok(None) };
     let gelu = Context { operation: next, ..context };
     if !layer.tanh || next.read(Slot::Gradient) != Some(product.d) || gelu.adds(Slot::InputGradient(0)) == 1 {
+        return Ok(None);
+    }
+    // The library chooses its algorithm before it hears of an addend; nobody says that it takes one with this epilogue.
+    if product.c.is_some() {
         return Ok(None);
     }
     let (input, output) = (gelu.read(Slot::Input(0))?, gelu.written(Slot::InputGradient(0))?);
