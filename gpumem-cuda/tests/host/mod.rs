@@ -5,6 +5,8 @@
 pub mod harness;
 pub mod product;
 
+pub mod card;
+
 use gpumem_core::Precision;
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::graph::{Graph, NodeId};
@@ -59,11 +61,12 @@ fn source(kernels: &[Kernel]) -> String {
         writeln!(
             text,
             "extern \"C\" char __start_simt{number}[] __attribute__((weak)), __stop_simt{number}[] __attribute__((weak));\n\
-             static void call{number}(void *arguments) {{ simt::call(kernel{number}::{}, (void **)arguments); }}\n\
+             static void call{number}(void *arguments) {{ simt::call(kernel{number}::{entry}, (void **)arguments); }}\n\
+             extern \"C\" int arity{number}() {{ return simt::arity(kernel{number}::{entry}); }}\n\
              extern \"C\" void launch{number}(const unsigned *g, const unsigned *b, int order, void **arguments) {{\n\
              simt::body = call{number}; simt::body_arguments = arguments;\n\
              simt::launch({{g[0], g[1], g[2]}}, {{b[0], b[1], b[2]}}, order, __start_simt{number}, __stop_simt{number});\n}}",
-            kernel.entry
+            entry = kernel.entry
         )
         .unwrap();
         for (name, _) in &kernel.constants {
@@ -132,6 +135,17 @@ impl Machine {
         Machine { library, numbers: kernels.into_iter().enumerate().map(|(number, kernel)| (kernel, number)).collect() }
     }
 
+    /// The function that launches a kernel, and the number of its parameters.
+    pub fn entry(&self, kernel: &Kernel) -> (*mut c_void, i32) {
+        let number = self.numbers[kernel];
+        // SAFETY: `source` gives every kernel functions of these types under these names.
+        unsafe {
+            let launch: Symbol<Entry> = self.library.get(format!("launch{number}").as_bytes()).unwrap();
+            let arity: Symbol<extern "C" fn() -> i32> = self.library.get(format!("arity{number}").as_bytes()).unwrap();
+            (*launch as *mut c_void, arity())
+        }
+    }
+
     /// Runs one launch on these tensors, with one of three orders of warps.
     pub fn launch(&self, launch: &Launch, order: i32, mut arguments: Vec<*mut c_void>) {
         let number = self.numbers[&launch.kernel];
@@ -145,7 +159,8 @@ impl Machine {
     }
 }
 
-fn kernels(steps: &[Step]) -> Vec<Kernel> {
+/// The kernels of a program.
+pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let launch = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),

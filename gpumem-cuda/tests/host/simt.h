@@ -207,6 +207,8 @@ template <class T> inline T exchange(T value, int from) {
 
 inline int lane() { return fibers[current].lane_in_block & 31; }
 
+template <class... A> constexpr int arity(void (*)(A...)) { return sizeof...(A); }
+
 // Calls a kernel with pointers.
 template <class... A, size_t... I> void call(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
     kernel((A)arguments[I]...);

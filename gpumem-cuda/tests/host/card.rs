@@ -1,0 +1,92 @@
+//! The card that the host plays: `../stand_ins/card.cpp` as the driver's library, for a second process.
+
+use super::{Machine, note};
+use gpumem_cuda::Kernel;
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// Whether this process has been started with the card that the host plays.
+const SIMULATED: &str = "GPUMEM_SIMULATED";
+
+/// A folder with the libraries, made once from the same source.
+fn libraries() -> PathBuf {
+    static MADE: Mutex<()> = Mutex::new(());
+    let _guard = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut hasher = DefaultHasher::new();
+    include_str!("../stand_ins/card.cpp").hash(&mut hasher);
+    let complete = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("card-{:016x}", hasher.finish()));
+    if complete.exists() {
+        return complete;
+    }
+    let folder = complete.with_extension(std::process::id().to_string());
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, part) in [("libcuda.so.1", "DRIVER"), ("libnvrtc.so.13", "COMPILER"), ("libcublasLt.so.13", "PRODUCTS")]
+    {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_ins/card.cpp");
+        let made = Command::new(std::env::var("CXX").unwrap_or("c++".into()))
+            .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Werror"])
+            .arg(format!("-D{part}"))
+            .args([source.as_os_str(), "-o".as_ref(), folder.join(name).as_os_str()])
+            .arg(format!("-Wl,-soname,{name}"))
+            .status();
+        assert!(made.expect("a C++ compiler, `c++` or what CXX names").success());
+    }
+    // Renamed when it is whole. Another process may have been faster.
+    let _ = std::fs::rename(&folder, &complete);
+    complete
+}
+
+/// Runs test `name` of this binary again in a process that sees the card, once for each order in which a card may do what is
+/// enqueued. In that process it returns true: the test goes on.
+pub fn on_a_simulated_card(name: &str, variables: &[(&str, &str)]) -> bool {
+    if std::env::var_os(SIMULATED).is_some() {
+        return true;
+    }
+    let folder = libraries();
+    for order in ["0", "1", "2"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([name, "--exact", "--nocapture", "--include-ignored"]);
+        command.env(SIMULATED, "1").env("GPUMEM_SIMULATED_ORDER", order).env("GPUMEM_QUIET", "1");
+        command.env("LD_LIBRARY_PATH", &folder).env("GPUMEM_CUDA", &folder).env("GPUMEM_CACHE", folder.join("cache"));
+        command.envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        assert!(output.status.success() && out.contains("1 passed"), "order {order}:\n{out}\n{err}");
+    }
+    false
+}
+
+fn driver() -> Option<Library> {
+    std::env::var_os(SIMULATED)?;
+    // SAFETY: the library was made by `libraries`; it has no initialisers that do anything.
+    unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL) }.ok()
+}
+
+/// Makes kernels that were compiled for the host known to the card.
+pub fn register<'a>(machine: &Machine, kernels: impl Iterator<Item = &'a Kernel>) {
+    let Some(driver) = driver() else { return };
+    type Register = unsafe extern "C" fn(*const c_char, *mut c_void, c_int) -> c_int;
+    for kernel in kernels {
+        let (launch, arguments) = machine.entry(kernel);
+        let note = CString::new(note(kernel)).unwrap();
+        // SAFETY: the function has this type, and copies the text.
+        unsafe {
+            let register = driver.get::<Register>(b"simulated_register").unwrap();
+            register(note.as_ptr(), launch, arguments);
+        }
+    }
+}
+
+/// Allocations so far, bytes on the card, graphs captured, graphs replayed.
+pub fn counts() -> [u64; 4] {
+    let mut counts = [0; 4];
+    type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
+    // SAFETY: the function has this type, and writes four numbers.
+    unsafe { driver().unwrap().get::<Counts>(b"simulated_counts").unwrap()(counts.as_mut_ptr()) };
+    counts
+}

@@ -1,0 +1,258 @@
+//! Whole sessions on a card that the host plays: double-buffered input, the loss that comes early, captured graphs, memory.
+
+#[path = "host/mod.rs"]
+mod host;
+
+use gpumem_core::device::{Device, Job, Placed, Runner};
+use gpumem_core::error::Error;
+use gpumem_core::graph::Graph;
+use gpumem_core::layout::place;
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::optim::{Adam, Optimizer};
+use gpumem_core::program::{Class, Measure, StateWord};
+use gpumem_core::{Precision, Role, Update};
+use gpumem_cpu::Cpu;
+use gpumem_cuda::operations::{Setting, steps};
+use gpumem_cuda::{Cuda, Session};
+use host::card::{counts, on_a_simulated_card, register};
+use host::harness::graphs::{chain, numbers, plan};
+use host::{CAPABILITY, Machine, kernels, spread};
+
+const BATCH: u64 = 3;
+const CLASSES: u32 = 5;
+
+/// A small network with every kind of state, as a job in which both programs use the same parameters.
+fn job(precision: Precision) -> Job {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[2, 6, 6])).unwrap();
+    let layers = "Conv2d(4, 3, padding = 1, bias = false) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | \
+                  Flatten | Dropout(0.25) | Linear(5)";
+    let output = chain(&mut graph, input, layers);
+    let training = Training { loss: Measure::CrossEntropy, moments: 2, update: Update::Fused, input_gradient: false };
+    let optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
+    let compiled = |training| plan(&lower(&graph, output, &Options { training }).unwrap(), BATCH, precision);
+    let (train, infer) = (compiled(Some(training)), compiled(None));
+    let (arena, train, mut infer) = (train.budget.arena, place(&train).unwrap(), place(&infer).unwrap());
+    share(&train, &mut infer);
+    let (name, train) = ("test", Some(train));
+    Job { name, arena, batch: BATCH, precision, train, infer, optimizer, tf32: false, reserve: 0 }
+}
+
+/// Both programs' parameters, buffers and inputs in the same places, as `Net` arranges it.
+fn share(train: &Placed, infer: &mut Placed) {
+    let first = |placed: &Placed| placed.program.transients().map(|id| placed.offsets[id as usize]).min().unwrap();
+    let (from, to) = (first(infer), first(train));
+    for (id, tensor) in infer.program.tensors.iter().enumerate() {
+        infer.offsets[id] = match tensor.class {
+            Class::Transient => infer.offsets[id] - from + to,
+            _ => train.offsets[train.program.tensors.iter().position(|other| other.name == tensor.name).unwrap()],
+        };
+    }
+}
+
+/// The job's network on the card, whose kernels are made known to it first.
+fn load(job: &Job) -> Session {
+    let Job { batch, precision, optimizer, tf32, .. } = *job;
+    let setting = Setting { batch, precision, optimizer, tf32, capability: CAPABILITY };
+    let programs = job.train.iter().chain([&job.infer]);
+    let all: Vec<_> = programs.flat_map(|placed| kernels(&steps(placed, setting).unwrap())).collect();
+    let machine = Box::leak(Box::new(Machine::new(all.clone())));
+    register(machine, all.iter());
+    Cuda::new(0).unwrap().load(job.clone()).unwrap()
+}
+
+/// Fills everything that outlives a step.
+fn begin(job: &Job, runner: &mut impl Runner) {
+    let placed = job.train.as_ref().unwrap();
+    for (id, tensor) in placed.program.tensors.iter().enumerate() {
+        let count = tensor.elements(BATCH).unwrap() as usize;
+        let words = match tensor.class {
+            Class::Parameter => spread(count, id + 1),
+            Class::Buffer => vec![1f32.to_bits(); count],
+            Class::Moment => vec![0; count],
+            Class::State => {
+                let mut words = vec![0; count];
+                words[StateWord::Seed as usize] = 7;
+                words[StateWord::LearningRate as usize] = 0.01f32.to_bits();
+                words[StateWord::LossScale as usize] = 1f32.to_bits();
+                words
+            }
+            _ => continue,
+        };
+        runner.write(placed.offsets[id], &bytes(&words)).unwrap();
+    }
+}
+
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn at(placed: &Placed, class: Class) -> (u64, usize) {
+    let id = placed.program.of_class(class).next().unwrap();
+    (placed.offsets[id as usize], placed.program.tensor(id).elements(BATCH).unwrap() as usize)
+}
+
+/// Another input and target for each step.
+fn feed(job: &Job, runner: &mut impl Runner, step: usize) {
+    let placed = job.train.as_ref().unwrap();
+    let ((input, count), (target, labels)) = (at(placed, Class::Input), at(placed, Class::Target));
+    runner.feed(input, &bytes(&spread(count, 100 + step))).unwrap();
+    let labels: Vec<u32> = (0..labels).map(|index| (index + step) as u32 % CLASSES).collect();
+    runner.feed(target, &bytes(&labels)).unwrap();
+}
+
+fn loss(job: &Job, runner: &mut impl Runner) -> f32 {
+    let placed = job.train.as_ref().unwrap();
+    runner.loss(placed.offsets[placed.program.result as usize]).unwrap()
+}
+
+/// The values of everything that outlives a step, by name.
+fn state(job: &Job, runner: &mut impl Runner) -> Vec<(String, Vec<f32>)> {
+    let placed = job.train.as_ref().unwrap();
+    let lasting = placed.program.tensors.iter().enumerate().filter(|(_, tensor)| {
+        matches!(tensor.class, Class::Parameter | Class::Buffer | Class::Moment) && tensor.role != Role::State
+    });
+    let mut read = |(id, tensor): (usize, &gpumem_core::program::Tensor)| {
+        let mut bytes = vec![0; tensor.elements(BATCH).unwrap() as usize * 4];
+        runner.read(placed.offsets[id], &mut bytes).unwrap();
+        let words = bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap()));
+        (tensor.name.clone(), words.collect())
+    };
+    lasting.map(&mut read).collect()
+}
+
+fn compare(what: &str, found: &[(String, Vec<f32>)], expected: &[(String, Vec<f32>)]) {
+    for ((name, found), (_, expected)) in found.iter().zip(expected) {
+        host::harness::assert_close(&format!("{what}: {name}"), found, expected, 1e-3);
+    }
+}
+
+/// Losses asked for after each step, and after several; another input for each; nothing is allocated after the start.
+#[test]
+fn steps_are_fed_and_replayed() {
+    if !on_a_simulated_card("steps_are_fed_and_replayed", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    let start = counts();
+    for step in 0..7 {
+        feed(&job, &mut cpu, step);
+        cpu.train().unwrap();
+        feed(&job, &mut card, step);
+        card.train().unwrap();
+        // Steps 2 to 4 run on without anybody asking.
+        if !(2..4).contains(&step) {
+            let (found, expected) = (loss(&job, &mut card), loss(&job, &mut cpu));
+            assert!((found - expected).abs() < 1e-4, "step {step}: {found}, {expected}");
+        }
+    }
+    compare("after 7 steps", &state(&job, &mut card), &state(&job, &mut cpu));
+    let end = counts();
+    assert_eq!(end[..2], start[..2], "allocations and bytes on the card");
+    // The first step runs call by call, and each half is captured once.
+    assert_eq!((end[2] - start[2], end[3] - start[3]), (2, 6), "graphs captured and replayed");
+    assert_eq!(end[1], card.arena_bytes());
+    drop(card);
+    assert_eq!(counts()[1], 0, "bytes on the card");
+}
+
+/// A forward pass between training steps uses the same parameters and leaves them alone.
+#[test]
+fn inference_between_steps() {
+    if !on_a_simulated_card("inference_between_steps", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    let (input, count) = at(&job.infer, Class::Input);
+    let output = job.infer.offsets[job.infer.program.result as usize];
+    let infer = |runner: &mut dyn Runner, salt| {
+        runner.write(input, &bytes(&spread(count, salt))).unwrap();
+        runner.infer().unwrap();
+        let mut bytes = vec![0; (BATCH as usize) * CLASSES as usize * 4];
+        runner.read(output, &mut bytes).unwrap();
+        bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<f32>>()
+    };
+    for step in 0..4 {
+        feed(&job, &mut cpu, step);
+        cpu.train().unwrap();
+        feed(&job, &mut card, step);
+        card.train().unwrap();
+        let (found, expected) = (infer(&mut card, step), infer(&mut cpu, step));
+        host::harness::assert_close(&format!("output after step {step}"), &found, &expected, 1e-3);
+    }
+    compare("after 4 steps", &state(&job, &mut card), &state(&job, &mut cpu));
+    // What is written stays for any number of steps.
+    let placed = job.train.as_ref().unwrap();
+    let labels = at(placed, Class::Target);
+    for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+        runner.write(labels.0, &bytes(&[1, 2, 3])).unwrap();
+        (0..3).for_each(|_| runner.train().unwrap());
+    }
+    let (found, expected) = (loss(&job, &mut card), loss(&job, &mut cpu));
+    assert!((found - expected).abs() < 1e-4, "the last of three steps: {found}, {expected}");
+    compare("after 7 steps", &state(&job, &mut card), &state(&job, &mut cpu));
+}
+
+/// Operation by operation, and as a graph: the same to the bit.
+#[test]
+fn blocking_launches_give_the_same() {
+    if !on_a_simulated_card("blocking_launches_give_the_same", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let run = || {
+        let mut card = load(&job);
+        begin(&job, &mut card);
+        let mut losses = Vec::new();
+        for step in 0..3 {
+            feed(&job, &mut card, step);
+            card.train().unwrap();
+            losses.push(loss(&job, &mut card));
+        }
+        (losses, state(&job, &mut card))
+    };
+    let replayed = run();
+    let before = counts();
+    // SAFETY: this process runs this test alone.
+    unsafe { std::env::set_var("GPUMEM_LAUNCH_BLOCKING", "1") };
+    let blocking = run();
+    assert_eq!(replayed, blocking);
+    assert_eq!(counts()[2..], before[2..], "no graph");
+}
+
+#[test]
+fn bad_labels_and_full_cards_are_errors() {
+    if !on_a_simulated_card("bad_labels_and_full_cards_are_errors", &[("GPUMEM_SIMULATED_MIB", "1")]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let mut card = load(&job);
+    begin(&job, &mut card);
+    feed(&job, &mut card, 0);
+    card.train().unwrap();
+    let before = state(&job, &mut card);
+    let (target, _) = at(job.train.as_ref().unwrap(), Class::Target);
+    let error = card.feed(target, &bytes(&[0, 9, 1])).unwrap_err();
+    assert_eq!(error, Error::Index { what: "label", position: 1, value: 9, limit: 5 });
+    let error = card.feed(target, &bytes(&[0])).unwrap_err();
+    assert_eq!(error.to_string(), "a batch of labels has 3 elements, but 1 were given");
+    assert_eq!(state(&job, &mut card), before);
+    // A second network of 1 MiB does not fit beside the first, and nothing is left of the attempt.
+    let used = counts()[1];
+    let large = Job { arena: 1 << 20, ..job.clone() };
+    match Cuda::new(0).unwrap().load(large) {
+        Err(Error::Memory { needed, free, .. }) => {
+            assert_eq!((needed, free), (1 << 20, Some((1 << 20) - used)));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(counts()[1], used);
+}
