@@ -15,7 +15,7 @@ use gpumem_cpu::Cpu;
 use gpumem_cuda::{Cuda, Session};
 use host::card::{counts, on_a_simulated_card, product_counts, register};
 use host::harness::graphs::{chain, numbers, plan};
-use host::{Machine, Products, kernels, spread};
+use host::{CAPABILITY, Machine, Products, kernels, spread};
 
 const BATCH: u64 = 3;
 const CLASSES: u32 = 5;
@@ -63,7 +63,9 @@ fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
     let programs: Vec<&Placed> = job.train.iter().chain([&job.infer]).collect();
     // Whatever the library can do.
     let all = [Products::Own, Products::Library, Products::Poor].into_iter().flat_map(|products| {
-        programs.iter().flat_map(move |placed| kernels(&products.steps(placed, batch, precision, optimizer)))
+        programs
+            .iter()
+            .flat_map(move |placed| kernels(&products.steps(placed, batch, (precision, CAPABILITY), optimizer)))
     });
     let all: Vec<_> = all.collect();
     let machine = Box::leak(Box::new(Machine::new(all.clone())));
