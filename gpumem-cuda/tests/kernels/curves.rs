@@ -1,8 +1,8 @@
 //! Whole networks trained for 20 steps by the kernels on the host, against PyTorch's curves.
 
-use crate::host::Simulated;
 use crate::host::harness::compile;
 use crate::host::harness::curves::{Curve, Network, Trained, residual_network, transformer};
+use crate::host::{CAPABILITY, Simulated};
 use gpumem_core::Precision;
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::{Class, StateWord};
@@ -33,7 +33,8 @@ fn simulated(network: &Network) -> Simulated {
     let ends = program.tensors.iter().zip(&placed.offsets);
     let arena = ends.map(|(tensor, offset)| offset + tensor.elements(network.batch).unwrap() * 4).max().unwrap();
     let arena = arena.next_multiple_of(256);
-    let mut simulated = Simulated::new(placed, network.batch, arena, network.optimizer, Precision::F32, 0);
+    let mut simulated =
+        Simulated::new(placed, network.batch, arena, network.optimizer, (Precision::F32, CAPABILITY), 0);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let mut words = vec![0; tensor.elements(network.batch).unwrap() as usize];
         match tensor.class {
