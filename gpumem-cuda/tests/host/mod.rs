@@ -27,6 +27,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The card that the shim plays.
 pub const CAPABILITY: (i32, i32) = (8, 0);
@@ -92,7 +93,9 @@ fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
     if library.exists() {
         return library;
     }
-    let work = folder().join(&name);
+    // Other threads and processes may compile the same at the same time, each in a folder of its own.
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let work = folder().join(format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir_all(&work).unwrap();
     for (file, text) in sources {
         std::fs::write(work.join(file), text).unwrap();
@@ -107,7 +110,7 @@ fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
         .output()
         .expect("the tests of the kernels need a C++ compiler, `c++` or what CXX names");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Renamed when it is whole: another test process may look for it at the same time.
+    // Renamed when it is whole: the others may look for it.
     std::fs::rename(&made, &library).unwrap();
     library
 }

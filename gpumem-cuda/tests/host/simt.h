@@ -227,9 +227,6 @@ template <class T> inline T exchange(T value, int from) {
 
 inline int lane() { return fibers[current].lane_in_block & 31; }
 
-<<<<<<< HEAD
-template <class... A> constexpr int arity(void (*)(A...)) { return sizeof...(A); }
-=======
 // An instruction of a whole warp: every lane brings `own`, and when all are there, `work` computes from the fiber of lane 0 and
 // its followers what each receives.
 template <class Brings, class Gets, class Work>
@@ -360,7 +357,8 @@ inline void wait_copies() {
     for (const Copy &copy : *fibers[current].copies) perform(copy);
     fibers[current].copies->clear();
 }
->>>>>>> 6a1629391c563c22ba9a0e430c1ead30a66349ce
+
+template <class... A> constexpr int arity(void (*)(A...)) { return sizeof...(A); }
 
 // Calls a kernel with pointers.
 template <class... A, size_t... I> void call(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
