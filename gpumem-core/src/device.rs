@@ -51,6 +51,8 @@ pub struct Job {
     pub optimizer: Optimizer,
     /// Whether f32 products may run in TensorFloat-32.
     pub tf32: bool,
+    /// Whether every run must give the same bits. A device whose algorithms all do may leave it.
+    pub deterministic: bool,
 }
 
 /// Something that networks run on.

@@ -59,6 +59,7 @@ impl<N: Network, D: Device> Net<N, D> {
             infer: infer.clone(),
             optimizer: settings.optimizer,
             tf32: settings.tf32,
+            deterministic: settings.deterministic,
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let precision = N::EVALUATION.budget.precision;

@@ -56,6 +56,7 @@ proptest! {
             infer: placed,
             optimizer: Optimizer::Adam(Adam::DEFAULT),
             tf32: false,
+            deterministic: false,
         };
         if let Ok(mut session) = Cpu::with_threads(1).unwrap().load(job) {
             let _ = session.train();

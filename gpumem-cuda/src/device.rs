@@ -19,6 +19,8 @@ pub struct Cuda {
     pub(crate) context: Arc<CudaContext>,
     pub(crate) capability: (i32, i32),
     pub(crate) cache: Cache,
+    /// Whether matrix products go to cuBLASLt.
+    pub(crate) library: bool,
     /// How NVML knows the card.
     uuid: Option<[u8; 16]>,
     /// Bytes that the context took of the card, if that could be measured.
@@ -57,7 +59,12 @@ impl Cuda {
         // SAFETY: this type never uses the slices whose use events would order: all work is on one stream. Events would make
         // the capture of a graph fail.
         unsafe { context.disable_event_tracking() };
-        Ok(Cuda { context, capability, cache: Cache::open(), uuid, context_bytes })
+        Ok(Cuda { context, capability, cache: Cache::open(), library: true, uuid, context_bytes })
+    }
+
+    /// The same card with matrix products by cuBLASLt, as from the start, or by the project's own kernel, to compare them.
+    pub fn with_library(self, library: bool) -> Cuda {
+        Cuda { library, ..self }
     }
 
     /// The card's name.

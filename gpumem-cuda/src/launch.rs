@@ -1,5 +1,6 @@
 //! Launches as data: which kernel with which constants, on which grid, with which tensors.
 
+use crate::product::Product;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
 use gpumem_core::program::TensorId;
@@ -72,11 +73,19 @@ impl Kernel {
 pub enum Call {
     /// A kernel of ours.
     Kernel(Launch),
+    /// A matrix product of cuBLASLt's.
+    Product(Product),
 }
 
 impl From<Launch> for Call {
     fn from(launch: Launch) -> Call {
         Call::Kernel(launch)
+    }
+}
+
+impl From<Product> for Call {
+    fn from(product: Product) -> Call {
+        Call::Product(product)
     }
 }
 

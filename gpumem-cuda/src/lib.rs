@@ -8,11 +8,13 @@
 //! | [`preflight`] | which libraries are there, before anything is called |
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
 //! | [`operations`] | what each operation of a program launches: kernels, grids, arguments. Plain data, no device needed |
+//! | [`product`], `cublaslt` | matrix products as plain data, and how cuBLASLt is asked for them |
 //!
 //! The kernels have not run on a device yet: the tests compile the same files as C++ and compare them with the CPU backend.
 
 pub mod cache;
 pub mod compile;
+mod cublaslt;
 mod device;
 pub mod launch;
 mod library;
@@ -20,9 +22,11 @@ mod nvml;
 mod nvrtc;
 pub mod operations;
 pub mod preflight;
+pub mod product;
 pub mod progress;
 mod session;
 
 pub use device::Cuda;
 pub use launch::{Argument, Call, Kernel, Launch, SOURCES};
+pub use product::Product;
 pub use session::Session;

@@ -175,6 +175,7 @@ fn second_process() {
                 infer: Placed::new(program, Vec::new(), 1, Precision::F32),
                 optimizer: Optimizer::Sgd(Sgd::DEFAULT),
                 tf32: false,
+                deterministic: false,
             };
             say(card.load(job).unwrap_err());
         }

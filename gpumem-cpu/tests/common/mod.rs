@@ -102,6 +102,7 @@ impl Builder {
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             tf32: false,
+            deterministic: false,
         }
     }
 }

@@ -73,6 +73,7 @@ impl<R: Runner> Loaded<R> {
             infer: train.clone(),
             optimizer,
             tf32: false,
+            deterministic: false,
         };
         let mut loaded = Loaded { runner: device.load(job)?, train, batch, budget };
         for id in 0..loaded.train.program.tensors.len() {

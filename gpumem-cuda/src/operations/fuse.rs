@@ -8,7 +8,7 @@ mod conv2d;
 mod join;
 mod optimizer;
 
-use super::Setting;
+use super::{Can, Setting, all_can, products};
 use crate::launch::Call;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
@@ -19,13 +19,29 @@ use gpumem_core::program::{Action, Class, Operation, Slot, TensorId};
 type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error>;
 
 /// All of them, in the order in which they are tried.
-const PATTERNS: &[Pattern] =
-    &[batch_norm2d::forward, batch_norm2d::backward, conv2d::forward, join::add, optimizer::updates];
+const PATTERNS: &[Pattern] = &[
+    products::with_activation,
+    products::with_activation_gradient,
+    products::with_bias_gradient,
+    batch_norm2d::forward,
+    batch_norm2d::backward,
+    conv2d::forward,
+    join::add,
+    optimizer::updates,
+];
 
-pub(super) fn fused(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error> {
+/// The first pattern that applies, and for whose products there are algorithms.
+pub(super) fn fused(
+    placed: &Placed,
+    first: usize,
+    setting: Setting,
+    can: &mut Can<'_>,
+) -> Result<Option<(usize, Vec<Call>)>, Error> {
     for pattern in PATTERNS {
-        if let Some(found) = pattern(placed, first, setting)? {
-            return Ok(Some(found));
+        if let Some((count, calls)) = pattern(placed, first, setting)?
+            && all_can(&calls, can)?
+        {
+            return Ok(Some((count, calls)));
         }
     }
     Ok(None)
@@ -76,10 +92,16 @@ fn overlap(placed: &Placed, a: TensorId, b: TensorId) -> bool {
 
 /// Whether operations `first` to `first + count - 1` may run as one: nothing that a later one writes lies where an earlier
 /// one has a tensor, unless it is that very tensor.
-fn are_apart(placed: &Placed, first: usize, count: usize) -> bool {
+pub(super) fn are_apart(placed: &Placed, first: usize, count: usize) -> bool {
+    are_apart_without(placed, first, count, None)
+}
+
+/// The same if tensor `unused`, scratch memory of one of them, is left alone.
+pub(super) fn are_apart_without(placed: &Placed, first: usize, count: usize, unused: Option<TensorId>) -> bool {
     let Some(group) = placed.program.operations.get(first..first + count) else { return false };
+    let used = |id: &TensorId| Some(*id) != unused;
     (1..group.len()).all(|later| {
-        let earlier = || group[..later].iter().flat_map(|operation| operation.tensors());
+        let earlier = || group[..later].iter().flat_map(|operation| operation.tensors()).filter(used);
         group[later].writes.iter().all(|written| !earlier().any(|tensor| overlap(placed, written.tensor, tensor)))
     })
 }

@@ -2,9 +2,10 @@
 
 use super::Context;
 use crate::launch::{Kernel, Launch};
+use crate::product::Factor;
 use gpumem_core::error::Error;
-use gpumem_core::layers::{Linear, Tied};
-use gpumem_core::program::{Slot, TensorId};
+use gpumem_core::layers::{Layer, Linear, Tied};
+use gpumem_core::program::{Action, Slot, TensorId};
 
 /// Blocks that a device of today runs at once. Tiles are made smaller until a product has as many.
 const ENOUGH_BLOCKS: u64 = 128;
@@ -40,23 +41,6 @@ pub(super) fn small(number: u64) -> Result<u32, Error> {
     }
 }
 
-/// A stored matrix, maybe read as its transpose.
-#[derive(Clone, Copy)]
-struct Factor {
-    tensor: TensorId,
-    transposed: bool,
-}
-
-impl Factor {
-    fn plain(tensor: TensorId) -> Factor {
-        Factor { tensor, transposed: false }
-    }
-
-    fn t(self) -> Factor {
-        Factor { transposed: !self.transposed, ..self }
-    }
-}
-
 fn constants(kernel: Kernel, sizes: [u64; 3], transposed: [bool; 2], bias: bool, add: u8, tile: [u64; 2]) -> Kernel {
     let [rows, columns, depth] = sizes.map(|size| format!("{size}ull"));
     let kernel = kernel.with("ROWS", rows).with("COLUMNS", columns).with("DEPTH", depth);
@@ -87,7 +71,13 @@ fn product(
 }
 
 /// `sums[columns]` of `a[rows, columns]`.
-fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums: TensorId) -> Result<Launch, Error> {
+pub(super) fn column_sums(
+    context: &Context<'_>,
+    rows: u64,
+    columns: u64,
+    a: TensorId,
+    sums: TensorId,
+) -> Result<Launch, Error> {
     small(rows)?;
     let add = context.adds(Slot::ParameterGradient(1));
     let kernel = context.product_kernel("gemm.cu", "column_sums");
@@ -97,15 +87,30 @@ fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums
 }
 
 /// `y = x W^T + b`.
-struct Affine {
-    in_features: u64,
-    out_features: u64,
-    bias: bool,
+pub(super) struct Affine {
+    pub in_features: u64,
+    pub out_features: u64,
+    pub bias: bool,
     /// Whether W is stored as `[in_features, out_features]`.
-    transposed: bool,
+    pub transposed: bool,
 }
 
 impl Affine {
+    /// What the operation's layer computes, if it is affine.
+    pub fn of(action: &Action) -> Option<Affine> {
+        match action {
+            Action::Forward(layer)
+            | Action::BackwardInput(layer)
+            | Action::BackwardParameters(layer)
+            | Action::Backward(layer) => match layer {
+                Layer::Linear(layer) => Some(Affine::linear(layer)),
+                Layer::Tied(layer) => Some(Affine::tied(layer)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     fn linear(layer: &Linear) -> Affine {
         let Linear { in_features, out_features, bias, .. } = *layer;
         Affine { in_features, out_features, bias, transposed: false }
@@ -117,7 +122,7 @@ impl Affine {
     }
 
     /// The weight, read as `[out_features, in_features]`.
-    fn weight(&self, context: &Context<'_>) -> Result<Factor, Error> {
+    pub fn weight(&self, context: &Context<'_>) -> Result<Factor, Error> {
         Ok(Factor { tensor: context.read(Slot::Parameter(0))?, transposed: self.transposed })
     }
 

@@ -18,10 +18,12 @@ mod max_pool2d;
 mod movement;
 mod optimizer;
 mod position_embedding;
+mod products;
 mod softmax;
 mod upsample;
 
 use crate::launch::{Call, Kernel, Launch};
+use crate::product::Product;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
 use gpumem_core::layers::Layer;
@@ -42,6 +44,10 @@ pub struct Setting {
     pub capability: (i32, i32),
     /// Whether f32 products may run in TensorFloat-32.
     pub tf32: bool,
+    /// Whether only algorithms may be chosen that give the same bits in every run.
+    pub deterministic: bool,
+    /// Whether matrix products go to cuBLASLt. The project's own kernel computes them otherwise.
+    pub library: bool,
 }
 
 /// An operation with what its calls depend on.
@@ -56,7 +62,7 @@ pub struct Context<'a> {
 }
 
 /// The calls of an operation, or of several that run as one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// Index of the first operation.
     pub first: usize,
@@ -71,17 +77,50 @@ pub struct Step {
 /// # Errors
 /// As for [`calls`].
 pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
+    steps_where(placed, setting, &mut |_| Ok(true))
+}
+
+/// The calls of a whole program, with those matrix products only that `can` says cuBLASLt has an algorithm for: where it has
+/// none for a fused one, the operations run by themselves, and where it has none for that either, the project's own kernel.
+///
+/// # Errors
+/// As for [`calls`], and what `can` fails with.
+pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Result<Vec<Step>, Error> {
     let mut steps: Vec<Step> = Vec::new();
     let mut first = 0;
     while let Some(operation) = placed.program.operations.get(first) {
-        let step = match fuse::fused(placed, first, setting)? {
+        let step = match fuse::fused(placed, first, setting, can)? {
             Some((count, calls)) => Step { first, count: count.max(1), calls },
-            None => Step { first, count: 1, calls: calls(&Context { placed, operation, setting })? },
+            None => Step { first, count: 1, calls: possible(&Context { placed, operation, setting }, can)? },
         };
         first += step.count;
         steps.push(step);
     }
     Ok(steps)
+}
+
+/// Answers whether cuBLASLt has an algorithm for a product.
+pub type Can<'a> = dyn FnMut(&Product) -> Result<bool, Error> + 'a;
+
+/// The calls of one operation by itself, without products that cannot be.
+fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error> {
+    let calls = self::calls(context)?;
+    if all_can(&calls, can)? {
+        return Ok(calls);
+    }
+    self::calls(&Context { setting: Setting { library: false, ..context.setting }, ..*context })
+}
+
+/// Whether there is an algorithm for each of the products among `calls`.
+fn all_can(calls: &[Call], can: &mut Can<'_>) -> Result<bool, Error> {
+    for call in calls {
+        if let Call::Product(product) = call
+            && !can(product)?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Context<'_> {
@@ -169,6 +208,11 @@ pub fn tensor_core_terms(real: u8, capability: (i32, i32)) -> u8 {
 /// # Errors
 /// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel yet.
 pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
+    if context.setting.library
+        && let Some(calls) = products::calls(context)?
+    {
+        return Ok(calls);
+    }
     let launches = match &context.operation.action {
         Action::Forward(layer) => forward(context, layer),
         Action::BackwardInput(layer) | Action::BackwardParameters(layer) | Action::Backward(layer) => {

@@ -6,19 +6,20 @@ mod feeding;
 mod modules;
 mod prepared;
 
+use crate::cublaslt::Library;
 use crate::device::{Cuda, failure};
 use crate::launch::Call;
-use crate::operations::{Setting, steps};
+use crate::operations::Setting;
 use arena::Arena;
 use checks::{IndexCheck, index_checks};
 use cudarc::driver::{CudaStream, result};
 use feeding::Feeding;
-use gpumem_core::device::{Job, Runner};
+use gpumem_core::device::{Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Class, StateWord};
 use modules::Modules;
-use prepared::{Binding, Prepared};
+use prepared::{Binding, Prepared, possible_steps};
 use std::sync::Arc;
 
 /// A network loaded onto a card.
@@ -39,15 +40,23 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(card: &Cuda, job: Job) -> Result<Session, Error> {
-        let Job { batch, precision, optimizer, tf32, .. } = job;
+        let Job { batch, precision, optimizer, tf32, deterministic, .. } = job;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let arena = Arena::new(card, job.arena)?;
-        let setting = Setting { batch, precision, optimizer, tf32, capability: card.capability };
-        let train_steps = job.train.as_ref().map(|placed| steps(placed, setting)).transpose()?;
-        let infer_steps = steps(&job.infer, setting)?;
+        let (capability, library) = (card.capability, card.library);
+        let setting = Setting { batch, precision, optimizer, tf32, deterministic, capability, library };
+        let library = library.then(|| Library::new(card)).transpose()?;
+        let library = library.as_ref();
+        let steps = |placed: &Placed| possible_steps(placed, setting, &arena, library);
+        let train_steps = job.train.as_ref().map(steps).transpose()?;
+        let infer_steps = steps(&job.infer)?;
         let calls = train_steps.iter().flatten().chain(&infer_steps).flat_map(|step| &step.calls);
-        let modules = Modules::new(card, calls.map(|Call::Kernel(launch)| launch.kernel.clone()).collect())?;
-        let binding = Binding { card, arena: &arena, modules: &modules };
+        let kernel = |call: &Call| match call {
+            Call::Kernel(launch) => Some(launch.kernel.clone()),
+            Call::Product(_) => None,
+        };
+        let modules = Modules::new(card, calls.filter_map(kernel).collect())?;
+        let binding = Binding { card, arena: &arena, modules: &modules, library };
         let train = job.train.as_ref().zip(train_steps.as_deref());
         let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
         let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
@@ -63,6 +72,11 @@ impl Session {
     /// The number of kernels that were compiled for this network.
     pub fn kernels(&self) -> usize {
         self.modules.count()
+    }
+
+    /// The number of matrix products of a forward pass that go to cuBLASLt.
+    pub fn products(&self) -> usize {
+        self.infer.products()
     }
 
     /// Bytes of the one allocation on the card.

@@ -2,9 +2,10 @@
 
 use super::arena::Arena;
 use super::modules::Modules;
+use crate::cublaslt::{Library, Plan, Plans};
 use crate::device::{Cuda, failure};
 use crate::launch::{Argument, Call, Launch, place};
-use crate::operations::Step;
+use crate::operations::{Setting, Step, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaStream};
@@ -14,16 +15,31 @@ use gpumem_core::program::{Action, Class};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// A launch with its addresses.
+/// A call with its addresses.
 #[derive(Debug)]
-struct Bound {
+enum Bound {
+    Kernel(BoundKernel),
+    Product(Arc<Plan>),
+}
+
+impl Bound {
+    fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        match self {
+            Bound::Kernel(kernel) => kernel.launch(stream),
+            Bound::Product(plan) => plan.launch(stream),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct BoundKernel {
     function: CUfunction,
     grid: (u32, u32, u32),
     block: (u32, u32, u32),
     addresses: Vec<CUdeviceptr>,
 }
 
-impl Bound {
+impl BoundKernel {
     fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         let mut addresses = self.addresses.clone();
         let mut parameters: Vec<*mut c_void> =
@@ -59,6 +75,20 @@ pub(super) struct Binding<'a> {
     pub(super) card: &'a Cuda,
     pub(super) arena: &'a Arena,
     pub(super) modules: &'a Modules,
+    /// cuBLASLt, if matrix products go there.
+    pub(super) library: Option<&'a Library>,
+}
+
+/// The calls of a program, with those matrix products only that the library has algorithms for.
+pub(super) fn possible_steps(
+    placed: &Placed,
+    setting: Setting,
+    arena: &Arena,
+    library: Option<&Library>,
+) -> Result<Vec<Step>, Error> {
+    let at = |argument| address(arena, placed, argument, 0);
+    let mut plans = Plans::new(library, &at);
+    steps_where(placed, setting, &mut |product| Ok(plans.get(product)?.is_some()))
 }
 
 /// A program, ready to run.
@@ -92,12 +122,20 @@ impl Prepared {
         let program = &placed.program;
         let mut groups = Vec::new();
         let mut loss_group = None;
+        let at = |argument| address(binding.arena, placed, argument, shift);
+        let mut plans = Plans::new(binding.library, &at);
         for step in steps {
             let operations = &program.operations[step.first..step.first + step.count];
             if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {
                 loss_group = Some(groups.len());
             }
-            let bind = |Call::Kernel(launch): &Call| bind(launch, binding, placed, shift);
+            let bind = |call: &Call| match call {
+                Call::Kernel(launch) => bind(launch, binding, placed, shift),
+                Call::Product(product) => {
+                    let plan = plans.get(product)?;
+                    plan.map(Bound::Product).ok_or(Error::Damaged("a product was chosen without an algorithm"))
+                }
+            };
             let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;
             let row = operations[0].row as usize;
             let path = program.paths.get(row).map_or("network", String::as_str);
@@ -105,6 +143,12 @@ impl Prepared {
         }
         let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
         Ok(Prepared { graph: None, groups, loss: loss_group.zip(loss), blocking })
+    }
+
+    /// Matrix products that go to cuBLASLt.
+    pub(super) fn products(&self) -> usize {
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        calls.filter(|call| matches!(call, Bound::Product(_))).count()
     }
 
     /// Enqueues the program. The first time anything runs on the card (`cold`) it is launched call by call, so that everything
@@ -160,7 +204,7 @@ fn bind(launch: &Launch, binding: Binding<'_>, placed: &Placed, shift: u64) -> R
     };
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
     let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
-    Ok(Bound { function: binding.modules.function(&launch.kernel)?, grid, block, addresses })
+    Ok(Bound::Kernel(BoundKernel { function: binding.modules.function(&launch.kernel)?, grid, block, addresses }))
 }
 
 /// Where an argument lies. Inputs and targets are `shift` bytes behind their first places.

@@ -3,18 +3,20 @@
 
 #[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
 pub mod harness;
+pub mod product;
 
 pub mod card;
 
-use gpumem_core::{Half, Precision};
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Action, Class, StateWord, Tensor};
+use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::launch::place;
-use gpumem_cuda::operations::{Context, Setting, Step, calls, steps};
+use gpumem_cuda::operations::{Context, Setting, Step, calls, steps_where};
+use gpumem_cuda::product::{Epilogue, Product};
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Launch, SOURCES, Session};
 use libloading::{Library, Symbol};
 use std::collections::hash_map::DefaultHasher;
@@ -162,8 +164,7 @@ impl Machine {
 
 /// The steps of a program, in order.
 pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
-    let setting = Setting { batch, precision, optimizer, capability: CAPABILITY, tf32: false };
-    steps(placed, setting).unwrap_or_else(|error| panic!("{error}"))
+    Products::Own.steps(placed, batch, (precision, CAPABILITY), optimizer)
 }
 
 /// The kernels of a program, in order.
@@ -171,11 +172,16 @@ pub fn kernels_in(placed: &Placed, batch: u64, precision: Precision, optimizer: 
     kernels(&steps_of(placed, batch, precision, optimizer))
 }
 
+/// Whether each tensor has an allocation of its own.
+fn is_apart() -> bool {
+    std::env::var_os("GPUMEM_HOST_APART").is_some()
+}
+
 /// The calls of a step. Where each tensor has an allocation of its own, updates have a launch each: one that updates many
 /// parameters finds them by their distances.
-fn calls_of(placed: &Placed, setting: Setting, step: Step, apart: bool) -> Step {
+fn calls_of(placed: &Placed, setting: Setting, step: Step) -> Step {
     let operations = &placed.program.operations[step.first..step.first + step.count];
-    if !apart || operations[0].action != Action::Update {
+    if !is_apart() || operations[0].action != Action::Update {
         return step;
     }
     let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());
@@ -185,7 +191,35 @@ fn calls_of(placed: &Placed, setting: Setting, step: Step, apart: bool) -> Step 
 /// The kernels of a program.
 pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
-    calls.map(|Call::Kernel(launch)| launch.kernel.clone()).collect()
+    let launch = |call: &Call| match call {
+        Call::Kernel(launch) => Some(launch.kernel.clone()),
+        Call::Product(_) => None,
+    };
+    calls.filter_map(launch).collect()
+}
+
+/// Who computes matrix products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Products {
+    /// The project's own kernel.
+    Own,
+    /// The library.
+    Library,
+    /// A library that has no algorithm for anything but a product and a bias.
+    Poor,
+}
+
+impl Products {
+    /// The steps of a program.
+    pub fn steps(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> Vec<Step> {
+        let (library, (precision, capability)) = (self != Products::Own, format);
+        let setting = Setting { batch, precision, optimizer, capability, tf32: false, deterministic: false, library };
+        let can = |product: &Product| {
+            Ok(self == Products::Library || matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)))
+        };
+        let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
+        steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
+    }
 }
 
 /// Where tensors are: in one arena at the planned offsets, or, for the sanitizers, each in an allocation of its own, so that
@@ -218,11 +252,21 @@ impl Simulated {
         (precision, capability): Format,
         order: i32,
     ) -> Simulated {
+        let steps = Products::Own.steps(&placed, batch, (precision, capability), optimizer);
+        Simulated::with_steps(placed, steps, batch, arena, precision, order)
+    }
+
+    /// A program with these steps.
+    pub fn with_steps(
+        placed: Placed,
+        steps: Vec<Step>,
+        batch: u64,
+        arena: u64,
+        precision: Precision,
+        order: i32,
+    ) -> Simulated {
         let program = &placed.program;
-        let apart = std::env::var_os("GPUMEM_HOST_APART").is_some();
-        let setting = Setting { batch, precision, optimizer, capability, tf32: false };
-        let steps = steps(&placed, setting).unwrap_or_else(|error| panic!("{error}"));
-        let steps: Vec<Step> = steps.into_iter().map(|step| calls_of(&placed, setting, step, apart)).collect();
+        let apart = is_apart();
         let machine = Machine::new(kernels(&steps));
         let memory = if apart {
             // Tensors, then their master copies.
@@ -310,6 +354,7 @@ impl Simulated {
                 let addresses = launch.arguments.iter().map(pointer).collect();
                 self.machine.launch(launch, self.order, addresses);
             }
+            Call::Product(product) => product::run(product, self),
         }
     }
 
@@ -331,8 +376,19 @@ impl Simulated {
     }
 }
 
+impl product::Memory for Simulated {
+    fn bytes(&mut self, tensor: Argument) -> &mut [u8] {
+        Simulated::bytes(self, tensor as usize)
+    }
+
+    fn range(&self, tensor: Argument) -> std::ops::Range<u64> {
+        let (offset, bytes) = place(&self.placed, tensor).unwrap();
+        offset..offset + bytes
+    }
+}
+
 /// An f32 as 16 bits, rounded to nearest: what `narrow` in `base.cuh` does, written another way.
-fn narrow(precision: Precision, word: u32) -> u16 {
+pub fn narrow(precision: Precision, word: u32) -> u16 {
     let x = f64::from(f32::from_bits(word));
     if precision.half() == Some(Half::Bf16) {
         let candidates = [word >> 16, (word >> 16) + 1].map(|half| half as u16);
@@ -447,23 +503,37 @@ impl Tested for OnCard {
     }
 }
 
-/// Everything that can run the kernels here: the host shim in several orders of warps, and the first card. On a machine with
+/// Everything that can run the kernels here: the host shim in several orders of warps, with the library's products played by
+/// the host where there are any, and the first card with and without the library. On a machine with
 /// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
 fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
     let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
     if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
-        for order in orders {
-            let Job { batch, arena, optimizer, precision, .. } = *job;
-            let format = (precision, capability);
-            let simulated = Simulated::new(job.infer.clone(), batch, arena, optimizer, format, order);
-            all.push((format!("order {order}"), Box::new(simulated)));
+        let Job { batch, arena, optimizer, precision, .. } = *job;
+        let format = (precision, capability);
+        let placed = &job.infer;
+        let steps = |products: Products| products.steps(placed, batch, format, optimizer);
+        let simulated = |steps: &[Step], order: i32| -> Box<dyn Tested> {
+            Box::new(Simulated::with_steps(placed.clone(), steps.to_vec(), batch, arena, precision, order))
+        };
+        let own = steps(Products::Own);
+        all.extend(orders.map(|order| (format!("order {order}"), simulated(&own, order))));
+        let (library, poor) = (steps(Products::Library), steps(Products::Poor));
+        if library != own {
+            all.push(("library".into(), simulated(&library, 0)));
+        }
+        if poor != library {
+            all.push(("poor library".into(), simulated(&poor, 0)));
         }
     }
     if job.precision == Precision::F32 {
         match Cuda::new(0) {
             Ok(card) => {
-                let session = card.load(job.clone()).unwrap();
-                all.push(("card".into(), Box::new(OnCard { session, placed: job.infer.clone(), batch: job.batch })));
+                for library in [true, false] {
+                    let session = card.clone().with_library(library).load(job.clone()).unwrap();
+                    let tested = OnCard { session, placed: job.infer.clone(), batch: job.batch };
+                    all.push((format!("card, library: {library}"), Box::new(tested)));
+                }
             }
             Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
         }
@@ -506,7 +576,18 @@ pub fn compare_in(
         let compiled = harness::graphs::plan(&program, batch, precision);
         let placed = gpumem_core::layout::place(&compiled).unwrap();
         let (arena, train, infer) = (compiled.budget.arena, Some(placed.clone()), placed);
-        Job { name: "test", arena, reserve: 0, batch, precision, train, infer, optimizer, tf32: false }
+        Job {
+            name: "test",
+            arena,
+            reserve: 0,
+            batch,
+            precision,
+            train,
+            infer,
+            optimizer,
+            tf32: false,
+            deterministic: false,
+        }
     };
     let placed = job(Precision::F32).infer;
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();

@@ -21,7 +21,11 @@ fn place(batch: u64, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
 /// The steps that are more than one operation, but for updates: how many, and the kernels.
 fn fused(placed: &Placed, batch: u64) -> Vec<(usize, Vec<&'static str>)> {
     let steps = steps_of(placed, batch, Precision::F32, gradients().1);
-    let entries = |calls: &[Call]| calls.iter().map(|Call::Kernel(launch)| launch.kernel.entry).collect();
+    let entry = |call: &Call| match call {
+        Call::Kernel(launch) => launch.kernel.entry,
+        Call::Product(_) => "product",
+    };
+    let entries = |calls: &[Call]| calls.iter().map(entry).collect();
     let is_update = |first: usize| placed.program.operations[first].action == Action::Update;
     let several = steps.iter().filter(|step| step.count > 1 && !is_update(step.first));
     several.map(|step| (step.count, entries(&step.calls))).collect()

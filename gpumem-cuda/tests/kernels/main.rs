@@ -11,6 +11,7 @@ mod curves;
 mod digits;
 mod fusions;
 mod joins;
+mod library;
 mod movement;
 mod norms;
 mod optimizers;

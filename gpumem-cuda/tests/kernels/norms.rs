@@ -158,6 +158,7 @@ pub fn forward(
         infer: placed.clone(),
         optimizer,
         tf32: false,
+        deterministic: false,
     };
     let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();
     let mut simulated =

@@ -58,7 +58,7 @@ fn all_updates_are_one_launch() {
         let found: Vec<(usize, usize)> = updates.map(|step| (step.count, step.calls.len())).collect();
         assert_eq!(found, expected);
         // In one launch the distances are of tensors of this plan.
-        let Call::Kernel(last) = &steps[steps.len() - 2].calls[0];
+        let Call::Kernel(last) = &steps[steps.len() - 2].calls[0] else { panic!("an update is a kernel") };
         let blocks = &last.kernel.constants.iter().find(|(name, _)| *name == "BLOCKS").unwrap().1;
         assert_eq!(last.kernel.entry, "update");
         assert_eq!(last.arguments.len(), 6);

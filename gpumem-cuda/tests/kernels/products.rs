@@ -97,9 +97,14 @@ fn linear_of_16_bits() {
         let placed = compile(&program, 1);
         let operation = &program.operations[0];
         let precision = Precision::Mixed(half);
-        let setting = Setting { batch: 1, precision, optimizer, capability, tf32: false };
+        let (tf32, deterministic, library) = (false, false, false);
+        let setting = Setting { batch: 1, precision, optimizer, capability, tf32, deterministic, library };
         let calls = calls(&Context { placed: &placed, operation, setting }).unwrap();
-        let launches: Vec<Launch> = calls.into_iter().map(|Call::Kernel(launch)| launch).collect();
+        let launch = |call| match call {
+            Call::Kernel(launch) => launch,
+            Call::Product(product) => panic!("{product}"),
+        };
+        let launches: Vec<Launch> = calls.into_iter().map(launch).collect();
         let value = |index: usize| ((index * 7919) % 5) as f32 / 2.0 - 1.0;
         let mut memory: Vec<Vec<u16>> = program
             .tensors
