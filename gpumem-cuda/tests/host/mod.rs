@@ -369,7 +369,17 @@ impl Simulated {
             }
             let ends = first + count < end;
             let dies = |last: usize| (first..first + count).contains(&last);
-            let dead = |id: &&usize| ends && dies(self.placed.program.tensors[**id].last as usize);
+            // Where several operations run as one, what the first of them used last may be in the place of what the last wrote.
+            let lives = |id: usize| {
+                let tensor = &self.placed.program.tensors[id];
+                (tensor.first as usize) < first + count && tensor.last as usize >= first + count
+            };
+            let range = |id: usize| self.placed.offsets[id]..self.placed.offsets[id] + self.placed.bytes[id];
+            let overlap = |a: usize, b: usize| range(a).start < range(b).end && range(b).start < range(a).end;
+            let dead = |id: &&usize| {
+                let is_taken = || transients.iter().any(|&other| lives(other) && overlap(**id, other));
+                ends && dies(self.placed.program.tensors[**id].last as usize) && !(count > 1 && is_taken())
+            };
             let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
             dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
         }
