@@ -429,7 +429,7 @@ pub fn narrow(precision: Precision, word: u32) -> u16 {
     candidates.min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
 }
 
-fn widen(precision: Precision, half: u16) -> u32 {
+pub fn widen(precision: Precision, half: u16) -> u32 {
     if precision.half() == Some(Half::Bf16) {
         return u32::from(half) << 16;
     }
