@@ -493,18 +493,33 @@ impl Tested for Simulated {
 struct OnCard {
     session: Session,
     placed: Placed,
-    batch: u64,
+    precision: Precision,
+}
+
+impl OnCard {
+    fn is_narrow(&self, id: usize) -> bool {
+        self.placed.program.tensors[id].role.bytes(self.precision) == 2
+    }
 }
 
 impl Tested for OnCard {
     fn put(&mut self, id: usize, words: &[u32]) {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let whole: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if let Some(master) = self.placed.masters[id] {
+            self.session.write(master, &whole).unwrap();
+        }
+        let half = || words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect();
+        let bytes = if self.is_narrow(id) { half() } else { whole };
         self.session.write(self.placed.offsets[id], &bytes).unwrap();
     }
 
     fn get(&mut self, id: usize) -> Vec<u32> {
-        let mut bytes = vec![0; self.placed.program.tensors[id].elements(self.batch).unwrap() as usize * 4];
+        let mut bytes = vec![0; self.placed.bytes[id] as usize];
         self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
+        if self.is_narrow(id) {
+            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
+            return halves.map(|half| widen(self.precision, half)).collect();
+        }
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
@@ -536,12 +551,13 @@ fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> 
             all.push(("poor library".into(), simulated(&poor, 0)));
         }
     }
-    if job.precision == Precision::F32 {
+    // A card has the compute capability that it has.
+    if capability == CAPABILITY {
         match Cuda::new(0) {
             Ok(card) => {
                 for library in [true, false] {
                     let session = card.clone().with_library(library).load(job.clone()).unwrap();
-                    let tested = OnCard { session, placed: job.infer.clone(), batch: job.batch };
+                    let tested = OnCard { session, placed: job.infer.clone(), precision: job.precision };
                     all.push((format!("card, library: {library}"), Box::new(tested)));
                 }
             }
