@@ -409,3 +409,28 @@ fn a_library_that_fails_is_an_error_that_names_the_product() {
     assert!(text.contains("CUBLAS_STATUS_INTERNAL_ERROR"), "{text}");
     assert_eq!((product_counts()[..2].to_vec(), counts()[1]), (vec![0, 0], 0), "handles, objects, bytes on the card");
 }
+
+/// The card, with every kernel that a network needs made known to it.
+struct Known(Cuda);
+
+impl Device for Known {
+    type Runner = Session;
+
+    fn load(&self, job: Job) -> Result<Session, Error> {
+        load_on(&self.0, &job)
+    }
+}
+
+/// Twenty steps of two networks, fused, fed and replayed, against PyTorch's losses and parameters.
+#[test]
+fn networks_follow_pytorch() {
+    if !on_a_simulated_card("networks_follow_pytorch", &[]) {
+        return;
+    }
+    for library in [true, false] {
+        let card = Known(Cuda::new(0).unwrap().with_library(library));
+        for curve in host::harness::curves::Curve::all() {
+            curve.check(&mut curve.network.on(&card).unwrap());
+        }
+    }
+}
