@@ -3,7 +3,7 @@
 //! The plan knows nothing of this: it placed the tensors of each operation for themselves. A later operation's output may
 //! therefore lie where an earlier one still reads, and such a pair stays apart: see [`are_apart`].
 
-use super::{Can, Setting, all_can, products};
+use super::{Can, Setting, all_can, convolutions, products};
 use crate::launch::Call;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
@@ -14,9 +14,9 @@ type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Result<Opt
 
 /// All of them, in the order in which they are tried.
 const PATTERNS: &[Pattern] =
-    &[products::with_activation, products::with_activation_gradient, products::with_bias_gradient];
+    &[products::with_activation, products::with_activation_gradient, products::with_bias_gradient, convolutions::with_relu];
 
-/// The first pattern that applies, and for whose products there are algorithms.
+/// The first pattern that applies, and for whose products and convolutions there are algorithms.
 pub(super) fn fused(
     placed: &Placed,
     first: usize,
