@@ -19,6 +19,7 @@ pub enum AnyDevice {
 /// A network loaded onto [`AnyDevice`].
 #[derive(Debug)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "there is one a network, and it is not moved about")]
 pub enum AnyRunner {
     /// On the CPU.
     #[cfg(feature = "cpu")]

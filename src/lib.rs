@@ -51,7 +51,7 @@ pub use gpumem_core::device::Device;
 pub use gpumem_core::error::Error;
 pub use gpumem_core::net::Net;
 pub use gpumem_core::network::Network;
-pub use gpumem_core::tensor::Tensor;
+pub use gpumem_core::tensor::{Host, HostShape, Tensor};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{Half, Infer, Loss, Precision, Train, Update, cards, layers, optim, report};
 #[cfg(feature = "cpu")]

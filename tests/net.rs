@@ -96,6 +96,23 @@ fn training_goes_on_elsewhere_as_if_nothing_had_happened() {
 }
 
 #[test]
+fn another_step_on_the_same_batch_needs_no_copy() {
+    let (mut copied, mut kept) = (Small::on(&Cpu::new()).unwrap(), Small::on(&Cpu::new()).unwrap());
+    let first = copied.train_step(&images(), &labels()).unwrap();
+    assert_eq!(kept.train_step(&images(), &labels()).unwrap(), first);
+    for _ in 0..3 {
+        let loss = copied.train_step(&images(), &labels()).unwrap();
+        kept.train_again().unwrap();
+        assert_eq!((kept.loss().unwrap(), kept.loss().unwrap()), (loss, loss));
+    }
+    assert_eq!(kept.get("head.weight").unwrap(), copied.get("head.weight").unwrap());
+    let mut frozen = Frozen::on(&Cpu::new()).unwrap();
+    let expected = "Frozen: the network has no `const TRAIN`, so it makes no steps";
+    assert_eq!(frozen.train_again().unwrap_err().to_string(), expected);
+    assert_eq!(frozen.loss().unwrap_err().to_string(), expected);
+}
+
+#[test]
 fn parameters_by_name() {
     let mut net = Small::on(&Cpu::new()).unwrap();
     let names: Vec<String> = net.names().map(String::from).collect();
@@ -226,7 +243,7 @@ impl Runner for Held {
 }
 
 /// 1 + 2^-9 is no bfloat16.
-const FINE: f32 = 1.001953125;
+const FINE: f32 = 1.0 + 1.0 / 512.0;
 
 #[test]
 fn sixteen_bit_networks_speak_f32() {

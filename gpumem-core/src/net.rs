@@ -157,6 +157,16 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.loss(offset)
     }
 
+    /// Starts one more training step on the batch of the last one, which is on the device already: nothing is copied, and
+    /// only a step that is running is waited for.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn train_again(&mut self) -> Result<(), Error> {
+        self.trained()?;
+        self.runner.train()
+    }
+
     /// One forward pass: BatchNorm with its running statistics, no dropout.
     ///
     /// # Errors

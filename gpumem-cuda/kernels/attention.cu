@@ -9,6 +9,7 @@
 // THRESHOLD a weight is dropped when its random word is below it; 0 where nothing is dropped, which needs no state
 // KEEP      what the weights that are not dropped are multiplied with
 // ADD       whether the gradient is added to what is there; 0 for the forward pass
+// TENSOR_CORES terms that an instruction of the tensor cores multiplies, see mma.cuh; 0 where S is not a multiple of 16 up to 128
 //
 // x is [B, T, 3 * D]: queries q, keys k and values v side by side, each [HEADS, S] in a row. y is [B, T, D], lse [B, HEADS, T].
 //
@@ -21,15 +22,16 @@
 //           other over the queries of a tile of keys, for dk and dv, so that each element is summed by one thread, in the same
 //           order in every run. dx is [B, T, 3 * D].
 //
+// With tensor cores, see attention_mma.cuh. Without:
+//
 // A block has 256 threads, thought of as 16 x 16. Every product is one of three kinds, of tiles of 64 x 64 in shared memory, and
 // gives each thread 4 x 4 numbers: see product_nt, product_nn and product_tn. Heads wider than 64 are worked on in chunks of 64
 // elements; those wider than 128 are shared out to several blocks (slices), each of which computes the weights for itself.
 #include "base.cuh"
 #include "real.cuh"
 
-// Rows and columns of a tile, and its pitch in float4. An odd pitch lets 8 threads read 8 rows at once.
+// Rows and columns of a tile.
 constexpr int SIDE = 64;
-constexpr int PITCH = SIDE / 4 + 1;
 // Chunks of a head, chunks that one block puts out, and tiles of a sequence.
 constexpr int CHUNKS = (HEAD + SIDE - 1) / SIDE;
 constexpr int OWN_CHUNKS = CHUNKS < 2 ? CHUNKS : 2;
@@ -38,21 +40,6 @@ constexpr int TILES = (STEPS + SIDE - 1) / SIDE;
 // Elements from one step to the next.
 constexpr u64 IN_PITCH = 3ull * HEADS * HEAD;
 constexpr u64 OUT_PITCH = 1ull * HEADS * HEAD;
-
-typedef float4 Tile[SIDE][PITCH];
-
-// Four elements in one access, where heads begin at multiples of four.
-#if HEAD % 4 == 0
-constexpr bool WHOLE_FOURS = true;
-struct alignas(4 * sizeof(real)) Four {
-    real at[4];
-};
-#else
-constexpr bool WHOLE_FOURS = false;
-struct Four {
-    real at[4];
-};
-#endif
 
 // What a block works on.
 struct Work {
@@ -81,6 +68,28 @@ static __device__ __forceinline__ u64 place_in(u64 head, int part) {
 static __device__ __forceinline__ u64 place_out(u64 head) {
     return head / HEADS * STEPS * OUT_PITCH + head % HEADS * HEAD;
 }
+
+#if TENSOR_CORES
+#include "attention_mma.cuh"
+#else
+
+// In float4. An odd pitch lets 8 threads read 8 rows at once.
+constexpr int PITCH = SIDE / 4 + 1;
+
+typedef float4 Tile[SIDE][PITCH];
+
+// Four elements in one access, where heads begin at multiples of four.
+#if HEAD % 4 == 0
+constexpr bool WHOLE_FOURS = true;
+struct alignas(4 * sizeof(real)) Four {
+    real at[4];
+};
+#else
+constexpr bool WHOLE_FOURS = false;
+struct Four {
+    real at[4];
+};
+#endif
 
 // Elements `column` to `column + 3` of a step of a head; zeros beyond the head and beyond the sequence.
 static __device__ __forceinline__ float4 load_four(const real *head, u64 pitch, int step, int column) {
@@ -447,3 +456,5 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
             store_four(dx + place_in(block.head, 2), IN_PITCH, step, column, dv[c][i]);
         }
 }
+
+#endif

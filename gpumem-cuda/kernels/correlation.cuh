@@ -11,6 +11,7 @@
 // ADD                               whether the result is added to what is there
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
+// TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
 //
 // images [B, G C, H, W], positions [B, G O, P, Q], weight [G O, C, R, S]. Tap (r, s) of the window of position (p, q) is at
 // row p STRIDE_Y - PADDING_Y + r DILATION_Y of the image, and likewise its column; outside there are zeros. Within a group:
@@ -26,6 +27,8 @@
 // scatter  C  B H W      O R S
 // weigh    O  C R S      B P Q
 //
+// A window of one tap, without strides and padding (POINTWISE), is a pixel: the products are then of stored matrices.
+//
 // A block along x for each tile of N, along y for each tile of M, along z for each group. Where C is 1 (depthwise, or grey
 // images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
 // blocks of 256; weigh has a block for each output channel (x) and row of its kernel (y).
@@ -37,6 +40,10 @@
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "tile.cuh"
+
+#undef POINTWISE
+#define POINTWISE                                                                                                       \
+    (KERNEL_HEIGHT == 1 && KERNEL_WIDTH == 1 && STRIDE_Y == 1 && STRIDE_X == 1 && PADDING_Y == 0 && PADDING_X == 0)
 
 #define GATHER 0
 #define SCATTER 1
@@ -95,9 +102,9 @@ struct Windows {
         const int y = (int)(tap / KERNEL_WIDTH) * DILATION_Y, x = (int)(tap % KERNEL_WIDTH) * DILATION_X;
         return {(int)(c * IMAGE_AREA) + y * IMAGE_WIDTH + x, y, x};
     }
-    static __device__ __forceinline__ float read(const Window &window, const Tap &tap) {
+    static __device__ __forceinline__ real read(const Window &window, const Tap &tap) {
         const bool inside = (u32)(window.y + tap.y) < IMAGE_HEIGHT && (u32)(window.x + tap.x) < IMAGE_WIDTH;
-        return inside ? widen(window.sample[window.corner + tap.offset]) : 0.0f;
+        return inside ? window.sample[window.corner + tap.offset] : real();
     }
 };
 
@@ -107,7 +114,7 @@ struct WindowColumns : Windows {
     __device__ __forceinline__ WindowColumns(const real *group) : Windows{group} {}
     __device__ __forceinline__ Place place(u32 n) const { return window(n); }
     static __device__ __forceinline__ Depth depth(u32 k) { return tap(k); }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) { return read(place, depth); }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(place, depth); }
 };
 
 struct TapColumns : Windows {
@@ -116,7 +123,7 @@ struct TapColumns : Windows {
     __device__ __forceinline__ TapColumns(const real *group) : Windows{group} {}
     static __device__ __forceinline__ Place place(u32 n) { return tap(n); }
     __device__ __forceinline__ Depth depth(u32 k) const { return window(k); }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) { return read(depth, place); }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(depth, place); }
 };
 
 // Positions whose windows have a tap at a pixel: the operand of scatter.
@@ -142,12 +149,12 @@ struct PixelColumns {
         const u32 o = k / TAPS, tap = k % TAPS;
         return {o * POSITION_AREA, (int)(tap / KERNEL_WIDTH) * DILATION_Y, (int)(tap % KERNEL_WIDTH) * DILATION_X};
     }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) {
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
         const int y = place.y - depth.y, x = place.x - depth.x;
-        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return 0.0f;
+        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return real();
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
-        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return 0.0f;
-        return widen(place.sample[depth.offset + p * POSITION_WIDTH + q]);
+        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return real();
+        return place.sample[depth.offset + p * POSITION_WIDTH + q];
     }
 };
 
@@ -164,29 +171,64 @@ struct WeightRows {
     static __device__ __forceinline__ Depth depth(u32 k) {
         return {k / TAPS * FILTER + k % TAPS, k < (u32)POSITION_CHANNELS * TAPS};
     }
-    __device__ __forceinline__ float at(const Place &place, const Depth &depth) const {
-        return place.inside && depth.inside ? widen(weight[place.offset + depth.offset]) : 0.0f;
+    __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
+        return place.inside && depth.inside ? weight[place.offset + depth.offset] : real();
     }
 };
 
-// Positions as weigh multiplies them: a row for each output channel, k over samples and positions.
-struct PositionRows {
-    const real *positions; // of the group
+// A map of `AREA` pixels and `CHANNELS` channels of `GROUPS` that is read.
+template <u32 CHANNELS, u32 AREA> struct Pixels {
+    const real *group;
 
-    struct Place {
+    struct Channel {
         u32 offset;
         bool inside;
     };
-    struct Depth {
+    struct Pixel {
         const real *data;
         bool inside;
     };
-    static __device__ __forceinline__ Place place(u32 o) { return {o * POSITION_AREA, o < POSITION_CHANNELS}; }
-    __device__ __forceinline__ Depth depth(u32 k) const {
-        return {positions + k / POSITION_AREA * POSITION_SAMPLE + k % POSITION_AREA, k < BATCH * POSITION_AREA};
+    static __device__ __forceinline__ Channel channel(u32 c) { return {c * AREA, c < CHANNELS}; }
+    __device__ __forceinline__ Pixel pixel(u32 n) const {
+        return {group + n / AREA * ((u64)GROUPS * CHANNELS * AREA) + n % AREA, n < BATCH * AREA};
     }
-    static __device__ __forceinline__ float at(const Place &place, const Depth &depth) {
-        return place.inside && depth.inside ? widen(depth.data[place.offset]) : 0.0f;
+};
+
+// A row for each channel, k over samples and pixels.
+template <u32 CHANNELS, u32 AREA> struct PixelRows : Pixels<CHANNELS, AREA> {
+    typedef Pixels<CHANNELS, AREA> Base;
+    typedef typename Base::Channel Place;
+    typedef typename Base::Pixel Depth;
+    __device__ __forceinline__ PixelRows(const real *group) : Base{group} {}
+    static __device__ __forceinline__ Place place(u32 c) { return Base::channel(c); }
+    __device__ __forceinline__ Depth depth(u32 k) const { return this->pixel(k); }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
+        return place.inside && depth.inside ? depth.data[place.offset] : real();
+    }
+    static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
+        read_four(depth.data + place.offset, place.inside && depth.inside, to);
+    }
+    static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
+        return read_eight(depth.data + place.offset, place.inside && depth.inside);
+    }
+};
+
+// A column for each sample and pixel, k over channels.
+template <u32 CHANNELS, u32 AREA> struct ChannelColumns : Pixels<CHANNELS, AREA> {
+    typedef Pixels<CHANNELS, AREA> Base;
+    typedef typename Base::Pixel Place;
+    typedef typename Base::Channel Depth;
+    __device__ __forceinline__ ChannelColumns(const real *group) : Base{group} {}
+    __device__ __forceinline__ Place place(u32 n) const { return this->pixel(n); }
+    static __device__ __forceinline__ Depth depth(u32 k) { return Base::channel(k); }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
+        return place.inside && depth.inside ? place.data[depth.offset] : real();
+    }
+    static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
+        read_four(place.data + depth.offset, place.inside && depth.inside, to);
+    }
+    static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
+        return read_eight(place.data + depth.offset, place.inside && depth.inside);
     }
 };
 
@@ -260,14 +302,20 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
     typedef Matrix<true> Rows;
     const Rows rows = {weight + group * GROUP_WEIGHT, FILTER, POSITION_CHANNELS, FILTER};
-    typename Carrier<FILTER % 4 == 0, TILE_M, true, Rows>::Type a(rows, m);
-    Single<TILE_N, false, WindowColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+    typename Carrier<FILTER % VECTOR == 0, TILE_M, true, Rows>::Type a(rows, m);
+#if POINTWISE
+    typedef ChannelColumns<IMAGE_CHANNELS, IMAGE_AREA> Columns;
+#else
+    typedef WindowColumns Columns;
+#endif
+    typename Carrier<POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(
+        images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
     Sums sums;
     clear(sums);
     multiply(a, b, 0, FILTER, tiles, sums);
     const u64 first = group * POSITION_CHANNELS;
     const Map<POSITION_CHANNELS, POSITION_AREA> map = {positions + first * POSITION_AREA, addend(bias, first)};
-    store<POSITION_AREA % 4 == 0>(map, m, n, sums);
+    store<POSITION_AREA % 4 == 0>(map, m, n, tiles, sums);
 }
 #endif
 
@@ -305,14 +353,23 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
-    Single<TILE_M, true, WeightRows> a({weight + group * GROUP_WEIGHT}, m);
-    Single<TILE_N, false, PixelColumns> b({positions + group * POSITION_CHANNELS * POSITION_AREA}, n);
+    positions += group * POSITION_CHANNELS * POSITION_AREA;
+    weight += group * GROUP_WEIGHT;
+#if POINTWISE
+    typedef ChannelColumns<POSITION_CHANNELS, POSITION_AREA> Columns;
+    typedef Matrix<false> Rows;
+    typename Carrier<FILTER % VECTOR == 0, TILE_M, false, Rows>::Type a({weight, FILTER, FILTER, POSITION_CHANNELS}, m);
+    typename Carrier<POSITION_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(positions, n);
+#else
+    Single<TILE_M, true, WeightRows> a({weight}, m);
+    Single<TILE_N, false, PixelColumns> b({positions}, n);
+#endif
     Sums sums;
     clear(sums);
     multiply(a, b, 0, (u32)POSITION_CHANNELS * TAPS, tiles, sums);
     const u64 first = group * IMAGE_CHANNELS;
     const Map<IMAGE_CHANNELS, IMAGE_AREA> map = {images + first * IMAGE_AREA, addend(bias, first)};
-    store<IMAGE_AREA % 4 == 0>(map, m, n, sums);
+    store<IMAGE_AREA % 4 == 0>(map, m, n, tiles, sums);
 }
 #endif
 
@@ -354,19 +411,24 @@ static __device__ __forceinline__ void weigh(const real *images, const real *pos
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, length = BATCH * POSITION_AREA;
-    Single<TILE_M, true, PositionRows> a({positions + group * POSITION_CHANNELS * POSITION_AREA}, m);
-    Single<TILE_N, true, TapColumns> b(images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+    typedef PixelRows<POSITION_CHANNELS, POSITION_AREA> Rows;
+#if POINTWISE
+    typedef PixelRows<IMAGE_CHANNELS, IMAGE_AREA> Columns;
+#else
+    typedef TapColumns Columns;
+#endif
+    typename Carrier<POSITION_AREA % VECTOR == 0, TILE_M, true, Rows>::Type a(
+        positions + group * POSITION_CHANNELS * POSITION_AREA, m);
+    typename Carrier<POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, true, Columns>::Type b(
+        images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
     Sums total, sums;
     clear(total);
     for (u32 first = 0; first < length; first += PORTION) {
         clear(sums);
         multiply(a, b, first, length - first < PORTION ? length : first + PORTION, tiles, sums);
-#pragma unroll
-        for (int i = 0; i < REGISTERS_M; i++)
-#pragma unroll
-            for (int j = 0; j < REGISTERS_N; j++) total.at[i][j] += sums.at[i][j];
+        add(total, sums);
     }
-    store<FILTER % 4 == 0>(Weight{weight + group * GROUP_WEIGHT}, m, n, total);
+    store<FILTER % 4 == 0>(Weight{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
 }
 #endif
 

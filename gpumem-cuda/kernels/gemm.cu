@@ -7,6 +7,7 @@
 // BIAS                 whether there is a bias
 // ADD                  whether the result is added to what is there
 // TILE_M, TILE_N       rows and columns of C that a block computes: 32, 64 or 128 each
+// TENSOR_CORES         terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
 //
 // gemm:        as above; a block for each tile of C, along x
 // column_sums: sums[COLUMNS] = sum over the rows of A[ROWS, COLUMNS]; a block of 1024 threads for 32 columns, along x
@@ -16,7 +17,7 @@
 #include "real.cuh"
 #include "tile.cuh"
 
-struct Product {
+struct Result {
     real *c;
     const real *addend;
 
@@ -41,7 +42,7 @@ KERNEL(__launch_bounds__(256, 1) gemm)
     __shared__ Tiles tiles;
     typedef Matrix<!A_TRANSPOSED> Left;
     typedef Matrix<B_TRANSPOSED> Right;
-    // The stored length of a row, which a quad must not cross.
+    // The stored length of a row, which a vector must not cross.
     constexpr u64 LEFT_ROW = A_TRANSPOSED ? ROWS : DEPTH, RIGHT_ROW = B_TRANSPOSED ? DEPTH : COLUMNS;
     // Eight rows of tiles are worked on together: what they read of B is then still in the cache.
     constexpr u32 DOWN = (ROWS + TILE_M - 1) / TILE_M, ACROSS = (COLUMNS + TILE_N - 1) / TILE_N, BAND = 8 * ACROSS;
@@ -49,12 +50,12 @@ KERNEL(__launch_bounds__(256, 1) gemm)
     const u32 height = DOWN - above < 8 ? DOWN - above : 8;
     const u32 m = (above + inside % height) * TILE_M, n = inside / height * TILE_N;
 
-    typename Carrier<LEFT_ROW % 4 == 0, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, m);
-    typename Carrier<RIGHT_ROW % 4 == 0, TILE_N, B_TRANSPOSED, Right>::Type right({b, RIGHT_ROW, (u32)COLUMNS, (u32)DEPTH}, n);
+    typename Carrier<LEFT_ROW % VECTOR == 0, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, m);
+    typename Carrier<RIGHT_ROW % VECTOR == 0, TILE_N, B_TRANSPOSED, Right>::Type right({b, RIGHT_ROW, (u32)COLUMNS, (u32)DEPTH}, n);
     Sums sums;
     clear(sums);
     multiply(left, right, 0, (u32)DEPTH, tiles, sums);
-    store<COLUMNS % 4 == 0>(Product{c, bias}, m, n, sums);
+    store<COLUMNS % 4 == 0>(Result{c, bias}, m, n, tiles, sums);
 }
 
 // A lane for each of 32 columns, a warp for every 32nd row; then a warp for each column.

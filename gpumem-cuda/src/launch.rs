@@ -8,10 +8,14 @@ use gpumem_core::program::TensorId;
 
 /// The kernel sources by file name, headers included.
 pub const SOURCES: &[(&str, &str)] = &[
+    ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
     ("base.cuh", include_str!("../kernels/base.cuh")),
     ("correlation.cuh", include_str!("../kernels/correlation.cuh")),
+    ("mma.cuh", include_str!("../kernels/mma.cuh")),
     ("real.cuh", include_str!("../kernels/real.cuh")),
     ("tile.cuh", include_str!("../kernels/tile.cuh")),
+    ("tile_fma.cuh", include_str!("../kernels/tile_fma.cuh")),
+    ("tile_mma.cuh", include_str!("../kernels/tile_mma.cuh")),
     ("activation.cu", include_str!("../kernels/activation.cu")),
     ("adaptive_avg_pool2d.cu", include_str!("../kernels/adaptive_avg_pool2d.cu")),
     ("attention.cu", include_str!("../kernels/attention.cu")),

@@ -1,11 +1,13 @@
 //! The kernels through NVRTC, for every architecture that it knows, without a card.
 //!
-//! Which kernels: those that the other tests ran on the host, at most two shapes of each file, in every number format. The
-//! test does nothing where NVRTC is not installed, unless `GPUMEM_REQUIRE_NVRTC` is set: `scripts/kernel-check` installs it.
+//! Which kernels: those that the other tests ran on the host, at most two shapes of each file and of each of its ways to
+//! compute products, in every number format. The test does nothing where NVRTC is not installed, unless
+//! `GPUMEM_REQUIRE_NVRTC` is set: `scripts/kernel-check` installs it.
 
 use gpumem_core::error::Error;
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::{compile_all, resources, target};
+use gpumem_cuda::operations::tensor_core_terms;
 use gpumem_cuda::progress::Progress;
 use gpumem_cuda::{Kernel, SOURCES, preflight};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,34 +18,57 @@ use std::sync::Mutex;
 /// Compute capabilities from Pascal to Blackwell.
 const ARCHITECTURES: [(i32, i32); 9] = [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
 
-/// Kernels that were run on the host, two sets of constants for each file.
-fn sample() -> Vec<Kernel> {
+/// Names and values, in the order of the file's header.
+type Constants = Vec<(String, String)>;
+
+/// The constants of a file, but for number format and tensor cores.
+struct Instance {
+    file: &'static str,
+    /// Whether it uses tensor cores where there are some.
+    tensor_cores: bool,
+    constants: Constants,
+}
+
+impl Instance {
+    /// As it would be compiled for a card in the format of which `real` is the constant; none where that card has it compiled
+    /// as another instance.
+    fn kernel(&self, real: u8, capability: (i32, i32)) -> Option<Kernel> {
+        let terms = if self.tensor_cores { tensor_core_terms(real, capability) } else { 0 };
+        if self.tensor_cores && terms == 0 {
+            return None;
+        }
+        let kernel = Kernel::new(self.file, "all").with("REAL", real).with("TENSOR_CORES", terms);
+        let with = |kernel: Kernel, (name, value): &(String, String)| kernel.with(String::leak(name.clone()), value);
+        Some(self.constants.iter().fold(kernel, with))
+    }
+}
+
+/// Kernels that were run on the host, two sets of constants for each file and way to compute products.
+fn sample() -> Vec<Instance> {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/instances");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let lines: BTreeSet<String> = files
         .flat_map(|entry| std::fs::read_to_string(entry.path()).unwrap().lines().map(String::from).collect::<Vec<_>>())
         .collect();
-    let mut chosen: BTreeMap<&str, BTreeSet<Vec<(String, String)>>> = BTreeMap::new();
+    let mut chosen: BTreeMap<(&str, bool), BTreeSet<Constants>> = BTreeMap::new();
     for line in &lines {
         let mut words = line.split(' ');
         let (Some(file), Some(_)) = (words.next(), words.next()) else { continue };
         let Some((file, _)) = SOURCES.iter().find(|(known, _)| *known == file) else { continue };
-        let constants = words.filter_map(|word| word.split_once('=')).filter(|(name, _)| *name != "REAL");
-        let constants: Vec<(String, String)> = constants.map(|(name, value)| (name.into(), value.into())).collect();
-        let kept = chosen.entry(file).or_default();
+        let (varied, constants): (Vec<_>, Vec<_>) = words
+            .filter_map(|word| word.split_once('='))
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .partition(|(name, _)| name == "REAL" || name == "TENSOR_CORES");
+        let tensor_cores = varied.iter().any(|(name, value)| name == "TENSOR_CORES" && value != "0");
+        let kept = chosen.entry((file, tensor_cores)).or_default();
         if kept.len() < 2 {
             kept.insert(constants);
         }
     }
-    let with_real = |file, constants: &[(String, String)], real: u8| {
-        let kernel = Kernel::new(file, "all").with("REAL", real);
-        constants.iter().fold(kernel, |kernel, (name, value)| kernel.with(String::leak(name.clone()), value))
-    };
-    chosen
-        .iter()
-        .flat_map(|(&file, sets)| sets.iter().map(move |constants| (file, constants)))
-        .flat_map(|(file, constants)| (0..3).map(move |real| with_real(file, constants, real)))
-        .collect()
+    let instances = chosen.into_iter().flat_map(|((file, tensor_cores), sets)| {
+        sets.into_iter().map(move |constants| Instance { file, tensor_cores, constants })
+    });
+    instances.collect()
 }
 
 /// The version of NVRTC, if it is there.
@@ -211,11 +236,20 @@ fn old_cards_need_an_old_compiler() {
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(version) = compiler() else { return };
     let required = std::env::var_os("GPUMEM_REQUIRE_NVRTC").is_some();
-    let kernels = sample();
-    assert!(!required || !kernels.is_empty(), "run the other tests of this crate first: they note down what they ran");
+    let instances = sample();
+    assert!(
+        !required || !instances.is_empty(),
+        "run the other tests of this crate first: they note down what they ran"
+    );
     let known = |capability: &(i32, i32)| target(*capability) == Ok(*capability);
-    let work: Vec<(&Kernel, (i32, i32))> =
-        kernels.iter().flat_map(|kernel| ARCHITECTURES.into_iter().filter(known).map(move |at| (kernel, at))).collect();
+    let work: Vec<(Kernel, (i32, i32))> = instances
+        .iter()
+        .flat_map(|instance| (0..3).map(move |real| (instance, real)))
+        .flat_map(|(instance, real)| {
+            ARCHITECTURES.into_iter().filter(known).map(move |at| (instance.kernel(real, at), at))
+        })
+        .filter_map(|(kernel, at)| Some((kernel?, at)))
+        .collect();
     let (next, failures) = (Mutex::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {

@@ -8,34 +8,37 @@ use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
 use gpumem_core::layout::place;
 use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::optim::{Adam, Optimizer};
+use gpumem_core::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::program::{Class, Measure, StateWord};
 use gpumem_core::{Precision, Role, Update};
 use gpumem_cpu::Cpu;
-use gpumem_cuda::operations::{Setting, steps};
 use gpumem_cuda::{Cuda, Session};
-use host::card::{counts, on_a_simulated_card, register};
+use host::card::{counts, on_a_simulated_card, product_counts, register};
 use host::harness::graphs::{chain, numbers, plan};
-use host::{CAPABILITY, Machine, kernels, spread};
+use host::{CAPABILITY, Machine, Products, kernels, spread};
 
 const BATCH: u64 = 3;
 const CLASSES: u32 = 5;
 
 /// A small network with every kind of state, as a job in which both programs use the same parameters.
 fn job(precision: Precision) -> Job {
-    let mut graph = Graph::default();
-    let input = graph.input(numbers(&[2, 6, 6])).unwrap();
     let layers = "Conv2d(4, 3, padding = 1, bias = false) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | \
                   Flatten | Dropout(0.25) | Linear(5)";
+    job_of(&[2, 6, 6], layers, Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT }), precision)
+}
+
+fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision) -> Job {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
-    let training = Training { loss: Measure::CrossEntropy, moments: 2, update: Update::Fused, input_gradient: false };
-    let optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
+    let moments = if matches!(optimizer, Optimizer::Adam(_)) { 2 } else { 1 };
+    let training = Training { loss: Measure::CrossEntropy, moments, update: Update::Fused, input_gradient: false };
     let compiled = |training| plan(&lower(&graph, output, &Options { training }).unwrap(), BATCH, precision);
     let (train, infer) = (compiled(Some(training)), compiled(None));
     let (arena, train, mut infer) = (train.budget.arena, place(&train).unwrap(), place(&infer).unwrap());
     share(&train, &mut infer);
     let (name, train) = ("test", Some(train));
-    Job { name, arena, batch: BATCH, precision, train, infer, optimizer, tf32: false, reserve: 0 }
+    Job { name, arena, batch: BATCH, precision, train, infer, optimizer, tf32: false, deterministic: false, reserve: 0 }
 }
 
 /// Both programs' parameters, buffers and inputs in the same places, as `Net` arranges it.
@@ -52,13 +55,22 @@ fn share(train: &Placed, infer: &mut Placed) {
 
 /// The job's network on the card, whose kernels are made known to it first.
 fn load(job: &Job) -> Session {
-    let Job { batch, precision, optimizer, tf32, .. } = *job;
-    let setting = Setting { batch, precision, optimizer, tf32, capability: CAPABILITY };
-    let programs = job.train.iter().chain([&job.infer]);
-    let all: Vec<_> = programs.flat_map(|placed| kernels(&steps(placed, setting).unwrap())).collect();
+    load_on(&Cuda::new(0).unwrap(), job).unwrap()
+}
+
+fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
+    let Job { batch, precision, optimizer, .. } = *job;
+    let programs: Vec<&Placed> = job.train.iter().chain([&job.infer]).collect();
+    // Whatever the library can do.
+    let all = [Products::Own, Products::Library, Products::Poor].into_iter().flat_map(|products| {
+        programs
+            .iter()
+            .flat_map(move |placed| kernels(&products.steps(placed, batch, (precision, CAPABILITY), optimizer)))
+    });
+    let all: Vec<_> = all.collect();
     let machine = Box::leak(Box::new(Machine::new(all.clone())));
     register(machine, all.iter());
-    Cuda::new(0).unwrap().load(job.clone()).unwrap()
+    card.load(job.clone())
 }
 
 /// Fills everything that outlives a step.
@@ -255,4 +267,84 @@ fn bad_labels_and_full_cards_are_errors() {
         other => panic!("{other:?}"),
     }
     assert_eq!(counts()[1], used);
+}
+
+/// Linear with Relu and Gelu, whose workspaces are worth something, and a bias that is alone.
+const PRODUCTS: &str =
+    "Flatten | Linear(512) | Relu(inplace = true) | Linear(16) | Gelu(approximate = \"tanh\") | Linear(5)";
+
+fn products_job() -> Job {
+    // Adam divides by the gradient's size and would make much of its last bits.
+    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
+    job_of(&[2, 6, 6], PRODUCTS, optimizer, Precision::F32)
+}
+
+/// Steps on the card against the CPU backend, and how many products a step has asked cuBLASLt for.
+fn train_products(job: &Job, card: &mut Session) -> u64 {
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(job, card);
+    begin(job, &mut cpu);
+    let before = product_counts()[2];
+    let mut asked = 0;
+    for step in 0..5 {
+        feed(job, &mut cpu, step);
+        cpu.train().unwrap();
+        feed(job, card, step);
+        card.train().unwrap();
+        let (found, expected) = (loss(job, card), loss(job, &mut cpu));
+        assert!((found - expected).abs() <= 1e-4 * expected.abs(), "step {step}: {found}, {expected}");
+        if step == 0 {
+            asked = product_counts()[2] - before;
+        }
+    }
+    // The first step is launched, each half is captured once, and replays ask for nothing.
+    assert_eq!(product_counts()[2] - before, 3 * asked);
+    asked
+}
+
+/// Products through the library in fed, captured and replayed steps; nothing of the library's is left behind.
+#[test]
+fn products_go_to_the_library() {
+    if !on_a_simulated_card("products_go_to_the_library", &[]) {
+        return;
+    }
+    let job = products_job();
+    let mut card = load(&job);
+    assert_eq!((card.products(), product_counts()[0]), (3, 1), "products of a forward pass, handles");
+    let before = counts();
+    // Three forward, three for parameters, two for inputs.
+    assert_eq!(train_products(&job, &mut card), 8);
+    assert_eq!(counts()[..2], before[..2], "allocations and bytes on the card");
+    drop(card);
+    assert_eq!(product_counts()[..2], [0, 0], "handles and objects");
+    // The same with the project's own kernels.
+    let mut card = load_on(&Cuda::new(0).unwrap().with_library(false), &job).unwrap();
+    assert_eq!((card.products(), product_counts()[0]), (0, 0));
+    assert_eq!(train_products(&job, &mut card), 0);
+}
+
+/// Without an algorithm for what is fused, and for a bias (4): single operations, and the project's own kernel.
+#[test]
+fn products_without_an_algorithm_run_another_way() {
+    let refused = [("GPUMEM_SIMULATED_REFUSES", "6,4,36,164,192,512")];
+    if !on_a_simulated_card("products_without_an_algorithm_run_another_way", &refused) {
+        return;
+    }
+    let job = products_job();
+    let mut card = load(&job);
+    assert_eq!(card.products(), 0, "every product of the forward pass has a bias");
+    assert_eq!(train_products(&job, &mut card), 5);
+}
+
+#[test]
+fn a_library_that_fails_is_an_error_that_names_the_product() {
+    let name = "a_library_that_fails_is_an_error_that_names_the_product";
+    if !on_a_simulated_card(name, &[("GPUMEM_SIMULATED_BREAKS", "1")]) {
+        return;
+    }
+    let error = load_on(&Cuda::new(0).unwrap(), &products_job()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("cuBLASLt: choosing an algorithm for product m=512 n=3 k=72 TN in F32"), "{text}");
+    assert!(text.contains("CUBLAS_STATUS_INTERNAL_ERROR"), "{text}");
+    assert_eq!((product_counts()[..2].to_vec(), counts()[1]), (vec![0, 0], 0), "handles, objects, bytes on the card");
 }

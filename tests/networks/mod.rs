@@ -3,6 +3,21 @@
 
 use gpumem::network;
 
+#[macro_use]
+#[path = "../../examples/networks/mod.rs"]
+mod shared;
+
+/// The networks of the examples, before their batch is chosen.
+mod generic {
+    resnet50! { ResNet50, F32 }
+    vgg16! { Vgg16, F32 }
+    gpt2! { Gpt2, F32 }
+}
+
+pub type ResNet50 = generic::ResNet50<32>;
+pub type Vgg16 = generic::Vgg16<32>;
+pub type Gpt2 = generic::Gpt2<1>;
+
 network! {
     /// 784-512-512-10, as in `truth/models/mlp_784_512_512_10.json`.
     pub struct Mlp;
@@ -32,27 +47,6 @@ network! {
             Dropout(0.5), Linear(4096), Relu(inplace),
             Linear(1000),
         ]
-    }
-}
-
-network! {
-    /// torchvision's `vgg16`.
-    pub struct Vgg16;
-
-    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 0.01 }, loss: CrossEntropy };
-
-    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
-        [
-            stage(2, 64), stage(2, 128), stage(3, 256), stage(3, 512), stage(3, 512),
-            AdaptiveAvgPool2d(7), Flatten,
-            Linear(25088, 4096), Relu(inplace), Dropout(0.5),
-            Linear(4096), Relu(inplace), Dropout(0.5),
-            Linear(1000),
-        ]
-    }
-
-    fn stage(depth: usize, channels: usize) -> Block {
-        [repeat(depth, [Conv2d(channels, 3, padding = 1), Relu(inplace)]), MaxPool2d(2)]
     }
 }
 
@@ -89,40 +83,6 @@ network! {
 
     fn shortcut(channels: usize) -> Block {
         [Conv2d(channels, 1, stride = 2, bias = false), BatchNorm2d]
-    }
-}
-
-network! {
-    /// torchvision's `resnet50`.
-    pub struct ResNet50;
-
-    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };
-
-    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
-        [
-            Conv2d(64, 7, stride = 2, padding = 3, bias = false), BatchNorm2d, Relu(inplace),
-            MaxPool2d(3, stride = 2, padding = 1),
-            stage(3, 64, 1), stage(4, 128, 2), stage(6, 256, 2), stage(3, 512, 2),
-            AdaptiveAvgPool2d(1), Flatten, Linear(1000),
-        ]
-    }
-
-    fn stage(depth: usize, width: usize, stride: usize) -> Block {
-        [bottleneck(width, stride, true), repeat(depth - 1, bottleneck(width, 1, false))]
-    }
-
-    fn bottleneck(width: usize, stride: usize, project: bool) -> Block {
-        [
-            Add(
-                [
-                    Conv2d(width, 1, bias = false), BatchNorm2d, Relu(inplace),
-                    Conv2d(width, 3, stride = stride, padding = 1, bias = false), BatchNorm2d, Relu(inplace),
-                    Conv2d(4 * width, 1, bias = false), BatchNorm2d,
-                ],
-                if project { [Conv2d(4 * width, 1, stride = stride, bias = false), BatchNorm2d] } else { [] },
-            ),
-            Relu(inplace),
-        ]
     }
 }
 
@@ -184,25 +144,6 @@ network! {
 
     fn double(channels: usize) -> Block {
         [repeat(2, [Conv2d(channels, 3, padding = 1, bias = false), BatchNorm2d, Relu(inplace)])]
-    }
-}
-
-network! {
-    /// GPT-2 small as nanoGPT writes it, without dropout.
-    pub struct Gpt2;
-
-    const TRAIN: Train = Train { batch: 1, optimizer: AdamW { lr: 6e-4 }, loss: CrossEntropy };
-
-    fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {
-        let wte = Embedding(50257, 768);
-        [Add(wte, PositionEmbedding(1024, 768)), repeat(12, block(768, 12)), LayerNorm, Tied(wte)]
-    }
-
-    fn block(width: usize, heads: usize) -> Block {
-        [
-            Add([], [LayerNorm, CausalSelfAttention(heads)]),
-            Add([], [LayerNorm, Linear(4 * width), Gelu(approximate = "tanh"), Linear(width)]),
-        ]
     }
 }
 

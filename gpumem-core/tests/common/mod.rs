@@ -107,17 +107,22 @@ pub fn compile(program: &Program, batch: u64) -> Placed {
     place(&plan(program, batch, Precision::F32)).unwrap()
 }
 
-/// Plans a program as the macro's generated code would.
+/// Plans a program as the macro's generated code would, with whole workspaces.
 pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
+    plan_within(program, batch, precision, Workspaces::UNLIMITED)
+}
+
+/// Plans a program as the macro's generated code would, with these caps on workspaces.
+pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspaces: Workspaces) -> Compiled {
     let tables = tables(program);
+    let bytes = |[role, fixed, each, ..]: &[u64; 5]| {
+        let role = Role::from_number(*role).unwrap();
+        workspaces.cap(role, (fixed + each * batch) * role.bytes(precision)).next_multiple_of(256)
+    };
     let ranges: Vec<LiveRange> = tables
         .transients
         .iter()
-        .map(|&[role, fixed, each, first, last]| LiveRange {
-            bytes: ((fixed + each * batch) * Role::from_number(role).unwrap().bytes(precision)).next_multiple_of(256),
-            first: first as u32,
-            last: last as u32,
-        })
+        .map(|row| LiveRange { bytes: bytes(row), first: row[3] as u32, last: row[4] as u32 })
         .collect();
     let packed = pack_slice(&ranges).unwrap();
     assert!(verify_slice(&ranges, &packed.offsets, packed.size, 256));
@@ -133,7 +138,7 @@ pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
         operation_tags: tables.operation_tags.leak(),
         transient_tags: tables.transient_tags.leak(),
         paths: &[],
-        workspaces: Workspaces::UNLIMITED,
+        workspaces,
     }));
     let budget = budget_at(step, batch, precision).unwrap();
     Compiled { program: program.encode().leak(), step, offsets: packed.offsets.leak(), budget }

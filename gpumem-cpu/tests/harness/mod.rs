@@ -1,34 +1,42 @@
 //! Networks built, lowered, planned and run without the macro, and files of expected tensors.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
+pub mod curves;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
 
-use gpumem_core::Precision;
+use gpumem_core::budget::Budget;
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::layout::place;
 use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::network::Compiled;
 use gpumem_core::optim::Optimizer;
-use gpumem_core::program::Class;
+use gpumem_core::program::{Class, Init, Program, StateWord, Tensor};
+use gpumem_core::random::Stream;
+use gpumem_core::step::Workspaces;
+use gpumem_core::{Precision, Train};
 use gpumem_cpu::Cpu;
 pub use graphs::compile;
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 
-/// A network on the CPU, with tensors reached by name.
-pub struct Loaded {
-    runner: <Cpu as Device>::Runner,
+/// A network on a device, with tensors reached by name.
+pub struct Loaded<R = <Cpu as Device>::Runner> {
+    runner: R,
     pub train: Placed,
     pub batch: u64,
+    pub budget: Budget,
 }
 
 impl Loaded {
+    /// A training step on the CPU, on two threads.
     pub fn new(graph: &Graph, output: NodeId, training: Training, batch: u64, optimizer: Optimizer) -> Loaded {
         Loaded::with_threads(graph, output, Some(training), batch, optimizer, 2)
     }
 
-    /// A training step, or without `training` the forward pass, on this many threads.
+    /// A training step, or without `training` the forward pass, on this many threads of the CPU.
     pub fn with_threads(
         graph: &Graph,
         output: NodeId,
@@ -37,20 +45,27 @@ impl Loaded {
         optimizer: Optimizer,
         threads: usize,
     ) -> Loaded {
-        let train = compile(&lower(graph, output, &Options { training }).unwrap(), batch);
-        let arena = train
-            .program
-            .tensors
-            .iter()
-            .zip(&train.offsets)
-            .map(|(tensor, offset)| offset + tensor.elements(batch).unwrap() * 4)
-            .max()
-            .unwrap()
-            .next_multiple_of(256);
+        let cpu = Cpu::with_threads(threads).unwrap().with_poison(true);
+        Loaded::on(&cpu, graph, output, training, batch, optimizer).unwrap()
+    }
+}
+
+impl<R: Runner> Loaded<R> {
+    /// A training step, or without `training` the forward pass, on any device, in the arena that its budget has.
+    pub fn on(
+        device: &impl Device<Runner = R>,
+        graph: &Graph,
+        output: NodeId,
+        training: Option<Training>,
+        batch: u64,
+        optimizer: Optimizer,
+    ) -> Result<Loaded<R>, Error> {
+        let compiled = plan(&lower(graph, output, &Options { training }).unwrap(), batch);
+        let (train, budget) = (place(&compiled).unwrap(), compiled.budget);
         // Only one of the two is used here; a copy of it stands in for the other.
         let job = Job {
             name: "test",
-            arena,
+            arena: budget.arena,
             reserve: 0,
             batch,
             precision: Precision::F32,
@@ -60,23 +75,42 @@ impl Loaded {
             tf32: false,
             deterministic: false,
         };
-        let runner = Cpu::with_threads(threads).unwrap().with_poison(true).load(job).unwrap();
-        let mut loaded = Loaded { runner, train, batch };
+        let mut loaded = Loaded { runner: device.load(job)?, train, batch, budget };
         for id in 0..loaded.train.program.tensors.len() {
             let tensor = loaded.train.program.tensors[id].clone();
-            if matches!(tensor.class, Class::Moment | Class::State | Class::Buffer) {
-                let words = vec![0; tensor.elements(batch).unwrap() as usize];
-                loaded.write(id, &words);
+            let mut words = vec![0; tensor.elements(batch).unwrap() as usize];
+            match tensor.class {
+                Class::State => {
+                    words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
+                    words[StateWord::LossScale as usize] = 1f32.to_bits();
+                }
+                Class::Moment | Class::Buffer => {}
+                _ => continue,
+            }
+            loaded.write(id, &words);
+        }
+        Ok(loaded)
+    }
+
+    /// Fills parameters and running statistics as a network's first step finds them, from this seed.
+    pub fn initialise(&mut self, seed: u64) {
+        for id in 0..self.train.program.tensors.len() {
+            let tensor = &self.train.program.tensors[id];
+            if matches!(tensor.class, Class::Parameter | Class::Buffer) {
+                self.write(id, &initial(tensor, &mut Stream::new(seed, id as u32)));
             }
         }
-        loaded
     }
 
     fn write(&mut self, id: usize, words: &[u32]) {
         let tensor = &self.train.program.tensors[id];
         assert_eq!(tensor.elements(self.batch), Some(words.len() as u64), "{}", tensor.name);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.runner.write(self.train.offsets[id], &bytes).unwrap();
+        match tensor.class {
+            // As a network's own step does it.
+            Class::Input | Class::Target => self.runner.feed(self.train.offsets[id], &bytes).unwrap(),
+            _ => self.runner.write(self.train.offsets[id], &bytes).unwrap(),
+        }
     }
 
     fn id(&self, name: &str) -> Option<usize> {
@@ -90,7 +124,16 @@ impl Loaded {
 
     pub fn step(&mut self) -> Result<f32, Error> {
         self.runner.train()?;
-        Ok(self.read(self.train.program.result as usize)[0])
+        self.runner.loss(self.train.offsets[self.train.program.result as usize])
+    }
+
+    /// The values, as bits, of everything that is carried from step to step: parameters, statistics, optimizer state.
+    pub fn carried(&mut self) -> Vec<(String, Vec<u32>)> {
+        let carried = |tensor: &Tensor| matches!(tensor.class, Class::Parameter | Class::Buffer | Class::Moment);
+        let ids: Vec<usize> =
+            (0..self.train.program.tensors.len()).filter(|&id| carried(&self.train.program.tensors[id])).collect();
+        let value = |id: usize| (self.train.program.tensors[id].name.clone(), self.read(id));
+        ids.into_iter().map(value).map(|(name, values)| (name, values.iter().map(|x| x.to_bits()).collect())).collect()
     }
 
     /// The output of a forward pass.
@@ -110,14 +153,33 @@ impl Loaded {
     }
 }
 
+/// Plans a program as for a network whose `TRAIN` names no cards and no `conv_workspace`.
+fn plan(program: &Program, batch: u64) -> Compiled {
+    let workspaces = Workspaces::aimed([&[], &[]], Train::DEFAULT.conv_workspace);
+    graphs::plan_within(program, batch, Precision::F32, workspaces)
+}
+
+/// The numbers that a tensor begins with.
+fn initial(tensor: &Tensor, stream: &mut Stream) -> Vec<u32> {
+    let mut draw = || match tensor.init {
+        Init::Constant(value) => value as f32,
+        Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
+        Init::Normal(deviation) => (stream.normal() * deviation) as f32,
+    };
+    (0..tensor.elements(1).unwrap()).map(|_| draw().to_bits()).collect()
+}
+
 /// Tensors of a file as 32-bit words; 64-bit integers become 32-bit ones.
 pub struct Truth(BTreeMap<String, (Vec<u64>, Vec<u32>)>);
 
 impl Truth {
     pub fn read(path: &str) -> Truth {
         let path = format!("{}/tests/truth/{path}", env!("CARGO_MANIFEST_DIR"));
-        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let file = SafeTensors::deserialize(&bytes).unwrap();
+        Truth::parse(&std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}")))
+    }
+
+    pub fn parse(bytes: &[u8]) -> Truth {
+        let file = SafeTensors::deserialize(bytes).unwrap();
         let tensors = file.iter().map(|(name, view)| {
             let words = match view.dtype() {
                 safetensors::Dtype::F32 => {

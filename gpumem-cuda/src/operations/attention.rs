@@ -13,6 +13,9 @@ const SIDE: u64 = 64;
 /// Chunks of a head that one block puts out at most.
 const CHUNKS_OF_A_BLOCK: u64 = 2;
 
+/// Heads that tensor cores work on: a multiple of the first number of elements, and no more than the second.
+const TENSOR_CORE_WIDTHS: [u64; 2] = [16, 128];
+
 /// An operation on all heads of all samples.
 struct Attention<'a> {
     context: &'a Context<'a>,
@@ -33,11 +36,18 @@ impl<'a> Attention<'a> {
         Ok(Attention { context, layer, width, samples, saves: false, add: 0 })
     }
 
+    /// The constant `TENSOR_CORES`.
+    fn terms(&self) -> u8 {
+        let [step, most] = TENSOR_CORE_WIDTHS;
+        if self.width.is_multiple_of(step) && self.width <= most { self.context.tensor_core_terms() } else { 0 }
+    }
+
     fn kernel(&self, entry: &'static str) -> Kernel {
         let Attention { context, layer, .. } = *self;
         let dropout = if context.placed.program.training { layer.dropout } else { 0.0 };
         let scale = (1.0 / (self.width as f64).sqrt()) as f32;
-        let kernel = context.kernel("attention.cu", entry).with("HEADS", layer.heads).with("STEPS", layer.steps);
+        let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", self.terms());
+        let kernel = kernel.with("HEADS", layer.heads).with("STEPS", layer.steps);
         let kernel = kernel.with("HEAD", self.width).with_float("SCALE", f64::from(scale));
         let kernel = kernel.with("SAVES", u8::from(self.saves));
         with_draws(kernel, "KEEP", context.operation.row, dropout).with("ADD", self.add)
@@ -50,7 +60,8 @@ impl<'a> Attention<'a> {
         let blocks = factors.into_iter().try_fold(1u64, u64::checked_mul);
         let blocks = blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs);
         let blocks = blocks.ok_or(Error::Damaged("attention has more tiles than a grid has blocks"))?;
-        Ok(Launch { kernel: self.kernel(entry), grid: [blocks, 1, 1], block: [256, 1, 1], arguments })
+        let threads = if self.terms() > 0 { 128 } else { 256 };
+        Ok(Launch { kernel: self.kernel(entry), grid: [blocks, 1, 1], block: [threads, 1, 1], arguments })
     }
 }
 

@@ -113,7 +113,7 @@ impl Correlation {
         add: u8,
         arguments: Vec<Option<TensorId>>,
     ) -> Result<Launch, Error> {
-        let kernel = self.constants(context.kernel(self.file, entry), pass, bias, add, shape.tile);
+        let kernel = self.constants(context.product_kernel(self.file, entry), pass, bias, add, shape.tile);
         let [x, y, z] = shape.grid;
         if y > 65535 || z > 65535 {
             return Err(too_large());

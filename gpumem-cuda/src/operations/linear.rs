@@ -63,7 +63,7 @@ fn product(
         small(size)?;
     }
     let [tall, wide] = tile(rows, columns, 1, 128);
-    let kernel = context.kernel("gemm.cu", "gemm");
+    let kernel = context.product_kernel("gemm.cu", "gemm");
     let kernel = constants(kernel, sizes, [a.transposed, b.transposed], bias.is_some(), add, [tall, wide]);
     let blocks = small(rows.div_ceil(tall) * columns.div_ceil(wide))?;
     let arguments = vec![Some(a.tensor), Some(b.tensor), bias, Some(c)];
@@ -80,7 +80,7 @@ pub(super) fn column_sums(
 ) -> Result<Launch, Error> {
     small(rows)?;
     let add = context.adds(Slot::ParameterGradient(1));
-    let kernel = context.kernel("gemm.cu", "column_sums");
+    let kernel = context.product_kernel("gemm.cu", "column_sums");
     let kernel = constants(kernel, [rows, columns, 1], [false, false], false, add, [32, 32]);
     let grid = [small(columns)?.div_ceil(SUM_COLUMNS as u32), 1, 1];
     Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)] })

@@ -163,12 +163,38 @@ impl Context<'_> {
 
     /// A kernel of `file` for this network's number format.
     pub fn kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
-        let real = match self.setting.precision {
-            Precision::F32 => 0,
-            Precision::Bf16 | Precision::Mixed(Half::Bf16) => 1,
-            Precision::F16 | Precision::Mixed(Half::F16) => 2,
-        };
-        Kernel::new(file, entry).with("REAL", real)
+        Kernel::new(file, entry).with("REAL", real(self.setting.precision))
+    }
+
+    /// The same for a file whose products can be computed by tensor cores.
+    pub fn product_kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
+        self.kernel(file, entry).with("TENSOR_CORES", self.tensor_core_terms())
+    }
+
+    /// What the tensor cores of the card do for this network's number format: [`tensor_core_terms`].
+    pub fn tensor_core_terms(&self) -> u8 {
+        tensor_core_terms(real(self.setting.precision), self.setting.capability)
+    }
+}
+
+/// The constant `REAL` of the kernels: 0 for f32, 1 for bf16, 2 for f16.
+fn real(precision: Precision) -> u8 {
+    match precision {
+        Precision::F32 => 0,
+        Precision::Bf16 | Precision::Mixed(Half::Bf16) => 1,
+        Precision::F16 | Precision::Mixed(Half::F16) => 2,
+    }
+}
+
+/// The constant `TENSOR_CORES` of the kernels: how many terms one instruction of the tensor cores multiplies for the number format
+/// `real` (the constant `REAL`) at this compute capability, 0 where the kernels do without them.
+///
+/// Volta's tensor cores have instructions of their own and are left idle.
+pub fn tensor_core_terms(real: u8, capability: (i32, i32)) -> u8 {
+    match real {
+        1 | 2 if capability >= (8, 0) => 16,
+        2 if capability >= (7, 5) => 8,
+        _ => 0,
     }
 }
 
@@ -267,3 +293,16 @@ fn backward(context: &Context<'_>, layer: &Layer) -> Result<Vec<Launch>, Error> 
 
 /// Lowering makes no such operation.
 const NO_OPERATION: Error = Error::Damaged("the program has an operation that no layer has");
+
+#[cfg(test)]
+mod tests {
+    use super::tensor_core_terms;
+
+    #[test]
+    fn tensor_cores_are_used_where_they_have_the_format() {
+        let terms = |real| [(6, 1), (7, 0), (7, 5), (8, 0), (12, 0)].map(|card| tensor_core_terms(real, card));
+        assert_eq!(terms(0), [0; 5]);
+        assert_eq!(terms(1), [0, 0, 0, 16, 16]);
+        assert_eq!(terms(2), [0, 0, 8, 16, 16]);
+    }
+}

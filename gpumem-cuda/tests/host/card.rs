@@ -18,16 +18,19 @@ fn libraries() -> PathBuf {
     static MADE: Mutex<()> = Mutex::new(());
     let _guard = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut hasher = DefaultHasher::new();
-    include_str!("../stand_ins/card.cpp").hash(&mut hasher);
+    (include_str!("../stand_ins/card.cpp"), include_str!("../stand_ins/products.cpp")).hash(&mut hasher);
     let complete = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("card-{:016x}", hasher.finish()));
     if complete.exists() {
         return complete;
     }
     let folder = complete.with_extension(std::process::id().to_string());
     std::fs::create_dir_all(&folder).unwrap();
-    for (name, part) in [("libcuda.so.1", "DRIVER"), ("libnvrtc.so.13", "COMPILER"), ("libcublasLt.so.13", "PRODUCTS")]
-    {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_ins/card.cpp");
+    for (name, part, file) in [
+        ("libcuda.so.1", "DRIVER", "card.cpp"),
+        ("libnvrtc.so.13", "COMPILER", "card.cpp"),
+        ("libcublasLt.so.13", "PRODUCTS", "products.cpp"),
+    ] {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_ins").join(file);
         let made = Command::new(std::env::var("CXX").unwrap_or("c++".into()))
             .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Werror"])
             .arg(format!("-D{part}"))
@@ -88,5 +91,17 @@ pub fn counts() -> [u64; 4] {
     type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
     // SAFETY: the function has this type, and writes four numbers.
     unsafe { driver().unwrap().get::<Counts>(b"simulated_counts").unwrap()(counts.as_mut_ptr()) };
+    counts
+}
+
+/// Handles of cuBLASLt and other objects of its that are alive, and products that were asked for.
+pub fn product_counts() -> [u64; 3] {
+    let mut counts = [0; 3];
+    type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
+    // SAFETY: the library is the stand-in, which is open already; the function has this type, and writes three numbers.
+    unsafe {
+        let library = Library::open(Some("libcublasLt.so.13"), RTLD_NOW | RTLD_GLOBAL).unwrap();
+        library.get::<Counts>(b"simulated_products").unwrap()(counts.as_mut_ptr());
+    }
     counts
 }

@@ -27,6 +27,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The card that the shim plays.
 pub const CAPABILITY: (i32, i32) = (8, 0);
@@ -92,7 +93,9 @@ fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
     if library.exists() {
         return library;
     }
-    let work = folder().join(&name);
+    // Other threads and processes may compile the same at the same time, each in a folder of its own.
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let work = folder().join(format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir_all(&work).unwrap();
     for (file, text) in sources {
         std::fs::write(work.join(file), text).unwrap();
@@ -107,7 +110,7 @@ fn compile(text: &str, sources: &[(&str, String)]) -> PathBuf {
         .output()
         .expect("the tests of the kernels need a C++ compiler, `c++` or what CXX names");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Renamed when it is whole: another test process may look for it at the same time.
+    // Renamed when it is whole: the others may look for it.
     std::fs::rename(&made, &library).unwrap();
     library
 }
@@ -182,8 +185,8 @@ pub enum Products {
 
 impl Products {
     /// The steps of a program.
-    pub fn steps(self, placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
-        let (library, capability) = (self != Products::Own, CAPABILITY);
+    pub fn steps(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> Vec<Step> {
+        let (library, (precision, capability)) = (self != Products::Own, format);
         let setting = Setting { batch, precision, optimizer, capability, tf32: false, deterministic: false, library };
         let can = |product: &Product| {
             Ok(self == Products::Library || matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)))
@@ -198,6 +201,9 @@ enum Memory {
     Arena(Vec<u64>),
     Apart(Vec<Vec<u8>>),
 }
+
+/// A number format, and the compute capability of the card that the host plays.
+pub type Format = (Precision, (i32, i32));
 
 /// A training step run by the kernels on the host.
 pub struct Simulated {
@@ -216,10 +222,10 @@ impl Simulated {
         batch: u64,
         arena: u64,
         optimizer: Optimizer,
-        precision: Precision,
+        (precision, capability): Format,
         order: i32,
     ) -> Simulated {
-        let steps = Products::Own.steps(&placed, batch, precision, optimizer);
+        let steps = Products::Own.steps(&placed, batch, (precision, capability), optimizer);
         Simulated::with_steps(placed, steps, batch, arena, precision, order)
     }
 
@@ -354,8 +360,15 @@ pub fn narrow(precision: Precision, word: u32) -> u16 {
     }
     let distance = |half: u16| (f64::from(f32::from_bits(widen(precision, half))) - x).abs();
     let sign = if x < 0.0 { 0x8000 } else { 0 };
-    // Among the finite ones of this sign, ordered by size.
-    (sign..sign + 0x7c00).min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
+    // The finite ones of this sign are ordered by size: the nearest is the largest that is not beyond `x`, or the next.
+    let (mut below, mut beyond) = (0, 0x7c00);
+    while beyond - below > 1 {
+        let middle = (below + beyond) / 2;
+        let size = f64::from(f32::from_bits(widen(precision, middle)));
+        *(if size <= x.abs() { &mut below } else { &mut beyond }) = middle;
+    }
+    let candidates = (sign + below..sign + 0x7c00).take(2);
+    candidates.min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
 }
 
 fn widen(precision: Precision, half: u16) -> u32 {
@@ -391,7 +404,7 @@ pub fn compare(
     tolerance: f64,
 ) {
     let case = (what, graph, output, training, batch, optimizer);
-    compare_in(Precision::F32, 0..3, case, steps, classes, tolerance);
+    compare_in((Precision::F32, CAPABILITY), 0..3, case, steps, classes, tolerance);
 }
 
 /// A network with its training, batch and optimizer, by name.
@@ -445,12 +458,13 @@ impl Tested for OnCard {
 /// Everything that can run the kernels here: the host shim in several orders of warps, with the library's products played by
 /// the host where there are any, and the first card with and without the library. On a machine with
 /// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
-fn everyone(job: &Job, orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
+fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
     let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
     if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
         let Job { batch, arena, optimizer, precision, .. } = *job;
+        let format = (precision, capability);
         let placed = &job.infer;
-        let steps = |products: Products| products.steps(placed, batch, precision, optimizer);
+        let steps = |products: Products| products.steps(placed, batch, format, optimizer);
         let simulated = |steps: &[Step], order: i32| -> Box<dyn Tested> {
             Box::new(Simulated::with_steps(placed.clone(), steps.to_vec(), batch, arena, precision, order))
         };
@@ -502,7 +516,7 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
 
 /// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
 pub fn compare_in(
-    precision: Precision,
+    (precision, capability): Format,
     orders: std::ops::Range<i32>,
     (what, graph, output, training, batch, optimizer): Case<'_>,
     steps: usize,
@@ -530,7 +544,7 @@ pub fn compare_in(
     let placed = job(Precision::F32).infer;
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();
     let last = program.operations.len() as u32 - 1;
-    for (who, mut tested) in everyone(&job(precision), orders) {
+    for (who, mut tested) in everyone(&job(precision), capability, orders) {
         for (id, tensor) in program.tensors.iter().enumerate() {
             if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
                 tested.put(id, &words);

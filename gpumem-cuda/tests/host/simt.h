@@ -5,6 +5,10 @@
 // Shared memory is filled with 0xFF bytes (NaN) for every block, so that reading what nobody wrote shows too. Three orders
 // of warps and lanes are tried. Barriers that not all threads reach stop the program with a message.
 //
+// Instructions that the lanes of a warp execute together (mma, ldmatrix) are emulated from the tables of the PTX manual; a lane
+// that does not take part stops the program. Copies in the background (cp.async) happen at once in the first order, and not
+// before they are waited for in the others.
+//
 // Not covered: the memory model of a GPU, races between blocks, inline PTX.
 #pragma once
 #include <cmath>
@@ -52,12 +56,26 @@ namespace simt {
 
 enum State { RUNS, AT_BARRIER, AT_WARP, DONE };
 
+enum Collective { NONE, MMA, LDMATRIX };
+
+// Bytes that a thread waits for.
+struct Copy {
+    char *to;
+    const char *from;
+    int bytes, given;
+};
+
 struct Fiber {
     void *sp;
     State state;
     uint3 thread;
     int lane_in_block;
     uint64_t offered;
+    // What the lane brings to an instruction of the whole warp, and what it gets.
+    Collective collective;
+    bool served;
+    alignas(16) char brought[48], received[16];
+    std::vector<Copy> *copies;
     char *stack;
 };
 
@@ -116,6 +134,8 @@ inline void prepare(int i) {
     Fiber &fiber = fibers[i];
     fiber.state = RUNS;
     fiber.lane_in_block = i;
+    fiber.collective = NONE;
+    if (fiber.copies) fiber.copies->clear();
     const unsigned u = i;
     fiber.thread = {u % block_size.x, u / block_size.x % block_size.y, u / (block_size.x * block_size.y)};
     void **sp = (void **)(fiber.stack + STACK);
@@ -206,6 +226,137 @@ template <class T> inline T exchange(T value, int from) {
 }
 
 inline int lane() { return fibers[current].lane_in_block & 31; }
+
+// An instruction of a whole warp: every lane brings `own`, and when all are there, `work` computes from the fiber of lane 0 and
+// its followers what each receives.
+template <class Brings, class Gets, class Work>
+inline Gets together(Collective which, const Brings &own, Work work) {
+    static_assert(sizeof(Brings) <= sizeof(Fiber::brought) && sizeof(Gets) <= sizeof(Fiber::received));
+    Fiber &fiber = fibers[current];
+    memcpy(fiber.brought, &own, sizeof own);
+    fiber.collective = which;
+    fiber.served = false;
+    wait(AT_WARP);
+    // The first lane to go on serves all of them.
+    if (!fiber.served) {
+        const int first = fiber.lane_in_block & ~31;
+        for (int i = first; i < first + 32; i++) {
+            if (i >= threads || fibers[i].collective != which) fail("an instruction of a whole warp lacks lanes");
+            fibers[i].collective = NONE;
+            fibers[i].served = true;
+        }
+        Brings brought[32];
+        Gets gets[32];
+        for (int i = 0; i < 32; i++) memcpy(&brought[i], fibers[first + i].brought, sizeof(Brings));
+        work(brought, gets);
+        for (int i = 0; i < 32; i++) memcpy(fibers[first + i].received, &gets[i], sizeof(Gets));
+    }
+    Gets result;
+    memcpy(&result, fiber.received, sizeof result);
+    return result;
+}
+
+inline float half_to_float(unsigned bits, bool is_bf16) {
+    const int exponent_bits = is_bf16 ? 8 : 5, fraction_bits = 15 - exponent_bits;
+    const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    float size;
+    if (exponent == (1 << exponent_bits) - 1) {
+        size = fraction ? NAN : INFINITY;
+    } else if (exponent == 0) {
+        size = ldexpf((float)fraction, 1 - bias - fraction_bits);
+    } else {
+        size = ldexpf((float)(fraction + (1 << fraction_bits)), exponent - bias - fraction_bits);
+    }
+    return bits >> 15 ? -size : size;
+}
+
+// mma.sync.aligned.m16n8k16 and .m16n8k8 .row.col.f32 of bf16 or f16: PTX ISA, "Matrix fragments for mma.m16n8k16 with
+// floating point type" and "... for mma.m16n8k8".
+template <int K, bool IS_BF16> inline void mma(const unsigned *a, const unsigned *b, float *c) {
+    struct Brings {
+        unsigned a[K / 4], b[K / 8];
+        float c[4];
+    } own;
+    struct Gets {
+        float d[4];
+    };
+    memcpy(own.a, a, sizeof own.a);
+    memcpy(own.b, b, sizeof own.b);
+    memcpy(own.c, c, sizeof own.c);
+    const Gets result = together<Brings, Gets>(MMA, own, [](const Brings *lanes, Gets *gets) {
+        float left[16][K], right[K][8];
+        const auto element = [](const unsigned *words, int i) {
+            return half_to_float(words[i / 2] >> 16 * (i % 2) & 0xffff, IS_BF16);
+        };
+        for (int lane = 0; lane < 32; lane++) {
+            const int group = lane >> 2, in_group = lane % 4;
+            for (int i = 0; i < K / 2; i++) {
+                const int row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
+                const int column = in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+                left[row][column] = element(lanes[lane].a, i);
+            }
+            for (int i = 0; i < K / 4; i++)
+                right[in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] = element(lanes[lane].b, i);
+        }
+        for (int lane = 0; lane < 32; lane++) {
+            for (int i = 0; i < 4; i++) {
+                const int row = i < 2 ? lane >> 2 : (lane >> 2) + 8, column = lane % 4 * 2 + (i & 1);
+                // Products are exact, and added with more digits than the result has.
+                double sum = 0.0;
+                for (int k = 0; k < K; k++) sum += (double)left[row][k] * right[k][column];
+                gets[lane].d[i] = (float)(lanes[lane].c[i] + sum);
+            }
+        }
+    });
+    memcpy(c, result.d, sizeof result.d);
+}
+
+// ldmatrix.sync.aligned.m8n8.x2 and .x4, with and without .trans.
+template <int COUNT, bool TRANSPOSED> inline void ldmatrix(const void *row, unsigned *to) {
+    struct Gets {
+        unsigned words[COUNT];
+    };
+    const Gets result = together<const char *, Gets>(LDMATRIX, (const char *)row, [](const char *const *rows, Gets *gets) {
+        for (int matrix = 0; matrix < COUNT; matrix++) {
+            uint16_t elements[8][8];
+            for (int r = 0; r < 8; r++) {
+                const char *from = rows[matrix * 8 + r];
+                if ((uintptr_t)from % 16 != 0) fail("ldmatrix from an address that is not a multiple of 16");
+                for (int e = 0; e < 8; e++) memcpy(&elements[r][e], from + 2 * e, 2);
+            }
+            for (int lane = 0; lane < 32; lane++) {
+                const int r = lane / 4, e = lane % 4 * 2;
+                const unsigned low = TRANSPOSED ? elements[e][r] : elements[r][e];
+                const unsigned high = TRANSPOSED ? elements[e + 1][r] : elements[r][e + 1];
+                gets[lane].words[matrix] = low | high << 16;
+            }
+        }
+    });
+    memcpy(to, result.words, sizeof result.words);
+}
+
+inline void perform(const Copy &copy) {
+    memcpy(copy.to, copy.from, copy.given);
+    memset(copy.to + copy.given, 0, copy.bytes - copy.given);
+}
+
+// cp.async of `bytes`, of which all but the first `given` are zeros.
+inline void copy_async(void *to, const void *from, int bytes, int given) {
+    if ((uintptr_t)to % bytes != 0 || (uintptr_t)from % bytes != 0) fail("cp.async with an address that is not aligned");
+    const Copy copy = {(char *)to, (const char *)from, bytes, given};
+    if (order == 0) return perform(copy);
+    std::vector<Copy> *&copies = fibers[current].copies;
+    if (!copies) copies = new std::vector<Copy>;
+    copies->push_back(copy);
+}
+
+// cp.async.wait_all
+inline void wait_copies() {
+    if (!fibers[current].copies) return;
+    for (const Copy &copy : *fibers[current].copies) perform(copy);
+    fibers[current].copies->clear();
+}
 
 template <class... A> constexpr int arity(void (*)(A...)) { return sizeof...(A); }
 

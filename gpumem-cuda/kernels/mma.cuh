@@ -1,0 +1,185 @@
+// Tensor cores: products of small matrices of 16-bit floats that the 32 lanes of a warp compute together, added up in f32, and
+// what brings matrices to them from shared memory.
+//
+// TENSOR_CORES terms that one instruction multiplies: 16 from compute capability 8.0 on; 8 on 7.5, for binary16 only; 0 where
+//              there are no tensor cores for `real`, or a kernel does without. Given from outside and not taken from
+//              __CUDA_ARCH__, so that the tests on the host compile what the card runs.
+//
+// All 32 lanes of a warp call these functions together. A lane's part of a matrix is what PTX calls a fragment; with
+// g = lane / 4 and t = lane % 4 it is, two elements a word, the first in the low half:
+//
+// Left, A[16, 16]   [g, 2t and 2t + 1], [g + 8, the same], [g, 2t + 8 and 2t + 9], [g + 8, the same]
+// Right, B[16, 8]   [2t and 2t + 1, g], [2t + 8 and 2t + 9, g]
+// Accumulator, C[16, 8] [g, 2t], [g, 2t + 1], [g + 8, 2t], [g + 8, 2t + 1]
+//
+// The tests' emulation of the instructions, in simt.h, follows the tables of the PTX manual and not this file.
+//
+// No include guard: the tests include it once for each kernel they compile.
+#if TENSOR_CORES
+
+struct Left {
+    u32 at[4];
+};
+struct Right {
+    u32 at[2];
+};
+struct Accumulator {
+    float at[4];
+};
+
+#ifdef __CUDA_ARCH__
+#if REAL == 1
+#define MMA_FORMAT "bf16.bf16"
+#else
+#define MMA_FORMAT "f16.f16"
+#endif
+#endif
+
+// c += a b
+static __device__ __forceinline__ void multiply_add(const Left &a, const Right &b, Accumulator &c) {
+#if !defined(__CUDA_ARCH__)
+    if (TENSOR_CORES == 16) {
+        simt::mma<16, REAL == 1>(a.at, b.at, c.at);
+    } else {
+        simt::mma<8, REAL == 1>(a.at, b.at, c.at);
+        simt::mma<8, REAL == 1>(a.at + 2, b.at + 1, c.at);
+    }
+#elif TENSOR_CORES == 16
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." MMA_FORMAT ".f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
+#else
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." MMA_FORMAT ".f32 "
+                     "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                     : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
+                     : "r"(a.at[2 * half]), "r"(a.at[2 * half + 1]), "r"(b.at[half]));
+#endif
+}
+
+#ifdef __CUDA_ARCH__
+static __device__ __forceinline__ u32 shared_address(const void *pointer) {
+    return (u32)__cvta_generic_to_shared(pointer);
+}
+#endif
+
+// Four matrices of 8 x 8 elements in shared memory, one word of each. Lane 8 i + r brings the address of row r of matrix i: 16
+// bytes, aligned. A lane receives elements [g, 2t] and [g, 2t + 1], or with TRANSPOSED [2t, g] and [2t + 1, g].
+template <bool TRANSPOSED> static __device__ __forceinline__ void load_matrices(const u16 *row, u32 to[4]) {
+#if !defined(__CUDA_ARCH__)
+    simt::ldmatrix<4, TRANSPOSED>(row, to);
+#else
+    if constexpr (TRANSPOSED) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(shared_address(row))
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(shared_address(row))
+                     : "memory");
+    }
+#endif
+}
+
+// The same for two matrices, to which lanes 0 to 15 bring addresses.
+template <bool TRANSPOSED> static __device__ __forceinline__ void load_two_matrices(const u16 *row, u32 to[2]) {
+#if !defined(__CUDA_ARCH__)
+    simt::ldmatrix<2, TRANSPOSED>(row, to);
+#else
+    if constexpr (TRANSPOSED) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(to[0]), "=r"(to[1])
+                     : "r"(shared_address(row))
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(to[0]), "=r"(to[1])
+                     : "r"(shared_address(row))
+                     : "memory");
+    }
+#endif
+}
+
+// Elements [e, k] of an operand in shared memory, e being rows of A or columns of B, at e * pitch + k, or with K_FIRST at
+// k * pitch + e: 16 x 16 of them from `from` on. `pitch` is a multiple of 8, and an odd one where 8 rows are to be read at once.
+// The words are those of e 0-7 and 8-15 with k 0-7, then with k 8-15: a Left, or two Rights of every other word.
+template <bool K_FIRST> static __device__ __forceinline__ void load_block(const u16 *from, int pitch, u32 to[4]) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (K_FIRST) {
+        load_matrices<true>(from + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 8, to);
+    } else {
+        load_matrices<false>(from + lane % 16 * pitch + lane / 16 * 8, to);
+    }
+}
+
+template <bool K_FIRST> static __device__ __forceinline__ void load_left(const u16 *from, int pitch, Left &to) {
+    load_block<K_FIRST>(from, pitch, to.at);
+}
+
+// Columns 0-7 and 8-15.
+template <bool K_FIRST>
+static __device__ __forceinline__ void load_rights(const u16 *from, int pitch, Right &first, Right &second) {
+    u32 words[4];
+    load_block<K_FIRST>(from, pitch, words);
+    first.at[0] = words[0], first.at[1] = words[2];
+    second.at[0] = words[1], second.at[1] = words[3];
+}
+
+// Eight columns alone.
+template <bool K_FIRST> static __device__ __forceinline__ void load_right(const u16 *from, int pitch, Right &to) {
+    const int lane = threadIdx.x % 16;
+    if constexpr (K_FIRST) {
+        load_two_matrices<true>(from + lane * pitch, to.at);
+    } else {
+        load_two_matrices<false>(from + lane % 8 * pitch + lane / 8 * 8, to.at);
+    }
+}
+
+// Two numbers as a word of `real`, the first in the low half; rounded as `narrow` does.
+static __device__ __forceinline__ u32 pack(float low, float high) {
+#if defined(__CUDA_ARCH__) && TENSOR_CORES == 16
+    u32 word;
+#if REAL == 1
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+#endif
+    return word;
+#else
+    real first, second;
+    narrow(low, &first);
+    narrow(high, &second);
+    return first.bits | (u32)second.bits << 16;
+#endif
+}
+
+// Copies 16 bytes to shared memory, or zeros if not `inside`; both addresses are aligned to 16 bytes. Where the card can, this
+// happens in the background: the bytes are there for the thread after `copies_done`, and for the others after a barrier too.
+static __device__ __forceinline__ void copy_16(u16 *to, const real *from, bool inside) {
+#if TENSOR_CORES == 16 && defined(__CUDA_ARCH__)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
+                 : "memory");
+#elif TENSOR_CORES == 16
+    simt::copy_async(to, from, 16, inside ? 16 : 0);
+#else
+    uint4 words = {0, 0, 0, 0};
+    if (inside) words = *(const uint4 *)from;
+    *(uint4 *)to = words;
+#endif
+}
+
+static __device__ __forceinline__ void copies_done() {
+#if TENSOR_CORES == 16 && defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_all;" : : : "memory");
+#elif TENSOR_CORES == 16
+    simt::wait_copies();
+#endif
+}
+
+#endif

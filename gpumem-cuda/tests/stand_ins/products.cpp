@@ -1,0 +1,200 @@
+// cuBLASLt played by the host, for the card of card.cpp: what the functions that a session calls do by NVIDIA's documentation
+// and header, with their numbers. Attributes of a wrong size are refused, as the library does.
+//
+// GPUMEM_SIMULATED_REFUSES lists epilogues, separated by commas, that there is no algorithm for; with
+// GPUMEM_SIMULATED_BREAKS=1 the choice of an algorithm fails.
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <map>
+#include <string>
+#include <vector>
+
+#define API extern "C" __attribute__((visibility("default"))) int
+enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, INTERNAL_ERROR = 14, NOT_SUPPORTED = 15 };
+enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
+enum { RELU = 2, BIAS = 4, BGRAD = 16, GELU = 32, DGELU_ALONE = 64, AUX = 128, BGRADA = 256, BGRADB = 512 };
+
+struct Attributes {
+    std::map<int, size_t> sizes;
+    std::map<int, std::vector<char>> values;
+    int set(int attribute, const void *value, size_t bytes) {
+        if (!sizes.count(attribute) || sizes[attribute] != bytes) return INVALID_VALUE;
+        const char *from = (const char *)value;
+        return values[attribute] = std::vector<char>(from, from + bytes), SUCCESS;
+    }
+    long long get(int attribute, long long otherwise = 0) const {
+        const auto found = values.find(attribute);
+        if (found == values.end()) return otherwise;
+        long long value = 0;
+        memcpy(&value, found->second.data(), found->second.size());
+        return value;
+    }
+};
+struct Descriptor : Attributes {
+    int compute, scale;
+};
+struct Layout {
+    int type;
+    uint64_t rows, columns;
+    int64_t ld;
+};
+struct Algorithm {
+    uint64_t mark, workspace, rest[6];
+};
+struct Result {
+    Algorithm algorithm;
+    size_t workspace;
+    int state;
+    float waves;
+    int reserved[4];
+};
+static const uint64_t MARK = 0xb1a5;
+static int handle;
+static unsigned long long handles, objects, enqueued;
+
+// Handles and other objects that are alive, and products that were asked for.
+API simulated_products(unsigned long long *counts) {
+    return counts[0] = handles, counts[1] = objects, counts[2] = enqueued, SUCCESS;
+}
+
+extern "C" size_t cublasLtGetVersion() { return 130000; }
+API cublasLtCreate(void **made) { return handles++, *made = &handle, SUCCESS; }
+API cublasLtDestroy(void *) { return handles--, SUCCESS; }
+API cublasLtMatmulDescCreate(Descriptor **made, int compute, int scale) {
+    if ((compute != 68 && compute != 77) || scale != R_32F) return INVALID_VALUE;
+    *made = new Descriptor;
+    // Transposition of A and B, epilogue, address of the vector and of the matrix, the matrix's leading dimension.
+    (*made)->sizes = {{3, 4}, {4, 4}, {7, 4}, {8, 8}, {11, 8}, {12, 8}};
+    return (*made)->compute = compute, (*made)->scale = scale, objects++, SUCCESS;
+}
+API cublasLtMatmulDescSetAttribute(Descriptor *it, int attribute, const void *value, size_t bytes) {
+    return it->set(attribute, value, bytes);
+}
+API cublasLtMatmulDescDestroy(Descriptor *it) { return delete it, objects--, SUCCESS; }
+API cublasLtMatrixLayoutCreate(Layout **made, int type, uint64_t rows, uint64_t columns, int64_t ld) {
+    return *made = new Layout{type, rows, columns, ld}, objects++, SUCCESS;
+}
+API cublasLtMatrixLayoutDestroy(Layout *it) { return delete it, objects--, SUCCESS; }
+API cublasLtMatmulPreferenceCreate(Attributes **made) {
+    *made = new Attributes;
+    // Bytes of workspace, reductions, alignments.
+    (*made)->sizes = {{1, 8}, {3, 4}, {5, 4}, {6, 4}, {7, 4}, {8, 4}};
+    return objects++, SUCCESS;
+}
+API cublasLtMatmulPreferenceSetAttribute(Attributes *it, int attribute, const void *value, size_t bytes) {
+    return it->set(attribute, value, bytes);
+}
+API cublasLtMatmulPreferenceDestroy(Attributes *it) { return delete it, objects--, SUCCESS; }
+
+// op(A) is m x k, op(B) k x n, C and D are m x n; leading dimensions are at least a column.
+static bool consistent(const Descriptor &it, const Layout &a, const Layout &b, const Layout &d) {
+    const bool ta = it.get(3), tb = it.get(4);
+    const uint64_t m = ta ? a.columns : a.rows, k = ta ? a.rows : a.columns;
+    const uint64_t depth = tb ? b.columns : b.rows, n = tb ? b.rows : b.columns;
+    for (const Layout *layout : {&a, &b, &d})
+        if (layout->ld < (int64_t)layout->rows || layout->type != d.type) return false;
+    const long long epilogue = it.get(7, 1);
+    if ((epilogue & (BIAS | BGRAD | BGRADA | BGRADB)) && !it.get(8)) return false;
+    if ((epilogue & AUX) && (!it.get(11) || it.get(12) % 8 || it.get(12) < (long long)m)) return false;
+    return m == d.rows && n == d.columns && k == depth;
+}
+
+API cublasLtMatmulAlgoGetHeuristic(void *with, Descriptor *it, Layout *a, Layout *b, Layout *c, Layout *d, Attributes *wishes,
+                                   int wanted, Result *results, int *count) {
+    *count = 0;
+    if (with != &handle) return NOT_INITIALIZED;
+    if (wanted < 1 || c != d || !consistent(*it, *a, *b, *d)) return INVALID_VALUE;
+    if (getenv("GPUMEM_SIMULATED_BREAKS")) return INTERNAL_ERROR;
+    const char *refused = getenv("GPUMEM_SIMULATED_REFUSES");
+    const std::string list = "," + std::string(refused ? refused : "") + ",";
+    if (list.find("," + std::to_string(it->get(7, 1)) + ",") != std::string::npos) return NOT_SUPPORTED;
+    memset(results, 0, sizeof *results);
+    results->algorithm.mark = MARK;
+    results->algorithm.workspace = results->workspace = (size_t)wishes->get(1);
+    return *count = 1, SUCCESS;
+}
+
+static float load(int type, const void *from, uint64_t index) {
+    if (type == R_32F) return ((const float *)from)[index];
+    const uint16_t half = ((const uint16_t *)from)[index];
+    if (type == R_16BF) {
+        const uint32_t bits = (uint32_t)half << 16;
+        float value;
+        return memcpy(&value, &bits, 4), value;
+    }
+    _Float16 value;
+    return memcpy(&value, &half, 2), (float)value;
+}
+static void store(int type, void *to, uint64_t index, float value) {
+    if (type == R_32F) {
+        ((float *)to)[index] = value;
+    } else if (type == R_16BF) {
+        uint32_t bits;
+        memcpy(&bits, &value, 4);
+        ((uint16_t *)to)[index] = value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
+    } else {
+        ((_Float16 *)to)[index] = (_Float16)value;
+    }
+}
+
+struct Call {
+    Descriptor it;
+    Layout a, b, d;
+    float alpha, beta;
+    const void *A, *B, *C;
+    void *D, *workspace;
+    size_t bytes;
+};
+
+static void run(void *data) {
+    Call &call = *(Call *)data;
+    const bool ta = call.it.get(3), tb = call.it.get(4);
+    const long long epilogue = call.it.get(7, 1), aux_ld = call.it.get(12);
+    void *vector = (void *)call.it.get(8), *aux = (void *)call.it.get(11);
+    const int type = call.d.type;
+    const uint64_t m = call.d.rows, n = call.d.columns, k = ta ? call.a.rows : call.a.columns;
+    const auto A = [&](uint64_t i, uint64_t l) { return load(type, call.A, ta ? i * call.a.ld + l : l * call.a.ld + i); };
+    const auto B = [&](uint64_t l, uint64_t j) { return load(type, call.B, tb ? l * call.b.ld + j : j * call.b.ld + l); };
+    if (call.bytes) memset(call.workspace, 0xff, call.bytes);
+    for (uint64_t j = 0; j < n; j++)
+        for (uint64_t i = 0; i < m; i++) {
+            float sum = 0;
+            for (uint64_t l = 0; l < k; l++) sum += A(i, l) * B(l, j);
+            float x = call.alpha * sum;
+            if (call.beta != 0) x += call.beta * load(type, call.C, j * call.d.ld + i);
+            if (epilogue & BIAS) x += load(type, vector, i);
+            if (epilogue & RELU) x = x > 0 ? x : 0;
+            if ((epilogue & GELU) && (epilogue & AUX)) store(type, aux, j * aux_ld + i, x);
+            if (epilogue & GELU) x = 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+            if (epilogue & DGELU_ALONE) {
+                const float z = load(type, aux, j * aux_ld + i), t = tanhf(0.7978845608f * (z + 0.044715f * z * z * z));
+                x *= 0.5f * (1 + t) + 0.5f * z * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * z * z);
+            }
+            store(type, call.D, j * call.d.ld + i, x);
+        }
+    for (uint64_t j = 0; (epilogue & BGRADB) && j < n; j++) {
+        float sum = 0;
+        for (uint64_t l = 0; l < k; l++) sum += B(l, j);
+        store(type, vector, j, sum);
+    }
+    if (call.bytes) memset(call.workspace, 0xff, call.bytes);
+}
+
+API cublasLtMatmul(void *with, Descriptor *it, const float *alpha, const void *A, Layout *a, const void *B, Layout *b,
+                   const float *beta, const void *C, Layout *c, void *D, Layout *d, const Algorithm *algorithm,
+                   void *workspace, size_t bytes, void *stream) {
+    if (with != &handle) return NOT_INITIALIZED;
+    if (c != d || !consistent(*it, *a, *b, *d) || algorithm->mark != MARK) return INVALID_VALUE;
+    if (bytes < algorithm->workspace || (uintptr_t)workspace % 256 || (bytes && !workspace)) return INVALID_VALUE;
+    // The card's queue. Work that is captured into a graph runs any number of times, so what it works on is never freed.
+    typedef int (*Enqueue)(void *, void (*)(void *), void *);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    const Enqueue enqueue = driver ? (Enqueue)dlsym(driver, "simulated_enqueue") : nullptr;
+    if (!enqueue) return EXECUTION_FAILED;
+    enqueued++;
+    return enqueue(stream, run, new Call{*it, *a, *b, *d, *alpha, *beta, A, B, C, D, workspace, bytes}) ? EXECUTION_FAILED : SUCCESS;
+}
