@@ -126,7 +126,7 @@ pub(crate) mod tests {
             in_channels: 6,
             out_channels: 8,
             input: [11, 13],
-            output: [5, 13],
+            output: [6, 13],
             kernel: [3, 4],
             stride: [2, 1],
             padding: [1, 3],
@@ -150,7 +150,7 @@ pub(crate) mod tests {
         let plain = Convolution { workspace: None, ..example(Pass::BackwardFilter) };
         assert_eq!(
             plain.to_string(),
-            "filter gradient of the convolution 5x6x11x13 to 8x5x13, kernel 3x4, stride 2x1, padding 1x3, dilation 1x2, \
+            "filter gradient of the convolution 5x6x11x13 to 8x6x13, kernel 3x4, stride 2x1, padding 1x3, dilation 1x2, \
              groups 2 in F32, workspace of 0 bytes"
         );
         let full = Convolution {

@@ -13,7 +13,9 @@ use gpumem_core::program::{Class, Measure, StateWord};
 use gpumem_core::{Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::{Cuda, Session};
-use host::card::{counts, on_a_simulated_card, product_counts, register};
+use host::card::{
+    convolution_counts, counts, on_a_simulated_card, on_a_simulated_card_with_cudnn, product_counts, register,
+};
 use host::harness::graphs::{chain, numbers, plan};
 use host::{CAPABILITY, Machine, Products, kernels, spread};
 
@@ -55,7 +57,8 @@ fn share(train: &Placed, infer: &mut Placed) {
 
 /// The job's network on the card, whose kernels are made known to it first.
 fn load(job: &Job) -> Session {
-    load_on(&Cuda::new(0).unwrap(), job).unwrap()
+    // A machine may have cuDNN where the loader finds it.
+    load_on(&Cuda::new(0).unwrap().with_cudnn(false), job).unwrap()
 }
 
 fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
@@ -279,13 +282,17 @@ fn products_job() -> Job {
     job_of(&[2, 6, 6], PRODUCTS, optimizer, Precision::F32)
 }
 
-/// Steps on the card against the CPU backend, and how many products a step has asked cuBLASLt for.
-fn train_products(job: &Job, card: &mut Session) -> u64 {
+/// Steps on the card against the CPU backend, and how much of each kind a step has asked a library for.
+fn train_with<const N: usize>(job: &Job, card: &mut Session, asked_so_far: impl Fn() -> [u64; N]) -> [u64; N] {
     let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
     begin(job, card);
     begin(job, &mut cpu);
-    let before = product_counts()[2];
-    let mut asked = 0;
+    let before = asked_so_far();
+    let since = || {
+        let now = asked_so_far();
+        std::array::from_fn(|kind| now[kind] - before[kind])
+    };
+    let mut asked = [0; N];
     for step in 0..5 {
         feed(job, &mut cpu, step);
         cpu.train().unwrap();
@@ -294,12 +301,16 @@ fn train_products(job: &Job, card: &mut Session) -> u64 {
         let (found, expected) = (loss(job, card), loss(job, &mut cpu));
         assert!((found - expected).abs() <= 1e-4 * expected.abs(), "step {step}: {found}, {expected}");
         if step == 0 {
-            asked = product_counts()[2] - before;
+            asked = since();
         }
     }
     // The first step is launched, each half is captured once, and replays ask for nothing.
-    assert_eq!(product_counts()[2] - before, 3 * asked);
+    assert_eq!(since(), asked.map(|count| 3 * count));
     asked
+}
+
+fn train_products(job: &Job, card: &mut Session) -> u64 {
+    train_with(job, card, || [product_counts()[2]])[0]
 }
 
 /// Products through the library in fed, captured and replayed steps; nothing of the library's is left behind.
@@ -347,4 +358,125 @@ fn a_library_that_fails_is_an_error_that_names_the_product() {
     assert!(text.contains("cuBLASLt: choosing an algorithm for product m=512 n=3 k=72 TN in F32"), "{text}");
     assert!(text.contains("CUBLAS_STATUS_INTERNAL_ERROR"), "{text}");
     assert_eq!((product_counts()[..2].to_vec(), counts()[1]), (vec![0, 0], 0), "handles, objects, bytes on the card");
+}
+
+/// A Relu that runs with its convolution, groups, a kernel of one pixel, which has no workspace, and one without a bias.
+const CONVOLUTIONS: &str = "Conv2d(4, 3, padding = 1) | Relu(inplace = true) | Conv2d(4, 3, padding = 1, groups = 2) | \
+                            Conv2d(6, 1) | Tanh | Conv2d(3, 3, stride = [2; 1], bias = false) | BatchNorm2d | Flatten | \
+                            Linear(5)";
+
+fn convolutions_job(deterministic: bool) -> Job {
+    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
+    Job { deterministic, ..job_of(&[2, 6, 6], CONVOLUTIONS, optimizer, Precision::F32) }
+}
+
+/// What cuDNN has been asked for: forward passes, those with a bias in the same pass, biases in a pass of their own, data
+/// gradients and filter gradients.
+fn convolutions_so_far() -> [u64; 5] {
+    let [_, _, asked @ ..] = convolution_counts();
+    asked
+}
+
+fn train_convolutions(job: &Job, card: &mut Session) -> [u64; 5] {
+    train_with(job, card, convolutions_so_far)
+}
+
+/// Convolutions through the library in fed, captured and replayed steps; nothing of the library's is left behind.
+#[test]
+fn convolutions_go_to_the_library() {
+    if !on_a_simulated_card_with_cudnn("convolutions_go_to_the_library", &[]) {
+        return;
+    }
+    // The fast algorithm adds the bias by itself. It is not the first: that one gives other bits in each run.
+    for (deterministic, expected) in [(false, [3, 1, 2, 3, 4]), (true, [2, 2, 1, 3, 4])] {
+        let (job, before) = (convolutions_job(deterministic), convolutions_so_far());
+        let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
+        assert_eq!((card.convolutions(), convolution_counts()[0]), (4, 1), "of a forward pass, handles");
+        // Each is tried once, for both halves of the input and for the forward pass by itself.
+        let tried = convolutions_so_far();
+        assert_eq!(std::array::from_fn(|kind| tried[kind] - before[kind]), expected);
+        let start = counts();
+        assert_eq!(train_convolutions(&job, &mut card), expected);
+        assert_eq!(counts()[..2], start[..2], "allocations and bytes on the card");
+        drop(card);
+        assert_eq!(convolution_counts()[..2], [0, 0], "handles and objects");
+        assert_eq!(counts()[1], 0, "bytes on the card");
+    }
+    // The same with the project's own kernels.
+    let job = convolutions_job(false);
+    let mut card = load_on(&Cuda::new(0).unwrap().with_cudnn(false), &job).unwrap();
+    assert_eq!((card.convolutions(), convolution_counts()[0]), (0, 0));
+    assert_eq!(train_convolutions(&job, &mut card), [0; 5]);
+}
+
+/// A forward pass by itself, between training steps.
+#[test]
+fn inference_through_cudnn() {
+    if !on_a_simulated_card_with_cudnn("inference_through_cudnn", &[]) {
+        return;
+    }
+    let job = convolutions_job(true);
+    let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    let (input, count) = at(&job.infer, Class::Input);
+    let output = job.infer.offsets[job.infer.program.result as usize];
+    for step in 0..3 {
+        let infer = |runner: &mut dyn Runner| {
+            runner.write(input, &bytes(&spread(count, step))).unwrap();
+            runner.infer().unwrap();
+            let mut bytes = vec![0; (BATCH as usize) * CLASSES as usize * 4];
+            runner.read(output, &mut bytes).unwrap();
+            bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<f32>>()
+        };
+        let (found, expected) = (infer(&mut card), infer(&mut cpu));
+        host::harness::assert_close(&format!("output before step {step}"), &found, &expected, 1e-4);
+        feed(&job, &mut cpu, step);
+        cpu.train().unwrap();
+        feed(&job, &mut card, step);
+        card.train().unwrap();
+    }
+    compare("after 3 steps", &state(&job, &mut card), &state(&job, &mut cpu));
+}
+
+/// What is refused when it is tried, or has no algorithm, runs another way: unfused, or with the project's own kernels.
+#[test]
+fn convolutions_without_an_algorithm_run_another_way() {
+    let name = "convolutions_without_an_algorithm_run_another_way";
+    if std::env::var_os("GPUMEM_SIMULATED_CUDNN_REFUSES").is_none() {
+        for refused in ["fused", "filter", "forward,data"] {
+            assert!(!on_a_simulated_card_with_cudnn(name, &[("GPUMEM_SIMULATED_CUDNN_REFUSES", refused)]));
+        }
+        return;
+    }
+    let (forward, expected) = match std::env::var("GPUMEM_SIMULATED_CUDNN_REFUSES").unwrap().as_str() {
+        "fused" => (4, [4, 0, 3, 3, 4]),
+        "filter" => (4, [2, 2, 1, 3, 0]),
+        _ => (0, [0, 0, 0, 0, 4]),
+    };
+    let job = convolutions_job(true);
+    let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
+    assert_eq!(card.convolutions(), forward);
+    assert_eq!(train_convolutions(&job, &mut card), expected);
+}
+
+#[test]
+fn a_library_that_fails_is_an_error_that_names_the_convolution() {
+    let name = "a_library_that_fails_is_an_error_that_names_the_convolution";
+    if !on_a_simulated_card_with_cudnn(name, &[("GPUMEM_SIMULATED_CUDNN_BREAKS", "1")]) {
+        return;
+    }
+    let text = load_on(&Cuda::new(0).unwrap(), &convolutions_job(false)).unwrap_err().to_string();
+    let expected = "cuDNN: choosing an algorithm for convolution 3x2x6x6 to 4x6x6, kernel 3x3, stride 1x1, padding 1x1, \
+                    dilation 1x1, groups 1 in F32, bias, Relu, workspace of 576 bytes: CUDNN_STATUS_INTERNAL_ERROR";
+    assert!(text.contains(expected), "{text}");
+    assert_eq!(
+        (convolution_counts()[..2].to_vec(), counts()[1]),
+        (vec![0, 0], 0),
+        "handles, objects, bytes on the card"
+    );
+    // A network without convolutions does not ask.
+    let card = load_on(&Cuda::new(0).unwrap(), &products_job()).unwrap();
+    assert_eq!((card.convolutions(), convolution_counts()[0]), (0, 0));
 }

@@ -87,7 +87,8 @@ fn arithmetic_is_what_was_asked_for() {
 #[test]
 fn a_choice_is_that_of_all_convolutions_of_its_kind() {
     let one = Convolution { bias: Some(5), ..example(Pass::Forward) };
-    let other = Convolution { x: 7, w: 8, y: 9, bias: Some(10), workspace: Some(Scratch { tensor: 11, bytes: 4096 }), ..one };
+    let other =
+        Convolution { x: 7, w: 8, y: 9, bias: Some(10), workspace: Some(Scratch { tensor: 11, bytes: 4096 }), ..one };
     assert_eq!(one.of_any(), other.of_any());
     let less = Convolution { workspace: Some(Scratch { tensor: 4, bytes: 4095 }), ..one };
     for different in [Convolution { bias: None, ..one }, less, Convolution { deterministic: true, ..one }] {
@@ -101,7 +102,7 @@ fn failures_name_the_convolution_and_the_status() {
     let error = failure(what)(CudnnError(Status::CUDNN_STATUS_INTERNAL_ERROR));
     assert_eq!(
         error.to_string(),
-        "CUDA: cuDNN: choosing an algorithm for filter gradient of the convolution 5x6x11x13 to 8x5x13, kernel 3x4, stride \
+        "CUDA: cuDNN: choosing an algorithm for filter gradient of the convolution 5x6x11x13 to 8x6x13, kernel 3x4, stride \
          2x1, padding 1x3, dilation 1x2, groups 2 in F32, workspace of 4096 bytes: CUDNN_STATUS_INTERNAL_ERROR"
     );
 }
@@ -161,7 +162,9 @@ impl Windows {
         let [py, px, sy, sx, dy, dx] = &mut numbers;
         // SAFETY: as for a tensor.
         unsafe {
-            sys::cudnnGetConvolution2dDescriptor(self.0, py, px, sy, sx, dy, dx, &mut mode, &mut sums).result().unwrap();
+            sys::cudnnGetConvolution2dDescriptor(self.0, py, px, sy, sx, dy, dx, &mut mode, &mut sums)
+                .result()
+                .unwrap();
             sys::cudnnGetConvolutionGroupCount(self.0, &mut groups).result().unwrap();
             sys::cudnnGetConvolutionMathType(self.0, &mut math).result().unwrap();
         }
@@ -193,7 +196,7 @@ fn the_library_takes_every_description() {
             let convolution = Convolution { element, relu, bias: Some(5), ..example(pass) };
             let it = Description::new(&convolution).unwrap();
             assert_eq!(it.x.get(), (expected, [5, 6, 11, 13], [6 * 11 * 13, 11 * 13, 13, 1]));
-            assert_eq!(it.y.get(), (expected, [5, 8, 5, 13], [8 * 5 * 13, 5 * 13, 13, 1]));
+            assert_eq!(it.y.get(), (expected, [5, 8, 6, 13], [8 * 6 * 13, 6 * 13, 13, 1]));
             assert_eq!(it.w.get(), (expected, sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW, [8, 3, 3, 4]));
             let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
             let sums = DataType::CUDNN_DATA_FLOAT;
@@ -204,7 +207,7 @@ fn the_library_takes_every_description() {
             assert_eq!(following.get(), mode);
             it.windows.set_math(Math::CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION).unwrap();
             assert_eq!(it.windows.get().4, Math::CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
-            assert_eq!(it.output(), Ok([5, 8, 5, 13]));
+            assert_eq!(it.output(), Ok([5, 8, 6, 13]));
         }
     }
 }
@@ -214,7 +217,7 @@ fn the_library_takes_every_description() {
 fn the_library_sees_the_output_as_the_program_does() {
     library_is_there();
     let error = |it: Convolution| Description::new(&it).unwrap_err();
-    let wrong = Convolution { output: [6, 13], ..example(Pass::Forward) };
+    let wrong = Convolution { output: [5, 13], ..example(Pass::Forward) };
     assert_eq!(error(wrong), CudnnError(Status::CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH));
     // Sizes that are no multiple of anything, as the program counts them.
     for (input, kernel, stride, padding, dilation) in [

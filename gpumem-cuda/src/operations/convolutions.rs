@@ -18,15 +18,25 @@ const MOST_ELEMENTS: u64 = i32::MAX as u64;
 /// The own kernel for the gradient of the bias: one pass over the gradient of the output, sums in a fixed order.
 const BIAS_GRADIENT: &str = "conv2d_backward_bias";
 
-/// The calls of an operation by itself; `None` if it is no convolution that the library can count in.
-pub(super) fn calls(context: &Context<'_>) -> Result<Option<Vec<Call>>, Error> {
-    let layer = match &context.operation.action {
+/// The convolution that an operation is part of, if it is.
+fn layer(action: &Action) -> Option<&Conv2d> {
+    match action {
         Action::Forward(Layer::Conv2d(layer))
         | Action::BackwardInput(Layer::Conv2d(layer))
         | Action::BackwardParameters(Layer::Conv2d(layer))
-        | Action::Backward(Layer::Conv2d(layer)) => layer,
-        _ => return Ok(None),
-    };
+        | Action::Backward(Layer::Conv2d(layer)) => Some(layer),
+        _ => None,
+    }
+}
+
+/// Whether there is anything for the library in a program.
+pub(crate) fn any(placed: &Placed) -> bool {
+    placed.program.operations.iter().any(|operation| layer(&operation.action).is_some())
+}
+
+/// The calls of an operation by itself; `None` if it is no convolution that the library can count in.
+pub(super) fn calls(context: &Context<'_>) -> Result<Option<Vec<Call>>, Error> {
+    let Some(layer) = layer(&context.operation.action) else { return Ok(None) };
     if let Action::Forward(_) = context.operation.action {
         return Ok(forward(context, layer)?.map(|convolution| vec![convolution.into()]));
     }
@@ -100,7 +110,8 @@ fn convolution(
         workspace: context.operation.written(Slot::Workspace).and_then(scratch),
         deterministic,
     };
-    let most = [layer.stride, layer.padding, layer.dilation].into_iter().flatten().fold(convolution.largest(), u64::max);
+    let most =
+        [layer.stride, layer.padding, layer.dilation].into_iter().flatten().fold(convolution.largest(), u64::max);
     Ok((most <= MOST_ELEMENTS).then_some(convolution))
 }
 

@@ -13,8 +13,12 @@ use gpumem_core::program::TensorId;
 type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error>;
 
 /// All of them, in the order in which they are tried.
-const PATTERNS: &[Pattern] =
-    &[products::with_activation, products::with_activation_gradient, products::with_bias_gradient, convolutions::with_relu];
+const PATTERNS: &[Pattern] = &[
+    products::with_activation,
+    products::with_activation_gradient,
+    products::with_bias_gradient,
+    convolutions::with_relu,
+];
 
 /// The first pattern that applies, and for whose products and convolutions there are algorithms.
 pub(super) fn fused(

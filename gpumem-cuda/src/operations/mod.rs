@@ -7,7 +7,7 @@ mod avg_pool2d;
 mod batch_norm2d;
 mod conv2d;
 mod conv_transpose2d;
-mod convolutions;
+pub(crate) mod convolutions;
 mod dropout;
 mod embedding;
 mod fuse;

@@ -10,7 +10,7 @@ use crate::cublaslt::Library;
 use crate::cudnn;
 use crate::device::{Cuda, failure};
 use crate::launch::Call;
-use crate::operations::Setting;
+use crate::operations::{Setting, convolutions};
 use arena::Arena;
 use checks::{IndexCheck, index_checks};
 use cudarc::driver::{CudaStream, result};
@@ -47,6 +47,8 @@ impl Session {
         let (capability, library, cudnn) = (card.capability, card.library, card.cudnn);
         let setting = Setting { batch, precision, optimizer, tf32, deterministic, capability, library, cudnn };
         let library = library.then(|| Library::new(card)).transpose()?;
+        // Its handle takes memory of the card.
+        let cudnn = cudnn && job.train.iter().chain([&job.infer]).any(convolutions::any);
         let cudnn = cudnn.then(|| cudnn::Library::new(card, &stream)).transpose()?;
         let libraries = Libraries { products: library.as_ref(), convolutions: cudnn.as_ref() };
         let steps = |placed: &Placed| possible_steps(placed, setting, &arena, libraries);

@@ -157,8 +157,7 @@ impl Prepared {
                 }
                 Call::Convolution(convolution) => {
                     let plan = convolutions.get(convolution)?;
-                    plan.map(Bound::Convolution)
-                        .ok_or(Error::Damaged("a convolution was chosen without an algorithm"))
+                    plan.map(Bound::Convolution).ok_or(Error::Damaged("a convolution was chosen without an algorithm"))
                 }
             };
             let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;

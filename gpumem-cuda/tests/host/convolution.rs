@@ -8,7 +8,7 @@ use gpumem_cuda::convolution::{Convolution, Pass};
 /// What the documentation demands of the operands, and that no output lies where something else is.
 fn check(it: &Convolution, memory: &mut dyn Memory) {
     let Convolution { x, w, y, bias, workspace, .. } = *it;
-    assert!(it.in_channels % it.groups == 0 && it.out_channels % it.groups == 0, "{it}");
+    assert!(it.in_channels.is_multiple_of(it.groups) && it.out_channels.is_multiple_of(it.groups), "{it}");
     assert!(it.bias.is_some() || !it.relu, "{it}: the library has no Relu without a bias");
     assert!(it.pass == Pass::Forward || (it.bias.is_none() && !it.relu), "{it}: gradients have no bias");
     assert!(it.pass != Pass::Forward || !it.accumulate, "{it}: the library fuses no bias with an addition");
@@ -70,9 +70,8 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
         }
     };
     spoil(memory);
-    let mut read = |tensor: Argument| -> Vec<f64> {
-        load(memory, it.element, tensor).into_iter().map(f64::from).collect()
-    };
+    let mut read =
+        |tensor: Argument| -> Vec<f64> { load(memory, it.element, tensor).into_iter().map(f64::from).collect() };
     let area = |pair: [u64; 2]| (pair[0] * pair[1]) as usize;
     let of_images = |channels: u64, size: [u64; 2]| (it.batch * channels) as usize * area(size);
     let weights = (it.out_channels * it.in_channels / it.groups) as usize * area(it.kernel);

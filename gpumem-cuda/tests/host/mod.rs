@@ -1,9 +1,9 @@
 //! The kernels as C++: compiled unmodified through `simt.h`, launched on a host arena, compared with the CPU backend.
 #![allow(dead_code)]
 
+pub mod convolution;
 #[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
 pub mod harness;
-pub mod convolution;
 pub mod product;
 
 pub mod card;

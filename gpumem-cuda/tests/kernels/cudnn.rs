@@ -54,7 +54,10 @@ fn summary(steps: &[Step]) -> Vec<String> {
     };
     let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
     let all = steps.iter().map(line);
-    all.filter(|line| line.contains("ward") && (line.contains("conv2d") || line.contains("Forward") || line.contains("Back"))).collect()
+    all.filter(|line| {
+        line.contains("ward") && (line.contains("conv2d") || line.contains("Forward") || line.contains("Back"))
+    })
+    .collect()
 }
 
 #[test]
@@ -95,7 +98,8 @@ fn a_call_says_what_the_layer_says() {
     let convolution = |slot: Slot| placed.program.operations.iter().rfind(|it| it.written(slot).is_some());
     let operation = |slot: Slot| convolution(slot).unwrap();
     let bytes = |tensor: u32| placed.bytes[tensor as usize];
-    let scratch = |slot: Slot| operation(slot).written(Slot::Workspace).map(|tensor| Scratch { tensor, bytes: bytes(tensor) });
+    let scratch =
+        |slot: Slot| operation(slot).written(Slot::Workspace).map(|tensor| Scratch { tensor, bytes: bytes(tensor) });
     let forward = find(Pass::Forward);
     let expected = Convolution {
         pass: Pass::Forward,
@@ -139,7 +143,8 @@ fn settings_reach_the_convolutions() {
     let placed = placed(None, sequence(&[3, 7, 9], "Conv2d(4, 1)"));
     let of = |precision, tf32, deterministic| {
         let (optimizer, library, cudnn) = (gradients().1, false, true);
-        let setting = Setting { batch: 3, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library, cudnn };
+        let setting =
+            Setting { batch: 3, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library, cudnn };
         let it = convolutions(&steps(&placed, setting).unwrap())[0];
         assert_eq!(it.workspace, None, "a kernel of one pixel has none");
         (it.element, it.tf32, it.deterministic)
@@ -201,7 +206,10 @@ fn what_the_library_cannot_count_runs_with_the_own_kernels() {
 fn networks_give_what_the_operations_give() {
     for (dims, text) in [
         (&[3, 9, 8][..], "Conv2d(4, 3) | Relu | Conv2d(5, 1, bias = false) | Relu | Conv2d(2, 3)"),
-        (&[2, 9, 8], "Conv2d(6, 3, padding = 1) | Relu(inplace = true) | Conv2d(6, 3, groups = 3) | Relu(inplace = true)"),
+        (
+            &[2, 9, 8],
+            "Conv2d(6, 3, padding = 1) | Relu(inplace = true) | Conv2d(6, 3, groups = 3) | Relu(inplace = true)",
+        ),
         (&[3, 8, 8], "Conv2d(4, 3, stride = 2, bias = false) | BatchNorm2d | Relu | Flatten | Linear(5) | Relu"),
     ] {
         check(text, 3, sequence(dims, text));

@@ -241,8 +241,16 @@ fn settings_reach_the_products() {
     let placed = placed(None, sequence(&[7, 9], "Linear(16)"));
     let optimizer = gradients().1;
     let of = |precision, tf32, deterministic| {
-        let setting =
-            Setting { batch: 3, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library: true, cudnn: false };
+        let setting = Setting {
+            batch: 3,
+            precision,
+            optimizer,
+            capability: CAPABILITY,
+            tf32,
+            deterministic,
+            library: true,
+            cudnn: false,
+        };
         let product = products(&steps(&placed, setting).unwrap())[0];
         (product.element, product.tf32, product.deterministic)
     };

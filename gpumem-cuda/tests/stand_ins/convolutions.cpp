@@ -3,9 +3,9 @@
 // is computed from the definition of a convolution when the stream gets there.
 //
 // The heuristics name algorithms that must not be taken: one that fails, one that needs more scratch memory than anybody has,
-// and first of all one whose results depend on the run. GPUMEM_SIMULATED_REFUSES lists what there is no algorithm for,
+// and first of all one whose results depend on the run. GPUMEM_SIMULATED_CUDNN_REFUSES lists what there is no algorithm for,
 // separated by commas: forward, data, filter; fused (a bias and what follows in one pass) is refused only when it is launched.
-// With GPUMEM_SIMULATED_BREAKS=1 the choice of an algorithm fails.
+// With GPUMEM_SIMULATED_CUDNN_BREAKS=1 the choice of an algorithm fails.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -60,7 +60,7 @@ API simulated_convolutions(unsigned long long *counts) {
 }
 
 static bool refuses(const char *what) {
-    const char *list = getenv("GPUMEM_SIMULATED_REFUSES");
+    const char *list = getenv("GPUMEM_SIMULATED_CUDNN_REFUSES");
     return ("," + std::string(list ? list : "") + ",").find("," + std::string(what) + ",") != std::string::npos;
 }
 
@@ -127,11 +127,11 @@ static int consistent(const Windows &it, const Tensor &x, const Filter &w, const
 // What an algorithm takes, by its number: the first gives other bits in each run, the second fails, the third needs too much.
 // The fourth and the fifth are good, with other arithmetic each; the numbers are real ones of all three kinds.
 static const int ALGORITHMS[] = {3, 5, 2, 1, 0};
-static size_t memory_of(int pass, int algorithm, int math, const Tensor &x, const Tensor &y) {
+static size_t memory_of(int algorithm, int math, const Filter &w) {
     switch (algorithm) {
         case 2: return (size_t)1 << 40;
-        // The fast one works on a transformed copy.
-        case 1: return (size_t)(pass == FORWARD ? y.count() : x.count()) * 4 + (math == TENSOR_OP_MATH ? 256 : 0);
+        // The fast one works on a transformed copy of the weight.
+        case 1: return (size_t)w.count() * (math == TENSOR_OP_MATH ? 2 : 4);
         default: return 0;
     }
 }
@@ -140,7 +140,7 @@ static int ranked(Handle *with, int pass, const Windows &it, const Tensor &x, co
     static const char *names[] = {"forward", "data", "filter"};
     *count = 0;
     if (!with) return NOT_INITIALIZED;
-    if (getenv("GPUMEM_SIMULATED_BREAKS")) return INTERNAL_ERROR;
+    if (getenv("GPUMEM_SIMULATED_CUDNN_BREAKS")) return INTERNAL_ERROR;
     const int code = consistent(it, x, w, y);
     if (code != SUCCESS) return code;
     if (refuses(names[pass])) return NOT_SUPPORTED;
@@ -151,7 +151,7 @@ static int ranked(Handle *with, int pass, const Windows &it, const Tensor &x, co
         perf.algorithm = algorithm;
         perf.status = algorithm == 5 ? NOT_SUPPORTED : SUCCESS;
         perf.time = -1;
-        perf.memory = memory_of(pass, algorithm, it.math, x, y);
+        perf.memory = memory_of(algorithm, it.math, w);
         perf.determinism = algorithm != 3;
         perf.math = it.math;
     }
@@ -169,20 +169,20 @@ API cudnnGetConvolutionBackwardFilterAlgorithm_v7(Handle *with, Tensor *x, Tenso
                                                   int *count, Perf *results) {
     return ranked(with, FILTER, *it, *x, *dw, *dy, wanted, count, results);
 }
-static int workspace(int pass, const Windows &it, const Tensor &x, const Filter &w, const Tensor &y, int algorithm, size_t *bytes) {
+static int workspace(const Windows &it, const Tensor &x, const Filter &w, const Tensor &y, int algorithm, size_t *bytes) {
     const int code = consistent(it, x, w, y);
-    return *bytes = memory_of(pass, algorithm, it.math, x, y), code;
+    return *bytes = memory_of(algorithm, it.math, w), code;
 }
 API cudnnGetConvolutionForwardWorkspaceSize(Handle *, Tensor *x, Filter *w, Windows *it, Tensor *y, int algorithm, size_t *bytes) {
-    return workspace(FORWARD, *it, *x, *w, *y, algorithm, bytes);
+    return workspace(*it, *x, *w, *y, algorithm, bytes);
 }
 API cudnnGetConvolutionBackwardDataWorkspaceSize(Handle *, Filter *w, Tensor *dy, Windows *it, Tensor *dx, int algorithm,
                                                  size_t *bytes) {
-    return workspace(DATA, *it, *dx, *w, *dy, algorithm, bytes);
+    return workspace(*it, *dx, *w, *dy, algorithm, bytes);
 }
 API cudnnGetConvolutionBackwardFilterWorkspaceSize(Handle *, Tensor *x, Tensor *dy, Windows *it, Filter *dw, int algorithm,
                                                    size_t *bytes) {
-    return workspace(FILTER, *it, *x, *dw, *dy, algorithm, bytes);
+    return workspace(*it, *x, *dw, *dy, algorithm, bytes);
 }
 
 static float load(int type, const void *from, int64_t index) {
@@ -275,7 +275,7 @@ static int start(Handle *with, int algorithm, const Call &call) {
     if (code != SUCCESS) return code;
     if (!call.X || !call.W || !call.Y) return NULL_POINTER;
     if (algorithm == 2 || algorithm == 5) return NOT_SUPPORTED;
-    const size_t needed = memory_of(call.pass, algorithm, call.it.math, call.x, call.y);
+    const size_t needed = memory_of(algorithm, call.it.math, call.w);
     if (call.bytes < needed || (needed && !call.workspace)) return TOO_SMALL;
     if ((uintptr_t)call.workspace % 256) return MISALIGNED;
     // Nobody asked for less than f32.
