@@ -96,7 +96,7 @@ impl<N: Network, D: Device> Net<N, D> {
                     words[StateWord::Seed as usize] = self.seed as u32;
                     words[StateWord::Seed as usize + 1] = (self.seed >> 32) as u32;
                     words[StateWord::LearningRate as usize] = (self.optimizer.lr() as f32).to_bits();
-                    words[StateWord::LossScale as usize] = 1f32.to_bits();
+                    words[StateWord::LossScale as usize] = loss_scale(self.precision).to_bits();
                     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
                 }
                 Class::Input | Class::Target | Class::Gradient => {
@@ -343,6 +343,12 @@ fn first_of(placed: &Placed, class: Class, precision: Precision) -> Result<Spot,
 
 fn is_named(class: Class) -> bool {
     matches!(class, Class::Parameter | Class::Buffer | Class::Moment | Class::Gradient)
+}
+
+/// What the loss is multiplied with in the first step: gradients in binary16 would be lost below 6e-8. A backend changes it
+/// where gradients become too large, or have long been small.
+fn loss_scale(precision: Precision) -> f32 {
+    if precision.half() == Some(Half::F16) { 65536.0 } else { 1.0 }
 }
 
 fn draw(stream: &mut Stream, init: Init) -> f32 {

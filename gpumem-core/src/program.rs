@@ -54,10 +54,15 @@ pub enum StateWord {
     LearningRate = 4,
     /// What the loss is multiplied with before the backward pass, as the bits of an f32.
     LossScale = 5,
+    /// Whether a gradient of this step was too large for its 16 bits: 1 or 0. Such an element is not updated, and the end of
+    /// the step halves the loss scale.
+    Overflow = 6,
+    /// Steps in a row without such a gradient. After 2000 the loss scale is doubled and they are counted anew.
+    GoodSteps = 7,
 }
 
 impl StateWord {
-    /// Words of the tensor; two are spare.
+    /// Words of the tensor.
     pub const COUNT: usize = 8;
 }
 

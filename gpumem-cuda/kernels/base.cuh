@@ -144,6 +144,8 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_SEED 2
 #define STATE_LEARNING_RATE 4
 #define STATE_LOSS_SCALE 5
+#define STATE_OVERFLOW 6
+#define STATE_GOOD_STEPS 7
 
 // The words that decide about elements 4 * block to 4 * block + 3 of a drawing layer: gpumem_core::random::drop_words.
 __device__ __forceinline__ void drop_words(const u32 *state, u32 row, u64 block, u32 words[4]) {

@@ -2,27 +2,33 @@
 //
 // BATCH, CHANNELS  B samples of C channels
 // AREA             H * W, elements of a plane
+// PARTS            parts of a channel's B H W elements, at most 32, none of them empty
+// PACK             elements that are read at a time: planes are whole packs
 // NORM_REAL        what weight, bias and their gradients are made of, numbered as REAL is
 // AFFINE           whether there are weight and bias
 // EPS, MOMENTUM    as PyTorch means them
 // TRAINING         whether the statistics are the batch's or the running ones
+// RESIDUAL         whether another map is added to the normalised one, in the forward pass
+// RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 //
-// x, y, dy, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then 1 / sqrt(variance + EPS);
-// running_mean, running_var [C] in f32.
+// x, y, residual, dy, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
+// 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32.
 //
 // statistics: mean and biased variance over B, H and W; with N = B H W,
 //             running_mean = (1 - MOMENTUM) running_mean + MOMENTUM mean
 //             running_var  = (1 - MOMENTUM) running_var  + MOMENTUM variance N / (N - 1)
-// apply:      y = (x - mean) rstd weight + bias, where y may be x
-// backward:   with n = (x - mean) rstd and means over B, H and W:
+// apply:      y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual
+// backward:   with n = (x - mean) rstd, dy after the rectifier, and means over B, H and W:
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
 //             dweight, dbias and dx may each be absent.
 //
-// A channel is reduced by one block, so that nothing but its result leaves the chip and the order of the sum is fixed. Each
-// of its threads takes 16 bytes at a time where the area allows.
+// A block for each channel (x) and part of it (y). With one part, statistics and backward are one launch each, and apply has
+// a thread for each pack. With several, what a block found goes to `partial`, and each block of the next launch joins the
+// parts of its channel for itself, always in the same order.
 #include "base.cuh"
 #include "real.cuh"
+#include "rectify.cuh"
 
 #if NORM_REAL == 0
 typedef float Norm;
@@ -32,17 +38,6 @@ typedef Bf16 Norm;
 typedef F16 Norm;
 #endif
 
-#if REAL == 0
-#define WIDE 4
-#else
-#define WIDE 8
-#endif
-#if AREA % WIDE == 0
-#define PACK WIDE
-#else
-#define PACK 1
-#endif
-
 // Division by a constant is several times faster in 32 bits.
 #if BATCH * CHANNELS * AREA < 0x80000000ull
 typedef u32 Index;
@@ -50,7 +45,8 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
-#define COUNT (BATCH * AREA)
+// Elements and packs of a channel, and packs of a part; the last part may have fewer.
+constexpr Index COUNT = (Index)(BATCH * AREA), PACKS = COUNT / PACK, PORTION = (PACKS + PARTS - 1) / PARTS;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
@@ -58,21 +54,56 @@ struct alignas(sizeof(real) * PACK) Pack {
 
 // Pack i of channel c, planes one after the other.
 static __device__ __forceinline__ Index place(Index i, Index c) {
-    const Index packs = (Index)(AREA / PACK);
+    constexpr Index packs = (Index)(AREA / PACK);
     return (i / packs * (Index)CHANNELS + c) * packs + i % packs;
 }
 
+// The first pack of a part and the one after its last.
+static __device__ __forceinline__ Index begin(Index part) { return part * PORTION; }
+static __device__ __forceinline__ Index end(Index part) { return part + 1 < PARTS ? (part + 1) * PORTION : PACKS; }
+
 static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
 
-// A block for each channel.
-KERNEL(batch_norm2d_statistics)(const real *x, float *saved, float *running_mean, float *running_var) {
+// What a channel's elements become.
+struct Rule {
+    float mean, scale, shift;
+};
+
+static __device__ __forceinline__ Rule rule(float mean, float rstd, const Norm *weight, const Norm *bias, Index c) {
+#if AFFINE
+    return {mean, rstd * widen(weight[c]), widen(bias[c])};
+#else
+    return {mean, rstd, 0.0f};
+#endif
+}
+
+// Fused by name: the backward pass finds the sign that the forward pass found, to the last bit.
+static __device__ __forceinline__ float normalise(float x, const Rule &rule) {
+    return fmaf(x - rule.mean, rule.scale, rule.shift);
+}
+
+// Mean and 1 / std of a channel as the backward pass will want them, and the running statistics.
+static __device__ __forceinline__ void
+keep(Index c, float mean, float squares, float *saved, float *running_mean, float *running_var) {
+    const float all = (float)COUNT;
+    saved[c] = mean;
+    saved[CHANNELS + c] = inverse_root(squares / all);
+    if (running_mean == nullptr) return;
+    // A single element has no unbiased variance; its biased one, 0, is taken.
+    const float unbiased = squares / (COUNT > 1 ? all - 1.0f : 1.0f);
+    const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
+    running_mean[c] = rest * running_mean[c] + momentum * mean;
+    running_var[c] = rest * running_var[c] + momentum * unbiased;
+}
+
+KERNEL(batch_norm2d_statistics)(const real *x, float *partial, float *saved, float *running_mean, float *running_var) {
     __shared__ float scratch[32];
-    const Index c = blockIdx.x;
+    const Index c = blockIdx.x, part = blockIdx.y;
     // Count, mean, and squares around that mean, of what this thread has read: nothing cancels, however far from 0 the
     // channel lies. Each pack is reduced by itself and then joined to the rest.
     float count = 0.0f, mean = 0.0f, squares = 0.0f;
 #pragma unroll 4
-    for (Index i = threadIdx.x; i < (Index)(COUNT / PACK); i += blockDim.x) {
+    for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
         const Pack pack = ((const Pack *)x)[place(i, c)];
         float sum = 0.0f, own = 0.0f;
 #pragma unroll
@@ -86,80 +117,131 @@ KERNEL(batch_norm2d_statistics)(const real *x, float *saved, float *running_mean
         mean += distance * share;
         squares += own + distance * distance * before * share;
     }
-    const float all = (float)COUNT;
-    const float total = block_sum(count * mean, scratch) / all;
+    const float total = block_sum(count * mean, scratch) / (float)((end(part) - begin(part)) * PACK);
     squares = block_sum(squares + count * (mean - total) * (mean - total), scratch);
     if (threadIdx.x != 0) return;
-    saved[c] = total;
-    saved[CHANNELS + c] = inverse_root(squares / all);
-    if (running_mean == nullptr) return;
-    // A single element has no unbiased variance; its biased one, 0, is taken.
-    const float unbiased = squares / (COUNT > 1 ? all - 1.0f : 1.0f);
-    const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
-    running_mean[c] = rest * running_mean[c] + momentum * total;
-    running_var[c] = rest * running_var[c] + momentum * unbiased;
+#if PARTS > 1
+    partial[c * PARTS + part] = total;
+    partial[(CHANNELS + c) * PARTS + part] = squares;
+#else
+    keep(c, total, squares, saved, running_mean, running_var);
+#endif
+}
+
+// One pack of the output.
+static __device__ __forceinline__ void
+apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) {
+    Pack pack = ((const Pack *)x)[at];
+#if RESIDUAL
+    const Pack other = ((const Pack *)residual)[at];
+#endif
+#pragma unroll
+    for (int k = 0; k < PACK; k++) {
+        float value = normalise(widen(pack.at[k]), rule);
+#if RESIDUAL
+        value += widen(other.at[k]);
+#endif
+        narrow(rectify(value), &pack.at[k]);
+    }
+    ((Pack *)y)[at] = pack;
 }
 
 // A thread for each pack. `mean` is followed by 1 / std in training, and `variance` is read otherwise.
 KERNEL(batch_norm2d_apply)
-(const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, real *y) {
+(const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= CHANNELS * COUNT / PACK) return;
+    if (i >= (u64)CHANNELS * PACKS) return;
     const Index c = (Index)i / (Index)(AREA / PACK) % (Index)CHANNELS;
-    const float center = mean[c];
 #if TRAINING
-    float scale = mean[CHANNELS + c];
+    const float rstd = mean[CHANNELS + c];
 #else
-    float scale = inverse_root(variance[c]);
+    const float rstd = inverse_root(variance[c]);
 #endif
-#if AFFINE
-    scale *= widen(weight[c]);
-    const float shift = widen(bias[c]);
-#else
-    const float shift = 0.0f;
-#endif
-    Pack pack = ((const Pack *)x)[i];
-#pragma unroll
-    for (int k = 0; k < PACK; k++) narrow((widen(pack.at[k]) - center) * scale + shift, &pack.at[k]);
-    ((Pack *)y)[i] = pack;
+    apply((Index)i, rule(mean[c], rstd, weight, bias, c), x, residual, y);
 }
 
-// A block for each channel.
-KERNEL(batch_norm2d_backward)
-(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx, Norm *dweight, Norm *dbias) {
-    __shared__ float scratch[32];
-    const Index c = blockIdx.x, packs = (Index)(COUNT / PACK);
-    const float mean = saved[c], rstd = saved[CHANNELS + c];
-    float sum = 0.0f, product = 0.0f;
+#if PARTS > 1
+
+// The sum of a channel's parts, in every lane of a warp.
+static __device__ __forceinline__ float join(const float *parts) {
+    const u32 lane = threadIdx.x & 31;
+    return warp_sum(lane < PARTS ? parts[lane] : 0.0f);
+}
+
+// A block for each channel and part, after statistics.
+KERNEL(batch_norm2d_apply_parts)
+(const real *x, const float *partial, const Norm *weight, const Norm *bias, const real *residual, float *saved,
+ float *running_mean, float *running_var, real *y) {
+    const Index c = blockIdx.x, part = blockIdx.y;
+    const u32 lane = threadIdx.x & 31;
+    // Means beside that of the first part, so that nothing cancels here either.
+    const float base = partial[c * PARTS];
+    float count = 0.0f, distance = 0.0f, own = 0.0f;
+    if (lane < PARTS) {
+        count = (float)((end(lane) - begin(lane)) * PACK);
+        distance = partial[c * PARTS + lane] - base;
+        own = partial[(CHANNELS + c) * PARTS + lane];
+    }
+    const float shift = warp_sum(count * distance) / (float)COUNT;
+    const float squares = warp_sum(own + count * (distance - shift) * (distance - shift));
+    const float mean = base + shift;
+    if (part == 0 && threadIdx.x == 0) keep(c, mean, squares, saved, running_mean, running_var);
+    const Rule how = rule(mean, inverse_root(squares / (float)COUNT), weight, bias, c);
+    for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) apply(place(i, c), how, x, residual, y);
+}
+
+#endif
+
+// The gradient of a normalised element, from that of the rectifier's output.
+static __device__ __forceinline__ float through(float dy, float x, const Rule &rule) {
+#if RECTIFIER
+    real before;
+    narrow(normalise(x, rule), &before);
+    return dy * rectifier_slope(widen(before));
+#else
+    return dy;
+#endif
+}
+
+// Sums of a part, in every thread: of dy, and of dy (x - mean).
+static __device__ __forceinline__ void
+sum_part(Index c, Index part, const Rule &how, const real *dy, const real *x, float *scratch, float *sum, float *product) {
+    *sum = *product = 0.0f;
 #pragma unroll 4
-    for (Index i = threadIdx.x; i < packs; i += blockDim.x) {
+    for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
         const Index at = place(i, c);
         const Pack gradients = ((const Pack *)dy)[at], inputs = ((const Pack *)x)[at];
         // A pack is summed by itself: the chains of additions are shorter, and so are their errors.
         float first = 0.0f, second = 0.0f;
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
-            first += widen(gradients.at[k]);
-            second += widen(gradients.at[k]) * (widen(inputs.at[k]) - mean);
+            const float input = widen(inputs.at[k]), gradient = through(widen(gradients.at[k]), input, how);
+            first += gradient;
+            second += gradient * (input - how.mean);
         }
-        sum += first;
-        product += second;
+        *sum += first;
+        *product += second;
     }
-    sum = block_sum(sum, scratch);
-    product = block_sum(product, scratch) * rstd;
-    if (threadIdx.x == 0) {
-        if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[c]) + product : product, &dweight[c]);
-        if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[c]) + sum : sum, &dbias[c]);
-    }
-    if (dx == nullptr) return;
-    float scale = rstd;
-#if AFFINE
-    scale *= widen(weight[c]);
-#endif
-    const float mean_sum = sum / (float)COUNT, mean_product = product / (float)COUNT * rstd;
+    *sum = block_sum(*sum, scratch);
+    *product = block_sum(*product, scratch);
+}
+
+// The gradients of weight and bias from the sums of a channel.
+static __device__ __forceinline__ void
+parameters(Index c, float rstd, float sum, float product, Norm *dweight, Norm *dbias) {
+    product *= rstd;
+    if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[c]) + product : product, &dweight[c]);
+    if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[c]) + sum : sum, &dbias[c]);
+}
+
+// The gradient of a part of the input, from the sums of the channel.
+static __device__ __forceinline__ void input_part(Index c, Index part, const Rule &how, float rstd, float sum, float product,
+                                                  const real *dy, const real *x, real *dx) {
+    const float mean_sum = sum / (float)COUNT, mean_product = product / (float)COUNT * rstd * rstd;
     // Backwards: what was read last is still in the cache. Nobody reads dy for the sums any more, so dx may take its place.
-    for (Index j = threadIdx.x; j < packs; j += blockDim.x) {
-        const Index at = place(packs - 1 - j, c);
+    const Index last = begin(part) + end(part) - 1;
+    for (Index j = begin(part) + threadIdx.x; j < end(part); j += blockDim.x) {
+        const Index at = place(last - j, c);
         const Pack gradients = ((const Pack *)dy)[at], inputs = ((const Pack *)x)[at];
 #if ADD
         Pack to = ((const Pack *)dx)[at];
@@ -168,13 +250,51 @@ KERNEL(batch_norm2d_backward)
 #endif
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
-            const float centered = widen(inputs.at[k]) - mean;
-            const float value = scale * (widen(gradients.at[k]) - mean_sum - centered * mean_product);
+            const float input = widen(inputs.at[k]), gradient = through(widen(gradients.at[k]), input, how);
+            const float value = how.scale * (gradient - mean_sum - (input - how.mean) * mean_product);
             narrow(ADD ? widen(to.at[k]) + value : value, &to.at[k]);
         }
         ((Pack *)dx)[at] = to;
     }
 }
-#undef WIDE
-#undef PACK
-#undef COUNT
+
+#if PARTS == 1
+
+KERNEL(batch_norm2d_backward)
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, real *dx, Norm *dweight,
+ Norm *dbias) {
+    __shared__ float scratch[32];
+    const Index c = blockIdx.x;
+    const float rstd = saved[CHANNELS + c];
+    const Rule how = rule(saved[c], rstd, weight, bias, c);
+    float sum, product;
+    sum_part(c, 0, how, dy, x, scratch, &sum, &product);
+    if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
+    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, dy, x, dx);
+}
+
+#else
+
+KERNEL(batch_norm2d_sums)
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, float *partial) {
+    __shared__ float scratch[32];
+    const Index c = blockIdx.x, part = blockIdx.y;
+    float sum, product;
+    sum_part(c, part, rule(saved[c], saved[CHANNELS + c], weight, bias, c), dy, x, scratch, &sum, &product);
+    if (threadIdx.x != 0) return;
+    partial[c * PARTS + part] = sum;
+    partial[(CHANNELS + c) * PARTS + part] = product;
+}
+
+// After sums. Without dx, one part is enough.
+KERNEL(batch_norm2d_input)
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
+ Norm *dweight, Norm *dbias) {
+    const Index c = blockIdx.x, part = blockIdx.y;
+    const float rstd = saved[CHANNELS + c];
+    const float sum = join(partial + c * PARTS), product = join(partial + (CHANNELS + c) * PARTS);
+    if (part == 0 && threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
+    if (dx != nullptr) input_part(c, part, rule(saved[c], rstd, weight, bias, c), rstd, sum, product, dy, x, dx);
+}
+
+#endif

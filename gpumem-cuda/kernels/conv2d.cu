@@ -20,7 +20,11 @@ KERNEL(__launch_bounds__(256, 1) conv2d_backward_data)
 (const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { scatter(dy, weight, nullptr, dx); }
 #elif PASS == WEIGH
 KERNEL(__launch_bounds__(256) conv2d_backward_filter)
-(const real *__restrict__ x, const real *__restrict__ dy, real *dweight) { weigh(x, dy, dweight); }
+(const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, real *dweight) {
+    weigh(x, dy, partial, dweight);
+}
+#elif PASS == SUM_PARTS
+KERNEL(conv2d_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
 #else
 KERNEL(__launch_bounds__(512) conv2d_backward_bias)(const real *__restrict__ dy, real *dbias) {
     __shared__ float scratch[32];

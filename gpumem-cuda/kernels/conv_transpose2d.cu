@@ -21,7 +21,11 @@ KERNEL(__launch_bounds__(256, 1) conv_transpose2d_backward_data)
 (const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { gather(dy, weight, nullptr, dx); }
 #elif PASS == WEIGH
 KERNEL(__launch_bounds__(256) conv_transpose2d_backward_filter)
-(const real *__restrict__ x, const real *__restrict__ dy, real *dweight) { weigh(dy, x, dweight); }
+(const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, real *dweight) {
+    weigh(dy, x, partial, dweight);
+}
+#elif PASS == SUM_PARTS
+KERNEL(conv_transpose2d_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
 #else
 KERNEL(__launch_bounds__(512) conv_transpose2d_backward_bias)(const real *__restrict__ dy, real *dbias) {
     __shared__ float scratch[32];

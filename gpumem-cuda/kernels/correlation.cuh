@@ -9,6 +9,14 @@
 // STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, DILATION_Y, DILATION_X
 // BIAS                              whether there is a bias
 // ADD                               whether the result is added to what is there
+// RECTIFIER                         what the result goes through after that, in a forward pass: see rectify.cuh
+// PARTS, PART                       parts that the products of weigh are split into, none of them empty, and the products of each:
+//                                   a multiple of 64; the last part may have fewer
+// PHASED                            whether scatter computes the pixels of a phase only, those that are STRIDE apart: the same taps
+//                                   reach them all
+// FIRST_Y, FIRST_X                  the first pixel of the phase, or 0
+// TAP_Y, TAP_X                      the first tap that reaches it, or KERNEL_HEIGHT or KERNEL_WIDTH if none does; without phases 0
+// TAP_STEP_Y, TAP_STEP_X            taps from one that reaches it to the next; without phases 1
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
 // TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -33,12 +41,14 @@
 // images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
 // blocks of 256; weigh has a block for each output channel (x) and row of its kernel (y).
 //
-// Every element is summed in the same order in every run. Work on weigh is not spread over more blocks than the weight has
-// tiles: that would need memory for partial sums. A scatter with strides multiplies zeros where no window reaches.
+// Every element is summed in the same order in every run. With several parts, weigh has as many blocks for each tile (z = group
+// PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up in their order.
+// A scatter with strides is a launch for each phase, or, where those were too many, multiplies zeros where no window reaches.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
 //
 // No include guard: the tests include it once for each kernel they compile.
+#include "rectify.cuh"
 #include "tile.cuh"
 
 #undef POINTWISE
@@ -49,6 +59,7 @@
 #define SCATTER 1
 #define WEIGH 2
 #define CHANNEL_SUMS 3
+#define SUM_PARTS 4
 
 constexpr u32 IMAGE_AREA = (u32)IMAGE_HEIGHT * IMAGE_WIDTH;
 constexpr u32 POSITION_AREA = (u32)POSITION_HEIGHT * POSITION_WIDTH;
@@ -58,6 +69,7 @@ constexpr u64 POSITION_SAMPLE = (u64)GROUPS * POSITION_CHANNELS * POSITION_AREA;
 // Elements of the weight of an output channel, and of a group.
 constexpr u32 FILTER = (u32)IMAGE_CHANNELS * TAPS;
 constexpr u64 GROUP_WEIGHT = (u64)POSITION_CHANNELS * FILTER;
+constexpr u64 WEIGHTS = GROUPS * GROUP_WEIGHT;
 // A window and a tap that do not exist have rows so far outside that their sum is outside too, whichever of them it is.
 constexpr int NO_WINDOW = -(1 << 30);
 constexpr int NO_TAP = 1 << 29;
@@ -126,33 +138,59 @@ struct TapColumns : Windows {
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(depth, place); }
 };
 
+#if PASS == SCATTER
+
+// The pixels of a launch and the taps that may reach them.
+#if PHASED
+constexpr int PIXEL_STEP_Y = STRIDE_Y, PIXEL_STEP_X = STRIDE_X;
+#else
+constexpr int PIXEL_STEP_Y = 1, PIXEL_STEP_X = 1;
+#endif
+constexpr u32 PHASE_HEIGHT = (IMAGE_HEIGHT - FIRST_Y + PIXEL_STEP_Y - 1) / PIXEL_STEP_Y;
+constexpr u32 PHASE_WIDTH = (IMAGE_WIDTH - FIRST_X + PIXEL_STEP_X - 1) / PIXEL_STEP_X;
+constexpr u32 PHASE_AREA = PHASE_HEIGHT * PHASE_WIDTH;
+constexpr u32 TAP_ROWS = (KERNEL_HEIGHT - TAP_Y + TAP_STEP_Y - 1) / TAP_STEP_Y;
+constexpr u32 TAP_COLUMNS = (KERNEL_WIDTH - TAP_X + TAP_STEP_X - 1) / TAP_STEP_X;
+// Of an output channel, and what k is divided by.
+constexpr u32 PHASE_TAPS = TAP_ROWS * TAP_COLUMNS, PHASE_DIVISOR = PHASE_TAPS ? PHASE_TAPS : 1, ROW_DIVISOR = TAP_COLUMNS ? TAP_COLUMNS : 1;
+constexpr u32 SCATTER_DEPTH = (u32)POSITION_CHANNELS * PHASE_TAPS;
+
 // Positions whose windows have a tap at a pixel: the operand of scatter.
 struct PixelColumns {
     const real *positions; // of the group
 
+    // Of the pixel's window with the first tap, in a phase; else of the pixel, with padding, never below 0.
     struct Place {
         const real *sample;
-        int y, x; // with padding, never below 0
+        int y, x;
     };
+    // How far before that the window with this tap is; without phases the tap.
     struct Depth {
         u32 offset;
         int y, x;
     };
     __device__ __forceinline__ Place place(u32 n) const {
-        if (n >= BATCH * IMAGE_AREA) return {positions, NO_WINDOW, 0};
-        const u32 b = n / IMAGE_AREA, pixel = n % IMAGE_AREA;
-        const int y = pixel / IMAGE_WIDTH, x = pixel % IMAGE_WIDTH;
-        return {positions + b * POSITION_SAMPLE, y + PADDING_Y, x + PADDING_X};
+        if (n >= BATCH * PHASE_AREA) return {positions, NO_WINDOW, 0};
+        const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
+        const int y = FIRST_Y + (int)(pixel / PHASE_WIDTH) * PIXEL_STEP_Y + PADDING_Y - TAP_Y * DILATION_Y;
+        const int x = FIRST_X + (int)(pixel % PHASE_WIDTH) * PIXEL_STEP_X + PADDING_X - TAP_X * DILATION_X;
+        // In a phase these are whole numbers.
+        return {positions + b * POSITION_SAMPLE, y / PIXEL_STEP_Y, x / PIXEL_STEP_X};
     }
     static __device__ __forceinline__ Depth depth(u32 k) {
-        if (k >= (u32)POSITION_CHANNELS * TAPS) return {0, NO_TAP, 0};
-        const u32 o = k / TAPS, tap = k % TAPS;
-        return {o * POSITION_AREA, (int)(tap / KERNEL_WIDTH) * DILATION_Y, (int)(tap % KERNEL_WIDTH) * DILATION_X};
+        if (k >= SCATTER_DEPTH) return {0, NO_TAP, 0};
+        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        constexpr int down = TAP_STEP_Y * DILATION_Y / PIXEL_STEP_Y, right = TAP_STEP_X * DILATION_X / PIXEL_STEP_X;
+        return {o * POSITION_AREA, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
     }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
         const int y = place.y - depth.y, x = place.x - depth.x;
+#if PHASED
+        const u32 p = (u32)y, q = (u32)x;
+#else
         if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return real();
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
+#endif
         if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return real();
         return place.sample[depth.offset + p * POSITION_WIDTH + q];
     }
@@ -169,12 +207,16 @@ struct WeightRows {
     typedef Place Depth;
     static __device__ __forceinline__ Place place(u32 c) { return {c * TAPS, c < IMAGE_CHANNELS}; }
     static __device__ __forceinline__ Depth depth(u32 k) {
-        return {k / TAPS * FILTER + k % TAPS, k < (u32)POSITION_CHANNELS * TAPS};
+        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        const u32 r = TAP_Y + tap / ROW_DIVISOR * TAP_STEP_Y, s = TAP_X + tap % ROW_DIVISOR * TAP_STEP_X;
+        return {o * FILTER + r * KERNEL_WIDTH + s, k < SCATTER_DEPTH};
     }
     __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
         return place.inside && depth.inside ? weight[place.offset + depth.offset] : real();
     }
 };
+
+#endif
 
 // A map of `AREA` pixels and `CHANNELS` channels of `GROUPS` that is read.
 template <u32 CHANNELS, u32 AREA> struct Pixels {
@@ -253,19 +295,34 @@ template <u32 CHANNELS, u32 AREA> struct Map {
         return 0.0f;
 #endif
     }
+    static __device__ __forceinline__ float through(float sum) { return rectify(sum); }
 };
 
-struct Weight {
-    real *group;
+#if PASS == SCATTER
+// The images, with a column for each sample and pixel of the launch.
+struct PhasePixels : Map<IMAGE_CHANNELS, IMAGE_AREA> {
+    static __device__ __forceinline__ u32 columns() { return BATCH * PHASE_AREA; }
+    __device__ __forceinline__ Column column(u32 n) const {
+        const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
+        const u32 y = FIRST_Y + pixel / PHASE_WIDTH * PIXEL_STEP_Y, x = FIRST_X + pixel % PHASE_WIDTH * PIXEL_STEP_X;
+        return {group + b * IMAGE_SAMPLE + y * IMAGE_WIDTH + x};
+    }
+};
+#endif
+
+// Elements are real, or float where they are parts of a sum.
+template <class Element> struct Weight {
+    Element *group;
 
     struct Column {
-        real *tap;
+        Element *tap;
     };
     static __device__ __forceinline__ u32 rows() { return POSITION_CHANNELS; }
     static __device__ __forceinline__ u32 columns() { return FILTER; }
     __device__ __forceinline__ Column column(u32 n) const { return {group + n}; }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.tap + m * FILTER; }
+    static __device__ __forceinline__ Element *at(const Column &column, u32 m) { return column.tap + m * FILTER; }
     static __device__ __forceinline__ float bias(u32, u32) { return 0.0f; }
+    static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
 #if PASS == GATHER
@@ -293,7 +350,7 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
 #if BIAS
     sum += widen(bias[channel]);
 #endif
-    finish(sum, &positions[i]);
+    finish(rectify(sum), &positions[i]);
 }
 #else
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
@@ -346,7 +403,7 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 #if BIAS
     sum += widen(bias[group]);
 #endif
-    finish(sum, &images[i]);
+    finish(rectify(sum), &images[i]);
 }
 #else
 static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
@@ -366,25 +423,31 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 #endif
     Sums sums;
     clear(sums);
-    multiply(a, b, 0, (u32)POSITION_CHANNELS * TAPS, tiles, sums);
+    multiply(a, b, 0, SCATTER_DEPTH, tiles, sums);
     const u64 first = group * IMAGE_CHANNELS;
-    const Map<IMAGE_CHANNELS, IMAGE_AREA> map = {images + first * IMAGE_AREA, addend(bias, first)};
-    store<IMAGE_AREA % 4 == 0>(map, m, n, tiles, sums);
+    const PhasePixels pixels = {{images + first * IMAGE_AREA, addend(bias, first)}};
+    store<PHASED == 0 && IMAGE_AREA % 4 == 0>(pixels, m, n, tiles, sums);
 }
 #endif
 
 #elif PASS == WEIGH
 
+// The products of a part: from which on, and up to which.
+constexpr u32 PRODUCTS = (u32)BATCH * POSITION_AREA;
+static __device__ __forceinline__ u32 begin(u32 part) { return part * PART; }
+static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? (part + 1) * PART : PRODUCTS; }
+
 #if IMAGE_CHANNELS == 1
-static __device__ __forceinline__ void weigh(const real *images, const real *positions, real *weight) {
+static __device__ __forceinline__ void
+weigh(const real *images, const real *positions, float *partial, real *weight) {
     __shared__ float scratch[32];
-    const u32 channel = blockIdx.x, r = blockIdx.y;
+    const u32 channel = blockIdx.x, r = blockIdx.y, part = blockIdx.z;
     const real *image = images + channel / POSITION_CHANNELS * (u64)IMAGE_AREA;
     const real *map = positions + channel * (u64)POSITION_AREA;
     float sums[KERNEL_WIDTH];
 #pragma unroll
     for (int s = 0; s < KERNEL_WIDTH; s++) sums[s] = 0.0f;
-    for (u32 i = threadIdx.x; i < BATCH * POSITION_AREA; i += blockDim.x) {
+    for (u32 i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
         const u32 b = i / POSITION_AREA, position = i % POSITION_AREA;
         const int y = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y + (int)r * DILATION_Y;
         if ((u32)y >= IMAGE_HEIGHT) continue;
@@ -400,17 +463,24 @@ static __device__ __forceinline__ void weigh(const real *images, const real *pos
 #pragma unroll
     for (int s = 0; s < KERNEL_WIDTH; s++) {
         const float sum = block_sum(sums[s], scratch);
-        if (threadIdx.x == 0) finish(sum, &weight[(channel * (u64)(KERNEL_HEIGHT) + r) * KERNEL_WIDTH + s]);
+        if (threadIdx.x != 0) continue;
+        const u64 at = (channel * (u64)(KERNEL_HEIGHT) + r) * KERNEL_WIDTH + s;
+#if PARTS > 1
+        partial[part * WEIGHTS + at] = sum;
+#else
+        finish(sum, &weight[at]);
+#endif
     }
 }
 #else
 // Products that are added up by themselves before they join the total: of millions, too many digits would be lost.
 constexpr u32 PORTION = 4096;
 
-static __device__ __forceinline__ void weigh(const real *images, const real *positions, real *weight) {
+static __device__ __forceinline__ void
+weigh(const real *images, const real *positions, float *partial, real *weight) {
     __shared__ Tiles tiles;
-    const u64 group = blockIdx.z;
-    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, length = BATCH * POSITION_AREA;
+    const u64 group = blockIdx.z / PARTS;
+    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, part = blockIdx.z % PARTS, last = end(part);
     typedef PixelRows<POSITION_CHANNELS, POSITION_AREA> Rows;
 #if POINTWISE
     typedef PixelRows<IMAGE_CHANNELS, IMAGE_AREA> Columns;
@@ -423,14 +493,31 @@ static __device__ __forceinline__ void weigh(const real *images, const real *pos
         images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
     Sums total, sums;
     clear(total);
-    for (u32 first = 0; first < length; first += PORTION) {
+    for (u32 first = begin(part); first < last; first += PORTION) {
         clear(sums);
-        multiply(a, b, first, length - first < PORTION ? length : first + PORTION, tiles, sums);
+        multiply(a, b, first, last - first < PORTION ? last : first + PORTION, tiles, sums);
         add(total, sums);
     }
-    store<FILTER % 4 == 0>(Weight{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
+#if PARTS > 1
+    const Weight<float> target = {partial + part * WEIGHTS + group * GROUP_WEIGHT};
+    store<FILTER % 4 == 0>(target, m, n, tiles, total);
+#else
+    store<FILTER % 4 == 0>(Weight<real>{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
+#endif
 }
 #endif
+
+#elif PASS == SUM_PARTS
+
+// A thread for each element of the weight.
+static __device__ __forceinline__ void sum_parts(const float *partial, real *weight) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= WEIGHTS) return;
+    float sum = 0.0f;
+#pragma unroll 8
+    for (u32 part = 0; part < PARTS; part++) sum += partial[part * WEIGHTS + i];
+    finish(sum, &weight[i]);
+}
 
 #else
 

@@ -9,13 +9,15 @@
 // WHOLE  elements of a row of all branches together
 // START  where the branch begins in such a row
 // ADD    whether a gradient is added to what is there
+// RECTIFIER what the sum goes through: see rectify.cuh
 //
-// add:             y = OWN * y + x0 + x1 + .., y and branches [B, SAMPLE], shared branches [SAMPLE]
+// add:             y = rectify(OWN * y + x0 + x1 + ..), y and branches [B, SAMPLE], shared branches [SAMPLE]
 // multiply:        y = a * b, where y may be either; also the gradient of one branch, dx = dy * the other branch, where dx may be dy
 // concat:          y[r, START + c] = x[r, c], x [COUNT / PART, PART], y [COUNT / PART, WHOLE]
 // concat_backward: dx[r, c] = dy[r, START + c]
 #include "base.cuh"
 #include "real.cuh"
+#include "rectify.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -63,7 +65,7 @@ KERNEL(add)(const real *x0, const real *x1, const real *x2, const real *x3, cons
     for (int k = 0; k < INPUTS; k++) accumulate<SUMMED>(branches[k], SHARED >> k & 1 ? at % (Index)SAMPLE : at, sum);
     Pack<SUMMED> pack;
 #pragma unroll
-    for (int e = 0; e < SUMMED; e++) narrow(sum[e], &pack.at[e]);
+    for (int e = 0; e < SUMMED; e++) narrow(rectify(sum[e]), &pack.at[e]);
     *(Pack<SUMMED> *)(y + at) = pack;
 }
 

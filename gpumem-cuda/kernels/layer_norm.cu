@@ -8,14 +8,17 @@
 // EPS       is added to the variance
 // WARP_ROWS whether a row is worked on by a warp or by a block
 // COLUMNS   columns of a block of layer_norm_parameters, a power of two
+// PARTS     parts of the rows in layer_norm_parameters, none of them empty
+// RESIDUAL  whether the forward pass adds two inputs and keeps their sum
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 //
 // x, y, dy, dx [B, T, D]; weight, bias, dweight, dbias [D]; saved [B, 2, T] in f32: the means of a sample's rows, then their
-// 1 / sqrt(variance + EPS).
+// 1 / sqrt(variance + EPS); partial [2, PARTS, D] in f32.
 //
 // forward:    y = (x - mean) rstd weight + bias with mean and biased variance of each row, where y may be x; saved
-//             may be absent
-// parameters: with n = (x - mean) rstd: dbias = sum over rows of dy, dweight = sum over rows of dy n; each may be absent
+//             may be absent. With RESIDUAL, x is x + residual and kept in `sum`, which may be either of them
+// parameters: with n = (x - mean) rstd: dbias = sum over rows of dy, dweight = sum over rows of dy n; each may be absent.
+//             With several parts they go to `partial`, and layer_norm_sum adds them up in their order
 // input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), where dx may be dy; runs after
 //             parameters, which read dy
 //
@@ -66,7 +69,8 @@ struct alignas(sizeof(Norm) * PACK > 16 ? 16 : sizeof(Norm) * PACK) NormPack {
 // Where the mean of a row is kept; 1 / std is STEPS further.
 static __device__ __forceinline__ u64 kept(u64 row) { return row / STEPS * (2 * STEPS) + row % STEPS; }
 
-KERNEL(layer_norm_forward)(const real *x, const Norm *weight, const Norm *bias, real *y, float *saved) {
+KERNEL(layer_norm_forward)
+(const real *x, const real *residual, real *sum, const Norm *weight, const Norm *bias, real *y, float *saved) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
 #endif
@@ -75,13 +79,29 @@ KERNEL(layer_norm_forward)(const real *x, const Norm *weight, const Norm *bias, 
     if (row >= ROWS) return;
     const Pack *from = (const Pack *)(x + row * FEATURES);
     Pack *to = (Pack *)(y + row * FEATURES);
-    float sum = 0.0f, squares = 0.0f;
+    float total = 0.0f, squares = 0.0f;
+#if RESIDUAL
+    const Pack *others = (const Pack *)(residual + row * FEATURES);
+    Pack *sums = (Pack *)(sum + row * FEATURES);
+#endif
     for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
-        const Pack pack = from[j];
+#if RESIDUAL
+        Pack pack = from[j];
+        const Pack other = others[j];
 #pragma unroll
-        for (int k = 0; k < PACK; k++) sum += widen(pack.at[k]);
+        for (int k = 0; k < PACK; k++) narrow(widen(pack.at[k]) + widen(other.at[k]), &pack.at[k]);
+        sums[j] = pack;
+#else
+        const Pack pack = from[j];
+#endif
+#pragma unroll
+        for (int k = 0; k < PACK; k++) total += widen(pack.at[k]);
     }
-    const float mean = ROW_SUM(sum) / (float)FEATURES;
+#if RESIDUAL
+    // Each thread goes on with what it has written itself.
+    from = sums;
+#endif
+    const float mean = ROW_SUM(total) / (float)FEATURES;
     for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
         const Pack pack = from[j];
 #pragma unroll
@@ -115,16 +135,19 @@ KERNEL(layer_norm_forward)(const real *x, const Norm *weight, const Norm *bias, 
     }
 }
 
-// A block for each COLUMNS columns. COLUMNS threads in a row read a sector of 32 bytes or more of one row; the block's other
-// threads take other rows, and their sums are added in a tree.
-KERNEL(layer_norm_parameters)(const real *dy, const real *x, const float *saved, Norm *dweight, Norm *dbias) {
+// A block for each COLUMNS columns (x) and part of the rows (y). COLUMNS threads in a row read a sector of 32 bytes or more of
+// one row; the block's other threads take other rows, and their sums are added in a tree.
+KERNEL(layer_norm_parameters)
+(const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float sums[1024], products[1024];
+    constexpr u64 PORTION = (ROWS + PARTS - 1) / PARTS;
     const u32 slices = blockDim.x / COLUMNS, slice = threadIdx.x / COLUMNS;
     const u64 column = (u64)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
+    const u64 first = blockIdx.y * PORTION, last = first + PORTION < ROWS ? first + PORTION : ROWS;
     float sum = 0.0f, product = 0.0f;
     if (column < FEATURES) {
 #pragma unroll 8
-        for (u64 row = slice; row < ROWS; row += slices) {
+        for (u64 row = first + slice; row < last; row += slices) {
             const u64 statistic = kept(row), at = row * FEATURES + column;
             const float gradient = widen(dy[at]);
             sum += gradient;
@@ -144,6 +167,25 @@ KERNEL(layer_norm_parameters)(const real *dy, const real *x, const float *saved,
     if (slice != 0 || column >= FEATURES) return;
     sum = sums[threadIdx.x];
     product = products[threadIdx.x];
+#if PARTS > 1
+    partial[blockIdx.y * (u64)FEATURES + column] = sum;
+    partial[(PARTS + blockIdx.y) * (u64)FEATURES + column] = product;
+#else
+    if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[column]) + product : product, &dweight[column]);
+    if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
+#endif
+}
+
+// A thread for each column.
+KERNEL(layer_norm_sum)(const float *partial, Norm *dweight, Norm *dbias) {
+    const u64 column = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= FEATURES) return;
+    float sum = 0.0f, product = 0.0f;
+#pragma unroll 8
+    for (u32 part = 0; part < PARTS; part++) {
+        sum += partial[part * (u64)FEATURES + column];
+        product += partial[(PARTS + part) * (u64)FEATURES + column];
+    }
     if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[column]) + product : product, &dweight[column]);
     if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
 }

@@ -1,50 +1,182 @@
-// Updates of one parameter.
+// Updates of one parameter, or of many in one launch.
 //
-// COUNT        elements
+// BLOCKS       for each parameter the first block that works on it
+// COUNTS       its elements
+// WEIGHTS, MASTERS, GRADIENTS, FIRSTS, SECONDS  how far behind the pointer of that name its tensors begin, in units of 256
+//              bytes; NONE where a parameter has no master copy
+// MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike;
+//              otherwise all are REAL and there are no copies
+// MOMENT_REAL  what moments are made of, numbered as REAL is
 // OPTIMIZER    0 Sgd, 1 Adam, 2 AdamW
 // MOMENTUM, DAMPENING, WEIGHT_DECAY, NESTEROV, BETA1, BETA2, EPS  hyperparameters; those of other optimizers are 0
 // HAS_MOMENTUM whether Sgd keeps a velocity
 //
 // The learning rate and the step come from the state, so that a captured step can be replayed with others. Gradients carry
-// the loss scale.
+// the loss scale. In binary16 a gradient may be too large for its format: such an element stays as it is, and a word of the
+// state tells the end of the step about it.
 //
 // sgd:   g = dw + weight_decay w;  v = momentum v + (1 - dampening) g, in the first step g;  w -= lr (nesterov ? g + momentum v : v)
 // adam:  g = dw + weight_decay w;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
 //        w -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
 // adamw: adam without weight_decay in g; before it w *= 1 - lr weight_decay
+//
+// Where there is a master copy, w is that, and the parameter is w rounded.
 #include "base.cuh"
 #include "real.cuh"
 
-KERNEL(update)(real *w, const real *dw, real *first, real *second, const u32 *state) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const float lr = from_bits(state[STATE_LEARNING_RATE]);
-    const bool is_first = state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0;
-    float weight = widen(w[i]);
-    float gradient = widen(dw[i]) / from_bits(state[STATE_LOSS_SCALE]);
+#if MOMENT_REAL == 0
+typedef float Moment;
+#elif MOMENT_REAL == 1
+typedef Bf16 Moment;
+#else
+typedef F16 Moment;
+#endif
+
+constexpr u32 NONE = 0xffffffffu;
+
+static __constant__ const u32 first_blocks[] = BLOCKS;
+static __constant__ const u64 counts[] = COUNTS;
+static __constant__ const u32 weights_at[] = WEIGHTS, masters_at[] = MASTERS, gradients_at[] = GRADIENTS,
+                              firsts_at[] = FIRSTS, seconds_at[] = SECONDS;
+constexpr u32 PARAMETERS = sizeof(first_blocks) / sizeof(u32);
+
+// Elements of a thread, and of a block of 256 threads.
+constexpr u32 FOUR = 4, BLOCK = 1024;
+
+template <class T> struct alignas(sizeof(T) * FOUR) Pack {
+    T at[FOUR];
+};
+
+// What is the same for all elements.
+struct Step {
+    float lr, scale, correction1, correction2;
+    bool is_first;
+};
+
+// `many` of four numbers; the others are 0.
+template <class T> static __device__ __forceinline__ void load(const T *from, u32 many, float to[FOUR]) {
+    if (many == FOUR) {
+        const Pack<T> pack = *(const Pack<T> *)from;
+#pragma unroll
+        for (u32 e = 0; e < FOUR; e++) to[e] = widen(pack.at[e]);
+        return;
+    }
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++) to[e] = e < many ? widen(from[e]) : 0.0f;
+}
+
+template <class T> static __device__ __forceinline__ void save(const float from[FOUR], u32 many, T *to) {
+    if (many == FOUR) {
+        Pack<T> pack;
+#pragma unroll
+        for (u32 e = 0; e < FOUR; e++) narrow(from[e], &pack.at[e]);
+        *(Pack<T> *)to = pack;
+        return;
+    }
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++)
+        if (e < many) narrow(from[e], &to[e]);
+}
+
+// One element: its weight, gradient without loss scale, and moments.
+static __device__ __forceinline__ void change(float &weight, float gradient, float &m, float &v, const Step &step) {
 #if OPTIMIZER == 0
     gradient += (float)(WEIGHT_DECAY)*weight;
 #if HAS_MOMENTUM
-    const float before = widen(first[i]);
-    const float velocity = is_first ? gradient : (float)(MOMENTUM)*before + (float)(1.0 - (DAMPENING)) * gradient;
-    narrow(velocity, &first[i]);
-    gradient = NESTEROV ? gradient + (float)(MOMENTUM)*velocity : velocity;
+    m = step.is_first ? gradient : (float)(MOMENTUM)*m + (float)(1.0 - (DAMPENING)) * gradient;
+    gradient = NESTEROV ? gradient + (float)(MOMENTUM)*m : m;
 #endif
-    weight -= lr * gradient;
+    weight -= step.lr * gradient;
 #else
 #if OPTIMIZER == 1
     gradient += (float)(WEIGHT_DECAY)*weight;
 #else
-    weight *= 1.0f - lr * (float)(WEIGHT_DECAY);
+    weight *= 1.0f - step.lr * (float)(WEIGHT_DECAY);
 #endif
-    // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
-    const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
-    const float correction1 = (float)(1.0 - pow(BETA1, t)), correction2 = (float)(1.0 - pow(BETA2, t));
-    const float m = (float)(BETA1)*widen(first[i]) + (float)(1.0 - (BETA1)) * gradient;
-    const float v = (float)(BETA2)*widen(second[i]) + (float)(1.0 - (BETA2)) * gradient * gradient;
-    narrow(m, &first[i]);
-    narrow(v, &second[i]);
-    weight -= lr / correction1 * m / (sqrtf(v / correction2) + (float)(EPS));
+    m = (float)(BETA1)*m + (float)(1.0 - (BETA1)) * gradient;
+    v = (float)(BETA2)*v + (float)(1.0 - (BETA2)) * gradient * gradient;
+    weight -= step.lr / step.correction1 * m / (sqrtf(v / step.correction2) + (float)(EPS));
 #endif
-    narrow(weight, &w[i]);
+}
+
+// `many` of four elements from i on. Without a master copy `master` is null.
+template <class Weight>
+static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
+                                                   const Weight *dw, Moment *first, Moment *second, u32 *state) {
+    float weights[FOUR], gradients[FOUR], m[FOUR] = {}, v[FOUR] = {};
+    if (master != nullptr) {
+        load(master + i, many, weights);
+    } else {
+        load(w + i, many, weights);
+    }
+    load(dw + i, many, gradients);
+#if OPTIMIZER != 0 || HAS_MOMENTUM
+    load(first + i, many, m);
+#endif
+#if OPTIMIZER != 0
+    load(second + i, many, v);
+#endif
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++) {
+#if REAL == 2
+        if ((bits_of(gradients[e]) & 0x7f800000u) == 0x7f800000u) {
+            // Any number of threads write the same.
+            state[STATE_OVERFLOW] = 1;
+            continue;
+        }
+#endif
+        change(weights[e], gradients[e] / step.scale, m[e], v[e], step);
+    }
+#if OPTIMIZER != 0 || HAS_MOMENTUM
+    save(m, many, first + i);
+#endif
+#if OPTIMIZER != 0
+    save(v, many, second + i);
+#endif
+    if (master != nullptr) save(weights, many, master + i);
+    save(weights, many, w + i);
+}
+
+// Blocks of 256 threads.
+KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, u32 *state) {
+    float correction1 = 1.0f, correction2 = 1.0f;
+#if OPTIMIZER != 0
+    __shared__ float corrections[2];
+    if (threadIdx.x < 2) {
+        // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
+        const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
+        corrections[threadIdx.x] = (float)(1.0 - pow(threadIdx.x == 0 ? (double)(BETA1) : (double)(BETA2), t));
+    }
+    __syncthreads();
+    correction1 = corrections[0];
+    correction2 = corrections[1];
+#endif
+    const Step step = {from_bits(state[STATE_LEARNING_RATE]), from_bits(state[STATE_LOSS_SCALE]), correction1, correction2,
+                       state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
+    // The last parameter whose first block is not beyond this one.
+    u32 p = 0;
+    for (u32 end = PARAMETERS; end - p > 1;) {
+        const u32 middle = (p + end) / 2;
+        if (first_blocks[middle] <= blockIdx.x) {
+            p = middle;
+        } else {
+            end = middle;
+        }
+    }
+    const u64 i = (u64)(blockIdx.x - first_blocks[p]) * BLOCK + threadIdx.x * FOUR;
+    if (i >= counts[p]) return;
+    const u32 many = counts[p] - i < FOUR ? (u32)(counts[p] - i) : FOUR;
+    char *w = weights + weights_at[p] * 256ull;
+    const char *dw = gradients + gradients_at[p] * 256ull;
+    Moment *first = (Moment *)(firsts + firsts_at[p] * 256ull), *second = (Moment *)(seconds + seconds_at[p] * 256ull);
+#if MIXED
+    if (masters_at[p] == NONE) {
+        change_four(i, many, step, (float *)w, nullptr, (const float *)dw, first, second, state);
+        return;
+    }
+    float *master = (float *)(masters + masters_at[p] * 256ull);
+#else
+    float *master = nullptr;
+#endif
+    change_four(i, many, step, (real *)w, master, (const real *)dw, first, second, state);
 }

@@ -95,19 +95,19 @@ template <bool ALONG_K> struct Matrix {
 };
 
 // Where C goes is a `Target`: `column(n)` does what depends on n alone, `at(column, m)` is the element's address, `bias(m, n)` what
-// is added to it.
-template <class Target>
-static __device__ __forceinline__ void put_one(const Target &target, u32 m, u32 n, float sum, real *to) {
+// is added to it, `through(x)` what becomes of it in the end.
+template <class Target, class Element>
+static __device__ __forceinline__ void put_one(const Target &target, u32 m, u32 n, float sum, Element *to) {
     sum += target.bias(m, n);
 #if ADD
     sum += widen(*to);
 #endif
-    narrow(sum, to);
+    narrow(target.through(sum), to);
 }
 
 // The same of four columns from n on.
-template <class Target>
-static __device__ __forceinline__ void put_four(const Target &target, u32 m, u32 n, const float *sums, real *to) {
+template <class Target, class Element>
+static __device__ __forceinline__ void put_four(const Target &target, u32 m, u32 n, const float *sums, Element *to) {
     float four[4];
 #if ADD
     load4(to, four);
@@ -116,9 +116,9 @@ static __device__ __forceinline__ void put_four(const Target &target, u32 m, u32
     for (int i = 0; i < 4; i++) {
         const float sum = sums[i] + target.bias(m, n + i);
 #if ADD
-        four[i] += sum;
+        four[i] = target.through(four[i] + sum);
 #else
-        four[i] = sum;
+        four[i] = target.through(sum);
 #endif
     }
     store4(four, to);

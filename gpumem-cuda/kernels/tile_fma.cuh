@@ -187,7 +187,7 @@ static __device__ __forceinline__ void store(const Target &target, u32 m, u32 n,
         for (int i = 0; i < REGISTERS_M; i++) {
             const u32 line = row + spot<REGISTERS_M>(0, i);
             if (line >= target.rows()) continue;
-            real *to = target.at(place, line);
+            auto *to = target.at(place, line);
             if constexpr (FOURS && RUN == 4) {
                 put_four(target, line, column, &sums.at[i][j], to);
             } else {

@@ -13,6 +13,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("correlation.cuh", include_str!("../kernels/correlation.cuh")),
     ("mma.cuh", include_str!("../kernels/mma.cuh")),
     ("real.cuh", include_str!("../kernels/real.cuh")),
+    ("rectify.cuh", include_str!("../kernels/rectify.cuh")),
     ("tile.cuh", include_str!("../kernels/tile.cuh")),
     ("tile_fma.cuh", include_str!("../kernels/tile_fma.cuh")),
     ("tile_mma.cuh", include_str!("../kernels/tile_mma.cuh")),

@@ -1,7 +1,7 @@
 //! The kernels through NVRTC, for every architecture that it knows, without a card.
 //!
-//! Which kernels: those that the other tests ran on the host, at most two shapes of each file and of each of its ways to
-//! compute products, in every number format. The test does nothing where NVRTC is not installed, unless
+//! Which kernels: those that the other tests ran on the host, one set of constants for each entry point and each of its ways
+//! to compute products, in every number format. The test does nothing where NVRTC is not installed, unless
 //! `GPUMEM_REQUIRE_NVRTC` is set: `scripts/kernel-check` installs it.
 
 use gpumem_core::error::Error;
@@ -43,32 +43,30 @@ impl Instance {
     }
 }
 
-/// Kernels that were run on the host, two sets of constants for each file and way to compute products.
+/// Kernels that were run on the host: a set of constants for each entry point and way to compute products. Files of which
+/// entry points are compiled one at a time would not all be seen otherwise.
 fn sample() -> Vec<Instance> {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/instances");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let lines: BTreeSet<String> = files
         .flat_map(|entry| std::fs::read_to_string(entry.path()).unwrap().lines().map(String::from).collect::<Vec<_>>())
         .collect();
-    let mut chosen: BTreeMap<(&str, bool), BTreeSet<Constants>> = BTreeMap::new();
+    let mut chosen: BTreeMap<(&str, &str, bool), Constants> = BTreeMap::new();
     for line in &lines {
         let mut words = line.split(' ');
-        let (Some(file), Some(_)) = (words.next(), words.next()) else { continue };
+        let (Some(file), Some(entry)) = (words.next(), words.next()) else { continue };
         let Some((file, _)) = SOURCES.iter().find(|(known, _)| *known == file) else { continue };
         let (varied, constants): (Vec<_>, Vec<_>) = words
             .filter_map(|word| word.split_once('='))
             .map(|(name, value)| (name.to_string(), value.to_string()))
             .partition(|(name, _)| name == "REAL" || name == "TENSOR_CORES");
         let tensor_cores = varied.iter().any(|(name, value)| name == "TENSOR_CORES" && value != "0");
-        let kept = chosen.entry((file, tensor_cores)).or_default();
-        if kept.len() < 2 {
-            kept.insert(constants);
-        }
+        chosen.entry((file, entry, tensor_cores)).or_insert(constants);
     }
-    let instances = chosen.into_iter().flat_map(|((file, tensor_cores), sets)| {
-        sets.into_iter().map(move |constants| Instance { file, tensor_cores, constants })
-    });
-    instances.collect()
+    // Several entry points of a file with the same constants are compiled together.
+    let distinct: BTreeSet<(&str, bool, Constants)> =
+        chosen.into_iter().map(|((file, _, tensor_cores), constants)| (file, tensor_cores, constants)).collect();
+    distinct.into_iter().map(|(file, tensor_cores, constants)| Instance { file, tensor_cores, constants }).collect()
 }
 
 /// The version of NVRTC, if it is there.

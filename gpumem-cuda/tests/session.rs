@@ -3,6 +3,9 @@
 #[path = "host/mod.rs"]
 mod host;
 
+#[path = "session/convolutions.rs"]
+mod convolutions;
+
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
@@ -10,14 +13,12 @@ use gpumem_core::layout::place;
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::program::{Class, Measure, StateWord};
-use gpumem_core::{Precision, Role, Update};
+use gpumem_core::{Half, Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::{Cuda, Session};
-use host::card::{
-    convolution_counts, counts, on_a_simulated_card, on_a_simulated_card_with_cudnn, product_counts, register,
-};
+use host::card::{counts, on_a_simulated_card, product_counts, register};
 use host::harness::graphs::{chain, numbers, plan};
-use host::{CAPABILITY, Machine, Products, kernels, spread};
+use host::{CAPABILITY, Machine, Products, kernels, narrow, spread, widen};
 
 const BATCH: u64 = 3;
 const CLASSES: u32 = 5;
@@ -89,13 +90,25 @@ fn begin(job: &Job, runner: &mut impl Runner) {
                 let mut words = vec![0; count];
                 words[StateWord::Seed as usize] = 7;
                 words[StateWord::LearningRate as usize] = 0.01f32.to_bits();
-                words[StateWord::LossScale as usize] = 1f32.to_bits();
+                let scale = if job.precision.half() == Some(Half::F16) { 1024f32 } else { 1.0 };
+                words[StateWord::LossScale as usize] = scale.to_bits();
                 words
             }
             _ => continue,
         };
-        runner.write(placed.offsets[id], &bytes(&words)).unwrap();
+        if let Some(master) = placed.masters[id] {
+            runner.write(master, &bytes(&words)).unwrap();
+        }
+        runner.write(placed.offsets[id], &stored(job, tensor.role, &words)).unwrap();
     }
+}
+
+/// Words as the arena holds them.
+fn stored(job: &Job, role: Role, words: &[u32]) -> Vec<u8> {
+    if role.bytes(job.precision) == 4 {
+        return bytes(words);
+    }
+    words.iter().flat_map(|&word| narrow(job.precision, word).to_le_bytes()).collect()
 }
 
 fn bytes(words: &[u32]) -> Vec<u8> {
@@ -111,7 +124,7 @@ fn at(placed: &Placed, class: Class) -> (u64, usize) {
 fn feed(job: &Job, runner: &mut impl Runner, step: usize) {
     let placed = job.train.as_ref().unwrap();
     let ((input, count), (target, labels)) = (at(placed, Class::Input), at(placed, Class::Target));
-    runner.feed(input, &bytes(&spread(count, 100 + step))).unwrap();
+    runner.feed(input, &stored(job, Role::Activation, &spread(count, 100 + step))).unwrap();
     let labels: Vec<u32> = (0..labels).map(|index| (index + step) as u32 % CLASSES).collect();
     runner.feed(target, &bytes(&labels)).unwrap();
 }
@@ -173,6 +186,55 @@ fn steps_are_fed_and_replayed() {
     assert_eq!(end[1], card.arena_bytes());
     drop(card);
     assert_eq!(counts()[1], 0, "bytes on the card");
+}
+
+/// 16-bit networks learn what the f32 network learns; master copies and weights stay together.
+#[test]
+fn sixteen_bit_networks_are_trained() {
+    if !on_a_simulated_card("sixteen_bit_networks_are_trained", &[]) {
+        return;
+    }
+    let wide = job(Precision::F32);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(wide.clone()).unwrap();
+    begin(&wide, &mut cpu);
+    let mut run = |step| {
+        feed(&wide, &mut cpu, step);
+        cpu.train().unwrap();
+        loss(&wide, &mut cpu)
+    };
+    let expected: Vec<f32> = (0..5).map(&mut run).collect();
+    let halves = [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
+    for precision in halves {
+        let job = job(precision);
+        let mut card = load(&job);
+        begin(&job, &mut card);
+        for (step, expected) in expected.iter().enumerate() {
+            feed(&job, &mut card, step);
+            card.train().unwrap();
+            let found = loss(&job, &mut card);
+            // Adam divides by the size of a gradient: the first steps go as far for a rounding error as for a slope.
+            assert!(
+                (found - expected).abs() < 5e-2 * expected.abs(),
+                "{precision:?}, step {step}: {found}, {expected}"
+            );
+        }
+        let placed = job.train.as_ref().unwrap();
+        let mut copies = 0;
+        for (id, tensor) in placed.program.tensors.iter().enumerate() {
+            let Some(master) = placed.masters[id] else { continue };
+            let count = tensor.elements(BATCH).unwrap() as usize;
+            let (mut wide, mut short) = (vec![0; 4 * count], vec![0; 2 * count]);
+            card.read(master, &mut wide).unwrap();
+            card.read(placed.offsets[id], &mut short).unwrap();
+            let wide = wide.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+            let short = short.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
+            for (index, (wide, short)) in wide.zip(short).enumerate() {
+                assert_eq!(narrow(precision, wide), short, "{precision:?}, {}[{index}]", tensor.name);
+                copies += u32::from(widen(precision, short) != wide);
+            }
+        }
+        assert_eq!(copies > 0, precision.has_master(), "{precision:?}: masters are finer than their copies");
+    }
 }
 
 /// A forward pass between training steps uses the same parameters and leaves them alone.
@@ -360,123 +422,27 @@ fn a_library_that_fails_is_an_error_that_names_the_product() {
     assert_eq!((product_counts()[..2].to_vec(), counts()[1]), (vec![0, 0], 0), "handles, objects, bytes on the card");
 }
 
-/// A Relu that runs with its convolution, groups, a kernel of one pixel, which has no workspace, and one without a bias.
-const CONVOLUTIONS: &str = "Conv2d(4, 3, padding = 1) | Relu(inplace = true) | Conv2d(4, 3, padding = 1, groups = 2) | \
-                            Conv2d(6, 1) | Tanh | Conv2d(3, 3, stride = [2; 1], bias = false) | BatchNorm2d | Flatten | \
-                            Linear(5)";
+/// The card, with every kernel that a network needs made known to it.
+struct Known(Cuda);
 
-fn convolutions_job(deterministic: bool) -> Job {
-    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
-    Job { deterministic, ..job_of(&[2, 6, 6], CONVOLUTIONS, optimizer, Precision::F32) }
+impl Device for Known {
+    type Runner = Session;
+
+    fn load(&self, job: Job) -> Result<Session, Error> {
+        load_on(&self.0, &job)
+    }
 }
 
-/// What cuDNN has been asked for: forward passes, those with a bias in the same pass, biases in a pass of their own, data
-/// gradients and filter gradients.
-fn convolutions_so_far() -> [u64; 5] {
-    let [_, _, asked @ ..] = convolution_counts();
-    asked
-}
-
-fn train_convolutions(job: &Job, card: &mut Session) -> [u64; 5] {
-    train_with(job, card, convolutions_so_far)
-}
-
-/// Convolutions through the library in fed, captured and replayed steps; nothing of the library's is left behind.
+/// Twenty steps of two networks, fused, fed and replayed, against PyTorch's losses and parameters.
 #[test]
-fn convolutions_go_to_the_library() {
-    if !on_a_simulated_card_with_cudnn("convolutions_go_to_the_library", &[]) {
+fn networks_follow_pytorch() {
+    if !on_a_simulated_card("networks_follow_pytorch", &[]) {
         return;
     }
-    // The fast algorithm adds the bias by itself. It is not the first: that one gives other bits in each run.
-    for (deterministic, expected) in [(false, [3, 1, 2, 3, 4]), (true, [2, 2, 1, 3, 4])] {
-        let (job, before) = (convolutions_job(deterministic), convolutions_so_far());
-        let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
-        assert_eq!((card.convolutions(), convolution_counts()[0]), (4, 1), "of a forward pass, handles");
-        // Each is tried once, for both halves of the input and for the forward pass by itself.
-        let tried = convolutions_so_far();
-        assert_eq!(std::array::from_fn(|kind| tried[kind] - before[kind]), expected);
-        let start = counts();
-        assert_eq!(train_convolutions(&job, &mut card), expected);
-        assert_eq!(counts()[..2], start[..2], "allocations and bytes on the card");
-        drop(card);
-        assert_eq!(convolution_counts()[..2], [0, 0], "handles and objects");
-        assert_eq!(counts()[1], 0, "bytes on the card");
-    }
-    // The same with the project's own kernels.
-    let job = convolutions_job(false);
-    let mut card = load_on(&Cuda::new(0).unwrap().with_cudnn(false), &job).unwrap();
-    assert_eq!((card.convolutions(), convolution_counts()[0]), (0, 0));
-    assert_eq!(train_convolutions(&job, &mut card), [0; 5]);
-}
-
-/// A forward pass by itself, between training steps.
-#[test]
-fn inference_through_cudnn() {
-    if !on_a_simulated_card_with_cudnn("inference_through_cudnn", &[]) {
-        return;
-    }
-    let job = convolutions_job(true);
-    let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
-    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
-    begin(&job, &mut card);
-    begin(&job, &mut cpu);
-    let (input, count) = at(&job.infer, Class::Input);
-    let output = job.infer.offsets[job.infer.program.result as usize];
-    for step in 0..3 {
-        let infer = |runner: &mut dyn Runner| {
-            runner.write(input, &bytes(&spread(count, step))).unwrap();
-            runner.infer().unwrap();
-            let mut bytes = vec![0; (BATCH as usize) * CLASSES as usize * 4];
-            runner.read(output, &mut bytes).unwrap();
-            bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<f32>>()
-        };
-        let (found, expected) = (infer(&mut card), infer(&mut cpu));
-        host::harness::assert_close(&format!("output before step {step}"), &found, &expected, 1e-4);
-        feed(&job, &mut cpu, step);
-        cpu.train().unwrap();
-        feed(&job, &mut card, step);
-        card.train().unwrap();
-    }
-    compare("after 3 steps", &state(&job, &mut card), &state(&job, &mut cpu));
-}
-
-/// What is refused when it is tried, or has no algorithm, runs another way: unfused, or with the project's own kernels.
-#[test]
-fn convolutions_without_an_algorithm_run_another_way() {
-    let name = "convolutions_without_an_algorithm_run_another_way";
-    if std::env::var_os("GPUMEM_SIMULATED_CUDNN_REFUSES").is_none() {
-        for refused in ["fused", "filter", "forward,data"] {
-            assert!(!on_a_simulated_card_with_cudnn(name, &[("GPUMEM_SIMULATED_CUDNN_REFUSES", refused)]));
+    for library in [true, false] {
+        let card = Known(Cuda::new(0).unwrap().with_library(library).with_cudnn(false));
+        for curve in host::harness::curves::Curve::all() {
+            curve.check(&mut curve.network.on(&card).unwrap());
         }
-        return;
     }
-    let (forward, expected) = match std::env::var("GPUMEM_SIMULATED_CUDNN_REFUSES").unwrap().as_str() {
-        "fused" => (4, [4, 0, 3, 3, 4]),
-        "filter" => (4, [2, 2, 1, 3, 0]),
-        _ => (0, [0, 0, 0, 0, 4]),
-    };
-    let job = convolutions_job(true);
-    let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
-    assert_eq!(card.convolutions(), forward);
-    assert_eq!(train_convolutions(&job, &mut card), expected);
-}
-
-#[test]
-fn a_library_that_fails_is_an_error_that_names_the_convolution() {
-    let name = "a_library_that_fails_is_an_error_that_names_the_convolution";
-    if !on_a_simulated_card_with_cudnn(name, &[("GPUMEM_SIMULATED_CUDNN_BREAKS", "1")]) {
-        return;
-    }
-    let text = load_on(&Cuda::new(0).unwrap(), &convolutions_job(false)).unwrap_err().to_string();
-    let expected = "cuDNN: choosing an algorithm for convolution 3x2x6x6 to 4x6x6, kernel 3x3, stride 1x1, padding 1x1, \
-                    dilation 1x1, groups 1 in F32, bias, Relu, workspace of 576 bytes: CUDNN_STATUS_INTERNAL_ERROR";
-    assert!(text.contains(expected), "{text}");
-    assert_eq!(
-        (convolution_counts()[..2].to_vec(), counts()[1]),
-        (vec![0, 0], 0),
-        "handles, objects, bytes on the card"
-    );
-    // A network without convolutions does not ask.
-    let card = load_on(&Cuda::new(0).unwrap(), &products_job()).unwrap();
-    assert_eq!((card.convolutions(), convolution_counts()[0]), (0, 0));
 }

@@ -27,6 +27,27 @@ pub(super) fn threads(items: u64) -> u32 {
     items.div_ceil(4).next_multiple_of(32).clamp(64, 1024) as u32
 }
 
+/// Blocks that keep the largest cards busy: four on each of 132 multiprocessors.
+pub(super) const BLOCKS: u64 = 528;
+
+/// Parts that `items` items are split into so that about [`BLOCKS`] blocks run where each part needs `blocks` of them: at
+/// most `most`, each with `least` items or more, none empty.
+pub(super) fn parts(items: u64, blocks: u64, most: u64, least: u64) -> u64 {
+    let parts = BLOCKS.div_ceil(blocks.max(1)).min(items / least).clamp(1, most);
+    items.div_ceil(items.div_ceil(parts).max(1)).max(1)
+}
+
+/// What a pass over the output does beside normalising it.
+#[derive(Clone, Copy)]
+pub(super) struct Tail {
+    /// A map that is added.
+    pub(super) residual: Option<TensorId>,
+    /// What follows after that: `RECTIFIER` of `rectify.cuh`.
+    pub(super) rectifier: u8,
+    /// Where the result goes.
+    pub(super) output: TensorId,
+}
+
 /// What the launches of a layer share.
 struct Plan<'a> {
     context: &'a Context<'a>,
@@ -34,14 +55,26 @@ struct Plan<'a> {
     samples: u64,
     /// H * W.
     area: u64,
+    /// Elements that a thread takes at a time.
+    pack: u64,
     /// Packs of a channel, over all samples.
     packs: u64,
+    parts: u64,
+    rectifier: u8,
+    residual: bool,
 }
 
 impl<'a> Plan<'a> {
-    fn new(context: &'a Context<'a>, layer: &'a BatchNorm2d, x: TensorId) -> Plan<'a> {
+    fn new(context: &'a Context<'a>, layer: &'a BatchNorm2d, x: TensorId, rectifier: u8) -> Plan<'a> {
         let (samples, area) = (context.samples(x), layer.size[0] * layer.size[1]);
-        Plan { context, layer, samples, area, packs: samples * area / pack(context, area) }
+        // As in `pack`; planes of 14 x 14 are whole packs of 4.
+        let widest = pack(context, 0);
+        let pack = [8, 4, 2].into_iter().find(|&pack| pack <= widest && area.is_multiple_of(pack)).unwrap_or(1);
+        let packs = samples * area / pack;
+        // Two f32 for each part of each channel.
+        let room = context.workspace_bytes() / 8 / layer.num_features.max(1);
+        let parts = parts(packs, layer.num_features, room.clamp(1, 32), 512);
+        Plan { context, layer, samples, area, pack, packs, parts, rectifier, residual: false }
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
@@ -49,18 +82,25 @@ impl<'a> Plan<'a> {
         let kernel = context.kernel("batch_norm2d.cu", entry).with("BATCH", format!("{}ull", self.samples));
         let kernel =
             kernel.with("CHANNELS", format!("{}ull", layer.num_features)).with("AREA", format!("{}ull", self.area));
+        let kernel = kernel.with("PARTS", self.parts).with("PACK", self.pack);
         let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(layer.affine));
         let kernel = kernel.with_float("EPS", layer.eps).with_float("MOMENTUM", layer.momentum);
         let kernel = kernel.with("TRAINING", u8::from(context.placed.program.training));
+        let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
         kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
     }
 
-    /// A block for each channel.
+    /// A block for each channel and part.
     fn channels(&self, entry: &'static str, add: [u8; 3], arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let blocks = u32::try_from(self.layer.num_features)
             .map_err(|_| Error::Damaged("a batch normalisation has more channels than a grid has blocks"))?;
-        let block = [threads(self.packs), 1, 1];
-        Ok(Launch { kernel: self.kernel(entry, add), grid: [blocks, 1, 1], block, arguments })
+        let block = [threads(self.packs.div_ceil(self.parts)), 1, 1];
+        Ok(Launch { kernel: self.kernel(entry, add), grid: [blocks, self.parts as u32, 1], block, arguments })
+    }
+
+    /// The workspace, if there are partial results.
+    fn partial(&self) -> Option<TensorId> {
+        if self.parts > 1 { self.context.operation.written(Slot::Workspace) } else { None }
     }
 }
 
@@ -73,35 +113,71 @@ fn parameters(context: &Context<'_>, layer: &BatchNorm2d) -> Result<[Option<Tens
 }
 
 pub(super) fn forward(context: &Context<'_>, layer: &BatchNorm2d) -> Result<Vec<Launch>, Error> {
-    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let output = context.written(Slot::Output)?;
+    forward_with(context, layer, Tail { residual: None, rectifier: 0, output })
+}
+
+pub(super) fn forward_with(context: &Context<'_>, layer: &BatchNorm2d, tail: Tail) -> Result<Vec<Launch>, Error> {
+    let x = context.read(Slot::Input(0))?;
+    let (residual, y) = (tail.residual, Some(tail.output));
     let [weight, bias] = parameters(context, layer)?;
-    let plan = Plan::new(context, layer, x);
+    let mut plan = Plan { residual: residual.is_some(), ..Plan::new(context, layer, x, tail.rectifier) };
     let mut launches = Vec::new();
     let [mean, variance] = if context.placed.program.training {
-        let saved = context.written(Slot::Saved(0))?;
+        let saved = Some(context.written(Slot::Saved(0))?);
         // In training there may be no running statistics that anybody keeps.
-        let running = match context.operation.written(Slot::Buffer(0)) {
+        let [mean, variance] = match context.operation.written(Slot::Buffer(0)) {
             Some(mean) => [Some(mean), Some(context.written(Slot::Buffer(1))?)],
             None => [None; 2],
         };
-        let arguments = vec![Some(x), Some(saved), running[0], running[1]];
+        let partial = plan.partial();
+        let arguments = vec![Some(x), partial, saved, mean, variance];
         launches.push(plan.channels("batch_norm2d_statistics", [0; 3], arguments)?);
-        [Some(saved), None]
+        if plan.parts > 1 {
+            let arguments = vec![Some(x), partial, weight, bias, residual, saved, mean, variance, y];
+            launches.push(plan.channels("batch_norm2d_apply_parts", [0; 3], arguments)?);
+            return Ok(launches);
+        }
+        [saved, None]
     } else {
+        plan.parts = 1;
         [Some(context.read(Slot::Buffer(0))?), Some(context.read(Slot::Buffer(1))?)]
     };
     let kernel = plan.kernel("batch_norm2d_apply", [0; 3]);
-    let arguments = vec![Some(x), weight, bias, mean, variance, Some(y)];
+    let arguments = vec![Some(x), weight, bias, mean, variance, residual, y];
     launches.push(Launch::elementwise(kernel, layer.num_features * plan.packs, arguments));
     Ok(launches)
 }
 
 pub(super) fn backward(context: &Context<'_>, layer: &BatchNorm2d) -> Result<Vec<Launch>, Error> {
-    let (dy, x, saved) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
+    backward_through(context, layer, context.read(Slot::Gradient)?, 0)
+}
+
+/// The backward pass from `dy`, the gradient of what the rectifier behind the layer gives.
+pub(super) fn backward_through(
+    context: &Context<'_>,
+    layer: &BatchNorm2d,
+    dy: TensorId,
+    rectifier: u8,
+) -> Result<Vec<Launch>, Error> {
+    let (x, saved) = (context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
     let slots = [Slot::InputGradient(0), Slot::ParameterGradient(0), Slot::ParameterGradient(1)];
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
-    let weight = if layer.affine && dx.is_some() { Some(context.read(Slot::Parameter(0))?) } else { None };
-    let plan = Plan::new(context, layer, x);
-    let arguments = vec![Some(dy), Some(x), weight, Some(saved), dx, dweight, dbias];
-    Ok(vec![plan.channels("batch_norm2d_backward", slots.map(|slot| context.adds(slot)), arguments)?])
+    let add = slots.map(|slot| context.adds(slot));
+    let [weight, bias] = parameters(context, layer)?;
+    let plan = Plan::new(context, layer, x, rectifier);
+    let mut arguments = vec![Some(dy), Some(x), weight, bias, Some(saved)];
+    let Some(partial) = plan.partial() else {
+        arguments.extend([dx, dweight, dbias]);
+        return Ok(vec![plan.channels("batch_norm2d_backward", add, arguments)?]);
+    };
+    arguments.push(Some(partial));
+    let sums = plan.channels("batch_norm2d_sums", add, arguments.clone())?;
+    arguments.extend([dx, dweight, dbias]);
+    let mut input = plan.channels("batch_norm2d_input", add, arguments)?;
+    if dx.is_none() {
+        // Only the sums of each channel are left to be added up.
+        (input.grid[1], input.block) = (1, [32, 1, 1]);
+    }
+    Ok(vec![sums, input])
 }

@@ -33,9 +33,65 @@ fn too_large() -> Error {
     Error::Unsupported { device: "CUDA", what: "a convolution whose sample or kernel has 2^28 elements or more".into() }
 }
 
+/// Blocks among which the products of a filter's gradient are split: two for each of 132 multiprocessors.
+const FILTER_BLOCKS: u64 = 264;
+/// Products of a part, at least, and parts, at most.
+const LEAST_PART: u64 = 1024;
+const MOST_PARTS: u64 = 64;
+
+/// How the products of a filter's gradient are split, and the products of a part: a multiple of 64.
+#[derive(Clone, Copy)]
+struct Parts {
+    count: u64,
+    length: u64,
+}
+
+impl Parts {
+    /// What launches have that sum everything at once.
+    const ONE: Parts = Parts { count: 1, length: 0 };
+
+    /// `products` products in `count` parts or fewer, none of them empty.
+    fn new(products: u64, count: u64) -> Parts {
+        let length = products.div_ceil(count.max(1)).next_multiple_of(64);
+        Parts { count: products.div_ceil(length.max(1)).max(1), length }
+    }
+}
+
+/// What a forward pass adds to the sums, and where they go.
+#[derive(Clone, Copy)]
+pub(super) struct Tail {
+    pub(super) bias: Option<TensorId>,
+    /// `RECTIFIER` of `rectify.cuh`.
+    pub(super) rectifier: u8,
+    pub(super) to: TensorId,
+    /// Whether the result is added to what is there.
+    pub(super) add: u8,
+}
+
+impl Tail {
+    /// Just the sums.
+    pub(super) fn plain(to: TensorId, add: u8) -> Tail {
+        Tail { bias: None, rectifier: 0, to, add }
+    }
+}
+
+/// Pixels of an image that are a stride apart, and the taps that reach them.
+#[derive(Clone, Copy)]
+struct Phase {
+    first: [u64; 2],
+    /// The first tap, or the size of the kernel if there is none.
+    tap: [u64; 2],
+    step: [u64; 2],
+}
+
+/// Phases that the gradient of the input has a launch and a kernel each for.
+const MOST_PHASES: u64 = 4;
+
 /// The shape of a launch: tile, blocks along x, y, z and threads.
 struct Shape {
     tile: [u64; 2],
+    parts: Parts,
+    phase: Option<Phase>,
     grid: [u64; 3],
     threads: u32,
 }
@@ -79,7 +135,7 @@ impl Correlation {
     }
 
     /// The kernel with all its constants.
-    fn constants(&self, kernel: Kernel, pass: &'static str, bias: bool, add: u8, tile: [u64; 2]) -> Kernel {
+    fn constants(&self, kernel: Kernel, pass: &'static str, shape: &Shape, tail: &Tail) -> Kernel {
         let kernel = kernel.with("BATCH", self.batch).with("GROUPS", self.groups);
         let kernel = kernel.with("IMAGE_CHANNELS", self.images).with("POSITION_CHANNELS", self.positions);
         let kernel = kernel.with("IMAGE_HEIGHT", self.image[0]).with("IMAGE_WIDTH", self.image[1]);
@@ -88,32 +144,57 @@ impl Correlation {
         let kernel = kernel.with("STRIDE_Y", self.stride[0]).with("STRIDE_X", self.stride[1]);
         let kernel = kernel.with("PADDING_Y", self.padding[0]).with("PADDING_X", self.padding[1]);
         let kernel = kernel.with("DILATION_Y", self.dilation[0]).with("DILATION_X", self.dilation[1]);
-        let kernel = kernel.with("BIAS", u8::from(bias)).with("ADD", add).with("PASS", pass);
-        kernel.with("TILE_M", tile[0]).with("TILE_N", tile[1])
+        let kernel = kernel.with("BIAS", u8::from(tail.bias.is_some())).with("ADD", tail.add);
+        let kernel = kernel.with("RECTIFIER", tail.rectifier);
+        let kernel = kernel.with("PARTS", shape.parts.count).with("PART", shape.parts.length);
+        let phase = shape.phase.unwrap_or(Phase { first: [0; 2], tap: [0; 2], step: [1; 2] });
+        let kernel = kernel.with("PHASED", u8::from(shape.phase.is_some()));
+        let kernel = kernel.with("FIRST_Y", phase.first[0]).with("FIRST_X", phase.first[1]);
+        let kernel = kernel.with("TAP_Y", phase.tap[0]).with("TAP_X", phase.tap[1]);
+        let kernel = kernel.with("TAP_STEP_Y", phase.step[0]).with("TAP_STEP_X", phase.step[1]);
+        kernel.with("PASS", pass).with("TILE_M", shape.tile[0]).with("TILE_N", shape.tile[1])
     }
 
-    fn tiled(&self, rows: u64, columns: u64, largest: u64) -> Shape {
-        let tile = tile(rows, columns, self.groups, largest);
-        Shape { tile, grid: [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups], threads: 256 }
+    fn tiled(&self, rows: u64, columns: u64) -> Shape {
+        let tile = tile(rows, columns, self.groups, 128);
+        let grid = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups];
+        Shape { tile, parts: Parts::ONE, phase: None, grid, threads: 256 }
     }
 
     /// A thread for each of `count` elements.
     fn each(&self, count: u64) -> Shape {
-        Shape { tile: [32, 32], grid: [count.div_ceil(256), 1, 1], threads: 256 }
+        Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [count.div_ceil(256), 1, 1], threads: 256 }
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// The gradient of the weight, with `workspace` bytes for sums of parts.
+    fn split(&self, workspace: u64) -> Shape {
+        let weights = self.groups.saturating_mul(self.positions).saturating_mul(self.filter());
+        let products = self.batch * area(self.position);
+        let room = workspace / 4 / weights.max(1);
+        let most = room.min(products / LEAST_PART).clamp(1, MOST_PARTS);
+        let (tile, grid) = if self.is_direct() {
+            ([32, 32], [self.groups * self.positions, self.kernel[0], 1])
+        } else {
+            // Sums are held twice, so tiles are no larger than 64. With parts they need not be smaller either.
+            let (rows, columns) = (self.positions, self.filter());
+            let tile = tile(rows, columns, self.groups.saturating_mul(most), 64);
+            (tile, [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups])
+        };
+        let blocks = grid.iter().fold(1, |blocks: u64, &count| blocks.saturating_mul(count));
+        let parts = Parts::new(products, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
+        let parts = if parts.count == 1 { Parts::ONE } else { parts };
+        Shape { tile, parts, phase: None, grid: [grid[0], grid[1], grid[2].saturating_mul(parts.count)], threads: 256 }
+    }
+
     fn launch(
         &self,
         context: &Context<'_>,
-        entry: &'static str,
-        pass: &'static str,
+        (entry, pass): (&'static str, &'static str),
         shape: &Shape,
-        bias: bool,
-        add: u8,
+        tail: &Tail,
         arguments: Vec<Option<TensorId>>,
     ) -> Result<Launch, Error> {
-        let kernel = self.constants(context.product_kernel(self.file, entry), pass, bias, add, shape.tile);
+        let kernel = self.constants(context.product_kernel(self.file, entry), pass, shape, tail);
         let [x, y, z] = shape.grid;
         if y > 65535 || z > 65535 {
             return Err(too_large());
@@ -127,78 +208,113 @@ impl Correlation {
         context: &Context<'_>,
         entry: &'static str,
         images: TensorId,
-        bias: Option<TensorId>,
-        (positions, add): (TensorId, u8),
+        tail: Tail,
     ) -> Result<Launch, Error> {
         let columns = self.batch * area(self.position);
         let shape = if self.is_direct() {
             self.each(columns * self.groups * self.positions)
         } else {
-            self.tiled(self.positions, columns, 128)
+            self.tiled(self.positions, columns)
         };
-        let arguments = self.operands(context, images, bias, positions)?;
-        self.launch(context, entry, "GATHER", &shape, bias.is_some(), add, arguments)
+        let arguments = self.operands(context, images, &tail)?;
+        self.launch(context, (entry, "GATHER"), &shape, &tail, arguments)
     }
 
-    /// Images from `positions` and the weight.
+    /// Images from `positions` and the weight: a launch, or one for each phase of the strides.
     pub(super) fn scatter(
         &self,
         context: &Context<'_>,
         entry: &'static str,
         positions: TensorId,
-        bias: Option<TensorId>,
-        (images, add): (TensorId, u8),
-    ) -> Result<Launch, Error> {
-        let columns = self.batch * area(self.image);
-        let shape =
-            if self.is_direct() { self.each(columns * self.groups) } else { self.tiled(self.images, columns, 128) };
-        let arguments = self.operands(context, positions, bias, images)?;
-        self.launch(context, entry, "SCATTER", &shape, bias.is_some(), add, arguments)
+        tail: Tail,
+    ) -> Result<Vec<Launch>, Error> {
+        let launch = |shape: Shape| {
+            let arguments = self.operands(context, positions, &tail)?;
+            self.launch(context, (entry, "SCATTER"), &shape, &tail, arguments)
+        };
+        if self.is_direct() {
+            return Ok(vec![launch(self.each(self.batch * area(self.image) * self.groups))?]);
+        }
+        if !(2..=MOST_PHASES).contains(&area(self.stride)) {
+            return Ok(vec![launch(self.tiled(self.images, self.batch * area(self.image)))?]);
+        }
+        let mut launches = Vec::new();
+        for (y, x) in (0..self.stride[0]).flat_map(|y| (0..self.stride[1]).map(move |x| (y, x))) {
+            let Some(phase) = self.phase([y, x]) else { continue };
+            let is_reached = phase.tap[0] < self.kernel[0] && phase.tap[1] < self.kernel[1];
+            // Nothing is to be added to what is there.
+            if !is_reached && tail.add == 1 {
+                continue;
+            }
+            let pixels = [0, 1].map(|axis| (self.image[axis] - phase.first[axis]).div_ceil(self.stride[axis]));
+            let shape = self.tiled(self.images, self.batch * area(pixels));
+            launches.push(launch(Shape { phase: Some(phase), ..shape })?);
+        }
+        Ok(launches)
+    }
+
+    /// The pixels whose taps `r` have a remainder of `r * dilation` by the stride of `remainders`, if there are any.
+    fn phase(&self, remainders: [u64; 2]) -> Option<Phase> {
+        let mut phase = Phase { first: [0; 2], tap: [0; 2], step: [1; 2] };
+        for (axis, remainder) in remainders.into_iter().enumerate() {
+            let (stride, dilation) = (self.stride[axis], self.dilation[axis]);
+            let remains = |tap: u64, of: u64| (tap * dilation) % stride == of;
+            phase.first[axis] = (remainder + stride - self.padding[axis] % stride) % stride;
+            phase.tap[axis] = (0..self.kernel[axis]).find(|&tap| remains(tap, remainder)).unwrap_or(self.kernel[axis]);
+            phase.step[axis] = (1..=stride).find(|&step| remains(step, 0)).unwrap_or(1);
+            if phase.first[axis] >= self.image[axis] {
+                return None;
+            }
+        }
+        Some(phase)
     }
 
     /// A forward pass has a parameter for the bias, a backward pass has none.
-    fn operands(
-        &self,
-        context: &Context<'_>,
-        from: TensorId,
-        bias: Option<TensorId>,
-        to: TensorId,
-    ) -> Result<Vec<Option<TensorId>>, Error> {
+    fn operands(&self, context: &Context<'_>, from: TensorId, tail: &Tail) -> Result<Vec<Option<TensorId>>, Error> {
         let weight = context.read(Slot::Parameter(0))?;
         let forward = context.operation.written(Slot::Output).is_some();
         Ok(if forward {
-            vec![Some(from), Some(weight), bias, Some(to)]
+            vec![Some(from), Some(weight), tail.bias, Some(tail.to)]
         } else {
-            vec![Some(from), Some(weight), Some(to)]
+            vec![Some(from), Some(weight), Some(tail.to)]
         })
     }
 
-    /// The gradients of weight and bias that the operation writes.
+    /// The gradients of weight and bias that the operation writes: by these entry points, the second of which adds up what
+    /// the first left in parts.
     pub(super) fn parameters(
         &self,
         context: &Context<'_>,
-        [filter, bias]: [&'static str; 2],
+        [filter, sum, bias]: [&'static str; 3],
         bias_blocks: u64,
     ) -> Result<Vec<Launch>, Error> {
         let dy = context.read(Slot::Gradient)?;
         let mut launches = Vec::new();
         if let Some(dw) = context.operation.written(Slot::ParameterGradient(0)) {
-            let shape = if self.is_direct() {
-                let grid = [self.groups * self.positions, self.kernel[0], 1];
-                Shape { tile: [32, 32], grid, threads: 256 }
+            let shape = self.split(context.workspace_bytes());
+            let x = context.read(Slot::Input(0))?;
+            let tail = Tail::plain(dw, context.adds(Slot::ParameterGradient(0)));
+            if shape.parts.count > 1 {
+                let partial = Some(context.written(Slot::Workspace)?);
+                let arguments = vec![Some(x), Some(dy), partial, None];
+                // Added to what is there when the parts are added up.
+                let part = Tail::plain(dw, 0);
+                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &part, arguments)?);
+                let weights = self.groups * self.positions * self.filter();
+                let each = Shape { parts: shape.parts, ..self.each(weights) };
+                let arguments = vec![partial, Some(dw)];
+                launches.push(self.launch(context, (sum, "SUM_PARTS"), &each, &tail, arguments)?);
             } else {
-                // Sums are held twice.
-                self.tiled(self.positions, self.filter(), 64)
-            };
-            let arguments = vec![Some(context.read(Slot::Input(0))?), Some(dy), Some(dw)];
-            let add = context.adds(Slot::ParameterGradient(0));
-            launches.push(self.launch(context, filter, "WEIGH", &shape, false, add, arguments)?);
+                let arguments = vec![Some(x), Some(dy), None, Some(dw)];
+                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &tail, arguments)?);
+            }
         }
         if let Some(db) = context.operation.written(Slot::ParameterGradient(1)) {
-            let shape = Shape { tile: [32, 32], grid: [bias_blocks, 1, 1], threads: 512 };
-            let add = context.adds(Slot::ParameterGradient(1));
+            let shape =
+                Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [bias_blocks, 1, 1], threads: 512 };
+            let tail = Tail::plain(db, context.adds(Slot::ParameterGradient(1)));
             let arguments = vec![Some(dy), Some(db)];
-            launches.push(self.launch(context, bias, "CHANNEL_SUMS", &shape, false, add, arguments)?);
+            launches.push(self.launch(context, (bias, "CHANNEL_SUMS"), &shape, &tail, arguments)?);
         }
         Ok(launches)
     }
@@ -223,20 +339,31 @@ fn correlation(layer: &Conv2d, batch: u64) -> Result<Correlation, Error> {
 }
 
 pub(super) fn forward(context: &Context<'_>, layer: &Conv2d) -> Result<Vec<Launch>, Error> {
-    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    forward_to(context, layer, context.written(Slot::Output)?, 0)
+}
+
+/// The forward pass, through a rectifier, to `y`.
+pub(super) fn forward_to(
+    context: &Context<'_>,
+    layer: &Conv2d,
+    y: TensorId,
+    rectifier: u8,
+) -> Result<Vec<Launch>, Error> {
+    let x = context.read(Slot::Input(0))?;
     let bias = if layer.bias { Some(context.read(Slot::Parameter(1))?) } else { None };
     let correlation = correlation(layer, context.samples(y))?;
-    Ok(vec![correlation.gather(context, "conv2d_forward", x, bias, (y, 0))?])
+    let tail = Tail { bias, rectifier, ..Tail::plain(y, 0) };
+    Ok(vec![correlation.gather(context, "conv2d_forward", x, tail)?])
 }
 
 pub(super) fn backward(context: &Context<'_>, layer: &Conv2d) -> Result<Vec<Launch>, Error> {
     let dy = context.read(Slot::Gradient)?;
     let correlation = correlation(layer, context.samples(dy))?;
-    let entries = ["conv2d_backward_filter", "conv2d_backward_bias"];
+    let entries = ["conv2d_backward_filter", "conv2d_backward_filter_sum", "conv2d_backward_bias"];
     let mut launches = correlation.parameters(context, entries, layer.out_channels)?;
     if let Some(dx) = context.operation.written(Slot::InputGradient(0)) {
-        let target = (dx, context.adds(Slot::InputGradient(0)));
-        launches.push(correlation.scatter(context, "conv2d_backward_data", dy, None, target)?);
+        let tail = Tail::plain(dx, context.adds(Slot::InputGradient(0)));
+        launches.extend(correlation.scatter(context, "conv2d_backward_data", dy, tail)?);
     }
     Ok(launches)
 }

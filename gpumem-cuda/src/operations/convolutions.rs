@@ -137,6 +137,16 @@ pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Resu
     Ok(apart(placed, first, fused).map(|convolution| (2, vec![convolution.into()])))
 }
 
+/// Conv2d by itself, before the own kernels are asked for it and what follows: theirs is the shorter way only where the library
+/// has none.
+pub(super) fn alone(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error> {
+    let Some(operation) = placed.program.operations.get(first) else { return Ok(None) };
+    if !setting.cudnn || !matches!(operation.action, Action::Forward(Layer::Conv2d(_))) {
+        return Ok(None);
+    }
+    Ok(calls(&Context { placed, operation, setting })?.map(|calls| (1, calls)))
+}
+
 /// The convolution with the whole workspace, or without one where the plan placed there what the second of two operations
 /// writes; `None` if they cannot run as one in either way.
 fn apart(placed: &Placed, first: usize, convolution: Convolution) -> Option<Convolution> {

@@ -21,18 +21,29 @@ struct Constants {
     whole: u64,
     start: u64,
     add: u8,
+    rectifier: u8,
 }
 
 impl Constants {
-    const NONE: Constants =
-        Constants { count: 0, sample: 1, inputs: 0, shared: 0, own: 0, part: 1, whole: 1, start: 0, add: 0 };
+    const NONE: Constants = Constants {
+        count: 0,
+        sample: 1,
+        inputs: 0,
+        shared: 0,
+        own: 0,
+        part: 1,
+        whole: 1,
+        start: 0,
+        add: 0,
+        rectifier: 0,
+    };
 
     fn kernel(self, context: &Context<'_>, entry: &'static str) -> Kernel {
         let kernel = context.kernel("join.cu", entry).with("COUNT", format!("{}ull", self.count));
         let kernel = kernel.with("SAMPLE", format!("{}ull", self.sample)).with("INPUTS", self.inputs);
         let kernel = kernel.with("SHARED", self.shared).with("OWN", self.own);
         let kernel = kernel.with("PART", format!("{}ull", self.part)).with("WHOLE", format!("{}ull", self.whole));
-        kernel.with("START", format!("{}ull", self.start)).with("ADD", self.add)
+        kernel.with("START", format!("{}ull", self.start)).with("ADD", self.add).with("RECTIFIER", self.rectifier)
     }
 }
 
@@ -53,7 +64,17 @@ fn gradient_of_branch(context: &Context<'_>, branches: usize) -> Result<(u8, Ten
 }
 
 pub(super) fn add(context: &Context<'_>, layer: &Add) -> Result<Vec<Launch>, Error> {
-    let y = context.written(Slot::Output)?;
+    let sum = context.written(Slot::Output)?;
+    add_and_rectify(context, layer, sum, 0)
+}
+
+/// The sum to `y`, after a rectifier: `RECTIFIER` of `rectify.cuh`. `y` may be a branch if it is the sum's own place.
+pub(super) fn add_and_rectify(
+    context: &Context<'_>,
+    layer: &Add,
+    y: TensorId,
+    rectifier: u8,
+) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
     let sample = layer.shape.elements().unwrap_or(u64::MAX);
     let mut own = 0;
@@ -67,12 +88,15 @@ pub(super) fn add(context: &Context<'_>, layer: &Add) -> Result<Vec<Launch>, Err
     // At least one launch, even if the output is all there is to add.
     let groups = others.chunks(AT_ONCE).map(<[TensorId]>::to_vec);
     let groups: Vec<_> = if others.is_empty() { vec![Vec::new()] } else { groups.collect() };
+    let last = groups.len() - 1;
     let launch = |(group, inputs): (usize, Vec<TensorId>)| {
         let is_shared = |x: TensorId| context.elements(x) != count;
         let shared = inputs.iter().enumerate().map(|(bit, &x)| u32::from(is_shared(x)) << bit).sum();
         // Later groups are added to what the first one left.
         let own = if group == 0 { own } else { 1 };
-        let constants = Constants { count, sample, inputs: inputs.len(), shared, own, ..Constants::NONE };
+        // Only what all branches add up to is rectified.
+        let rectifier = if group == last { rectifier } else { 0 };
+        let constants = Constants { count, sample, inputs: inputs.len(), shared, own, rectifier, ..Constants::NONE };
         let mut arguments: Vec<_> = inputs.into_iter().map(Some).collect();
         arguments.resize(AT_ONCE, None);
         arguments.push(Some(y));

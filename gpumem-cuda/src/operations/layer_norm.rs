@@ -1,11 +1,11 @@
 //! Layer normalisation: `kernels/layer_norm.cu`.
 
 use super::Context;
-use super::batch_norm2d::{norm_real, pack, threads};
+use super::batch_norm2d::{norm_real, pack, parts, threads};
 use crate::launch::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::layers::LayerNorm;
-use gpumem_core::program::Slot;
+use gpumem_core::program::{Slot, TensorId};
 
 /// How rows are shared out among warps or blocks.
 pub(super) struct Rows {
@@ -27,12 +27,15 @@ impl Rows {
     }
 }
 
-/// Columns of a block that sums over rows: 32 bytes, the least that memory gives, so that there are many blocks; more where
-/// there are many all the same.
+/// Columns of a block that sums over all rows: 32 bytes, the least that memory gives, so that there are many blocks; more
+/// where there are many all the same.
 fn columns(context: &Context<'_>, features: u64) -> u64 {
     let least = if pack(context, 0) == 4 { 8 } else { 16 };
-    if features >= 32 * 256 { 32 } else { least }
+    if features >= WIDE_COLUMNS * 256 { WIDE_COLUMNS } else { least }
 }
+
+/// Columns of a block where there are enough blocks.
+const WIDE_COLUMNS: u64 = 32;
 
 /// What the launches of a layer share.
 struct Plan<'a> {
@@ -41,12 +44,21 @@ struct Plan<'a> {
     /// Rows in all samples.
     count: u64,
     rows: Rows,
+    /// Parts of the rows, where gradients of parameters are summed.
+    parts: u64,
+    columns: u64,
+    residual: bool,
 }
 
 impl<'a> Plan<'a> {
-    fn new(context: &'a Context<'a>, layer: &'a LayerNorm) -> Result<Plan<'a>, Error> {
-        let count = context.samples(context.read(Slot::Input(0))?) * layer.rows;
-        Ok(Plan { context, layer, count, rows: Rows::new(context, count, layer.features)? })
+    fn new(context: &'a Context<'a>, layer: &'a LayerNorm, x: TensorId) -> Result<Plan<'a>, Error> {
+        let count = context.samples(x) * layer.rows;
+        let rows = Rows::new(context, count, layer.features)?;
+        // Two f32 for each part of each column.
+        let room = context.workspace_bytes() / 8 / layer.features.max(1);
+        let parts = parts(count, layer.features.div_ceil(WIDE_COLUMNS), room.clamp(1, 64), 256);
+        let columns = if parts > 1 { WIDE_COLUMNS } else { columns(context, layer.features) };
+        Ok(Plan { context, layer, count, rows, parts, columns, residual: false })
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
@@ -56,18 +68,62 @@ impl<'a> Plan<'a> {
             kernel.with("STEPS", format!("{}ull", layer.rows)).with("FEATURES", format!("{}ull", layer.features));
         let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(layer.affine));
         let kernel = kernel.with("BIAS", u8::from(layer.bias)).with_float("EPS", layer.eps);
-        let kernel = kernel.with("WARP_ROWS", self.rows.warp).with("COLUMNS", columns(context, layer.features));
+        let kernel = kernel.with("WARP_ROWS", self.rows.warp).with("COLUMNS", self.columns);
+        let kernel = kernel.with("PARTS", self.parts).with("RESIDUAL", u8::from(self.residual));
         kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
+    }
+
+    /// The gradients of scale and shift.
+    fn parameters(
+        &self,
+        add: [u8; 3],
+        read: [TensorId; 3],
+        written: [Option<TensorId>; 2],
+    ) -> Result<Vec<Launch>, Error> {
+        let blocks = u32::try_from(self.layer.features.div_ceil(self.columns))
+            .map_err(|_| Error::Damaged("a layer normalisation has more columns than a grid has blocks"))?;
+        // A power of two of rows at a time, about eight for each thread.
+        let rows = self.count.div_ceil(self.parts);
+        let slices = (rows / 8).next_power_of_two().clamp(64 / self.columns, 1024 / self.columns);
+        let workspace = self.context.operation.written(Slot::Workspace);
+        let partial = if self.parts > 1 { workspace } else { None };
+        let mut arguments = read.map(Some).to_vec();
+        arguments.push(partial);
+        arguments.extend(written);
+        let mut launches = vec![Launch {
+            kernel: self.kernel("layer_norm_parameters", add),
+            grid: [blocks, self.parts as u32, 1],
+            block: [(slices * self.columns) as u32, 1, 1],
+            arguments,
+        }];
+        if self.parts > 1 {
+            let kernel = self.kernel("layer_norm_sum", add);
+            let blocks = u32::try_from(self.layer.features.div_ceil(64)).unwrap_or(u32::MAX);
+            let arguments = vec![partial, written[0], written[1]];
+            launches.push(Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments });
+        }
+        Ok(launches)
     }
 }
 
 pub(super) fn forward(context: &Context<'_>, layer: &LayerNorm) -> Result<Vec<Launch>, Error> {
-    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    forward_of(context, layer, context.read(Slot::Input(0))?, None)
+}
+
+/// The forward pass from `x`, or from `x` and a residual whose sum with `x` is kept too.
+pub(super) fn forward_of(
+    context: &Context<'_>,
+    layer: &LayerNorm,
+    x: TensorId,
+    residual_and_sum: Option<[TensorId; 2]>,
+) -> Result<Vec<Launch>, Error> {
+    let y = context.written(Slot::Output)?;
     let weight = if layer.affine { Some(context.read(Slot::Parameter(0))?) } else { None };
     let bias = if layer.bias { Some(context.read(Slot::Parameter(1))?) } else { None };
     let saved = context.operation.written(Slot::Saved(0));
-    let plan = Plan::new(context, layer)?;
-    let arguments = vec![Some(x), weight, bias, Some(y), saved];
+    let plan = Plan { residual: residual_and_sum.is_some(), ..Plan::new(context, layer, x)? };
+    let (residual, sum) = (residual_and_sum.map(|pair| pair[0]), residual_and_sum.map(|pair| pair[1]));
+    let arguments = vec![Some(x), residual, sum, weight, bias, Some(y), saved];
     let kernel = plan.kernel("layer_norm_forward", [0; 3]);
     Ok(vec![Launch { kernel, grid: plan.rows.grid, block: plan.rows.block, arguments }])
 }
@@ -77,21 +133,11 @@ pub(super) fn backward(context: &Context<'_>, layer: &LayerNorm) -> Result<Vec<L
     let slots = [Slot::InputGradient(0), Slot::ParameterGradient(0), Slot::ParameterGradient(1)];
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
     let add = slots.map(|slot| context.adds(slot));
-    let plan = Plan::new(context, layer)?;
+    let plan = Plan::new(context, layer, x)?;
     let mut launches = Vec::new();
     // The sums over rows first: the gradient of the input may take the place of what they read.
     if dweight.is_some() || dbias.is_some() {
-        let columns = columns(context, layer.features);
-        let blocks = u32::try_from(layer.features.div_ceil(columns))
-            .map_err(|_| Error::Damaged("a layer normalisation has more columns than a grid has blocks"))?;
-        // A power of two of rows at a time, about eight for each thread.
-        let slices = (plan.count / 8).next_power_of_two().clamp(64 / columns, 1024 / columns);
-        launches.push(Launch {
-            kernel: plan.kernel("layer_norm_parameters", add),
-            grid: [blocks, 1, 1],
-            block: [(slices * columns) as u32, 1, 1],
-            arguments: vec![Some(dy), Some(x), Some(saved), dweight, dbias],
-        });
+        launches.extend(plan.parameters(add, [dy, x, saved], [dweight, dbias])?);
     }
     if let Some(dx) = dx {
         let weight = if layer.affine { Some(context.read(Slot::Parameter(0))?) } else { None };

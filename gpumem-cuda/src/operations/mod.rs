@@ -161,6 +161,12 @@ impl Context<'_> {
         u8::from(self.operation.accumulate && self.operation.read(slot).is_some())
     }
 
+    /// Bytes of the operation's workspace, 0 if it has none.
+    pub fn workspace_bytes(&self) -> u64 {
+        let workspace = self.operation.written(Slot::Workspace);
+        workspace.and_then(|id| self.placed.bytes.get(id as usize)).copied().unwrap_or(0)
+    }
+
     /// A kernel of `file` for this network's number format.
     pub fn kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
         Kernel::new(file, entry).with("REAL", real(self.setting.precision))

@@ -1,26 +1,121 @@
 //! Updates of parameters, and the step counter: `kernels/optimizer.cu`, `kernels/state.cu`.
 
-use super::Context;
-use crate::launch::Launch;
+use super::{Context, Setting};
+use crate::launch::{Argument, Kernel, Launch, place};
+use gpumem_core::Precision;
+use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
 use gpumem_core::optim::Optimizer;
-use gpumem_core::program::Slot;
+use gpumem_core::program::{Action, Operation, Slot, TensorId};
+
+/// Elements of a block: `BLOCK` of `optimizer.cu`.
+const BLOCK: u64 = 1024;
+/// What stands for a master copy that is not there: `NONE` of `optimizer.cu`.
+const NONE: u64 = u32::MAX as u64;
+/// Parameters of a launch: their numbers take 36 bytes each of the 64 KiB that constants have on a card.
+const AT_ONCE: usize = 1024;
 
 pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
-    let parameter = context.written(Slot::Parameter(0))?;
-    let gradient = context.read(Slot::ParameterGradient(0))?;
-    let state = context.read(Slot::State)?;
-    let moments = [0, 1].map(|index| context.operation.written(Slot::Moment(index)));
-    let count = context.elements(parameter);
-    let kernel = context.kernel("optimizer.cu", "update").with("COUNT", format!("{count}ull"));
-    let kernel = match context.setting.optimizer {
+    launch(context, std::slice::from_ref(context.operation)).map(|launch| vec![launch])
+}
+
+/// All updates from operation `first` on, up to the first operation that is none: how many, and their launches. `None` where
+/// there is a single one, or where gradients are not held: each update then follows its gradient.
+///
+/// # Errors
+/// As for [`update`].
+pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
+    let rest = placed.program.operations.get(first..).unwrap_or_default();
+    let count = rest.iter().take_while(|operation| operation.action == Action::Update).count();
+    if count < 2 || !placed.program.holds_gradients {
+        return Ok(None);
+    }
+    let launches = rest[..count].chunks(AT_ONCE).map(|group| {
+        let context = Context { placed, operation: &group[0], setting };
+        launch(&context, group)
+    });
+    Ok(Some((count, launches.collect::<Result<_, _>>()?)))
+}
+
+/// One launch for updates. The kernel is given the first tensor of each kind in the arena, and knows how far behind it the
+/// others are.
+fn launch(context: &Context<'_>, updates: &[Operation]) -> Result<Launch, Error> {
+    let missing = Error::Damaged("an update lacks a tensor");
+    let all = |find: &dyn Fn(&Operation) -> Option<TensorId>| updates.iter().map(find).collect::<Vec<_>>();
+    let parameters = all(&|update| update.written(Slot::Parameter(0)));
+    let gradients = all(&|update| update.read(Slot::ParameterGradient(0)));
+    let firsts = all(&|update| update.written(Slot::Moment(0)));
+    let seconds = all(&|update| update.written(Slot::Moment(1)));
+    if parameters.iter().chain(&gradients).any(Option::is_none) {
+        return Err(missing);
+    }
+    let mixed = matches!(context.setting.precision, Precision::Mixed(_));
+    let tensors = context.placed.program.tensors.len() as Argument;
+    let master = |id: &Option<TensorId>| id.filter(|&id| mixed && context.placed.masters[id as usize].is_some());
+    let masters: Vec<_> = parameters.iter().map(|id| master(id).map(|id| tensors + id)).collect();
+    let mut blocks = Vec::new();
+    let mut grid = 0u64;
+    let counts: Vec<u64> = parameters.iter().flatten().map(|&id| context.elements(id)).collect();
+    for count in &counts {
+        blocks.push(grid);
+        grid = grid.saturating_add(count.div_ceil(BLOCK));
+    }
+    let too_large = || Error::Unsupported { device: "CUDA", what: "an update of 2^41 elements or more".into() };
+    let grid = u32::try_from(grid).ok().filter(|&grid| grid < 1 << 31).ok_or_else(too_large)?;
+    let kernel = context.kernel("optimizer.cu", "update").with("BLOCKS", table(&blocks));
+    let mut kernel = kernel.with("COUNTS", table(&counts));
+    let mut arguments = Vec::new();
+    for (name, kind) in [
+        ("WEIGHTS", &parameters),
+        ("MASTERS", &masters),
+        ("GRADIENTS", &gradients),
+        ("FIRSTS", &firsts),
+        ("SECONDS", &seconds),
+    ] {
+        // What no parameter has is never looked at, but for the copies of some.
+        let absent = if name == "MASTERS" { NONE } else { 0 };
+        let (base, distances) = distances(context.placed, kind, absent)?;
+        kernel = kernel.with(name, table(&distances));
+        arguments.push(base);
+    }
+    arguments.push(Some(context.read(Slot::State)?));
+    let kernel = kernel.with("MIXED", u8::from(mixed)).with("MOMENT_REAL", super::batch_norm2d::norm_real(context));
+    let kernel = hyperparameters(kernel, context.setting.optimizer, firsts[0].is_some());
+    Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments })
+}
+
+/// The first of these tensors in the arena, and how far behind it each begins, in units of 256 bytes; `absent` for one that
+/// is not there.
+fn distances(placed: &Placed, kind: &[Option<Argument>], absent: u64) -> Result<(Option<Argument>, Vec<u64>), Error> {
+    let offset = |argument: Argument| place(placed, argument).map(|(offset, _)| offset);
+    let offsets = kind.iter().map(|id| id.map(offset).transpose()).collect::<Result<Vec<Option<u64>>, Error>>()?;
+    let Some(start) = offsets.iter().flatten().min().copied() else {
+        return Ok((None, vec![absent; kind.len()]));
+    };
+    let at = offsets.iter().position(|&offset| offset == Some(start));
+    let distance = |offset: &Option<u64>| match offset.map(|offset| offset - start) {
+        None => Ok(absent),
+        Some(behind) if behind.is_multiple_of(256) && behind / 256 < NONE => Ok(behind / 256),
+        Some(_) => Err(Error::Damaged("a tensor does not begin at a multiple of 256 bytes")),
+    };
+    Ok((at.and_then(|at| kind[at]), offsets.iter().map(distance).collect::<Result<_, _>>()?))
+}
+
+/// Numbers as an initialiser in C++.
+fn table(numbers: &[u64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(|number| format!("{number}ull")).collect();
+    format!("{{{}}}", numbers.join(","))
+}
+
+fn hyperparameters(kernel: Kernel, optimizer: Optimizer, has_momentum: bool) -> Kernel {
+    match optimizer {
         Optimizer::Sgd(sgd) => kernel
             .with("OPTIMIZER", 0)
             .with_float("MOMENTUM", sgd.momentum)
             .with_float("DAMPENING", sgd.dampening)
             .with_float("WEIGHT_DECAY", sgd.weight_decay)
             .with("NESTEROV", u8::from(sgd.nesterov))
-            .with("HAS_MOMENTUM", u8::from(moments[0].is_some())),
+            .with("HAS_MOMENTUM", u8::from(has_momentum)),
         Optimizer::Adam(adam) => kernel
             .with("OPTIMIZER", 1)
             .with_float("BETA1", adam.betas.0)
@@ -33,9 +128,7 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
             .with_float("BETA2", adam.betas.1)
             .with_float("EPS", adam.eps)
             .with_float("WEIGHT_DECAY", adam.weight_decay),
-    };
-    let arguments = vec![Some(parameter), Some(gradient), moments[0], moments[1], Some(state)];
-    Ok(vec![Launch::elementwise(kernel, count, arguments)])
+    }
 }
 
 pub(super) fn advance(context: &Context<'_>) -> Result<Vec<Launch>, Error> {

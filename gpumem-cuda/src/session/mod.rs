@@ -179,3 +179,14 @@ impl Runner for Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_may_move_to_another_thread() {
+        fn moves<T: Send>() {}
+        moves::<Session>();
+    }
+}

@@ -49,8 +49,9 @@ impl BoundKernel {
         let mut parameters: Vec<*mut c_void> =
             addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect();
         // SAFETY: the function belongs to a module that outlives this; its parameters are as many pointers into the arena as
-        // the operation's launch lists, each to a tensor of the length that the kernel was compiled for; the driver copies
-        // the parameters before it returns.
+        // the operation's launch lists, each to a tensor of the length that the kernel was compiled for, or, in an update of
+        // many parameters, to the first of tensors at the distances that it was compiled for, all of them in the arena; the
+        // driver copies the parameters before it returns.
         unsafe { result::launch_kernel(self.function, self.grid, self.block, 0, stream.cu_stream(), &mut parameters) }
             .map_err(failure("launching a kernel"))
     }

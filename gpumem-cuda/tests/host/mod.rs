@@ -8,16 +8,16 @@ pub mod product;
 
 pub mod card;
 
-use gpumem_core::Precision;
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::optim::Optimizer;
-use gpumem_core::program::{Class, StateWord, Tensor};
+use gpumem_core::program::{Action, Class, StateWord, Tensor};
+use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launch::place;
-use gpumem_cuda::operations::{Setting, Step, steps_where};
+use gpumem_cuda::operations::{Context, Setting, Step, calls, steps_where};
 use gpumem_cuda::product::Epilogue;
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Launch, SOURCES, Session};
 use libloading::{Library, Symbol};
@@ -164,6 +164,32 @@ impl Machine {
     }
 }
 
+/// The steps of a program, in order.
+pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
+    Products::Own.steps(placed, batch, (precision, CAPABILITY), optimizer)
+}
+
+/// The kernels of a program, in order.
+pub fn kernels_in(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Kernel> {
+    kernels(&steps_of(placed, batch, precision, optimizer))
+}
+
+/// Whether each tensor has an allocation of its own.
+fn is_apart() -> bool {
+    std::env::var_os("GPUMEM_HOST_APART").is_some()
+}
+
+/// The calls of a step. Where each tensor has an allocation of its own, updates have a launch each: one that updates many
+/// parameters finds them by their distances.
+fn calls_of(placed: &Placed, setting: Setting, step: Step) -> Step {
+    let operations = &placed.program.operations[step.first..step.first + step.count];
+    if !is_apart() || operations[0].action != Action::Update {
+        return step;
+    }
+    let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());
+    Step { calls: calls.collect(), ..step }
+}
+
 /// The kernels of a program.
 pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
@@ -197,7 +223,8 @@ impl Products {
             Call::Convolution(convolution) => convolution.pass == Pass::Forward && !convolution.relu,
         };
         let can = |call: &Call| Ok(self == Products::Library || is_plain(call));
-        steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"))
+        let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
+        steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
     }
 }
 
@@ -245,8 +272,9 @@ impl Simulated {
         order: i32,
     ) -> Simulated {
         let program = &placed.program;
+        let apart = is_apart();
         let machine = Machine::new(kernels(&steps));
-        let memory = if std::env::var_os("GPUMEM_HOST_APART").is_some() {
+        let memory = if apart {
             // Tensors, then their master copies.
             let count = 2 * program.tensors.len() as Argument;
             let bytes = |argument| vec![0xff; place(&placed, argument).map_or(0, |(_, bytes)| bytes as usize)];
@@ -281,8 +309,17 @@ impl Simulated {
         self.placed.program.tensors[id].role.bytes(self.precision) == 2
     }
 
+    /// The number of the f32 master copy of a tensor that has one.
+    fn master(&self, id: usize) -> Option<usize> {
+        self.placed.masters[id].map(|_| self.placed.program.tensors.len() + id)
+    }
+
     /// Writes 32-bit words; floats are rounded to what the tensor holds.
     pub fn write(&mut self, id: usize, words: &[u32]) {
+        if let Some(master) = self.master(id) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.bytes(master).copy_from_slice(&bytes);
+        }
         let bytes: Vec<u8> = if self.is_narrow(id) {
             words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect()
         } else {
@@ -291,8 +328,19 @@ impl Simulated {
         self.bytes(id).copy_from_slice(&bytes);
     }
 
-    /// Reads 32-bit words; 16-bit floats are widened.
+    /// Reads 32-bit words; 16-bit floats are widened. Of a parameter with a master copy this is the copy, which the parameter
+    /// is checked to be equal to, but for its digits.
     pub fn read(&mut self, id: usize) -> Vec<u32> {
+        let own = self.read_own(id);
+        let Some(master) = self.master(id) else { return own };
+        let words = self.bytes(master).chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+        let words: Vec<u32> = words.collect();
+        let rounded: Vec<u32> = words.iter().map(|&word| widen(self.precision, narrow(self.precision, word))).collect();
+        assert_eq!(own, rounded, "{} and its master copy", self.placed.program.tensors[id].name);
+        words
+    }
+
+    fn read_own(&mut self, id: usize) -> Vec<u32> {
         let (is_narrow, precision) = (self.is_narrow(id), self.precision);
         let bytes = self.bytes(id);
         if is_narrow {
@@ -328,7 +376,17 @@ impl Simulated {
             }
             let ends = first + count < end;
             let dies = |last: usize| (first..first + count).contains(&last);
-            let dead = |id: &&usize| ends && dies(self.placed.program.tensors[**id].last as usize);
+            // Where several operations run as one, what the first of them used last may be in the place of what the last wrote.
+            let lives = |id: usize| {
+                let tensor = &self.placed.program.tensors[id];
+                (tensor.first as usize) < first + count && tensor.last as usize >= first + count
+            };
+            let range = |id: usize| self.placed.offsets[id]..self.placed.offsets[id] + self.placed.bytes[id];
+            let overlap = |a: usize, b: usize| range(a).start < range(b).end && range(b).start < range(a).end;
+            let dead = |id: &&usize| {
+                let is_taken = || transients.iter().any(|&other| lives(other) && overlap(**id, other));
+                ends && dies(self.placed.program.tensors[**id].last as usize) && !(count > 1 && is_taken())
+            };
             let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
             dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
         }
@@ -349,7 +407,7 @@ impl product::Memory for Simulated {
 /// An f32 as 16 bits, rounded to nearest: what `narrow` in `base.cuh` does, written another way.
 pub fn narrow(precision: Precision, word: u32) -> u16 {
     let x = f64::from(f32::from_bits(word));
-    if precision == Precision::Bf16 {
+    if precision.half() == Some(Half::Bf16) {
         let candidates = [word >> 16, (word >> 16) + 1].map(|half| half as u16);
         let distance = |half: &u16| (f64::from(f32::from_bits(u32::from(*half) << 16)) - x).abs();
         let [low, high] = candidates;
@@ -378,8 +436,8 @@ pub fn narrow(precision: Precision, word: u32) -> u16 {
     candidates.min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
 }
 
-fn widen(precision: Precision, half: u16) -> u32 {
-    if precision == Precision::Bf16 {
+pub fn widen(precision: Precision, half: u16) -> u32 {
+    if precision.half() == Some(Half::Bf16) {
         return u32::from(half) << 16;
     }
     let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));
@@ -442,18 +500,33 @@ impl Tested for Simulated {
 struct OnCard {
     session: Session,
     placed: Placed,
-    batch: u64,
+    precision: Precision,
+}
+
+impl OnCard {
+    fn is_narrow(&self, id: usize) -> bool {
+        self.placed.program.tensors[id].role.bytes(self.precision) == 2
+    }
 }
 
 impl Tested for OnCard {
     fn put(&mut self, id: usize, words: &[u32]) {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let whole: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if let Some(master) = self.placed.masters[id] {
+            self.session.write(master, &whole).unwrap();
+        }
+        let half = || words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect();
+        let bytes = if self.is_narrow(id) { half() } else { whole };
         self.session.write(self.placed.offsets[id], &bytes).unwrap();
     }
 
     fn get(&mut self, id: usize) -> Vec<u32> {
-        let mut bytes = vec![0; self.placed.program.tensors[id].elements(self.batch).unwrap() as usize * 4];
+        let mut bytes = vec![0; self.placed.bytes[id] as usize];
         self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
+        if self.is_narrow(id) {
+            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
+            return halves.map(|half| widen(self.precision, half)).collect();
+        }
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
@@ -485,13 +558,14 @@ fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> 
             all.push(("poor library".into(), simulated(&poor, 0)));
         }
     }
-    if job.precision == Precision::F32 {
+    // A card has the compute capability that it has.
+    if capability == CAPABILITY {
         match Cuda::new(0) {
             Ok(card) => {
                 for library in [true, false] {
                     let chosen = card.clone().with_library(library).with_cudnn(library);
                     let session = chosen.load(job.clone()).unwrap();
-                    let tested = OnCard { session, placed: job.infer.clone(), batch: job.batch };
+                    let tested = OnCard { session, placed: job.infer.clone(), precision: job.precision };
                     all.push((format!("card, libraries: {library}"), Box::new(tested)));
                 }
             }
@@ -575,6 +649,10 @@ pub fn compare_in(
                     bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
                 let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
                 if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
+                    let mut expected = expected;
+                    if tensor.class == Class::State && precision.half() == Some(Half::F16) {
+                        expected[StateWord::GoodSteps as usize] = step as u32 + 1;
+                    }
                     assert_eq!(found, expected, "{label}");
                     continue;
                 }

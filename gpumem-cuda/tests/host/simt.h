@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 
 #define __device__
+#define __constant__
 #define __host__
 #define __forceinline__ inline
 #define __restrict__ __restrict

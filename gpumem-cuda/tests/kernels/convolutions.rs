@@ -1,5 +1,11 @@
+use crate::host::harness::compile;
 use crate::host::harness::graphs::{join, layer, layer_of, numbers};
-use crate::{check, check_products};
+use crate::host::kernels_in;
+use crate::{check, check_products, gradients};
+use gpumem_core::graph::Graph;
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::{Precision, Role};
+use gpumem_cuda::Kernel;
 
 fn one(batch: u64, input: [u64; 3], text: &str) {
     check(text, batch, |graph| {
@@ -82,6 +88,90 @@ fn conv_transpose2d_of_single_channels() {
 fn conv_transpose2d_used_twice() {
     twice(3, [3, 5, 7], "ConvTranspose2d(3, 3, padding = 1)");
     twice(2, [3, 5, 7], "ConvTranspose2d(3, 3, padding = 1, groups = 3)");
+}
+
+/// The parts that the gradient of a weight is summed in, with a workspace of this many bytes, or a whole one.
+fn parts(batch: u64, input: [u64; 3], text: &str, workspace: Option<u64>) -> Vec<(&'static str, String)> {
+    let mut graph = Graph::default();
+    let x = graph.input(numbers(&input)).unwrap();
+    let output = layer(&mut graph, x, text);
+    let (training, optimizer) = gradients();
+    let mut placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), batch);
+    for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {
+        if let (Role::ConvolutionWorkspace, Some(most)) = (tensor.role, workspace) {
+            *bytes = most.min(*bytes);
+        }
+    }
+    let kernels = kernels_in(&placed, batch, Precision::F32, optimizer);
+    let filter = kernels.iter().filter(|kernel| kernel.entry.contains("_filter"));
+    let count = |kernel: &Kernel| kernel.constants.iter().find(|(name, _)| *name == "PARTS").unwrap().1.clone();
+    filter.map(|kernel| (kernel.entry, count(kernel))).collect()
+}
+
+#[test]
+fn gradients_of_weights_in_parts() {
+    // 2697 products in two parts; 8190 in seven, of which the last is shorter; one channel; transposed.
+    let cases = [
+        (3, [3, 31, 29], "Conv2d(5, 3, padding = 1)", "conv2d_backward_filter", "2"),
+        (2, [4, 65, 63], "Conv2d(4, 1, groups = 2)", "conv2d_backward_filter", "7"),
+        (2, [3, 37, 41], "Conv2d(6, 3, groups = 3, bias = false)", "conv2d_backward_filter", "2"),
+        (3, [3, 31, 29], "ConvTranspose2d(4, 2, stride = 2)", "conv_transpose2d_backward_filter", "2"),
+    ];
+    for (batch, input, text, entry, count) in cases {
+        let found = parts(batch, input, text, None);
+        assert_eq!(found[0], (entry, count.into()), "{text}");
+        assert!(found[1].0.ends_with("_filter_sum") && found.len() == 2, "{text}: {found:?}");
+        one(batch, input, text);
+        assert_eq!(parts(batch, input, text, Some(0)), [(entry, "1".into())], "{text}, without a workspace");
+    }
+    let capped = parts(2, [4, 65, 63], "Conv2d(4, 1)", Some(3 * 16 * 4 + 8));
+    assert_eq!(capped[0].1, "3", "three weights of 16 elements fit");
+    twice(3, [3, 31, 29], "Conv2d(3, 3, padding = 1)");
+    twice(2, [3, 37, 41], "Conv2d(3, 3, groups = 3, padding = 1)");
+    twice(3, [3, 31, 29], "ConvTranspose2d(3, 3, padding = 1)");
+    narrow(3, [3, 31, 29], "Conv2d(5, 3, padding = 1)");
+    narrow(3, [3, 29, 31], "Conv2d(3, 3, groups = 3, padding = 1)");
+}
+
+/// How many launches the gradient of the input takes.
+fn phases(input: [u64; 3], text: &str) -> usize {
+    let mut graph = Graph::default();
+    let x = graph.input(numbers(&input)).unwrap();
+    let output = layer(&mut graph, x, text);
+    let (training, optimizer) = gradients();
+    let placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), 2);
+    let kernels = kernels_in(&placed, 2, Precision::F32, optimizer);
+    kernels.iter().filter(|kernel| kernel.entry == "conv2d_backward_data").count()
+}
+
+#[test]
+fn gradients_of_inputs_in_phases() {
+    for (input, text, count) in [
+        // Even and odd maps and padding; dilation that a stride divides, and one that it does not.
+        ([3, 8, 7], "Conv2d(5, 3, stride = 2, padding = 1)", 4),
+        ([4, 9, 8], "Conv2d(3, [3; 2], stride = [2; 1], padding = [1; 2], dilation = [2; 3])", 2),
+        ([2, 11, 12], "Conv2d(3, [2; 3], stride = [1; 4], padding = [0; 3], dilation = [1; 2])", 4),
+        ([3, 7, 13], "Conv2d(4, [1; 5], stride = [1; 3], padding = [0; 4], dilation = [1; 2])", 3),
+        // Three of four phases have no tap: they are 0.
+        ([3, 6, 5], "Conv2d(4, 1, stride = 2)", 4),
+        // A map of one column has no pixel in two of them.
+        ([3, 6, 1], "Conv2d(4, [3; 1], stride = 2, padding = [1; 0])", 2),
+        // Too many phases for a kernel each; none.
+        ([3, 9, 9], "Conv2d(4, 4, stride = 3, padding = 1)", 1),
+        ([3, 6, 5], "Conv2d(4, 3)", 1),
+    ] {
+        assert_eq!(phases(input, text), count, "{text}");
+        one(2, input, text);
+        // Added to a gradient that is there.
+        check(text, 2, |graph| {
+            let input = graph.input(numbers(&input)).unwrap();
+            let branches = [layer(graph, input, text), layer(graph, input, text)];
+            join(graph, &branches, "Add")
+        });
+    }
+    for text in ["ConvTranspose2d(4, 1, stride = 2)", "ConvTranspose2d(4, [2; 3], stride = 2, dilation = [2; 1])"] {
+        one(2, [3, 5, 4], text);
+    }
 }
 
 /// In 16-bit numbers: the layer alone, and twice, so that gradients are added.

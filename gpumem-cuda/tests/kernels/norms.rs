@@ -1,5 +1,5 @@
 use crate::host::harness::graphs::{chain, join, layer, numbers, parse};
-use crate::host::{Simulated, compare, harness, spread};
+use crate::host::{Simulated, compare, harness, kernels_in, spread};
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
 use gpumem_core::device::{Device, Job, Runner};
@@ -8,6 +8,7 @@ use gpumem_core::layers::Layer;
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::program::Class;
 use gpumem_cpu::Cpu;
+use gpumem_cuda::Kernel;
 
 /// A chain of layers on one input.
 fn along(dims: &'static [u64], layers: &'static str) -> impl Fn(&mut Graph) -> NodeId {
@@ -48,6 +49,7 @@ fn batch_norm() {
     );
     check("whole packs, beyond a block", 3, along(&[2, 48, 50], "BatchNorm2d"));
     check("single elements, beyond a block", 2, along(&[2, 43, 53], "BatchNorm2d"));
+    check("packs of 2", 2, along(&[3, 5, 6], "BatchNorm2d"));
     check("one element", 1, along(&[5, 1, 1], "BatchNorm2d"));
     check_narrow("small", 2, along(&[2, 3, 5], "BatchNorm2d"));
     check_narrow("whole packs", 2, along(&[2, 6, 4], "BatchNorm2d"));
@@ -59,15 +61,59 @@ fn batch_norm_adds_gradients() {
     check("input", 2, shared(&[3, 4, 5], ["BatchNorm2d", "BatchNorm2d(affine = false)"]));
 }
 
+/// The kernels of a training step.
+fn entries(dims: &'static [u64], layers: &'static str, batch: u64) -> Vec<Kernel> {
+    let mut graph = Graph::default();
+    let output = along(dims, layers)(&mut graph);
+    let (training, optimizer) = gradients();
+    let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+    kernels_in(&harness::compile(&program, batch), batch, Precision::F32, optimizer)
+}
+
+/// The number that a constant of a kernel has in these launches.
+fn constant(kernels: &[Kernel], entry: &str, name: &str) -> String {
+    let kernel = kernels.iter().find(|kernel| kernel.entry == entry).unwrap_or_else(|| panic!("no {entry}"));
+    kernel.constants.iter().find(|(known, _)| *known == name).unwrap().1.clone()
+}
+
+#[test]
+fn batch_norm_in_parts() {
+    // 1800 packs of 4: three parts of 600; 4558 single elements: eight parts, the last one shorter.
+    for (dims, batch, parts) in [(&[2, 48, 50][..], 3, "3"), (&[2, 43, 53], 2, "8")] {
+        let kernels = entries(dims, "BatchNorm2d", batch);
+        for entry in ["batch_norm2d_statistics", "batch_norm2d_apply_parts", "batch_norm2d_sums", "batch_norm2d_input"]
+        {
+            assert_eq!(constant(&kernels, entry, "PARTS"), parts, "{entry}");
+        }
+    }
+    check("gradients added", 3, twice(&[2, 48, 50], "BatchNorm2d"));
+    check("input added", 2, shared(&[2, 43, 53], ["BatchNorm2d", "BatchNorm2d(affine = false)"]));
+    check_narrow("whole packs", 2, along(&[2, 64, 66], "BatchNorm2d"));
+}
+
+#[test]
+fn layer_norm_in_parts() {
+    let kernels = entries(&[401, 36], "LayerNorm", 3);
+    for entry in ["layer_norm_parameters", "layer_norm_sum"] {
+        assert_eq!(constant(&kernels, entry, "PARTS"), "4", "{entry}");
+    }
+    check("more columns than a block", 3, along(&[401, 36], "LayerNorm"));
+    check("gradients added", 3, twice(&[401, 13], "LayerNorm"));
+    check_narrow("no bias", 2, along(&[301, 24], "LayerNorm(bias = false)"));
+}
+
 #[test]
 fn batch_norm_far_from_zero() {
-    let mut graph = Graph::default();
-    let input = graph.input(numbers(&[1, 24, 25])).unwrap();
-    let output = layer(&mut graph, input, "BatchNorm2d");
-    let options = Options { training: Some(gradients().0) };
-    // A thousand and more deviations.
-    let shift = |value: u32| (f32::from_bits(value) + 1000.0).to_bits();
-    forward(&graph, output, &options, 2, shift, 1e-3);
+    // By one block a channel, and in parts.
+    for dims in [[1, 24, 25], [1, 64, 66]] {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&dims)).unwrap();
+        let output = layer(&mut graph, input, "BatchNorm2d");
+        let options = Options { training: Some(gradients().0) };
+        // A thousand and more deviations.
+        let shift = |value: u32| (f32::from_bits(value) + 1000.0).to_bits();
+        forward(&graph, output, &options, 2, shift, 1e-3);
+    }
 }
 
 #[test]
@@ -85,7 +131,14 @@ fn norms_of_inference() {
 }
 
 /// Runs a program on the CPU backend and on the kernels, and compares its result and its running statistics.
-fn forward(graph: &Graph, output: NodeId, options: &Options, batch: u64, input: impl Fn(u32) -> u32, tolerance: f64) {
+pub fn forward(
+    graph: &Graph,
+    output: NodeId,
+    options: &Options,
+    batch: u64,
+    input: impl Fn(u32) -> u32,
+    tolerance: f64,
+) {
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }

@@ -1,0 +1,84 @@
+//! BatchNorm2d with what follows it in one pass: a sum with another map, a rectifier.
+
+use super::super::batch_norm2d::{Tail, backward_through, forward_with};
+use super::super::{Context, Setting};
+use super::{are_apart, ends, forward_at, overlap, rectified, rectifier};
+use crate::launch::Call;
+use gpumem_core::device::Placed;
+use gpumem_core::error::Error;
+use gpumem_core::layers::{Add, Layer};
+use gpumem_core::program::{Action, Slot, TensorId};
+
+/// BatchNorm2d, then a sum with one other map, or a rectifier, or both.
+pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error> {
+    let Some((operation, Layer::BatchNorm2d(layer), output)) = forward_at(placed, first) else { return Ok(None) };
+    let (mut count, mut tail) = (1, Tail { residual: None, rectifier: 0, output });
+    if let Some((residual, output)) = added(placed, first + count, tail.output) {
+        (count, tail) = (count + 1, Tail { residual: Some(residual), output, ..tail });
+    }
+    if let Some((rectifier, output)) = rectified(placed, first + count, tail.output) {
+        (count, tail) = (count + 1, Tail { rectifier, output, ..tail });
+    }
+    if count == 1 || !are_apart(placed, first, count) {
+        return Ok(None);
+    }
+    let launches = forward_with(&Context { placed, operation, setting }, layer, tail)?;
+    Ok(Some((count, launches.into_iter().map(Call::from).collect())))
+}
+
+/// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.
+fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, TensorId)> {
+    let (operation, Layer::Add(Add { branches: 2, .. }), output) = forward_at(placed, at)? else { return None };
+    let (left, right) = (operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?);
+    let other = if left == value { right } else { left };
+    let is_sum = (left == value || right == value) && other != value;
+    // A branch without a batch is added to every sample.
+    let program = &placed.program;
+    let is_whole = program.tensor(other).batched == program.tensor(value).batched;
+    (is_sum && is_whole && ends(placed, at, value)).then_some((other, output))
+}
+
+/// The backward pass of a rectifier, then that of the BatchNorm2d whose output it rectified. Which elements were cut off is
+/// computed again from the input of BatchNorm2d, which its own backward pass reads anyway.
+pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Call>)>, Error> {
+    let program = &placed.program;
+    let [Some(behind), Some(operation)] = [first, first + 1].map(|at| program.operations.get(at)) else {
+        return Ok(None);
+    };
+    let (Action::BackwardInput(follower), Action::Backward(own) | Action::BackwardInput(own)) =
+        (&behind.action, &operation.action)
+    else {
+        return Ok(None);
+    };
+    let (Some(kind), Layer::BatchNorm2d(layer)) = (rectifier(follower), own) else { return Ok(None) };
+    let (Some(dy), Some(between)) = (behind.read(Slot::Gradient), behind.written(Slot::InputGradient(0))) else {
+        return Ok(None);
+    };
+    let is_handed_on = !behind.accumulate && operation.read(Slot::Gradient) == Some(between);
+    // The gradient between the two is never written, so nobody may ask for it.
+    let is_gone = operation.written(Slot::InputGradient(0)) == Some(between)
+        || program.tensor(between).last as usize == first + 1;
+    let is_apart = operation.writes.iter().all(|written| !overlap(placed, written.tensor, dy));
+    if !(is_handed_on && is_gone && is_apart && follows(placed, first)) {
+        return Ok(None);
+    }
+    let launches = backward_through(&Context { placed, operation, setting }, layer, dy, kind)?;
+    Ok(Some((2, launches.into_iter().map(Call::from).collect())))
+}
+
+/// Whether the rectifier whose backward pass is operation `first` rectified the very output of the BatchNorm2d whose backward
+/// pass comes next: the first that touched it was the one that gave what this one keeps.
+fn follows(placed: &Placed, first: usize) -> bool {
+    let operations = &placed.program.operations;
+    let saved = operations[first + 1].read(Slot::Saved(0));
+    let made = |at: &usize| saved.is_some() && operations[*at].written(Slot::Saved(0)) == saved;
+    let Some(at) = (0..first).find(made) else { return false };
+    let Some((_, Layer::BatchNorm2d(_), value)) = forward_at(placed, at) else { return false };
+    let touches = |later: &usize| operations[*later].tensors().any(|tensor| tensor == value);
+    let Some(next) = (at + 1..first).find(touches) else { return false };
+    let Some((operation, layer, output)) = forward_at(placed, next) else { return false };
+    rectifier(layer).is_some()
+        && operation.read(Slot::Input(0)) == Some(value)
+        && operations[first].action == Action::BackwardInput(layer.clone())
+        && operations[first].read(Slot::Output) == Some(output)
+}

@@ -1,0 +1,246 @@
+//! Operations that run as one: that they do, that they give the same, and that they do not where they must not.
+
+use crate::host::harness::compile;
+use crate::host::harness::graphs::{chain, join, layer, numbers};
+use crate::host::steps_of;
+use crate::norms::forward;
+use crate::{check, check_narrow, gradients};
+use gpumem_core::Precision;
+use gpumem_core::device::Placed;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::program::{Action, Slot};
+use gpumem_cuda::Call;
+
+fn place(batch: u64, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    compile(&lower(&graph, output, &Options { training: Some(gradients().0) }).unwrap(), batch)
+}
+
+/// The steps that are more than one operation, but for updates: how many, and the kernels.
+fn fused(placed: &Placed, batch: u64) -> Vec<(usize, Vec<&'static str>)> {
+    let steps = steps_of(placed, batch, Precision::F32, gradients().1);
+    let entry = |call: &Call| match call {
+        Call::Kernel(launch) => launch.kernel.entry,
+        Call::Product(_) => "product",
+        Call::Convolution(_) => "convolution",
+    };
+    let entries = |calls: &[Call]| calls.iter().map(entry).collect();
+    let is_update = |first: usize| placed.program.operations[first].action == Action::Update;
+    let several = steps.iter().filter(|step| step.count > 1 && !is_update(step.first));
+    several.map(|step| (step.count, entries(&step.calls))).collect()
+}
+
+/// Checks that exactly these operations of a network run as one, and that it trains as on the CPU.
+fn fuses(what: &str, batch: u64, expected: &[(usize, &[&str])], build: impl Fn(&mut Graph) -> NodeId) {
+    let found = fused(&place(batch, &build), batch);
+    let expected: Vec<(usize, Vec<&str>)> =
+        expected.iter().map(|(count, entries)| (*count, entries.to_vec())).collect();
+    assert_eq!(found, expected, "{what}");
+    check(what, batch, build);
+}
+
+const FORWARD: &[&str] = &["batch_norm2d_statistics", "batch_norm2d_apply"];
+const FORWARD_PARTS: &[&str] = &["batch_norm2d_statistics", "batch_norm2d_apply_parts"];
+const BACKWARD: &[&str] = &["batch_norm2d_backward"];
+const BACKWARD_PARTS: &[&str] = &["batch_norm2d_sums", "batch_norm2d_input"];
+
+#[test]
+fn batch_norm_and_rectifier() {
+    fuses("one part", 3, &[(2, FORWARD), (2, FORWARD), (2, BACKWARD), (2, BACKWARD)], |graph| {
+        let input = graph.input(numbers(&[3, 7, 5])).unwrap();
+        chain(
+            graph,
+            input,
+            "BatchNorm2d | Relu | AvgPool2d(2, 1) | BatchNorm2d(affine = false) | Relu6 | AvgPool2d(2, 1)",
+        )
+    });
+    fuses("several parts", 2, &[(2, FORWARD_PARTS), (2, BACKWARD_PARTS)], |graph| {
+        let input = graph.input(numbers(&[2, 64, 66])).unwrap();
+        chain(graph, input, "BatchNorm2d | Relu | AvgPool2d(9, 9)")
+    });
+}
+
+#[test]
+fn batch_norm_sum_and_rectifier() {
+    for (dims, forward, backward) in [([3, 7, 5], FORWARD, BACKWARD), ([2, 64, 66], FORWARD_PARTS, BACKWARD_PARTS)] {
+        let expected = [(2, forward), (3, forward), (2, backward)];
+        fuses("a residual block", 2, &expected, |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            let x = chain(graph, input, "BatchNorm2d | Relu | BatchNorm2d");
+            let sum = join(graph, &[x, input], "Add");
+            chain(graph, sum, "Relu | AvgPool2d(3, 3)")
+        });
+    }
+}
+
+#[test]
+fn sum_and_rectifier() {
+    let expected: &[(usize, &[&str])] = &[(2, &["add"])];
+    for features in [13, 300] {
+        fuses("two branches", 3, expected, |graph| {
+            let input = graph.input(numbers(&[7, features])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let sum = join(graph, &[x, input], "Add");
+            chain(graph, sum, "Relu | Sigmoid")
+        });
+    }
+    // Partial sums must not be rectified.
+    fuses("more branches than a launch adds up", 3, &[(2, &["add", "add"])], |graph| {
+        let input = graph.input(numbers(&[5, 6])).unwrap();
+        let negative = layer(graph, input, "LeakyRelu(5.0)");
+        let mut branches = vec![negative; 9];
+        branches.push(input);
+        let sum = join(graph, &branches, "Add");
+        chain(graph, sum, "Relu6 | Tanh")
+    });
+}
+
+#[test]
+fn sum_and_layer_norm() {
+    let expected: &[(usize, &[&str])] = &[(2, &["layer_norm_forward"]), (2, &["layer_norm_forward"])];
+    for (rows, features) in [(7, 13), (5, 36), (2, 1033)] {
+        fuses("a transformer's block", 2, expected, |graph| {
+            let input = graph.input(numbers(&[rows, features])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let sum = join(graph, &[input, x], "Add");
+            let x = chain(graph, sum, "LayerNorm | Tanh");
+            let sum = join(graph, &[sum, x], "Add");
+            let y = chain(graph, sum, "LayerNorm(bias = false) | Tanh");
+            join(graph, &[y, sum], "Mul")
+        });
+    }
+}
+
+#[test]
+fn convolution_and_rectifier() {
+    // In tiles, element by element, with pixels in fours and singly.
+    for (dims, layers) in [
+        ([3, 7, 5], "Conv2d(5, 3) | Relu | Sigmoid"),
+        ([3, 8, 8], "Conv2d(6, 3, padding = 1, bias = false) | Relu6 | Sigmoid"),
+        ([1, 7, 5], "Conv2d(5, 3) | Relu | Sigmoid"),
+    ] {
+        fuses(layers, 2, &[(2, &["conv2d_forward"])], |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            chain(graph, input, layers)
+        });
+    }
+    // In four phases, and element by element.
+    for (channels, groups, phases) in [(4, 1, 4), (3, 3, 1)] {
+        let entries = vec!["conv_transpose2d_forward"; phases];
+        fuses("ConvTranspose2d", 2, &[(2, &entries)], |graph| {
+            let input = graph.input(numbers(&[3, 5, 4])).unwrap();
+            let x = layer(graph, input, &format!("ConvTranspose2d({channels}, 3, stride = 2, groups = {groups})"));
+            chain(graph, x, "Relu | Sigmoid")
+        });
+    }
+}
+
+#[test]
+fn sixteen_bits() {
+    check_narrow("convolution", 2, |graph| {
+        let input = graph.input(numbers(&[3, 8, 6])).unwrap();
+        chain(graph, input, "Conv2d(5, 3, padding = 1) | Relu")
+    });
+    for dims in [[3, 7, 6], [2, 64, 66]] {
+        check_narrow("batch normalisation", 2, |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            chain(graph, input, "BatchNorm2d | Relu")
+        });
+    }
+    check_narrow("with a sum", 2, |graph| {
+        let input = graph.input(numbers(&[3, 7, 5])).unwrap();
+        let x = layer(graph, input, "BatchNorm2d");
+        let sum = join(graph, &[x, input], "Add");
+        layer(graph, sum, "Relu6")
+    });
+    for (features, after) in [(13, "Relu"), (13, "LayerNorm"), (24, "LayerNorm")] {
+        check_narrow(after, 2, |graph| {
+            let input = graph.input(numbers(&[3, features])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let sum = join(graph, &[x, input], "Add");
+            layer(graph, sum, after)
+        });
+    }
+}
+
+#[test]
+fn other_readers_keep_operations_apart() {
+    fuses("the normalised map is read again", 2, &[], |graph| {
+        let input = graph.input(numbers(&[3, 7, 5])).unwrap();
+        let x = layer(graph, input, "BatchNorm2d");
+        let branches = [layer(graph, x, "Relu"), layer(graph, x, "Sigmoid")];
+        join(graph, &branches, "Concat")
+    });
+    fuses("a sum of three, and of a value with itself", 2, &[], |graph| {
+        let input = graph.input(numbers(&[5, 13])).unwrap();
+        let x = layer(graph, input, "Tanh");
+        let sum = join(graph, &[input, x, input], "Add");
+        let x = layer(graph, sum, "LayerNorm");
+        let sum = join(graph, &[x, x], "Add");
+        layer(graph, sum, "LayerNorm")
+    });
+    fuses("a branch without a batch", 3, &[], |graph| {
+        let input = graph.input(numbers(&[7, 13])).unwrap();
+        let positions = layer(graph, input, "PositionEmbedding(7)");
+        let sum = join(graph, &[input, positions], "Add");
+        chain(graph, sum, "LayerNorm | Tanh")
+    });
+    // The rectifier cuts off the sum, not the normalised map; its gradient goes to both branches.
+    fuses("a rectifier of something else in the same place", 2, &[(3, FORWARD)], |graph| {
+        let input = graph.input(numbers(&[3, 7, 5])).unwrap();
+        let shift = chain(graph, input, "Tanh");
+        let x = layer(graph, shift, "BatchNorm2d");
+        let sum = join(graph, &[x, input], "Add");
+        chain(graph, sum, "Relu | Tanh")
+    });
+}
+
+#[test]
+fn overlap_keeps_operations_apart() {
+    let mut placed = place(3, |graph| {
+        let input = graph.input(numbers(&[5, 13])).unwrap();
+        let x = layer(graph, input, "Tanh");
+        let sum = join(graph, &[input, x], "Add");
+        let y = layer(graph, sum, "LayerNorm");
+        join(graph, &[y, sum], "Mul")
+    });
+    assert_eq!(fused(&placed, 3).len(), 1);
+    let sum = placed.program.operations.iter().position(|operation| operation.read(Slot::Input(1)).is_some()).unwrap();
+    let normalised = placed.program.operations[sum + 1].written(Slot::Output).unwrap();
+    let branch = placed.program.operations[sum].read(Slot::Input(0)).unwrap();
+    placed.offsets[normalised as usize] = placed.offsets[branch as usize] + 256;
+    assert_eq!(fused(&placed, 3), []);
+}
+
+#[test]
+fn overlap_keeps_gradients_apart() {
+    let mut placed = place(3, |graph| {
+        let input = graph.input(numbers(&[3, 7, 5])).unwrap();
+        chain(graph, input, "BatchNorm2d | Relu | AvgPool2d(2, 1)")
+    });
+    assert_eq!(fused(&placed, 3).len(), 2);
+    let operations = &placed.program.operations;
+    let last = operations.iter().position(|operation| matches!(operation.action, Action::Backward(_))).unwrap();
+    let gradient = operations[last - 1].read(Slot::Gradient).unwrap();
+    let weight = operations[last].written(Slot::ParameterGradient(0)).unwrap();
+    placed.offsets[weight as usize] = placed.offsets[gradient as usize];
+    assert_eq!(fused(&placed, 3).len(), 1);
+}
+
+#[test]
+fn forward_passes_are_fused() {
+    for layers in ["BatchNorm2d | Relu", "Tanh | BatchNorm2d(affine = false) | Relu6"] {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[3, 7, 5])).unwrap();
+        let x = chain(&mut graph, input, layers);
+        let x = layer(&mut graph, x, "BatchNorm2d");
+        let output = join(&mut graph, &[x, input], "Add");
+        let options = Options { training: None };
+        let placed = compile(&lower(&graph, output, &options).unwrap(), 3);
+        let expected: &[(usize, Vec<&str>)] = &[(2, vec!["batch_norm2d_apply"]), (2, vec!["batch_norm2d_apply"])];
+        assert_eq!(fused(&placed, 3), expected, "{layers}");
+        forward(&graph, output, &options, 3, |value| value, 1e-5);
+    }
+}

@@ -1,0 +1,224 @@
+//! Updates: every optimizer, one parameter and all in a launch, master copies, and the loss scale.
+
+use crate::host::harness::graphs::{chain, numbers, plan};
+use crate::host::harness::{assert_close, compile};
+use crate::host::{CAPABILITY, Simulated, compare, compare_in, spread, steps_of};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
+use gpumem_core::program::{Action, Class, Measure, StateWord};
+use gpumem_core::{Half, Precision, Update};
+use gpumem_cuda::Call;
+
+fn optimizers() -> [Optimizer; 4] {
+    [
+        Optimizer::Sgd(Sgd { lr: 0.05, weight_decay: 0.1, ..Sgd::DEFAULT }),
+        Optimizer::Sgd(Sgd { lr: 0.05, momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::DEFAULT }),
+        Optimizer::Adam(Adam { lr: 0.01, weight_decay: 0.1, ..Adam::DEFAULT }),
+        Optimizer::AdamW(AdamW { lr: 0.01, weight_decay: 0.1, ..AdamW::DEFAULT }),
+    ]
+}
+
+fn training(loss: Measure, optimizer: Optimizer, update: Update) -> Training {
+    Training { loss, moments: optimizer.moments(), update, input_gradient: false }
+}
+
+fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(dims)).unwrap();
+    let output = chain(&mut graph, input, layers);
+    (graph, output)
+}
+
+#[test]
+fn every_optimizer() {
+    // 2480 weights: three blocks, the last one not full; 5 and 31 are no multiples of four.
+    let (graph, output) =
+        network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");
+    for optimizer in optimizers() {
+        for update in [Update::Fused, Update::Separate] {
+            let training = training(Measure::CrossEntropy, optimizer, update);
+            let what = format!("{optimizer:?}, {update:?}");
+            // Adam divides by the gradient's own size: rounding differences of small gradients show.
+            compare(&what, &graph, output, training, 3, optimizer, 3, 31, 1e-3);
+        }
+    }
+}
+
+#[test]
+fn all_updates_are_one_launch() {
+    let (graph, output) =
+        network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");
+    for (update, expected) in [(Update::Separate, vec![(5, 1)]), (Update::Fused, vec![(1, 1); 5])] {
+        let optimizer = optimizers()[2];
+        let training = training(Measure::CrossEntropy, optimizer, update);
+        let placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), 3);
+        let steps = steps_of(&placed, 3, Precision::F32, optimizer);
+        let updates = steps.iter().filter(|step| placed.program.operations[step.first].action == Action::Update);
+        let found: Vec<(usize, usize)> = updates.map(|step| (step.count, step.calls.len())).collect();
+        assert_eq!(found, expected);
+        // In one launch the distances are of tensors of this plan.
+        let Call::Kernel(last) = &steps[steps.len() - 2].calls[0] else { panic!("an update is a kernel") };
+        let blocks = &last.kernel.constants.iter().find(|(name, _)| *name == "BLOCKS").unwrap().1;
+        assert_eq!(last.kernel.entry, "update");
+        assert_eq!(last.arguments.len(), 6);
+        let first_blocks = if update == Update::Separate { "{0ull,1ull,2ull,3ull,6ull}" } else { "{0ull}" };
+        assert_eq!(blocks, first_blocks);
+    }
+}
+
+#[test]
+fn sixteen_bits_and_master_copies() {
+    let (graph, output) = network(&[3, 36], "LayerNorm | Linear(31)");
+    // Large steps, so that they show beside the digits of 16 bits, and without Adam's jumps where a gradient is almost 0.
+    let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::DEFAULT };
+    let adam = AdamW { lr: 0.5, eps: 1.0, weight_decay: 0.1, ..AdamW::DEFAULT };
+    for optimizer in [Optimizer::Sgd(sgd), Optimizer::AdamW(adam)] {
+        for precision in [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)] {
+            for update in [Update::Fused, Update::Separate] {
+                let what = format!("{optimizer:?}, {precision:?}, {update:?}");
+                let case = (&*what, &graph, output, training(Measure::Dot, optimizer, update), 2, optimizer);
+                compare_in((precision, CAPABILITY), 0..1, case, 1, 5, 1e-2);
+            }
+        }
+    }
+}
+
+const BATCH: u64 = 2;
+
+/// A product with 4 outputs, trained in one way or another, with moments of 0.25.
+struct Small {
+    simulated: Simulated,
+    state: usize,
+}
+
+impl Small {
+    fn new(precision: Precision, update: Update, scale: f32) -> Small {
+        let (graph, output) = network(&[5], "Linear(4)");
+        let optimizer = optimizers()[1];
+        let training = training(Measure::Dot, optimizer, update);
+        let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+        let compiled = plan(&program, BATCH, precision);
+        let placed = gpumem_core::layout::place(&compiled).unwrap();
+        let format = (precision, CAPABILITY);
+        let mut simulated = Simulated::new(placed, BATCH, compiled.budget.arena, optimizer, format, 0);
+        let mut state = 0;
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            let count = tensor.elements(BATCH).unwrap() as usize;
+            match tensor.class {
+                Class::Parameter | Class::Input => simulated.write(id, &spread(count, id + 1)),
+                Class::Moment => simulated.write(id, &vec![0.25f32.to_bits(); count]),
+                // The first output's gradient is as large as the loss scale.
+                Class::Target => {
+                    let size = |index| if index % 4 == 0 { 1.0f32 } else { 0.03 };
+                    simulated.write(id, &(0..count).map(|index| size(index).to_bits()).collect::<Vec<u32>>());
+                }
+                Class::State => {
+                    let mut words = vec![0; count];
+                    // Not the first step, in which there is no velocity yet.
+                    words[StateWord::Step as usize] = 7;
+                    words[StateWord::LearningRate as usize] = 0.05f32.to_bits();
+                    words[StateWord::LossScale as usize] = scale.to_bits();
+                    state = id;
+                    simulated.write(id, &words);
+                }
+                _ => {}
+            }
+        }
+        Small { simulated, state }
+    }
+
+    fn word(&mut self, word: StateWord) -> u32 {
+        self.simulated.read(self.state)[word as usize]
+    }
+
+    fn scale(&mut self) -> f32 {
+        f32::from_bits(self.word(StateWord::LossScale))
+    }
+
+    /// Parameters and moments: weight and bias, row by row.
+    fn values(&mut self) -> Vec<(usize, Vec<u32>)> {
+        let tensors = self.simulated.placed.program.tensors.clone();
+        let kept = |class| matches!(class, Class::Parameter | Class::Moment);
+        let ids = (0..tensors.len()).filter(|&id| kept(tensors[id].class));
+        let rows = |id: usize| tensors[id].shape.elements().unwrap() as usize / 4;
+        ids.map(|id| (rows(id), self.simulated.read(id))).collect()
+    }
+}
+
+#[test]
+fn elements_with_too_large_gradients_stay_as_they_are() {
+    for precision in [Precision::F16, Precision::Mixed(Half::F16)] {
+        for update in [Update::Fused, Update::Separate] {
+            let label = format!("{precision:?}, {update:?}");
+            let mut small = Small::new(precision, update, 65536.0);
+            let mut modest = Small::new(precision, update, 128.0);
+            let before = small.values();
+            small.simulated.step();
+            modest.simulated.step();
+            assert_eq!(small.scale(), 32768.0, "{label}");
+            assert_eq!(small.word(StateWord::Overflow), 0, "{label}");
+            assert_eq!(small.word(StateWord::GoodSteps), 0, "{label}");
+            assert_eq!(small.word(StateWord::Step), 8, "{label}");
+            assert_eq!((modest.scale(), modest.word(StateWord::GoodSteps)), (128.0, 1), "{label}");
+            let after = small.values().into_iter().zip(modest.values());
+            for ((row, before), ((_, after), (_, expected))) in before.into_iter().zip(after) {
+                assert_eq!(after[..row], before[..row], "{label}: the first output's gradient is infinite");
+                let differ = |words: &[u32]| words.iter().zip(&before[row..]).all(|(new, old)| new != old);
+                assert!(differ(&after[row..]), "{label}: {after:?} from {before:?}");
+                let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
+                assert_close(&label, &floats(&after[row..]), &floats(&expected[row..]), 1e-3);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_loss_scale_grows_after_good_steps_and_stays_in_its_bounds() {
+    let faster = |_: &str, text: &str| text.replace("GROWTH = 2000", "GROWTH = 3");
+    let mut small = Small::new(Precision::F16, Update::Separate, 4.0);
+    small.simulated.change(faster);
+    let scales: Vec<f32> = (0..7)
+        .map(|_| {
+            small.simulated.step();
+            small.scale()
+        })
+        .collect();
+    assert_eq!(scales, [4.0, 4.0, 8.0, 8.0, 8.0, 16.0, 16.0]);
+    assert_eq!(small.word(StateWord::GoodSteps), 1);
+    // Without changes, 2000 steps are needed.
+    let mut small = Small::new(Precision::F16, Update::Separate, 4.0);
+    (0..3).for_each(|_| small.simulated.step());
+    assert_eq!((small.scale(), small.word(StateWord::GoodSteps)), (4.0, 3));
+    let mut words = small.simulated.read(small.state);
+    words[StateWord::GoodSteps as usize] = 1998;
+    small.simulated.write(small.state, &words);
+    small.simulated.step();
+    assert_eq!((small.scale(), small.word(StateWord::GoodSteps)), (4.0, 1999));
+    small.simulated.step();
+    assert_eq!((small.scale(), small.word(StateWord::GoodSteps)), (8.0, 0));
+}
+
+/// The loss scale after `advance`, from this state.
+fn advanced(precision: Precision, scale: f32, overflow: u32, good: u32) -> (f32, u32, u32) {
+    let mut small = Small::new(precision, Update::Separate, scale);
+    let mut words = small.simulated.read(small.state);
+    words[StateWord::LossScale as usize] = scale.to_bits();
+    (words[StateWord::Overflow as usize], words[StateWord::GoodSteps as usize]) = (overflow, good);
+    small.simulated.write(small.state, &words);
+    small.simulated.step();
+    (small.scale(), small.word(StateWord::Overflow), small.word(StateWord::GoodSteps))
+}
+
+#[test]
+fn the_loss_scale_has_bounds() {
+    // Too large for every gradient, from then on.
+    assert_eq!(advanced(Precision::F16, 16777216.0, 0, 1999), (8388608.0, 0, 0));
+    assert_eq!(advanced(Precision::F16, 1.0, 1, 5), (1.0, 0, 0));
+    assert_eq!(advanced(Precision::F16, 3.0, 1, 5), (1.5, 0, 0));
+    assert_eq!(advanced(Precision::Mixed(Half::F16), 1.0, 0, 1999), (2.0, 0, 0));
+    // Only binary16 needs one.
+    for precision in [Precision::Bf16, Precision::Mixed(Half::Bf16), Precision::F32] {
+        assert_eq!(advanced(precision, 1.0, 0, 1999), (1.0, 0, 1999), "{precision:?}");
+    }
+}
