@@ -5,13 +5,14 @@ use crate::host::{CAPABILITY, Products};
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
 use gpumem_core::device::Placed;
+use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::layout::place;
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::program::Slot;
 use gpumem_cuda::Call;
 use gpumem_cuda::convolution::{Convolution, Pass};
-use gpumem_cuda::operations::{Setting, Step, steps};
+use gpumem_cuda::operations::{Setting, Step, steps, steps_where};
 use gpumem_cuda::product::{Element, Scratch};
 
 fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {
@@ -153,6 +154,34 @@ fn settings_reach_the_convolutions() {
     assert_eq!(of(Precision::F32, true, false), (Element::F32, true, false));
     assert_eq!(of(Precision::Bf16, true, false), (Element::Bf16, false, false));
     assert_eq!(of(Precision::F16, false, false), (Element::F16, false, false));
+}
+
+/// What the library has no algorithm for runs with the own kernels, which fuse what they can; nothing of it is left half.
+#[test]
+fn without_an_algorithm_the_own_kernels_run_as_if_there_were_no_library() {
+    let text = "Conv2d(4, 3) | Relu | Conv2d(5, 1, bias = false) | Relu6 | Conv2d(2, 3)";
+    let placed = placed(Some(gradients().0), sequence(&[3, 9, 8], text));
+    let (precision, optimizer, library) = (Precision::F32, gradients().1, false);
+    let setting = Setting {
+        batch: 3,
+        precision,
+        optimizer,
+        capability: CAPABILITY,
+        tf32: false,
+        deterministic: false,
+        library,
+        cudnn: true,
+    };
+    let own = steps(&placed, Setting { cudnn: false, ..setting }).unwrap();
+    let refused = steps_where(&placed, setting, &mut |call| Ok(!matches!(call, Call::Convolution(_)))).unwrap();
+    assert_eq!(refused, own);
+    // Where the library has the convolution alone, it is worth more than the own kernel with the rectifier.
+    let alone = |call: &Call| !matches!(call, Call::Convolution(Convolution { relu: true, .. }));
+    let alone = steps_where(&placed, setting, &mut |call| Ok(alone(call))).unwrap();
+    assert_eq!(summary(&alone)[..3], ["1 Forward+bias", "1 Forward", "1 Forward+bias"]);
+    // A failure is one, and not a reason to go on.
+    let broken = steps_where(&placed, setting, &mut |_| Err(Error::Damaged("a test")));
+    assert_eq!(broken.unwrap_err(), Error::Damaged("a test"));
 }
 
 /// A value that something else reads too must be written, and is not that of the Relu.

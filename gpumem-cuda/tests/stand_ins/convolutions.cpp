@@ -2,8 +2,8 @@
 // header, with their numbers. Images, weights and gradients are read with the strides that the descriptors say, and every sum
 // is computed from the definition of a convolution when the stream gets there.
 //
-// The heuristics name algorithms that must not be taken: one that fails, one that needs more scratch memory than anybody has,
-// and first of all one whose results depend on the run. GPUMEM_SIMULATED_CUDNN_REFUSES lists what there is no algorithm for,
+// The heuristics name algorithms that must not be taken: one that fails, two that need more scratch memory than anybody has,
+// one of which says so only when it is asked again, and first of all one whose results depend on the run. GPUMEM_SIMULATED_CUDNN_REFUSES lists what there is no algorithm for,
 // separated by commas: forward, data, filter; fused (a bias and what follows in one pass) is refused only when it is launched.
 // With GPUMEM_SIMULATED_CUDNN_BREAKS=1 the choice of an algorithm fails.
 #include <cmath>
@@ -17,7 +17,7 @@
 
 #define API extern "C" __attribute__((visibility("default"))) int
 enum {
-    SUCCESS = 0, NOT_INITIALIZED = 1001, BAD_PARAM = 2000, NULL_POINTER = 2002, MISALIGNED = 2003, TOO_SMALL = 2006,
+    SUCCESS = 0, NOT_INITIALIZED = 1001, BAD_PARAM = 2000, NULL_POINTER = 2002, MISALIGNED = 2003,
     SHAPE_MISMATCH = 2008, NOT_SUPPORTED = 3000, INTERNAL_ERROR = 4000, EXECUTION_FAILED = 5000,
 };
 enum { FLOAT = 0, HALF = 2, BFLOAT16 = 9 };
@@ -124,12 +124,13 @@ static int consistent(const Windows &it, const Tensor &x, const Filter &w, const
     return it.mode == 1 && it.sums == FLOAT && w.type == x.type ? SUCCESS : BAD_PARAM;
 }
 
-// What an algorithm takes, by its number: the first gives other bits in each run, the second fails, the third needs too much.
-// The fourth and the fifth are good, with other arithmetic each; the numbers are real ones of all three kinds.
-static const int ALGORITHMS[] = {3, 5, 2, 1, 0};
+// What an algorithm takes, by its number: the first gives other bits in each run, the second fails, the third and the fourth
+// need too much. The others are good; the numbers are real ones of all three kinds.
+static const int ALGORITHMS[] = {3, 5, 2, 4, 1, 0};
 static size_t memory_of(int algorithm, int math, const Filter &w) {
     switch (algorithm) {
-        case 2: return (size_t)1 << 40;
+        case 2:
+        case 4: return (size_t)1 << 40;
         // The fast one works on a transformed copy of the weight.
         case 1: return (size_t)w.count() * (math == TENSOR_OP_MATH ? 2 : 4);
         default: return 0;
@@ -151,9 +152,10 @@ static int ranked(Handle *with, int pass, const Windows &it, const Tensor &x, co
         perf.algorithm = algorithm;
         perf.status = algorithm == 5 ? NOT_SUPPORTED : SUCCESS;
         perf.time = -1;
-        perf.memory = memory_of(algorithm, it.math, w);
         perf.determinism = algorithm != 3;
-        perf.math = it.math;
+        // The fast one does without tensor cores, and means that.
+        perf.math = algorithm == 1 && x.type != FLOAT ? (int)DEFAULT_MATH : it.math;
+        perf.memory = algorithm == 4 ? 0 : memory_of(algorithm, perf.math, w);
     }
     return SUCCESS;
 }
@@ -276,10 +278,12 @@ static int start(Handle *with, int algorithm, const Call &call) {
     if (!call.X || !call.W || !call.Y) return NULL_POINTER;
     if (algorithm == 2 || algorithm == 5) return NOT_SUPPORTED;
     const size_t needed = memory_of(algorithm, call.it.math, call.w);
-    if (call.bytes < needed || (needed && !call.workspace)) return TOO_SMALL;
+    // The library would write beyond it.
+    if (call.bytes < needed || (needed && !call.workspace)) return EXECUTION_FAILED;
     if ((uintptr_t)call.workspace % 256) return MISALIGNED;
     // Nobody asked for less than f32.
     if (call.x.type == FLOAT && call.it.math != FMA_MATH) return EXECUTION_FAILED;
+    if (call.x.type != FLOAT && algorithm == 1 && call.it.math != DEFAULT_MATH) return EXECUTION_FAILED;
     const int kind = call.pass == FORWARD ? (call.bias ? 1 : 0) : call.pass == DATA ? 3 : 4;
     return enqueue(with, kind, run, new Call(call));
 }
