@@ -21,6 +21,8 @@ pub struct Cuda {
     pub(crate) cache: Cache,
     /// Whether matrix products go to cuBLASLt.
     pub(crate) library: bool,
+    /// Whether convolutions go to cuDNN.
+    pub(crate) cudnn: bool,
     /// How NVML knows the card.
     uuid: Option<[u8; 16]>,
     /// Bytes that the context took of the card, if that could be measured.
@@ -59,12 +61,19 @@ impl Cuda {
         // SAFETY: this type never uses the slices whose use events would order: all work is on one stream. Events would make
         // the capture of a graph fail.
         unsafe { context.disable_event_tracking() };
-        Ok(Cuda { context, capability, cache: Cache::open(), library: true, uuid, context_bytes })
+        let cudnn = preflight::cudnn().is_some();
+        Ok(Cuda { context, capability, cache: Cache::open(), library: true, cudnn, uuid, context_bytes })
     }
 
     /// The same card with matrix products by cuBLASLt, as from the start, or by the project's own kernel, to compare them.
     pub fn with_library(self, library: bool) -> Cuda {
         Cuda { library, ..self }
+    }
+
+    /// The same card with convolutions by cuDNN, as from the start where it is installed, or by the project's own kernels, to
+    /// compare them.
+    pub fn with_cudnn(self, cudnn: bool) -> Cuda {
+        Cuda { cudnn: cudnn && preflight::cudnn().is_some(), ..self }
     }
 
     /// The card's name.

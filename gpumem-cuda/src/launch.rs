@@ -1,5 +1,6 @@
 //! Launches as data: which kernel with which constants, on which grid, with which tensors.
 
+use crate::convolution::Convolution;
 use crate::product::Product;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
@@ -75,6 +76,8 @@ pub enum Call {
     Kernel(Launch),
     /// A matrix product of cuBLASLt's.
     Product(Product),
+    /// A convolution of cuDNN's.
+    Convolution(Convolution),
 }
 
 impl From<Launch> for Call {
@@ -86,6 +89,12 @@ impl From<Launch> for Call {
 impl From<Product> for Call {
     fn from(product: Product) -> Call {
         Call::Product(product)
+    }
+}
+
+impl From<Convolution> for Call {
+    fn from(convolution: Convolution) -> Call {
+        Call::Convolution(convolution)
     }
 }
 

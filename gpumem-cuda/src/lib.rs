@@ -9,12 +9,15 @@
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
 //! | [`operations`] | what each operation of a program launches: kernels, grids, arguments. Plain data, no device needed |
 //! | [`product`], `cublaslt` | matrix products as plain data, and how cuBLASLt is asked for them |
+//! | [`convolution`], `cudnn` | convolutions as plain data, and how cuDNN is asked for them |
 //!
 //! The kernels have not run on a device yet: the tests compile the same files as C++ and compare them with the CPU backend.
 
 pub mod cache;
 pub mod compile;
+pub mod convolution;
 mod cublaslt;
+mod cudnn;
 mod device;
 pub mod launch;
 mod library;
@@ -26,6 +29,7 @@ pub mod product;
 pub mod progress;
 mod session;
 
+pub use convolution::Convolution;
 pub use device::Cuda;
 pub use launch::{Argument, Call, Kernel, Launch, SOURCES};
 pub use product::Product;

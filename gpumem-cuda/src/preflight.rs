@@ -240,6 +240,10 @@ fn products_number(version: usize) -> (i32, i32) {
 fn convolutions_version(library: &Library) -> Result<Version, String> {
     let get = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetVersion")?;
     let built_for = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetCudartVersion")?;
+    for name in crate::cudnn::FUNCTIONS {
+        // Only asked for, never called with this type.
+        function::<unsafe extern "C" fn()>(library, name)?;
+    }
     // SAFETY: neither has arguments or needs a handle.
     let (version, cuda) = unsafe { (get(), built_for()) };
     Ok(Version { number: convolutions_number(version), cuda: integer(cuda / 1000) })

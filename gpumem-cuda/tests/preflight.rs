@@ -234,6 +234,17 @@ fn damaged_files_are_errors() {
     machine.says("card 0", &["libcuda.so.1, which has no function cuInit, was found; install an NVIDIA driver"]);
 }
 
+/// Its functions are called by name, and one that is not there would be a panic.
+#[test]
+fn a_cudnn_that_lacks_a_function_is_not_used() {
+    let Some(machine) = Machine::new("lacking") else { return };
+    let macros = ["CONVOLUTIONS", "VERSION=91002", "BUILT_FOR=13", "LACKING"];
+    let machine = machine.complete().library("lib", "libcudnn.so.9", &macros);
+    let what = "libcudnn.so.9, which has no function cudnnConvolutionBiasActivationForward, was found; install";
+    machine.says("list", &[what]);
+    assert_eq!(machine.prints("check"), "complete", "it is optional");
+}
+
 #[test]
 fn libraries_match_the_driver() {
     let Some(machine) = Machine::new("match") else { return };

@@ -3,6 +3,9 @@
 #[path = "host/mod.rs"]
 mod host;
 
+#[path = "session/convolutions.rs"]
+mod convolutions;
+
 use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
@@ -55,7 +58,8 @@ fn share(train: &Placed, infer: &mut Placed) {
 
 /// The job's network on the card, whose kernels are made known to it first.
 fn load(job: &Job) -> Session {
-    load_on(&Cuda::new(0).unwrap(), job).unwrap()
+    // A machine may have cuDNN where the loader finds it.
+    load_on(&Cuda::new(0).unwrap().with_cudnn(false), job).unwrap()
 }
 
 fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
@@ -340,13 +344,17 @@ fn products_job() -> Job {
     job_of(&[2, 6, 6], PRODUCTS, optimizer, Precision::F32)
 }
 
-/// Steps on the card against the CPU backend, and how many products a step has asked cuBLASLt for.
-fn train_products(job: &Job, card: &mut Session) -> u64 {
+/// Steps on the card against the CPU backend, and how much of each kind a step has asked a library for.
+fn train_with<const N: usize>(job: &Job, card: &mut Session, asked_so_far: impl Fn() -> [u64; N]) -> [u64; N] {
     let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
     begin(job, card);
     begin(job, &mut cpu);
-    let before = product_counts()[2];
-    let mut asked = 0;
+    let before = asked_so_far();
+    let since = || {
+        let now = asked_so_far();
+        std::array::from_fn(|kind| now[kind] - before[kind])
+    };
+    let mut asked = [0; N];
     for step in 0..5 {
         feed(job, &mut cpu, step);
         cpu.train().unwrap();
@@ -355,12 +363,16 @@ fn train_products(job: &Job, card: &mut Session) -> u64 {
         let (found, expected) = (loss(job, card), loss(job, &mut cpu));
         assert!((found - expected).abs() <= 1e-4 * expected.abs(), "step {step}: {found}, {expected}");
         if step == 0 {
-            asked = product_counts()[2] - before;
+            asked = since();
         }
     }
     // The first step is launched, each half is captured once, and replays ask for nothing.
-    assert_eq!(product_counts()[2] - before, 3 * asked);
+    assert_eq!(since(), asked.map(|count| 3 * count));
     asked
+}
+
+fn train_products(job: &Job, card: &mut Session) -> u64 {
+    train_with(job, card, || [product_counts()[2]])[0]
 }
 
 /// Products through the library in fed, captured and replayed steps; nothing of the library's is left behind.
@@ -428,7 +440,7 @@ fn networks_follow_pytorch() {
         return;
     }
     for library in [true, false] {
-        let card = Known(Cuda::new(0).unwrap().with_library(library));
+        let card = Known(Cuda::new(0).unwrap().with_library(library).with_cudnn(false));
         for curve in host::harness::curves::Curve::all() {
             curve.check(&mut curve.network.on(&card).unwrap());
         }

@@ -8,7 +8,7 @@ mod conv2d;
 mod join;
 mod optimizer;
 
-use super::{Can, Setting, all_can, products};
+use super::{Can, Setting, all_can, convolutions, products};
 use crate::launch::Call;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
@@ -23,6 +23,8 @@ const PATTERNS: &[Pattern] = &[
     products::with_activation,
     products::with_activation_gradient,
     products::with_bias_gradient,
+    convolutions::with_relu,
+    convolutions::alone,
     batch_norm2d::forward,
     batch_norm2d::backward,
     conv2d::forward,
@@ -30,7 +32,7 @@ const PATTERNS: &[Pattern] = &[
     optimizer::updates,
 ];
 
-/// The first pattern that applies, and for whose products there are algorithms.
+/// The first pattern that applies, and for whose products and convolutions there are algorithms.
 pub(super) fn fused(
     placed: &Placed,
     first: usize,

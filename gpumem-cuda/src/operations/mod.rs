@@ -7,6 +7,7 @@ mod avg_pool2d;
 mod batch_norm2d;
 mod conv2d;
 mod conv_transpose2d;
+pub(crate) mod convolutions;
 mod dropout;
 mod embedding;
 mod fuse;
@@ -23,7 +24,6 @@ mod softmax;
 mod upsample;
 
 use crate::launch::{Call, Kernel, Launch};
-use crate::product::Product;
 use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
 use gpumem_core::layers::Layer;
@@ -48,6 +48,8 @@ pub struct Setting {
     pub deterministic: bool,
     /// Whether matrix products go to cuBLASLt. The project's own kernel computes them otherwise.
     pub library: bool,
+    /// Whether convolutions go to cuDNN. The project's own kernels compute them otherwise.
+    pub cudnn: bool,
 }
 
 /// An operation with what its calls depend on.
@@ -80,8 +82,9 @@ pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
     steps_where(placed, setting, &mut |_| Ok(true))
 }
 
-/// The calls of a whole program, with those matrix products only that `can` says cuBLASLt has an algorithm for: where it has
-/// none for a fused one, the operations run by themselves, and where it has none for that either, the project's own kernel.
+/// The calls of a whole program, with those matrix products and convolutions only that `can` says the libraries have an
+/// algorithm for: where there is none for a fused one, the operations run by themselves, and where there is none for that
+/// either, the project's own kernel.
 ///
 /// # Errors
 /// As for [`calls`], and what `can` fails with.
@@ -99,24 +102,22 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     Ok(steps)
 }
 
-/// Answers whether cuBLASLt has an algorithm for a product.
-pub type Can<'a> = dyn FnMut(&Product) -> Result<bool, Error> + 'a;
+/// Answers whether there is an algorithm for a call that is a library's.
+pub type Can<'a> = dyn FnMut(&Call) -> Result<bool, Error> + 'a;
 
-/// The calls of one operation by itself, without products that cannot be.
+/// The calls of one operation by itself, without those of libraries that cannot be.
 fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error> {
     let calls = self::calls(context)?;
     if all_can(&calls, can)? {
         return Ok(calls);
     }
-    self::calls(&Context { setting: Setting { library: false, ..context.setting }, ..*context })
+    self::calls(&Context { setting: Setting { library: false, cudnn: false, ..context.setting }, ..*context })
 }
 
-/// Whether there is an algorithm for each of the products among `calls`.
+/// Whether there is an algorithm for each call of a library's among `calls`.
 fn all_can(calls: &[Call], can: &mut Can<'_>) -> Result<bool, Error> {
     for call in calls {
-        if let Call::Product(product) = call
-            && !can(product)?
-        {
+        if !matches!(call, Call::Kernel(_)) && !can(call)? {
             return Ok(false);
         }
     }
@@ -210,6 +211,11 @@ pub fn tensor_core_terms(real: u8, capability: (i32, i32)) -> u8 {
 pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
     if context.setting.library
         && let Some(calls) = products::calls(context)?
+    {
+        return Ok(calls);
+    }
+    if context.setting.cudnn
+        && let Some(calls) = convolutions::calls(context)?
     {
         return Ok(calls);
     }

@@ -91,7 +91,7 @@ fn affine_at<'a>(placed: &'a Placed, index: usize, setting: Setting) -> Option<(
 }
 
 /// Whether nothing reads `tensor` after operation `last`: a pass that fuses the operations up to that one need not write it.
-fn dies_by(placed: &Placed, tensor: TensorId, last: usize) -> bool {
+pub(super) fn dies_by(placed: &Placed, tensor: TensorId, last: usize) -> bool {
     tensor != placed.program.result && placed.program.tensor(tensor).last as usize <= last
 }
 

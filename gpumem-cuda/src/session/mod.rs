@@ -7,9 +7,10 @@ mod modules;
 mod prepared;
 
 use crate::cublaslt::Library;
+use crate::cudnn;
 use crate::device::{Cuda, failure};
 use crate::launch::Call;
-use crate::operations::Setting;
+use crate::operations::{Setting, convolutions};
 use arena::Arena;
 use checks::{IndexCheck, index_checks};
 use cudarc::driver::{CudaStream, result};
@@ -19,7 +20,7 @@ use gpumem_core::error::Error;
 use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Class, StateWord};
 use modules::Modules;
-use prepared::{Binding, Prepared, possible_steps};
+use prepared::{Binding, Libraries, Prepared, possible_steps};
 use std::sync::Arc;
 
 /// A network loaded onto a card.
@@ -43,20 +44,23 @@ impl Session {
         let Job { batch, precision, optimizer, tf32, deterministic, .. } = job;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let arena = Arena::new(card, job.arena)?;
-        let (capability, library) = (card.capability, card.library);
-        let setting = Setting { batch, precision, optimizer, tf32, deterministic, capability, library };
+        let (capability, library, cudnn) = (card.capability, card.library, card.cudnn);
+        let setting = Setting { batch, precision, optimizer, tf32, deterministic, capability, library, cudnn };
         let library = library.then(|| Library::new(card)).transpose()?;
-        let library = library.as_ref();
-        let steps = |placed: &Placed| possible_steps(placed, setting, &arena, library);
+        // Its handle takes memory of the card.
+        let cudnn = cudnn && job.train.iter().chain([&job.infer]).any(convolutions::any);
+        let cudnn = cudnn.then(|| cudnn::Library::new(card, &stream)).transpose()?;
+        let libraries = Libraries { products: library.as_ref(), convolutions: cudnn.as_ref() };
+        let steps = |placed: &Placed| possible_steps(placed, setting, &arena, libraries);
         let train_steps = job.train.as_ref().map(steps).transpose()?;
         let infer_steps = steps(&job.infer)?;
         let calls = train_steps.iter().flatten().chain(&infer_steps).flat_map(|step| &step.calls);
         let kernel = |call: &Call| match call {
             Call::Kernel(launch) => Some(launch.kernel.clone()),
-            Call::Product(_) => None,
+            Call::Product(_) | Call::Convolution(_) => None,
         };
         let modules = Modules::new(card, calls.filter_map(kernel).collect())?;
-        let binding = Binding { card, arena: &arena, modules: &modules, library };
+        let binding = Binding { card, arena: &arena, modules: &modules, libraries };
         let train = job.train.as_ref().zip(train_steps.as_deref());
         let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
         let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
@@ -77,6 +81,11 @@ impl Session {
     /// The number of matrix products of a forward pass that go to cuBLASLt.
     pub fn products(&self) -> usize {
         self.infer.products()
+    }
+
+    /// The number of convolutions of a forward pass that go to cuDNN.
+    pub fn convolutions(&self) -> usize {
+        self.infer.convolutions()
     }
 
     /// Bytes of the one allocation on the card.

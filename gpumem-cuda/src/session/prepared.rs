@@ -3,6 +3,7 @@
 use super::arena::Arena;
 use super::modules::Modules;
 use crate::cublaslt::{Library, Plan, Plans};
+use crate::cudnn;
 use crate::device::{Cuda, failure};
 use crate::launch::{Argument, Call, Launch, place};
 use crate::operations::{Setting, Step, steps_where};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 enum Bound {
     Kernel(BoundKernel),
     Product(Arc<Plan>),
+    Convolution(Arc<cudnn::Plan>),
 }
 
 impl Bound {
@@ -27,6 +29,8 @@ impl Bound {
         match self {
             Bound::Kernel(kernel) => kernel.launch(stream),
             Bound::Product(plan) => plan.launch(stream),
+            // Its library works on the session's stream, which this is.
+            Bound::Convolution(plan) => plan.launch(),
         }
     }
 }
@@ -75,20 +79,36 @@ pub(super) struct Binding<'a> {
     pub(super) card: &'a Cuda,
     pub(super) arena: &'a Arena,
     pub(super) modules: &'a Modules,
-    /// cuBLASLt, if matrix products go there.
-    pub(super) library: Option<&'a Library>,
+    pub(super) libraries: Libraries<'a>,
 }
 
-/// The calls of a program, with those matrix products only that the library has algorithms for.
+/// Libraries that something goes to.
+#[derive(Clone, Copy)]
+pub(super) struct Libraries<'a> {
+    /// cuBLASLt, if matrix products go there.
+    pub(super) products: Option<&'a Library>,
+    /// cuDNN, if convolutions go there.
+    pub(super) convolutions: Option<&'a cudnn::Library>,
+}
+
+/// The calls of a program, with those of libraries only that there are algorithms for.
 pub(super) fn possible_steps(
     placed: &Placed,
     setting: Setting,
     arena: &Arena,
-    library: Option<&Library>,
+    libraries: Libraries<'_>,
 ) -> Result<Vec<Step>, Error> {
     let at = |argument| address(arena, placed, argument, 0);
-    let mut plans = Plans::new(library, &at);
-    steps_where(placed, setting, &mut |product| Ok(plans.get(product)?.is_some()))
+    let mut plans = Plans::new(libraries.products, &at);
+    let mut convolutions = cudnn::Plans::new(libraries.convolutions, &at);
+    let mut can = |call: &Call| {
+        Ok(match call {
+            Call::Kernel(_) => true,
+            Call::Product(product) => plans.get(product)?.is_some(),
+            Call::Convolution(convolution) => convolutions.get(convolution)?.is_some(),
+        })
+    };
+    steps_where(placed, setting, &mut can)
 }
 
 /// A program, ready to run.
@@ -123,7 +143,8 @@ impl Prepared {
         let mut groups = Vec::new();
         let mut loss_group = None;
         let at = |argument| address(binding.arena, placed, argument, shift);
-        let mut plans = Plans::new(binding.library, &at);
+        let mut plans = Plans::new(binding.libraries.products, &at);
+        let mut convolutions = cudnn::Plans::new(binding.libraries.convolutions, &at);
         for step in steps {
             let operations = &program.operations[step.first..step.first + step.count];
             if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {
@@ -134,6 +155,10 @@ impl Prepared {
                 Call::Product(product) => {
                     let plan = plans.get(product)?;
                     plan.map(Bound::Product).ok_or(Error::Damaged("a product was chosen without an algorithm"))
+                }
+                Call::Convolution(convolution) => {
+                    let plan = convolutions.get(convolution)?;
+                    plan.map(Bound::Convolution).ok_or(Error::Damaged("a convolution was chosen without an algorithm"))
                 }
             };
             let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;
@@ -149,6 +174,12 @@ impl Prepared {
     pub(super) fn products(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Product(_))).count()
+    }
+
+    /// Convolutions that go to cuDNN.
+    pub(super) fn convolutions(&self) -> usize {
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        calls.filter(|call| matches!(call, Bound::Convolution(_))).count()
     }
 
     /// Enqueues the program. The first time anything runs on the card (`cold`) it is launched call by call, so that everything

@@ -13,23 +13,26 @@ use std::sync::Mutex;
 /// Whether this process has been started with the card that the host plays.
 const SIMULATED: &str = "GPUMEM_SIMULATED";
 
-/// A folder with the libraries, made once from the same source.
-fn libraries() -> PathBuf {
+/// A folder with the libraries, with or without cuDNN, made once from the same source.
+fn libraries(cudnn: bool) -> PathBuf {
     static MADE: Mutex<()> = Mutex::new(());
     let _guard = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut hasher = DefaultHasher::new();
     (include_str!("../stand_ins/card.cpp"), include_str!("../stand_ins/products.cpp")).hash(&mut hasher);
+    (include_str!("../stand_ins/convolutions.cpp"), cudnn).hash(&mut hasher);
     let complete = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("card-{:016x}", hasher.finish()));
     if complete.exists() {
         return complete;
     }
     let folder = complete.with_extension(std::process::id().to_string());
     std::fs::create_dir_all(&folder).unwrap();
-    for (name, part, file) in [
+    let all = [
         ("libcuda.so.1", "DRIVER", "card.cpp"),
         ("libnvrtc.so.13", "COMPILER", "card.cpp"),
         ("libcublasLt.so.13", "PRODUCTS", "products.cpp"),
-    ] {
+        ("libcudnn.so.9", "CONVOLUTIONS", "convolutions.cpp"),
+    ];
+    for (name, part, file) in all.into_iter().filter(|(_, part, _)| cudnn || *part != "CONVOLUTIONS") {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_ins").join(file);
         let made = Command::new(std::env::var("CXX").unwrap_or("c++".into()))
             .args(["-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Werror"])
@@ -47,10 +50,19 @@ fn libraries() -> PathBuf {
 /// Runs test `name` of this binary again in a process that sees the card, once for each order in which a card may do what is
 /// enqueued. In that process it returns true: the test goes on.
 pub fn on_a_simulated_card(name: &str, variables: &[(&str, &str)]) -> bool {
+    on_a_card(name, variables, false)
+}
+
+/// The same with cuDNN among the libraries.
+pub fn on_a_simulated_card_with_cudnn(name: &str, variables: &[(&str, &str)]) -> bool {
+    on_a_card(name, variables, true)
+}
+
+fn on_a_card(name: &str, variables: &[(&str, &str)], cudnn: bool) -> bool {
     if std::env::var_os(SIMULATED).is_some() {
         return true;
     }
-    let folder = libraries();
+    let folder = libraries(cudnn);
     for order in ["0", "1", "2"] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([name, "--exact", "--nocapture", "--include-ignored"]);
@@ -102,6 +114,19 @@ pub fn product_counts() -> [u64; 3] {
     unsafe {
         let library = Library::open(Some("libcublasLt.so.13"), RTLD_NOW | RTLD_GLOBAL).unwrap();
         library.get::<Counts>(b"simulated_products").unwrap()(counts.as_mut_ptr());
+    }
+    counts
+}
+
+/// Handles of cuDNN and other objects of its that are alive; forward passes, those with a bias in the same pass, biases added
+/// in a pass of their own, data gradients and filter gradients that were asked for.
+pub fn convolution_counts() -> [u64; 7] {
+    let mut counts = [0; 7];
+    type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
+    // SAFETY: the library is the stand-in, which is open already; the function has this type, and writes seven numbers.
+    unsafe {
+        let library = Library::open(Some("libcudnn.so.9"), RTLD_NOW | RTLD_GLOBAL).unwrap();
+        library.get::<Counts>(b"simulated_convolutions").unwrap()(counts.as_mut_ptr());
     }
     counts
 }

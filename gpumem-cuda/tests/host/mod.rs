@@ -1,6 +1,7 @@
 //! The kernels as C++: compiled unmodified through `simt.h`, launched on a host arena, compared with the CPU backend.
 #![allow(dead_code)]
 
+pub mod convolution;
 #[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
 pub mod harness;
 pub mod product;
@@ -14,9 +15,10 @@ use gpumem_core::optim::Optimizer;
 use gpumem_core::program::{Action, Class, StateWord, Tensor};
 use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
+use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launch::place;
 use gpumem_cuda::operations::{Context, Setting, Step, calls, steps_where};
-use gpumem_cuda::product::{Epilogue, Product};
+use gpumem_cuda::product::Epilogue;
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Launch, SOURCES, Session};
 use libloading::{Library, Symbol};
 use std::collections::hash_map::DefaultHasher;
@@ -193,19 +195,19 @@ pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let launch = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),
-        Call::Product(_) => None,
+        Call::Product(_) | Call::Convolution(_) => None,
     };
     calls.filter_map(launch).collect()
 }
 
-/// Who computes matrix products.
+/// Who computes matrix products and convolutions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Products {
     /// The project's own kernel.
     Own,
-    /// The library.
+    /// The libraries.
     Library,
-    /// A library that has no algorithm for anything but a product and a bias.
+    /// Libraries that have no algorithm for anything but a product or a convolution and a bias.
     Poor,
 }
 
@@ -213,10 +215,14 @@ impl Products {
     /// The steps of a program.
     pub fn steps(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> Vec<Step> {
         let (library, (precision, capability)) = (self != Products::Own, format);
-        let setting = Setting { batch, precision, optimizer, capability, tf32: false, deterministic: false, library };
-        let can = |product: &Product| {
-            Ok(self == Products::Library || matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)))
+        let (tf32, deterministic, cudnn) = (false, false, library);
+        let setting = Setting { batch, precision, optimizer, capability, tf32, deterministic, library, cudnn };
+        let is_plain = |call: &Call| match call {
+            Call::Kernel(_) => true,
+            Call::Product(product) => matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)),
+            Call::Convolution(convolution) => convolution.pass == Pass::Forward && !convolution.relu,
         };
+        let can = |call: &Call| Ok(self == Products::Library || is_plain(call));
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
         steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
     }
@@ -355,6 +361,7 @@ impl Simulated {
                 self.machine.launch(launch, self.order, addresses);
             }
             Call::Product(product) => product::run(product, self),
+            Call::Convolution(convolution) => convolution::run(convolution, self),
         }
     }
 
@@ -556,9 +563,10 @@ fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> 
         match Cuda::new(0) {
             Ok(card) => {
                 for library in [true, false] {
-                    let session = card.clone().with_library(library).load(job.clone()).unwrap();
+                    let chosen = card.clone().with_library(library).with_cudnn(library);
+                    let session = chosen.load(job.clone()).unwrap();
                     let tested = OnCard { session, placed: job.infer.clone(), precision: job.precision };
-                    all.push((format!("card, library: {library}"), Box::new(tested)));
+                    all.push((format!("card, libraries: {library}"), Box::new(tested)));
                 }
             }
             Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),

@@ -47,7 +47,8 @@ fn widened(element: Element, half: u16) -> f32 {
     if half >> 15 == 1 { -size } else { size }
 }
 
-fn load(memory: &mut dyn Memory, element: Element, tensor: Argument) -> Vec<f32> {
+/// The numbers of a tensor.
+pub fn load(memory: &mut dyn Memory, element: Element, tensor: Argument) -> Vec<f32> {
     let bytes = memory.bytes(tensor);
     if element == Element::F32 {
         return bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect();
@@ -56,7 +57,8 @@ fn load(memory: &mut dyn Memory, element: Element, tensor: Argument) -> Vec<f32>
     halves.map(|half| widened(element, half)).collect()
 }
 
-fn store(memory: &mut dyn Memory, element: Element, tensor: Argument, index: usize, value: f32) {
+/// Sets one number of a tensor.
+pub fn store(memory: &mut dyn Memory, element: Element, tensor: Argument, index: usize, value: f32) {
     let bytes = memory.bytes(tensor);
     if element == Element::F32 {
         bytes[4 * index..4 * index + 4].copy_from_slice(&value.to_le_bytes());

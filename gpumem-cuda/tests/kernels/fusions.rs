@@ -24,6 +24,7 @@ fn fused(placed: &Placed, batch: u64) -> Vec<(usize, Vec<&'static str>)> {
     let entry = |call: &Call| match call {
         Call::Kernel(launch) => launch.kernel.entry,
         Call::Product(_) => "product",
+        Call::Convolution(_) => "convolution",
     };
     let entries = |calls: &[Call]| calls.iter().map(entry).collect();
     let is_update = |first: usize| placed.program.operations[first].action == Action::Update;

@@ -41,6 +41,7 @@ fn summary(steps: &[Step]) -> Vec<String> {
     let text = |call: &Call| match call {
         Call::Product(product) => product.epilogue.name(),
         Call::Kernel(launch) => launch.kernel.entry,
+        Call::Convolution(_) => "convolution",
     };
     let has_product = |step: &&Step| step.calls.iter().any(|call| matches!(call, Call::Product(_)));
     let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<&str>>().join(" "));
@@ -51,7 +52,7 @@ fn products(steps: &[Step]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
-        Call::Kernel(_) => None,
+        Call::Kernel(_) | Call::Convolution(_) => None,
     };
     calls.filter_map(product).collect()
 }
@@ -240,8 +241,16 @@ fn settings_reach_the_products() {
     let placed = placed(None, sequence(&[7, 9], "Linear(16)"));
     let optimizer = gradients().1;
     let of = |precision, tf32, deterministic| {
-        let setting =
-            Setting { batch: 3, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library: true };
+        let setting = Setting {
+            batch: 3,
+            precision,
+            optimizer,
+            capability: CAPABILITY,
+            tf32,
+            deterministic,
+            library: true,
+            cudnn: false,
+        };
         let product = products(&steps(&placed, setting).unwrap())[0];
         (product.element, product.tf32, product.deterministic)
     };

@@ -7,6 +7,7 @@ mod activation;
 mod attention;
 mod barriers;
 mod convolutions;
+mod cudnn;
 mod curves;
 mod digits;
 mod fusions;

@@ -98,11 +98,13 @@ fn linear_of_16_bits() {
         let operation = &program.operations[0];
         let precision = Precision::Mixed(half);
         let (tf32, deterministic, library) = (false, false, false);
-        let setting = Setting { batch: 1, precision, optimizer, capability, tf32, deterministic, library };
+        let cudnn = library;
+        let setting = Setting { batch: 1, precision, optimizer, capability, tf32, deterministic, library, cudnn };
         let calls = calls(&Context { placed: &placed, operation, setting }).unwrap();
         let launch = |call| match call {
             Call::Kernel(launch) => launch,
             Call::Product(product) => panic!("{product}"),
+            Call::Convolution(convolution) => panic!("{convolution}"),
         };
         let launches: Vec<Launch> = calls.into_iter().map(launch).collect();
         let value = |index: usize| ((index * 7919) % 5) as f32 / 2.0 - 1.0;

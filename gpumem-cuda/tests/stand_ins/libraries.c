@@ -77,6 +77,39 @@ size_t cublasLtGetVersion(void) { return VERSION * 100; }
 #ifdef CONVOLUTIONS
 size_t cudnnGetVersion(void) { return VERSION; }
 size_t cudnnGetCudartVersion(void) { return BUILT_FOR * 1000; }
+/* Nothing is computed: these are looked up and not called. */
+#define ABSENT(name) int name(void) { return 1001; }
+#ifndef LACKING
+ABSENT(cudnnConvolutionBiasActivationForward)
+#endif
+ABSENT(cudnnAddTensor)
+ABSENT(cudnnConvolutionBackwardData)
+ABSENT(cudnnConvolutionBackwardFilter)
+ABSENT(cudnnConvolutionForward)
+ABSENT(cudnnCreate)
+ABSENT(cudnnCreateActivationDescriptor)
+ABSENT(cudnnCreateConvolutionDescriptor)
+ABSENT(cudnnCreateFilterDescriptor)
+ABSENT(cudnnCreateTensorDescriptor)
+ABSENT(cudnnDestroy)
+ABSENT(cudnnDestroyActivationDescriptor)
+ABSENT(cudnnDestroyConvolutionDescriptor)
+ABSENT(cudnnDestroyFilterDescriptor)
+ABSENT(cudnnDestroyTensorDescriptor)
+ABSENT(cudnnGetConvolution2dForwardOutputDim)
+ABSENT(cudnnGetConvolutionBackwardDataAlgorithm_v7)
+ABSENT(cudnnGetConvolutionBackwardDataWorkspaceSize)
+ABSENT(cudnnGetConvolutionBackwardFilterAlgorithm_v7)
+ABSENT(cudnnGetConvolutionBackwardFilterWorkspaceSize)
+ABSENT(cudnnGetConvolutionForwardAlgorithm_v7)
+ABSENT(cudnnGetConvolutionForwardWorkspaceSize)
+ABSENT(cudnnSetActivationDescriptor)
+ABSENT(cudnnSetConvolution2dDescriptor)
+ABSENT(cudnnSetConvolutionGroupCount)
+ABSENT(cudnnSetConvolutionMathType)
+ABSENT(cudnnSetFilter4dDescriptor)
+ABSENT(cudnnSetStream)
+ABSENT(cudnnSetTensor4dDescriptor)
 #endif
 
 #ifdef MANAGEMENT

@@ -1,0 +1,729 @@
+//! Convolutions through cuDNN: what it needs to know of each is made once, when a network is loaded; a step only hands it
+//! over.
+//!
+//! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. An
+//! algorithm is chosen by the library's heuristics among those that this is enough for, and tried once on the network's own
+//! memory while there is nothing in it yet, since the library says only then what it does not support after all. Nothing is
+//! timed: the same network gets the same algorithms on the same card.
+//!
+//! The handle works on the session's stream from the start, so that a step makes no call but those that enqueue work, and can
+//! be captured into a graph. NVIDIA's documentation promises that for these functions in no single place: PyTorch captures the
+//! same ones, and the library's header says that graphs captured from it must not outlive what they were captured from,
+//! which the order of a session's fields sees to.
+
+use crate::convolution::{Convolution, Pass};
+use crate::device::Cuda;
+use crate::launch::Argument;
+use crate::product::Element;
+use cudarc::cudnn::result::{self, CudnnError};
+use cudarc::cudnn::sys::{
+    self, cudnnActivationMode_t as Activation, cudnnConvolutionBwdDataAlgo_t as DataAlgorithm,
+    cudnnConvolutionBwdFilterAlgo_t as FilterAlgorithm, cudnnConvolutionFwdAlgo_t as ForwardAlgorithm,
+    cudnnDataType_t as DataType, cudnnMathType_t as Math, cudnnStatus_t as Status,
+};
+use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::{CudaContext, CudaStream};
+use gpumem_core::error::Error;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes that the start of a workspace must be a multiple of.
+const ALIGNMENT: u64 = 256;
+
+/// Algorithms that the library is asked for at most: more than there are, each with several kinds of arithmetic.
+const ASKED: usize = 32;
+
+/// What of the library is called. [`preflight`](crate::preflight) finds no library that lacks any of it: cudarc panics at the
+/// first call of what is not there.
+pub(crate) const FUNCTIONS: &[&str] = &[
+    "cudnnAddTensor",
+    "cudnnConvolutionBackwardData",
+    "cudnnConvolutionBackwardFilter",
+    "cudnnConvolutionBiasActivationForward",
+    "cudnnConvolutionForward",
+    "cudnnCreate",
+    "cudnnCreateActivationDescriptor",
+    "cudnnCreateConvolutionDescriptor",
+    "cudnnCreateFilterDescriptor",
+    "cudnnCreateTensorDescriptor",
+    "cudnnDestroy",
+    "cudnnDestroyActivationDescriptor",
+    "cudnnDestroyConvolutionDescriptor",
+    "cudnnDestroyFilterDescriptor",
+    "cudnnDestroyTensorDescriptor",
+    "cudnnGetConvolution2dForwardOutputDim",
+    "cudnnGetConvolutionBackwardDataAlgorithm_v7",
+    "cudnnGetConvolutionBackwardDataWorkspaceSize",
+    "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+    "cudnnGetConvolutionBackwardFilterWorkspaceSize",
+    "cudnnGetConvolutionForwardAlgorithm_v7",
+    "cudnnGetConvolutionForwardWorkspaceSize",
+    "cudnnSetActivationDescriptor",
+    "cudnnSetConvolution2dDescriptor",
+    "cudnnSetConvolutionGroupCount",
+    "cudnnSetConvolutionMathType",
+    "cudnnSetFilter4dDescriptor",
+    "cudnnSetStream",
+    "cudnnSetTensor4dDescriptor",
+];
+
+/// A failure of the library as an error.
+fn failure(what: String) -> impl Fn(CudnnError) -> Error {
+    move |error| Error::Device { device: "CUDA", what: format!("cuDNN: {what}: {:?}", error.0) }
+}
+
+/// Whether the library says that it has no such thing, rather than that something went wrong: 3000 and up, but not 4000.
+fn is_unsupported(error: CudnnError) -> bool {
+    (3000..4000).contains(&(error.0 as u32))
+}
+
+/// The library, ready for one network.
+#[derive(Clone, Debug)]
+pub(crate) struct Library(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    handle: sys::cudnnHandle_t,
+    /// How convolutions of any tensors are computed, with `None` for those that there is no algorithm for.
+    choices: Mutex<BTreeMap<Convolution, Option<Choice>>>,
+    context: Arc<CudaContext>,
+    /// The stream that the handle works on.
+    _stream: Arc<CudaStream>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: made in `Library::new`; every plan that uses it holds it, and is gone therefore. A failure to free it
+            // leaves nothing to do.
+            let _ = unsafe { result::destroy_handle(self.handle) };
+        }
+    }
+}
+
+// SAFETY: a handle may be used by any thread whose context is bound, by one at a time. Only the session that it was made for
+// has it: when it is loaded, and to launch, for which it must be borrowed mutably.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Library {
+    /// Readies the library for a network on `card` whose work is on `stream`. The card says whether
+    /// [`preflight`](crate::preflight) found the library.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if it does not start.
+    pub(crate) fn new(card: &Cuda, stream: &Arc<CudaStream>) -> Result<Library, Error> {
+        card.context.bind_to_thread().map_err(crate::device::failure("binding the context"))?;
+        let (context, choices) = (card.context.clone(), Mutex::default());
+        let handle = Handle { handle: handle()?, choices, context, _stream: stream.clone() };
+        // SAFETY: both were made for this context, and the handle holds the stream.
+        unsafe { result::set_stream(handle.handle, stream.cu_stream().cast()) }
+            .map_err(failure("taking a stream".into()))?;
+        Ok(Library(Arc::new(handle)))
+    }
+}
+
+/// A handle for the current context. The library must have been found.
+fn handle() -> Result<sys::cudnnHandle_t, Error> {
+    let what = "making a handle (a network runs without the library on `Cuda::with_cudnn(false)`)";
+    result::create_handle().map_err(failure(what.into()))
+}
+
+/// Something of the library's that is made, filled and destroyed.
+macro_rules! owned {
+    ($(#[$doc:meta])* $name:ident($raw:ty), $destroy:path) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        struct $name($raw);
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: made by whoever made this value, which is the only one to hold it. A failure to free it leaves
+                // nothing to do.
+                let _ = unsafe { $destroy(self.0) };
+            }
+        }
+    };
+}
+
+owned!(
+    /// Sizes and element of a tensor.
+    Tensor(sys::cudnnTensorDescriptor_t),
+    result::destroy_tensor_descriptor
+);
+owned!(
+    /// Sizes and element of a weight.
+    Filter(sys::cudnnFilterDescriptor_t),
+    result::destroy_filter_descriptor
+);
+owned!(
+    /// How windows lie, and with what arithmetic they are summed.
+    Windows(sys::cudnnConvolutionDescriptor_t),
+    result::destroy_convolution_descriptor
+);
+owned!(
+    /// What follows the bias.
+    Following(sys::cudnnActivationDescriptor_t),
+    destroy_activation
+);
+
+unsafe fn destroy_activation(descriptor: sys::cudnnActivationDescriptor_t) -> Result<(), CudnnError> {
+    // SAFETY: the caller has made the descriptor, and destroys it once.
+    unsafe { sys::cudnnDestroyActivationDescriptor(descriptor) }.result()
+}
+
+/// Sizes as the library counts them. What it cannot count is not asked of it: see `operations/convolutions.rs`.
+fn counted<const N: usize>(sizes: [u64; N]) -> Result<[c_int; N], CudnnError> {
+    let mut counted = [0; N];
+    for (to, from) in counted.iter_mut().zip(sizes) {
+        *to = c_int::try_from(from).map_err(|_| CudnnError(Status::CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND))?;
+    }
+    Ok(counted)
+}
+
+fn data_type(element: Element) -> DataType {
+    match element {
+        Element::F32 => DataType::CUDNN_DATA_FLOAT,
+        Element::Bf16 => DataType::CUDNN_DATA_BFLOAT16,
+        Element::F16 => DataType::CUDNN_DATA_HALF,
+    }
+}
+
+/// The arithmetic that algorithms are asked for.
+fn math(convolution: &Convolution) -> Math {
+    match convolution.element {
+        // The default of the library takes TensorFloat-32 where a card has it.
+        Element::F32 if convolution.tf32 => Math::CUDNN_DEFAULT_MATH,
+        Element::F32 => Math::CUDNN_FMA_MATH,
+        Element::Bf16 | Element::F16 => Math::CUDNN_TENSOR_OP_MATH,
+    }
+}
+
+impl Tensor {
+    fn new(element: Element, sizes: [u64; 4]) -> Result<Tensor, CudnnError> {
+        let (sizes, tensor) = (counted(sizes)?, Tensor(result::create_tensor_descriptor()?));
+        let format = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+        // SAFETY: the descriptor was made above and is alive.
+        unsafe { result::set_tensor4d_descriptor(tensor.0, format, data_type(element), sizes) }?;
+        Ok(tensor)
+    }
+}
+
+impl Filter {
+    fn new(element: Element, sizes: [u64; 4]) -> Result<Filter, CudnnError> {
+        let (sizes, filter) = (counted(sizes)?, Filter(result::create_filter_descriptor()?));
+        let format = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+        // SAFETY: the descriptor was made above and is alive.
+        unsafe { result::set_filter4d_descriptor(filter.0, data_type(element), format, sizes) }?;
+        Ok(filter)
+    }
+}
+
+impl Windows {
+    fn new(convolution: &Convolution) -> Result<Windows, CudnnError> {
+        let Convolution { padding, stride, dilation, groups, .. } = *convolution;
+        let [padding, stride, dilation] = [counted(padding)?, counted(stride)?, counted(dilation)?];
+        let [groups] = counted([groups])?;
+        let windows = Windows(result::create_convolution_descriptor()?);
+        let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+        let sums = DataType::CUDNN_DATA_FLOAT;
+        let [y, x] = [0, 1];
+        // SAFETY: the descriptor was made above and is alive.
+        unsafe {
+            result::set_convolution2d_descriptor(
+                windows.0,
+                padding[y],
+                padding[x],
+                stride[y],
+                stride[x],
+                dilation[y],
+                dilation[x],
+                mode,
+                sums,
+            )?;
+            result::set_convolution_group_count(windows.0, groups)?;
+        }
+        windows.set_math(math(convolution))?;
+        Ok(windows)
+    }
+
+    fn set_math(&self, math: Math) -> Result<(), CudnnError> {
+        // SAFETY: the descriptor is alive.
+        unsafe { result::set_convolution_math_type(self.0, math) }
+    }
+}
+
+impl Following {
+    fn new(relu: bool) -> Result<Following, CudnnError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: `raw` is a place for the handle that is written.
+        unsafe { sys::cudnnCreateActivationDescriptor(&mut raw) }.result()?;
+        let following = Following(raw);
+        let mode = if relu { Activation::CUDNN_ACTIVATION_RELU } else { Activation::CUDNN_ACTIVATION_IDENTITY };
+        let nan = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        // SAFETY: the descriptor was made above and is alive.
+        unsafe { sys::cudnnSetActivationDescriptor(following.0, mode, nan, 0.0) }.result()?;
+        Ok(following)
+    }
+}
+
+/// A convolution as the library describes it.
+#[derive(Debug)]
+struct Description {
+    x: Tensor,
+    w: Filter,
+    y: Tensor,
+    windows: Windows,
+    /// The bias, and what follows it.
+    bias: Option<(Tensor, Following)>,
+}
+
+impl Description {
+    fn new(convolution: &Convolution) -> Result<Description, CudnnError> {
+        let Convolution { batch, in_channels, out_channels, groups, element, .. } = *convolution;
+        let ([height, width], [y_height, y_width]) = (convolution.input, convolution.output);
+        let [kernel_height, kernel_width] = convolution.kernel;
+        let of_group = in_channels / groups.max(1);
+        let bias = convolution.bias.map(|_| {
+            let bias = Tensor::new(element, [1, out_channels, 1, 1])?;
+            Ok::<_, CudnnError>((bias, Following::new(convolution.relu)?))
+        });
+        let description = Description {
+            x: Tensor::new(element, [batch, in_channels, height, width])?,
+            w: Filter::new(element, [out_channels, of_group, kernel_height, kernel_width])?,
+            y: Tensor::new(element, [batch, out_channels, y_height, y_width])?,
+            windows: Windows::new(convolution)?,
+            bias: bias.transpose()?,
+        };
+        // Both must mean the same by these numbers.
+        if description.output()? != counted([batch, out_channels, y_height, y_width])? {
+            return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH));
+        }
+        Ok(description)
+    }
+
+    /// The size of the output, as the library sees it.
+    fn output(&self) -> Result<[c_int; 4], CudnnError> {
+        let [mut n, mut c, mut h, mut w] = [0; 4];
+        // SAFETY: the descriptors are alive; each number is a valid place for what is written.
+        unsafe {
+            sys::cudnnGetConvolution2dForwardOutputDim(
+                self.windows.0,
+                self.x.0,
+                self.w.0,
+                &mut n,
+                &mut c,
+                &mut h,
+                &mut w,
+            )
+        }
+        .result()?;
+        Ok([n, c, h, w])
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Algorithm {
+    Forward(ForwardAlgorithm),
+    Data(DataAlgorithm),
+    Filter(FilterAlgorithm),
+}
+
+/// How a forward pass adds its bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Tail {
+    /// There is none.
+    None,
+    /// In the same pass, with what follows.
+    Fused,
+    /// In a pass of its own.
+    Apart,
+}
+
+/// What the library's heuristics say of an algorithm.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    algorithm: Algorithm,
+    status: Status,
+    memory: usize,
+    determinism: sys::cudnnDeterminism_t,
+    math: Math,
+}
+
+impl Candidate {
+    /// The arithmetic that the algorithm is used with, if it may be used with `bytes` of scratch memory.
+    fn usable(&self, convolution: &Convolution, bytes: usize) -> Option<Math> {
+        let is_deterministic = self.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC;
+        // It would round f32 to f16.
+        let converts = self.math == Math::CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
+        let fits = self.status == Status::CUDNN_STATUS_SUCCESS && self.memory <= bytes;
+        if !fits || converts || (convolution.deterministic && !is_deterministic) {
+            return None;
+        }
+        // Whatever comes back: f32 is not rounded to TensorFloat-32 unasked.
+        let is_strict = math(convolution) == Math::CUDNN_FMA_MATH;
+        Some(if is_strict { Math::CUDNN_FMA_MATH } else { self.math })
+    }
+}
+
+/// How the library computes a convolution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Choice {
+    algorithm: Algorithm,
+    math: Math,
+    tail: Tail,
+    /// Bytes of scratch memory that it takes.
+    memory: usize,
+}
+
+/// Asks one of the three heuristics: what it says of each algorithm, the fastest first.
+macro_rules! candidates {
+    ($ask:path, $perf:ty, $kind:path, $($argument:expr),+) => {{
+        // SAFETY: zeros are a valid value of it: it has numbers, and enumerations that have a 0.
+        let mut found = [unsafe { std::mem::zeroed::<$perf>() }; ASKED];
+        let mut count = 0;
+        // SAFETY: handle and descriptors are alive; there is room for as many results as are asked for.
+        unsafe { $ask($($argument),+, ASKED as c_int, &mut count, found.as_mut_ptr()) }?;
+        let candidate = |perf: &$perf| Candidate {
+            algorithm: $kind(perf.algo),
+            status: perf.status,
+            memory: perf.memory,
+            determinism: perf.determinism,
+            math: perf.mathType,
+        };
+        found.iter().take(usize::try_from(count).unwrap_or(0)).map(candidate).collect()
+    }};
+}
+
+/// What the heuristics say of every algorithm for a convolution, the fastest first.
+fn ranked(handle: sys::cudnnHandle_t, pass: Pass, it: &Description) -> Result<Vec<Candidate>, CudnnError> {
+    let (x, w, y, windows) = (it.x.0, it.w.0, it.y.0, it.windows.0);
+    Ok(match pass {
+        Pass::Forward => candidates!(
+            result::get_convolution_forward_algorithm,
+            sys::cudnnConvolutionFwdAlgoPerf_t,
+            Algorithm::Forward,
+            handle,
+            x,
+            w,
+            windows,
+            y
+        ),
+        Pass::BackwardData => candidates!(
+            result::get_convolution_backward_data_algorithm,
+            sys::cudnnConvolutionBwdDataAlgoPerf_t,
+            Algorithm::Data,
+            handle,
+            w,
+            y,
+            windows,
+            x
+        ),
+        Pass::BackwardFilter => candidates!(
+            result::get_convolution_backward_filter_algorithm,
+            sys::cudnnConvolutionBwdFilterAlgoPerf_t,
+            Algorithm::Filter,
+            handle,
+            x,
+            y,
+            windows,
+            w
+        ),
+    })
+}
+
+/// Bytes of scratch memory that an algorithm takes with the arithmetic that the description has now.
+fn workspace(handle: sys::cudnnHandle_t, algorithm: Algorithm, it: &Description) -> Result<usize, CudnnError> {
+    let (x, w, y, windows) = (it.x.0, it.w.0, it.y.0, it.windows.0);
+    // SAFETY: handle and descriptors are alive.
+    unsafe {
+        match algorithm {
+            Algorithm::Forward(algorithm) => {
+                result::get_convolution_forward_workspace_size(handle, x, w, windows, y, algorithm)
+            }
+            Algorithm::Data(algorithm) => {
+                result::get_convolution_backward_data_workspace_size(handle, w, y, windows, x, algorithm)
+            }
+            Algorithm::Filter(algorithm) => {
+                result::get_convolution_backward_filter_workspace_size(handle, x, y, windows, w, algorithm)
+            }
+        }
+    }
+}
+
+/// The ways to add a bias with an algorithm, the better first.
+fn tails(convolution: &Convolution, algorithm: Algorithm) -> &'static [Tail] {
+    // Without a Relu this is the only algorithm that the library fuses a bias with.
+    const FUSED: Algorithm = Algorithm::Forward(ForwardAlgorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
+    match convolution.bias {
+        None => &[Tail::None],
+        Some(_) if convolution.relu => &[Tail::Fused],
+        Some(_) if algorithm == FUSED => &[Tail::Fused, Tail::Apart],
+        Some(_) => &[Tail::Apart],
+    }
+}
+
+/// Where everything is that a convolution works on; 0 for what it has not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Places {
+    x: CUdeviceptr,
+    w: CUdeviceptr,
+    y: CUdeviceptr,
+    bias: CUdeviceptr,
+    /// The workspace and its bytes.
+    workspace: (CUdeviceptr, usize),
+}
+
+impl Places {
+    fn of(convolution: &Convolution, address: &Address<'_>) -> Result<Places, Error> {
+        let Convolution { x, w, y, bias, workspace, .. } = convolution;
+        let start = workspace.map_or(Ok(0), |workspace| address(workspace.tensor))?;
+        if !start.is_multiple_of(ALIGNMENT) {
+            return Err(Error::Damaged("the workspace of a convolution does not begin at a multiple of 256 bytes"));
+        }
+        let size = usize::try_from(workspace.map_or(0, |workspace| workspace.bytes));
+        let size = size.map_err(|_| Error::Damaged("the workspace of a convolution is larger than any memory"))?;
+        let bias = bias.map_or(Ok(0), address)?;
+        Ok(Places { x: address(*x)?, w: address(*w)?, y: address(*y)?, bias, workspace: (start, size) })
+    }
+}
+
+/// A convolution with its addresses and its algorithm.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    // Fields are dropped in this order: the handle last.
+    description: Description,
+    choice: Choice,
+    places: Places,
+    /// What the result's former contents are multiplied with.
+    beta: f32,
+    name: String,
+    library: Library,
+}
+
+// SAFETY: descriptors are memory of the library's that belongs to this plan and is not changed after `new`; the addresses are
+// numbers to the host.
+unsafe impl Send for Plan {}
+// SAFETY: as above; what a launch does with the handle, it does for the one who has the session mutably.
+unsafe impl Sync for Plan {}
+
+impl Plan {
+    /// `None` if the library has no algorithm for the convolution.
+    fn new(library: &Library, convolution: &Convolution, address: &Address<'_>) -> Result<Option<Plan>, Error> {
+        let places = Places::of(convolution, address)?;
+        let known = {
+            let choices = library.0.choices.lock().unwrap_or_else(PoisonError::into_inner);
+            choices.get(&convolution.of_any()).copied()
+        };
+        if known == Some(None) {
+            return Ok(None);
+        }
+        let name = convolution.to_string();
+        let description = match Description::new(convolution) {
+            Ok(description) => description,
+            Err(error) if is_unsupported(error) => return Ok(None),
+            Err(error) => return Err(failure(format!("describing {name}"))(error)),
+        };
+        // Every step of a choice replaces it.
+        let nothing = Choice {
+            algorithm: Algorithm::Forward(ForwardAlgorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM),
+            math: math(convolution),
+            tail: Tail::None,
+            memory: 0,
+        };
+        let beta = if convolution.accumulate { 1.0 } else { 0.0 };
+        let mut plan = Plan { description, choice: nothing, places, beta, name, library: library.clone() };
+        let choice = match known.flatten() {
+            Some(choice) => Some(choice),
+            None => {
+                let choice = plan.choose(convolution)?;
+                let mut choices = library.0.choices.lock().unwrap_or_else(PoisonError::into_inner);
+                choices.insert(convolution.of_any(), choice);
+                choice
+            }
+        };
+        let Some(choice) = choice else { return Ok(None) };
+        plan.take(choice).map_err(failure(format!("describing {}", plan.name)))?;
+        Ok(Some(plan))
+    }
+
+    fn take(&mut self, choice: Choice) -> Result<(), CudnnError> {
+        self.choice = choice;
+        self.description.windows.set_math(choice.math)
+    }
+
+    /// The first way to compute the convolution, in the order of the library's heuristics, that keeps within the workspace and
+    /// that the library does not refuse when it is tried. What is tried leaves nothing of worth in the tensors.
+    fn choose(&mut self, convolution: &Convolution) -> Result<Option<Choice>, Error> {
+        let failure = |name: &str| failure(format!("choosing an algorithm for {name}"));
+        let handle = self.library.0.handle;
+        let ranked = match ranked(handle, convolution.pass, &self.description) {
+            Ok(ranked) => ranked,
+            Err(error) if is_unsupported(error) => return Ok(None),
+            Err(error) => return Err(failure(&self.name)(error)),
+        };
+        let bytes = self.places.workspace.1;
+        for candidate in ranked {
+            let Some(math) = candidate.usable(convolution, bytes) else { continue };
+            let algorithm = candidate.algorithm;
+            for &tail in tails(convolution, algorithm) {
+                let choice = Choice { algorithm, math, tail, memory: 0 };
+                match self.attempt(choice) {
+                    Ok(Some(choice)) => return Ok(Some(choice)),
+                    Ok(None) => {}
+                    Err(error) if is_refused(error) => {}
+                    Err(error) => return Err(failure(&self.name)(error)),
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tries a choice, with the scratch memory that the library says it takes; `None` if there is less.
+    fn attempt(&mut self, choice: Choice) -> Result<Option<Choice>, CudnnError> {
+        self.take(choice)?;
+        let memory = workspace(self.library.0.handle, choice.algorithm, &self.description)?;
+        if memory > self.places.workspace.1 {
+            return Ok(None);
+        }
+        self.choice.memory = memory;
+        self.run()?;
+        Ok(Some(self.choice))
+    }
+
+    /// Enqueues the convolution on the session's stream.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with the convolution and what the library said.
+    pub(crate) fn launch(&self) -> Result<(), Error> {
+        self.run().map_err(|error| failure(self.name.clone())(error))
+    }
+
+    fn run(&self) -> Result<(), CudnnError> {
+        let Plan { description, choice, library, .. } = self;
+        let (handle, alpha, beta) = (library.0.handle, 1f32, self.beta);
+        let (one, beta): (*const c_void, *const c_void) = ((&raw const alpha).cast(), (&raw const beta).cast());
+        let (x_layout, w_layout, y_layout) = (description.x.0, description.w.0, description.y.0);
+        let windows = description.windows.0;
+        let Places { x, w, y, .. } = self.places;
+        let (x, w, y) = (x as *mut c_void, w as *mut c_void, y as *mut c_void);
+        let memory = choice.memory;
+        let scratch = if memory == 0 { std::ptr::null_mut() } else { self.places.workspace.0 as *mut c_void };
+        // SAFETY: handle and descriptors live as long as this plan. The addresses are of tensors in the arena, which outlives
+        // every plan, each of the length that its descriptor says, because `Session` binds a convolution to the tensors of
+        // the program that it was made from; the workspace has the bytes that the algorithm takes. Alpha and beta are f32 on
+        // the host, as the library wants it for all of these formats, and are read before the call returns.
+        unsafe {
+            match choice.algorithm {
+                Algorithm::Forward(algorithm) if choice.tail == Tail::Fused => self.fused(algorithm, one, scratch),
+                Algorithm::Forward(algorithm) => {
+                    result::convolution_forward(
+                        handle, one, x_layout, x, w_layout, w, windows, algorithm, scratch, memory, beta, y_layout, y,
+                    )?;
+                    if choice.tail == Tail::Apart { self.add_bias(one) } else { Ok(()) }
+                }
+                Algorithm::Data(algorithm) => result::convolution_backward_data(
+                    handle, one, w_layout, w, y_layout, y, windows, algorithm, scratch, memory, beta, x_layout, x,
+                ),
+                Algorithm::Filter(algorithm) => result::convolution_backward_filter(
+                    handle, one, x_layout, x, y_layout, y, windows, algorithm, scratch, memory, beta, w_layout, w,
+                ),
+            }
+        }
+    }
+
+    /// The forward pass with its bias and what follows.
+    ///
+    /// # Safety
+    /// As in `run`, whose `one` and workspace are given.
+    unsafe fn fused(
+        &self,
+        algorithm: ForwardAlgorithm,
+        one: *const c_void,
+        scratch: *mut c_void,
+    ) -> Result<(), CudnnError> {
+        let Description { x, w, y, windows, bias } = &self.description;
+        let Some((bias, following)) = bias else { return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)) };
+        let Places { x: x_at, w: w_at, y: y_at, bias: bias_at, .. } = self.places;
+        let none = 0f32;
+        // SAFETY: as in `run`. What is added is the result's former contents times zero: the library wants a tensor for it.
+        unsafe {
+            result::convolution_bias_activation_forward(
+                self.library.0.handle,
+                one,
+                x.0,
+                x_at as *const c_void,
+                w.0,
+                w_at as *const c_void,
+                windows.0,
+                algorithm,
+                scratch,
+                self.choice.memory,
+                (&raw const none).cast(),
+                y.0,
+                y_at as *const c_void,
+                bias.0,
+                bias_at as *const c_void,
+                following.0,
+                y.0,
+                y_at as *mut c_void,
+            )
+        }
+    }
+
+    /// Adds the bias to the output.
+    ///
+    /// # Safety
+    /// As in `run`, whose `one` is given.
+    unsafe fn add_bias(&self, one: *const c_void) -> Result<(), CudnnError> {
+        let Description { y, bias, .. } = &self.description;
+        let Some((bias, _)) = bias else { return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)) };
+        let (from, to) = (self.places.bias as *const c_void, self.places.y as *mut c_void);
+        // SAFETY: as in `run`.
+        unsafe { sys::cudnnAddTensor(self.library.0.handle, one, bias.0, from, one, y.0, to) }.result()
+    }
+}
+
+/// Whether another way may do where this one failed: the library knows no such thing, or takes a parameter for wrong, which is
+/// what it says of some combinations that it does not support.
+fn is_refused(error: CudnnError) -> bool {
+    is_unsupported(error) || (2000..3000).contains(&(error.0 as u32))
+}
+
+/// Where a tensor is on the card.
+pub(crate) type Address<'a> = dyn Fn(Argument) -> Result<CUdeviceptr, Error> + 'a;
+
+/// The plans of one program, made as they are asked for.
+pub(crate) struct Plans<'a> {
+    library: Option<&'a Library>,
+    address: &'a Address<'a>,
+    /// With `None` for convolutions that there is no algorithm for.
+    made: BTreeMap<Convolution, Option<Arc<Plan>>>,
+}
+
+impl<'a> Plans<'a> {
+    /// Without the library there is no algorithm for anything.
+    pub(crate) fn new(library: Option<&'a Library>, address: &'a Address<'a>) -> Plans<'a> {
+        Plans { library, address, made: BTreeMap::new() }
+    }
+
+    /// The plan of a convolution; `None` if the library has no algorithm for it. Its tensors hold nothing yet: a new
+    /// convolution is tried.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with the convolution and what the library said.
+    pub(crate) fn get(&mut self, convolution: &Convolution) -> Result<Option<Arc<Plan>>, Error> {
+        if let Some(plan) = self.made.get(convolution) {
+            return Ok(plan.clone());
+        }
+        let Some(library) = self.library else { return Ok(None) };
+        let plan = Plan::new(library, convolution, self.address)?.map(Arc::new);
+        self.made.insert(*convolution, plan.clone());
+        Ok(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests;

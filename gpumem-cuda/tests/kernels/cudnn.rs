@@ -1,0 +1,247 @@
+//! Convolutions that go to cuDNN: which operations run as one, and that the numbers stay those of the CPU backend.
+
+use crate::host::harness::graphs::{chain, compile, join, layer, numbers, plan};
+use crate::host::{CAPABILITY, Products};
+use crate::{check, check_narrow, gradients};
+use gpumem_core::Precision;
+use gpumem_core::device::Placed;
+use gpumem_core::error::Error;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::layout::place;
+use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::program::Slot;
+use gpumem_cuda::Call;
+use gpumem_cuda::convolution::{Convolution, Pass};
+use gpumem_cuda::operations::{Setting, Step, steps, steps_where};
+use gpumem_cuda::product::{Element, Scratch};
+
+fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(dims)).unwrap();
+        chain(graph, input, text)
+    }
+}
+
+/// A training step, or without `training` the forward pass, with its tensors placed.
+fn placed(training: Option<Training>, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    compile(&lower(&graph, output, &Options { training }).unwrap(), 3)
+}
+
+fn library(placed: &Placed) -> Vec<Step> {
+    Products::Library.steps(placed, 3, (Precision::F32, CAPABILITY), gradients().1)
+}
+
+fn convolutions(steps: &[Step]) -> Vec<Convolution> {
+    let calls = steps.iter().flat_map(|step| &step.calls);
+    let convolution = |call: &Call| match call {
+        Call::Convolution(convolution) => Some(*convolution),
+        _ => None,
+    };
+    calls.filter_map(convolution).collect()
+}
+
+/// Operations of each step that has to do with a convolution, and what it calls.
+fn summary(steps: &[Step]) -> Vec<String> {
+    let text = |call: &Call| match call {
+        Call::Product(_) => "product".to_string(),
+        Call::Kernel(launch) => launch.kernel.entry.to_string(),
+        Call::Convolution(it) => {
+            let marks = [(it.bias.is_some(), "+bias"), (it.relu, "+relu"), (it.accumulate, "+added")];
+            let marks: String = marks.into_iter().filter(|(is, _)| *is).map(|(_, text)| text).collect();
+            format!("{:?}{marks}", it.pass)
+        }
+    };
+    let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
+    let all = steps.iter().map(line);
+    all.filter(|line| {
+        line.contains("ward") && (line.contains("conv2d") || line.contains("Forward") || line.contains("Back"))
+    })
+    .collect()
+}
+
+#[test]
+fn convolutions_and_their_gradients_go_to_the_library() {
+    let text = "Conv2d(4, 3) | Relu | Conv2d(5, 1, bias = false) | Relu | Conv2d(2, 3)";
+    let training = placed(Some(gradients().0), sequence(&[3, 9, 8], text));
+    assert_eq!(
+        summary(&library(&training)),
+        // A Relu without a bias before it is a pass of its own.
+        [
+            "2 Forward+bias+relu",
+            "1 Forward",
+            "1 Forward+bias",
+            "1 BackwardFilter conv2d_backward_bias",
+            "1 BackwardData",
+            "1 BackwardFilter",
+            "1 BackwardData",
+            "1 BackwardFilter conv2d_backward_bias",
+            "1 BackwardData",
+        ]
+        .map(str::to_string)
+    );
+    let inference = placed(None, sequence(&[3, 9, 8], text));
+    assert_eq!(summary(&library(&inference)), ["2 Forward+bias+relu", "1 Forward", "1 Forward+bias"]);
+    // Without the library nothing of it is left.
+    let own = Products::Own.steps(&training, 3, (Precision::F32, CAPABILITY), gradients().1);
+    assert!(convolutions(&own).is_empty());
+}
+
+/// Sizes, options and tensors of a call are those of the layer.
+#[test]
+fn a_call_says_what_the_layer_says() {
+    let text = "Conv2d(8, [3; 4], stride = [2; 1], padding = [1; 3], dilation = [1; 2], groups = 2)";
+    let placed = placed(Some(gradients().0), sequence(&[6, 11, 13], text));
+    let all = convolutions(&library(&placed));
+    let find = |pass: Pass| *all.iter().find(|it| it.pass == pass).unwrap();
+    // The loss has a gradient of its input as well.
+    let convolution = |slot: Slot| placed.program.operations.iter().rfind(|it| it.written(slot).is_some());
+    let operation = |slot: Slot| convolution(slot).unwrap();
+    let bytes = |tensor: u32| placed.bytes[tensor as usize];
+    let scratch =
+        |slot: Slot| operation(slot).written(Slot::Workspace).map(|tensor| Scratch { tensor, bytes: bytes(tensor) });
+    let forward = find(Pass::Forward);
+    let expected = Convolution {
+        pass: Pass::Forward,
+        batch: 3,
+        in_channels: 6,
+        out_channels: 8,
+        input: [11, 13],
+        output: [6, 13],
+        kernel: [3, 4],
+        stride: [2, 1],
+        padding: [1, 3],
+        dilation: [1, 2],
+        groups: 2,
+        x: operation(Slot::Output).read(Slot::Input(0)).unwrap(),
+        w: operation(Slot::Output).read(Slot::Parameter(0)).unwrap(),
+        y: operation(Slot::Output).written(Slot::Output).unwrap(),
+        bias: operation(Slot::Output).read(Slot::Parameter(1)),
+        relu: false,
+        accumulate: false,
+        element: Element::F32,
+        tf32: false,
+        workspace: scratch(Slot::Output),
+        deterministic: false,
+    };
+    assert_eq!(forward, expected);
+    let (data, filter) = (find(Pass::BackwardData), find(Pass::BackwardFilter));
+    let dy = operation(Slot::ParameterGradient(0)).read(Slot::Gradient).unwrap();
+    let dx = operation(Slot::InputGradient(0)).written(Slot::InputGradient(0)).unwrap();
+    let dw = operation(Slot::ParameterGradient(0)).written(Slot::ParameterGradient(0)).unwrap();
+    let gradient = Convolution { bias: None, y: dy, ..forward };
+    let workspace = scratch(Slot::InputGradient(0));
+    assert_eq!(data, Convolution { pass: Pass::BackwardData, x: dx, workspace, ..gradient });
+    let workspace = scratch(Slot::ParameterGradient(0));
+    assert_eq!(filter, Convolution { pass: Pass::BackwardFilter, w: dw, workspace, ..gradient });
+    // Filters of more than one pixel have a workspace in every pass.
+    assert!(all.iter().all(|it| it.workspace.is_some()));
+}
+
+#[test]
+fn settings_reach_the_convolutions() {
+    let placed = placed(None, sequence(&[3, 7, 9], "Conv2d(4, 1)"));
+    let of = |precision, tf32, deterministic| {
+        let (optimizer, library, cudnn) = (gradients().1, false, true);
+        let setting =
+            Setting { batch: 3, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library, cudnn };
+        let it = convolutions(&steps(&placed, setting).unwrap())[0];
+        assert_eq!(it.workspace, None, "a kernel of one pixel has none");
+        (it.element, it.tf32, it.deterministic)
+    };
+    assert_eq!(of(Precision::F32, false, true), (Element::F32, false, true));
+    assert_eq!(of(Precision::F32, true, false), (Element::F32, true, false));
+    assert_eq!(of(Precision::Bf16, true, false), (Element::Bf16, false, false));
+    assert_eq!(of(Precision::F16, false, false), (Element::F16, false, false));
+}
+
+/// What the library has no algorithm for runs with the own kernels, which fuse what they can; nothing of it is left half.
+#[test]
+fn without_an_algorithm_the_own_kernels_run_as_if_there_were_no_library() {
+    let text = "Conv2d(4, 3) | Relu | Conv2d(5, 1, bias = false) | Relu6 | Conv2d(2, 3)";
+    let placed = placed(Some(gradients().0), sequence(&[3, 9, 8], text));
+    let (precision, optimizer, library) = (Precision::F32, gradients().1, false);
+    let setting = Setting {
+        batch: 3,
+        precision,
+        optimizer,
+        capability: CAPABILITY,
+        tf32: false,
+        deterministic: false,
+        library,
+        cudnn: true,
+    };
+    let own = steps(&placed, Setting { cudnn: false, ..setting }).unwrap();
+    let refused = steps_where(&placed, setting, &mut |call| Ok(!matches!(call, Call::Convolution(_)))).unwrap();
+    assert_eq!(refused, own);
+    // Where the library has the convolution alone, it is worth more than the own kernel with the rectifier.
+    let alone = |call: &Call| !matches!(call, Call::Convolution(Convolution { relu: true, .. }));
+    let alone = steps_where(&placed, setting, &mut |call| Ok(alone(call))).unwrap();
+    assert_eq!(summary(&alone)[..3], ["1 Forward+bias", "1 Forward", "1 Forward+bias"]);
+    // A failure is one, and not a reason to go on.
+    let broken = steps_where(&placed, setting, &mut |_| Err(Error::Damaged("a test")));
+    assert_eq!(broken.unwrap_err(), Error::Damaged("a test"));
+}
+
+/// A value that something else reads too must be written, and is not that of the Relu.
+#[test]
+fn a_value_that_is_needed_elsewhere_is_not_fused_away() {
+    let branches = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[3, 7, 6])).unwrap();
+        let hidden = layer(graph, input, "Conv2d(4, 3)");
+        let active = layer(graph, hidden, "Relu");
+        join(graph, &[hidden, active], "Add")
+    };
+    for training in [None, Some(gradients().0)] {
+        assert_eq!(summary(&library(&placed(training, branches)))[0], "1 Forward+bias");
+    }
+    check("Relu of a value that is added", 3, branches);
+}
+
+/// The plan may put the Relu's output where the convolution's workspace was: it runs without one then.
+#[test]
+fn a_workspace_is_left_where_the_output_lies() {
+    let mut placed = placed(None, sequence(&[3, 9, 8], "Conv2d(4, 3) | Relu"));
+    let operations = &placed.program.operations;
+    let workspace = operations[0].written(Slot::Workspace).unwrap();
+    let output = operations[1].written(Slot::Output).unwrap();
+    let input = operations[0].read(Slot::Input(0)).unwrap();
+    placed.offsets[output as usize] = placed.offsets[workspace as usize];
+    let fused = convolutions(&library(&placed))[0];
+    assert_eq!((fused.relu, fused.workspace), (true, None));
+    // Where it lies on what the convolution reads, they stay apart.
+    placed.offsets[output as usize] = placed.offsets[input as usize];
+    assert_eq!(summary(&library(&placed)), ["1 Forward+bias"]);
+}
+
+#[test]
+fn what_the_library_cannot_count_runs_with_the_own_kernels() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[64, 1024, 1024])).unwrap();
+    let output = chain(&mut graph, input, "Conv2d(1, 3)");
+    let program = lower(&graph, output, &Options { training: None }).unwrap();
+    let on = |batch| {
+        let placed = place(&plan(&program, batch, Precision::F32)).unwrap();
+        let optimizer = gradients().1;
+        Products::Library.steps(&placed, batch, (Precision::F32, CAPABILITY), optimizer)
+    };
+    // 2^31 elements, and a sample less.
+    assert_eq!(summary(&on(32)), ["1 conv2d_forward"]);
+    assert_eq!(summary(&on(31)), ["1 Forward+bias"]);
+}
+
+#[test]
+fn networks_give_what_the_operations_give() {
+    for (dims, text) in [
+        (&[3, 9, 8][..], "Conv2d(4, 3) | Relu | Conv2d(5, 1, bias = false) | Relu | Conv2d(2, 3)"),
+        (
+            &[2, 9, 8],
+            "Conv2d(6, 3, padding = 1) | Relu(inplace = true) | Conv2d(6, 3, groups = 3) | Relu(inplace = true)",
+        ),
+        (&[3, 8, 8], "Conv2d(4, 3, stride = 2, bias = false) | BatchNorm2d | Relu | Flatten | Linear(5) | Relu"),
+    ] {
+        check(text, 3, sequence(dims, text));
+    }
+    check_narrow("Conv2d | Relu", 2, sequence(&[3, 7, 6], "Conv2d(5, 3, stride = 2, padding = 1) | Relu"));
+}
