@@ -19,6 +19,8 @@ use gpumem_cuda::{Cuda, Session};
 use host::card::{counts, on_a_simulated_card, product_counts, register};
 use host::harness::graphs::{chain, numbers, plan};
 use host::{CAPABILITY, Machine, Products, kernels, narrow, spread, widen};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 
 const BATCH: u64 = 3;
 const CLASSES: u32 = 5;
@@ -153,6 +155,54 @@ fn compare(what: &str, found: &[(String, Vec<f32>)], expected: &[(String, Vec<f3
     for ((name, found), (_, expected)) in found.iter().zip(expected) {
         host::harness::assert_close(&format!("{what}: {name}"), found, expected, 1e-3);
     }
+}
+
+/// Counts what this thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is the system's allocator's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Once both graphs are captured, a step allocates nothing on the host either.
+#[test]
+fn steps_allocate_nothing_on_the_host() {
+    if !on_a_simulated_card("steps_allocate_nothing_on_the_host", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let mut card = load(&job);
+    begin(&job, &mut card);
+    let placed = job.train.as_ref().unwrap();
+    let ((input, count), (target, _)) = (at(placed, Class::Input), at(placed, Class::Target));
+    let (images, labels) = (bytes(&spread(count, 1)), bytes(&[0, 1, 2]));
+    let mut step = || {
+        card.feed(input, &images).unwrap();
+        card.feed(target, &labels).unwrap();
+        card.train().unwrap();
+        loss(&job, &mut card)
+    };
+    (0..3).for_each(|_| _ = step());
+    let before = ALLOCATIONS.get();
+    (0..5).for_each(|_| _ = step());
+    assert_eq!(ALLOCATIONS.get(), before);
 }
 
 /// Losses asked for after each step, and after several; another input for each; nothing is allocated after the start.
