@@ -7,7 +7,7 @@ use crate::cards::Card;
 use crate::role::Role;
 
 /// A tensor that lives inside a step, `[role, fixed, per_sample, first, last]`: `fixed + per_sample * batch` elements of
-/// [`Role`](crate::Role) `role`, alive from operation `first` to operation `last`, both included.
+/// [`Role`] `role`, alive from operation `first` to operation `last`, both included.
 pub type Transient = [u64; 5];
 
 /// A tensor that lives as long as the network does, `[role, elements]`.
