@@ -1,6 +1,11 @@
+use super::algorithms::Candidate;
+use super::descriptors::{Filter, Following, Tensor, Windows, counted};
 use super::*;
+use crate::convolution::Pass;
 use crate::convolution::tests::example;
-use crate::product::Scratch;
+use crate::product::{Element, Scratch};
+use cudarc::cudnn::sys::{cudnnActivationMode_t as Activation, cudnnDataType_t as DataType, cudnnMathType_t as Math};
+use std::ffi::c_int;
 
 const PASSES: [Pass; 3] = [Pass::Forward, Pass::BackwardData, Pass::BackwardFilter];
 
