@@ -1,6 +1,7 @@
 //! The card that the host plays: `../stand_ins/card.cpp` as the driver's library, for a second process.
 
-use super::{Machine, note};
+use super::Machine;
+use super::machine::note;
 use gpumem_cuda::Kernel;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::collections::hash_map::DefaultHasher;
