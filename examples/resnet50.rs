@@ -143,19 +143,7 @@ where
 fn print_budget<N: Network>() {
     let budget = N::BUDGET;
     println!("{}, batch {}, {}: MiB on a card", N::NAME, budget.batch_size, budget.precision.name());
-    let lines = [
-        ("weights", budget.weights),
-        ("master", budget.master),
-        ("gradients", budget.gradients),
-        ("optimizer", budget.optimizer),
-        ("buffers", budget.buffers),
-        ("batch", budget.batch),
-        ("activations", budget.activations),
-        ("arena", budget.arena),
-        ("reserve", budget.reserve),
-        ("total", budget.total),
-    ];
-    for (name, bytes) in lines {
+    for (name, bytes) in budget.lines() {
         println!("  {name:<12} {:>10.1}", mib(bytes));
     }
 }

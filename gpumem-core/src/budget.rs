@@ -123,6 +123,22 @@ impl Budget {
         }
     }
 
+    /// The lines by their names, in bytes, in the order in which they stand everywhere.
+    pub const fn lines(&self) -> [(&'static str, u64); 10] {
+        [
+            ("weights", self.weights),
+            ("master", self.master),
+            ("gradients", self.gradients),
+            ("optimizer", self.optimizer),
+            ("buffers", self.buffers),
+            ("batch", self.batch),
+            ("activations", self.activations),
+            ("arena", self.arena),
+            ("reserve", self.reserve),
+            ("total", self.total),
+        ]
+    }
+
     /// The same budget on a card that takes `reserve` bytes beside the arena.
     pub const fn with_reserve(mut self, reserve: u64) -> Budget {
         self.reserve = reserve;

@@ -5,6 +5,7 @@
 
 use crate::device::Cuda;
 use crate::launch::Argument;
+use crate::plans::{Address, Planned};
 use crate::product::{Element, Epilogue, Product};
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
@@ -15,7 +16,6 @@ use cudarc::cublaslt::sys::{
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaStream};
 use gpumem_core::error::Error;
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -331,35 +331,12 @@ impl Plan {
     }
 }
 
-/// Where a tensor is on the card.
-pub(crate) type Address<'a> = dyn Fn(Argument) -> Result<CUdeviceptr, Error> + 'a;
+impl Planned for Product {
+    type Library = Library;
+    type Plan = Plan;
 
-/// The plans of one program, made as they are asked for.
-pub(crate) struct Plans<'a> {
-    library: Option<&'a Library>,
-    address: &'a Address<'a>,
-    /// With `None` for products that there is no algorithm for.
-    made: BTreeMap<Product, Option<Arc<Plan>>>,
-}
-
-impl<'a> Plans<'a> {
-    /// Without the library there is no algorithm for anything.
-    pub(crate) fn new(library: Option<&'a Library>, address: &'a Address<'a>) -> Plans<'a> {
-        Plans { library, address, made: BTreeMap::new() }
-    }
-
-    /// The plan of a product; `None` if the library has no algorithm for it.
-    ///
-    /// # Errors
-    /// [`Error::Device`] with the product and what the library said.
-    pub(crate) fn get(&mut self, product: &Product) -> Result<Option<Arc<Plan>>, Error> {
-        if let Some(plan) = self.made.get(product) {
-            return Ok(plan.clone());
-        }
-        let Some(library) = self.library else { return Ok(None) };
-        let plan = Plan::new(library, product, self.address)?.map(Arc::new);
-        self.made.insert(*product, plan.clone());
-        Ok(plan)
+    fn plan(&self, library: &Library, address: &Address<'_>) -> Result<Option<Plan>, Error> {
+        Plan::new(library, self, address)
     }
 }
 

@@ -16,7 +16,7 @@ mod descriptors;
 
 use crate::convolution::Convolution;
 use crate::device::Cuda;
-use crate::launch::Argument;
+use crate::plans::{Address, Planned};
 use algorithms::{Algorithm, Choice, Tail, ranked, tails, workspace};
 use cudarc::cudnn::result::{self, CudnnError};
 use cudarc::cudnn::sys::{self, cudnnConvolutionFwdAlgo_t as ForwardAlgorithm, cudnnStatus_t as Status};
@@ -355,36 +355,13 @@ fn is_refused(error: CudnnError) -> bool {
     is_unsupported(error) || (2000..3000).contains(&(error.0 as u32))
 }
 
-/// Where a tensor is on the card.
-pub(crate) type Address<'a> = dyn Fn(Argument) -> Result<CUdeviceptr, Error> + 'a;
+impl Planned for Convolution {
+    type Library = Library;
+    type Plan = Plan;
 
-/// The plans of one program, made as they are asked for.
-pub(crate) struct Plans<'a> {
-    library: Option<&'a Library>,
-    address: &'a Address<'a>,
-    /// With `None` for convolutions that there is no algorithm for.
-    made: BTreeMap<Convolution, Option<Arc<Plan>>>,
-}
-
-impl<'a> Plans<'a> {
-    /// Without the library there is no algorithm for anything.
-    pub(crate) fn new(library: Option<&'a Library>, address: &'a Address<'a>) -> Plans<'a> {
-        Plans { library, address, made: BTreeMap::new() }
-    }
-
-    /// The plan of a convolution; `None` if the library has no algorithm for it. Its tensors hold nothing yet: a new
-    /// convolution is tried.
-    ///
-    /// # Errors
-    /// [`Error::Device`] with the convolution and what the library said.
-    pub(crate) fn get(&mut self, convolution: &Convolution) -> Result<Option<Arc<Plan>>, Error> {
-        if let Some(plan) = self.made.get(convolution) {
-            return Ok(plan.clone());
-        }
-        let Some(library) = self.library else { return Ok(None) };
-        let plan = Plan::new(library, convolution, self.address)?.map(Arc::new);
-        self.made.insert(*convolution, plan.clone());
-        Ok(plan)
+    // Its tensors hold nothing yet: a new convolution is tried.
+    fn plan(&self, library: &Library, address: &Address<'_>) -> Result<Option<Plan>, Error> {
+        Plan::new(library, self, address)
     }
 }
 

@@ -24,6 +24,7 @@ mod library;
 mod nvml;
 mod nvrtc;
 pub mod operations;
+mod plans;
 pub mod preflight;
 pub mod product;
 pub mod progress;

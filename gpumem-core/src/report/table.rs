@@ -28,19 +28,7 @@ pub fn table<N: Network>() -> String {
     rows.push([String::new(), "total".into(), String::new(), String::new(), parameters, macs, size(kept)]);
     text += &aligned(&rows);
     text.push('\n');
-    let lines = [
-        ("weights", budget.weights),
-        ("master", budget.master),
-        ("gradients", budget.gradients),
-        ("optimizer", budget.optimizer),
-        ("buffers", budget.buffers),
-        ("batch", budget.batch),
-        ("activations", budget.activations),
-        ("arena", budget.arena),
-        ("reserve", budget.reserve),
-        ("total", budget.total),
-    ];
-    for (name, bytes) in lines {
+    for (name, bytes) in budget.lines() {
         text += &format!("{name:<12} {:>12}\n", bytes_text(bytes));
         if name == "activations" && budget.workspace > 0 {
             text += &format!("  of which a workspace of at most {}\n", bytes_text(budget.workspace));

@@ -3,6 +3,7 @@ use super::descriptors::{Filter, Following, Tensor, Windows, counted};
 use super::*;
 use crate::convolution::Pass;
 use crate::convolution::tests::example;
+use crate::launch::Argument;
 use crate::product::{Element, Scratch};
 use cudarc::cudnn::sys::{cudnnActivationMode_t as Activation, cudnnDataType_t as DataType, cudnnMathType_t as Math};
 use std::ffi::c_int;

@@ -2,11 +2,12 @@
 
 use super::arena::Arena;
 use super::modules::Modules;
-use crate::cublaslt::{Library, Plan, Plans};
+use crate::cublaslt::{Library, Plan};
 use crate::cudnn;
 use crate::device::{Cuda, failure};
 use crate::launch::{Argument, Call, Launch, place};
 use crate::operations::{Setting, Step, steps_where};
+use crate::plans::Plans;
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaStream};
@@ -100,7 +101,7 @@ pub(super) fn possible_steps(
 ) -> Result<Vec<Step>, Error> {
     let at = |argument| address(arena, placed, argument, 0);
     let mut plans = Plans::new(libraries.products, &at);
-    let mut convolutions = cudnn::Plans::new(libraries.convolutions, &at);
+    let mut convolutions = Plans::new(libraries.convolutions, &at);
     let mut can = |call: &Call| {
         Ok(match call {
             Call::Kernel(_) => true,
@@ -144,7 +145,7 @@ impl Prepared {
         let mut loss_group = None;
         let at = |argument| address(binding.arena, placed, argument, shift);
         let mut plans = Plans::new(binding.libraries.products, &at);
-        let mut convolutions = cudnn::Plans::new(binding.libraries.convolutions, &at);
+        let mut convolutions = Plans::new(binding.libraries.convolutions, &at);
         for step in steps {
             let operations = &program.operations[step.first..step.first + step.count];
             if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {

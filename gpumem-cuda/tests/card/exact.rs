@@ -86,16 +86,7 @@ fn print(network: &Network, budget: &Budget, measured: &Measured) {
     println!("| {:<22} | {:>12} | {:>13} | how |", "line", "budget, MiB", "measured, MiB");
     println!("| --- | ---: | ---: | --- |");
     row("card before", None, usage(0), "nvidia-smi, all processes");
-    let lines = [
-        ("weights", budget.weights),
-        ("master", budget.master),
-        ("gradients", budget.gradients),
-        ("optimizer", budget.optimizer),
-        ("buffers", budget.buffers),
-        ("batch", budget.batch),
-        ("activations", budget.activations),
-    ];
-    for (line, bytes) in lines {
+    for (line, bytes) in budget.lines().into_iter().take_while(|(name, _)| *name != "arena") {
         row(line, Some(bytes), None, "part of the arena");
     }
     let over = measured.arena() - budget.arena as i64;
