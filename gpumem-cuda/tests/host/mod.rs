@@ -30,7 +30,7 @@ pub const CAPABILITY: (i32, i32) = (8, 0);
 
 /// The steps of a program, in order.
 pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
-    Products::Own.steps(placed, batch, (precision, CAPABILITY), optimizer)
+    Products::Own.planned(placed, batch, (precision, CAPABILITY), optimizer).1
 }
 
 /// The kernels of a program, in order.
@@ -76,8 +76,14 @@ pub enum Products {
 }
 
 impl Products {
-    /// The steps of a program.
+    /// The steps of a program, as they run where its tensors are.
     pub fn steps(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> Vec<Step> {
+        let (setting, steps) = self.planned(placed, batch, format, optimizer);
+        steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
+    }
+
+    /// The steps of a program, as they run in one arena.
+    fn planned(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> (Setting, Vec<Step>) {
         let (library, (precision, capability)) = (self != Products::Own, format);
         let (tf32, deterministic, cudnn) = (false, false, library);
         let setting = Setting { batch, precision, optimizer, capability, tf32, deterministic, library, cudnn };
@@ -88,7 +94,7 @@ impl Products {
         };
         let can = |call: &Call| Ok(self == Products::Library || is_plain(call));
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
-        steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
+        (setting, steps)
     }
 }
 
