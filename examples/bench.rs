@@ -24,7 +24,8 @@ mod networks;
 mod smi;
 
 use digits::Digits;
-use gpumem::{Cuda, Error, Host, Net, Network};
+use gpumem::Line;
+use gpumem::{Cuda, Error, Hosts, Net, Network};
 use networks::Synthetic;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -86,7 +87,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
     let card = Cuda::new(0)?;
     let (free, total) = card.memory()?;
     println!("{}", json!({ "card": card.name()?, "free": free, "total": total }));
-    // The first three steps load the code and record the graphs that later ones replay.
+    // As many as PyTorch is given at least: caches and clocks settle in them.
     let bench = Bench { card, before, warm_up: warm_up.max(3), steps, patience: Duration::from_secs(seconds) / 3 };
     let chosen = if chosen.is_empty() { CASES.to_vec() } else { chosen };
     let mut well = true;
@@ -113,17 +114,17 @@ impl Bench {
     fn run<N>(&self, name: &str, limit: u32) -> Value
     where
         N: Network,
-        N::Input: Host + Synthetic,
-        N::Target: Host + Synthetic,
+        N::Input: Synthetic,
+        N::Target: Synthetic,
     {
         let budget = N::BUDGET;
         let mut line = json!({
             "network": name,
-            "precision": budget.precision.name(),
-            "batch": budget.batch_size,
+            "precision": N::PROGRAM.precision.name(),
+            "batch": N::PROGRAM.batch,
             "parameters": N::LAYERS.iter().map(|layer| layer.parameters).sum::<u64>(),
-            "arena": budget.arena,
-            "budget_total": budget.total,
+            "arena": budget[Line::Arena],
+            "budget_total": budget[Line::Total],
         });
         let found = match self.measure::<N>(limit) {
             Ok(figures) => figures,
@@ -139,21 +140,20 @@ impl Bench {
     fn measure<N>(&self, limit: u32) -> Result<Value, Error>
     where
         N: Network,
-        N::Input: Host + Synthetic,
-        N::Target: Host + Synthetic,
+        N::Input: Synthetic,
+        N::Target: Synthetic,
     {
         let loading = Instant::now();
         let mut net = Net::<N, Cuda>::load(&self.card)?;
         let load_seconds = loading.elapsed().as_secs_f64();
         let (input, target) = (N::Input::synthetic(limit), N::Target::synthetic(limit));
-        let first_loss = net.train_step(&input, &target)?;
-        // The graph of each half of the double buffer is recorded when a step first reads that half again.
+        let first_loss = net.train_step(input.given(), target.given())?;
         for _ in 1..self.warm_up {
-            net.train_step(&input, &target)?;
+            net.train_step(input.given(), target.given())?;
         }
         let (resident, timed) = self.time(&mut net, Net::train_again)?;
-        let (enqueued, _) = self.time(&mut net, |net| net.enqueue_step(&input, &target))?;
-        let (fed, _) = self.time(&mut net, |net| net.train_step(&input, &target).map(|_| ()))?;
+        let (enqueued, _) = self.time(&mut net, |net| net.enqueue_step(input.given(), target.given()))?;
+        let (fed, _) = self.time(&mut net, |net| net.train_step(input.given(), target.given()).map(|_| ()))?;
         let last_loss = net.loss()?;
         let usage = smi::usage();
         let peak = usage.map(|usage| usage.process.unwrap_or(usage.card.saturating_sub(self.before)));
@@ -164,7 +164,7 @@ impl Bench {
             "fastest_ms": 1e3 * resident.iter().copied().fold(f64::INFINITY, f64::min),
             "enqueued_step_ms": 1e3 * median(&enqueued),
             "fed_step_ms": 1e3 * median(&fed),
-            "samples_per_second": N::BUDGET.batch_size as f64 / step,
+            "samples_per_second": N::PROGRAM.batch as f64 / step,
             "timed_steps": timed,
             "peak_bytes": peak,
             "peak_is_of_process": usage.is_some_and(|usage| usage.process.is_some()),

@@ -77,7 +77,7 @@ fn learn<D: gpumem::Device>(device: &D) -> Result<(), Box<dyn Error>> {
         shuffle(&mut train, 2 + epoch as u64);
         // Half a cosine from the first learning rate to 0.
         let share = epoch as f64 / EPOCHS as f64;
-        net.set_lr(2e-3 * 0.5 * (1.0 + (std::f64::consts::PI * share).cos()));
+        net.set_lr(2e-3 * 0.5 * (1.0 + (std::f64::consts::PI * share).cos()))?;
         let mut sum = 0.0;
         for batch in train.chunks_exact(BATCH) {
             sum += net.train_step(&images(batch), &labels(batch))?;

@@ -11,8 +11,9 @@
 #[macro_use]
 mod networks;
 
+use gpumem::Line;
 use gpumem::prelude::*;
-use gpumem::{Device, Host};
+use gpumem::{Device, Hosts};
 use networks::Synthetic;
 use std::error::Error;
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ const CPU_BATCH: usize = 4;
 
 fits!(ResNet50<CARD_BATCH>);
 
-/// The first steps are not timed: on a card they load the kernels and record the graphs that later ones replay.
+/// The first steps are not timed: caches and clocks settle in them.
 const WARM_UP: usize = 3;
 
 fn main() -> ExitCode {
@@ -98,8 +99,8 @@ impl Options {
 fn train<N, D>(device: &D, steps: usize, free: impl Fn() -> Option<u64>) -> Result<(), Box<dyn Error>>
 where
     N: Network,
-    N::Input: Host + Synthetic,
-    N::Target: Host + Synthetic,
+    N::Input: Synthetic,
+    N::Target: Synthetic,
     D: Device,
 {
     print_budget::<N>();
@@ -108,14 +109,14 @@ where
     let loaded = free();
     let (images, labels) = (N::Input::synthetic(0), N::Target::synthetic(1000));
 
-    let batch = N::BUDGET.batch_size;
+    let batch = N::PROGRAM.batch;
     let warm_up = WARM_UP.min(steps - 1);
     let (mut losses, mut start) = (Vec::new(), Instant::now());
     for step in 0..steps {
         if step == warm_up {
             start = Instant::now();
         }
-        losses.push(net.train_step(&images, &labels)?);
+        losses.push(net.train_step(images.given(), labels.given())?);
     }
     let seconds = start.elapsed().as_secs_f64() / (steps - warm_up) as f64;
     println!("\nloss {:.4} before the first step, {:.4} before the last of {steps}", losses[0], losses[steps - 1]);
@@ -128,7 +129,7 @@ where
         println!(
             "  after loading      {:>10.1}   {taken:.1} less; the arena is {:.1}",
             mib(loaded),
-            mib(N::BUDGET.arena)
+            mib(N::BUDGET[Line::Arena])
         );
         println!(
             "  after {steps:>5} steps  {:>10.1}   {:.1} less: graphs and code",
@@ -142,9 +143,9 @@ where
 /// Every line of the budget.
 fn print_budget<N: Network>() {
     let budget = N::BUDGET;
-    println!("{}, batch {}, {}: MiB on a card", N::NAME, budget.batch_size, budget.precision.name());
-    for (name, bytes) in budget.lines() {
-        println!("  {name:<12} {:>10.1}", mib(bytes));
+    println!("{}, batch {}, {}: MiB on a card", N::NAME, N::PROGRAM.batch, N::PROGRAM.precision.name());
+    for line in Line::ALL {
+        println!("  {:<12} {:>10.1}", line.name(), mib(budget[line]));
     }
 }
 

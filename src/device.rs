@@ -1,8 +1,8 @@
 //! The best device of a machine.
 
-use gpumem_core::device::{Device, Job, Runner};
 use gpumem_core::error::Error;
-use gpumem_core::optim::Optimizer;
+use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::train::optim::Optimizer;
 
 /// A device of any kind that is built in: what [`default_device`] returns.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.infer())
     }
 
-    fn set_optimizer(&mut self, optimizer: Optimizer) {
+    fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.set_optimizer(optimizer))
     }
 }

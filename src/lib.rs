@@ -47,13 +47,17 @@ mod selected;
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
 pub use device::{AnyDevice, AnyRunner, default_device};
-pub use gpumem_core::device::Device;
 pub use gpumem_core::error::Error;
-pub use gpumem_core::net::Net;
-pub use gpumem_core::network::Network;
-pub use gpumem_core::tensor::{Host, HostShape, Tensor};
+pub use gpumem_core::memory::budget::{Budget, Line};
+pub use gpumem_core::memory::tables::Tables;
+pub use gpumem_core::memory::{Compiled, record};
+pub use gpumem_core::network::{LayerInfo, Network};
+pub use gpumem_core::run::device::Device;
+pub use gpumem_core::run::net::{Given, Net};
+pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, Tensor};
+pub use gpumem_core::train::optim;
 pub use gpumem_core::typed::D;
-pub use gpumem_core::{Half, Infer, Loss, Precision, Train, Update, cards, layers, optim, report};
+pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, cards, layers, report};
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
@@ -63,7 +67,7 @@ pub use selected::SELECTED;
 
 /// For generated code.
 #[doc(hidden)]
-pub use gpumem_core as core;
+pub use gpumem_core as __private;
 
 /// What a program that declares and runs networks needs.
 pub mod prelude {

@@ -12,17 +12,18 @@ mod graphs;
 mod networks;
 
 use digits::Digits;
-use gpumem::core::device::Placed;
-use gpumem::core::layout::place;
-use gpumem::core::lower::{Options, Training, lower};
-use gpumem::core::network::Compiled;
-use gpumem::core::program::Measure;
-use gpumem::core::program::{Class, Program};
-use gpumem::core::step::Workspaces;
+use gpumem::__private::lower::{Options, Term, Training, lower};
+use gpumem::__private::memory::place::Placed;
+use gpumem::__private::memory::place::place;
+use gpumem::__private::memory::tables::Workspaces;
+use gpumem::__private::program::{Class, Program};
+use gpumem::Compiled;
+use gpumem::Line;
 use gpumem::optim::{Adam, Optimizer, Sgd};
 use gpumem::{Half, Network, Precision, Update};
 use gpumem_cuda::Call;
-use gpumem_cuda::operations::{Setting, steps};
+use gpumem_cuda::operations::Setting;
+use gpumem_cuda::steps::steps;
 use networks::{AlexNet, Gpt2, Gpt2Dropout, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
 use std::fmt::Write;
 
@@ -67,13 +68,14 @@ fn random(seed: u64, cases: &mut Vec<Case>) {
     let (graph, output) = graphs::random::network(&choices, true);
     let optimizer = if seed.is_multiple_of(2) { Optimizer::Adam(Adam::DEFAULT) } else { Optimizer::Sgd(Sgd::DEFAULT) };
     let training = Training {
-        loss: if seed % 3 == 1 { Measure::Mse } else { Measure::CrossEntropy },
+        loss: if seed % 3 == 1 { &[Term::MSE] } else { &[Term::CROSS_ENTROPY] },
         moments: optimizer.moments(),
         update: if seed % 4 < 2 { Update::Fused } else { Update::Separate },
+        skips_overflow: false,
         input_gradient: seed % 5 == 1,
     };
     for (pass, training) in [("train", Some(training)), ("infer", None)] {
-        let program = lower(&graph, output, &Options { training }).expect("a sound network");
+        let program = lower(&graph, &[output], &Options { training }).expect("a sound network");
         cases.push(Case { name: format!("random {seed} {pass}"), program, optimizer });
     }
 }
@@ -99,7 +101,7 @@ fn cases() -> Vec<Case> {
 fn program_text(program: &Program) -> String {
     let mut text = format!(
         "training {} moments {} holds {} result {}\n",
-        program.training, program.moments, program.holds_gradients, program.result
+        program.training, program.moments, program.holds_gradients, program.results[0]
     );
     for tensor in &program.tensors {
         let _ = writeln!(
@@ -119,7 +121,7 @@ fn program_text(program: &Program) -> String {
     }
     for operation in &program.operations {
         // Parameters last: which operation reads them changes no lifetime.
-        let sorted = |operands: &[gpumem::core::program::Operand]| {
+        let sorted = |operands: &[gpumem::__private::program::Operand]| {
             let tensors = operands.iter().map(|operand| operand.tensor);
             let mut tensors: Vec<_> = tensors.filter(|&id| program.tensor(id).class != Class::Parameter).collect();
             tensors.sort_unstable();
@@ -141,19 +143,8 @@ fn program_text(program: &Program) -> String {
 fn budget_text(compiled: &Compiled) -> String {
     let budget = &compiled.budget;
     let mut text = String::new();
-    for (name, bytes) in [
-        ("weights", budget.weights),
-        ("master", budget.master),
-        ("gradients", budget.gradients),
-        ("optimizer", budget.optimizer),
-        ("buffers", budget.buffers),
-        ("batch_io", budget.batch),
-        ("activations", budget.activations),
-        ("arena", budget.arena),
-        ("reserve", budget.reserve),
-        ("total", budget.total),
-    ] {
-        let _ = write!(text, "{} {} ", name, bytes);
+    for line in Line::ALL {
+        let _ = write!(text, "{} {} ", line.name(), budget[line]);
     }
     let _ = writeln!(
         text,

@@ -1,6 +1,6 @@
 //! A crate of its own that depends on this one: features choose cards, and built artefacts carry the budget.
 
-use gpumem::core::record::read_records;
+use gpumem::record::read_records;
 use object::{Object, ObjectSection};
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,8 +1,10 @@
 //! Networks at run time: parameters by name, errors as values, reproducible training.
 
-use gpumem::core::device::{Device, Job, Runner};
-use gpumem::core::net::Net;
-use gpumem::core::optim::Optimizer;
+use gpumem::__private::Role;
+use gpumem::__private::run::device::{Device, Job, Runner};
+use gpumem::Line;
+use gpumem::Net;
+use gpumem::optim::Optimizer;
 use gpumem::prelude::*;
 use gpumem::{Cpu, Error};
 
@@ -48,6 +50,31 @@ network! {
 
     fn forward(features: Features<3>) -> Features<2> {
         [Linear(2)]
+    }
+}
+
+network! {
+    /// The settings that only a card knows what to do with.
+    pub struct Tuned;
+
+    const TRAIN: Train = Train {
+        batch: 16, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy, cards: [RTX_3060],
+        tf32: true, deterministic: true, conv_workspace: 100,
+    };
+
+    fn forward(image: Image<3, 64, 64>) -> Logits<2048> {
+        [Conv2d(4, 3, padding = 1), Flatten, Linear(2048)]
+    }
+}
+
+network! {
+    /// The same with other cards and the customary workspace.
+    pub struct Untuned;
+
+    const TRAIN: Train = Train { batch: 16, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy, cards: [RTX_3060, H100_SXM] };
+
+    fn forward(image: Image<3, 64, 64>) -> Logits<2048> {
+        [Conv2d(4, 3, padding = 1), Flatten, Linear(2048)]
     }
 }
 
@@ -186,14 +213,14 @@ fn a_network_without_training() {
 
 #[test]
 fn training_and_inference_may_differ_in_batch() {
-    const { assert!(Both::BUDGET.batch_size == 4) };
-    assert_eq!(Both::INFERENCE.budget.batch_size, 1);
+    const { assert!(Both::PROGRAM.batch == 4) };
+    assert_eq!(Both::INFERENCE.batch, 1);
     let mut net = Both::on(&Cpu::new()).unwrap();
     let features = Tensor::from_fn(|index| index as f32);
     let output = net.forward(&features).unwrap();
     let loss = net.train_step(&features, &output).unwrap();
     assert!(loss.abs() < 1e-10, "the output is the target: {loss}");
-    net.set_lr(0.0);
+    net.set_lr(0.0).unwrap();
     let zeros = Tensor::zeros();
     let before = net.train_step(&features, &zeros).unwrap();
     assert_eq!(net.train_step(&features, &zeros).unwrap(), before, "nothing moves at learning rate 0");
@@ -204,19 +231,19 @@ fn what_the_cpu_cannot_run_is_an_error() {
     let error = Halved::on(&Cpu::new()).unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     assert!(error.to_string().contains("precision: F32"), "{error}");
-    const { assert!(Halved::BUDGET.master > 0) };
+    const { assert!(Halved::BUDGET.get(Line::Master) > 0) };
 }
 
-/// A device that holds the arena and computes nothing.
+/// A device that holds the arena, and what it was asked for, and computes nothing.
 struct Storage;
 
-struct Held(Vec<u8>);
+struct Held(Vec<u8>, Job);
 
 impl Device for Storage {
     type Runner = Held;
 
     fn load(&self, job: Job) -> Result<Held, Error> {
-        Ok(Held(vec![0xff; job.arena as usize]))
+        Ok(Held(vec![0xff; job.arena as usize], job))
     }
 }
 
@@ -239,7 +266,9 @@ impl Runner for Held {
         Ok(())
     }
 
-    fn set_optimizer(&mut self, _: Optimizer) {}
+    fn set_optimizer(&mut self, _: Optimizer) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// 1 + 2^-9 is no bfloat16.
@@ -251,7 +280,7 @@ fn sixteen_bit_networks_speak_f32() {
     // Masters are as they were set, and their copies are rounded.
     net.set("linear.weight", &[FINE; 6]).unwrap();
     assert_eq!(net.get("linear.weight").unwrap(), [FINE; 6]);
-    let placed = gpumem::core::layout::place(Halved::PROGRAM).unwrap();
+    let placed = gpumem::__private::memory::place::place(Halved::PROGRAM).unwrap();
     let at = |name: &str| placed.program.tensors.iter().position(|tensor| tensor.name == name).unwrap();
     let weight = at("linear.weight");
     let (copy, master) = (placed.offsets[weight], placed.masters[weight].unwrap());
@@ -270,6 +299,28 @@ fn sixteen_bit_networks_speak_f32() {
     let bytes = &net.runner_mut().0;
     assert_eq!(bytes[placed.offsets[at("input")] as usize..][..24], [0x80, 0x3f].repeat(12));
     assert_eq!(bytes[placed.offsets[at("target")] as usize..][..16], [0x40, 0x40].repeat(8));
+}
+
+#[test]
+fn settings_reach_the_plan_and_the_device() {
+    let tuned = Net::<Tuned, Storage>::load(&Storage).unwrap().runner_mut().1.clone();
+    assert!(tuned.tf32 && tuned.deterministic);
+    assert_eq!(tuned.reserve, Tuned::BUDGET[Line::Reserve]);
+    assert!(tuned.reserve > 0);
+    let untuned = Net::<Untuned, Storage>::load(&Storage).unwrap().runner_mut().1.clone();
+    assert!(!untuned.tf32 && !untuned.deterministic);
+    // The bytes of the largest workspace of a convolution (100 at most, or all that is of use: input and output in f32) and of
+    // a product (4 MiB, or 32 MiB where a card has compute capability 9.0).
+    let largest = |job: &Job, role| {
+        let placed = job.train.as_ref().unwrap();
+        let of_role = placed.program.tensors.iter().zip(&placed.bytes).filter(|(tensor, _)| tensor.role == role);
+        of_role.map(|(_, bytes)| *bytes).max().unwrap()
+    };
+    assert_eq!(largest(&tuned, Role::ConvolutionWorkspace), 100);
+    assert_eq!(largest(&untuned, Role::ConvolutionWorkspace), 16 * (3 + 4) * 64 * 64 * 4);
+    assert_eq!(largest(&tuned, Role::ProductWorkspace), 4 << 20);
+    assert_eq!(largest(&untuned, Role::ProductWorkspace), 16 * (4 * 64 * 64 * 2048 / 256) * 4);
+    assert_eq!(Tuned::BUDGET.workspace, 4 << 20);
 }
 
 #[test]

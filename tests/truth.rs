@@ -5,9 +5,10 @@
 
 mod networks;
 
-use gpumem::core::budget::budget_at;
-use gpumem::core::network::LayerInfo;
-use gpumem::core::step::Step;
+use gpumem::__private::memory::budget::budget_at;
+use gpumem::LayerInfo;
+use gpumem::Line;
+use gpumem::Tables;
 use gpumem::{Network, Precision};
 use networks::{AlexNet, Gpt2, Gpt2Dropout, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
 use serde_json::Value;
@@ -119,16 +120,16 @@ fn no_layer_keeps_more_than_pytorchs() {
 
 fn peaks<N: Network>(file: &str, text: &mut String) {
     let truth = truth(file);
-    let step = N::PROGRAM.step;
+    let tables = N::PROGRAM.tables;
     for (batch, figures) in truth["batches"].as_object().unwrap() {
         for (name, moments) in [("sgd", 0), ("sgd_momentum", 1), ("adam", 2)] {
             let runs = figures["training_step"].as_array().unwrap().iter();
             let runs = runs.filter(|run| run["optimizer"] == name && run["zero_grad"] == "set_to_none");
             let theirs = runs.map(|run| run["peak_bytes"].as_u64().unwrap()).min().unwrap();
-            let step = Step { moments, ..*step };
-            let budget = budget_at(&step, batch.parse().unwrap(), Precision::F32).unwrap();
+            let tables = Tables { moments, ..*tables };
+            let budget = budget_at(&tables, batch.parse().unwrap(), Precision::F32).unwrap();
             // PyTorch's figure has one copy of the batch.
-            let ours = budget.arena - budget.batch / 2;
+            let ours = budget[Line::Arena] - budget[Line::BatchIo] / 2;
             assert!(ours <= theirs, "{file}, batch {batch}, {name}: {ours} bytes, PyTorch {theirs}");
             let ratio = ours as f64 / theirs as f64;
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -148,11 +149,14 @@ fn no_step_needs_more_than_pytorchs() {
 }
 
 fn packed<N: Network>(_: &str) {
-    for (kind, step) in [("train", N::PROGRAM.step), ("infer", N::INFERENCE.step)] {
-        let step = &step.with_workspaces(gpumem::core::step::Workspaces { product: 32 << 20, convolution: 256 << 20 });
+    for (kind, tables) in [("train", N::PROGRAM.tables), ("infer", N::INFERENCE.tables)] {
+        let tables = &tables.with_workspaces(gpumem::__private::memory::tables::Workspaces {
+            product: 32 << 20,
+            convolution: 256 << 20,
+        });
         for batch in [192, 1, 2, 7, 16, 32, 48, 64, 96, 128, 200] {
-            let budget = budget_at(step, batch, Precision::F32).unwrap();
-            assert_eq!(budget.arena, budget.lower_bound, "{} {kind} at batch {batch}", N::NAME);
+            let budget = budget_at(tables, batch, Precision::F32).unwrap();
+            assert_eq!(budget[Line::Arena], budget.lower_bound, "{} {kind} at batch {batch}", N::NAME);
         }
     }
 }

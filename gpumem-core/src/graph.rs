@@ -1,46 +1,114 @@
-//! The network as a graph of layers with every shape known. The macro builds it; lowering reads it.
+//! The network as a graph of operations with every shape known. The macro builds it from layers; lowering reads it.
 
-use crate::layers::arguments::Mistake;
-use crate::layers::rule::{Buffer, Parameter, Value};
-use crate::layers::{Layer, Tied};
-use alloc::format;
+use crate::number::Role;
+use crate::program::op::Edge;
+use crate::program::{Init, Op};
+use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
-/// The number of a value: the output of a node.
+/// The number of a node in [`Graph::nodes`].
 pub type NodeId = usize;
 
 /// The number of a layer in the order of the forward pass, as users count them.
 pub type RowId = usize;
 
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Type {
+    /// Dimensions of one sample.
+    pub shape: Shape,
+    /// Whether the elements are indices (tokens) rather than numbers.
+    pub index: bool,
+    /// Whether there is one for each sample, or one for the whole batch.
+    pub batched: bool,
+}
+
+impl Type {
+    /// Numbers of this shape for each sample.
+    pub fn numbers(shape: Shape) -> Type {
+        Type { shape, index: false, batched: true }
+    }
+
+    /// Indices of this shape for each sample.
+    pub fn indices(shape: Shape) -> Type {
+        Type { shape, index: true, batched: true }
+    }
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its full name: `stage[0].conv2d[1].weight`.
+    pub name: String,
+    /// The layer that owns it.
+    pub row: RowId,
+    /// Its dimensions, as PyTorch lays them out.
+    pub shape: Shape,
+    /// [`Role::Weight`] or [`Role::Norm`].
+    pub role: Role,
+    /// How it is filled before the first step.
+    pub init: Init,
+    /// Whether training leaves it as it is.
+    pub frozen: bool,
+}
+
+/// A running statistic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// Its full name: `batch_norm2d.running_mean`.
+    pub name: String,
+    /// The layer that owns it.
+    pub row: RowId,
+    /// Its dimensions.
+    pub shape: Shape,
+    /// The value of every element before the first step.
+    pub value: f64,
+}
+
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "nearly every node is a layer")]
 pub enum Source {
     /// An input of the network.
     Input,
-    /// One operation, of a layer or of a part of one.
-    Layer {
+    /// A parameter, by its number in [`Graph::parameters`].
+    Parameter(usize),
+    /// The same memory under another shape.
+    View(NodeId),
+    /// An operation.
+    Op {
         /// What it computes.
-        layer: Layer,
-        /// The values it reads.
+        op: Op,
+        /// The values it reads, parameters among them.
         inputs: Vec<NodeId>,
-        /// Its parameters, in the layer's order.
-        parameters: Vec<usize>,
-        /// Its running statistics, in the layer's order.
+        /// Its running statistics, by their numbers in [`Graph::buffers`].
         buffers: Vec<usize>,
-        /// The layer that the user wrote.
-        row: RowId,
+        /// Whether the user asked for the output to overwrite the input.
+        in_place: bool,
     },
 }
 
 /// A value and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What it holds.
-    pub value: Value,
+    /// What it is.
+    pub value: Type,
     /// Where it comes from.
     pub source: Source,
+    /// The layer that made it. Of an input it means nothing.
+    pub row: RowId,
+}
+
+impl Node {
+    /// The values it is computed from.
+    pub fn inputs(&self) -> &[NodeId] {
+        match &self.source {
+            Source::Input | Source::Parameter(_) => &[],
+            Source::View(input) => core::slice::from_ref(input),
+            Source::Op { inputs, .. } => inputs,
+        }
+    }
 }
 
 /// A layer as the user wrote it: one line of the layer table.
@@ -48,18 +116,16 @@ pub struct Node {
 pub struct Row {
     /// Its path, such as `stage[0].conv2d[1]`.
     pub path: String,
-    /// The layer.
-    pub layer: Layer,
-    /// What arrives at it.
-    pub inputs: Vec<Value>,
+    /// The layer's name in the language.
+    pub kind: &'static str,
     /// What it produces.
-    pub output: Value,
+    pub output: Type,
     /// Elements of the parameters that it owns: none where it shares another layer's.
     pub parameters: u64,
-    /// Numbers of its parameters.
-    parameter_ids: Vec<usize>,
+    /// Numbers of its parameters, its own or those it shares.
+    pub(crate) parameter_ids: Vec<usize>,
     /// Numbers of its running statistics.
-    buffer_ids: Vec<usize>,
+    pub(crate) buffer_ids: Vec<usize>,
 }
 
 /// A network as a graph.
@@ -69,145 +135,100 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// The layers in the order of the forward pass.
     pub rows: Vec<Row>,
-    /// All parameters with their full names and the row that owns them.
-    pub parameters: Vec<(String, RowId, Parameter)>,
-    /// All running statistics with their full names and the row that owns them.
-    pub buffers: Vec<(String, RowId, Buffer)>,
+    /// All parameters.
+    pub parameters: Vec<Parameter>,
+    /// All running statistics.
+    pub buffers: Vec<Buffer>,
 }
 
 /// More elements than this in one tensor are refused as an overflow: no card has room for them, and below it every sum
 /// over a network stays within `u64`.
 pub const MOST_ELEMENTS: u64 = 1 << 48;
 
+/// A tensor of more than [`MOST_ELEMENTS`] elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// Which one: `an output`.
+    pub what: &'static str,
+    /// Its dimensions.
+    pub shape: Shape,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooLarge { what, shape } = self;
+        write!(
+            f,
+            "has {what} of shape {shape}, more than the {MOST_ELEMENTS} elements that one tensor can have; \
+             check its numbers"
+        )
+    }
+}
+
+/// Checks that a tensor has no more than [`MOST_ELEMENTS`].
+pub(crate) fn check_elements(what: &'static str, shape: Shape) -> Result<(), TooLarge> {
+    match shape.elements() {
+        Some(elements) if elements <= MOST_ELEMENTS => Ok(()),
+        _ => Err(TooLarge { what, shape }),
+    }
+}
+
+/// Both sides of a view have the elements of one vector.
+fn view_edges(input: Shape, output: Shape) -> Vec<Edge> {
+    let vector = Shape::new(&[crate::shape::product(input.dims())]);
+    let flat = |shape: Shape| (shape != vector).then(|| Edge::new("Flatten", &[], shape, vector));
+    [input, output].into_iter().filter_map(flat).collect()
+}
+
 impl Graph {
     /// Adds an input.
     ///
     /// # Errors
     /// More elements than [`MOST_ELEMENTS`].
-    pub fn input(&mut self, value: Value) -> Result<NodeId, Mistake> {
-        check_elements("an input", value)?;
-        self.nodes.push(Node { value, source: Source::Input });
-        Ok(self.nodes.len() - 1)
+    pub fn input(&mut self, value: Type) -> Result<NodeId, TooLarge> {
+        check_elements("an input", value.shape)?;
+        Ok(self.node(value, Source::Input, 0))
+    }
+
+    pub(crate) fn node(&mut self, value: Type, source: Source, row: RowId) -> NodeId {
+        self.nodes.push(Node { value, source, row });
+        self.nodes.len() - 1
     }
 
     /// What a node holds.
-    pub fn value(&self, node: NodeId) -> Value {
+    pub fn value(&self, node: NodeId) -> Type {
         self.nodes[node].value
     }
 
-    /// Adds a layer. `owner` is the row whose parameters it shares, if any.
-    ///
-    /// # Errors
-    /// Parameters that differ in shape from the owner's, or tensors of more than [`MOST_ELEMENTS`] elements.
-    pub fn layer(
-        &mut self,
-        layer: Layer,
-        inputs: &[NodeId],
-        path: String,
-        owner: Option<RowId>,
-    ) -> Result<NodeId, Mistake> {
-        let values: Vec<Value> = inputs.iter().map(|&node| self.value(node)).collect();
-        let batched = !layer.ignores_input() && values.iter().any(|value| value.batched);
-        let output = Value { shape: layer.output(), index: false, batched };
-        check_elements("an output", output)?;
-        let row = self.rows.len();
-        let parts = layer.expand().unwrap_or_else(|| [("", layer.clone())].to_vec());
-        let (parameter_ids, buffer_ids) = match owner {
-            Some(owner) => self.shared(&layer, owner)?,
-            None => self.declare(&parts, &path, row)?,
-        };
-        let parameters = match owner {
-            Some(_) => 0,
-            None => parameter_ids.iter().map(|&id| self.parameters[id].2.shape.elements().unwrap_or(0)).sum(),
-        };
-        self.add_parts(parts, inputs, batched, row, (&parameter_ids, &buffer_ids));
-        self.rows.push(Row { path, layer, inputs: values, output, parameters, parameter_ids, buffer_ids });
-        Ok(self.nodes.len() - 1)
+    /// Lets training leave a layer's parameters as they are, its own or those it shares.
+    pub fn freeze(&mut self, row: RowId) {
+        for &parameter in &self.rows[row].parameter_ids {
+            self.parameters[parameter].frozen = true;
+        }
     }
 
-    /// Adds the transposed use of the weight of `owner`.
-    ///
-    /// # Errors
-    /// An owner without such a weight, or an input of another width.
-    pub fn tied(&mut self, owner: RowId, input: NodeId, path: String) -> Result<NodeId, Mistake> {
-        let tied = Tied::to(&self.rows[owner].layer, &[self.value(input)])?;
-        self.layer(Layer::Tied(tied), &[input], path, Some(owner))
-    }
-
-    /// One node for each part; the parts of a layer follow each other.
-    fn add_parts(
-        &mut self,
-        parts: Vec<(&'static str, Layer)>,
-        inputs: &[NodeId],
-        batched: bool,
-        row: RowId,
-        (mut parameters, mut buffers): (&[usize], &[usize]),
-    ) {
-        let mut arriving = inputs.to_vec();
-        for (_, layer) in parts {
-            let (own, rest) = parameters.split_at(layer.parameters().len().min(parameters.len()));
-            parameters = rest;
-            let (own_buffers, rest) = buffers.split_at(layer.buffers().len().min(buffers.len()));
-            buffers = rest;
-            let value = Value { shape: layer.output(), index: false, batched };
-            let source = Source::Layer {
-                layer,
-                inputs: core::mem::take(&mut arriving),
-                parameters: own.to_vec(),
-                buffers: own_buffers.to_vec(),
-                row,
+    /// The type-level assertions of all operations and views, each with the row that it belongs to.
+    pub fn edges(&self) -> Vec<(RowId, Edge)> {
+        let edges = self.nodes.iter().flat_map(|node| {
+            let shapes: Vec<Shape> = node.inputs().iter().map(|&input| self.value(input).shape).collect();
+            let edges = match &node.source {
+                Source::Input | Source::Parameter(_) => Vec::new(),
+                Source::View(_) => view_edges(shapes[0], node.value.shape),
+                Source::Op { op, .. } => op.edges(&shapes),
             };
-            self.nodes.push(Node { value, source });
-            arriving = [self.nodes.len() - 1].to_vec();
-        }
+            edges.into_iter().map(|edge| (node.row, edge))
+        });
+        edges.collect()
     }
 
-    /// Declares the parameters and running statistics of a layer's parts.
-    fn declare(
-        &mut self,
-        parts: &[(&'static str, Layer)],
-        path: &str,
-        row: RowId,
-    ) -> Result<(Vec<usize>, Vec<usize>), Mistake> {
-        let (first_parameter, first_buffer) = (self.parameters.len(), self.buffers.len());
-        for (part, layer) in parts {
-            let prefix = if part.is_empty() { path.into() } else { format!("{path}.{part}") };
-            for parameter in layer.parameters() {
-                check_elements("a parameter", Value::numbers(parameter.shape))?;
-                self.parameters.push((format!("{prefix}.{}", parameter.name), row, parameter));
-            }
-            for buffer in layer.buffers() {
-                self.buffers.push((format!("{prefix}.{}", buffer.name), row, buffer));
+    /// Multiply-accumulates of one sample's forward pass through each row.
+    pub fn macs(&self) -> Vec<u64> {
+        let mut macs = alloc::vec![0u64; self.rows.len()];
+        for node in &self.nodes {
+            if let (Source::Op { op, .. }, Some(sum)) = (&node.source, macs.get_mut(node.row)) {
+                *sum = sum.saturating_add(op.macs());
             }
         }
-        Ok(((first_parameter..self.parameters.len()).collect(), (first_buffer..self.buffers.len()).collect()))
-    }
-
-    /// The parameters and running statistics of `owner`, checked to be what `layer` needs.
-    fn shared(&self, layer: &Layer, owner: RowId) -> Result<(Vec<usize>, Vec<usize>), Mistake> {
-        let owner = &self.rows[owner];
-        let needed = layer.parameters();
-        let ids: Vec<usize> = owner.parameter_ids.iter().copied().take(needed.len()).collect();
-        for (parameter, &id) in needed.iter().zip(&ids) {
-            let (name, _, own) = &self.parameters[id];
-            if own.shape != parameter.shape {
-                return Err(Mistake::new(format!(
-                    "shares `{name}`, whose shape is {}, but here it needs {}; use a layer of its own",
-                    own.shape, parameter.shape
-                )));
-            }
-        }
-        let buffers = if layer.buffers().is_empty() { Vec::new() } else { owner.buffer_ids.clone() };
-        Ok((ids, buffers))
-    }
-}
-
-fn check_elements(what: &str, value: Value) -> Result<(), Mistake> {
-    match value.shape.elements() {
-        Some(elements) if elements <= MOST_ELEMENTS => Ok(()),
-        _ => Err(Mistake::new(format!(
-            "has {what} of shape {}, more than the {MOST_ELEMENTS} elements that one tensor can have; check its numbers",
-            value.shape
-        ))),
+        macs
     }
 }

@@ -1,39 +1,36 @@
-//! What a network *is*: layers and their memory rules, programs, plans, budgets, cards and messages.
+//! What a network *is*: layers and the operations they are built of, programs, plans, budgets, cards and messages.
+//!
+//! | part | what it is |
+//! | --- | --- |
+//! | [`layers`] | what users write |
+//! | [`graph`] | a network as operations on values, every shape known |
+//! | `lower` | from a graph to a program: forward, backward, updates |
+//! | [`program`] | operations on tensors, in order: what the plan and the backends see |
+//! | [`memory`] | tables, plan, budget, the check and its message |
+//! | [`network`], [`report`] | what the macro says of a network, and what is printed of it |
+//! | [`train`], [`cards`], [`number`] | settings, cards, number formats |
+//! | [`run`] | a network on a device |
 #![no_std]
 
 extern crate alloc;
 
-pub mod budget;
 pub mod cards;
-pub mod device;
 pub mod error;
-#[cfg(feature = "lower")]
 pub mod graph;
 pub mod layers;
-pub mod layout;
 #[cfg(feature = "lower")]
 pub mod lower;
+pub mod memory;
 pub mod message;
-pub mod net;
 pub mod network;
-pub mod optim;
-pub mod plan;
+pub mod number;
 pub mod program;
-pub mod random;
-pub mod record;
-pub mod refusal;
 pub mod report;
+pub mod run;
 pub mod shape;
-pub mod step;
 pub mod suggest;
-pub mod tensor;
+pub mod train;
 pub mod typed;
-pub mod wire;
 
-mod display;
-mod half;
-mod role;
-mod train;
-
-pub use role::{Half, Precision, Role};
-pub use train::{Infer, Loss, Train, Update};
+pub use number::{Format, Half, Precision, Role};
+pub use train::{Infer, Loss, LossTerm, Train, Update};

@@ -124,6 +124,22 @@ const fn tenths(bytes: u64, unit: u64) -> u64 {
     ((bytes as u128 * 10 + unit as u128 / 2) / unit as u128) as u64
 }
 
+/// Whether two texts are equal: `==` on `str` is no const fn.
+pub(crate) const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::Message;

@@ -1,8 +1,9 @@
 //! What `network!` implements for the struct it generates.
 
-use crate::budget::Budget;
-use crate::role::{Precision, Role};
-use crate::step::Step;
+use crate::memory::Compiled;
+use crate::memory::budget::Budget;
+use crate::number::{Precision, Role};
+use crate::run::tensor::Hosts;
 use crate::train::Train;
 
 /// One line of a network's layer table.
@@ -30,19 +31,6 @@ impl LayerInfo {
         (once + each * batch) * Role::Activation.bytes(precision)
             + (wide_once + wide_each * batch) * Role::Statistic.bytes(precision)
     }
-}
-
-/// A program with its plan and its budget, ready to be run.
-#[derive(Clone, Copy, Debug)]
-pub struct Compiled {
-    /// The program, as [`Program::encode`](crate::program::Program::encode) wrote it.
-    pub program: &'static [u8],
-    /// The tables that the plan was made from.
-    pub step: &'static Step,
-    /// Byte offset of each transient tensor within the activations' part of the arena.
-    pub offsets: &'static [u64],
-    /// Every line of the budget, in bytes.
-    pub budget: Budget,
 }
 
 /// A network that `network!` declared.
@@ -75,10 +63,11 @@ pub trait Network: Sized {
     /// Evaluating it fails to compile if the network does not fit the cards it is aimed at.
     const CHECKED: ();
 
-    /// A batch of inputs.
-    type Input;
-    /// What the loss compares a batch of outputs with; `()` for a network without training.
-    type Target;
-    /// A batch of outputs.
-    type Output;
+    /// A batch of inputs: a tensor, or a tuple where there are several.
+    type Input: Hosts;
+    /// What the loss compares a batch of outputs with: a tensor, or a tuple where there are several; `()` for a network without
+    /// training, or with a loss that compares with nothing.
+    type Target: Hosts;
+    /// A batch of outputs: a tensor, or a tuple where there are several.
+    type Output: Hosts;
 }

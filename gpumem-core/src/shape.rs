@@ -1,7 +1,5 @@
 //! Shapes of one sample, in decimals. The batch is never part of a [`Shape`].
 
-use crate::wire::{Reader, Wire};
-use alloc::vec::Vec;
 use core::fmt;
 
 /// The dimensions of one sample: `[C, H, W]` of a feature map, `[T, D]` of a sequence, `[N]` of a vector or of tokens.
@@ -44,9 +42,14 @@ impl Shape {
     }
 
     /// The same shape with another innermost dimension.
-    pub fn with_last(mut self, dim: u64) -> Shape {
-        if self.rank > 0 {
-            self.dims[self.rank - 1] = dim;
+    pub fn with_last(self, dim: u64) -> Shape {
+        self.with(self.rank.wrapping_sub(1), dim)
+    }
+
+    /// The same shape with another length along one axis.
+    pub fn with(mut self, axis: usize, length: u64) -> Shape {
+        if axis < self.rank {
+            self.dims[axis] = length;
         }
         self
     }
@@ -79,16 +82,5 @@ impl fmt::Display for Shape {
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl Wire for Shape {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.dims().to_vec().put(out);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Option<Shape> {
-        let dims = Vec::<u64>::take(from)?;
-        (dims.len() <= Shape::MAX_RANK).then(|| Shape::new(&dims))
     }
 }

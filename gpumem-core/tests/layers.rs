@@ -3,13 +3,12 @@
 
 mod common;
 
-use common::{join, numbers, tokens, try_join};
-use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layers::rule::Value;
-use gpumem_core::program::Program;
+use common::{again, built, join, numbers, op_of, sound, tokens, try_join};
+use gpumem_core::graph::{Graph, NodeId, Type};
+use gpumem_core::program::{Op, Program};
 use proptest::prelude::*;
 
-fn value(input: &str) -> Value {
+fn value(input: &str) -> Type {
     match input.strip_prefix("tokens ") {
         Some(steps) => tokens(steps.parse().unwrap()),
         None => numbers(&input.split('x').map(|dim| dim.parse().unwrap()).collect::<Vec<u64>>()),
@@ -72,7 +71,7 @@ fn softmax_finds_its_axis() {
         let mut graph = Graph::default();
         let nodes = inputs(&mut graph, input);
         let node = join(&mut graph, &nodes, layer);
-        let gpumem_core::layers::Layer::Softmax(softmax) = common::layer_of(&graph, node) else { panic!() };
+        let Op::Softmax(softmax) = op_of(&graph, node) else { panic!() };
         assert_eq!([softmax.outer, softmax.classes, softmax.inner], expected, "{layer} of {input}");
     }
 }
@@ -206,7 +205,7 @@ fn mistakes() {
         ("8", "Tied(w)", "takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`"),
         ("8, 9", "Add", "joins branches of one shape, but branch 0 produces [8] and branch 1 produces [9]"),
         ("8, tokens 8", "Add", "joins numbers, but a branch carries tokens; put `Embedding` in that branch"),
-        ("8, 8, 8", "Mul", "joins exactly 2 branches; nest it for more: `Mul(Mul(x, y), z)`"),
+        ("8, 8, 8", "Mul", "joins exactly 2 branches, but 3 are given; nest it: `Mul(Mul(x, y), z)`"),
         (
             "8x3, 9x3",
             "Concat",
@@ -225,7 +224,7 @@ fn mistakes() {
                 Err(mistake) => mistake,
             }
         };
-        assert_eq!(mistake.message, expected, "{layer} of {input}");
+        assert_eq!(mistake.to_string(), expected, "{layer} of {input}");
     }
 }
 
@@ -236,7 +235,7 @@ fn a_join_has_at_most_255_branches() {
         let x = graph.input(value("6")).unwrap();
         try_join(&mut graph, &[x; 255], name).unwrap();
         let mistake = try_join(&mut graph, &[x; 256], name).unwrap_err();
-        assert_eq!(mistake.message, "joins at most 255 branches, not 256; nest it");
+        assert_eq!(mistake.to_string(), "joins at most 255 branches, not 256; nest it");
     }
 }
 
@@ -245,20 +244,16 @@ fn shared_and_tied_layers_must_match() {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[6])).unwrap();
     let first = join(&mut graph, &[input], "Linear(5)");
-    let other = graph.rows[0].layer.clone();
     // The same layer on another width: five inputs instead of six.
-    let gpumem_core::layers::Layer::Linear(mut linear) = other else { panic!() };
-    linear.in_features = 5;
-    let mistake =
-        graph.layer(gpumem_core::layers::Layer::Linear(linear), &[first], "again".into(), Some(0)).unwrap_err();
+    let mistake = sound(built(&mut graph, &[first], "Linear(5)", Some(0))).unwrap_err();
     assert_eq!(
-        mistake.message,
-        "shares `linear0.weight`, whose shape is [5, 6], but here it needs [5, 5]; use a layer of its own"
+        mistake.to_string(),
+        "shares `weight`, whose shape is [5, 6], but here it needs [5, 5]; use a layer of its own"
     );
     let relu = join(&mut graph, &[first], "Relu");
-    let mistake = graph.tied(1, relu, "tied".into()).unwrap_err();
-    assert_eq!(mistake.message, "transposes the weight of an `Embedding` or a `Linear`, not of a `Relu`");
-    let tied = graph.tied(0, relu, "tied".into()).unwrap();
+    let mistake = sound(built(&mut graph, &[relu], "Tied", Some(1))).unwrap_err();
+    assert_eq!(mistake.to_string(), "transposes the weight of an `Embedding` or a `Linear`, not of a `Relu`");
+    let tied = again(&mut graph, relu, "Tied", 0);
     assert_eq!(graph.value(tied).shape.to_string(), "[6]");
 }
 

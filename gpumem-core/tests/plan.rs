@@ -1,6 +1,6 @@
 //! The planner against a brute-force checker, on random graphs, training steps and published instances.
 
-use gpumem_core::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify, verify_slice};
+use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify, verify_slice};
 use proptest::prelude::*;
 
 fn range(bytes: u64, first: u32, last: u32) -> LiveRange {

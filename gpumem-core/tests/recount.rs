@@ -7,9 +7,11 @@ mod common;
 use common::plan;
 use common::random::{KINDS, network};
 use gpumem_core::Role;
-use gpumem_core::layout::place;
-use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::network::Compiled;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::Compiled;
+use gpumem_core::memory::budget::Line;
+use gpumem_core::memory::place::place;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
 use gpumem_core::{Half, Precision, Update};
 use proptest::prelude::*;
@@ -49,7 +51,7 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
     };
     let weights = sum(&[Class::Parameter]);
     let mixed = matches!(precision, Precision::Mixed(_));
-    let masters = program.tensors.iter().filter(|t| mixed && t.class == Class::Parameter && t.role == Role::Weight);
+    let masters = program.tensors.iter().filter(|t| mixed && t.trained && t.role == Role::Weight);
     let master = masters.fold((0, 0), |(exact, padded), tensor| {
         let size = tensor.shape.dims().iter().product::<u64>() * 4;
         (exact + size, padded + size.next_multiple_of(256))
@@ -60,20 +62,28 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
     let (exact, padded) = sum(&[Class::Input, Class::Target]);
     let batch_io = (exact * halves, padded * halves);
     let held = training.is_some_and(|training| training.update == Update::Separate);
-    assert_eq!(gradients.0, if held { weights.0 } else { 0 });
+    let trained = program.tensors.iter().filter(|tensor| tensor.trained && held);
+    assert_eq!(gradients.0, trained.map(|tensor| bytes(tensor, batch, precision)).sum::<u64>());
     assert_eq!(
-        [budget.weights, budget.master, budget.gradients, budget.optimizer, budget.buffers, budget.batch],
+        [
+            budget[Line::Weights],
+            budget[Line::Master],
+            budget[Line::Gradients],
+            budget[Line::Optimizer],
+            budget[Line::Buffers],
+            budget[Line::BatchIo]
+        ],
         [weights.0, master.0, gradients.0, optimizer.0, buffers.0, batch_io.0]
     );
     let lasting = weights.1 + master.1 + gradients.1 + optimizer.1 + buffers.1 + batch_io.1;
-    assert_eq!(budget.arena, lasting + budget.activations);
+    assert_eq!(budget[Line::Arena], lasting + budget[Line::Activations]);
     // A tensor lives from the first to the last operation that names it; a result to the end.
     let live = |at: usize| -> u64 {
         let alive = |(id, tensor): &(usize, &Tensor)| {
             let touches = |range: &[gpumem_core::program::Operation]| {
                 range.iter().any(|operation| operation.tensors().any(|other| other as usize == *id))
             };
-            let after = touches(&program.operations[at..]) || *id == program.result as usize;
+            let after = touches(&program.operations[at..]) || program.results.contains(&(*id as u32));
             tensor.class == Class::Transient && touches(&program.operations[..=at]) && after
         };
         let tensors = program.tensors.iter().enumerate().filter(alive);
@@ -81,7 +91,7 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
     };
     let peak = (0..program.operations.len()).map(live).max().unwrap();
     assert_eq!(budget.lower_bound, lasting + peak);
-    assert!(budget.activations >= peak);
+    assert!(budget[Line::Activations] >= peak);
 }
 
 /// No two tensors that live at once share a byte, and all lie inside the arena.
@@ -94,7 +104,7 @@ fn check_places(program: &Program, compiled: &Compiled, batch: u64, precision: P
         .map(|(tensor, &offset)| (tensor, offset, offset + bytes(tensor, batch, precision)))
         .collect();
     for (index, &(tensor, start, end)) in spans.iter().enumerate() {
-        assert!(start % 256 == 0 && end <= compiled.budget.arena, "{}", tensor.name);
+        assert!(start % 256 == 0 && end <= compiled.budget[Line::Arena], "{}", tensor.name);
         for &(other, other_start, other_end) in &spans[index + 1..] {
             let transient = tensor.class == Class::Transient && other.class == Class::Transient;
             let together = tensor.first <= other.last && other.first <= tensor.last;
@@ -102,6 +112,16 @@ fn check_places(program: &Program, compiled: &Compiled, batch: u64, precision: P
             assert!(apart || transient && !together, "{} and {}", tensor.name, other.name);
         }
     }
+}
+
+/// Values that are numbers and differ between samples, for further outputs and terms of the loss.
+fn measured(graph: &Graph, tapped: &[prop::sample::Index]) -> Vec<NodeId> {
+    let is_measurable = |id: &NodeId| {
+        let value = graph.value(*id);
+        value.batched && !value.index
+    };
+    let all: Vec<NodeId> = (0..graph.nodes.len()).filter(is_measurable).collect();
+    tapped.iter().map(|index| all[index.index(all.len())]).collect()
 }
 
 proptest! {
@@ -112,16 +132,27 @@ proptest! {
         choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..24),
         batch in 1u64..40,
         precision in prop::sample::select(&PRECISIONS[..]),
-        training in prop::option::of((0u64..3, any::<bool>())),
+        training in prop::option::of((0u64..3, any::<bool>(), any::<bool>())),
+        frozen in prop::collection::vec(0usize..60, 0..20),
+        tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
     ) {
-        let (graph, output) = network(&choices, true);
-        let training = training.map(|(moments, held)| Training {
-            loss: Measure::CrossEntropy,
+        let (mut graph, output) = network(&choices, true);
+        // A product among the last layers is always trained.
+        let rows = graph.rows.len() - 5;
+        frozen.iter().filter(|&&row| row < rows).for_each(|&row| graph.freeze(row));
+        let measured = measured(&graph, &tapped);
+        let mut terms = vec![Term::CROSS_ENTROPY];
+        terms.extend(measured.iter().map(|&node| Term { weight: 0.5, from: Some(node), ..Term::of(Measure::Mean) }));
+        let mut outputs = vec![output];
+        outputs.extend(measured.iter().filter(|_| choices.len() % 2 == 0));
+        let training = training.map(|(moments, held, skips_overflow)| Training {
+            loss: &terms,
+            skips_overflow,
             moments,
             update: if held { Update::Separate } else { Update::Fused },
             input_gradient: false,
         });
-        let program = lower(&graph, output, &Options { training }).unwrap();
+        let program = lower(&graph, &outputs, &Options { training }).unwrap();
         let compiled = plan(&program, batch, precision);
         recount(&program, &compiled, batch, precision, training);
         check_places(&program, &compiled, batch, precision);

@@ -3,19 +3,19 @@
 mod chain;
 
 use chain::TENSORS;
-use gpumem_core::budget::{Plan, plan};
 use gpumem_core::cards::{A100_80GB, Card, RTX_3060, RTX_3090, T4};
-use gpumem_core::refusal::refusal;
-use gpumem_core::step::Step;
+use gpumem_core::memory::budget::{Plan, plan};
+use gpumem_core::memory::refusal::refusal;
+use gpumem_core::memory::tables::Tables;
 use gpumem_core::{Precision, Role};
 
 /// 46 million parameters a layer, 12 million elements a sample and layer.
 static TRANSIENTS: [[u64; 5]; TENSORS] = chain::transients(46_000_000, 12_000_000);
-static PARAMETERS: [[u64; 2]; 4] = chain::parameters(46_000_000);
-static STEP: Step = chain::step(&TRANSIENTS, &PARAMETERS);
+static PARAMETERS: [[u64; 3]; 4] = chain::parameters(46_000_000);
+static STEP: Tables = chain::step(&TRANSIENTS, &PARAMETERS);
 
 fn text(
-    step: &Step,
+    step: &Tables,
     batch: u64,
     cards: &[Card],
     selected: &[Card],
@@ -82,8 +82,8 @@ fn more_cards_than_are_named() {
 
 #[test]
 fn weights_alone_too_large() {
-    static LARGE: [[u64; 2]; 4] = chain::parameters(400_000_000);
-    let step = Step { parameters: &LARGE, ..STEP };
+    static LARGE: [[u64; 3]; 4] = chain::parameters(400_000_000);
+    let step = Tables { parameters: &LARGE, ..STEP };
     let text = text(&step, 4, &[RTX_3060], &[], None, 0).unwrap();
     assert!(text.contains("\n  no batch      weights and optimizer alone need 18.38 GiB; no batch fits"), "{text}");
     assert!(text.contains("\n  fits with     precision: Bf16\n"), "{text}");
@@ -92,10 +92,10 @@ fn weights_alone_too_large() {
 #[test]
 fn one_sample_too_large() {
     static LARGE: [[u64; 5]; TENSORS] = chain::transients(1000, 900_000_000);
-    let step = Step { transients: &LARGE, parameters: &[[Role::Weight as u64, 1000]], ..STEP };
+    let step = Tables { transients: &LARGE, parameters: &[[Role::Weight as u64, 1000, 1]], ..STEP };
     let text = text(&step, 1, &[RTX_3060], &[], None, 0).unwrap();
     assert!(text.contains("\n  no batch      one sample alone needs 20.62 GiB"), "{text}");
-    let large = Step { paths: &[], operation_tags: &[], ..step };
+    let large = Tables { paths: &[], operation_tags: &[], ..step };
     let plan: Plan<TENSORS> = plan(&large, 8, Precision::F32);
     let text = refusal("X", &large, &plan, &[RTX_3060], &[], None, 0).unwrap();
     assert!(text.as_str().contains("fits with     nothing that was planned"), "{}", text.as_str());
@@ -104,7 +104,7 @@ fn one_sample_too_large() {
 
 #[test]
 fn inference_has_its_own_words() {
-    let step = Step { training: false, moments: 0, ..STEP };
+    let step = Tables { training: false, moments: 0, ..STEP };
     let text = text(&step, 64, &[RTX_3060], &[], None, 0).unwrap();
     assert!(text.starts_with("inference of network `Chain` needs "), "{text}");
     assert!(!text.contains("optimizer") && !text.contains("gradients") && !text.contains("Mixed"), "{text}");
@@ -150,15 +150,16 @@ fn no_plan() {
         "network `Chain`: its bytes at batch 18446744073709551615 do not fit 63 bits: no card comes near; lower `batch` or \
          the sizes of the layers"
     );
-    assert!(text(&Step { operations: 0, ..STEP }, 1, &[], &[], None, 0).unwrap().contains("is empty"));
+    assert!(text(&Tables { operations: 0, ..STEP }, 1, &[], &[], None, 0).unwrap().contains("is empty"));
 }
 
 #[test]
 fn refuses_in_const_evaluation() {
     const SMALL: Plan<TENSORS> = plan(&STEP, 4, Precision::F32);
-    const _: () = gpumem_core::refusal::check("Chain", &STEP, &SMALL, &[RTX_3060], &[T4], Some("8GiB"), 1 << 30);
+    const _: () =
+        gpumem_core::memory::refusal::check("Chain", &STEP, &SMALL, &[RTX_3060], &[T4], Some("8GiB"), 1 << 30);
     const LARGE: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
-    const TEXT: gpumem_core::refusal::Text = match refusal("Chain", &STEP, &LARGE, &[RTX_3060], &[], None, 0) {
+    const TEXT: gpumem_core::memory::refusal::Text = match refusal("Chain", &STEP, &LARGE, &[RTX_3060], &[], None, 0) {
         Some(text) => text,
         None => panic!("fits"),
     };
@@ -173,7 +174,7 @@ fn what_lasts_is_named_as_it_is() {
         (0, true, "weights and gradients"),
         (2, true, "weights, gradients and optimizer"),
     ] {
-        let step = Step { moments, holds_gradients, ..STEP };
+        let step = Tables { moments, holds_gradients, ..STEP };
         let text = text(&step, 1, &[], &[], Some("600MiB"), 0).unwrap();
         assert!(text.contains(&format!("\n  no batch      {named} alone need ")), "{text}");
     }

@@ -18,29 +18,33 @@
 //! A program of one operation, `y = max(x, 0)` for four numbers, at the level at which the generated code works:
 //!
 //! ```
-//! use gpumem_core::device::{Device, Job, Placed, Runner};
-//! use gpumem_core::layers::{Layer, Relu};
-//! use gpumem_core::optim::{Optimizer, Sgd};
-//! use gpumem_core::program::{Action, Class, Init, Operand, Operation, Program, Slot, Tensor};
+//! use gpumem_core::memory::place::Placed;
+//! use gpumem_core::program::function::Function;
+//! use gpumem_core::program::ops::Pointwise;
+//! use gpumem_core::program::{
+//!     Action, Class, Init, Layout, Op, Operand, Operation, Part, Pass, Program, Slot, Tensor,
+//! };
+//! use gpumem_core::run::device::{Device, Job, Runner};
 //! use gpumem_core::shape::Shape;
-//! use gpumem_core::step::Part;
+//! use gpumem_core::train::optim::{Optimizer, Sgd};
 //! use gpumem_core::{Precision, Role};
 //! use gpumem_cpu::Cpu;
 //!
 //! let shape = Shape::new(&[2]);
 //! let tensor = |class, part| Tensor {
 //!     class, role: Role::Activation, part, name: String::new(), row: 0, shape, batched: true,
-//!     init: Init::Constant(0.0), first: 0, last: 0,
+//!     layout: Layout::DENSE, trained: false, init: Init::Constant(0.0), first: 0, last: 0,
 //! };
+//! let relu = Op::from(Pointwise { function: Function::Relu, arguments: vec![], shape });
 //! let program = Program {
 //!     training: false, moments: 0, holds_gradients: false,
 //!     tensors: vec![tensor(Class::Input, Part::Output), tensor(Class::Transient, Part::Output)],
 //!     operations: vec![Operation {
-//!         action: Action::Forward(Layer::Relu(Relu { shape, inplace: false })), row: 0, accumulate: false,
+//!         action: Action::Run { op: relu, pass: Pass::Forward }, row: 0, accumulate: false,
 //!         reads: vec![Operand { slot: Slot::Input(0), tensor: 0 }],
 //!         writes: vec![Operand { slot: Slot::Output, tensor: 1 }],
 //!     }],
-//!     paths: vec!["relu".into()], result: 1,
+//!     paths: vec!["relu".into()], results: vec![1],
 //! };
 //! let job = Job {
 //!     name: "Positive", arena: 512, reserve: 0, batch: 2, precision: Precision::F32, train: None,
@@ -74,8 +78,8 @@ mod session;
 
 pub use session::Session;
 
-use gpumem_core::device::{Device, Job};
 use gpumem_core::error::Error;
+use gpumem_core::run::device::{Device, Job};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 

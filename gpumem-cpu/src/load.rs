@@ -4,10 +4,9 @@
 use crate::arena::{ALIGNMENT, Arena};
 use crate::kernels::{self, Frame, Kernel};
 use crate::operands::{Operands, Source, count};
-use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
-use gpumem_core::layers::Layer;
-use gpumem_core::program::{Action, Class, Measure, Operation, Program, Slot};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Program, Slot};
 use gpumem_core::{Precision, Role};
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,7 +61,7 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
             // Cut short where a cap says so; no kernel of this backend reads them.
             Some(planned)
         } else {
-            tensor.elements(batch).and_then(|elements| elements.checked_mul(each))
+            tensor.stored(batch).and_then(|elements| elements.checked_mul(each))
         };
         let bytes = bytes.ok_or(Error::Damaged("a tensor's size exceeds 64 bits"))?;
         if bytes == 0 && !is_workspace {
@@ -79,8 +78,8 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
 /// The indices of the user's that `operation` uses to look something up.
 fn index_check(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Option<IndexCheck>, Error> {
     let (what, slot, length, limit) = match &operation.action {
-        Action::Forward(Layer::Embedding(layer)) => {
-            ("token", Slot::Input(0), count(&[operands.batch(), layer.tokens]), layer.num_embeddings)
+        Action::Run { op: Op::Gather(op), pass: Pass::Forward } => {
+            ("token", Slot::Input(0), count(&[operands.batch(), op.count]), op.rows)
         }
         Action::Loss(criterion) if criterion.kind == Measure::CrossEntropy => {
             let length = count(&[operands.batch(), criterion.outer, criterion.inner]);
@@ -115,9 +114,9 @@ impl Loaded {
             operands.finish()?;
             // What lives until the last operation is there to be read after it.
             let ends = index + 1 < program.operations.len();
-            let dead = program
-                .transients()
-                .filter(|&tensor| ends && program.tensor(tensor).last as usize == index && tensor != program.result);
+            let dead = program.transients().filter(|&tensor| {
+                ends && program.tensor(tensor).last as usize == index && !program.results.contains(&tensor)
+            });
             let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
             loaded.steps.push(Step { kernel, dead });
         }

@@ -4,6 +4,7 @@
 //! a [`Target`]; every other tensor is a [`Source`], and distinct tensors occupy disjoint bytes. Where an operation works
 //! in place, one [`Target`] stands for both sides, and [`Pair`] lets a kernel serve both cases.
 
+use crate::DEVICE;
 use crate::arena::Arena;
 use crate::parallel;
 use gpumem_core::Role;
@@ -209,6 +210,12 @@ impl<'a> Operands<'a> {
         branch.ok_or(MISSING)
     }
 
+    /// Elements of the tensor that is read or written as `slot`, if one is.
+    pub(crate) fn any_length(&self, slot: Slot) -> Option<usize> {
+        let tensor = self.operation.read(slot).or_else(|| self.operation.written(slot))?;
+        Some(self.ranges[tensor as usize].len() / 4)
+    }
+
     /// Elements of the tensor read as `slot`.
     pub(crate) fn length(&self, slot: Slot) -> Result<usize, Error> {
         self.operation.read(slot).map(|tensor| self.ranges[tensor as usize].len() / 4).ok_or(MISSING)
@@ -216,6 +223,10 @@ impl<'a> Operands<'a> {
 
     fn check<T: Element>(&self, tensor: TensorId, length: usize) -> Result<usize, Error> {
         let range = &self.ranges[tensor as usize];
+        if !self.program.tensor(tensor).layout.is_dense() {
+            let what = "a tensor in another layout than its shape is written in, for this operation".into();
+            return Err(Error::Unsupported { device: DEVICE, what });
+        }
         if !T::holds(self.program.tensor(tensor).role) {
             return Err(Error::Damaged("an operation takes numbers for indices, or indices for numbers"));
         }

@@ -3,11 +3,12 @@
 use crate::DEVICE;
 use crate::arena::Arena;
 use crate::kernels::Frame;
+use crate::kernels::optimizer::is_known;
 use crate::load::Loaded;
 use gpumem_core::Precision;
-use gpumem_core::device::{Job, Runner};
 use gpumem_core::error::Error;
-use gpumem_core::optim::Optimizer;
+use gpumem_core::run::device::{Job, Runner};
+use gpumem_core::train::optim::Optimizer;
 use rayon::ThreadPool;
 use std::fmt;
 use std::sync::Arc;
@@ -64,12 +65,15 @@ impl Runner for Session {
     }
 
     fn train(&mut self) -> Result<(), Error> {
-        let missing = self.unsupported("was compiled without training; give it a `const TRAIN`");
-        let few =
-            self.unsupported("keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`");
-        let program = self.train.as_mut().ok_or(missing)?;
+        let Some(program) = &mut self.train else {
+            return Err(self.unsupported("was compiled without training; give it a `const TRAIN`"));
+        };
+        if !is_known(&self.optimizer) {
+            return Err(self.unsupported("has an optimizer that has no rule here; train it on another device"));
+        }
         if self.optimizer.moments() > program.moments() {
-            return Err(few);
+            let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
+            return Err(self.unsupported(what));
         }
         program.check()?;
         let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
@@ -84,8 +88,9 @@ impl Runner for Session {
         Ok(())
     }
 
-    fn set_optimizer(&mut self, optimizer: Optimizer) {
+    fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
         self.optimizer = optimizer;
+        Ok(())
     }
 }
 

@@ -5,22 +5,24 @@ mod harness;
 
 use gpumem_core::Precision;
 use gpumem_core::Update;
-use gpumem_core::device::{Device, Job, Placed, Runner};
-use gpumem_core::layout::place;
-use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::network::Compiled;
-use gpumem_core::optim::{Adam, Optimizer};
-use gpumem_core::program::{Measure, Program};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::Compiled;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::place;
+use gpumem_core::program::Program;
+use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::train::optim::{Adam, Optimizer};
 use gpumem_cpu::Cpu;
 use harness::graphs::plan;
 use harness::graphs::random::{BATCH, KINDS, network};
 use proptest::prelude::*;
 
-fn options(training: bool) -> Options {
+fn options(training: bool) -> Options<'static> {
     let training = training.then_some(Training {
-        loss: Measure::CrossEntropy,
+        loss: &[Term::CROSS_ENTROPY],
         moments: 2,
         update: Update::Fused,
+        skips_overflow: false,
         input_gradient: false,
     });
     Options { training }
@@ -36,7 +38,7 @@ proptest! {
         training in any::<bool>(),
     ) {
         let (graph, output) = network(&choices, true);
-        let compiled = plan(&lower(&graph, output, &options(training)).unwrap(), BATCH, Precision::F32);
+        let compiled = plan(&lower(&graph, &[output], &options(training)).unwrap(), BATCH, Precision::F32);
         let Placed { offsets, .. } = place(&compiled).unwrap();
         let mut bytes = place(&compiled).unwrap().program.encode();
         for (at, byte) in damages {

@@ -6,12 +6,10 @@
 mod harness;
 
 use gpumem_core::Update;
-use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layers::rule::Value;
-use gpumem_core::lower::Training;
-use gpumem_core::optim::{Optimizer, Sgd};
-use gpumem_core::program::Measure;
+use gpumem_core::graph::{Graph, NodeId, Type};
+use gpumem_core::lower::{Term, Training};
 use gpumem_core::shape::Shape;
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use harness::graphs::join;
 use harness::{Loaded, Truth, assert_close};
 
@@ -20,8 +18,8 @@ const TOLERANCE: f64 = 1e-5;
 /// Learning rate 0: gradients are computed, parameters stay.
 const STAY: Optimizer = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
 
-fn training(loss: Measure) -> Training {
-    Training { loss, moments: 0, update: Update::Separate, input_gradient: true }
+fn training(loss: &[Term]) -> Training<'_> {
+    Training { loss, moments: 0, update: Update::Separate, skips_overflow: false, input_gradient: true }
 }
 
 /// The inputs of a file as inputs of a graph.
@@ -30,7 +28,7 @@ fn inputs(graph: &mut Graph, truth: &Truth, names: &[&str], index: bool) -> Vec<
         .iter()
         .map(|name| {
             let shape = Shape::new(&truth.shape(&format!("input.{name}"))[1..]);
-            graph.input(Value { shape, index, batched: true }).unwrap()
+            graph.input(Type { shape, index, batched: true }).unwrap()
         })
         .collect()
 }
@@ -43,7 +41,7 @@ fn check_layer(file: &str, text: &str, names: &[&str]) {
     let nodes = inputs(&mut graph, &truth, names, names == ["idx"]);
     let output = join(&mut graph, &nodes, text);
     let path = graph.rows[0].path.clone();
-    let mut loaded = Loaded::new(&graph, output, training(Measure::Dot), batch, STAY);
+    let mut loaded = Loaded::new(&graph, output, training(&[Term::DOT]), batch, STAY);
     let input = |index: usize| if index == 0 { "input".to_string() } else { format!("input{index}") };
     for (index, name) in names.iter().enumerate() {
         loaded.set(&input(index), truth.words(&format!("input.{name}")));
@@ -85,7 +83,7 @@ fn check_layer(file: &str, text: &str, names: &[&str]) {
 
 /// The output against the expected one: their mean squared difference is the loss.
 fn check_output(truth: &Truth, graph: &Graph, output: NodeId, path: &str, names: &[&str], batch: u64, file: &str) {
-    let training = Training { input_gradient: true, ..training(Measure::Mse) };
+    let training = Training { skips_overflow: false, input_gradient: true, ..training(&[Term::MSE]) };
     let mut loaded = Loaded::new(graph, output, training, batch, STAY);
     for (index, name) in names.iter().enumerate() {
         let input = if index == 0 { "input".to_string() } else { format!("input{index}") };
@@ -134,7 +132,7 @@ layers! {
 }
 
 /// A loss on a network that is nothing but a sum with zeros: the gradient of its first input is the loss's gradient.
-fn check_loss(file: &str, loss: Measure) {
+fn check_loss(file: &str, loss: &[Term]) {
     let truth = Truth::read(&format!("ops/{file}.safetensors"));
     let batch = truth.shape("input.x")[0];
     let mut graph = Graph::default();
@@ -153,15 +151,15 @@ fn check_loss(file: &str, loss: Measure) {
 
 #[test]
 fn cross_entropy() {
-    check_loss("072_cross_entropy_mean", Measure::CrossEntropy);
+    check_loss("072_cross_entropy_mean", &[Term::CROSS_ENTROPY]);
 }
 
 #[test]
 fn cross_entropy_of_pixels() {
-    check_loss("074_cross_entropy_pixelwise", Measure::CrossEntropy);
+    check_loss("074_cross_entropy_pixelwise", &[Term::CROSS_ENTROPY]);
 }
 
 #[test]
 fn mse() {
-    check_loss("076_mse_mean", Measure::Mse);
+    check_loss("076_mse_mean", &[Term::MSE]);
 }

@@ -2,90 +2,44 @@
 
 mod common;
 
-use common::{Input, OneLayer, Options};
-use gpumem_core::layers::rule::Backward;
-use gpumem_core::layers::{
-    AdaptiveAvgPool2d, Add, AvgPool2d, BatchNorm2d, CausalAttention, Concat, Conv2d, ConvTranspose2d, Dropout,
-    Embedding, Gelu, GlobalAvgPool, Layer, LayerNorm, LeakyRelu, Linear, MaxPool2d, Mul, PositionEmbedding, Relu,
-    Relu6, Sigmoid, Silu, Softmax, Tanh, Tied, Upsample,
-};
-use gpumem_core::shape::Shape;
+use common::{Input, OneLayer, Options, Single};
 
-fn conv(
-    channels: [u64; 2],
-    kernel: [u64; 2],
-    stride: [u64; 2],
-    padding: [u64; 2],
-    dilation: [u64; 2],
-    groups: u64,
-) -> Layer {
-    let input = [5, 6];
-    let output = [0, 1].map(|a| (input[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) / stride[a] + 1);
-    Layer::Conv2d(Conv2d {
-        in_channels: channels[0],
-        out_channels: channels[1],
-        kernel_size: kernel,
-        stride,
-        padding,
-        dilation,
-        groups,
-        bias: true,
-        input,
-        output,
-    })
+/// Checks a layer, which is written as in a network, in every way in which it can be run.
+fn check(layer: &str, inputs: &[Input]) {
+    check_at(layer, inputs, 1.0);
 }
 
-fn transposed(
-    channels: [u64; 2],
-    kernel: [u64; 2],
-    stride: [u64; 2],
-    padding: [u64; 2],
-    extra: u64,
-    groups: u64,
-) -> Layer {
-    let input = [3, 4];
-    let output = [0, 1].map(|a| (input[a] - 1) * stride[a] + kernel[a] + extra - 2 * padding[a]);
-    Layer::ConvTranspose2d(ConvTranspose2d {
-        in_channels: channels[0],
-        out_channels: channels[1],
-        kernel_size: kernel,
-        stride,
-        padding,
-        dilation: [1, 1],
-        groups,
-        bias: true,
-        input,
-        output,
-    })
-}
-
-/// Checks a layer in every way in which it can be run.
-fn check(layer: Layer, inputs: &[Input], scale: f32) {
-    let name = format!("{layer:?}");
+/// The same with inputs of up to `1.5 * scale`.
+fn check_at(layer: &str, inputs: &[Input], scale: f32) {
     let base = Options { scale, ..Options::default() };
-    OneLayer::new(&layer, inputs, base).check_gradients(&name);
-    OneLayer::new(&layer, inputs, Options { accumulate: true, ..base })
-        .check_gradients(&format!("accumulating {name}"));
+    check_single(layer, &Single::new(layer, inputs, base.batch), inputs, base);
+}
+
+fn check_single(layer: &str, single: &Single, inputs: &[Input], base: Options) {
+    let results = |options| OneLayer::of(single, inputs, options).results();
+    OneLayer::of(single, inputs, base).check_gradients(layer);
+    OneLayer::of(single, inputs, Options { accumulate: true, ..base })
+        .check_gradients(&format!("accumulating {layer}"));
     // Where the backward pass needs the input, a network lets the forward pass overwrite it in inference only.
-    let (backward_in_place, keeps_input) = match layer.backward() {
-        Backward::Input { reads, in_place } | Backward::Joint { reads, in_place } => (in_place, reads.input),
-        Backward::Parameters { .. } | Backward::Split { .. } => (false, false),
+    let (backward_in_place, keeps_input) = match single.gradient() {
+        Some((of, in_place)) => (in_place, of.iter().any(|(_, reads)| reads.inputs.contains(&0))),
+        None => (false, true),
     };
-    let apart = OneLayer::new(&layer, inputs, base).results();
+    let apart = results(base);
     if backward_in_place {
-        let found = OneLayer::new(&layer, inputs, Options { backward_in_place, ..base }).results();
-        assert_eq!(apart, found, "{name} with its gradient in place");
+        let found = results(Options { backward_in_place, ..base });
+        assert_eq!(apart, found, "{layer} with its gradient in place");
     }
-    if layer.in_place() && !keeps_input {
-        let found = OneLayer::new(&layer, inputs, Options { forward_in_place: true, ..base }).results();
-        assert_eq!(apart, found, "{name} in place");
-    } else if layer.in_place() {
-        let found = OneLayer::new(&layer, inputs, Options { forward_in_place: true, ..base }).results();
-        assert_eq!(apart.last(), found.last(), "{name} in place");
+    if single.in_place() {
+        let found = results(Options { forward_in_place: true, ..base });
+        if keeps_input {
+            assert_eq!(apart.last(), found.last(), "{layer} in place");
+        } else {
+            assert_eq!(apart, found, "{layer} in place");
+        }
     }
-    let alone = OneLayer::new(&layer, inputs, Options { threads: 1, ..base }).results();
-    let many = OneLayer::new(&layer, inputs, Options { threads: 3, ..base }).results();
-    assert_eq!(alone, many, "{name} with another number of threads");
+    let (alone, many) = (results(Options { threads: 1, ..base }), results(Options { threads: 3, ..base }));
+    assert_eq!(alone, many, "{layer} with another number of threads");
 }
 
 fn map(channels: u64) -> [Input; 1] {
@@ -94,167 +48,151 @@ fn map(channels: u64) -> [Input; 1] {
 
 #[test]
 fn convolutions() {
-    check(conv([2, 3], [3, 3], [1, 1], [1, 1], [1, 1], 1), &map(2), 1.0);
-    check(conv([2, 4], [3, 2], [2, 1], [0, 1], [1, 2], 2), &map(2), 1.0);
-    check(conv([3, 2], [1, 1], [1, 1], [0, 0], [1, 1], 1), &map(3), 1.0);
-    check(conv([3, 2], [1, 1], [2, 2], [0, 0], [1, 1], 1), &map(3), 1.0);
-    check(conv([3, 3], [3, 3], [1, 1], [1, 1], [1, 1], 3), &map(3), 1.0);
-    check(conv([2, 2], [3, 3], [2, 2], [2, 2], [2, 1], 2), &map(2), 1.0);
-    check(conv([2, 4], [3, 3], [1, 2], [1, 1], [1, 1], 2), &map(2), 1.0);
+    check("Conv2d(3, 3, padding = 1)", &map(2));
+    check("Conv2d(4, [3; 2], stride = [2; 1], padding = [0; 1], dilation = [1; 2], groups = 2)", &map(2));
+    check("Conv2d(2, 1)", &map(3));
+    check("Conv2d(2, 1, stride = 2)", &map(3));
+    check("Conv2d(3, 3, padding = 1, groups = 3)", &map(3));
+    check("Conv2d(2, 3, stride = 2, padding = 2, dilation = [2; 1], groups = 2)", &map(2));
+    check("Conv2d(4, 3, stride = [1; 2], padding = 1, groups = 2)", &map(2));
     // Padding that makes whole windows empty.
-    check(conv([1, 2], [2, 2], [1, 1], [3, 3], [1, 1], 1), &map(1), 1.0);
+    check("Conv2d(2, 2, padding = 3)", &map(1));
 }
 
 #[test]
 fn transposed_convolutions() {
     let input = |channels| [Input::Numbers(vec![channels, 3, 4])];
-    check(transposed([2, 3], [2, 2], [2, 2], [0, 0], 0, 1), &input(2), 1.0);
-    check(transposed([2, 4], [3, 2], [2, 3], [1, 0], 1, 2), &input(2), 1.0);
-    check(transposed([2, 2], [3, 3], [2, 2], [1, 1], 1, 2), &input(2), 1.0);
+    check("ConvTranspose2d(3, 2, stride = 2)", &input(2));
+    check("ConvTranspose2d(4, [3; 2], stride = [2; 3], padding = [1; 0], output_padding = 1, groups = 2)", &input(2));
+    check("ConvTranspose2d(2, 3, stride = 2, padding = 1, output_padding = 1, groups = 2)", &input(2));
 }
 
 #[test]
 fn products() {
-    let linear = |rows, bias| {
-        let shape = if rows == 1 { Shape::new(&[4]) } else { Shape::new(&[rows, 4]) };
-        Layer::Linear(Linear { rows, in_features: 5, out_features: 4, bias, shape })
-    };
-    check(linear(1, true), &[Input::Numbers(vec![5])], 1.0);
-    check(linear(3, false), &[Input::Numbers(vec![3, 5])], 1.0);
+    check("Linear(4)", &[Input::Numbers(vec![5])]);
+    check("Linear(4, bias = false)", &[Input::Numbers(vec![3, 5])]);
     for transposed in [false, true] {
-        let shape = Shape::new(&[3, 4]);
-        let tied = Layer::Tied(Tied { rows: 3, in_features: 5, out_features: 4, transposed, shape });
-        check(tied, &[Input::Numbers(vec![3, 5])], 1.0);
+        let input = [Input::Numbers(vec![3, 5])];
+        check_single("a tied weight", &Single::tied(transposed), &input, Options::default());
     }
 }
 
 #[test]
 fn normalisations() {
     for affine in [true, false] {
-        let norm = BatchNorm2d { num_features: 2, size: [5, 6], eps: 1e-5, momentum: 0.1, affine };
-        check(Layer::BatchNorm2d(norm), &map(2), 1.0);
+        check(&format!("BatchNorm2d(affine = {affine})"), &map(2));
         for bias in [affine, false] {
-            let shape = Shape::new(&[3, 6]);
-            let norm = LayerNorm { rows: 3, features: 6, eps: 1e-5, affine, bias, shape };
-            check(Layer::LayerNorm(norm), &[Input::Numbers(vec![3, 6])], 1.0);
+            let text = format!("LayerNorm(elementwise_affine = {affine}, bias = {bias})");
+            check(&text, &[Input::Numbers(vec![3, 6])]);
         }
     }
 }
 
 #[test]
 fn poolings() {
-    let (channels, input) = (2, [5, 6]);
-    let pool = |kernel_size, stride, padding, dilation, output| {
-        Layer::MaxPool2d(MaxPool2d { channels, kernel_size, stride, padding, dilation, input, output })
-    };
-    check(pool([2, 2], [2, 2], [0, 0], [1, 1], [2, 3]), &map(2), 1.0);
+    check("MaxPool2d(2)", &map(2));
     // Windows that overlap, and with `ceil_mode` one that reaches beyond the padding.
-    check(pool([3, 3], [2, 1], [1, 0], [1, 2], [3, 2]), &map(2), 1.0);
-    check(pool([2, 3], [2, 2], [0, 1], [1, 1], [3, 4]), &map(2), 1.0);
+    check("MaxPool2d(3, [2; 1], padding = [1; 0], dilation = [1; 2])", &map(2));
+    check("MaxPool2d([2; 3], 2, padding = [0; 1], ceil_mode = true)", &map(2));
     for count_include_pad in [true, false] {
-        let pool = AvgPool2d {
-            channels,
-            kernel_size: [3, 2],
-            stride: [2, 2],
-            padding: [1, 1],
-            count_include_pad,
-            input,
-            output: [3, 4],
-        };
-        check(Layer::AvgPool2d(pool), &map(2), 1.0);
+        check(&format!("AvgPool2d([3; 2], 2, padding = 1, count_include_pad = {count_include_pad})"), &map(2));
     }
-    check(Layer::AdaptiveAvgPool2d(AdaptiveAvgPool2d { channels, input, output: [3, 4] }), &map(2), 1.0);
-    check(Layer::GlobalAvgPool(GlobalAvgPool { channels, input }), &map(2), 1.0);
-    check(Layer::Upsample(Upsample { channels, scale_factor: [2, 3], input }), &map(2), 1.0);
+    check("AdaptiveAvgPool2d([3; 4])", &map(2));
+    check("GlobalAvgPool", &map(2));
+    check("Upsample([2; 3])", &map(2));
 }
 
 #[test]
 fn functions_of_one_number() {
-    let shape = Shape::new(&[2, 9]);
     let input = [Input::Numbers(vec![2, 9])];
-    check(Layer::Relu(Relu { shape, inplace: false }), &input, 1.0);
-    check(Layer::Relu6(Relu6 { shape, inplace: false }), &input, 5.5);
-    check(Layer::LeakyRelu(LeakyRelu { shape, inplace: false, negative_slope: 0.2 }), &input, 1.0);
-    check(Layer::Gelu(Gelu { shape, tanh: false }), &input, 2.0);
-    check(Layer::Gelu(Gelu { shape, tanh: true }), &input, 2.0);
-    check(Layer::Silu(Silu { shape }), &input, 2.0);
-    check(Layer::Sigmoid(Sigmoid { shape }), &input, 2.0);
-    check(Layer::Tanh(Tanh { shape }), &input, 1.0);
-    check(Layer::Dropout(Dropout { shape, inplace: false, p: 0.4 }), &input, 1.0);
-    check(Layer::Softmax(Softmax { shape, outer: 2, classes: 9, inner: 1 }), &input, 1.0);
-    let shape = Shape::new(&[3, 2, 35]);
-    let softmax = Softmax { shape, outer: 1, classes: 3, inner: 70 };
-    check(Layer::Softmax(softmax), &[Input::Numbers(vec![3, 2, 35])], 1.0);
+    check("Relu", &input);
+    check_at("Relu6", &input, 5.5);
+    check("LeakyRelu(0.2)", &input);
+    for smooth in ["Gelu", "Gelu(approximate = \"tanh\")", "Silu", "Sigmoid"] {
+        check_at(smooth, &input, 2.0);
+    }
+    check("Tanh", &input);
+    check("Exp", &input);
+    check("Scale(-0.5, 2.0)", &input);
+    check("Dropout(0.4)", &input);
+    check("Softmax", &input);
+    check("Softmax", &[Input::Numbers(vec![3, 2, 35])]);
 }
 
 #[test]
 fn tables() {
-    let embedding = Embedding { num_embeddings: 5, embedding_dim: 3, tokens: 4 };
-    check(Layer::Embedding(embedding), &[Input::Tokens(vec![0, 3, 3, 1, 4, 3, 0, 1])], 1.0);
-    let positions = PositionEmbedding { positions: 5, embedding_dim: 3, steps: 4 };
-    check(Layer::PositionEmbedding(positions), &[Input::Tokens(vec![0; 8])], 1.0);
+    check("Embedding(5, 3)", &[Input::Tokens(vec![0, 3, 3, 1, 4, 3, 0, 1])]);
+    check("PositionEmbedding(5, 3)", &[Input::Tokens(vec![0; 8])]);
 }
 
 #[test]
 fn attention() {
-    for dropout in [0.0, 0.3] {
-        let layer = CausalAttention { heads: 2, steps: 4, features: 4, dropout };
-        check(Layer::CausalAttention(layer), &[Input::Numbers(vec![4, 12])], 1.0);
+    for dropout in ["0.0", "0.3"] {
+        check(&format!("CausalAttention(2, dropout = {dropout})"), &[Input::Numbers(vec![4, 12])]);
     }
     // More rows than are worked on together.
-    let layer = Layer::CausalAttention(CausalAttention { heads: 1, steps: 70, features: 1, dropout: 0.1 });
     let options = Options { batch: 1, ..Options::default() };
-    OneLayer::new(&layer, &[Input::Numbers(vec![70, 3])], options).check_gradients("long attention");
+    let long = [Input::Numbers(vec![70, 3])];
+    OneLayer::new("CausalAttention(1, dropout = 0.1)", &long, options).check_gradients("long attention");
+}
+
+#[test]
+fn quotients() {
+    // Divisors away from 0, where a difference says nothing of the slope.
+    for (left, right) in [(vec![2, 6], vec![2, 6]), (vec![2, 3, 2], vec![2, 1, 1])] {
+        let inputs = [Input::Numbers(left), Input::Numbers(right)];
+        let mut net = OneLayer::new("Div", &inputs, Options::default());
+        let divisors: Vec<f32> = net.get(net.inputs[1]).iter().map(|x| x.signum() * (x.abs() + 1.0)).collect();
+        net.set(net.inputs[1], &divisors);
+        net.check_gradients("Div");
+    }
+}
+
+#[test]
+fn products_of_values() {
+    let inputs = |right: [u64; 2]| [Input::Numbers(vec![3, 5]), Input::Numbers(right.to_vec())];
+    check("MatMul", &inputs([5, 4]));
+    check("MatMul(transpose_b = true)", &inputs([4, 5]));
+    check("MatMul", &[Input::Numbers(vec![2, 3, 5]), Input::Numbers(vec![2, 5, 4])]);
 }
 
 #[test]
 fn joins() {
-    let shape = Shape::new(&[2, 6]);
     let two = [Input::Numbers(vec![2, 6]), Input::Numbers(vec![2, 6])];
-    check(Layer::Mul(Mul { shape }), &two, 1.0);
-    let sum = Layer::Add(Add { branches: 3, shape });
+    for join in ["Mul", "Sub"] {
+        check(join, &two);
+    }
+    // Broadcast at the front, in the middle, at the end, over the batch, and both ways at once.
+    for [left, right] in [[vec![2, 3, 4], vec![2, 1, 1]], [vec![4], vec![2, 3, 4]], [vec![3, 1], vec![1, 4]]] {
+        let (left, right) = (left, right);
+        for join in ["Add", "Sub", "Mul"] {
+            check(join, &[Input::Numbers(left.clone()), Input::Numbers(right.clone())]);
+            check(join, &[Input::Shared(left.clone()), Input::Numbers(right.clone())]);
+            check(join, &[Input::Numbers(left.clone()), Input::Shared(right.clone())]);
+        }
+    }
     let inputs = [Input::Numbers(vec![2, 6]), Input::Shared(vec![2, 6]), Input::Numbers(vec![2, 6])];
-    let found = OneLayer::new(&sum, &inputs, Options::default()).results();
+    let found = OneLayer::new("Add", &inputs, Options::default()).results();
     let values: Vec<Vec<f32>> =
         [(24, 0), (12, 7), (24, 14)].map(|(length, seed)| common::numbers(length, seed, 1.0)).to_vec();
     let expected: Vec<f64> =
         (0..24).map(|i| f64::from(values[0][i]) + f64::from(values[1][i % 12]) + f64::from(values[2][i])).collect();
     common::assert_close(&found[0], &expected, 1e-6);
-    let in_place = OneLayer::new(&sum, &inputs, Options { forward_in_place: true, ..Options::default() }).results();
+    let in_place = OneLayer::new("Add", &inputs, Options { forward_in_place: true, ..Options::default() }).results();
     common::assert_close(&in_place[0], &expected, 1e-6);
-    for (outer, dims) in [(1, [[1, 2, 3], [4, 2, 3]]), (3, [[3, 2, 1], [3, 5, 1]])] {
-        let shapes: Vec<Vec<u64>> =
-            dims.iter().map(|d| if outer == 1 { d.to_vec() } else { d[..2].to_vec() }).collect();
-        let parts = shapes.iter().map(|d| d.iter().product::<u64>() / outer).collect();
-        let mut shape = shapes[0].clone();
-        shape[usize::from(outer > 1)] += shapes[1][usize::from(outer > 1)];
-        let layer = Layer::Concat(Concat { outer, parts, shape: Shape::new(&shape) });
-        check(layer, &shapes.into_iter().map(Input::Numbers).collect::<Vec<_>>(), 1.0);
-    }
+    check("Concat", &[Input::Numbers(vec![1, 2, 3]), Input::Numbers(vec![4, 2, 3])]);
+    check("Concat", &[Input::Numbers(vec![3, 2]), Input::Numbers(vec![3, 5])]);
 }
 
 /// Maps that are unfolded in several blocks, batches that are summed in one part and in many: a convolution without bias is
 /// linear in its weight and in its input, so that both products with their gradients are the loss.
 #[test]
 fn large_convolutions() {
-    let (size, kernel_size, padding) = ([30, 30], [5, 5], [2, 2]);
-    let conv = Conv2d {
-        in_channels: 64,
-        out_channels: 2,
-        kernel_size,
-        stride: [1, 1],
-        padding,
-        dilation: [1, 1],
-        groups: 1,
-        bias: false,
-        input: size,
-        output: size,
-    };
     for batch in [1, 20] {
         for accumulate in [false, true] {
             let options = Options { batch, accumulate, ..Options::default() };
             let input = Input::Numbers(vec![64, 30, 30]);
-            let mut net = OneLayer::new(&Layer::Conv2d(conv.clone()), &[input], options);
+            let mut net = OneLayer::new("Conv2d(2, 5, padding = 2, bias = false)", &[input], options);
             // Without a mean of 0, for otherwise a constant that is missing from a gradient would not show.
             for id in [net.inputs[0], net.parameters[0]] {
                 let shifted: Vec<f32> = net.get(id).iter().map(|x| x + 0.25).collect();
@@ -262,7 +200,7 @@ fn large_convolutions() {
             }
             let loss = f64::from(net.run().unwrap());
             let scale: f64 = net.get(net.output).iter().map(|&y| f64::from(y).abs()).sum();
-            for (id, gradient) in net.gradients() {
+            for (id, gradient) in net.gradients.clone() {
                 let pairs = net.get(id).into_iter().zip(net.get(gradient));
                 let product: f64 = pairs.map(|(x, dx)| f64::from(x) * f64::from(dx - net.before)).sum();
                 assert!((product - loss).abs() < 1e-6 * scale, "batch {batch}, tensor {id}: {product} {loss}");

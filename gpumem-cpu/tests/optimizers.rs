@@ -4,9 +4,8 @@ mod harness;
 
 use gpumem_core::Update;
 use gpumem_core::graph::Graph;
-use gpumem_core::lower::Training;
-use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
-use gpumem_core::program::Measure;
+use gpumem_core::lower::{Term, Training};
+use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
 use harness::graphs::{chain, numbers};
 use harness::{Loaded, Truth, assert_close};
 
@@ -23,7 +22,13 @@ fn check(file: &str, optimizer: Optimizer, moments: &[&str], update: Update) {
     let input = graph.input(numbers(&[4])).unwrap();
     let output = chain(&mut graph, input, "Linear(5) | Tanh | Linear(2)");
     assert_eq!(optimizer.moments(), moments.len() as u64);
-    let training = Training { loss: Measure::Mse, moments: moments.len() as u64, update, input_gradient: false };
+    let training = Training {
+        loss: &[Term::MSE],
+        moments: moments.len() as u64,
+        update,
+        skips_overflow: false,
+        input_gradient: false,
+    };
     let mut loaded = Loaded::new(&graph, output, training, 8, optimizer);
     let before = |step: usize, theirs: &str| -> Vec<f32> {
         let all = truth.floats(&format!("mlp.params.{theirs}"));

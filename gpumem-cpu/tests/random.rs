@@ -8,11 +8,10 @@ mod harness;
 
 use gpumem_core::Role;
 use gpumem_core::Update;
-use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layers::Layer;
-use gpumem_core::lower::Training;
-use gpumem_core::optim::{Optimizer, Sgd};
-use gpumem_core::program::{Class, Measure, StateWord};
+use gpumem_core::graph::{Graph, NodeId, Source};
+use gpumem_core::lower::{Term, Training};
+use gpumem_core::program::{Class, Op, StateWord};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use harness::Loaded;
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
 use harness::graphs::{chain, layer, numbers};
@@ -60,7 +59,8 @@ fn fill(loaded: &mut Loaded) -> Vec<String> {
 
 /// The bits of three losses, and of all parameters after them.
 fn train(graph: &Graph, output: NodeId, update: Update, threads: usize) -> (Vec<u32>, Vec<Vec<u32>>) {
-    let training = Training { loss: Measure::CrossEntropy, moments: 1, update, input_gradient: false };
+    let training =
+        Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update, skips_overflow: false, input_gradient: false };
     let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, momentum: 0.9, ..Sgd::DEFAULT });
     let mut loaded = Loaded::with_threads(graph, output, Some(training), BATCH, sgd, threads);
     let parameters = fill(&mut loaded);
@@ -101,7 +101,13 @@ fn norm(values: &[f32]) -> f64 {
 /// Compares the gradient of every parameter and of the image with slopes of the loss: along the gradient itself, where a
 /// part too much or too little shows, and along another direction.
 fn check_gradients(graph: &Graph, output: NodeId) {
-    let training = Training { loss: Measure::CrossEntropy, moments: 0, update: Update::Separate, input_gradient: true };
+    let training = Training {
+        loss: &[Term::CROSS_ENTROPY],
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: true,
+    };
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(graph, output, training, BATCH, stay);
     let mut names = fill(&mut loaded);
@@ -130,12 +136,12 @@ fn check_gradients(graph: &Graph, output: NodeId) {
 }
 
 /// Whether a forward pass computes the same in training and without it.
-fn same_in_inference(layer: &Layer) -> bool {
-    match layer {
-        Layer::BatchNorm2d(_) | Layer::Dropout(_) => false,
-        Layer::CausalSelfAttention(attention) => attention.dropout == 0.0,
+fn same_in_inference(graph: &Graph) -> bool {
+    graph.nodes.iter().all(|node| match &node.source {
+        Source::Op { op: Op::BatchNorm(_) | Op::Mask(_), .. } => false,
+        Source::Op { op: Op::Attention(attention), .. } => attention.dropout == 0.0,
         _ => true,
-    }
+    })
 }
 
 proptest! {
@@ -157,12 +163,11 @@ proptest! {
     /// The two programs work in place at different places.
     #[test]
     fn inference_computes_what_training_does(mut choices in choices(24)) {
-        let same = |choice: &Choice| network(&[*choice], true).0.rows.iter().all(|row| same_in_inference(&row.layer));
-        choices.retain(same);
+        choices.retain(|choice| same_in_inference(&network(&[*choice], true).0));
         prop_assume!(!choices.is_empty());
         let (graph, output) = network(&choices, true);
         let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
-        let training = Training { loss: Measure::Mse, moments: 0, update: Update::Fused, input_gradient: false };
+        let training = Training { loss: &[Term::MSE], moments: 0, update: Update::Fused, skips_overflow: false, input_gradient: false };
         let mut loaded = Loaded::new(&graph, output, training, BATCH, stay);
         fill(&mut loaded);
         let target = loaded.get("target").unwrap();

@@ -3,14 +3,19 @@
 mod common;
 
 use common::{Builder, Input, OneLayer, Options, assert_close, empty, read, write, write_words};
-use gpumem_core::device::{Device, Job, Runner};
 use gpumem_core::error::Error;
-use gpumem_core::layers::{Add, Embedding, Layer, Linear, MaxPool2d, Relu};
-use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
-use gpumem_core::program::{Action, Class, Criterion, Measure, Slot};
+use gpumem_core::program::function::Function;
+use gpumem_core::program::ops::{Binary, BinaryFunction, MaxPool, Pointwise, Product, Sum, Window};
+use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot};
+use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::shape::Shape;
+use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role};
 use gpumem_cpu::{Cpu, Session};
+
+fn forward(op: impl Into<Op>) -> Action {
+    Action::Run { op: op.into(), pass: Pass::Forward }
+}
 
 fn load(job: Job) -> Session {
     Cpu::new().with_poison(true).load(job).unwrap()
@@ -33,7 +38,7 @@ fn loss(
     };
     let dx = if in_place { x } else { b.tensor(Class::Buffer, Role::Activation, &shape, true) };
     let l = b.tensor(Class::Buffer, Role::Statistic, &[1], false);
-    let criterion = Criterion { kind, outer, classes, inner };
+    let criterion = Criterion { kind, outer, classes, inner, weight: 1.0 };
     let reads = [(Slot::Input(0), x), (Slot::Target, t)];
     b.operation(Action::Loss(criterion), &reads, &[(Slot::Loss, l), (Slot::InputGradient(0), dx)], false);
     let job = b.job();
@@ -90,10 +95,10 @@ fn updates(optimizer: Optimizer, steps: usize) -> Vec<f32> {
     let g = b.tensor(Class::Gradient, Role::Weight, &[3], false);
     let moments: Vec<_> = (0..moments).map(|_| b.tensor(Class::Moment, Role::Moment, &[3], false)).collect();
     let state = b.tensor(Class::State, Role::State, &[8], false);
-    let mut both = vec![(Slot::Parameter(0), w)];
+    let mut both = vec![(Slot::Parameter, w)];
     both.extend(moments.iter().enumerate().map(|(i, &m)| (Slot::Moment(i as u8), m)));
     let mut reads = both.clone();
-    reads.extend([(Slot::ParameterGradient(0), g), (Slot::State, state)]);
+    reads.extend([(Slot::ParameterGradient, g), (Slot::State, state)]);
     b.operation(Action::Update, &reads, &both, false);
     b.operation(Action::Advance, &[(Slot::State, state)], &[(Slot::State, state)], false);
     let mut job = b.job();
@@ -158,7 +163,7 @@ fn gradients_are_added_copied_and_summed_over_the_batch() {
     let x = b.tensor(Class::Input, Role::Activation, &[2], true);
     let y = b.tensor(Class::Buffer, Role::Activation, &[2], true);
     let sum = b.tensor(Class::Buffer, Role::Activation, &[2], false);
-    b.program.result = y;
+    b.program.results = vec![y];
     b.operation(Action::Copy, &[(Slot::Input(0), x)], &[(Slot::Output, y)], false);
     b.operation(Action::Accumulate, &[(Slot::Input(0), x), (Slot::Output, y)], &[(Slot::Output, y)], false);
     b.operation(Action::SumBatch, &[(Slot::Gradient, y)], &[(Slot::InputGradient(0), sum)], false);
@@ -178,9 +183,9 @@ fn a_branch_may_be_joined_with_itself() {
     let mut b = Builder::new(false, 1);
     let x = b.tensor(Class::Buffer, Role::Activation, &[2], true);
     let both = [(Slot::Input(0), x), (Slot::Input(1), x)];
-    b.operation(Action::Forward(Layer::Add(Add { branches: 2, shape })), &both, &[(Slot::Output, x)], false);
-    let mul = Layer::Mul(gpumem_core::layers::Mul { shape });
-    b.operation(Action::Forward(mul), &both, &[(Slot::Output, x)], false);
+    b.operation(forward(Sum { branches: 2, shape }), &both, &[(Slot::Output, x)], false);
+    let product = Binary { function: BinaryFunction::Multiply, left: shape, right: shape };
+    b.operation(forward(product), &both, &[(Slot::Output, x)], false);
     let mut session = load(b.job());
     write(&mut session, 0, &[1.5, -2.0]);
     session.infer().unwrap();
@@ -190,7 +195,7 @@ fn a_branch_may_be_joined_with_itself() {
 #[test]
 fn a_tensor_read_after_its_life_is_nan() {
     let shape = Shape::new(&[4]);
-    let relu = || Action::Forward(Layer::Relu(Relu { shape, inplace: false }));
+    let relu = || forward(Pointwise { function: Function::Relu, arguments: Vec::new(), shape });
     for early in [false, true] {
         let mut b = Builder::new(false, 1);
         let x = b.tensor(Class::Input, Role::Activation, &[4], true);
@@ -198,7 +203,7 @@ fn a_tensor_read_after_its_life_is_nan() {
         let y = b.tensor(Class::Transient, Role::Activation, &[4], true);
         b.operation(relu(), &[(Slot::Input(0), x)], &[(Slot::Output, middle)], false);
         b.operation(relu(), &[(Slot::Input(0), middle)], &[(Slot::Output, y)], false);
-        b.program.result = y;
+        b.program.results = vec![y];
         if early {
             b.program.tensors[middle as usize].last = 0;
         }
@@ -213,21 +218,14 @@ fn a_tensor_read_after_its_life_is_nan() {
 
 #[test]
 fn places_outside_the_map_are_passed_over() {
-    let pool = MaxPool2d {
-        channels: 1,
-        kernel_size: [2, 2],
-        stride: [2, 2],
-        padding: [0, 0],
-        dilation: [1, 1],
-        input: [2, 2],
-        output: [1, 1],
-    };
+    let window = Window { kernel_size: [2, 2], stride: [2, 2], padding: [0, 0], dilation: [1, 1] };
+    let pool = MaxPool { channels: 1, window, input: [2, 2], output: [1, 1] };
     let mut b = Builder::new(true, 1);
     let places = b.tensor(Class::Buffer, Role::Index, &[1, 1, 1], true);
     let dy = b.tensor(Class::Buffer, Role::Activation, &[1, 1, 1], true);
     let dx = b.tensor(Class::Buffer, Role::Activation, &[1, 2, 2], true);
     let reads = [(Slot::Gradient, dy), (Slot::Saved(0), places)];
-    b.operation(Action::BackwardInput(Layer::MaxPool2d(pool)), &reads, &[(Slot::InputGradient(0), dx)], false);
+    b.operation(Action::Run { op: pool.into(), pass: Pass::Backward }, &reads, &[(Slot::InputGradient(0), dx)], false);
     let mut session = load(b.job());
     write_words(&mut session, 0, &[u32::MAX]);
     write(&mut session, 512, &[1.0; 4]);
@@ -239,11 +237,11 @@ fn places_outside_the_map_are_passed_over() {
 fn bad_indices_are_refused_before_anything_runs() {
     let found = loss(Measure::CrossEntropy, [3, 1, 2, 1], &[0.0; 6], &[0, 1, 2], false);
     assert_eq!(found.unwrap_err(), Error::Index { what: "label", position: 2, value: 2, limit: 2 });
-    let layer = Layer::Embedding(Embedding { num_embeddings: 4, embedding_dim: 3, tokens: 2 });
-    let mut net = OneLayer::new(&layer, &[Input::Tokens(vec![0, 9, 1, 3])], Options::default());
-    let before = net.get(net.parameter_gradients[0]);
+    let mut net = OneLayer::new("Embedding(4, 3)", &[Input::Tokens(vec![0, 9, 1, 3])], Options::default());
+    let (_, gradient) = net.gradients[0];
+    let before = net.get(gradient);
     assert_eq!(net.run().unwrap_err(), Error::Index { what: "token", position: 1, value: 9, limit: 4 });
-    assert_eq!(net.get(net.parameter_gradients[0]), before);
+    assert_eq!(net.get(gradient), before);
 }
 
 /// One linear layer for inference, as a job to damage.
@@ -252,10 +250,11 @@ fn linear() -> Job {
     let x = b.tensor(Class::Input, Role::Activation, &[3], true);
     let w = b.tensor(Class::Parameter, Role::Weight, &[2, 3], false);
     let y = b.tensor(Class::Transient, Role::Activation, &[2], true);
-    let layer = Linear { rows: 1, in_features: 3, out_features: 2, bias: false, shape: Shape::new(&[2]) };
-    let reads = [(Slot::Input(0), x), (Slot::Parameter(0), w)];
-    b.operation(Action::Forward(Layer::Linear(layer)), &reads, &[(Slot::Output, y)], false);
-    b.program.result = y;
+    let shape = Shape::new(&[2]);
+    let product = Product { rows: 1, in_features: 3, out_features: 2, bias: false, transposed: false, shape };
+    let reads = [(Slot::Input(0), x), (Slot::Input(1), w)];
+    b.operation(forward(product), &reads, &[(Slot::Output, y)], false);
+    b.program.results = vec![y];
     b.job()
 }
 
@@ -300,10 +299,10 @@ fn a_session_refuses_what_it_was_not_made_for() {
     let w = b.tensor(Class::Parameter, Role::Weight, &[3], false);
     let g = b.tensor(Class::Gradient, Role::Weight, &[3], false);
     let state = b.tensor(Class::State, Role::State, &[8], false);
-    let reads = [(Slot::Parameter(0), w), (Slot::ParameterGradient(0), g), (Slot::State, state)];
-    b.operation(Action::Update, &reads, &[(Slot::Parameter(0), w)], false);
+    let reads = [(Slot::Parameter, w), (Slot::ParameterGradient, g), (Slot::State, state)];
+    b.operation(Action::Update, &reads, &[(Slot::Parameter, w)], false);
     let mut session = load(Job { infer: empty(), ..b.job() });
     session.train().unwrap();
-    session.set_optimizer(Optimizer::Adam(Adam::DEFAULT));
+    session.set_optimizer(Optimizer::Adam(Adam::DEFAULT)).unwrap();
     assert!(matches!(session.train(), Err(Error::Unsupported { .. })));
 }

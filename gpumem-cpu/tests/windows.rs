@@ -5,9 +5,9 @@ mod harness;
 
 use gpumem_core::Update;
 use gpumem_core::graph::Graph;
-use gpumem_core::lower::Training;
-use gpumem_core::optim::{Optimizer, Sgd};
-use gpumem_core::program::{Class, Measure};
+use gpumem_core::lower::{Term, Training};
+use gpumem_core::program::Class;
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use harness::Loaded;
 use harness::graphs::{numbers, try_join};
 use proptest::prelude::*;
@@ -64,7 +64,13 @@ fn run(shape: [usize; 3], text: &str, input: &[f32], target: impl Fn(usize) -> f
     let mut graph = Graph::default();
     let x = graph.input(numbers(&shape.map(|dim| dim as u64))).unwrap();
     let output = try_join(&mut graph, &[x], text).ok()?;
-    let training = Training { loss: Measure::Dot, moments: 0, update: Update::Separate, input_gradient: true };
+    let training = Training {
+        loss: &[Term::DOT],
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: true,
+    };
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(&graph, output, training, BATCH as u64, stay);
     let bits = |values: &[f32]| -> Vec<u32> { values.iter().map(|value| value.to_bits()).collect() };

@@ -7,18 +7,13 @@
 // MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike;
 //              otherwise all are REAL and there are no copies
 // MOMENT_REAL  what moments are made of, numbered as REAL is
-// OPTIMIZER    0 Sgd, 1 Adam, 2 AdamW
-// MOMENTUM, DAMPENING, WEIGHT_DECAY, NESTEROV, BETA1, BETA2, EPS  hyperparameters; those of other optimizers are 0
-// HAS_MOMENTUM whether Sgd keeps a velocity
+// STATES       tensors that the optimizer keeps: 0, 1 (FIRSTS) or 2 (and SECONDS)
+// OPTIMIZER    the rule: one of the structs below
+// VALUES       its numbers, in the order of gpumem_core::optim; those that it has not are 0
 //
 // The learning rate and the step come from the state, so that a captured step can be replayed with others. Gradients carry
 // the loss scale. In binary16 a gradient may be too large for its format: such an element stays as it is, and a word of the
 // state tells the end of the step about it.
-//
-// sgd:   g = dw + weight_decay w;  v = momentum v + (1 - dampening) g, in the first step g;  w -= lr (nesterov ? g + momentum v : v)
-// adam:  g = dw + weight_decay w;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
-//        w -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
-// adamw: adam without weight_decay in g; before it w *= 1 - lr weight_decay
 //
 // Where there is a master copy, w is that, and the parameter is w rounded.
 #include "base.cuh"
@@ -47,10 +42,64 @@ template <class T> struct alignas(sizeof(T) * FOUR) Pack {
     T at[FOUR];
 };
 
+constexpr double values[8] = VALUES;
+
 // What is the same for all elements.
 struct Step {
-    float lr, scale, correction1, correction2;
+    float lr, scale, factors[2];
     bool is_first;
+};
+
+// A rule changes one element: its weight w, gradient without loss scale, and states. Where it has factors, they depend on the
+// number of the step, t, alone.
+
+// g = dw + weight_decay w;  v = momentum v + (1 - dampening) g, in the first step g;  w -= lr (nesterov ? g + momentum v : v)
+struct Sgd {
+    static constexpr double momentum = values[0], dampening = values[1], weight_decay = values[2], nesterov = values[3];
+    static constexpr bool has_factors = false;
+
+    static __device__ __forceinline__ float factor(u32, double) { return 1.0f; }
+
+    static __device__ __forceinline__ void change(float &w, float g, float &v, float &, const Step &step) {
+        g += (float)weight_decay * w;
+        if (STATES > 0) {
+            v = step.is_first ? g : (float)momentum * v + (float)(1.0 - dampening) * g;
+            g = nesterov != 0.0 ? g + (float)momentum * v : v;
+        }
+        w -= step.lr * g;
+    }
+};
+
+// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  w -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
+struct Moments {
+    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
+    static constexpr bool has_factors = true;
+
+    static __device__ __forceinline__ float factor(u32 which, double t) {
+        // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
+        return (float)(1.0 - pow(which == 0 ? beta1 : beta2, t));
+    }
+
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
+        v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
+        w -= step.lr / step.factors[0] * m / (sqrtf(v / step.factors[1]) + (float)eps);
+    }
+};
+
+// With g = dw + weight_decay w.
+struct Adam : Moments {
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+        Moments::change(w, g + (float)weight_decay * w, m, v, step);
+    }
+};
+
+// Before it w *= 1 - lr weight_decay.
+struct AdamW : Moments {
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+        w *= 1.0f - step.lr * (float)weight_decay;
+        Moments::change(w, g, m, v, step);
+    }
 };
 
 // `many` of four numbers; the others are 0.
@@ -78,27 +127,6 @@ template <class T> static __device__ __forceinline__ void save(const float from[
         if (e < many) narrow(from[e], &to[e]);
 }
 
-// One element: its weight, gradient without loss scale, and moments.
-static __device__ __forceinline__ void change(float &weight, float gradient, float &m, float &v, const Step &step) {
-#if OPTIMIZER == 0
-    gradient += (float)(WEIGHT_DECAY)*weight;
-#if HAS_MOMENTUM
-    m = step.is_first ? gradient : (float)(MOMENTUM)*m + (float)(1.0 - (DAMPENING)) * gradient;
-    gradient = NESTEROV ? gradient + (float)(MOMENTUM)*m : m;
-#endif
-    weight -= step.lr * gradient;
-#else
-#if OPTIMIZER == 1
-    gradient += (float)(WEIGHT_DECAY)*weight;
-#else
-    weight *= 1.0f - step.lr * (float)(WEIGHT_DECAY);
-#endif
-    m = (float)(BETA1)*m + (float)(1.0 - (BETA1)) * gradient;
-    v = (float)(BETA2)*v + (float)(1.0 - (BETA2)) * gradient * gradient;
-    weight -= step.lr / step.correction1 * m / (sqrtf(v / step.correction2) + (float)(EPS));
-#endif
-}
-
 // `many` of four elements from i on. Without a master copy `master` is null.
 template <class Weight>
 static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
@@ -110,12 +138,8 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
         load(w + i, many, weights);
     }
     load(dw + i, many, gradients);
-#if OPTIMIZER != 0 || HAS_MOMENTUM
-    load(first + i, many, m);
-#endif
-#if OPTIMIZER != 0
-    load(second + i, many, v);
-#endif
+    if (STATES > 0) load(first + i, many, m);
+    if (STATES > 1) load(second + i, many, v);
 #pragma unroll
     for (u32 e = 0; e < FOUR; e++) {
 #if REAL == 2
@@ -125,34 +149,28 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
             continue;
         }
 #endif
-        change(weights[e], gradients[e] / step.scale, m[e], v[e], step);
+        OPTIMIZER::change(weights[e], gradients[e] / step.scale, m[e], v[e], step);
     }
-#if OPTIMIZER != 0 || HAS_MOMENTUM
-    save(m, many, first + i);
-#endif
-#if OPTIMIZER != 0
-    save(v, many, second + i);
-#endif
+    if (STATES > 0) save(m, many, first + i);
+    if (STATES > 1) save(v, many, second + i);
     if (master != nullptr) save(weights, many, master + i);
     save(weights, many, w + i);
 }
 
 // Blocks of 256 threads.
 KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, u32 *state) {
-    float correction1 = 1.0f, correction2 = 1.0f;
-#if OPTIMIZER != 0
-    __shared__ float corrections[2];
-    if (threadIdx.x < 2) {
-        // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
-        const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
-        corrections[threadIdx.x] = (float)(1.0 - pow(threadIdx.x == 0 ? (double)(BETA1) : (double)(BETA2), t));
+    Step step = {from_bits(state[STATE_LEARNING_RATE]), from_bits(state[STATE_LOSS_SCALE]), {1.0f, 1.0f},
+                 state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
+    if (OPTIMIZER::has_factors) {
+        __shared__ float factors[2];
+        if (threadIdx.x < 2) {
+            const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
+            factors[threadIdx.x] = OPTIMIZER::factor(threadIdx.x, t);
+        }
+        __syncthreads();
+        step.factors[0] = factors[0];
+        step.factors[1] = factors[1];
     }
-    __syncthreads();
-    correction1 = corrections[0];
-    correction2 = corrections[1];
-#endif
-    const Step step = {from_bits(state[STATE_LEARNING_RATE]), from_bits(state[STATE_LOSS_SCALE]), correction1, correction2,
-                       state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
     // The last parameter whose first block is not beyond this one.
     u32 p = 0;
     for (u32 end = PARAMETERS; end - p > 1;) {

@@ -1,14 +1,16 @@
 //! The card: its context, its free memory, and networks loaded onto it.
 
-use crate::cache::Cache;
+use crate::card::{Card, holders};
+use crate::compile::cache::Cache;
 use crate::compile::target;
-use crate::nvml::Nvml;
-use crate::preflight;
+use crate::error::failure;
+use crate::libraries::nvml::Nvml;
+use crate::libraries::preflight;
 use crate::session::Session;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
-use cudarc::driver::{CudaContext, DriverError, result};
-use gpumem_core::device::{Device, Job};
-use gpumem_core::error::{Error, Holder};
+use cudarc::driver::{CudaContext, result};
+use gpumem_core::error::Error;
+use gpumem_core::run::device::{Device, Job};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,26 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A CUDA device: `Cuda::new(0)?`.
 #[derive(Clone, Debug)]
 pub struct Cuda {
-    pub(crate) context: Arc<CudaContext>,
-    pub(crate) capability: (i32, i32),
-    pub(crate) cache: Cache,
-    /// Whether matrix products go to cuBLASLt.
-    pub(crate) library: bool,
-    /// Whether convolutions go to cuDNN.
-    pub(crate) cudnn: bool,
-    /// How NVML knows the card.
-    uuid: Option<[u8; 16]>,
+    card: Card,
     /// Bytes that the context took of the card, if that could be measured.
     context_bytes: Option<u64>,
 }
 
 /// Bytes that a context takes at least.
 const SMALLEST_CONTEXT: u64 = 200 << 20;
-
-/// A failure of the driver as an error.
-pub(crate) fn failure(what: &str) -> impl Fn(DriverError) -> Error + '_ {
-    move |error| Error::Device { device: "CUDA", what: format!("{what}: {error}") }
-}
 
 impl Cuda {
     /// Opens the card with this number, counted from 0 as CUDA counts: the fastest first (as `nvidia-smi` counts with
@@ -53,27 +42,29 @@ impl Cuda {
             let what = no_such_card(ordinal, count, preflight::visible_devices());
             Error::Device { device: "CUDA", what }
         })?;
-        let card = result::device::get(number).map_err(failure("looking for the card"))?;
-        let capability = capability_of(card)?;
+        let device = result::device::get(number).map_err(failure("looking for the card"))?;
+        let capability = capability_of(device)?;
         target(capability)?;
-        let uuid = result::device::get_uuid(card).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
-        let (context, context_bytes) = open_context(ordinal, card, uuid)?;
+        let uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
+        let (context, context_bytes) = open_context(ordinal, device, uuid)?;
         // SAFETY: this type never uses the slices whose use events would order: all work is on one stream. Events would make
         // the capture of a graph fail.
         unsafe { context.disable_event_tracking() };
         let cudnn = preflight::cudnn().is_some();
-        Ok(Cuda { context, capability, cache: Cache::open(), library: true, cudnn, uuid, context_bytes })
+        let card = Card { context, capability, cache: Cache::open(), library: true, cudnn, uuid };
+        Ok(Cuda { card, context_bytes })
     }
 
     /// The same card with matrix products by cuBLASLt, as from the start, or by the project's own kernel, to compare them.
     pub fn with_library(self, library: bool) -> Cuda {
-        Cuda { library, ..self }
+        Cuda { card: Card { library, ..self.card }, ..self }
     }
 
     /// The same card with convolutions by cuDNN, as from the start where it is installed, or by the project's own kernels, to
     /// compare them.
     pub fn with_cudnn(self, cudnn: bool) -> Cuda {
-        Cuda { cudnn: cudnn && preflight::cudnn().is_some(), ..self }
+        let cudnn = cudnn && preflight::cudnn().is_some();
+        Cuda { card: Card { cudnn, ..self.card }, ..self }
     }
 
     /// The card's name.
@@ -81,7 +72,7 @@ impl Cuda {
     /// # Errors
     /// [`Error::Device`] if the driver does not answer.
     pub fn name(&self) -> Result<String, Error> {
-        self.context.name().map_err(failure("asking for the card's name"))
+        self.card.name()
     }
 
     /// Free and total memory of the card in bytes.
@@ -89,8 +80,7 @@ impl Cuda {
     /// # Errors
     /// [`Error::Device`] if the driver does not answer.
     pub fn memory(&self) -> Result<(u64, u64), Error> {
-        let (free, total) = self.context.mem_get_info().map_err(failure("asking for the free memory"))?;
-        Ok((free as u64, total as u64))
+        self.card.memory()
     }
 
     /// Bytes of device memory that this process's context took when it was made. `None` if NVML is not there, or if the
@@ -103,13 +93,7 @@ impl Cuda {
     fn has_room(&self, arena: u64, reserve: u64) -> Result<(), Error> {
         let (free, _) = self.memory()?;
         let needed = needed(arena, reserve, self.context_bytes);
-        if free >= needed { Ok(()) } else { Err(self.shortage(needed)) }
-    }
-
-    /// The card has less free than `needed` bytes: with who holds the rest.
-    pub(crate) fn shortage(&self, needed: u64) -> Error {
-        let free = self.memory().ok().map(|(free, _)| free);
-        Error::Memory { device: "CUDA", needed, free, holders: holders(self.uuid) }
+        if free >= needed { Ok(()) } else { Err(self.card.shortage(needed)) }
     }
 }
 
@@ -175,19 +159,12 @@ fn is_active(card: CUdevice) -> bool {
     code != CUresult::CUDA_SUCCESS || active != 0
 }
 
-/// Who holds memory of the card, if NVML tells.
-fn holders(uuid: Option<[u8; 16]>) -> Vec<Holder> {
-    let nvml = Nvml::open();
-    let card = nvml.as_ref().and_then(|nvml| nvml.card(uuid?));
-    card.map(|card| card.holders()).unwrap_or_default()
-}
-
 impl Device for Cuda {
     type Runner = Session;
 
     fn load(&self, job: Job) -> Result<Session, Error> {
         self.has_room(job.arena, job.reserve)?;
-        Session::new(self, job)
+        Session::new(&self.card, job)
     }
 }
 

@@ -3,35 +3,31 @@
 //! | part | what it is |
 //! | --- | --- |
 //! | `kernels/*.cu` | one operation a file, forward and backward side by side, shapes as constants |
-//! | [`compile`], [`cache`] | kernels to machine code with NVRTC, kept on disk |
-//! | [`progress`] | a line on the terminal while kernels are compiled |
-//! | [`preflight`] | which libraries are there, before anything is called |
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
-//! | [`operations`] | what each operation of a program launches: kernels, grids, arguments. Plain data, no device needed |
-//! | [`product`], `cublaslt` | matrix products as plain data, and how cuBLASLt is asked for them |
-//! | [`convolution`], `cudnn` | convolutions as plain data, and how cuDNN is asked for them |
+//! | [`operations`] | what each operation of a program calls |
+//! | `fuse` | operations that follow each other and run as one |
+//! | [`steps`] | what a whole program calls |
+//! | [`calls`] | kernels, matrix products and convolutions as plain data, no device needed |
+//! | [`compile`] | kernels to machine code, kept on disk |
+//! | `libraries` | NVIDIA's libraries: [`preflight`] says which are there, the rest how they are asked |
 //!
 //! The kernels have not run on a device yet: the tests compile the same files as C++ and compare them with the CPU backend.
 
-pub mod cache;
+pub mod calls;
+mod card;
 pub mod compile;
-pub mod convolution;
-mod cublaslt;
-mod cudnn;
+mod context;
 mod device;
-pub mod launch;
-mod library;
-mod nvml;
-mod nvrtc;
+mod error;
+mod fuse;
+mod libraries;
+mod notice;
 pub mod operations;
-mod plans;
-pub mod preflight;
-pub mod product;
-pub mod progress;
 mod session;
+pub mod steps;
 
-pub use convolution::Convolution;
+pub use calls::{Argument, Call, Convolution, Kernel, Launch, Product, SOURCES, convolution, launch, product};
+pub use compile::{cache, progress};
 pub use device::Cuda;
-pub use launch::{Argument, Call, Kernel, Launch, SOURCES};
-pub use product::Product;
+pub use libraries::preflight;
 pub use session::Session;

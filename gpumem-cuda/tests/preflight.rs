@@ -5,9 +5,10 @@
 #![cfg(unix)]
 
 use gpumem_core::Precision;
-use gpumem_core::device::{Device, Job, Placed};
-use gpumem_core::optim::{Optimizer, Sgd};
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Program;
+use gpumem_core::run::device::{Device, Job};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cuda::{Cuda, preflight};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -163,7 +164,7 @@ fn second_process() {
                 tensors: Vec::new(),
                 operations: Vec::new(),
                 paths: Vec::new(),
-                result: 0,
+                results: vec![0],
             };
             let job = Job {
                 name: "test",

@@ -5,20 +5,27 @@ mod host;
 
 #[path = "session/convolutions.rs"]
 mod convolutions;
+#[path = "session/notices.rs"]
+mod notices;
+#[path = "session/rules.rs"]
+mod rules;
 
-use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
-use gpumem_core::layout::place;
-use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::optim::{Adam, Optimizer, Sgd};
-use gpumem_core::program::{Class, Measure, StateWord};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::budget::Line;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::{place, share};
+use gpumem_core::program::{Class, StateWord};
+use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::{Cuda, Session};
 use host::card::{counts, on_a_simulated_card, product_counts, register};
 use host::harness::graphs::{chain, numbers, plan};
 use host::{CAPABILITY, Machine, Products, kernels, narrow, spread, widen};
+use rules::start_up;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -37,25 +44,20 @@ fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
     let moments = if matches!(optimizer, Optimizer::Adam(_)) { 2 } else { 1 };
-    let training = Training { loss: Measure::CrossEntropy, moments, update: Update::Fused, input_gradient: false };
-    let compiled = |training| plan(&lower(&graph, output, &Options { training }).unwrap(), BATCH, precision);
+    let training = Training {
+        loss: &[Term::CROSS_ENTROPY],
+        moments,
+        update: Update::Fused,
+        skips_overflow: false,
+        input_gradient: false,
+    };
+    let compiled = |training| plan(&lower(&graph, &[output], &Options { training }).unwrap(), BATCH, precision);
     let (train, infer) = (compiled(Some(training)), compiled(None));
-    let (arena, train, mut infer) = (train.budget.arena, place(&train).unwrap(), place(&infer).unwrap());
-    share(&train, &mut infer);
+    let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);
+    let (train, mut infer) = (place(&train).unwrap(), place(&infer).unwrap());
+    let arena = share(&train, &mut infer, planned, activations).unwrap();
     let (name, train) = ("test", Some(train));
     Job { name, arena, batch: BATCH, precision, train, infer, optimizer, tf32: false, deterministic: false, reserve: 0 }
-}
-
-/// Both programs' parameters, buffers and inputs in the same places, as `Net` arranges it.
-fn share(train: &Placed, infer: &mut Placed) {
-    let first = |placed: &Placed| placed.program.transients().map(|id| placed.offsets[id as usize]).min().unwrap();
-    let (from, to) = (first(infer), first(train));
-    for (id, tensor) in infer.program.tensors.iter().enumerate() {
-        infer.offsets[id] = match tensor.class {
-            Class::Transient => infer.offsets[id] - from + to,
-            _ => train.offsets[train.program.tensors.iter().position(|other| other.name == tensor.name).unwrap()],
-        };
-    }
 }
 
 /// The job's network on the card, whose kernels are made known to it first.
@@ -80,7 +82,7 @@ fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
 }
 
 /// Fills everything that outlives a step.
-fn begin(job: &Job, runner: &mut impl Runner) {
+fn begin(job: &Job, runner: &mut (impl Runner + ?Sized)) {
     let placed = job.train.as_ref().unwrap();
     for (id, tensor) in placed.program.tensors.iter().enumerate() {
         let count = tensor.elements(BATCH).unwrap() as usize;
@@ -92,7 +94,7 @@ fn begin(job: &Job, runner: &mut impl Runner) {
                 let mut words = vec![0; count];
                 words[StateWord::Seed as usize] = 7;
                 words[StateWord::LearningRate as usize] = 0.01f32.to_bits();
-                let scale = if job.precision.half() == Some(Half::F16) { 1024f32 } else { 1.0 };
+                let scale = if job.precision.scales_loss() { 1024f32 } else { 1.0 };
                 words[StateWord::LossScale as usize] = scale.to_bits();
                 words
             }
@@ -133,7 +135,7 @@ fn feed(job: &Job, runner: &mut impl Runner, step: usize) {
 
 fn loss(job: &Job, runner: &mut impl Runner) -> f32 {
     let placed = job.train.as_ref().unwrap();
-    runner.loss(placed.offsets[placed.program.result as usize]).unwrap()
+    runner.loss(placed.offsets[placed.program.results[0] as usize]).unwrap()
 }
 
 /// The values of everything that outlives a step, by name.
@@ -181,7 +183,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Once both graphs are captured, a step allocates nothing on the host either.
+/// A step allocates nothing on the host either.
 #[test]
 fn steps_allocate_nothing_on_the_host() {
     if !on_a_simulated_card("steps_allocate_nothing_on_the_host", &[]) {
@@ -199,13 +201,15 @@ fn steps_allocate_nothing_on_the_host() {
         card.train().unwrap();
         loss(&job, &mut card)
     };
-    (0..3).for_each(|_| _ = step());
+    // What is fed is listed from the first step on.
+    step();
     let before = ALLOCATIONS.get();
     (0..5).for_each(|_| _ = step());
     assert_eq!(ALLOCATIONS.get(), before);
 }
 
-/// Losses asked for after each step, and after several; another input for each; nothing is allocated after the start.
+/// Losses asked for after each step, and after several; another input for each; nothing is allocated, loaded or captured after
+/// the start.
 #[test]
 fn steps_are_fed_and_replayed() {
     if !on_a_simulated_card("steps_are_fed_and_replayed", &[]) {
@@ -214,9 +218,10 @@ fn steps_are_fed_and_replayed() {
     let job = job(Precision::F32);
     let mut card = load(&job);
     let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    let (start, made) = (counts(), start_up().0);
+    assert_eq!(start[2..], [3, 0], "both halves of the input and the forward pass are captured, and nothing has run");
     begin(&job, &mut card);
     begin(&job, &mut cpu);
-    let start = counts();
     for step in 0..7 {
         feed(&job, &mut cpu, step);
         cpu.train().unwrap();
@@ -229,10 +234,10 @@ fn steps_are_fed_and_replayed() {
         }
     }
     compare("after 7 steps", &state(&job, &mut card), &state(&job, &mut cpu));
+    card.infer().unwrap();
     let end = counts();
-    assert_eq!(end[..2], start[..2], "allocations and bytes on the card");
-    // The first step runs call by call, and each half is captured once.
-    assert_eq!((end[2] - start[2], end[3] - start[3]), (2, 6), "graphs captured and replayed");
+    assert_eq!((end[..2].to_vec(), start_up().0), (start[..2].to_vec(), made), "what belongs to the start");
+    assert_eq!((end[2] - start[2], end[3] - start[3]), (0, 8), "graphs captured and replayed");
     assert_eq!(end[1], card.arena_bytes());
     drop(card);
     assert_eq!(counts()[1], 0, "bytes on the card");
@@ -299,7 +304,7 @@ fn inference_between_steps() {
     begin(&job, &mut card);
     begin(&job, &mut cpu);
     let (input, count) = at(&job.infer, Class::Input);
-    let output = job.infer.offsets[job.infer.program.result as usize];
+    let output = job.infer.offsets[job.infer.program.results[0] as usize];
     let infer = |runner: &mut dyn Runner, salt| {
         runner.write(input, &bytes(&spread(count, salt))).unwrap();
         runner.infer().unwrap();
@@ -394,17 +399,20 @@ fn products_job() -> Job {
     job_of(&[2, 6, 6], PRODUCTS, optimizer, Precision::F32)
 }
 
-/// Steps on the card against the CPU backend, and how much of each kind a step has asked a library for.
-fn train_with<const N: usize>(job: &Job, card: &mut Session, asked_so_far: impl Fn() -> [u64; N]) -> [u64; N] {
+/// What is asked of a library while a network is loaded, of each kind.
+fn load_asking<const N: usize>(card: &Cuda, job: &Job, asked_so_far: impl Fn() -> [u64; N]) -> (Session, [u64; N]) {
+    let before = asked_so_far();
+    let card = load_on(card, job).unwrap();
+    let asked = asked_so_far();
+    (card, std::array::from_fn(|kind| asked[kind] - before[kind]))
+}
+
+/// Steps on the card against the CPU backend.
+fn train_with<const N: usize>(job: &Job, card: &mut Session, asked_so_far: impl Fn() -> [u64; N]) {
     let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
     begin(job, card);
     begin(job, &mut cpu);
-    let before = asked_so_far();
-    let since = || {
-        let now = asked_so_far();
-        std::array::from_fn(|kind| now[kind] - before[kind])
-    };
-    let mut asked = [0; N];
+    let (asked, made) = (asked_so_far(), start_up().0);
     for step in 0..5 {
         feed(job, &mut cpu, step);
         cpu.train().unwrap();
@@ -412,38 +420,34 @@ fn train_with<const N: usize>(job: &Job, card: &mut Session, asked_so_far: impl 
         card.train().unwrap();
         let (found, expected) = (loss(job, card), loss(job, &mut cpu));
         assert!((found - expected).abs() <= 1e-4 * expected.abs(), "step {step}: {found}, {expected}");
-        if step == 0 {
-            asked = since();
-        }
     }
-    // The first step is launched, each half is captured once, and replays ask for nothing.
-    assert_eq!(since(), asked.map(|count| 3 * count));
-    asked
+    assert_eq!((asked_so_far(), start_up().0), (asked, made), "replays ask for nothing, and nothing is made for them");
 }
 
-fn train_products(job: &Job, card: &mut Session) -> u64 {
-    train_with(job, card, || [product_counts()[2]])[0]
+fn products_so_far() -> [u64; 1] {
+    [product_counts()[2]]
 }
 
-/// Products through the library in fed, captured and replayed steps; nothing of the library's is left behind.
+/// Products through the library in fed and replayed steps; nothing of the library's is left behind.
 #[test]
 fn products_go_to_the_library() {
     if !on_a_simulated_card("products_go_to_the_library", &[]) {
         return;
     }
     let job = products_job();
-    let mut card = load(&job);
+    let device = Cuda::new(0).unwrap().with_cudnn(false);
+    let (mut card, [asked]) = load_asking(&device, &job, products_so_far);
     assert_eq!((card.products(), product_counts()[0]), (3, 1), "products of a forward pass, handles");
-    let before = counts();
-    // Three forward, three for parameters, two for inputs.
-    assert_eq!(train_products(&job, &mut card), 8);
-    assert_eq!(counts()[..2], before[..2], "allocations and bytes on the card");
+    // A step has three forward, three for parameters and two for inputs. Each is tried once, and so is the Gelu of the forward
+    // pass by itself, which keeps nothing; steps are captured for both halves of the input.
+    assert_eq!(asked, (8 + 1) + 2 * 8 + 3);
+    train_with(&job, &mut card, products_so_far);
     drop(card);
     assert_eq!(product_counts()[..2], [0, 0], "handles and objects");
     // The same with the project's own kernels.
-    let mut card = load_on(&Cuda::new(0).unwrap().with_library(false), &job).unwrap();
-    assert_eq!((card.products(), product_counts()[0]), (0, 0));
-    assert_eq!(train_products(&job, &mut card), 0);
+    let (mut card, [asked]) = load_asking(&device.with_library(false), &job, products_so_far);
+    assert_eq!((card.products(), product_counts()[0], asked), (0, 0, 0));
+    train_with(&job, &mut card, products_so_far);
 }
 
 /// Without an algorithm for what is fused, and for a bias (4): single operations, and the project's own kernel.
@@ -454,9 +458,35 @@ fn products_without_an_algorithm_run_another_way() {
         return;
     }
     let job = products_job();
-    let mut card = load(&job);
+    let (mut card, [asked]) = load_asking(&Cuda::new(0).unwrap().with_cudnn(false), &job, products_so_far);
     assert_eq!(card.products(), 0, "every product of the forward pass has a bias");
-    assert_eq!(train_products(&job, &mut card), 5);
+    // Tried, and captured for both halves.
+    assert_eq!(asked, 5 + 2 * 5);
+    train_with(&job, &mut card, products_so_far);
+}
+
+/// What the library takes and does not launch after all (6 is a Relu with its bias): found when it is tried.
+#[test]
+fn products_that_are_refused_when_they_are_tried_run_another_way() {
+    let name = "products_that_are_refused_when_they_are_tried_run_another_way";
+    if !on_a_simulated_card(name, &[("GPUMEM_SIMULATED_REFUSES_LATE", "6")]) {
+        return;
+    }
+    let job = products_job();
+    let (mut card, [asked]) = load_asking(&Cuda::new(0).unwrap().with_cudnn(false), &job, products_so_far);
+    assert_eq!((card.products(), asked), (3, (8 + 1) + 2 * 8 + 3), "the bias alone instead");
+    train_with(&job, &mut card, products_so_far);
+}
+
+/// 512 is the product that also sums a bias's gradient.
+#[test]
+fn a_trial_that_fails_names_the_product() {
+    if !on_a_simulated_card("a_trial_that_fails_names_the_product", &[("GPUMEM_SIMULATED_CRASHES", "512")]) {
+        return;
+    }
+    let text = load_on(&Cuda::new(0).unwrap(), &products_job()).unwrap_err().to_string();
+    assert!(text.contains("cuBLASLt: trying product m="), "{text}");
+    assert!(text.contains("epilogue BGRADB") && text.contains("SIMULATED_ERROR_700"), "{text}");
 }
 
 #[test]

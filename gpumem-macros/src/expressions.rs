@@ -59,7 +59,12 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// A parameter of the block or a constant.
-    fn variable(&mut self, expression: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+    pub(crate) fn variable(
+        &mut self,
+        expression: &'s Expression,
+        name: &str,
+        frame: &Rc<Frame<'s>>,
+    ) -> Option<Known<'s>> {
         if let Some(value) = frame.parameter(name) {
             return Some(value.clone());
         }

@@ -18,13 +18,10 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
     group.set_span(place.end);
     let checked = TokenTree::from(group);
     let record = section(&quote! {
-        ::gpumem::core::record::record(
+        ::gpumem::__private::memory::record::record(
             #network::NAME,
-            match #network::TRAINING {
-                ::core::option::Option::Some(compiled) => ::core::option::Option::Some(&compiled.budget),
-                ::core::option::Option::None => ::core::option::Option::None,
-            },
-            ::core::option::Option::Some(&#network::INFERENCE.budget),
+            #network::TRAINING,
+            ::core::option::Option::Some(#network::INFERENCE),
         )
     });
     quote! {

@@ -18,6 +18,7 @@ mod errors;
 mod expand;
 mod expressions;
 mod instantiation;
+mod loss;
 mod module;
 mod parse;
 mod resolve;
@@ -139,11 +140,15 @@ fn read<'s>(
     resolved: &resolve::Resolved,
     errors: &mut errors::Errors,
 ) -> expand::Readings<'s> {
-    let promised = resolved.promised.as_ref();
     let readings = expand::Readings {
-        train: source.train.as_ref().map(|settings| train::train(settings, promised, errors)),
+        train: source.train.as_ref().map(|settings| train::train(settings, resolved, errors)),
         infer: source.infer.as_ref().map(|settings| train::infer(settings, errors)),
     };
     train::check_generic_batch(&source.declaration, readings.primary(), errors);
+    if errors.is_empty() {
+        let mut ends = resolved.outputs.clone().unwrap_or_default();
+        ends.extend(readings.terms().iter().filter_map(|term| term.from));
+        resolve::check::check_dead_layers(resolved, &ends, errors);
+    }
     readings
 }

@@ -87,7 +87,10 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<Parameter>,
     /// Where the parentheses are.
     pub(crate) signature: Place,
-    pub(crate) output: Option<Type>,
+    /// What stands after `->`: several types in parentheses, or one. None after a mistake.
+    pub(crate) outputs: Vec<Type>,
+    /// `#[freeze]`
+    pub(crate) frozen: bool,
     pub(crate) body: Body,
 }
 

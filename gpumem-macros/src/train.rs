@@ -1,12 +1,13 @@
 //! `TRAIN` and `INFER`: what changes the program is read here, as it stands; every other field is passed on to rustc.
 
 use crate::errors::Errors;
-use crate::resolve::{Declared, Form};
+use crate::loss;
+use crate::resolve::Resolved;
 use crate::syntax::{Declaration, Field, Place, Settings};
-use gpumem_core::layers::arguments::{either, listed};
-use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
+use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::suggest::nearest;
-use gpumem_core::{Loss, Update, cards};
+use gpumem_core::train::optim::Optimizer;
+use gpumem_core::{Half, Precision, Update, cards};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit};
@@ -41,9 +42,13 @@ pub(crate) struct Reading<'s> {
     pub(crate) fields: TokenStream,
     /// Whether every field is given, so that no default is needed.
     pub(crate) complete: bool,
-    pub(crate) loss: Loss,
+    pub(crate) loss: loss::Reading,
+    /// State tensors of the optimizer for each parameter.
     pub(crate) moments: u64,
+    /// Where the optimizer was written.
+    pub(crate) optimizer: Option<Place>,
     pub(crate) update: Update,
+    pub(crate) precision: Precision,
 }
 
 impl Reading<'_> {
@@ -52,15 +57,17 @@ impl Reading<'_> {
             batch: None,
             fields: TokenStream::new(),
             complete: false,
-            loss: Loss::CrossEntropy,
+            loss: loss::Reading::default(),
             moments: 0,
+            optimizer: None,
             update: Update::Fused,
+            precision: Precision::F32,
         }
     }
 }
 
 /// Reads `const TRAIN`.
-pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, errors: &mut Errors) -> Reading<'s> {
+pub(crate) fn train<'s>(settings: &'s Settings, resolved: &Resolved, errors: &mut Errors) -> Reading<'s> {
     let mut reading = Reading::new();
     for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
@@ -77,9 +84,13 @@ pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, err
                 }
                 quote!(#value)
             }
-            "precision" => precision(value, errors),
+            "precision" => precision(value, &mut reading, errors),
             "optimizer" => optimizer(value, &mut reading, errors),
-            "loss" => loss(value, promised, &mut reading, errors),
+            "loss" => {
+                reading.loss = loss::read(value, resolved, errors);
+                let terms = &reading.loss.tokens;
+                quote!(&[#terms])
+            }
             "cards" => card_list(value, errors),
             "update" => update(value, &mut reading, errors),
             "clip" | "schedule" => {
@@ -94,7 +105,7 @@ pub(crate) fn train<'s>(settings: &'s Settings, promised: Option<&Declared>, err
     reading.complete = settings.fields.len() == TRAIN_FIELDS.len() - 2;
     // The default loss is checked too.
     if !settings.fields.iter().any(|field| field.name == "loss") {
-        check_loss(promised, Loss::CrossEntropy, promised.map(|promised| promised.place), errors);
+        reading.loss = loss::default(resolved, errors);
     }
     reading
 }
@@ -106,7 +117,7 @@ pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
             "batch" => batch(field, &mut reading, errors),
-            "precision" => precision(value, errors),
+            "precision" => precision(value, &mut reading, errors),
             "cards" => card_list(value, errors),
             _ => quote!(#value),
         };
@@ -148,7 +159,7 @@ pub(crate) fn is_name(value: &Expr, name: &Ident) -> bool {
 }
 
 /// An expression without the parentheses around it, and without the invisible ones that a macro's `$value:expr` brings.
-fn plain(value: &Expr) -> &Expr {
+pub(crate) fn plain(value: &Expr) -> &Expr {
     match value {
         Expr::Paren(inner) => plain(&inner.expr),
         Expr::Group(inner) => plain(&inner.expr),
@@ -194,7 +205,7 @@ fn batch<'s>(field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -
 }
 
 /// The name that a path ends with: `Bf16` of `Precision::Bf16`.
-fn last_name(value: &Expr) -> Option<&Ident> {
+pub(crate) fn last_name(value: &Expr) -> Option<&Ident> {
     match plain(value) {
         Expr::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
         _ => None,
@@ -218,18 +229,21 @@ fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usiz
     })
 }
 
-fn precision(value: &Expr, errors: &mut Errors) -> TokenStream {
-    let path = quote_spanned!(Span::call_site()=> ::gpumem::core::Precision);
+fn precision(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let path = quote_spanned!(Span::call_site()=> ::gpumem::__private::Precision);
     if let Expr::Call(call) = plain(value)
         && last_name(&call.func).is_some_and(|name| name == "Mixed")
         && call.args.len() == 1
     {
-        let halves = ["Bf16", "F16"];
-        let half = Ident::new(halves[one_of(&call.args[0], "16-bit format", &halves, errors)], Span::call_site());
-        return quote!(#path::Mixed(::gpumem::core::Half::#half));
+        let halves = [("Bf16", Half::Bf16), ("F16", Half::F16)];
+        let (name, half) = halves[one_of(&call.args[0], "16-bit format", &halves.map(|(name, _)| name), errors)];
+        reading.precision = Precision::Mixed(half);
+        let half = Ident::new(name, Span::call_site());
+        return quote!(#path::Mixed(::gpumem::__private::Half::#half));
     }
     let names = ["F32", "Bf16", "F16", "Mixed(Bf16)", "Mixed(F16)"];
     let plain = one_of(value, "precision", &names, errors).min(2);
+    reading.precision = [Precision::F32, Precision::Bf16, Precision::F16][plain];
     let name = Ident::new(names[plain], Span::call_site());
     quote!(#path::#name)
 }
@@ -250,23 +264,21 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
             Place::of(value),
             "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`",
         );
-        return quote!(::gpumem::core::Train::DEFAULT.optimizer);
+        return quote!(::gpumem::__private::Train::DEFAULT.optimizer);
     };
     let text = name.to_string();
-    let known: &[&str] = match text.as_str() {
-        "Sgd" => &Sgd::FIELDS,
-        "Adam" => &Adam::FIELDS,
-        "AdamW" => &AdamW::FIELDS,
-        _ => {
-            let hint = match nearest(&text, &Optimizer::NAMES) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("there are {}", listed(&Optimizer::NAMES)),
-            };
-            errors.add(name, format!("no optimizer is called `{text}`; {hint}"));
-            return quote!(::gpumem::core::Train::DEFAULT.optimizer);
-        }
+    let Some(row) = Optimizer::ROWS.iter().find(|row| row.name == text) else {
+        let names: Vec<&str> = Optimizer::ROWS.iter().map(|row| row.name).collect();
+        let hint = match nearest(&text, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", listed(&names)),
+        };
+        errors.add(name, format!("no optimizer is called `{text}`; {hint}"));
+        return quote!(::gpumem::__private::Train::DEFAULT.optimizer);
     };
-    reading.moments = if text == "Sgd" { 0 } else { 2 };
+    let known = row.fields;
+    // Hyperparameters that may be something else than 0.
+    let mut set: Vec<String> = Vec::new();
     let mut given: Vec<String> = Vec::new();
     let mut tokens = TokenStream::new();
     for field in fields.into_iter().flatten() {
@@ -288,15 +300,19 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
             continue;
         }
         let value = &field.expr;
-        if text == "Sgd" && parameter == "momentum" && !is_zero(value) {
-            reading.moments = 1;
+        if !is_zero(value) {
+            set.push(parameter.clone());
         }
         tokens.extend(quote!(#member: #value,));
         given.push(parameter);
     }
+    let there =
+        row.states.iter().filter(|state| state.unless_zero.is_none_or(|name| set.iter().any(|set| set == name)));
+    reading.moments = there.count() as u64;
+    reading.optimizer = Some(Place::of(value));
     let kind = Ident::new(&text, Span::call_site());
-    let rest = (given.len() < known.len()).then(|| quote!(..::gpumem::core::optim::#kind::DEFAULT));
-    quote!(::gpumem::core::optim::Optimizer::#kind(::gpumem::core::optim::#kind { #tokens #rest }))
+    let rest = (given.len() < known.len()).then(|| quote!(..::gpumem::__private::train::optim::#kind::DEFAULT));
+    quote!(::gpumem::__private::train::optim::Optimizer::#kind(::gpumem::__private::train::optim::#kind { #tokens #rest }))
 }
 
 fn is_zero(value: &Expr) -> bool {
@@ -308,32 +324,12 @@ fn is_zero(value: &Expr) -> bool {
     }
 }
 
-fn loss(value: &Expr, promised: Option<&Declared>, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
-    let losses = [Loss::CrossEntropy, Loss::Mse];
-    let index = one_of(value, "loss", &["CrossEntropy", "Mse"], errors);
-    reading.loss = losses[index];
-    check_loss(promised, reading.loss, Some(Place::of(value)), errors);
-    let name = Ident::new(["CrossEntropy", "Mse"][index], Span::call_site());
-    quote!(::gpumem::core::Loss::#name)
-}
-
-fn check_loss(promised: Option<&Declared>, loss: Loss, place: Option<Place>, errors: &mut Errors) {
-    let (Some(promised), Some(place)) = (promised, place) else { return };
-    if loss == Loss::CrossEntropy && !matches!(promised.form, Form::Logits | Form::TokenLogits | Form::Map) {
-        let message = format!(
-            "`CrossEntropy` compares classes, but `forward` returns `{promised}`; return `Logits`, `TokenLogits` or `Map`, or \
-             use `loss: Mse`"
-        );
-        errors.add(place, message);
-    }
-}
-
 fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let updates = [("Fused", Update::Fused), ("Separate", Update::Separate)];
     let (name, update) = updates[one_of(value, "update", &["Fused", "Separate"], errors)];
     reading.update = update;
     let name = Ident::new(name, Span::call_site());
-    quote!(::gpumem::core::Update::#name)
+    quote!(::gpumem::__private::Update::#name)
 }
 
 /// `[RTX_3060, A100_80GB]`

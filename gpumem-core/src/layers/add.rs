@@ -1,90 +1,71 @@
-use super::arguments::{Arguments, Mistake, Signature};
-use super::rule::{Backward, Proof, Reads, Rule, Value};
-use crate::shape::Shape;
-use crate::wire::record;
-use alloc::format;
+//! Adding a layer to a graph.
 
-record! {
-    /// Sum of branches: `Add(x, y, ..)`. A residual is `Add([], [..])`.
+use super::builder::{Builder, Scope, Value};
+use super::mistake::{At, Mistake};
+use super::{Entry, Written};
+use crate::graph::{Graph, NodeId, RowId};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// What came of a layer.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// What it produces; after a mistake what it most probably would. `None` where that is open.
+    pub value: Option<NodeId>,
+    /// Its row, if it has one.
+    pub row: Option<RowId>,
+    /// What is wrong with it.
+    pub mistakes: Vec<Mistake>,
+}
+
+impl Graph {
+    /// Adds a layer. `owner` is the row whose parameters it shares, if any.
     ///
-    /// * Every branch gets the layer's input; their outputs have one shape, which is that of the sum.
-    /// * Parameters: none.
-    /// * Backward keeps nothing: each branch gets the gradient as it is.
-    ///
-    /// PyTorch: `x + y`.
-    pub struct Add {
-        /// Number of branches.
-        pub branches: u64,
-        /// Dimensions of every branch and of the sum.
-        pub shape: Shape,
-    }
-}
-
-/// Operations number their inputs in a byte.
-pub(super) fn check_branches(inputs: &[Value]) -> Result<(), Mistake> {
-    if inputs.len() <= 255 {
-        return Ok(());
-    }
-    Err(Mistake::new(format!("joins at most 255 branches, not {}; nest it", inputs.len())))
-}
-
-/// The one shape of all branches.
-///
-/// # Errors
-/// A branch of another shape, or one that carries tokens.
-pub(super) fn equal_shapes(inputs: &[Value]) -> Result<Shape, Mistake> {
-    if inputs.iter().any(|value| value.index) {
-        return Err(Mistake::new("joins numbers, but a branch carries tokens; put `Embedding` in that branch"));
-    }
-    let first = inputs[0].shape;
-    match inputs.iter().position(|value| value.shape != first) {
-        None => Ok(first),
-        Some(other) => Err(Mistake::at(
-            super::arguments::At::Positional(other),
-            format!(
-                "joins branches of one shape, but branch 0 produces {first} and branch {other} produces {}",
-                inputs[other].shape
-            ),
-        )),
-    }
-}
-
-impl Rule for Add {
-    const NAME: &'static str = "Add";
-    const SIGNATURE: Signature = Signature::NONE;
-    const BRANCHES: Option<usize> = Some(2);
-
-    fn resolve(_: &Arguments, inputs: &[Value]) -> Result<Add, Mistake> {
-        check_branches(inputs)?;
-        Ok(Add { branches: inputs.len() as u64, shape: equal_shapes(inputs)? })
-    }
-
-    fn output(&self) -> Shape {
-        self.shape
-    }
-
-    fn backward(&self) -> Backward {
-        Backward::Input { reads: Reads::default(), in_place: true }
-    }
-
-    fn in_place(&self) -> bool {
-        true
-    }
-
-    fn proof(&self) -> Option<Proof> {
-        Some(Proof::plain("Add"))
-    }
-}
-
-/// The type-level shape rule, for each pair of branches.
-pub(super) mod typed {
-    use crate::typed::{Dimensions, ShapeRule};
-
-    /// Two equal shapes.
-    #[derive(Debug)]
-    pub struct Add;
-
-    impl<In: Dimensions> ShapeRule<(In, In)> for Add {
-        type Out = In;
+    /// A layer with mistakes is added as it was probably meant, if that is clear: the checks of what follows go on from it.
+    pub fn layer(
+        &mut self,
+        entry: &Entry,
+        written: &[Written],
+        inputs: &[NodeId],
+        path: String,
+        owner: Option<RowId>,
+    ) -> Built {
+        let reading = entry.read(written);
+        let mut mistakes = reading.mistakes;
+        let before = (self.nodes.len(), self.parameters.len(), self.buffers.len());
+        let mut built = None;
+        if let Some(mistake) = entry.wrong_count(inputs.len()) {
+            mistakes.push(mistake);
+        } else if !reading.is_open {
+            let values: Vec<Value> = inputs.iter().map(|&node| Value::of(self, node)).collect();
+            let mut builder = Builder::new(self, Scope { path, kind: entry.name, owner });
+            let value = reading.layer.build(&mut builder, &values);
+            let (found, row) = builder.finish(value);
+            mistakes.extend(found);
+            built = row;
+        }
+        // Arguments are pointed at where they were written.
+        for mistake in &mut mistakes {
+            if let At::Argument(name) = mistake.at {
+                let written = reading.names.iter().position(|known| *known == Some(name));
+                mistake.at = written.map_or(At::Layer, At::Written);
+            }
+        }
+        match built {
+            Some((row, value)) => {
+                self.rows.push(row);
+                Built { value: Some(value), row: Some(self.rows.len() - 1), mistakes }
+            }
+            None => {
+                let (nodes, parameters, buffers) = before;
+                self.nodes.truncate(nodes);
+                self.parameters.truncate(parameters);
+                self.buffers.truncate(buffers);
+                // A join of too few or too many is most probably the first.
+                let is_first = entry.keeps_shape || entry.wrong_count(inputs.len()).is_some();
+                let value = inputs.first().copied().filter(|&input| is_first && !self.value(input).index);
+                Built { value, row: None, mistakes }
+            }
+        }
     }
 }

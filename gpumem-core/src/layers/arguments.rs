@@ -1,5 +1,10 @@
-//! What is written between a layer's parentheses, and how it is matched with the layer's signature.
+//! What is written between a layer's parentheses, and how a layer reads it.
+//!
+//! A layer asks for its arguments by name, in the order in which they are written. What it asks for *is* its signature: how
+//! many arguments it takes, which options it has, what each of them must be. A reading collects mistakes and goes on with what
+//! was probably meant.
 
+use super::mistake::{At, Kind, Mistake};
 use crate::suggest::nearest;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -33,281 +38,405 @@ impl fmt::Display for Argument {
     }
 }
 
-/// Everything written in a layer's parentheses.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Arguments {
-    /// Values without a name, in order.
-    pub positional: Vec<Argument>,
-    /// `name = value`, in order.
-    pub named: Vec<(String, Argument)>,
+/// One thing between the parentheses: `64`, `padding = 1`, `inplace`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The name, if it has one.
+    pub name: Option<String>,
+    /// The value.
+    pub value: Argument,
 }
 
-/// Where a mistake is.
+impl Written {
+    /// A value without a name.
+    pub fn positional(value: Argument) -> Written {
+        Written { name: None, value }
+    }
+
+    /// `name = value`, or a bare `name` with the value `true`.
+    pub fn named(name: impl Into<String>, value: Argument) -> Written {
+        Written { name: Some(name.into()), value }
+    }
+}
+
+/// Where an argument stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
-    /// The layer as a whole.
-    Layer,
-    /// A positional argument.
-    Positional(usize),
-    /// A named argument.
-    Named(usize),
+pub enum Place {
+    /// Before the others, where it may be left out: it is only checked.
+    Leading,
+    /// In its place.
+    Required,
+    /// After the others, where it may be left out.
+    Trailing,
+    /// By its name.
+    Option,
 }
 
-/// Why a layer cannot stand where it stands.
+/// An argument that a layer asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mistake {
-    /// Where to point.
-    pub at: At,
-    /// What is wrong and what to do, to be read after the layer's name.
-    pub message: String,
+pub struct Asked {
+    /// The name.
+    pub name: &'static str,
+    /// Where it stands.
+    pub place: Place,
+    /// What it must be.
+    pub wanted: String,
+    /// What it is where it is left out, if that is a value.
+    pub default: Option<String>,
 }
 
-impl Mistake {
-    /// A mistake of the layer as a whole.
-    pub fn new(message: impl Into<String>) -> Mistake {
-        Mistake { at: At::Layer, message: message.into() }
-    }
-
-    /// A mistake of one argument.
-    pub fn at(at: At, message: impl Into<String>) -> Mistake {
-        Mistake { at, message: message.into() }
-    }
-}
-
-/// A named argument that the layer does not know, or knows already.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Misnamed {
-    /// Its number among the named arguments.
-    pub index: usize,
-    /// The name that was probably meant.
-    pub meant: Option<&'static str>,
-    /// What to say of it.
-    pub mistake: Mistake,
-}
-
-/// The arguments a layer takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Signature {
-    /// The names of positional arguments, one list for each way to write the layer, shortest first. Any of them may be
-    /// given by name instead, as long as those before it are given too.
-    pub forms: &'static [&'static [&'static str]],
-    /// Positional arguments that may be left out.
-    pub optional: &'static [&'static str],
-    /// Arguments that are given by name only.
-    pub options: &'static [&'static str],
-}
+/// The arguments that a layer takes, in the order in which it asks for them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Signature(pub Vec<Asked>);
 
 impl Signature {
-    /// A layer without arguments.
-    pub const NONE: Signature = Signature { forms: &[&[]], optional: &[], options: &[] };
-}
-
-/// Arguments matched with a signature: every value has a name.
-#[derive(Debug)]
-pub struct Matched<'a> {
-    values: Vec<(&'a str, &'a Argument, At)>,
-}
-
-impl Arguments {
-    /// Gives every positional argument its name.
-    ///
-    /// # Errors
-    /// An unknown or repeated name, or a number of positional arguments that no form of the layer has.
-    pub fn matched<'a>(&'a self, signature: &'a Signature) -> Result<Matched<'a>, Mistake> {
-        if let Some(Misnamed { mistake, .. }) = self.misnamed(signature).into_iter().next() {
-            return Err(mistake);
-        }
-        let count = self.positional.len();
-        let is_named = |name: &str| self.named.iter().any(|(given, _)| given == name);
-        let fits = |form: &&&[&str]| {
-            count <= form.len()
-                && form[..count].iter().all(|name| !is_named(name))
-                && form[count..].iter().all(|name| is_named(name) || signature.optional.contains(name))
-        };
-        let Some(form) = signature.forms.iter().find(fits) else {
-            return Err(Mistake::new(self.arity_message(signature)));
-        };
-        let positional = self
-            .positional
-            .iter()
-            .zip(*form)
-            .enumerate()
-            .map(|(index, (value, name))| (*name, value, At::Positional(index)));
-        let named =
-            self.named.iter().enumerate().map(|(index, (name, value))| (name.as_str(), value, At::Named(index)));
-        Ok(Matched { values: positional.chain(named).collect() })
+    fn at(&self, places: &[Place]) -> Vec<&'static str> {
+        self.0.iter().filter(|asked| places.contains(&asked.place)).map(|asked| asked.name).collect()
     }
 
-    /// Every name must be one that the layer knows, and be given once: all names that are not.
-    pub fn misnamed(&self, signature: &Signature) -> Vec<Misnamed> {
-        let mut known: Vec<&'static str> = signature.forms.iter().flat_map(|form| form.iter().copied()).collect();
-        known.extend(signature.options);
-        let mut found = Vec::new();
-        for (index, (name, _)) in self.named.iter().enumerate() {
-            let is_repeated = self.named[..index].iter().any(|(earlier, _)| earlier == name);
-            if known.contains(&name.as_str()) && !is_repeated {
+    /// The ways to write the arguments in front of the options, shortest first.
+    pub fn forms(&self) -> Vec<Vec<&'static str>> {
+        let mut forms = Vec::new();
+        let whole = self.at(&[Place::Required]);
+        forms.push(whole.clone());
+        for trailing in self.at(&[Place::Trailing]) {
+            let mut form = forms.last().cloned().unwrap_or_default();
+            form.push(trailing);
+            forms.push(form);
+        }
+        for leading in self.at(&[Place::Leading]) {
+            let mut form = alloc::vec![leading];
+            form.extend(&whole);
+            forms.push(form);
+        }
+        forms
+    }
+
+    /// Everything that may be given by name.
+    pub fn options(&self) -> Vec<&'static str> {
+        self.at(&[Place::Option])
+    }
+
+    /// Everything that it takes.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|asked| asked.name).collect()
+    }
+}
+
+/// What a layer reads its arguments from.
+#[derive(Debug)]
+pub struct Arguments<'w> {
+    written: &'w [Written],
+    /// The name of each thing that was written; `None` if it is left out.
+    names: Vec<Option<&'static str>>,
+    asked: Signature,
+    mistakes: Vec<Mistake>,
+    /// Whether a mistake leaves open what the layer produces.
+    is_open: bool,
+}
+
+/// A layer's arguments as it read them.
+#[derive(Debug)]
+pub struct Reading<L> {
+    /// The layer. After a mistake the value that was wrong is its default.
+    pub layer: L,
+    /// The name of each thing that was written.
+    pub names: Vec<Option<&'static str>>,
+    /// What is wrong.
+    pub mistakes: Vec<Mistake>,
+    /// Whether a mistake leaves open what the layer produces.
+    pub is_open: bool,
+}
+
+impl<'w> Arguments<'w> {
+    fn new(written: &'w [Written]) -> Arguments<'w> {
+        let names = alloc::vec![None; written.len()];
+        Arguments { written, names, asked: Signature::default(), mistakes: Vec::new(), is_open: false }
+    }
+
+    /// What `read` asks for.
+    pub fn signature<L>(read: impl Fn(&mut Arguments<'_>) -> L) -> Signature {
+        let mut recorder = Arguments::new(&[]);
+        read(&mut recorder);
+        recorder.asked
+    }
+
+    /// Reads what was written. An option that is not known is taken for the one that was probably meant, or left out.
+    pub fn read<L>(written: &'w [Written], read: impl Fn(&mut Arguments<'_>) -> L) -> Reading<L> {
+        let signature = Arguments::signature(&read);
+        let mut arguments = Arguments::new(written);
+        arguments.match_names(&signature);
+        arguments.match_places(&signature);
+        let layer = read(&mut arguments);
+        let Arguments { names, mistakes, is_open, .. } = arguments;
+        Reading { layer, names, mistakes, is_open }
+    }
+
+    /// Every name must be one that the layer knows, and be given once.
+    fn match_names(&mut self, signature: &Signature) {
+        let known = signature.names();
+        for (index, written) in self.written.iter().enumerate() {
+            let Some(name) = &written.name else { continue };
+            let own = known.iter().copied().find(|known| known == name);
+            let is_repeated = self.written[..index].iter().any(|earlier| earlier.name.as_ref() == Some(name));
+            if own.is_some() && !is_repeated {
+                self.names[index] = own;
                 continue;
             }
-            let meant = if is_repeated { None } else { nearest(name, &known) };
-            let message = match meant {
-                _ if is_repeated => format!("is given `{name}` twice; remove one"),
-                Some(near) => format!("has no option `{name}`; did you mean `{near}`?"),
-                None if signature.options.is_empty() => format!("has no option `{name}`; it has no options"),
-                None => format!("has no option `{name}`; its options are {}", listed(signature.options)),
+            let kind = if is_repeated {
+                Kind::Repeated(name.clone())
+            } else {
+                let meant = nearest(name, &known);
+                // A bare name is a flag; most options are not.
+                let is_bare = written.value == Argument::Flag(true);
+                let is_free = |meant: &&str| self.written.iter().all(|other| other.name.as_deref() != Some(*meant));
+                self.names[index] = meant.filter(is_free).filter(|_| !is_bare);
+                Kind::NoOption { given: name.clone(), meant, options: signature.options() }
             };
-            found.push(Misnamed { index, meant, mistake: Mistake::at(At::Named(index), message) });
+            self.mistakes.push(Mistake { at: At::Written(index), kind });
         }
-        found
     }
 
-    fn arity_message(&self, signature: &Signature) -> String {
-        let given = match self.positional.len() {
-            0 => "none is given".to_string(),
-            1 => "1 is given".to_string(),
-            count => format!("{count} are given"),
+    /// Gives every value without a name its name.
+    fn match_places(&mut self, signature: &Signature) {
+        let positional: Vec<usize> = (0..self.written.len()).filter(|&i| self.written[i].name.is_none()).collect();
+        let named: Vec<&'static str> = self.names.iter().flatten().copied().collect();
+        let fits = |form: &&Vec<&'static str>| {
+            let (given, rest) = form.split_at(positional.len().min(form.len()));
+            given.len() == positional.len()
+                && given.iter().all(|name| !named.contains(name))
+                && rest.iter().all(|name| named.contains(name))
         };
-        if let [[]] = signature.forms {
-            return format!("takes no arguments in front of its options, but {given}");
+        let forms = signature.forms();
+        let form = match forms.iter().find(fits) {
+            Some(form) => form,
+            None => {
+                let given = positional.len();
+                self.mistakes.push(Kind::Arity { forms: forms.clone(), given }.into());
+                // With too many, those that are known are; with too few, nothing is.
+                let longest = forms.iter().max_by_key(|form| form.len());
+                match longest
+                    .filter(|longest| longest.len() < given && longest.iter().all(|name| !named.contains(name)))
+                {
+                    Some(longest) => longest,
+                    None => {
+                        self.is_open = true;
+                        return;
+                    }
+                }
+            }
+        };
+        for (&index, name) in positional.iter().zip(form) {
+            self.names[index] = Some(name);
         }
-        let forms: Vec<String> = signature.forms.iter().map(|form| format!("({})", form.join(", "))).collect();
-        format!("takes {}, but {given}", forms.join(" or "))
+    }
+
+    fn ask(&mut self, name: &'static str, place: Place) -> Asking<'_, 'w> {
+        Asking { arguments: self, name, place }
+    }
+
+    /// An argument that may stand before the others. It is only checked.
+    pub fn leading(&mut self, name: &'static str) -> Asking<'_, 'w> {
+        self.ask(name, Place::Leading)
+    }
+
+    /// An argument that must be there.
+    pub fn required(&mut self, name: &'static str) -> Needing<'_, 'w> {
+        Needing(self.ask(name, Place::Required))
+    }
+
+    /// An argument that may stand after the others.
+    pub fn trailing(&mut self, name: &'static str) -> Asking<'_, 'w> {
+        self.ask(name, Place::Trailing)
+    }
+
+    /// An argument that is given by name only.
+    pub fn option(&mut self, name: &'static str) -> Asking<'_, 'w> {
+        self.ask(name, Place::Option)
     }
 }
 
-/// `` `a`, `b` and `c` ``.
-pub fn listed(names: &[&str]) -> String {
-    joined(names, "and")
+/// An argument that may be left out.
+#[derive(Debug)]
+pub struct Asking<'a, 'w> {
+    arguments: &'a mut Arguments<'w>,
+    name: &'static str,
+    place: Place,
 }
 
-/// `` `a`, `b` or `c` ``
-pub fn either(names: &[&str]) -> String {
-    joined(names, "or")
-}
+/// An argument that must be there. Where it is missing, which is a mistake of its own, the value is 1.
+#[derive(Debug)]
+pub struct Needing<'a, 'w>(Asking<'a, 'w>);
 
-fn joined(names: &[&str], word: &str) -> String {
-    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    match quoted.split_last() {
-        None => String::new(),
-        Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} {word} {last}", rest.join(", ")),
-    }
-}
-
-impl Matched<'_> {
-    fn get(&self, name: &str) -> Option<(&Argument, At)> {
-        self.values.iter().find(|(given, ..)| *given == name).map(|&(_, value, at)| (value, at))
+impl<'w> Asking<'_, 'w> {
+    /// Notes what the argument must be, and its default; the value that was written, if one was.
+    fn note(&mut self, wanted: &str, default: Option<String>) -> Option<(usize, &'w Argument)> {
+        let Asking { arguments, name, place } = self;
+        arguments.asked.0.push(Asked { name, place: *place, wanted: wanted.into(), default });
+        let index = arguments.names.iter().position(|known| *known == Some(*name))?;
+        Some((index, &arguments.written[index].value))
     }
 
-    /// Where `name` was written, or the layer if it was left out.
-    pub fn place(&self, name: &str) -> At {
-        self.get(name).map_or(At::Layer, |(_, at)| at)
+    /// A mistake of the argument, after which nobody knows what the layer produces.
+    fn wrong(&mut self, index: usize, kind: Kind) {
+        self.arguments.mistakes.push(Mistake { at: At::Written(index), kind });
+        self.arguments.is_open = true;
     }
 
-    /// Whether `name` was written.
-    pub fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
+    /// The argument as `wanted`, if `take` makes it that.
+    pub fn take<T>(
+        mut self,
+        wanted: &str,
+        default: Option<String>,
+        take: impl Fn(&Argument) -> Option<T>,
+    ) -> Option<T> {
+        let (index, value) = self.note(wanted, default)?;
+        let taken = take(value);
+        if taken.is_none() {
+            let (name, found) = (self.name, value.to_string());
+            self.wrong(index, Kind::Value { name, wanted: wanted.into(), found });
+        }
+        taken
+    }
+
+    /// The argument as `take` makes it, if that is within a range.
+    fn take_within<T: fmt::Display>(
+        mut self,
+        (wanted, range): (&str, &str),
+        default: Option<String>,
+        take: impl Fn(&Argument) -> Option<T>,
+        is_within: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let (index, value) = self.note(wanted, default)?;
+        let (name, found) = (self.name, value.to_string());
+        match take(value) {
+            Some(taken) if is_within(&taken) => return Some(taken),
+            Some(_) => self.wrong(index, Kind::Range { name, range: range.into(), found }),
+            None => self.wrong(index, Kind::Value { name, wanted: wanted.into(), found }),
+        }
+        None
     }
 
     /// A whole number.
-    ///
-    /// # Errors
-    /// Anything else than a whole number.
-    pub fn integer(&self, name: &str) -> Result<Option<u64>, Mistake> {
-        match self.get(name) {
-            None => Ok(None),
-            Some((Argument::Integer(value), _)) => Ok(Some(*value)),
-            Some((other, at)) => Err(Mistake::at(at, format!("needs a whole number for `{name}`, not {other}"))),
-        }
+    pub fn integer(self) -> Option<u64> {
+        self.take("a whole number", None, whole)
     }
 
-    /// A whole number above 0 that must be given.
-    ///
-    /// # Errors
-    /// A missing value, 0, or anything else than a whole number.
-    pub fn positive(&self, name: &str) -> Result<u64, Mistake> {
-        match self.integer(name)? {
-            Some(0) => Err(Mistake::at(self.place(name), format!("needs `{name}` to be at least 1, not 0"))),
-            Some(value) => Ok(value),
-            None => Err(Mistake::new(format!("needs `{name}`"))),
-        }
+    /// A whole number above 0.
+    pub fn positive(self, default: u64) -> u64 {
+        let default_text = Some(default.to_string());
+        self.take_within(("a whole number", "at least 1"), default_text, whole, |&value| value > 0).unwrap_or(default)
     }
 
     /// Height and width; one number stands for both.
-    ///
-    /// # Errors
-    /// Anything else than a whole number or a pair of them.
-    pub fn pair(&self, name: &str, default: [u64; 2]) -> Result<[u64; 2], Mistake> {
-        match self.get(name) {
-            None => Ok(default),
-            Some((Argument::Integer(value), _)) => Ok([*value; 2]),
-            Some((Argument::Pair(pair), _)) => Ok(*pair),
-            Some((other, at)) => Err(Mistake::at(
-                at,
-                format!("needs a whole number or a pair (height, width) for `{name}`, not {other}"),
-            )),
+    pub fn pair(self, default: [u64; 2]) -> [u64; 2] {
+        self.take(PAIR, Some(pair_text(default)), pair).unwrap_or(default)
+    }
+
+    /// Height and width, both above 0; `None` where they are left out.
+    pub fn positive_pair_if_any(mut self, default: Option<[u64; 2]>) -> Option<[u64; 2]> {
+        let (index, value) = self.note(PAIR, default.map(pair_text))?;
+        let name = self.name;
+        match pair(value) {
+            Some(pair) if !pair.contains(&0) => return Some(pair),
+            Some(_) => self.wrong(index, Kind::Range { name, range: "at least 1".into(), found: "0".into() }),
+            None => self.wrong(index, Kind::Value { name, wanted: PAIR.into(), found: value.to_string() }),
         }
+        None
     }
 
     /// Height and width, both above 0.
-    ///
-    /// # Errors
-    /// A 0, or anything else than a whole number or a pair of them.
-    pub fn positive_pair(&self, name: &str, default: [u64; 2]) -> Result<[u64; 2], Mistake> {
-        let pair = self.pair(name, default)?;
-        if pair.contains(&0) {
-            return Err(Mistake::at(self.place(name), format!("needs `{name}` to be at least 1, not 0")));
-        }
-        Ok(pair)
+    pub fn positive_pair(self, default: [u64; 2]) -> [u64; 2] {
+        self.positive_pair_if_any(Some(default)).unwrap_or(default)
+    }
+
+    /// A number; `None` where it is left out.
+    pub fn number_if_any(self) -> Option<f64> {
+        self.take("a number", None, number)
     }
 
     /// A number.
-    ///
-    /// # Errors
-    /// Anything else than a number.
-    pub fn float(&self, name: &str, default: f64) -> Result<f64, Mistake> {
-        match self.get(name) {
-            None => Ok(default),
-            Some((Argument::Integer(value), _)) => Ok(*value as f64),
-            Some((Argument::Float(value), _)) => Ok(*value),
-            Some((other, at)) => Err(Mistake::at(at, format!("needs a number for `{name}`, not {other}"))),
-        }
+    pub fn number(self, default: f64) -> f64 {
+        self.take("a number", Some(format!("{default}")), number).unwrap_or(default)
+    }
+
+    /// A number that is not below `least`.
+    pub fn number_from(self, default: f64, least: f64) -> f64 {
+        let range = format!("at least {least}");
+        self.take_within(("a number", &range), Some(format!("{default}")), number, |&value| value >= least)
+            .unwrap_or(default)
     }
 
     /// A probability: from 0 up to, not including, 1.
-    ///
-    /// # Errors
-    /// Anything else than a number in that range.
-    pub fn probability(&self, name: &str, default: f64) -> Result<f64, Mistake> {
-        let value = self.float(name, default)?;
-        if (0.0..1.0).contains(&value) {
-            return Ok(value);
-        }
-        Err(Mistake::at(self.place(name), format!("needs `{name}` to be at least 0 and below 1, not {value}")))
+    pub fn probability(self, default: f64) -> f64 {
+        let wanted = ("a number", "at least 0 and below 1");
+        self.take_within(wanted, Some(format!("{default}")), number, |value| (0.0..1.0).contains(value))
+            .unwrap_or(default)
+    }
+
+    /// An axis as PyTorch counts them: the batch is 0, and -1 is the last. `None` where it is left out.
+    pub fn axis(self) -> Option<i64> {
+        let axis = |value: &Argument| match value {
+            Argument::Integer(value) => i64::try_from(*value).ok(),
+            Argument::Float(value) if *value < 0.0 && *value == f64::from(*value as i32) => Some(*value as i64),
+            _ => None,
+        };
+        self.take("an axis, as `dim = 1` or `dim = -1`", None, axis)
     }
 
     /// `true` or `false`.
-    ///
-    /// # Errors
-    /// Anything else than `true` or `false`.
-    pub fn flag(&self, name: &str, default: bool) -> Result<bool, Mistake> {
-        match self.get(name) {
-            None => Ok(default),
-            Some((Argument::Flag(value), _)) => Ok(*value),
-            Some((other, at)) => Err(Mistake::at(at, format!("needs `true` or `false` for `{name}`, not {other}"))),
-        }
+    pub fn flag(self, default: bool) -> bool {
+        let flag = |value: &Argument| if let Argument::Flag(value) = value { Some(*value) } else { None };
+        self.take("`true` or `false`", Some(default.to_string()), flag).unwrap_or(default)
     }
 
-    /// One of several texts; the first is the default.
-    ///
-    /// # Errors
-    /// Anything else than one of `choices`.
-    pub fn choice(&self, name: &str, choices: &[&str]) -> Result<usize, Mistake> {
-        let Some((value, at)) = self.get(name) else { return Ok(0) };
-        let found = match value {
+    /// One of several texts, by its number; the first is the default.
+    pub fn choice(self, choices: &[&str]) -> usize {
+        let texts: Vec<String> = choices.iter().map(|choice| format!("{choice:?}")).collect();
+        let chosen = |value: &Argument| match value {
             Argument::Text(text) => choices.iter().position(|choice| choice == text),
             _ => None,
         };
-        let texts: Vec<String> = choices.iter().map(|choice| format!("{choice:?}")).collect();
-        found.ok_or_else(|| Mistake::at(at, format!("needs {} for `{name}`, not {value}", texts.join(" or "))))
+        self.take(&texts.join(" or "), texts.first().cloned(), chosen).unwrap_or(0)
+    }
+}
+
+impl Needing<'_, '_> {
+    /// A whole number above 0.
+    pub fn positive(self) -> u64 {
+        self.0.take_within(("a whole number", "at least 1"), None, whole, |&value| value > 0).unwrap_or(1)
+    }
+
+    /// Height and width, both above 0; one number stands for both.
+    pub fn positive_pair(self) -> [u64; 2] {
+        self.0.positive_pair_if_any(None).unwrap_or([1, 1])
+    }
+}
+
+/// What a pair is called in messages.
+pub const PAIR: &str = "a whole number or a pair (height, width)";
+
+fn whole(value: &Argument) -> Option<u64> {
+    if let Argument::Integer(value) = value { Some(*value) } else { None }
+}
+
+/// Height and width of an argument.
+pub fn pair(value: &Argument) -> Option<[u64; 2]> {
+    match value {
+        Argument::Integer(value) => Some([*value; 2]),
+        Argument::Pair(pair) => Some(*pair),
+        _ => None,
+    }
+}
+
+fn pair_text([height, width]: [u64; 2]) -> String {
+    if height == width { format!("{height}") } else { format!("({height}, {width})") }
+}
+
+fn number(value: &Argument) -> Option<f64> {
+    match value {
+        Argument::Integer(value) => Some(*value as f64),
+        Argument::Float(value) => Some(*value),
+        _ => None,
     }
 }

@@ -1,177 +1,216 @@
-//! The layers, one file each: shape rule, parameters and their initialisation, what the backward pass keeps, workspace,
-//! multiply-accumulates and documentation. A new layer is a new file and a line in the list below.
+//! The layers: what users write. One file each, in the folder of its family: how it is written, shapes, parameters and their
+//! initialisation, documentation, and the operations that it is built of. A new layer is a new file, its `mod` line and a name
+//! in the list below; [functions of one number](crate::program::function) are rows of a table.
 
+pub mod activation;
+mod add;
 pub mod arguments;
-pub mod rule;
+pub mod attention;
+pub mod builder;
+pub mod convolution;
+pub mod dropout;
+pub mod embedding;
+mod input;
+pub mod join;
+pub mod linear;
+pub mod mistake;
+pub mod norm;
+pub mod pool;
+pub mod shape;
 pub mod window;
 
-use crate::shape::Shape;
-use crate::wire::{Reader, Wire};
+use crate::program::function::Function;
+use activation::Activation;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
-use arguments::{Arguments, Mistake, Signature};
-use rule::{Backward, Buffer, Inference, Parameter, Pass, Proof, Rule, Saved, Value, Workspace};
+pub use arguments::Written;
+use arguments::{Arguments, Reading, Signature};
+use builder::{Builder, Value};
+use core::fmt;
+use mistake::Mistake;
+
+pub use activation::{Gelu, Softmax};
+pub use add::Built;
+pub use attention::{CausalAttention, CausalSelfAttention};
+pub use convolution::{Conv2d, ConvTranspose2d};
+pub use dropout::Dropout;
+pub use embedding::{Embedding, PositionEmbedding};
+pub use join::{Add, Concat, Div, MatMul, Mul, Sub};
+pub use linear::{Linear, Tied};
+pub use norm::{BatchNorm2d, LayerNorm};
+pub use pool::{AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d};
+pub use shape::{Flatten, Upsample};
+
+/// The most values that a join can have: operations number their inputs in a byte.
+pub const MOST_BRANCHES: usize = 255;
+
+/// A layer: how it is written, and what it is built of.
+pub trait Layer: fmt::Debug + Sized + 'static {
+    /// The name in the language.
+    const NAME: &'static str;
+
+    /// The least and the most values that it joins. Every branch of a join gets the join's own input.
+    const INPUTS: (usize, usize) = (1, 1);
+
+    /// Whether the output has the input's shape whatever the arguments, so that a mistake in them does not stop the checks of
+    /// the layers that follow.
+    const KEEPS_SHAPE: bool = false;
+
+    /// Reads the arguments. What it asks for is the layer's signature.
+    fn read(from: &mut Arguments<'_>) -> Self;
+
+    /// The shape rule: makes parameters and operations for the values `x`, as many as [`Layer::INPUTS`] says.
+    ///
+    /// # Errors
+    /// Why the layer cannot stand here, if nobody can say what it would produce. Other mistakes are reported to the builder.
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake>;
+}
+
+/// A layer whose arguments have been read.
+pub trait Build: fmt::Debug {
+    /// See [`Layer::build`].
+    ///
+    /// # Errors
+    /// See [`Layer::build`].
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake>;
+}
+
+impl<L: Layer> Build for L {
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        Layer::build(self, b, x)
+    }
+}
+
+/// A layer by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The name in the language.
+    pub name: &'static str,
+    /// See [`Layer::INPUTS`].
+    pub inputs: (usize, usize),
+    /// See [`Layer::KEEPS_SHAPE`].
+    pub keeps_shape: bool,
+    reader: Reader,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Reader {
+    Layer { read: fn(&[Written]) -> Reading<Box<dyn Build>>, signature: fn() -> Signature },
+    Function(Function),
+}
+
+fn boxed<L: Layer>(written: &[Written]) -> Reading<Box<dyn Build>> {
+    Arguments::read(written, |from| Box::new(L::read(from)) as Box<dyn Build>)
+}
+
+impl Entry {
+    const fn of<L: Layer>() -> Entry {
+        let reader = Reader::Layer { read: boxed::<L>, signature: || Arguments::signature(L::read) };
+        Entry { name: L::NAME, inputs: L::INPUTS, keeps_shape: L::KEEPS_SHAPE, reader }
+    }
+
+    const fn function(function: Function) -> Entry {
+        Entry { name: function.name(), inputs: (1, 1), keeps_shape: true, reader: Reader::Function(function) }
+    }
+
+    /// Every layer.
+    pub fn all() -> impl Iterator<Item = Entry> {
+        let functions = Function::ALL.iter().copied().filter(|function| function.row().is_layer);
+        LAYERS.iter().copied().chain(functions.map(Entry::function))
+    }
+
+    /// The layer called `name`.
+    pub fn find(name: &str) -> Option<Entry> {
+        Entry::all().find(|entry| entry.name == name)
+    }
+
+    /// The names of all layers.
+    pub fn names() -> Vec<&'static str> {
+        Entry::all().map(|entry| entry.name).collect()
+    }
+
+    /// Whether it joins branches.
+    pub fn is_join(&self) -> bool {
+        self.inputs.1 > 1
+    }
+
+    /// The arguments that the layer takes.
+    pub fn signature(&self) -> Signature {
+        match self.reader {
+            Reader::Layer { signature, .. } => signature(),
+            Reader::Function(function) => Arguments::signature(|from| Activation::read(function, from)),
+        }
+    }
+
+    /// Reads what was written between the layer's parentheses.
+    pub fn read(&self, written: &[Written]) -> Reading<Box<dyn Build>> {
+        match self.reader {
+            Reader::Layer { read, .. } => read(written),
+            Reader::Function(function) => {
+                Arguments::read(written, |from| Box::new(Activation::read(function, from)) as Box<dyn Build>)
+            }
+        }
+    }
+
+    /// A mistake unless so many values may arrive.
+    pub fn wrong_count(&self, count: usize) -> Option<Mistake> {
+        let (least, most) = self.inputs;
+        if (least..=most).contains(&count) {
+            return None;
+        }
+        let name = self.name;
+        let given = match count {
+            0 => "none is given".to_string(),
+            1 => "1 is given".to_string(),
+            count => format!("{count} are given"),
+        };
+        Some(Mistake::new(match (least, most) {
+            (least, most) if least == most && count > most => {
+                format!("joins exactly {least} branches, but {given}; nest it: `{name}({name}(x, y), z)`")
+            }
+            (least, most) if least == most => {
+                format!("joins exactly {least} branches, but {given}; a branch can be `[]`")
+            }
+            (least, _) if count < least => {
+                format!("joins at least {least} branches, but {given}; a branch can be `[]`")
+            }
+            (_, most) => format!("joins at most {most} branches, not {count}; nest it"),
+        }))
+    }
+}
 
 macro_rules! layers {
-    ($($module:ident::$name:ident,)*) => {
-        $(mod $module; pub use $module::$name;)*
-
-        /// The type-level shape rule of each layer.
-        pub(crate) mod typed {
-            $(#[allow(unused_imports)] pub use super::$module::typed::*;)*
-        }
-
-        /// A layer with every dimension fixed.
-        #[derive(Clone, Debug, PartialEq)]
-        pub enum Layer {
-            $(#[doc = concat!("See [`", stringify!($name), "`].")] $name($name),)*
-        }
-
-        impl Layer {
-            /// The names of all layers.
-            pub const NAMES: &'static [&'static str] = &[$(<$name as Rule>::NAME,)*];
-
-            /// The least number of branches of the join called `name`; `None` for other layers.
-            pub fn branches(name: &str) -> Option<usize> {
-                match name {
-                    $(<$name as Rule>::NAME => <$name as Rule>::BRANCHES,)*
-                    _ => None,
-                }
-            }
-
-            /// Whether the layer called `name` has the output shape of its input whatever its arguments.
-            pub fn keeps_shape(name: &str) -> bool {
-                match name {
-                    $(<$name as Rule>::NAME => <$name as Rule>::KEEPS_SHAPE,)*
-                    _ => false,
-                }
-            }
-
-            /// The arguments that the layer called `name` takes, or `None` if there is no such layer.
-            pub fn signature(name: &str) -> Option<&'static Signature> {
-                match name {
-                    $(<$name as Rule>::NAME => Some(&<$name as Rule>::SIGNATURE),)*
-                    _ => None,
-                }
-            }
-
-            /// Resolves the layer called `name`, or `None` if there is no such layer.
-            pub fn resolve(name: &str, arguments: &Arguments, inputs: &[Value]) -> Option<Result<Layer, Mistake>> {
-                match name {
-                    $(<$name as Rule>::NAME => Some($name::resolve(arguments, inputs).map(Layer::$name)),)*
-                    _ => None,
-                }
-            }
-
-            layers!(@delegate [$($name)*]
-                /// The name in the language.
-                pub fn name(&self) -> &'static str;
-                /// See [`Rule::output`].
-                pub fn output(&self) -> Shape;
-                /// See [`Rule::parameters`].
-                pub fn parameters(&self) -> Vec<Parameter>;
-                /// See [`Rule::buffers`].
-                pub fn buffers(&self) -> Vec<Buffer>;
-                /// See [`Rule::saved`].
-                pub fn saved(&self) -> Vec<Saved>;
-                /// See [`Rule::backward`].
-                pub fn backward(&self) -> Backward;
-                /// See [`Rule::in_place`].
-                pub fn in_place(&self) -> bool;
-                /// See [`Rule::asks_in_place`].
-                pub fn asks_in_place(&self) -> bool;
-                /// See [`Rule::is_view`].
-                pub fn is_view(&self) -> bool;
-                /// See [`Rule::draws`].
-                pub fn draws(&self) -> bool;
-                /// See [`Rule::ignores_input`].
-                pub fn ignores_input(&self) -> bool;
-                /// See [`Rule::inference`].
-                pub fn inference(&self) -> Inference;
-                /// See [`Rule::macs`].
-                pub fn macs(&self) -> u64;
-                /// See [`Rule::expand`].
-                pub fn expand(&self) -> Option<Vec<(&'static str, Layer)>>;
-                /// See [`Rule::proof`].
-                pub fn proof(&self) -> Option<Proof>;
-            );
-        }
-
-        impl Layer {
-            /// See [`Rule::workspace`].
-            pub fn workspace(&self, pass: Pass) -> Option<Workspace> {
-                match self { $(Layer::$name(layer) => Rule::workspace(layer, pass),)* }
-            }
-        }
-
-        impl Wire for Layer {
-            fn put(&self, out: &mut Vec<u8>) {
-                let mut number = 0u64;
-                $(if let Layer::$name(layer) = self {
-                    number.put(out);
-                    return layer.put(out);
-                }
-                number += 1;)*
-                let _ = number;
-            }
-
-            fn take(from: &mut Reader<'_>) -> Option<Layer> {
-                let mut number = u64::take(from)?;
-                $(if number == 0 {
-                    return $name::take(from).map(Layer::$name);
-                }
-                number -= 1;)*
-                let _ = number;
-                None
-            }
-        }
-    };
-    (@delegate $names:tt $($(#[$meta:meta])* pub fn $method:ident(&self) -> $type:ty;)*) => {
-        $(layers!(@method $names $(#[$meta])* $method $type);)*
-    };
-    (@method $names:tt $(#[$meta:meta])* name $type:ty) => {
-        layers!(@name $names $(#[$meta])*);
-    };
-    (@method [$($name:ident)*] $(#[$meta:meta])* $method:ident $type:ty) => {
-        $(#[$meta])*
-        pub fn $method(&self) -> $type {
-            match self { $(Layer::$name(layer) => Rule::$method(layer),)* }
-        }
-    };
-    (@name [$($name:ident)*] $(#[$meta:meta])*) => {
-        $(#[$meta])*
-        pub fn name(&self) -> &'static str {
-            match self { $(Layer::$name(_) => <$name as Rule>::NAME,)* }
-        }
+    ($($name:ident,)*) => {
+        const LAYERS: &[Entry] = &[$(Entry::of::<$name>(),)*];
     };
 }
 
 layers! {
-    conv2d::Conv2d,
-    conv_transpose2d::ConvTranspose2d,
-    linear::Linear,
-    tied::Tied,
-    batch_norm2d::BatchNorm2d,
-    layer_norm::LayerNorm,
-    max_pool2d::MaxPool2d,
-    avg_pool2d::AvgPool2d,
-    adaptive_avg_pool2d::AdaptiveAvgPool2d,
-    global_avg_pool::GlobalAvgPool,
-    flatten::Flatten,
-    relu::Relu,
-    relu6::Relu6,
-    leaky_relu::LeakyRelu,
-    gelu::Gelu,
-    silu::Silu,
-    sigmoid::Sigmoid,
-    tanh::Tanh,
-    softmax::Softmax,
-    dropout::Dropout,
-    upsample::Upsample,
-    embedding::Embedding,
-    position_embedding::PositionEmbedding,
-    causal_self_attention::CausalSelfAttention,
-    causal_attention::CausalAttention,
-    add::Add,
-    mul::Mul,
-    concat::Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Linear,
+    Tied,
+    BatchNorm2d,
+    LayerNorm,
+    MaxPool2d,
+    AvgPool2d,
+    AdaptiveAvgPool2d,
+    GlobalAvgPool,
+    Flatten,
+    Gelu,
+    Softmax,
+    Dropout,
+    Upsample,
+    Embedding,
+    PositionEmbedding,
+    CausalSelfAttention,
+    CausalAttention,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    MatMul,
+    Concat,
 }

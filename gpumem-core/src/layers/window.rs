@@ -1,26 +1,43 @@
-//! Sliding windows: the arithmetic that convolutions and poolings share.
+//! Sliding windows: the arguments and the arithmetic that convolutions and poolings share.
 
-use super::arguments::Mistake;
-use super::rule::Value;
+use super::arguments::{Argument, Asking, PAIR, pair};
+use super::mistake::Mistake;
+use crate::program::ops::Window;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
-/// Kernel, stride, padding and dilation as `[height, width]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Window {
-    /// Size of the kernel.
-    pub kernel_size: [u64; 2],
-    /// Steps between windows.
-    pub stride: [u64; 2],
-    /// Zeros (or, for maxima, minus infinities) added on each side.
-    pub padding: [u64; 2],
-    /// Steps between the elements of the kernel.
-    pub dilation: [u64; 2],
+/// How much padding there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// As much at the end as at the beginning, as `[height, width]`.
+    Each([u64; 2]),
+    /// As much as it takes for the output to have the input's size, with one more at the end where that is odd.
+    Same,
+}
+
+impl Asking<'_, '_> {
+    /// Padding: a number, a pair, `"valid"` (none) or `"same"`.
+    pub fn padding(self) -> Padding {
+        let padding = |value: &Argument| match value {
+            Argument::Text(text) if text == "same" => Some(Padding::Same),
+            Argument::Text(text) if text == "valid" => Some(Padding::Each([0, 0])),
+            other => pair(other).map(Padding::Each),
+        };
+        let wanted = format!("{PAIR}, \"same\" or \"valid\"");
+        self.take(&wanted, Some("0".into()), padding).unwrap_or(Padding::Each([0, 0]))
+    }
+}
+
+/// Room that a window has along one axis: the padded input less what the window covers. `None` beyond `u64`, and inside it
+/// where the window covers more.
+fn room(window: &Window, input: u64, axis: usize) -> Option<Option<u64>> {
+    let padded = window.padding[axis].checked_mul(2)?.checked_add(input)?;
+    let span = (window.kernel_size[axis] - 1).checked_mul(window.dilation[axis])?.checked_add(1)?;
+    Some(padded.checked_sub(span))
 }
 
 impl Window {
-    /// Positions of the window over an input of `input` = `[height, width]`:
+    /// Positions over an input of `input` = `[height, width]`, with as much padding at the end as at the beginning:
     /// `floor((input + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1` along each axis.
     ///
     /// With `ceil_mode` the division rounds up, and a last window that would start beyond the input and its left padding
@@ -30,9 +47,7 @@ impl Window {
     /// A kernel larger than the padded input, or arithmetic beyond `u64`.
     pub fn positions(&self, input: [u64; 2], ceil_mode: bool) -> Result<[u64; 2], Mistake> {
         let axis = |axis: usize| -> Option<Option<u64>> {
-            let padded = self.padding[axis].checked_mul(2)?.checked_add(input[axis])?;
-            let span = (self.kernel_size[axis] - 1).checked_mul(self.dilation[axis])?.checked_add(1)?;
-            let Some(room) = padded.checked_sub(span) else { return Some(None) };
+            let Some(room) = room(self, input[axis], axis)? else { return Some(None) };
             let stride = self.stride[axis];
             if !ceil_mode {
                 return Some(Some(room / stride + 1));
@@ -48,16 +63,32 @@ impl Window {
         }
     }
 
-    /// The numbers of the type-level assertion for a window over `input` with `output` positions: kernel, stride, padding,
-    /// dilation and what `ceil_mode` lets the last window read beyond the padding, for the height, then for the width.
-    pub fn proof(&self, input: [u64; 2], output: [u64; 2]) -> Vec<u64> {
-        let axis = |axis: usize| {
-            let span = (self.kernel_size[axis] - 1) * self.dilation[axis] + 1;
-            let room = input[axis] + 2 * self.padding[axis] - span;
-            let beyond = ((output[axis] - 1) * self.stride[axis]).saturating_sub(room);
-            [self.kernel_size[axis], self.stride[axis], self.padding[axis], self.dilation[axis], beyond]
-        };
-        [axis(0), axis(1)].concat()
+    /// The same window with the padding for which it has as many positions as the input has elements.
+    ///
+    /// # Errors
+    /// A stride other than 1, which PyTorch does not take either.
+    pub fn padded_to_same(self) -> Result<Window, Mistake> {
+        if self.stride != [1, 1] {
+            let text = format!(
+                "has `padding = \"same\"` with stride {}; PyTorch has that for stride 1 only, so write the padding as a number",
+                text_of(self.stride)
+            );
+            return Err(Mistake::of("padding", text));
+        }
+        let axis = |axis: usize| (self.kernel_size[axis] - 1).saturating_mul(self.dilation[axis]) / 2;
+        Ok(Window { padding: [axis(0), axis(1)], ..self })
+    }
+
+    /// A mistake if there is so much padding that a window could lie in nothing else: it would have no maximum, and no mean to
+    /// speak of.
+    pub(super) fn too_much_padding(&self) -> Option<Mistake> {
+        let axis = (0..2).find(|&axis| self.padding[axis] > self.kernel_size[axis] / 2)?;
+        Some(Mistake::new(format!(
+            "has padding {}, more than half its kernel size {}; use at most {}",
+            self.padding[axis],
+            self.kernel_size[axis],
+            self.kernel_size[axis] / 2
+        )))
     }
 
     fn too_large(&self, input: [u64; 2]) -> String {
@@ -65,30 +96,17 @@ impl Window {
         let [height, width] = input;
         let mut text = format!("has a {kernel_height}x{kernel_width} kernel");
         if self.dilation != [1, 1] {
-            text += &format!(" with dilation {}", pair(self.dilation));
+            text += &format!(" with dilation {}", text_of(self.dilation));
         }
         text += &format!(", which is larger than its {height}x{width} input");
         if self.padding != [0, 0] {
-            text += &format!(" with padding {}", pair(self.padding));
+            text += &format!(" with padding {}", text_of(self.padding));
         }
         text + "; use a smaller kernel, more padding, or fewer strides before it"
     }
 }
 
 /// `2`, or `(2, 3)` if height and width differ.
-pub fn pair([height, width]: [u64; 2]) -> String {
+fn text_of([height, width]: [u64; 2]) -> String {
     if height == width { format!("{height}") } else { format!("({height}, {width})") }
-}
-
-/// `[C, H, W]` of the only input of a layer that works on feature maps.
-///
-/// # Errors
-/// An input that is no feature map.
-pub fn feature_map(inputs: &[Value]) -> Result<[u64; 3], Mistake> {
-    match inputs {
-        [value] if !value.index => value.shape.as_map().ok_or_else(|| {
-            Mistake::new(format!("works on a feature map [C, H, W], but the previous layer produces {}", value.shape))
-        }),
-        _ => Err(Mistake::new("works on a feature map [C, H, W], but it is given tokens; put `Embedding` before it")),
-    }
 }

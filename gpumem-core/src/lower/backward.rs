@@ -1,219 +1,207 @@
 //! The backward pass: reverse-mode differentiation of the graph, and the updates.
 
-use super::Training;
-use super::builder::{Builder, LayerNode, numbered};
-use crate::graph::NodeId;
-use crate::layers::Layer;
-use crate::layers::rule::{Backward, Pass, Reads};
-use crate::program::{Action, Class, Criterion, Init, Measure, Operand, Slot, Tensor, TensorId};
-use crate::role::Role;
+use super::builder::{Builder, OpNode, numbered};
+use super::{Term, Training};
+use crate::graph::{NodeId, Source};
+use crate::number::Role;
+use crate::program::op::{Gradient, Reads, Work};
+use crate::program::{Action, Class, Criterion, Init, Layout, Measure, Operand, Pass, Slot, Tensor, TensorId};
+use crate::program::{NO_ROW, Part};
 use crate::shape::{Shape, product};
-use crate::step::{NO_ROW, Part};
 use crate::train::Update;
 use alloc::vec;
 use alloc::vec::Vec;
 
 impl Builder<'_> {
-    pub(super) fn backward(&mut self, training: Training) {
+    pub(super) fn backward(&mut self, training: Training<'_>) {
         self.loss(training);
         let mut uses = self.uses();
-        for id in (0..=self.output).rev() {
-            let Some(node) = self.layer(id).filter(|_| self.is_live(id) && self.needs_gradient(id)) else { continue };
-            let gradient = self.gradients[id].expect("a layer gives a gradient to every value that it reads");
-            self.differentiate(id, node, gradient);
+        let is_deferred = training.update == Update::Separate || training.skips_overflow;
+        for id in (0..self.graph.nodes.len()).rev() {
+            let node = self.node(id);
+            let is_computed = matches!(node.source, Source::View(_) | Source::Op { .. });
+            if !(is_computed && self.is_live(id) && self.needs_gradient(id)) {
+                continue;
+            }
+            let gradient = self.gradients[id].expect("whatever reads a value gives it a gradient");
+            match self.op(id) {
+                Some(op) => self.differentiate(id, op, gradient),
+                None => self.hand_on(node.inputs()[0], gradient, node.row as u32),
+            }
             self.release(gradient);
-            for &parameter in node.parameters {
+            let parameters: Vec<usize> = node.inputs().iter().filter_map(|&input| self.parameter(input)).collect();
+            for parameter in parameters {
                 uses[parameter] -= 1;
-                if uses[parameter] == 0 && training.update == Update::Fused {
+                if uses[parameter] == 0 && !is_deferred {
                     self.update(parameter);
                 }
             }
         }
-        if training.update == Update::Separate {
-            for parameter in 0..self.parameters.len() {
-                // Held gradients have a place each, even that of a parameter that the output does not depend on.
-                match self.parameter_gradients[parameter] {
-                    Some(_) => self.update(parameter),
-                    None => _ = self.new_parameter_gradient(parameter),
-                }
-            }
+        if training.skips_overflow {
+            (0..self.parameters.len()).for_each(|parameter| self.check(parameter));
         }
-        let state = self.state.map(|tensor| Operand { slot: Slot::State, tensor });
-        let state: Vec<Operand> = state.into_iter().collect();
+        if is_deferred {
+            (0..self.parameters.len()).for_each(|parameter| self.update(parameter));
+        }
+        let state: Vec<Operand> = self.state().into_iter().collect();
         self.operation(Action::Advance, NO_ROW.into(), state.clone(), state);
     }
 
     /// How many nodes' backward passes touch each parameter.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.parameters.len()];
-        for id in (0..=self.output).filter(|&id| self.is_live(id) && self.needs_gradient(id)) {
-            let parameters = self.layer(id).map_or(&[][..], |node| node.parameters);
-            parameters.iter().for_each(|&parameter| uses[parameter] += 1);
+        for id in (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id)) {
+            let parameters = self.node(id).inputs().iter().filter_map(|&input| self.parameter(input));
+            parameters.for_each(|parameter| uses[parameter] += 1);
         }
         uses
     }
 
-    /// The loss and the gradient of the output, which overwrites the output where nothing else needs that.
-    fn loss(&mut self, training: Training) {
-        let value = self.value(self.output);
-        let output = self.held(self.output);
-        let criterion = criterion(training.loss, value.shape);
-        let (role, shape) = match training.loss {
+    /// The terms of the loss, one after the other.
+    fn loss(&mut self, training: Training<'_>) {
+        let mut targets: Vec<Option<TensorId>> = Vec::new();
+        let mut loss = None;
+        for (index, term) in training.loss.iter().enumerate() {
+            let target = (term.measure != Measure::Mean).then(|| self.target_of(index, term, &mut targets));
+            let sum = loss.is_some();
+            let loss = *loss.get_or_insert_with(|| {
+                self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false)
+            });
+            self.term(index, term, target, (loss, sum));
+        }
+        self.results.extend(loss);
+    }
+
+    /// The target that a term compares with. A target is as the first term that names it needs it.
+    fn target_of(&mut self, index: usize, term: &Term, targets: &mut Vec<Option<TensorId>>) -> TensorId {
+        if targets.len() <= term.target {
+            targets.resize(term.target + 1, None);
+        }
+        if let Some(target) = targets[term.target] {
+            return target;
+        }
+        let value = self.value(self.ends[index]);
+        let (role, shape) = match term.measure {
             Measure::CrossEntropy => (Role::Index, target_shape(value.shape)),
-            Measure::Mse | Measure::Dot => (Role::Activation, value.shape),
+            Measure::Mse | Measure::Mean | Measure::Dot => (Role::Activation, value.shape),
         };
+        let name = if term.target == 0 { "target".into() } else { alloc::format!("target{}", term.target) };
         let target = self.tensor(Tensor {
             class: Class::Target,
             role,
             part: Part::Output,
-            name: "target".into(),
+            name,
             row: NO_ROW.into(),
             shape,
             batched: true,
+            layout: Layout::DENSE,
+            trained: false,
             init: Init::Constant(0.0),
             first: 0,
             last: 0,
         });
-        let loss = self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false);
+        targets[term.target] = Some(target);
+        target
+    }
+
+    /// A term of the loss, and the gradient of what it measures, which overwrites that where nothing else needs it.
+    fn term(&mut self, index: usize, term: &Term, target: Option<TensorId>, (loss, sum): (TensorId, bool)) {
+        let measured = self.ends[index];
+        let value = self.held(measured);
+        let criterion = criterion(term, self.value(measured).shape);
         let (terms, batched) = criterion.terms();
         let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
-        let holds_output = |id: &NodeId| self.values[*id] == Some(output);
-        // That a layer's backward pass reads it as an input cannot be: that layer would come after the output, or work in
-        // place on what its backward pass reads.
-        let kept = (0..=self.output).filter(holds_output).any(|id| self.backward_reads(id).output);
-        let in_place = !kept && self.tensors[output as usize].class == Class::Transient;
-        let gradient = if in_place {
-            output
-        } else {
-            let row = self.layer(self.output).map_or(NO_ROW.into(), |node| node.row as u32);
-            self.transient(Part::OutputGradient, Role::Activation, row, value.shape, value.batched)
-        };
-        let reads =
-            vec![Operand { slot: Slot::Input(0), tensor: output }, Operand { slot: Slot::Target, tensor: target }];
-        let writes = vec![
-            Operand { slot: Slot::Loss, tensor: loss },
-            Operand { slot: Slot::InputGradient(0), tensor: gradient },
-            Operand { slot: Slot::Workspace, tensor: workspace },
-        ];
+        let mut reads = vec![Operand { slot: Slot::Input(0), tensor: value }];
+        reads.extend(target.map(|tensor| Operand { slot: Slot::Target, tensor }));
+        let total = Operand { slot: Slot::Loss, tensor: loss };
+        if sum {
+            reads.push(total);
+        }
+        let mut writes = vec![total];
+        if self.needs_gradient(measured) {
+            let later = &self.ends[index + 1..];
+            let is_measured_again = later.iter().any(|&end| self.held(end) == value);
+            let is_free = self.tensors[value as usize].class == Class::Transient
+                && !is_measured_again
+                && !self.is_kept(value)
+                && !self.holders.contains_key(&value);
+            writes.push(self.target(measured, 0, &mut reads, is_free.then_some(value)));
+        }
+        writes.push(Operand { slot: Slot::Workspace, tensor: workspace });
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
-        self.result = Some(loss);
-        self.give(self.output, gradient);
     }
 
-    /// The operations that carry a node's gradient on to its inputs and parameters.
-    fn differentiate(&mut self, id: NodeId, node: LayerNode<'_>, gradient: TensorId) {
-        match node.layer {
-            layer if layer.is_view() => self.hand_on(node.inputs[0], gradient, node.row as u32),
-            Layer::Add(_) => self.split_sum(id, node, gradient),
-            Layer::Mul(_) => self.split_product(node, gradient),
-            Layer::Concat(_) => {
-                for branch in 0..node.inputs.len() {
-                    self.branch_gradient(node, gradient, branch, &[], false);
+    /// The operations that carry a node's gradient on to its inputs.
+    fn differentiate(&mut self, id: NodeId, node: OpNode<'_>, gradient: TensorId) {
+        let gradients = node.op.gradients();
+        let needs = |builder: &Self, input: u8| builder.needs_gradient(node.inputs[usize::from(input)]);
+        for (index, rule) in gradients.iter().enumerate() {
+            match rule {
+                Gradient::Passes(input) if needs(self, *input) => self.pass_on(id, node, *input, gradient),
+                Gradient::Passes(_) => {}
+                Gradient::Computed { of, in_place } => {
+                    let of: Vec<(u8, Reads)> = of.iter().copied().filter(|(input, _)| needs(self, *input)).collect();
+                    // Whoever comes later still reads the gradient of the output.
+                    let is_last = gradients[index + 1..].iter().all(|later| match later {
+                        Gradient::Passes(input) => !needs(self, *input),
+                        Gradient::Computed { of, .. } => of.iter().all(|(input, _)| !needs(self, *input)),
+                    });
+                    let overwrite = (*in_place && is_last).then_some(gradient);
+                    if !of.is_empty() {
+                        self.compute_gradients(id, node, gradient, index, &of, overwrite);
+                    }
                 }
             }
-            layer => match layer.backward() {
-                Backward::Input { reads, in_place } => self.input_gradient(id, node, gradient, reads, in_place),
-                Backward::Parameters { reads } => self.parameter_gradient(id, node, gradient, reads),
-                Backward::Split { input, parameters } => {
-                    // Parameters first: what only they read is then free before the gradient of the input exists.
-                    self.parameter_gradient(id, node, gradient, parameters);
-                    self.input_gradient(id, node, gradient, input, false);
-                }
-                Backward::Joint { reads, in_place } => self.joint_gradient(id, node, gradient, reads, in_place),
-            },
         }
     }
 
-    /// A sum hands its gradient to each branch as it is, summed over the batch for a branch without one.
-    fn split_sum(&mut self, id: NodeId, node: LayerNode<'_>, gradient: TensorId) {
-        let row = node.row as u32;
-        for &input in node.inputs {
-            if !self.needs_gradient(input) {
-                continue;
-            }
-            if self.value(input).batched == self.value(id).batched {
-                self.hand_on(input, gradient, row);
-                continue;
-            }
-            let mut reads = vec![Operand { slot: Slot::Gradient, tensor: gradient }];
-            let write = self.target(input, 0, &mut reads, None);
-            self.operation(Action::SumBatch, row, reads, vec![write]);
-        }
-    }
-
-    /// Each factor's gradient is the gradient times the other factor.
-    fn split_product(&mut self, node: LayerNode<'_>, gradient: TensorId) {
-        for branch in 0..2 {
-            let other = 1 - branch;
-            let factor = Operand { slot: Slot::Input(other as u8), tensor: self.held(node.inputs[other]) };
-            // The second branch is the last to read the gradient.
-            let last = branch == 1 || !self.needs_gradient(node.inputs[1]);
-            self.branch_gradient(node, gradient, branch, &[factor], last);
-        }
-    }
-
-    fn branch_gradient(
-        &mut self,
-        node: LayerNode<'_>,
-        gradient: TensorId,
-        branch: usize,
-        extra: &[Operand],
-        in_place: bool,
-    ) {
-        let input = node.inputs[branch];
-        if !self.needs_gradient(input) {
-            return;
+    /// Hands the gradient of the output to an input as it is, summed over the batch for an input without one.
+    fn pass_on(&mut self, id: NodeId, node: OpNode<'_>, index: u8, gradient: TensorId) {
+        let (input, row) = (node.inputs[usize::from(index)], node.row as u32);
+        if self.value(input).batched == self.value(id).batched {
+            return self.hand_on(input, gradient, row);
         }
         let mut reads = vec![Operand { slot: Slot::Gradient, tensor: gradient }];
-        reads.extend(extra);
-        let write = self.target(input, branch as u8, &mut reads, in_place.then_some(gradient));
-        self.operation(Action::BackwardInput(node.layer.clone()), node.row as u32, reads, vec![write]);
+        let write = self.target(input, 0, &mut reads, None);
+        self.operation(Action::SumBatch, row, reads, vec![write]);
     }
 
-    fn input_gradient(&mut self, id: NodeId, node: LayerNode<'_>, gradient: TensorId, reads: Reads, in_place: bool) {
-        let input = node.inputs[0];
-        if !self.needs_gradient(input) {
-            return;
+    /// One operation for the gradients of some inputs: the operation's gradient rule number `index`.
+    fn compute_gradients(
+        &mut self,
+        id: NodeId,
+        node: OpNode<'_>,
+        gradient: TensorId,
+        index: usize,
+        of: &[(u8, Reads)],
+        overwrite: Option<TensorId>,
+    ) {
+        let mut reads = vec![Operand { slot: Slot::Gradient, tensor: gradient }];
+        reads.extend(self.kept(id, node, of));
+        let mut writes = Vec::new();
+        for &(input, _) in of {
+            writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
-        let mut operands = self.backward_operands(id, node, gradient, reads);
-        let mut writes = vec![self.target(input, 0, &mut operands, in_place.then_some(gradient))];
-        writes.extend(self.workspace(node.layer, node.row, Pass::BackwardInput, self.value(id).batched));
-        self.operation(Action::BackwardInput(node.layer.clone()), node.row as u32, operands, writes);
+        writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
+        let action = Action::Run { op: node.op.clone(), pass: Pass::Backward };
+        self.operation(action, node.row as u32, reads, writes);
     }
 
-    fn parameter_gradient(&mut self, id: NodeId, node: LayerNode<'_>, gradient: TensorId, reads: Reads) {
-        let mut operands = self.backward_operands(id, node, gradient, reads);
-        let mut writes = self.parameter_targets(node, &mut operands);
-        writes.extend(self.workspace(node.layer, node.row, Pass::BackwardParameters, self.value(id).batched));
-        self.operation(Action::BackwardParameters(node.layer.clone()), node.row as u32, operands, writes);
-    }
-
-    fn joint_gradient(&mut self, id: NodeId, node: LayerNode<'_>, gradient: TensorId, reads: Reads, in_place: bool) {
-        let mut operands = self.backward_operands(id, node, gradient, reads);
-        let mut writes = self.parameter_targets(node, &mut operands);
-        if self.needs_gradient(node.inputs[0]) {
-            writes.push(self.target(node.inputs[0], 0, &mut operands, in_place.then_some(gradient)));
-        }
-        writes.extend(self.workspace(node.layer, node.row, Pass::Backward, self.value(id).batched));
-        self.operation(Action::Backward(node.layer.clone()), node.row as u32, operands, writes);
-    }
-
-    /// What a backward operation reads.
-    fn backward_operands(&self, id: NodeId, node: LayerNode<'_>, gradient: TensorId, reads: Reads) -> Vec<Operand> {
-        let mut operands = vec![Operand { slot: Slot::Gradient, tensor: gradient }];
-        if reads.input {
-            operands.extend(numbered(Slot::Input, node.inputs.iter().map(|&input| self.held(input))));
-        }
-        if reads.output {
+    /// What gradients read beside the gradient of the output.
+    fn kept(&self, id: NodeId, node: OpNode<'_>, of: &[(u8, Reads)]) -> Vec<Operand> {
+        let any = |read: fn(&Reads) -> bool| of.iter().any(|(_, reads)| read(reads));
+        let is_read = |input: &usize| of.iter().any(|(_, reads)| reads.inputs.contains(&(*input as u8)));
+        let inputs = (0..node.inputs.len()).filter(is_read);
+        let mut operands: Vec<Operand> = inputs
+            .map(|input| Operand { slot: Slot::Input(input as u8), tensor: self.held(node.inputs[input]) })
+            .collect();
+        if any(|reads| reads.output) {
             operands.push(Operand { slot: Slot::Output, tensor: self.held(id) });
         }
-        if reads.parameters {
-            operands.extend(numbered(Slot::Parameter, node.parameters.iter().map(|&id| self.parameters[id])));
-        }
-        if reads.saved {
+        if any(|reads| reads.saved) {
             operands.extend(numbered(Slot::Saved, self.saved[id].iter().copied()));
         }
-        if reads.state {
+        if any(|reads| reads.state) {
             operands.extend(self.state.map(|tensor| Operand { slot: Slot::State, tensor }));
         }
         operands
@@ -224,6 +212,9 @@ impl Builder<'_> {
     fn target(&mut self, input: NodeId, index: u8, reads: &mut Vec<Operand>, overwrite: Option<TensorId>) -> Operand {
         let value = self.value(input);
         let slot = Slot::InputGradient(index);
+        if let Some(parameter) = self.parameter(input) {
+            return self.parameter_target(parameter, slot, reads);
+        }
         if self.gradients[input].is_some() {
             let tensor = self.exclusive(input);
             let operand = Operand { slot, tensor };
@@ -232,7 +223,7 @@ impl Builder<'_> {
         }
         let fits = |tensor: &TensorId| {
             let held = &self.tensors[*tensor as usize];
-            self.holders.get(tensor) == Some(&1)
+            self.holders.get(tensor).is_none_or(|&holders| holders == 1)
                 && held.batched == value.batched
                 && held.shape.elements() == value.shape.elements()
         };
@@ -242,8 +233,7 @@ impl Builder<'_> {
     }
 
     fn gradient_tensor(&mut self, id: NodeId) -> TensorId {
-        let value = self.value(id);
-        let row = self.layer(id).map_or(NO_ROW.into(), |node| node.row as u32);
+        let (value, row) = (self.value(id), self.row(id));
         self.transient(Part::OutputGradient, Role::Activation, row, value.shape, value.batched)
     }
 
@@ -251,6 +241,11 @@ impl Builder<'_> {
     fn hand_on(&mut self, input: NodeId, gradient: TensorId, row: u32) {
         if !self.needs_gradient(input) {
             return;
+        }
+        if let Some(parameter) = self.parameter(input) {
+            let mut reads = vec![Operand { slot: Slot::Gradient, tensor: gradient }];
+            let write = self.parameter_target(parameter, Slot::InputGradient(0), &mut reads);
+            return self.operation(Action::SumBatch, row, reads, vec![write]);
         }
         if self.gradients[input].is_none() {
             return self.give(input, gradient);
@@ -288,29 +283,24 @@ impl Builder<'_> {
         }
     }
 
-    /// Where the gradients of a node's parameters go: those that exist already are added to.
-    fn parameter_targets(&mut self, node: LayerNode<'_>, reads: &mut Vec<Operand>) -> Vec<Operand> {
-        let mut writes = Vec::new();
-        for (index, &parameter) in node.parameters.iter().enumerate() {
-            let slot = Slot::ParameterGradient(index as u8);
-            let tensor = match self.parameter_gradients[parameter] {
-                Some(tensor) => {
-                    reads.push(Operand { slot, tensor });
-                    tensor
-                }
-                None => self.new_parameter_gradient(parameter),
-            };
-            writes.push(Operand { slot, tensor });
+    /// Where the gradient of a parameter goes: one that exists already is added to.
+    fn parameter_target(&mut self, parameter: usize, slot: Slot, reads: &mut Vec<Operand>) -> Operand {
+        match self.parameter_gradients[parameter] {
+            Some(tensor) => {
+                let operand = Operand { slot, tensor };
+                reads.push(operand);
+                operand
+            }
+            None => Operand { slot, tensor: self.new_parameter_gradient(parameter) },
         }
-        writes
     }
 
     fn new_parameter_gradient(&mut self, parameter: usize) -> TensorId {
-        let (name, row, declared) = &self.graph.parameters[parameter];
+        let declared = &self.graph.parameters[parameter];
         let (role, shape) = (declared.role, declared.shape);
-        let tensor = self.transient(Part::ParameterGradient, role, *row as u32, shape, false);
+        let tensor = self.transient(Part::ParameterGradient, role, declared.row as u32, shape, false);
         let held = &mut self.tensors[tensor as usize];
-        held.name = alloc::format!("{name}.gradient");
+        held.name = alloc::format!("{}.gradient", declared.name);
         if self.training.is_some_and(|training| training.update == Update::Separate) {
             held.class = Class::Gradient;
         }
@@ -318,34 +308,47 @@ impl Builder<'_> {
         tensor
     }
 
-    fn update(&mut self, parameter: usize) {
+    /// Looks whether the gradient of a parameter is finite.
+    fn check(&mut self, parameter: usize) {
         let Some(gradient) = self.parameter_gradients[parameter] else { return };
-        let row = self.graph.parameters[parameter].1 as u32;
-        let mut writes = vec![Operand { slot: Slot::Parameter(0), tensor: self.parameters[parameter] }];
+        let row = self.graph.parameters[parameter].row as u32;
+        let state: Vec<Operand> = self.state().into_iter().collect();
+        let mut reads = vec![Operand { slot: Slot::ParameterGradient, tensor: gradient }];
+        reads.extend(&state);
+        self.operation(Action::Check, row, reads, state);
+    }
+
+    fn update(&mut self, parameter: usize) {
+        let (Some(gradient), Some(tensor)) = (self.parameter_gradients[parameter], self.parameters[parameter]) else {
+            return;
+        };
+        let row = self.graph.parameters[parameter].row as u32;
+        let mut writes = vec![Operand { slot: Slot::Parameter, tensor }];
         writes.extend(numbered(Slot::Moment, self.moments[parameter].iter().copied()));
         let mut reads = writes.clone();
-        reads.push(Operand { slot: Slot::ParameterGradient(0), tensor: gradient });
-        reads.extend(self.state.map(|tensor| Operand { slot: Slot::State, tensor }));
+        reads.push(Operand { slot: Slot::ParameterGradient, tensor: gradient });
+        reads.extend(self.state());
         self.operation(Action::Update, row, reads, writes);
+    }
+
+    fn state(&self) -> Option<Operand> {
+        self.state.map(|tensor| Operand { slot: Slot::State, tensor })
     }
 }
 
-/// The loss over outputs of this shape: classes are the channels of a map and the last axis of anything else.
-fn criterion(kind: Measure, shape: Shape) -> Criterion {
-    let dims = shape.dims();
-    match (kind, dims) {
-        (Measure::CrossEntropy, &[classes, height, width]) => {
-            Criterion { kind, outer: 1, classes, inner: product(&[height, width]) }
-        }
-        (Measure::CrossEntropy, &[.., classes]) => {
-            Criterion { kind, outer: product(&dims[..dims.len() - 1]), classes, inner: 1 }
-        }
-        _ => Criterion { kind, outer: product(dims), classes: 1, inner: 1 },
-    }
+/// A term over values of this shape: classes are the channels of a map and the last axis of anything else.
+fn criterion(term: &Term, shape: Shape) -> Criterion {
+    let (kind, weight, dims) = (term.measure, term.weight, shape.dims());
+    let (outer, classes, inner) = match (kind, dims) {
+        (Measure::CrossEntropy, &[classes, height, width]) => (1, classes, product(&[height, width])),
+        (Measure::CrossEntropy, &[.., classes]) => (product(&dims[..dims.len() - 1]), classes, 1),
+        _ => (product(dims), 1, 1),
+    };
+    Criterion { kind, outer, classes, inner, weight }
 }
 
 /// Dimensions of the class indices that belong to logits of this shape.
-fn target_shape(shape: Shape) -> Shape {
+pub fn target_shape(shape: Shape) -> Shape {
     match shape.dims() {
         &[_, height, width] => Shape::new(&[height, width]),
         [rest @ .., _] => Shape::new(rest),

@@ -1,50 +1,53 @@
 //! The state of a lowering, and the questions that both passes ask.
 
 use super::{LowerError, Training};
-use crate::graph::{Graph, Node, NodeId, RowId, Source};
-use crate::layers::Layer;
-use crate::layers::rule::{Backward, Pass, Reads, Value, Workspace};
-use crate::program::{Action, Class, Init, Operand, Operation, Slot, StateWord, Tensor, TensorId};
-use crate::role::Role;
+use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
+use crate::number::Role;
+use crate::program::op::{Gradient, Reads, Work, Workspace};
+use crate::program::{Action, Class, Init, Layout, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
+use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
-use crate::step::{NO_ROW, Part};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A layer's node, taken apart.
+/// An operation's node, taken apart.
 #[derive(Clone, Copy)]
-pub(super) struct LayerNode<'g> {
-    pub(super) layer: &'g Layer,
+pub(super) struct OpNode<'g> {
+    pub(super) op: &'g Op,
     /// The values it reads.
     pub(super) inputs: &'g [NodeId],
-    pub(super) parameters: &'g [usize],
     pub(super) buffers: &'g [usize],
+    /// Whether the user asked for the output to overwrite the input.
+    pub(super) in_place: bool,
     pub(super) row: RowId,
 }
 
 /// A program under construction. Tensors are numbered as they come; [`Builder::finish`] sorts them by class.
 pub(super) struct Builder<'g> {
     pub(super) graph: &'g Graph,
-    pub(super) output: NodeId,
-    pub(super) training: Option<Training>,
-    /// Which values the output depends on.
+    pub(super) outputs: &'g [NodeId],
+    /// The values that are read when the forward pass is over: the outputs, or in training what the loss measures.
+    pub(super) ends: Vec<NodeId>,
+    pub(super) training: Option<Training<'g>>,
+    /// Which values the ends depend on.
     live: Vec<bool>,
     /// Which values a gradient is computed for.
     needs_gradient: Vec<bool>,
-    /// The operations that read each value, in order.
+    /// The nodes that read each value, in order.
     consumers: Vec<Vec<NodeId>>,
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
-    /// The tensor that holds each value. Several values share one where a layer is a view or works in place.
+    /// The tensor that holds each value. Several values share one where one is a view or works in place.
     pub(super) values: Vec<Option<TensorId>>,
     /// What the forward pass of each node saved.
     pub(super) saved: Vec<Vec<TensorId>>,
-    pub(super) parameters: Vec<TensorId>,
-    pub(super) buffers: Vec<TensorId>,
-    /// Optimizer state of each parameter.
+    /// Each parameter and running statistic, if the ends or the outputs depend on it.
+    pub(super) parameters: Vec<Option<TensorId>>,
+    pub(super) buffers: Vec<Option<TensorId>>,
+    /// Optimizer state of each parameter that is trained.
     pub(super) moments: Vec<Vec<TensorId>>,
     pub(super) state: Option<TensorId>,
     /// The tensor that holds the gradient of each value.
@@ -53,112 +56,142 @@ pub(super) struct Builder<'g> {
     /// gradient to several branches as it is.
     pub(super) holders: BTreeMap<TensorId, usize>,
     pub(super) parameter_gradients: Vec<Option<TensorId>>,
-    /// The tensor with the network's result.
-    pub(super) result: Option<TensorId>,
+    /// The tensors with the network's outputs, or the one with the loss.
+    pub(super) results: Vec<TensorId>,
+}
+
+/// Why a tensor must not be overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocker {
+    /// This layer still needs it.
+    Layer(RowId),
+    /// It is the network's own input.
+    Input,
+    /// It is an output of the network.
+    Output,
+    /// The loss measures it.
+    Loss,
 }
 
 impl<'g> Builder<'g> {
-    pub(super) fn new(graph: &'g Graph, output: NodeId, training: Option<Training>) -> Result<Builder<'g>, LowerError> {
+    pub(super) fn new(
+        graph: &'g Graph,
+        outputs: &'g [NodeId],
+        ends: Vec<NodeId>,
+        training: Option<Training<'g>>,
+    ) -> Result<Builder<'g>, LowerError> {
         let count = graph.nodes.len();
+        let live = reachable(graph, &ends);
         let mut builder = Builder {
             graph,
-            output,
+            outputs,
+            ends,
             training,
-            live: vec![false; count],
+            live,
             needs_gradient: vec![false; count],
             consumers: vec![Vec::new(); count],
             tensors: Vec::new(),
             operations: Vec::new(),
             values: vec![None; count],
             saved: vec![Vec::new(); count],
-            parameters: Vec::new(),
-            buffers: Vec::new(),
-            moments: Vec::new(),
+            parameters: vec![None; graph.parameters.len()],
+            buffers: vec![None; graph.buffers.len()],
+            moments: vec![Vec::new(); graph.parameters.len()],
             state: None,
             gradients: vec![None; count],
             holders: BTreeMap::new(),
             parameter_gradients: vec![None; graph.parameters.len()],
-            result: None,
+            results: Vec::new(),
         };
-        builder.mark_live();
+        builder.mark_consumers();
         builder.mark_gradients();
         builder.declare();
-        if training.is_some() && !builder.needs_gradient[output] {
-            return Err(LowerError {
-                row: None,
-                message: "the network has no parameters, so there is nothing to train; \
-                          use `const INFER` instead of `const TRAIN`"
-                    .into(),
-            });
+        let trains = builder.ends.iter().any(|&end| builder.needs_gradient[end]);
+        if training.is_some() && !trains {
+            return Err(LowerError::of_all(if graph.parameters.is_empty() {
+                "the network has no parameters, so there is nothing to train; use `const INFER` instead of `const TRAIN`"
+            } else {
+                "the loss depends on no parameter that is trained; take `freeze` off a layer, or use `const INFER`"
+            }));
         }
         Ok(builder)
     }
 
-    /// Inputs come before what is computed from them, so one pass from the back finds all that the output depends on.
-    fn mark_live(&mut self) {
-        self.live[self.output] = true;
-        for node in (0..=self.output).rev() {
-            if !self.live[node] {
-                continue;
-            }
-            for &input in self.layer(node).map_or(&[][..], |node| node.inputs) {
-                self.live[input] = true;
-                self.consumers[input].push(node);
+    fn mark_consumers(&mut self) {
+        for id in (0..self.graph.nodes.len()).filter(|&id| self.live[id]) {
+            for &input in self.node(id).inputs() {
+                self.consumers[input].push(id);
             }
         }
-        self.consumers.iter_mut().for_each(|consumers| consumers.reverse());
     }
 
     fn mark_gradients(&mut self) {
-        let wanted = self.training.is_some_and(|training| training.input_gradient);
+        let Some(training) = self.training else { return };
         for (id, node) in self.graph.nodes.iter().enumerate() {
-            self.needs_gradient[id] = self.training.is_some()
-                && match &node.source {
-                    Source::Input => wanted && !node.value.index,
-                    Source::Layer { inputs, parameters, .. } => {
-                        !parameters.is_empty() || inputs.iter().any(|&input| self.needs_gradient[input])
-                    }
-                };
+            self.needs_gradient[id] = match &node.source {
+                Source::Input => training.input_gradient && !node.value.index,
+                Source::Parameter(parameter) => !self.graph.parameters[*parameter].frozen,
+                Source::View(_) | Source::Op { .. } => node.inputs().iter().any(|&input| self.needs_gradient[input]),
+            };
         }
     }
 
-    /// Everything that lives as long as the network. All parameters are declared, in the graph's order, whether or not
-    /// this program uses them: the training step and the forward pass then agree on where each one lies.
+    /// Everything that lives as long as the network, in the graph's order. A training step makes room for what its forward
+    /// pass without training depends on, too.
     fn declare(&mut self) {
         let graph = self.graph;
-        let moments = self.training.map_or(0, |training| training.moments);
-        for (name, row, parameter) in &graph.parameters {
-            let id = self.tensor(Tensor {
-                class: Class::Parameter,
-                role: parameter.role,
-                part: Part::Output,
-                name: name.clone(),
-                row: *row as u32,
-                shape: parameter.shape,
-                batched: false,
-                init: parameter.init,
-                first: 0,
-                last: 0,
-            });
-            self.parameters.push(id);
-            let moments = (0..moments).map(|index| {
-                let owner = &self.tensors[id as usize];
-                let name = format!("{name}.moment{index}");
-                Tensor { class: Class::Moment, role: Role::Moment, name, init: Init::Constant(0.0), ..owner.clone() }
-            });
-            let moments: Vec<Tensor> = moments.collect();
-            let moments = moments.into_iter().map(|moment| self.tensor(moment)).collect();
-            self.moments.push(moments);
+        let mut all = self.ends.clone();
+        all.extend(self.outputs);
+        let is_there = reachable(graph, &all);
+        // What the loss does not depend on is not trained. Without training, what another program may train.
+        let (mut parameters, mut buffers) = (vec![None; graph.parameters.len()], vec![false; graph.buffers.len()]);
+        for (id, node) in graph.nodes.iter().enumerate().filter(|(id, _)| is_there[*id]) {
+            match &node.source {
+                Source::Parameter(parameter) => {
+                    let is_trained = match self.training {
+                        Some(_) => self.live[id] && self.needs_gradient[id],
+                        None => !graph.parameters[*parameter].frozen,
+                    };
+                    *parameters[*parameter].get_or_insert(false) |= is_trained;
+                }
+                Source::Op { buffers: read, .. } => read.iter().for_each(|&buffer| buffers[buffer] = true),
+                Source::Input | Source::View(_) => {}
+            }
         }
-        for (name, row, buffer) in &graph.buffers {
-            let init = Init::Constant(buffer.value);
-            let id = self.persistent(Class::Buffer, Role::Statistic, name.clone(), *row as u32, buffer.shape, init);
-            self.buffers.push(id);
+        for (index, trained) in parameters.into_iter().enumerate() {
+            if let Some(trained) = trained {
+                self.declare_parameter(index, trained);
+            }
+        }
+        for (node, id) in graph.nodes.iter().zip(&mut self.values) {
+            if let Source::Parameter(parameter) = node.source {
+                *id = self.parameters[parameter];
+            }
+        }
+        for (index, buffer) in graph.buffers.iter().enumerate().filter(|(index, _)| buffers[*index]) {
+            let (name, row, init) = (buffer.name.clone(), buffer.row as u32, Init::Constant(buffer.value));
+            let id = self.persistent(Class::Buffer, Role::Statistic, name, row, buffer.shape, init);
+            self.buffers[index] = Some(id);
         }
         if self.training.is_some() {
             let shape = Shape::new(&[StateWord::COUNT as u64]);
             let init = Init::Constant(0.0);
             self.state = Some(self.persistent(Class::State, Role::State, "state".into(), NO_ROW.into(), shape, init));
+        }
+    }
+
+    fn declare_parameter(&mut self, index: usize, trained: bool) {
+        let parameter = &self.graph.parameters[index];
+        let (name, row) = (parameter.name.clone(), parameter.row as u32);
+        let id = self.persistent(Class::Parameter, parameter.role, name, row, parameter.shape, parameter.init);
+        self.tensors[id as usize].trained = trained;
+        self.parameters[index] = Some(id);
+        let moments = self.training.filter(|_| trained).map_or(0, |training| training.moments);
+        for moment in 0..moments {
+            let name = format!("{}.moment{moment}", parameter.name);
+            let init = Init::Constant(0.0);
+            let id = self.persistent(Class::Moment, Role::Moment, name, row, parameter.shape, init);
+            self.moments[index].push(id);
         }
     }
 
@@ -169,26 +202,54 @@ impl<'g> Builder<'g> {
 
     fn persistent(&mut self, class: Class, role: Role, name: String, row: u32, shape: Shape, init: Init) -> TensorId {
         let (part, batched) = (Part::Output, false);
-        self.tensor(Tensor { class, role, part, name, row, shape, batched, init, first: 0, last: 0 })
+        let layout = Layout::DENSE;
+        self.tensor(Tensor {
+            class,
+            role,
+            part,
+            name,
+            row,
+            shape,
+            batched,
+            layout,
+            trained: false,
+            init,
+            first: 0,
+            last: 0,
+        })
     }
 
     /// A tensor that lives inside the step.
     pub(super) fn transient(&mut self, part: Part, role: Role, row: u32, shape: Shape, batched: bool) -> TensorId {
         let init = Init::Constant(0.0);
         let name = String::new();
-        self.tensor(Tensor { class: Class::Transient, role, part, name, row, shape, batched, init, first: 0, last: 0 })
+        let layout = Layout::DENSE;
+        self.tensor(Tensor {
+            class: Class::Transient,
+            role,
+            part,
+            name,
+            row,
+            shape,
+            batched,
+            layout,
+            trained: false,
+            init,
+            first: 0,
+            last: 0,
+        })
     }
 
     /// The workspace of an operation, as it writes it.
-    pub(super) fn workspace(&mut self, layer: &Layer, row: RowId, pass: Pass, batched: bool) -> Option<Operand> {
-        let Workspace { role, shape, batched: each } = layer.workspace(pass)?;
+    pub(super) fn workspace(&mut self, op: &Op, row: RowId, work: Work, batched: bool) -> Option<Operand> {
+        let Workspace { role, shape, batched: each } = op.workspace(work)?;
         let tensor = self.transient(Part::Workspace, role, row as u32, shape, each && batched);
         Some(Operand { slot: Slot::Workspace, tensor })
     }
 
     pub(super) fn operation(&mut self, action: Action, row: u32, reads: Vec<Operand>, writes: Vec<Operand>) {
         // A gradient that is read as well as written is added to.
-        let is_gradient = |slot| matches!(slot, Slot::InputGradient(_) | Slot::ParameterGradient(_));
+        let is_gradient = |slot| matches!(slot, Slot::InputGradient(_));
         let accumulate = writes.iter().any(|operand| is_gradient(operand.slot) && reads.contains(operand));
         self.operations.push(Operation { action, row, accumulate, reads, writes });
     }
@@ -197,13 +258,22 @@ impl<'g> Builder<'g> {
         &self.graph.nodes[id]
     }
 
-    pub(super) fn layer(&self, id: NodeId) -> Option<LayerNode<'g>> {
-        match &self.graph.nodes[id].source {
-            Source::Input => None,
-            Source::Layer { layer, inputs, parameters, buffers, row } => {
-                let inputs = if layer.ignores_input() { &[][..] } else { inputs };
-                Some(LayerNode { layer, inputs, parameters, buffers, row: *row })
+    /// The operation that computes a node, if one does.
+    pub(super) fn op(&self, id: NodeId) -> Option<OpNode<'g>> {
+        let node = &self.graph.nodes[id];
+        match &node.source {
+            Source::Op { op, inputs, buffers, in_place } => {
+                Some(OpNode { op, inputs, buffers, in_place: *in_place, row: node.row })
             }
+            Source::Input | Source::Parameter(_) | Source::View(_) => None,
+        }
+    }
+
+    /// The parameter that a node is, if it is one.
+    pub(super) fn parameter(&self, id: NodeId) -> Option<usize> {
+        match self.graph.nodes[id].source {
+            Source::Parameter(parameter) => Some(parameter),
+            _ => None,
         }
     }
 
@@ -215,8 +285,16 @@ impl<'g> Builder<'g> {
         self.needs_gradient[id]
     }
 
-    pub(super) fn value(&self, id: NodeId) -> Value {
+    pub(super) fn value(&self, id: NodeId) -> Type {
         self.node(id).value
+    }
+
+    /// Row of the layer that made a value, for a tensor.
+    pub(super) fn row(&self, id: NodeId) -> u32 {
+        match self.node(id).source {
+            Source::Input => NO_ROW.into(),
+            _ => self.node(id).row as u32,
+        }
     }
 
     /// The tensor that holds a value which has been computed.
@@ -224,51 +302,75 @@ impl<'g> Builder<'g> {
         self.values[id].expect("inputs come before what is computed from them")
     }
 
-    /// What the backward pass of a node reads, over all of its operations that are needed.
-    pub(super) fn backward_reads(&self, id: NodeId) -> Reads {
-        let Some(node) = self.layer(id).filter(|_| self.live[id] && self.needs_gradient[id]) else {
-            return Reads::default();
-        };
-        let inputs = node.inputs.iter().any(|&input| self.needs_gradient[input]);
-        let parameters = !node.parameters.is_empty();
-        match node.layer.backward() {
-            Backward::Input { reads, .. } if inputs => reads,
-            Backward::Input { .. } => Reads::default(),
-            Backward::Parameters { reads } | Backward::Joint { reads, .. } => reads,
-            Backward::Split { input, parameters: own } => {
-                let none = Reads::default();
-                let input = if inputs { input } else { none };
-                let own = if parameters { own } else { none };
-                Reads {
-                    input: input.input || own.input,
-                    output: input.output || own.output,
-                    parameters: input.parameters || own.parameters,
-                    saved: input.saved || own.saved,
-                    state: input.state || own.state,
-                }
-            }
-        }
+    /// What the gradients of a node's inputs read, over all that are needed.
+    fn reads(&self, id: NodeId) -> impl Iterator<Item = Reads> + '_ {
+        let node = self.op(id).filter(|_| self.live[id] && self.needs_gradient[id]);
+        node.into_iter().flat_map(move |node| {
+            let gradients = node.op.gradients().into_iter();
+            let of = gradients.flat_map(|gradient| match gradient {
+                Gradient::Passes(_) => Vec::new(),
+                Gradient::Computed { of, .. } => of,
+            });
+            of.filter(|(input, _)| self.needs_gradient[node.inputs[usize::from(*input)]]).map(|(_, reads)| reads)
+        })
     }
 
-    /// Why `tensor` must not be overwritten when node `at` is computed, or `None` if it may: the layer that still needs
-    /// what is in it, or no layer where it is the network's input. The network's output needs no such care: nothing that
-    /// is computed after it is live.
-    pub(super) fn blocker(&self, tensor: TensorId, at: NodeId) -> Option<Option<RowId>> {
+    /// Whether the backward pass of a node reads its output.
+    pub(super) fn reads_output(&self, id: NodeId) -> bool {
+        self.reads(id).any(|reads| reads.output)
+    }
+
+    /// Whether the backward pass of a node reads what its forward pass saved.
+    pub(super) fn reads_saved(&self, id: NodeId) -> bool {
+        self.reads(id).any(|reads| reads.saved)
+    }
+
+    /// Whether the backward pass of a node reads `value` as an input.
+    fn reads_input(&self, id: NodeId, value: NodeId) -> bool {
+        let is_read = |&input: &u8| self.node(id).inputs()[usize::from(input)] == value;
+        self.reads(id).any(|reads| reads.inputs.iter().any(is_read))
+    }
+
+    /// Why `tensor` must not be overwritten when node `at` is computed, or `None` if it may.
+    pub(super) fn blocker(&self, tensor: TensorId, at: NodeId) -> Option<Blocker> {
         if self.tensors[tensor as usize].class != Class::Transient {
-            return Some(None);
+            return Some(Blocker::Input);
         }
         for id in (0..self.values.len()).filter(|&id| self.values[id] == Some(tensor)) {
-            if self.backward_reads(id).output {
-                return Some(self.layer(id).map(|node| node.row));
+            if self.reads_output(id) {
+                return Some(Blocker::Layer(self.node(id).row));
             }
             for &consumer in &self.consumers[id] {
-                if consumer > at || self.backward_reads(consumer).input {
-                    return Some(self.layer(consumer).map(|node| node.row));
+                if consumer > at || self.reads_input(consumer, id) {
+                    return Some(Blocker::Layer(self.node(consumer).row));
                 }
+            }
+            if self.ends.contains(&id) {
+                return Some(if self.training.is_some() { Blocker::Loss } else { Blocker::Output });
             }
         }
         None
     }
+
+    /// Whether a gradient reads the value in `tensor`.
+    pub(super) fn is_kept(&self, tensor: TensorId) -> bool {
+        (0..self.values.len()).filter(|&id| self.values[id] == Some(tensor)).any(|id| {
+            self.reads_output(id) || self.consumers[id].iter().any(|&consumer| self.reads_input(consumer, id))
+        })
+    }
+}
+
+/// The values that these ends depend on, themselves included. Inputs come before what is computed from them, so that one pass
+/// from the back finds them all.
+fn reachable(graph: &Graph, ends: &[NodeId]) -> Vec<bool> {
+    let mut reached = vec![false; graph.nodes.len()];
+    ends.iter().for_each(|&end| reached[end] = true);
+    for id in (0..graph.nodes.len()).rev() {
+        if reached[id] {
+            graph.nodes[id].inputs().iter().for_each(|&input| reached[input] = true);
+        }
+    }
+    reached
 }
 
 /// Operands with counted slots.

@@ -2,6 +2,7 @@
 
 use super::LowerError;
 use super::builder::Builder;
+use crate::graph::Source;
 use crate::program::{Class, Program, TensorId};
 use crate::train::Update;
 use alloc::format;
@@ -24,8 +25,7 @@ impl Builder<'_> {
     pub(super) fn finish(mut self) -> Result<Program, LowerError> {
         let paths = self.graph.rows.iter().map(|row| row.path.clone()).collect();
         let input_gradients = self.name_input_gradients();
-        let Builder { mut tensors, mut operations, training, result, .. } = self;
-        let result = result.ok_or_else(|| LowerError { row: None, message: "the network has no output".into() })?;
+        let Builder { mut tensors, mut operations, training, results, .. } = self;
 
         let mut used = vec![false; tensors.len()];
         for (index, operation) in operations.iter().enumerate() {
@@ -38,10 +38,9 @@ impl Builder<'_> {
                 tensor.last = index as u32;
             }
         }
-        // The result is read after the last operation; so are the gradients of inputs, where they are asked for.
+        // Results are read after the last operation; so are the gradients of inputs, where they are asked for.
         let end = operations.len() as u32 - 1;
-        tensors[result as usize].last = end;
-        for id in input_gradients {
+        for id in results.iter().copied().chain(input_gradients) {
             tensors[id as usize].last = end;
         }
 
@@ -63,14 +62,17 @@ impl Builder<'_> {
             tensors: order.into_iter().map(|id| tensors[id].clone()).collect(),
             operations,
             paths,
-            result: numbers[result as usize],
+            results: results.into_iter().map(|id| numbers[id as usize]).collect(),
         })
     }
+
     /// Names the gradients of inputs after the inputs. Inputs whose gradients are one tensor share the first one's name.
     fn name_input_gradients(&mut self) -> Vec<TensorId> {
         let mut named = Vec::new();
         for id in 0..self.graph.nodes.len() {
-            let (None, Some(gradient), Some(input)) = (self.layer(id), self.gradients[id], self.values[id]) else {
+            let (Source::Input, Some(gradient), Some(input)) =
+                (&self.node(id).source, self.gradients[id], self.values[id])
+            else {
                 continue;
             };
             if !named.contains(&gradient) {

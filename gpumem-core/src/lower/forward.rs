@@ -1,12 +1,12 @@
-//! The forward pass: one operation a layer, in place where that is asked for or provably free.
+//! The forward pass: an operation for each value that the output depends on, in place where nothing else needs the input.
 
 use super::LowerError;
-use super::builder::{Builder, LayerNode, numbered};
-use crate::graph::{NodeId, RowId, Source};
-use crate::layers::rule::{Inference, Pass};
-use crate::program::{Action, Class, Init, Operand, Slot, Tensor, TensorId};
-use crate::role::Role;
-use crate::step::{NO_ROW, Part};
+use super::builder::{Blocker, Builder, OpNode, numbered};
+use crate::graph::{NodeId, Source};
+use crate::number::Role;
+use crate::program::op::{Inference, Work};
+use crate::program::{Action, Class, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
+use crate::program::{NO_ROW, Part};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,15 +17,16 @@ impl Builder<'_> {
             match &self.node(id).source {
                 // Inputs have a place in the arena whether or not anything reads them.
                 Source::Input => self.input(id),
-                Source::Layer { .. } if self.is_live(id) => self.compute(id)?,
-                Source::Layer { .. } => {}
+                Source::View(input) if self.is_live(id) => self.values[id] = Some(self.held(*input)),
+                Source::Op { .. } if self.is_live(id) => self.compute(id)?,
+                Source::Parameter(_) | Source::View(_) | Source::Op { .. } => {}
             }
         }
         if self.operations.is_empty() {
-            return Err(LowerError { row: None, message: "the network computes nothing; add a layer".into() });
+            return Err(LowerError::of_all("the network computes nothing; add a layer"));
         }
         if self.training.is_none() {
-            self.result = self.values[self.output];
+            self.results = self.outputs.iter().map(|&output| self.held(output)).collect();
         }
         Ok(())
     }
@@ -43,6 +44,8 @@ impl Builder<'_> {
             row: NO_ROW.into(),
             shape: value.shape,
             batched: value.batched,
+            layout: Layout::DENSE,
+            trained: false,
             init: Init::Constant(0.0),
             first: 0,
             last: 0,
@@ -51,55 +54,51 @@ impl Builder<'_> {
     }
 
     fn compute(&mut self, id: NodeId) -> Result<(), LowerError> {
-        let Some(node) = self.layer(id) else { return Ok(()) };
+        let Some(node) = self.op(id) else { return Ok(()) };
         let training = self.training.is_some();
-        let passes_on = !training && node.layer.inference() == Inference::PassesOn;
-        if node.layer.is_view() || passes_on {
+        if !training && node.op.inference() == Inference::PassesOn {
             self.values[id] = Some(self.held(node.inputs[0]));
             return Ok(());
         }
+        let value = self.value(id);
+        let row = node.row as u32;
         let output = match self.overwritten(id, node)? {
             Some(tensor) => tensor,
-            None => {
-                let value = self.value(id);
-                self.transient(Part::Output, Role::Activation, node.row as u32, value.shape, value.batched)
-            }
+            None => self.transient(Part::Output, Role::Activation, row, value.shape, value.batched),
         };
-        let inputs = node.inputs.iter().map(|&input| self.held(input));
-        let mut reads = numbered(Slot::Input, inputs);
-        reads.extend(numbered(Slot::Parameter, node.parameters.iter().map(|&id| self.parameters[id])));
-        let buffers = numbered(Slot::Buffer, node.buffers.iter().map(|&id| self.buffers[id]));
+        let mut reads = numbered(Slot::Input, node.inputs.iter().map(|&input| self.held(input)));
+        let buffers = numbered(Slot::Buffer, node.buffers.iter().filter_map(|&id| self.buffers[id]));
         reads.extend(&buffers);
         let mut writes: Vec<Operand> = [Operand { slot: Slot::Output, tensor: output }].to_vec();
         if training {
-            if node.layer.draws() {
+            if node.op.draws() {
                 reads.extend(self.state.map(|tensor| Operand { slot: Slot::State, tensor }));
             }
-            let row = node.row as u32;
-            // A layer on a value that all samples share works on one sample.
-            let batched = self.value(id).batched;
-            let saved = node.layer.saved().into_iter();
-            let saved = saved.map(|it| self.transient(Part::Saved, it.role, row, it.shape, it.batched && batched));
+            // An operation on a value that all samples share works on one sample.
+            let is_saved = node.op.always_saves() || self.reads_saved(id);
+            let saved = node.op.saved().into_iter().filter(|_| is_saved);
+            let saved =
+                saved.map(|it| self.transient(Part::Saved, it.role, row, it.shape, it.batched && value.batched));
             let saved: Vec<TensorId> = saved.collect();
             writes.extend(numbered(Slot::Saved, saved.iter().copied()));
             writes.extend(buffers);
             self.saved[id] = saved;
         }
-        let pass = if training { Pass::Forward } else { Pass::Inference };
-        writes.extend(self.workspace(node.layer, node.row, pass, self.value(id).batched));
-        self.operation(Action::Forward(node.layer.clone()), node.row as u32, reads, writes);
+        let work = if training { Work::Training } else { Work::Inference };
+        writes.extend(self.workspace(node.op, node.row, work, value.batched));
+        self.operation(Action::Run { op: node.op.clone(), pass: Pass::Forward }, row, reads, writes);
         self.values[id] = Some(output);
         Ok(())
     }
 
     /// The input that the output overwrites, if any.
-    fn overwritten(&self, id: NodeId, node: LayerNode<'_>) -> Result<Option<TensorId>, LowerError> {
-        if !node.layer.in_place() {
+    fn overwritten(&self, id: NodeId, node: OpNode<'_>) -> Result<Option<TensorId>, LowerError> {
+        if !node.op.in_place() {
             return Ok(None);
         }
         let value = self.value(id);
         let mut reason = None;
-        for &input in node.inputs {
+        for &input in node.inputs.iter().filter(|&&input| self.parameter(input).is_none()) {
             let tensor = self.held(input);
             let arriving = self.value(input);
             let alone = node.inputs.iter().filter(|&&other| self.held(other) == tensor).count() == 1;
@@ -112,20 +111,20 @@ impl Builder<'_> {
             }
         }
         match reason {
-            Some(blocker) if node.layer.asks_in_place() => {
+            Some(blocker) if node.in_place => {
                 Err(LowerError { row: Some(node.row), message: self.cannot_overwrite(blocker) })
             }
             _ => Ok(None),
         }
     }
 
-    fn cannot_overwrite(&self, blocker: Option<RowId>) -> String {
-        match blocker {
-            Some(row) => format!(
-                "cannot work in place, because `{}` still needs what would be overwritten; remove `inplace`",
-                self.graph.rows[row].path
-            ),
-            None => "cannot work in place, because its input is the network's own input; remove `inplace`".into(),
-        }
+    fn cannot_overwrite(&self, blocker: Blocker) -> String {
+        let why = match blocker {
+            Blocker::Layer(row) => format!("`{}` still needs what would be overwritten", self.graph.rows[row].path),
+            Blocker::Input => "its input is the network's own input".into(),
+            Blocker::Output => "its input is an output of the network".into(),
+            Blocker::Loss => "the loss reads its input".into(),
+        };
+        format!("cannot work in place, because {why}; remove `inplace`")
     }
 }

@@ -1,22 +1,23 @@
 //! What const evaluation needs of a program, as plain tables, and the layer table.
 
 use crate::graph::Graph;
-use crate::program::{Action, Class, Program, Slot, Tensor};
-use crate::role::Role;
-use crate::step::{BatchTensor, NO_ROW, Persistent, Transient};
+use crate::memory::tables::{BatchTensor, Parameter, Persistent, Transient};
+use crate::number::Role;
+use crate::program::NO_ROW;
+use crate::program::{Class, Program, Slot, Tensor};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The contents of a [`Step`](crate::step::Step), to be written into the user's crate.
+/// The contents of a [`Tables`](crate::memory::tables::Tables), to be written into the user's crate.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tables {
+pub struct OwnedTables {
     /// Number of operations.
     pub operations: u64,
     /// Tensors that live inside the step.
     pub transients: Vec<Transient>,
     /// The parameters.
-    pub parameters: Vec<Persistent>,
+    pub parameters: Vec<Parameter>,
     /// Running statistics and state.
     pub buffers: Vec<Persistent>,
     /// Inputs and targets.
@@ -36,19 +37,20 @@ pub struct Tables {
 }
 
 /// The tables of a program.
-pub fn tables(program: &Program) -> Tables {
+pub fn tables(program: &Program) -> OwnedTables {
     let of = |classes: &'static [Class]| program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
-    let elements = |tensor: &Tensor| tensor.shape.elements().unwrap_or(u64::MAX);
+    let elements = |tensor: &Tensor| tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX);
     let persistent = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
+    let parameter = |tensor: &Tensor| [tensor.role as u64, elements(tensor), u64::from(tensor.trained)];
     let transient = |tensor: &Tensor| {
         let (fixed, each) = if tensor.batched { (0, elements(tensor)) } else { (elements(tensor), 0) };
         [tensor.role as u64, fixed, each, u64::from(tensor.first), u64::from(tensor.last)]
     };
     let operations = program.operations.iter();
-    Tables {
+    OwnedTables {
         operations: program.operations.len() as u64,
         transients: of(&[Class::Transient]).map(transient).collect(),
-        parameters: of(&[Class::Parameter]).map(persistent).collect(),
+        parameters: of(&[Class::Parameter]).map(parameter).collect(),
         buffers: of(&[Class::Buffer, Class::State]).map(persistent).collect(),
         batch: of(&[Class::Input, Class::Target]).map(persistent).collect(),
         moments: program.moments,
@@ -88,7 +90,7 @@ pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
     let mut kept = vec![[0u64; 4]; graph.rows.len()];
     let mut keeper: Vec<Option<u32>> = vec![None; program.tensors.len()];
     for operation in &program.operations {
-        if !matches!(operation.action, Action::BackwardInput(_) | Action::BackwardParameters(_) | Action::Backward(_)) {
+        if operation.backward().is_none() {
             continue;
         }
         for operand in &operation.reads {
@@ -102,15 +104,15 @@ pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
     for (tensor, row) in program.tensors.iter().zip(keeper) {
         let Some(line) = row.and_then(|row| kept.get_mut(row as usize)) else { continue };
         let wide = if tensor.role == Role::Activation { 0 } else { 2 };
-        line[wide + usize::from(tensor.batched)] += tensor.shape.elements().unwrap_or(0);
+        line[wide + usize::from(tensor.batched)] += tensor.layout.elements(tensor.shape).unwrap_or(0);
     }
-    let line = |(row, kept): (&crate::graph::Row, [u64; 4])| LayerLine {
+    let line = |((row, macs), kept): ((&crate::graph::Row, u64), [u64; 4])| LayerLine {
         path: row.path.clone(),
-        kind: row.layer.name(),
+        kind: row.kind,
         output_shape: row.output.shape.dims().to_vec(),
         parameters: row.parameters,
-        macs: row.layer.macs(),
+        macs,
         kept,
     };
-    graph.rows.iter().zip(kept).map(line).collect()
+    graph.rows.iter().zip(graph.macs()).zip(kept).map(line).collect()
 }

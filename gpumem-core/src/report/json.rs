@@ -1,6 +1,7 @@
 use super::max_batch::Arenas;
-use crate::budget::Budget;
 use crate::cards;
+use crate::memory::Compiled;
+use crate::memory::budget::Line;
 use crate::network::{LayerInfo, Network};
 use alloc::format;
 use alloc::string::String;
@@ -13,14 +14,14 @@ use alloc::vec::Vec;
 pub fn json<N: Network>() -> String {
     let layers: Vec<String> =
         (0..N::LAYERS.len()).map(|index| layer(index, &N::LAYERS[index], super::kept::<N>(index))).collect();
-    let train = N::TRAINING.map_or("null".into(), |compiled| budget(&compiled.budget));
+    let train = N::TRAINING.map_or("null".into(), program);
     format!(
         "{{\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",
         quoted(N::NAME),
         super::parameters::<N>(),
         2 * super::macs::<N>(),
         layers.join(","),
-        budget(&N::INFERENCE.budget),
+        program(N::INFERENCE),
         fits::<N>().join(","),
     )
 }
@@ -36,35 +37,23 @@ fn layer(index: usize, info: &LayerInfo, kept: u64) -> String {
     )
 }
 
-fn budget(budget: &Budget) -> String {
-    let fields = [
-        ("batch", budget.batch_size),
-        ("weights", budget.weights),
-        ("master", budget.master),
-        ("gradients", budget.gradients),
-        ("optimizer", budget.optimizer),
-        ("buffers", budget.buffers),
-        ("batch_io", budget.batch),
-        ("activations", budget.activations),
-        ("workspace", budget.workspace),
-        ("arena", budget.arena),
-        ("lower_bound", budget.lower_bound),
-        ("reserve", budget.reserve),
-        ("total", budget.total),
-    ];
-    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{{{}}}", fields.join(","))
+fn program(compiled: &Compiled) -> String {
+    let Compiled { budget, batch, .. } = compiled;
+    let lines = Line::ALL.into_iter().map(|line| (line.name(), budget[line]));
+    let others = [("batch", *batch), ("workspace", budget.workspace), ("lower_bound", budget.lower_bound)];
+    let fields = others.into_iter().chain(lines).map(|(name, value)| format!("\"{name}\":{value}"));
+    format!("{{{}}}", fields.collect::<Vec<String>>().join(","))
 }
 
 fn fits<N: Network>() -> Vec<String> {
-    let mut arenas = Arenas::new(N::PROGRAM.step, N::BUDGET.precision);
+    let mut arenas = Arenas::new(N::PROGRAM.tables, N::PROGRAM.precision);
     let line = |card: &cards::Card| {
         let room = card.usable().saturating_sub(card.reserve()).saturating_sub(N::HEADROOM);
         format!(
             "{{\"slug\":{},\"usable\":{},\"fits\":{},\"max_batch\":{}}}",
             quoted(card.slug),
             card.usable(),
-            N::BUDGET.arena <= room,
+            N::BUDGET[Line::Arena] <= room,
             arenas.largest(room),
         )
     };

@@ -1,25 +1,25 @@
 //! The largest batch that fits a card.
 
-use crate::budget::budget_at;
-use crate::role::Precision;
-use crate::step::Step;
+use crate::memory::budget::{Line, budget_at};
+use crate::memory::tables::Tables;
+use crate::number::Precision;
 use alloc::collections::BTreeMap;
 
 /// Arenas of one step by batch, each planned once.
 pub(super) struct Arenas<'a> {
-    step: &'a Step,
+    tables: &'a Tables,
     precision: Precision,
     planned: BTreeMap<u64, Option<u64>>,
 }
 
 impl<'a> Arenas<'a> {
-    pub(super) fn new(step: &'a Step, precision: Precision) -> Arenas<'a> {
-        Arenas { step, precision, planned: BTreeMap::new() }
+    pub(super) fn new(tables: &'a Tables, precision: Precision) -> Arenas<'a> {
+        Arenas { tables, precision, planned: BTreeMap::new() }
     }
 
     /// Whether a planned arena for `batch` samples has at most `room` bytes.
     pub(super) fn fits(&mut self, batch: u64, room: u64) -> bool {
-        let plan = || budget_at(self.step, batch, self.precision).ok().map(|budget| budget.arena);
+        let plan = || budget_at(self.tables, batch, self.precision).ok().map(|budget| budget[Line::Arena]);
         self.planned.entry(batch).or_insert_with(plan).is_some_and(|bytes| bytes <= room)
     }
 
@@ -46,14 +46,14 @@ impl<'a> Arenas<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::Workspaces;
+    use crate::memory::tables::Workspaces;
 
     #[test]
     fn the_largest_batch_fits_and_the_next_does_not() {
-        let step = Step {
+        let tables = Tables {
             operations: 2,
             transients: &[[0, 0, 1000, 0, 1], [4, 1, 0, 1, 1]],
-            parameters: &[[1, 5000]],
+            parameters: &[[1, 5000, 1]],
             buffers: &[],
             batch: &[[0, 100]],
             moments: 0,
@@ -64,7 +64,7 @@ mod tests {
             paths: &[],
             workspaces: Workspaces::UNLIMITED,
         };
-        let mut arenas = Arenas::new(&step, Precision::F32);
+        let mut arenas = Arenas::new(&tables, Precision::F32);
         for room in [30_000u64, 100_000, 12_345_678] {
             let batch = arenas.largest(room);
             assert!(arenas.fits(batch, room) && !arenas.fits(batch + 1, room), "{room}: {batch}");

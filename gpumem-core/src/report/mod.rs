@@ -11,7 +11,7 @@ use crate::network::Network;
 
 /// Samples of the program whose figures a report shows.
 const fn batch<N: Network>() -> u64 {
-    N::BUDGET.batch_size
+    N::PROGRAM.batch
 }
 
 /// Elements of all parameters.
@@ -27,5 +27,5 @@ fn macs<N: Network>() -> u64 {
 /// Bytes that the backward pass keeps of a layer.
 fn kept<N: Network>(index: usize) -> u64 {
     let info = &N::LAYERS[index];
-    if N::TRAINING.is_some() { info.kept_bytes(batch::<N>(), N::BUDGET.precision) } else { 0 }
+    if N::TRAINING.is_some() { info.kept_bytes(batch::<N>(), N::PROGRAM.precision) } else { 0 }
 }

@@ -1,3 +1,4 @@
+use crate::memory::budget::Line;
 use crate::message::Message;
 use crate::network::Network;
 use crate::shape::Shape;
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 pub fn table<N: Network>() -> String {
     let budget = N::BUDGET;
     let doing = if N::TRAINING.is_some() { "training" } else { "inference" };
-    let mut text = format!("{}: {doing}, batch {}, {}\n\n", N::NAME, budget.batch_size, budget.precision.name());
+    let mut text = format!("{}: {doing}, batch {}, {}\n\n", N::NAME, super::batch::<N>(), N::PROGRAM.precision.name());
     let mut rows = Vec::from([["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)]);
     for (index, layer) in N::LAYERS.iter().enumerate() {
         rows.push([
@@ -28,13 +29,13 @@ pub fn table<N: Network>() -> String {
     rows.push([String::new(), "total".into(), String::new(), String::new(), parameters, macs, size(kept)]);
     text += &aligned(&rows);
     text.push('\n');
-    for (name, bytes) in budget.lines() {
-        text += &format!("{name:<12} {:>12}\n", bytes_text(bytes));
-        if name == "activations" && budget.workspace > 0 {
+    for line in Line::ALL {
+        text += &format!("{:<12} {:>12}\n", line.name(), bytes_text(budget[line]));
+        if line == Line::Activations && budget.workspace > 0 {
             text += &format!("  of which a workspace of at most {}\n", bytes_text(budget.workspace));
         }
     }
-    text + &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget.arena))
+    text + &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]))
 }
 
 /// Left-aligned texts and right-aligned figures, with a rule under the heading and above the total.

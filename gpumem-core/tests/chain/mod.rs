@@ -1,7 +1,8 @@
 //! A small chain of layers as `network!` would write it, for tests of budgets and refusals.
 
 use gpumem_core::Role;
-use gpumem_core::step::{Part, Persistent, Phase, Step, Transient, Workspaces};
+use gpumem_core::memory::tables::{Parameter, Tables, Transient, Workspaces};
+use gpumem_core::program::{Part, Phase};
 
 /// Layers of the chain.
 const LAYERS: u64 = 4;
@@ -10,8 +11,8 @@ pub const TENSORS: usize = 3 * LAYERS as usize;
 
 /// Each layer has an output that its backward pass reads. Forward 0..4, then backward and update of each layer from the
 /// last to the first.
-pub const fn step(transients: &'static [Transient], parameters: &'static [Persistent]) -> Step {
-    Step {
+pub const fn step(transients: &'static [Transient], parameters: &'static [Parameter]) -> Tables {
+    Tables {
         operations: 3 * LAYERS,
         transients,
         parameters,
@@ -44,8 +45,8 @@ pub const fn transients(parameters: u64, outputs: u64) -> [Transient; TENSORS] {
 }
 
 /// `parameters` parameters a layer.
-pub const fn parameters(parameters: u64) -> [Persistent; LAYERS as usize] {
-    [[Role::Weight as u64, parameters]; LAYERS as usize]
+pub const fn parameters(parameters: u64) -> [Parameter; LAYERS as usize] {
+    [[Role::Weight as u64, parameters, 1]; LAYERS as usize]
 }
 
 const OPERATION_TAGS: [u8; 4 * 3 * LAYERS as usize] = {

@@ -3,27 +3,27 @@
 
 pub mod random;
 
-use gpumem_core::budget::budget_at;
-use gpumem_core::device::Placed;
-use gpumem_core::graph::{Graph, NodeId, Source};
-use gpumem_core::layers::Layer;
-use gpumem_core::layers::arguments::{Argument, Arguments, Mistake};
-use gpumem_core::layers::rule::Value;
-use gpumem_core::layout::place;
-use gpumem_core::lower::{Options, Training, tables};
-use gpumem_core::network::Compiled;
-use gpumem_core::plan::{LiveRange, pack_slice, verify_slice};
-use gpumem_core::program::{Measure, Program};
+use gpumem_core::graph::{Graph, NodeId, RowId, Source, Type};
+use gpumem_core::layers::arguments::Argument;
+use gpumem_core::layers::mistake::Mistake;
+use gpumem_core::layers::{Built, Entry, Written};
+use gpumem_core::lower::{Options, Term, Training, tables};
+use gpumem_core::memory::Compiled;
+use gpumem_core::memory::budget::budget_at;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::place;
+use gpumem_core::memory::plan::{LiveRange, pack_slice, verify_slice};
+use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::program::{Op, Program};
 use gpumem_core::shape::Shape;
-use gpumem_core::step::{Step, Workspaces};
 use gpumem_core::{Precision, Role, Update};
 
-pub fn numbers(dims: &[u64]) -> Value {
-    Value::numbers(Shape::new(dims))
+pub fn numbers(dims: &[u64]) -> Type {
+    Type::numbers(Shape::new(dims))
 }
 
-pub fn tokens(steps: u64) -> Value {
-    Value { shape: Shape::new(&[steps]), index: true, batched: true }
+pub fn tokens(steps: u64) -> Type {
+    Type::indices(Shape::new(&[steps]))
 }
 
 fn value(text: &str) -> Argument {
@@ -43,32 +43,48 @@ fn value(text: &str) -> Argument {
 }
 
 /// Name and arguments of `Name(1, 2.5, [3; 5], option = 2)`.
-pub fn parse(text: &str) -> (&str, Arguments) {
-    let Some((name, rest)) = text.split_once('(') else { return (text, Arguments::default()) };
-    let mut arguments = Arguments::default();
-    for part in rest.trim_end_matches(')').split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        match part.split_once('=') {
-            Some((option, given)) => arguments.named.push((option.trim().into(), value(given.trim()))),
-            None => arguments.positional.push(value(part)),
-        }
+pub fn parse(text: &str) -> (&str, Vec<Written>) {
+    let Some((name, rest)) = text.split_once('(') else { return (text, Vec::new()) };
+    let parts = rest.trim_end_matches(')').split(',').map(str::trim).filter(|part| !part.is_empty());
+    let written = parts.map(|part| match part.split_once('=') {
+        Some((option, given)) => Written::named(option.trim(), value(given.trim())),
+        None => Written::positional(value(part)),
+    });
+    (name, written.collect())
+}
+
+/// A layer with the parameters of row `owner`, if that is given.
+pub fn built(graph: &mut Graph, inputs: &[NodeId], text: &str, owner: Option<RowId>) -> Built {
+    let (name, written) = parse(text);
+    let entry = Entry::find(name).unwrap_or_else(|| panic!("no layer is called {name}"));
+    let stem = if owner.is_some() && name != "Tied" { "shared".into() } else { name.to_lowercase() };
+    let path = format!("{stem}{}", graph.rows.len());
+    graph.layer(&entry, &written, inputs, path, owner)
+}
+
+/// The node, or the first mistake.
+pub fn sound(built: Built) -> Result<NodeId, Mistake> {
+    match built.mistakes.into_iter().next() {
+        Some(mistake) => Err(mistake),
+        None => Ok(built.value.expect("a layer without mistakes has an output")),
     }
-    (name, arguments)
 }
 
 pub fn try_join(graph: &mut Graph, inputs: &[NodeId], text: &str) -> Result<NodeId, Mistake> {
-    let (name, arguments) = parse(text);
-    let values: Vec<Value> = inputs.iter().map(|&input| graph.value(input)).collect();
-    let layer = Layer::resolve(name, &arguments, &values).unwrap_or_else(|| panic!("no layer is called {name}"))?;
-    let path = format!("{}{}", name.to_lowercase(), graph.rows.len());
-    graph.layer(layer, inputs, path, None)
+    sound(built(graph, inputs, text, None))
 }
 
 pub fn join(graph: &mut Graph, inputs: &[NodeId], text: &str) -> NodeId {
-    try_join(graph, inputs, text).unwrap_or_else(|mistake| panic!("{text} {}", mistake.message))
+    try_join(graph, inputs, text).unwrap_or_else(|mistake| panic!("{text} {mistake}"))
 }
 
 pub fn layer(graph: &mut Graph, input: NodeId, text: &str) -> NodeId {
     join(graph, &[input], text)
+}
+
+/// A layer that shares the parameters of row `owner`.
+pub fn again(graph: &mut Graph, input: NodeId, text: &str, owner: RowId) -> NodeId {
+    sound(built(graph, &[input], text, Some(owner))).unwrap_or_else(|mistake| panic!("{text} {mistake}"))
 }
 
 /// A chain of layers separated by `|`.
@@ -76,17 +92,19 @@ pub fn chain(graph: &mut Graph, input: NodeId, text: &str) -> NodeId {
     text.split('|').map(str::trim).fold(input, |node, text| layer(graph, node, text))
 }
 
-/// The layer that a node computes.
-pub fn layer_of(graph: &Graph, node: NodeId) -> &Layer {
+/// The operation that computes a node.
+pub fn op_of(graph: &Graph, node: NodeId) -> &Op {
     match &graph.nodes[node].source {
-        Source::Layer { layer, .. } => layer,
-        Source::Input => panic!("an input"),
+        Source::Op { op, .. } => op,
+        other => panic!("{other:?}"),
     }
 }
 
-pub fn training(moments: u64) -> Options {
-    let loss = Measure::CrossEntropy;
-    Options { training: Some(Training { loss, moments, update: Update::Fused, input_gradient: false }) }
+pub fn training(moments: u64) -> Options<'static> {
+    let loss = &[Term::CROSS_ENTROPY];
+    Options {
+        training: Some(Training { loss, moments, update: Update::Fused, skips_overflow: false, input_gradient: false }),
+    }
 }
 
 /// Largest sum of live bytes over the operations, and the bytes of everything that lives longer than a step.
@@ -126,7 +144,7 @@ pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspac
         .collect();
     let packed = pack_slice(&ranges).unwrap();
     assert!(verify_slice(&ranges, &packed.offsets, packed.size, 256));
-    let step: &'static Step = Box::leak(Box::new(Step {
+    let tables: &'static Tables = Box::leak(Box::new(Tables {
         operations: tables.operations,
         transients: tables.transients.leak(),
         parameters: tables.parameters.leak(),
@@ -140,6 +158,6 @@ pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspac
         paths: &[],
         workspaces,
     }));
-    let budget = budget_at(step, batch, precision).unwrap();
-    Compiled { program: program.encode().leak(), step, offsets: packed.offsets.leak(), budget }
+    let budget = budget_at(tables, batch, precision).unwrap();
+    Compiled { program: program.encode().leak(), tables, offsets: packed.offsets.leak(), budget, batch, precision }
 }

@@ -1,9 +1,9 @@
 //! Random networks over three kinds of values that have the same number of elements: a map, a sequence and a vector. A
 //! vector may thus be a view of either of the others, and a sequence may be one for the whole batch.
 
-use super::{chain, join, layer, layer_of, numbers, tokens, try_join};
-use gpumem_core::graph::{Graph, NodeId, RowId};
-use gpumem_core::layers::Layer;
+use super::{again, chain, join, layer, numbers, op_of, parse, tokens, try_join};
+use gpumem_core::graph::{Graph, NodeId, RowId, Source};
+use gpumem_core::program::Op;
 
 /// Samples that the networks are run on.
 pub const BATCH: u64 = 3;
@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 60;
+pub const KINDS: usize = 68;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -107,8 +107,8 @@ impl Drawing {
             37 => self.sequences.push(join(g, &[sequence[0], sequence[1], sequence[0]], "Add")),
             // Values that are the same for every sample are summed instead.
             38 | 39 => {
-                let product = try_join(g, &sequence, "Mul");
-                self.sequences.push(product.unwrap_or_else(|_| join(g, &sequence, "Add")));
+                let product = if differ(g, &sequence) { "Mul" } else { "Add" };
+                self.sequences.push(join(g, &sequence, product));
             }
             40 => match try_join(g, &sequence, "Concat") {
                 Ok(both) => self.sequences.push(layer(g, both, "Linear(8)")),
@@ -119,8 +119,8 @@ impl Drawing {
             45..48 => self.vectors.push(join(g, &vector, "Add")),
             48 => self.vectors.push(join(g, &[vector[1], vector[0], vector[0], vector[1]], "Add")),
             49 => {
-                let product = try_join(g, &vector, "Mul");
-                self.vectors.push(product.unwrap_or_else(|_| join(g, &vector, "Add")));
+                let product = if differ(g, &vector) { "Mul" } else { "Add" };
+                self.vectors.push(join(g, &vector, product));
             }
             50..52 => self.maps.push(share(g, map[0], MAPS[0], second)),
             52..54 => self.maps.push(share(g, map[0], MAPS[3], second)),
@@ -132,31 +132,65 @@ impl Drawing {
                 2 => self.sequences.push(layer(g, sequence[0], KINKED[first % 3])),
                 _ => self.vectors.push(layer(g, vector[0], KINKED[first % 3])),
             },
+            // Values that are repeated, within samples and over them.
+            60 => {
+                let gate = layer(g, map[1], "AvgPool2d([4; 3])");
+                self.maps.push(join(g, &[map[0], gate], "Mul"));
+            }
+            61 => self.maps.push(join(g, &map, "Sub")),
+            62 => {
+                let bias = chain(g, map[1], "AdaptiveAvgPool2d([1; 3])");
+                self.maps.push(join(g, &[bias, map[0]], "Add"));
+            }
+            63 => self.sequences.push(join(g, &sequence, "Mul")),
+            64 => {
+                let weight = chain(g, sequence[1], "Linear(1) | Sigmoid");
+                self.sequences.push(join(g, &[weight, sequence[0]], "Mul"));
+            }
+            65 => {
+                let scores = try_join(g, &sequence, "MatMul(transpose_b = true)");
+                let mixed = scores.and_then(|scores| try_join(g, &[scores, sequence[1]], "MatMul"));
+                self.sequences.push(mixed.unwrap_or_else(|_| join(g, &sequence, "Sub")));
+            }
+            66 => self.vectors.push(chain(g, vector[0], "Scale(0.25, -0.5) | Exp | Scale(0.1)")),
+            67 => {
+                let positive = chain(g, vector[1], "Sigmoid | Scale(1.0, 1.0)");
+                self.vectors.push(join(g, &[vector[0], positive], "Div"));
+            }
             _ => {}
         }
     }
 }
 
-/// The row of an earlier layer that is `wanted`.
-fn owner(graph: &Graph, which: usize, wanted: impl Fn(&Layer) -> bool) -> Option<RowId> {
-    let rows = graph.rows.iter().enumerate();
-    let owners: Vec<RowId> = rows.filter(|(_, row)| wanted(&row.layer)).map(|(id, _)| id).collect();
+/// Whether all of these values differ between samples.
+fn differ(graph: &Graph, values: &[NodeId]) -> bool {
+    values.iter().all(|&id| graph.value(id).batched)
+}
+
+/// The row of an earlier layer of this kind whose operation is `wanted`.
+fn owner(graph: &Graph, which: usize, kind: &str, wanted: impl Fn(&Op) -> bool) -> Option<RowId> {
+    let is_wanted = |row: &RowId| {
+        let ops = graph.nodes.iter().filter(|node| node.row == *row);
+        let mut ops = ops.filter_map(|node| if let Source::Op { op, .. } = &node.source { Some(op) } else { None });
+        graph.rows[*row].kind == kind && ops.any(&wanted)
+    };
+    let owners: Vec<RowId> = (0..graph.rows.len()).filter(is_wanted).collect();
     owners.get(which % owners.len().max(1)).copied()
 }
 
 /// A layer with the parameters and running statistics of one like it, which may be any of the network's, used or not.
 fn share(graph: &mut Graph, input: NodeId, text: &str, which: usize) -> NodeId {
     let unused = layer(graph, input, text);
-    let model = layer_of(graph, unused).clone();
-    let row = owner(graph, which, |other| *other == model);
-    graph.layer(model, &[input], format!("shared{}", graph.rows.len()), row).unwrap()
+    let (model, kind) = (op_of(graph, unused).clone(), parse(text).0);
+    let row = owner(graph, which, kind, |other| *other == model).expect("there is one at least");
+    again(graph, input, text, row)
 }
 
 /// The transposed use of an earlier `Linear(8)` on rows of 8.
 fn tie(graph: &mut Graph, input: NodeId, which: usize) -> NodeId {
-    let square = |layer: &Layer| matches!(layer, Layer::Linear(linear) if linear.in_features == linear.out_features);
-    match owner(graph, which, |layer| square(layer) && layer.output().dims() == [3, 8]) {
-        Some(owner) => graph.tied(owner, input, format!("tied{}", graph.rows.len())).unwrap(),
+    let square = |op: &Op| matches!(op, Op::Product(product) if product.in_features == product.out_features && product.shape.dims() == [3, 8]);
+    match owner(graph, which, "Linear", square) {
+        Some(owner) => again(graph, input, "Tied", owner),
         None => layer(graph, input, "Silu"),
     }
 }

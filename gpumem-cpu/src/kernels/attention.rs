@@ -9,16 +9,16 @@
 //! Backward, with `delta[i] = dy[i] . y[i]` and `s = p * (f * (dy . v) - delta)`:
 //! `dv[j] = sum of f * p * dy[i]`, `dq[i] = sum of s * k[j] / sqrt(S)`, `dk[j] = sum of s * q[i] / sqrt(S)`.
 
-use super::dropout::Draws;
 use super::exponential::exp;
-use super::max_pool2d::required;
+use super::mask::Draws;
+use super::max_pool::required;
 use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product};
 use crate::operands::{Operands, count};
 use crate::parallel::{sum, sum_of_pairs, with_scratch};
 use gpumem_core::error::Error;
-use gpumem_core::layers::CausalAttention;
 use gpumem_core::program::Slot;
+use gpumem_core::program::ops::Attention;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -43,12 +43,12 @@ struct Head<'a> {
 }
 
 impl Sizes {
-    fn new(layer: &CausalAttention, operands: &Operands<'_>) -> Result<Sizes, Error> {
-        if layer.heads == 0 || !layer.features.is_multiple_of(layer.heads) {
-            return Err(Error::Damaged("attention's heads do not divide its width"));
+    fn new(op: &Attention, operands: &Operands<'_>) -> Result<Sizes, Error> {
+        if op.heads == 0 || op.width == 0 {
+            return Err(Error::Damaged("attention has no heads"));
         }
         let [samples, heads, steps, features] =
-            [operands.batch(), layer.heads, layer.steps, layer.features].map(|size| count(&[size]));
+            [operands.batch(), op.heads, op.steps, op.features()].map(|size| count(&[size]));
         Ok(Sizes { samples, heads, steps, features })
     }
 
@@ -116,14 +116,14 @@ fn cut_gradients<'a>(gradients: [MatrixMut<'a>; 3], columns: usize) -> ([MatrixM
 }
 
 /// `y` from queries, keys and values; in training also the log-sum-exp.
-pub(super) fn forward(layer: &CausalAttention, operands: &mut Operands<'_>) -> Bound {
-    let sizes = Sizes::new(layer, operands)?;
+pub(super) fn forward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op, operands)?;
     let [input, output, lse] = sizes.lengths();
     let input = operands.source(Slot::Input(0), input)?;
     let mut output = operands.target(Slot::Output, output)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), lse)?;
-    let drops = layer.dropout > 0.0 && operands.training();
-    let draws = if drops { Some(Draws::new(layer.dropout, operands)?) } else { None };
+    let drops = op.dropout > 0.0 && operands.training();
+    let draws = if drops { Some(Draws::new(op.dropout, operands)?) } else { None };
     kernel(move |_| {
         let Sizes { heads, steps, features, .. } = sizes;
         let (width, input) = (sizes.width(), input.get());
@@ -193,14 +193,14 @@ fn attend(
 }
 
 /// The gradient of queries, keys and values from `dy`, the input, the output and the log-sum-exp.
-pub(super) fn backward(layer: &CausalAttention, operands: &mut Operands<'_>) -> Bound {
-    let sizes = Sizes::new(layer, operands)?;
+pub(super) fn backward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op, operands)?;
     let [input_length, output, lse] = sizes.lengths();
     let gradient = operands.source(Slot::Gradient, output)?;
     let input = operands.source(Slot::Input(0), input_length)?;
     let output = operands.source(Slot::Output, output)?;
     let saved = operands.source(Slot::Saved(0), lse)?;
-    let draws = if layer.dropout > 0.0 { Some(Draws::new(layer.dropout, operands)?) } else { None };
+    let draws = if op.dropout > 0.0 { Some(Draws::new(op.dropout, operands)?) } else { None };
     let (accumulate, mut target) = required(operands, input_length)?;
     kernel(move |_| {
         let Sizes { heads, steps, features, .. } = sizes;

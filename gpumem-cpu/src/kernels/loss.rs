@@ -3,10 +3,11 @@
 //! ```text
 //! cross entropy  mean over P of log(sum(exp(x))) - x[target]    dx = (softmax(x) - [class = target]) / P
 //! mse            mean of (x - target)^2                         dx = 2 * (x - target) / elements
+//! mean           mean of x                                      dx = 1 / elements
 //! dot            sum of x * target                              dx = target
 //! ```
 //!
-//! The gradient may overwrite the logits. The sum over the batch is taken in double precision.
+//! All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
 
 use super::exponential::exp;
 use super::softmax::{TILE, maxima_and_sums, tiles};
@@ -38,12 +39,27 @@ impl Logits {
     }
 }
 
+/// Where the loss goes.
+struct Total {
+    target: Target,
+    /// Whether it is added to the terms before it.
+    sum: bool,
+}
+
+impl Total {
+    fn put(&mut self, term: f64) {
+        let total = &mut self.target.get()[0];
+        *total = if self.sum { *total + term as f32 } else { term as f32 };
+    }
+}
+
 /// Binds the loss.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound {
-    let Criterion { outer, classes, inner, .. } = *criterion;
+    let Criterion { outer, classes, inner, weight, .. } = *criterion;
     let length = count(&[operands.batch(), outer, classes, inner]);
     let logits = Logits::new(operands, length)?;
-    let loss = operands.target(Slot::Loss, 1)?;
+    let sum = operands.aliases(Slot::Loss, Slot::Loss);
+    let loss = Total { target: operands.target(Slot::Loss, 1)?, sum };
     // The sum is made in another fixed order here, which needs no scratch memory.
     if operands.writes(Slot::Workspace) {
         let (terms, batched) = criterion.terms();
@@ -53,17 +69,19 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     match criterion.kind {
         Measure::CrossEntropy => {
             let labels = operands.words(Slot::Target, count(&[operands.batch(), outer, inner]))?;
-            cross_entropy(logits, labels, loss, [count(&[classes]), count(&[inner])])
+            cross_entropy(logits, labels, loss, weight, [count(&[classes]), count(&[inner])])
         }
         Measure::Mse => {
-            let share = 1.0 / length as f64;
+            let share = weight / length as f64;
             let square = move |x: f32, t: f32| (f64::from(x) - f64::from(t)).powi(2) * share;
             let slope = move |x: f32, t: f32| (2.0 * share * (f64::from(x) - f64::from(t))) as f32;
             elementwise(logits, operands.source(Slot::Target, length)?, loss, square, slope)
         }
+        Measure::Mean => mean(logits, loss, weight / length as f64),
         Measure::Dot => {
-            let product = |x: f32, t: f32| f64::from(x) * f64::from(t);
-            elementwise(logits, operands.source(Slot::Target, length)?, loss, product, |_, t| t)
+            let product = move |x: f32, t: f32| f64::from(x) * f64::from(t) * weight;
+            let slope = move |_, t: f32| t * weight as f32;
+            elementwise(logits, operands.source(Slot::Target, length)?, loss, product, slope)
         }
     }
 }
@@ -72,7 +90,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
 fn elementwise(
     mut logits: Logits,
     targets: Source,
-    mut loss: Target,
+    mut loss: Total,
     value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
     slope: impl Fn(f32, f32) -> f32 + Send + Sync + 'static,
 ) -> Bound {
@@ -96,16 +114,44 @@ fn elementwise(
                 })
             }
         };
-        loss.get()[0] = sum as f32;
+        loss.put(sum);
+    })
+}
+
+/// The sum of all elements times `share`.
+fn mean(mut logits: Logits, mut loss: Total, share: f64) -> Bound {
+    let sum_of = |x: &[f32]| x.iter().map(|&x| f64::from(x)).sum::<f64>();
+    kernel(move |_| {
+        let sum = match &mut logits {
+            Logits::Alone(source) => {
+                let x = source.get();
+                sum_over(0..x.len(), GRAIN, &|range| sum_of(&x[range]))
+            }
+            Logits::Pair(pair, accumulate) => {
+                let (source, target) = pair.get();
+                parallel::pieces(source, target, 1024, |_, x, dx| {
+                    let sum = sum_of(x.unwrap_or(&*dx));
+                    parallel::store(dx, *accumulate, |_| share as f32);
+                    sum
+                })
+            }
+        };
+        loss.put(sum * share);
     })
 }
 
 /// Labels were checked before the step; one beyond the last class would give a NaN.
-fn cross_entropy(mut logits: Logits, labels: Source<u32>, mut loss: Target, [classes, inner]: [usize; 2]) -> Bound {
+fn cross_entropy(
+    mut logits: Logits,
+    labels: Source<u32>,
+    mut loss: Total,
+    weight: f64,
+    [classes, inner]: [usize; 2],
+) -> Bound {
     let slab = classes * inner;
     kernel(move |_| {
         let labels = labels.get();
-        let share = 1.0 / labels.len() as f64;
+        let share = weight / labels.len() as f64;
         // Losses of the positions of a tile of one slab [C, inner], and what their gradient needs.
         let losses = |x: &[f32], labels: &[u32], tile: &std::ops::Range<usize>| {
             let (maxima, sums) = maxima_and_sums(x, inner, tile);
@@ -163,6 +209,6 @@ fn cross_entropy(mut logits: Logits, labels: Source<u32>, mut loss: Target, [cla
                 })
             }
         };
-        loss.get()[0] = (sum * share) as f32;
+        loss.put(sum * share);
     })
 }

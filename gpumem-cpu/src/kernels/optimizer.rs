@@ -1,11 +1,11 @@
-//! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::optim`; scalars
+//! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::train::optim`; scalars
 //! are computed in double precision, elements in single.
 
-use super::dropout::{STATE_WORDS, step_and_seed};
+use super::mask::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
 use crate::operands::Operands;
-use gpumem_core::optim::{Optimizer, Sgd};
-use gpumem_core::program::Slot;
+use gpumem_core::program::{Slot, StateWord};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use rayon::prelude::*;
 
 /// Elements that one task updates.
@@ -77,40 +77,78 @@ fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f32], velocit
     }
 }
 
-/// Binds the update of one parameter. The session refuses an optimizer that needs more moments than there are, before
-/// anything runs.
+/// An optimizer's rule with the factors of one step.
+enum Rule<'a> {
+    Descend(&'a Sgd),
+    Adam(AdamStep),
+}
+
+/// The rule of step number `step`; `None` for an optimizer that has none here.
+fn rule(optimizer: &Optimizer, step: u64) -> Option<Rule<'_>> {
+    Some(match optimizer {
+        Optimizer::Sgd(sgd) => Rule::Descend(sgd),
+        Optimizer::Adam(adam) => Rule::Adam(AdamStep {
+            decay: adam.weight_decay as f32,
+            ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)
+        }),
+        Optimizer::AdamW(adam) => Rule::Adam(AdamStep {
+            shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
+            ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)
+        }),
+        _ => return None,
+    })
+}
+
+/// Whether there is a rule for an optimizer.
+pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
+    rule(optimizer, 0).is_some()
+}
+
+/// Binds the update of one parameter. The session refuses an optimizer without a rule, or one that needs more moments than
+/// there are, before anything runs.
 pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
-    let length = operands.length(Slot::ParameterGradient(0))?;
-    let gradient = operands.source(Slot::ParameterGradient(0), length)?;
-    let mut parameter = operands.target(Slot::Parameter(0), length)?;
+    let length = operands.length(Slot::ParameterGradient)?;
+    let gradient = operands.source(Slot::ParameterGradient, length)?;
+    let mut parameter = operands.target(Slot::Parameter, length)?;
     let mut first = operands.target_if_any(Slot::Moment(0), length)?;
     let mut second = operands.target_if_any(Slot::Moment(1), length)?;
     let state = operands.words(Slot::State, STATE_WORDS)?;
     kernel(move |frame| {
-        let (step, _) = step_and_seed(state.get());
+        let words = state.get();
+        if words[StateWord::Overflow as usize] != 0 {
+            return;
+        }
+        let (step, _) = step_and_seed(words);
         let (w, gradient) = (parameter.get(), gradient.get());
         let (m, v) = (first.as_mut().map(|m| m.get()), second.as_mut().map(|v| v.get()));
-        let rule = match frame.optimizer {
-            Optimizer::Sgd(sgd) => return descend(sgd, step == 0, w, gradient, m),
-            Optimizer::Adam(adam) => {
-                AdamStep { decay: adam.weight_decay as f32, ..AdamStep::new(adam.lr, adam.betas, adam.eps, step) }
-            }
-            Optimizer::AdamW(adam) => AdamStep {
-                shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
-                ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)
-            },
-        };
-        if let (Some(m), Some(v)) = (m, v) {
-            rule.update(w, gradient, m, v);
+        match (rule(frame.optimizer, step), m, v) {
+            (Some(Rule::Descend(sgd)), velocity, _) => descend(sgd, step == 0, w, gradient, velocity),
+            (Some(Rule::Adam(rule)), Some(m), Some(v)) => rule.update(w, gradient, m, v),
+            _ => {}
         }
     })
 }
 
-/// Binds the increment of the step counter.
+/// Binds the look at a gradient: whether it is finite.
+pub(super) fn check(operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::ParameterGradient)?;
+    let gradient = operands.source(Slot::ParameterGradient, length)?;
+    let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
+    kernel(move |_| {
+        if !gradient.get().par_chunks(PIECE).all(|piece| piece.iter().all(|x| x.is_finite())) {
+            state.get()[StateWord::Overflow as usize] = 1;
+        }
+    })
+}
+
+/// Binds the increment of the step counter. A step that was skipped does not count.
 pub(super) fn advance(operands: &mut Operands<'_>) -> Bound {
     let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
     kernel(move |_| {
         let words = state.get();
+        if std::mem::take(&mut words[StateWord::Overflow as usize]) != 0 {
+            return;
+        }
         let next = step_and_seed(words).0.wrapping_add(1);
         (words[0], words[1]) = (next as u32, (next >> 32) as u32);
     })

@@ -6,8 +6,8 @@ use super::exponential::exp;
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel;
-use gpumem_core::layers::Softmax;
 use gpumem_core::program::Slot;
+use gpumem_core::program::ops::Softmax;
 use std::ops::Range;
 
 /// Positions after the class axis that are worked on together.
@@ -38,14 +38,14 @@ pub(super) fn maxima_and_sums(x: &[f32], inner: usize, tile: &Range<usize>) -> (
 }
 
 /// Elements of the batch, of classes times inner, and after the axis.
-fn resolve(layer: &Softmax, operands: &Operands<'_>) -> [usize; 3] {
-    let slab = count(&[layer.classes, layer.inner]);
-    [count(&[operands.batch(), layer.outer, slab as u64]), slab, count(&[layer.inner])]
+fn resolve(op: &Softmax, operands: &Operands<'_>) -> [usize; 3] {
+    let slab = count(&[op.classes, op.inner]);
+    [count(&[operands.batch(), op.outer, slab as u64]), slab, count(&[op.inner])]
 }
 
 /// `y` from `x`, in place or not.
-pub(super) fn forward(layer: &Softmax, operands: &mut Operands<'_>) -> Bound {
-    let [length, slab, inner] = resolve(layer, operands);
+pub(super) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
+    let [length, slab, inner] = resolve(op, operands);
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
     kernel(move |_| {
         let (source, target) = pair.get();
@@ -72,8 +72,8 @@ pub(super) fn forward(layer: &Softmax, operands: &mut Operands<'_>) -> Bound {
 }
 
 /// `dx` from `dy` and `y`; `dx` may overwrite `dy`.
-pub(super) fn backward(layer: &Softmax, operands: &mut Operands<'_>) -> Bound {
-    let [length, slab, inner] = resolve(layer, operands);
+pub(super) fn backward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
+    let [length, slab, inner] = resolve(op, operands);
     let (mut pair, accumulate) = operands.gradients(0, length)?;
     let output = operands.source(Slot::Output, length)?;
     kernel(move |_| {

@@ -1,6 +1,7 @@
 //! Sliding windows over feature maps: where a window's elements lie, and which positions have theirs inside the map.
 
 use gpumem_core::error::Error;
+use gpumem_core::program::ops;
 use std::ops::Range;
 
 /// Largest number that any attribute of a window may have, so that coordinates stay within `i64`.
@@ -19,17 +20,12 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// A window from a layer's attributes.
+    /// A window over an image with so many positions.
     ///
     /// # Errors
     /// A kernel or stride of 0, or numbers beyond 2^31.
-    pub(super) fn new(
-        [image, positions]: [[u64; 2]; 2],
-        kernel: [u64; 2],
-        stride: [u64; 2],
-        padding: [u64; 2],
-        dilation: [u64; 2],
-    ) -> Result<Window, Error> {
+    pub(super) fn new([image, positions]: [[u64; 2]; 2], window: &ops::Window) -> Result<Window, Error> {
+        let ops::Window { kernel_size: kernel, stride, padding, dilation } = *window;
         let all = [image, positions, kernel, stride, padding, dilation];
         let zero = kernel.contains(&0) || stride.contains(&0);
         if zero || all.as_flattened().iter().any(|&number| number >= LIMIT) {

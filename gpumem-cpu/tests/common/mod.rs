@@ -1,16 +1,20 @@
-//! Networks of one layer, built by hand: forward, a loss that makes any gradient reachable, backward.
+//! Programs of one operation: forward, a loss that makes any gradient reachable, backward.
 #![allow(dead_code, unreachable_pub)]
 
-use gpumem_core::device::{Device, Job, Placed, Runner};
+#[path = "../../../gpumem-core/tests/common/mod.rs"]
+pub mod graphs;
+
 use gpumem_core::error::Error;
-use gpumem_core::layers::Layer;
-use gpumem_core::layers::rule::{Backward, Reads};
-use gpumem_core::optim::{Optimizer, Sgd};
+use gpumem_core::graph::{Graph, Node, Source, Type};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::Part;
+use gpumem_core::program::op::{Gradient, Op, Reads};
 use gpumem_core::program::{
-    Action, Class, Criterion, Init, Measure, Operand, Operation, Program, Slot, Tensor, TensorId,
+    Action, Class, Criterion, Init, Layout, Measure, Operand, Operation, Pass, Program, Slot, Tensor, TensorId,
 };
+use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::shape::Shape;
-use gpumem_core::step::Part;
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Precision, Role};
 use gpumem_cpu::{Cpu, Session};
 
@@ -29,7 +33,7 @@ impl Builder {
             tensors: Vec::new(),
             operations: Vec::new(),
             paths: vec!["layer".into()],
-            result: 0,
+            results: vec![0],
         };
         Builder { program, batch }
     }
@@ -43,6 +47,8 @@ impl Builder {
             row: 0,
             shape: Shape::new(dims),
             batched,
+            layout: Layout::DENSE,
+            trained: class == Class::Parameter,
             init: Init::Constant(0.0),
             first: u32::MAX,
             last: 0,
@@ -63,7 +69,7 @@ impl Builder {
         };
         let mut reads = operands(reads);
         if accumulate {
-            let gradient = |slot| matches!(slot, Slot::InputGradient(_) | Slot::ParameterGradient(_));
+            let gradient = |slot| matches!(slot, Slot::InputGradient(_));
             reads.extend(operands(writes).into_iter().filter(|operand| gradient(operand.slot)));
         }
         let index = self.program.operations.len() as u32;
@@ -174,7 +180,76 @@ pub enum Input {
     Tokens(Vec<u32>),
 }
 
-/// A training step of one layer: `sum(layer(inputs) * target)` and its gradients.
+impl Input {
+    fn value(&self, batch: u64) -> Type {
+        match self {
+            Input::Numbers(dims) => Type::numbers(Shape::new(dims)),
+            Input::Shared(dims) => Type { batched: false, ..Type::numbers(Shape::new(dims)) },
+            Input::Tokens(tokens) => Type::indices(Shape::new(&[tokens.len() as u64 / batch])),
+        }
+    }
+}
+
+/// The one operation of a layer.
+pub struct Single {
+    graph: Graph,
+    node: Node,
+    pub op: Op,
+    /// The values that it reads.
+    reads: Vec<Node>,
+    buffers: Vec<usize>,
+}
+
+impl Single {
+    /// The operation of a layer that is written as in a network; views of its output are left out.
+    pub fn new(text: &str, inputs: &[Input], batch: u64) -> Single {
+        let mut graph = Graph::default();
+        let nodes: Vec<usize> = inputs.iter().map(|input| graph.input(input.value(batch)).unwrap()).collect();
+        graphs::join(&mut graph, &nodes, text);
+        Single::last(graph)
+    }
+
+    /// The use of another layer's weight on an input of `[3, 5]`: that of a table, or `transposed` that of a product.
+    pub fn tied(transposed: bool) -> Single {
+        let mut graph = Graph::default();
+        let x = graph.input(graphs::numbers(&[3, 5])).unwrap();
+        if transposed {
+            let other = graph.input(graphs::numbers(&[3, 4])).unwrap();
+            graphs::layer(&mut graph, other, "Linear(5)");
+        } else {
+            let other = graph.input(graphs::tokens(3)).unwrap();
+            graphs::layer(&mut graph, other, "Embedding(4, 5)");
+        }
+        graphs::again(&mut graph, x, "Tied", 0);
+        Single::last(graph)
+    }
+
+    fn last(graph: Graph) -> Single {
+        let is_op = |node: &&Node| matches!(node.source, Source::Op { .. });
+        let node = graph.nodes.iter().rfind(is_op).expect("a layer has an operation").clone();
+        let of_layer = graph.nodes.iter().filter(|other| other.row == node.row).filter(is_op).count();
+        assert_eq!(of_layer, 1, "{:?}", graph.rows[node.row]);
+        let Source::Op { op, inputs, buffers, .. } = node.source.clone() else { unreachable!() };
+        let reads = inputs.into_iter().map(|id| graph.nodes[id].clone()).collect();
+        Single { node, op, reads, buffers, graph }
+    }
+
+    /// Whether the output may overwrite the first input.
+    pub fn in_place(&self) -> bool {
+        let (first, output) = (self.reads[0].value, self.node.value);
+        self.op.in_place() && (first.shape, first.batched) == (output.shape, output.batched)
+    }
+
+    /// The operation and the only rule by which it has gradients, if there is one.
+    pub fn gradient(&self) -> Option<(Vec<(u8, Reads)>, bool)> {
+        match &self.op.gradients()[..] {
+            [Gradient::Computed { of, in_place }] => Some((of.clone(), *in_place)),
+            _ => None,
+        }
+    }
+}
+
+/// A training step of one operation: `sum(op(inputs) * target)` and its gradients.
 pub struct OneLayer {
     pub session: Session,
     pub offsets: Vec<u64>,
@@ -185,9 +260,9 @@ pub struct OneLayer {
     pub output: TensorId,
     pub target: TensorId,
     pub loss: TensorId,
-    pub input_gradients: Vec<Option<TensorId>>,
-    pub parameter_gradients: Vec<TensorId>,
     pub state: TensorId,
+    /// Tensors with their gradients.
+    pub gradients: Vec<(TensorId, TensorId)>,
     pub before: f32,
 }
 
@@ -195,156 +270,153 @@ fn slots(kind: fn(u8) -> Slot, tensors: &[TensorId]) -> Vec<(Slot, TensorId)> {
     tensors.iter().enumerate().map(|(i, &tensor)| (kind(i as u8), tensor)).collect()
 }
 
+/// A step under construction.
+struct Step<'a> {
+    builder: Builder,
+    single: &'a Single,
+    options: Options,
+    /// The operation's inputs.
+    operands: Vec<TensorId>,
+    saved: Vec<TensorId>,
+    output: TensorId,
+    gradient: TensorId,
+    state: TensorId,
+    /// The gradients of the operation's inputs, by their numbers.
+    gradients: Vec<Option<TensorId>>,
+}
+
+impl Step<'_> {
+    fn forward(&mut self, buffers: &[TensorId]) {
+        let Step { builder, single, output, .. } = self;
+        let mut operands = self.operands.clone();
+        if self.options.forward_in_place {
+            let copied = [(Slot::Input(0), operands[0])];
+            builder.operation(Action::Copy, &copied, &[(Slot::Output, *output)], false);
+            operands[0] = *output;
+        }
+        let mut reads = slots(Slot::Input, &operands);
+        reads.extend(slots(Slot::Buffer, buffers));
+        if single.op.draws() {
+            reads.push((Slot::State, self.state));
+        }
+        let mut writes = vec![(Slot::Output, *output)];
+        writes.extend(slots(Slot::Saved, &self.saved));
+        writes.extend(slots(Slot::Buffer, buffers));
+        builder.operation(Action::Run { op: single.op.clone(), pass: Pass::Forward }, &reads, &writes, false);
+    }
+
+    fn backward(&mut self) {
+        for rule in self.single.op.gradients() {
+            let Gradient::Computed { of, in_place } = rule else { continue };
+            let any = |read: fn(&Reads) -> bool| of.iter().any(|(_, reads)| read(reads));
+            let mut reads = vec![(Slot::Gradient, self.gradient)];
+            let is_read = |slot: &Slot| {
+                let Slot::Input(index) = slot else { return false };
+                of.iter().any(|(_, reads)| reads.inputs.contains(index))
+            };
+            reads.extend(slots(Slot::Input, &self.operands).into_iter().filter(|(slot, _)| is_read(slot)));
+            if any(|reads| reads.output) {
+                reads.push((Slot::Output, self.output));
+            }
+            if any(|reads| reads.saved) {
+                reads.extend(slots(Slot::Saved, &self.saved));
+            }
+            if any(|reads| reads.state) {
+                reads.push((Slot::State, self.state));
+            }
+            let in_place = in_place && self.options.backward_in_place && self.single.op.gradients().len() == 1;
+            let mut writes = Vec::new();
+            for (input, _) in of {
+                let node = &self.single.reads[usize::from(input)];
+                let is_parameter = matches!(node.source, Source::Parameter(_));
+                let id = if in_place && !is_parameter {
+                    self.gradient
+                } else {
+                    let tensor = &self.builder.program.tensors[self.operands[usize::from(input)] as usize];
+                    let (role, shape, batched) = (tensor.role, tensor.shape, tensor.batched);
+                    self.builder.tensor(Class::Gradient, role, shape.dims(), batched)
+                };
+                self.gradients[usize::from(input)] = Some(id);
+                writes.push((Slot::InputGradient(input), id));
+            }
+            let action = Action::Run { op: self.single.op.clone(), pass: Pass::Backward };
+            self.builder.operation(action, &reads, &writes, self.options.accumulate);
+        }
+    }
+}
+
 impl OneLayer {
-    pub fn new(layer: &Layer, inputs: &[Input], options: Options) -> OneLayer {
+    /// A layer that is written as in a network.
+    pub fn new(text: &str, inputs: &[Input], options: Options) -> OneLayer {
+        OneLayer::of(&Single::new(text, inputs, options.batch), inputs, options)
+    }
+
+    pub fn of(single: &Single, inputs: &[Input], options: Options) -> OneLayer {
         let mut b = Builder::new(true, options.batch);
-        let mut input_ids = Vec::new();
         let mut values: Vec<(TensorId, Vec<f32>)> = Vec::new();
-        for (index, input) in inputs.iter().enumerate() {
-            input_ids.push(match input {
-                Input::Numbers(dims) | Input::Shared(dims) => {
-                    let batched = matches!(input, Input::Numbers(_));
-                    let id = b.tensor(Class::Input, Role::Activation, dims, batched);
-                    let length = dims.iter().product::<u64>() * if batched { options.batch } else { 1 };
-                    values.push((id, numbers(length as usize, index * 7, options.scale)));
+        let (mut operands, mut activations, mut parameters, mut indices) = (vec![], vec![], vec![], vec![]);
+        for node in &single.reads {
+            let dims = node.value.shape.dims();
+            let length = node.value.shape.elements().unwrap() * if node.value.batched { options.batch } else { 1 };
+            let id = match node.source {
+                Source::Parameter(number) => {
+                    let role = single.graph.parameters[number].role;
+                    let id = b.tensor(Class::Parameter, role, dims, false);
+                    values.push((id, numbers(length as usize, 3 + parameters.len(), 1.0)));
+                    parameters.push(id);
                     id
                 }
-                Input::Tokens(tokens) => {
-                    b.tensor(Class::Input, Role::Index, &[tokens.len() as u64 / options.batch], true)
+                _ if node.value.index => {
+                    indices.push(b.tensor(Class::Input, Role::Index, dims, true));
+                    indices[indices.len() - 1]
                 }
-            });
+                _ => {
+                    let id = b.tensor(Class::Input, Role::Activation, dims, node.value.batched);
+                    values.push((id, numbers(length as usize, activations.len() * 7, options.scale)));
+                    activations.push(id);
+                    id
+                }
+            };
+            operands.push(id);
         }
-        let mut parameters = Vec::new();
-        for (index, parameter) in layer.parameters().iter().enumerate() {
-            let id = b.tensor(Class::Parameter, parameter.role, parameter.shape.dims(), false);
-            values.push((id, numbers(parameter.shape.elements().unwrap() as usize, 3 + index, 1.0)));
-            parameters.push(id);
-        }
-        let mut buffers = Vec::new();
-        for buffer in layer.buffers() {
-            let id = b.tensor(Class::Buffer, Role::Statistic, buffer.shape.dims(), false);
-            values.push((id, vec![buffer.value as f32; buffer.shape.elements().unwrap() as usize]));
-            buffers.push(id);
-        }
+        let buffers: Vec<TensorId> = single
+            .buffers
+            .iter()
+            .map(|&id| &single.graph.buffers[id])
+            .map(|buffer| {
+                let id = b.tensor(Class::Buffer, Role::Statistic, buffer.shape.dims(), false);
+                values.push((id, vec![buffer.value as f32; buffer.shape.elements().unwrap() as usize]));
+                id
+            })
+            .collect();
         let state = b.tensor(Class::State, Role::State, &[8], false);
-        let batched = !layer.ignores_input();
-        let shape = layer.output();
+        let (shape, batched) = (single.node.value.shape, single.node.value.batched);
         let target = b.tensor(Class::Target, Role::Activation, shape.dims(), batched);
         let length = shape.elements().unwrap() * if batched { options.batch } else { 1 };
         values.push((target, numbers(length as usize, 5, 1.0)));
         // Kept so that tests can read them; in a network most of these are transients.
         let output = b.tensor(Class::Buffer, Role::Activation, shape.dims(), batched);
-        let mut saved = Vec::new();
-        for tensor in layer.saved() {
-            saved.push(b.tensor(Class::Transient, tensor.role, tensor.shape.dims(), tensor.batched));
-        }
+        let saved = single.op.saved().into_iter();
+        let saved = saved.map(|it| b.tensor(Class::Transient, it.role, it.shape.dims(), it.batched)).collect();
         let gradient = b.tensor(Class::Buffer, Role::Activation, shape.dims(), batched);
         let loss = b.tensor(Class::Transient, Role::Statistic, &[1], false);
-        b.program.result = loss;
-
-        let mut read_ids = input_ids.clone();
-        let result = if options.forward_in_place {
-            b.operation(Action::Copy, &[(Slot::Input(0), input_ids[0])], &[(Slot::Output, output)], false);
-            read_ids[0] = output;
-            output
-        } else {
-            output
-        };
-        let mut reads = slots(Slot::Input, &read_ids);
-        reads.extend(slots(Slot::Parameter, &parameters));
-        reads.extend(slots(Slot::Buffer, &buffers));
-        if layer.draws() {
-            reads.push((Slot::State, state));
-        }
-        let mut writes = vec![(Slot::Output, result)];
-        writes.extend(slots(Slot::Saved, &saved));
-        writes.extend(slots(Slot::Buffer, &buffers));
-        b.operation(Action::Forward(layer.clone()), &reads, &writes, false);
-        let criterion = Criterion { kind: Measure::Dot, outer: 1, classes: shape.elements().unwrap(), inner: 1 };
-        b.operation(
+        b.program.results = vec![loss];
+        let gradients = vec![None; operands.len()];
+        let mut step = Step { builder: b, single, options, operands, saved, output, gradient, state, gradients };
+        step.forward(&buffers);
+        let criterion =
+            Criterion { kind: Measure::Dot, outer: 1, classes: shape.elements().unwrap(), inner: 1, weight: 1.0 };
+        step.builder.operation(
             Action::Loss(criterion),
             &[(Slot::Input(0), output), (Slot::Target, target)],
             &[(Slot::Loss, loss), (Slot::InputGradient(0), gradient)],
             false,
         );
+        step.backward();
 
-        let before = 0.5;
-        let mut prefilled = Vec::new();
-        let mut input_gradients = vec![None; inputs.len()];
-        let mut parameter_gradients = Vec::new();
-        let reads_of = |reads: Reads| -> Vec<(Slot, TensorId)> {
-            let mut list = vec![(Slot::Gradient, gradient)];
-            if reads.input {
-                list.extend(slots(Slot::Input, &input_ids));
-            }
-            if reads.output {
-                list.push((Slot::Output, output));
-            }
-            if reads.parameters {
-                list.extend(slots(Slot::Parameter, &parameters));
-            }
-            if reads.saved {
-                list.extend(slots(Slot::Saved, &saved));
-            }
-            if reads.state {
-                list.push((Slot::State, state));
-            }
-            list
-        };
-        let of_parameters = |b: &mut Builder| -> Vec<TensorId> {
-            let list = layer.parameters();
-            list.iter().map(|p| b.tensor(Class::Gradient, p.role, p.shape.dims(), false)).collect()
-        };
-        let mut of_input = |b: &mut Builder, index: usize, in_place: bool| -> TensorId {
-            let id = match &inputs[index] {
-                _ if in_place && options.backward_in_place => gradient,
-                Input::Numbers(dims) | Input::Shared(dims) => b.tensor(Class::Gradient, Role::Activation, dims, true),
-                Input::Tokens(_) => unreachable!(),
-            };
-            input_gradients[index] = Some(id);
-            id
-        };
-        match layer.backward() {
-            _ if matches!(layer, Layer::Add(_)) => {}
-            Backward::Input { reads, in_place } => {
-                let join = matches!(layer, Layer::Mul(_) | Layer::Concat(_));
-                for index in 0..if join { inputs.len() } else { 1 } {
-                    let id = of_input(&mut b, index, in_place && !join);
-                    prefilled.push(id);
-                    let mut reads = reads_of(reads);
-                    if join {
-                        reads.retain(|(slot, _)| *slot != Slot::Input(index as u8));
-                    }
-                    let writes = [(Slot::InputGradient(index as u8), id)];
-                    b.operation(Action::BackwardInput(layer.clone()), &reads, &writes, options.accumulate);
-                }
-            }
-            Backward::Parameters { reads } => {
-                parameter_gradients = of_parameters(&mut b);
-                let writes = slots(Slot::ParameterGradient, &parameter_gradients);
-                b.operation(Action::BackwardParameters(layer.clone()), &reads_of(reads), &writes, options.accumulate);
-            }
-            Backward::Split { input, parameters } => {
-                parameter_gradients = of_parameters(&mut b);
-                let writes = slots(Slot::ParameterGradient, &parameter_gradients);
-                let action = Action::BackwardParameters(layer.clone());
-                b.operation(action, &reads_of(parameters), &writes, options.accumulate);
-                let id = of_input(&mut b, 0, false);
-                prefilled.push(id);
-                let writes = [(Slot::InputGradient(0), id)];
-                b.operation(Action::BackwardInput(layer.clone()), &reads_of(input), &writes, options.accumulate);
-            }
-            Backward::Joint { reads, in_place } => {
-                parameter_gradients = of_parameters(&mut b);
-                let id = of_input(&mut b, 0, in_place);
-                let mut writes = slots(Slot::ParameterGradient, &parameter_gradients);
-                writes.push((Slot::InputGradient(0), id));
-                b.operation(Action::Backward(layer.clone()), &reads_of(reads), &writes, options.accumulate);
-                prefilled.push(id);
-            }
-        }
-        prefilled.extend(&parameter_gradients);
-
+        let Step { builder: b, operands, gradients, .. } = step;
+        let gradients: Vec<(TensorId, TensorId)> =
+            operands.into_iter().zip(gradients).filter_map(|(x, dx)| Some((x, dx?))).collect();
         let lengths: Vec<usize> =
             b.program.tensors.iter().map(|tensor| tensor.elements(options.batch).unwrap() as usize).collect();
         let job = b.job();
@@ -353,13 +425,14 @@ impl OneLayer {
         for (id, values) in values {
             write(&mut session, offsets[id as usize], &values);
         }
-        for (&id, input) in input_ids.iter().zip(inputs) {
-            if let Input::Tokens(tokens) = input {
-                write_words(&mut session, offsets[id as usize], tokens);
-            }
+        let tokens =
+            inputs.iter().filter_map(|input| if let Input::Tokens(tokens) = input { Some(tokens) } else { None });
+        for (id, tokens) in indices.into_iter().zip(tokens) {
+            write_words(&mut session, offsets[id as usize], tokens);
         }
         write_words(&mut session, offsets[state as usize], &[5, 0, 77, 1]);
-        for id in prefilled {
+        let before = 0.5;
+        for &(_, id) in &gradients {
             let fill = vec![before; lengths[id as usize]];
             write(&mut session, offsets[id as usize], &fill);
         }
@@ -367,15 +440,14 @@ impl OneLayer {
             session,
             offsets,
             lengths,
-            inputs: input_ids,
+            inputs: activations,
             parameters,
             buffers,
             output,
             target,
             loss,
-            input_gradients,
-            parameter_gradients,
             state,
+            gradients,
             before: if options.accumulate { before } else { 0.0 },
         }
     }
@@ -397,23 +469,17 @@ impl OneLayer {
     /// Output and all gradients after one step.
     pub fn results(&mut self) -> Vec<Vec<f32>> {
         self.run().unwrap();
-        let ids: Vec<TensorId> = self.gradients().iter().map(|&(_, gradient)| gradient).collect();
+        let ids: Vec<TensorId> = self.gradients.iter().map(|&(_, gradient)| gradient).collect();
         let mut results: Vec<Vec<f32>> = ids.into_iter().map(|id| self.get(id)).collect();
         results.push(self.get(self.output));
         results
-    }
-
-    /// Tensors with their gradients.
-    pub fn gradients(&self) -> Vec<(TensorId, TensorId)> {
-        let inputs = self.inputs.iter().zip(&self.input_gradients).filter_map(|(&x, &dx)| Some((x, dx?)));
-        inputs.chain(self.parameters.iter().copied().zip(self.parameter_gradients.iter().copied())).collect()
     }
 
     /// Compares every gradient with the central difference of the loss.
     pub fn check_gradients(&mut self, what: &str) {
         const STEP: f32 = 4e-3;
         self.run().unwrap();
-        let pairs = self.gradients();
+        let pairs = self.gradients.clone();
         assert!(!pairs.is_empty(), "{what} has no gradients");
         let gradients: Vec<Vec<f32>> = pairs.iter().map(|&(_, gradient)| self.get(gradient)).collect();
         for (&(id, _), gradient) in pairs.iter().zip(&gradients) {

@@ -1,15 +1,16 @@
 //! Whole networks to train for 20 steps: two against PyTorch's curves, and the digits network.
 
-use super::graphs::{chain, join, layer, numbers, tokens};
+use super::graphs::{again, chain, join, layer, numbers, parse, sound, tokens};
 use super::{Loaded, Truth, assert_close, plan};
 use gpumem_core::Update;
-use gpumem_core::budget::Budget;
-use gpumem_core::device::{Device, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::optim::{AdamW, Optimizer, Sgd};
+use gpumem_core::layers::Entry;
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::budget::Budget;
 use gpumem_core::program::Measure;
+use gpumem_core::run::device::{Device, Runner};
+use gpumem_core::train::optim::{AdamW, Optimizer, Sgd};
 use gpumem_cpu::Cpu;
 
 /// A network with its optimizer and batch.
@@ -22,14 +23,20 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn training(&self) -> Training {
+    pub fn training(&self) -> Training<'static> {
         let moments = self.optimizer.moments();
-        Training { loss: Measure::CrossEntropy, moments, update: Update::Fused, input_gradient: false }
+        Training {
+            loss: &[Term::CROSS_ENTROPY],
+            moments,
+            update: Update::Fused,
+            skips_overflow: false,
+            input_gradient: false,
+        }
     }
 
     /// What it needs, with a reserve of 0.
     pub fn budget(&self) -> Budget {
-        let program = lower(&self.graph, self.output, &Options { training: Some(self.training()) }).unwrap();
+        let program = lower(&self.graph, &[self.output], &Options { training: Some(self.training()) }).unwrap();
         plan(&program, self.batch).budget
     }
 
@@ -139,18 +146,9 @@ impl Curve {
 
 /// Adds one layer called `name`, so that parameters have PyTorch's names.
 fn named(graph: &mut Graph, input: NodeId, name: &str, text: &str) -> NodeId {
-    let rows = graph.rows.len();
-    let parameters = graph.parameters.len();
-    let buffers = graph.buffers.len();
-    let output = layer(graph, input, text);
-    let path = std::mem::replace(&mut graph.rows[rows].path, name.into());
-    for (own, ..) in &mut graph.parameters[parameters..] {
-        *own = own.replace(&path, name);
-    }
-    for (own, ..) in &mut graph.buffers[buffers..] {
-        *own = own.replace(&path, name);
-    }
-    output
+    let (kind, written) = parse(text);
+    let entry = Entry::find(kind).unwrap_or_else(|| panic!("no layer is called {kind}"));
+    sound(graph.layer(&entry, &written, &[input], name.into(), None)).unwrap()
 }
 
 /// The residual network of `truth/train`.
@@ -205,7 +203,7 @@ pub fn transformer() -> Curve {
         x = join(g, &[x, y], "Add");
     }
     let x = named(g, x, "lnf", "LayerNorm");
-    let output = g.tied(0, x, "head".into()).unwrap();
+    let output = again(g, x, "Tied", 0);
     let optimizer = Optimizer::AdamW(AdamW { lr: 3e-3, betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 });
     let truth = Truth::parse(include_bytes!("../truth/train/2_gpt_a.safetensors"));
     let batch = truth.shape("data.x")[1];

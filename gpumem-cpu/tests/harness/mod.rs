@@ -5,17 +5,19 @@ pub mod curves;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
 
-use gpumem_core::budget::Budget;
-use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layout::place;
 use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::network::Compiled;
-use gpumem_core::optim::Optimizer;
+use gpumem_core::memory::Compiled;
+use gpumem_core::memory::budget::Budget;
+use gpumem_core::memory::budget::Line;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::place;
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::number::random::Stream;
 use gpumem_core::program::{Class, Init, Program, StateWord, Tensor};
-use gpumem_core::random::Stream;
-use gpumem_core::step::Workspaces;
+use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Precision, Train};
 use gpumem_cpu::Cpu;
 pub use graphs::compile;
@@ -60,12 +62,12 @@ impl<R: Runner> Loaded<R> {
         batch: u64,
         optimizer: Optimizer,
     ) -> Result<Loaded<R>, Error> {
-        let compiled = plan(&lower(graph, output, &Options { training }).unwrap(), batch);
+        let compiled = plan(&lower(graph, &[output], &Options { training }).unwrap(), batch);
         let (train, budget) = (place(&compiled).unwrap(), compiled.budget);
         // Only one of the two is used here; a copy of it stands in for the other.
         let job = Job {
             name: "test",
-            arena: budget.arena,
+            arena: budget[Line::Arena],
             reserve: 0,
             batch,
             precision: Precision::F32,
@@ -124,7 +126,7 @@ impl<R: Runner> Loaded<R> {
 
     pub fn step(&mut self) -> Result<f32, Error> {
         self.runner.train()?;
-        self.runner.loss(self.train.offsets[self.train.program.result as usize])
+        self.runner.loss(self.train.offsets[self.train.program.results[0] as usize])
     }
 
     /// The values, as bits, of everything that is carried from step to step: parameters, statistics, optimizer state.
@@ -139,7 +141,7 @@ impl<R: Runner> Loaded<R> {
     /// The output of a forward pass.
     pub fn infer(&mut self) -> Result<Vec<f32>, Error> {
         self.runner.infer()?;
-        Ok(self.read(self.train.program.result as usize))
+        Ok(self.read(self.train.program.results[0] as usize))
     }
 
     fn read(&mut self, id: usize) -> Vec<f32> {

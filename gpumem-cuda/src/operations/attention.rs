@@ -1,10 +1,10 @@
-//! Causal attention: `kernels/attention.cu`.
+//! Scaled dot-product attention: `kernels/attention.cu`.
 
 use super::Context;
-use super::dropout::with_draws;
-use crate::launch::{Kernel, Launch};
+use super::mask::with_draws;
+use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::layers::CausalAttention;
+use gpumem_core::program::ops::Attention;
 use gpumem_core::program::{Slot, TensorId};
 
 /// Queries and keys of a tile, and elements of a head in it: SIDE of the kernel.
@@ -17,46 +17,44 @@ const CHUNKS_OF_A_BLOCK: u64 = 2;
 const TENSOR_CORE_WIDTHS: [u64; 2] = [16, 128];
 
 /// An operation on all heads of all samples.
-struct Attention<'a> {
+struct Heads<'a> {
     context: &'a Context<'a>,
-    layer: &'a CausalAttention,
-    /// Elements of a head.
-    width: u64,
+    op: &'a Attention,
     samples: u64,
     saves: bool,
     add: u8,
 }
 
-impl<'a> Attention<'a> {
-    fn new(context: &'a Context<'a>, layer: &'a CausalAttention, x: TensorId) -> Result<Attention<'a>, Error> {
-        if layer.heads == 0 || layer.features == 0 || !layer.features.is_multiple_of(layer.heads) {
-            return Err(Error::Damaged("attention's heads do not divide its width"));
+impl<'a> Heads<'a> {
+    fn new(context: &'a Context<'a>, op: &'a Attention, x: TensorId) -> Result<Heads<'a>, Error> {
+        if op.heads == 0 || op.width == 0 {
+            return Err(Error::Damaged("attention has no heads, or heads of no elements"));
         }
-        let (width, samples) = (layer.features / layer.heads, context.samples(x));
-        Ok(Attention { context, layer, width, samples, saves: false, add: 0 })
+        let samples = context.samples(x);
+        Ok(Heads { context, op, samples, saves: false, add: 0 })
     }
 
     /// The constant `TENSOR_CORES`.
     fn terms(&self) -> u8 {
         let [step, most] = TENSOR_CORE_WIDTHS;
-        if self.width.is_multiple_of(step) && self.width <= most { self.context.tensor_core_terms() } else { 0 }
+        if self.op.width.is_multiple_of(step) && self.op.width <= most { self.context.tensor_core_terms() } else { 0 }
     }
 
     fn kernel(&self, entry: &'static str) -> Kernel {
-        let Attention { context, layer, .. } = *self;
-        let dropout = if context.placed.program.training { layer.dropout } else { 0.0 };
-        let scale = (1.0 / (self.width as f64).sqrt()) as f32;
+        let Heads { context, op, .. } = *self;
+        let dropout = if context.placed.program.training { op.dropout } else { 0.0 };
+        let scale = (1.0 / (self.op.width as f64).sqrt()) as f32;
         let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", self.terms());
-        let kernel = kernel.with("HEADS", layer.heads).with("STEPS", layer.steps);
-        let kernel = kernel.with("HEAD", self.width).with_float("SCALE", f64::from(scale));
+        let kernel = kernel.with("HEADS", op.heads).with("STEPS", op.steps);
+        let kernel = kernel.with("HEAD", self.op.width).with_float("SCALE", f64::from(scale));
         let kernel = kernel.with("SAVES", u8::from(self.saves));
         with_draws(kernel, "KEEP", context.operation.row, dropout).with("ADD", self.add)
     }
 
     /// A block for each tile of each head of each sample, and for each slice of wide heads.
     fn launch(&self, entry: &'static str, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
-        let slices = self.width.div_ceil(SIDE).div_ceil(CHUNKS_OF_A_BLOCK);
-        let factors = [self.samples, self.layer.heads, self.layer.steps.div_ceil(SIDE), slices];
+        let slices = self.op.width.div_ceil(SIDE).div_ceil(CHUNKS_OF_A_BLOCK);
+        let factors = [self.samples, self.op.heads, self.op.steps.div_ceil(SIDE), slices];
         let blocks = factors.into_iter().try_fold(1u64, u64::checked_mul);
         let blocks = blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs);
         let blocks = blocks.ok_or(Error::Damaged("attention has more tiles than a grid has blocks"))?;
@@ -65,20 +63,20 @@ impl<'a> Attention<'a> {
     }
 }
 
-pub(super) fn forward(context: &Context<'_>, layer: &CausalAttention) -> Result<Vec<Launch>, Error> {
+pub(super) fn forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let lse = context.operation.written(Slot::Saved(0));
-    let attention = Attention { saves: lse.is_some(), ..Attention::new(context, layer, x)? };
+    let attention = Heads { saves: lse.is_some(), ..Heads::new(context, op, x)? };
     let arguments = vec![Some(x), context.operation.read(Slot::State), Some(y), lse];
     Ok(vec![attention.launch("attention_forward", arguments)?])
 }
 
-pub(super) fn backward(context: &Context<'_>, layer: &CausalAttention) -> Result<Vec<Launch>, Error> {
+pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let (x, y) = (context.read(Slot::Input(0))?, context.read(Slot::Output)?);
     let lse = context.read(Slot::Saved(0))?;
     let add = context.adds(Slot::InputGradient(0));
-    let attention = Attention { saves: true, add, ..Attention::new(context, layer, x)? };
+    let attention = Heads { saves: true, add, ..Heads::new(context, op, x)? };
     let arguments = vec![Some(dy), Some(x), Some(y), Some(lse), context.operation.read(Slot::State), Some(dx)];
     Ok(vec![
         attention.launch("attention_backward_queries", arguments.clone())?,

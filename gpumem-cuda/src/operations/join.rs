@@ -1,9 +1,9 @@
 //! Sums, products and branches side by side: `kernels/join.cu`.
 
 use super::Context;
-use crate::launch::{Kernel, Launch};
+use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::layers::{Add, Concat, Mul};
+use gpumem_core::program::ops::{Binary, BinaryFunction, Concat, Sum};
 use gpumem_core::program::{Slot, TensorId};
 
 /// Branches that one launch adds up.
@@ -63,23 +63,23 @@ fn gradient_of_branch(context: &Context<'_>, branches: usize) -> Result<(u8, Ten
     Err(Error::Damaged("the gradient of a join is that of no branch"))
 }
 
-pub(super) fn add(context: &Context<'_>, layer: &Add) -> Result<Vec<Launch>, Error> {
+pub(super) fn sum(context: &Context<'_>, op: &Sum) -> Result<Vec<Launch>, Error> {
     let sum = context.written(Slot::Output)?;
-    add_and_rectify(context, layer, sum, 0)
+    add_and_rectify(context, op, sum, 0)
 }
 
 /// The sum to `y`, after a rectifier: `RECTIFIER` of `rectify.cuh`. `y` may be a branch if it is the sum's own place.
-pub(super) fn add_and_rectify(
+pub(crate) fn add_and_rectify(
     context: &Context<'_>,
-    layer: &Add,
+    op: &Sum,
     y: TensorId,
     rectifier: u8,
 ) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
-    let sample = layer.shape.elements().unwrap_or(u64::MAX);
+    let sample = op.shape.elements().unwrap_or(u64::MAX);
     let mut own = 0;
     let mut others = Vec::new();
-    for index in 0..layer.branches as usize {
+    for index in 0..op.branches as usize {
         match context.read(Slot::Input(branch(index)?))? {
             x if x == y => own += 1,
             x => others.push(x),
@@ -113,12 +113,18 @@ fn multiply(context: &Context<'_>, a: TensorId, b: TensorId, y: TensorId, add: u
     vec![Launch::elementwise(kernel, count.div_ceil(4), vec![Some(a), Some(b), Some(y)])]
 }
 
-pub(super) fn mul(context: &Context<'_>, _: &Mul) -> Result<Vec<Launch>, Error> {
+pub(super) fn binary(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>, Error> {
+    if op.function != BinaryFunction::Multiply || !op.is_plain() {
+        return Err(Error::Damaged("to do"));
+    }
     let (a, b) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
     Ok(multiply(context, a, b, context.written(Slot::Output)?, 0))
 }
 
-pub(super) fn mul_backward(context: &Context<'_>, _: &Mul) -> Result<Vec<Launch>, Error> {
+pub(super) fn binary_backward(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>, Error> {
+    if op.function != BinaryFunction::Multiply || !op.is_plain() {
+        return Err(Error::Damaged("to do"));
+    }
     let (branch, dx) = gradient_of_branch(context, 2)?;
     let (dy, other) = (context.read(Slot::Gradient)?, context.read(Slot::Input(1 - branch))?);
     Ok(multiply(context, dy, other, dx, context.adds(Slot::InputGradient(branch))))
@@ -127,33 +133,34 @@ pub(super) fn mul_backward(context: &Context<'_>, _: &Mul) -> Result<Vec<Launch>
 /// A launch that moves one branch's part of the rows between the branch, of `count` elements, and all branches together.
 fn move_part(
     context: &Context<'_>,
-    (layer, branch): (&Concat, usize),
+    (parts, branch): (&[u64], usize),
     entry: &'static str,
     (count, add): (u64, u8),
     arguments: [TensorId; 2],
 ) -> Launch {
     let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
-    let (part, whole, start) = (layer.parts[branch], sum(&layer.parts), sum(&layer.parts[..branch]));
+    let (part, whole, start) = (parts[branch], sum(parts), sum(&parts[..branch]));
     // What a thread moves: MOVED of the kernel.
     let piece = if [part, whole, start].iter().all(|number| number.is_multiple_of(4)) { 4 } else { 1 };
     let constants = Constants { count, part, whole, start, add, ..Constants::NONE };
     Launch::elementwise(constants.kernel(context, entry), count / piece, arguments.map(Some).to_vec())
 }
 
-pub(super) fn concat(context: &Context<'_>, layer: &Concat) -> Result<Vec<Launch>, Error> {
-    let y = context.written(Slot::Output)?;
+pub(super) fn concat(context: &Context<'_>, op: &Concat) -> Result<Vec<Launch>, Error> {
+    let (y, parts) = (context.written(Slot::Output)?, op.parts());
     let mut launches = Vec::new();
-    for index in 0..layer.parts.len() {
+    for index in 0..parts.len() {
         let x = context.read(Slot::Input(branch(index)?))?;
-        launches.push(move_part(context, (layer, index), "concat", (context.elements(x), 0), [x, y]));
+        launches.push(move_part(context, (&parts, index), "concat", (context.elements(x), 0), [x, y]));
     }
     Ok(launches)
 }
 
-pub(super) fn concat_backward(context: &Context<'_>, layer: &Concat) -> Result<Vec<Launch>, Error> {
-    let (branch, dx) = gradient_of_branch(context, layer.parts.len())?;
+pub(super) fn concat_backward(context: &Context<'_>, op: &Concat) -> Result<Vec<Launch>, Error> {
+    let parts = op.parts();
+    let (branch, dx) = gradient_of_branch(context, parts.len())?;
     let dy = context.read(Slot::Gradient)?;
     let (count, add) = (context.elements(dx), context.adds(Slot::InputGradient(branch)));
-    let part = (layer, usize::from(branch));
+    let part = (&*parts, usize::from(branch));
     Ok(vec![move_part(context, part, "concat_backward", (count, add), [dy, dx])])
 }

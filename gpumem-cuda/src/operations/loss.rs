@@ -1,7 +1,7 @@
 //! Losses and the gradient that they start from: `kernels/loss.cu`.
 
 use super::Context;
-use crate::launch::Launch;
+use crate::calls::Launch;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Measure, Slot};
 
@@ -18,6 +18,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         Measure::CrossEntropy => ("cross_entropy_rows", rows),
         Measure::Mse => ("mse_partial", count),
         Measure::Dot => ("dot_partial", 1),
+        Measure::Mean => return Err(Error::Damaged("to do")),
     };
     let kernel = |entry| {
         let kernel = context.kernel("loss.cu", entry).with("ROWS", format!("{rows}ull"));

@@ -1,35 +1,30 @@
-//! What each operation of a program launches. One file a family, one line a layer.
+//! What each operation of a program makes the card do: one file an operation.
 
-mod activation;
-mod adaptive_avg_pool2d;
 mod attention;
-mod avg_pool2d;
-mod batch_norm2d;
-mod conv2d;
-mod conv_transpose2d;
-pub(crate) mod convolutions;
-mod dropout;
-mod embedding;
-mod fuse;
-mod join;
-mod layer_norm;
-mod linear;
+mod average_pool;
+pub(crate) mod batch_norm;
+pub(crate) mod convolution;
+mod gather;
+mod grid;
+pub(crate) mod join;
 mod loss;
-mod max_pool2d;
+mod mask;
+mod max_pool;
 mod movement;
-mod optimizer;
-mod position_embedding;
-mod products;
+pub(crate) mod normalize;
+pub(crate) mod optimizer;
+mod pointwise;
+pub(crate) mod product;
+mod resize;
+mod slice;
 mod softmax;
-mod upsample;
 
-use crate::launch::{Call, Kernel, Launch};
-use gpumem_core::device::Placed;
+use crate::calls::{Call, Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::layers::Layer;
-use gpumem_core::optim::Optimizer;
-use gpumem_core::program::{Action, Operation, Slot, Tensor, TensorId};
-use gpumem_core::{Half, Precision};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Action, Op, Operation, Pass, Slot, Tensor, TensorId};
+use gpumem_core::train::optim::Optimizer;
+use gpumem_core::{Format, Precision};
 
 /// What the calls of a whole network depend on.
 #[derive(Clone, Copy, Debug)]
@@ -61,67 +56,6 @@ pub struct Context<'a> {
     pub operation: &'a Operation,
     /// The network's.
     pub setting: Setting,
-}
-
-/// The calls of an operation, or of several that run as one.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// Index of the first operation.
-    pub first: usize,
-    /// Number of operations, at least 1.
-    pub count: usize,
-    /// What they make the card do, in order.
-    pub calls: Vec<Call>,
-}
-
-/// The calls of a whole program.
-///
-/// # Errors
-/// As for [`calls`].
-pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
-    steps_where(placed, setting, &mut |_| Ok(true))
-}
-
-/// The calls of a whole program, with those matrix products and convolutions only that `can` says the libraries have an
-/// algorithm for: where there is none for a fused one, the operations run by themselves, and where there is none for that
-/// either, the project's own kernel.
-///
-/// # Errors
-/// As for [`calls`], and what `can` fails with.
-pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Result<Vec<Step>, Error> {
-    let mut steps: Vec<Step> = Vec::new();
-    let mut first = 0;
-    while let Some(operation) = placed.program.operations.get(first) {
-        let step = match fuse::fused(placed, first, setting, can)? {
-            Some((count, calls)) => Step { first, count: count.max(1), calls },
-            None => Step { first, count: 1, calls: possible(&Context { placed, operation, setting }, can)? },
-        };
-        first += step.count;
-        steps.push(step);
-    }
-    Ok(steps)
-}
-
-/// Answers whether there is an algorithm for a call that is a library's.
-pub type Can<'a> = dyn FnMut(&Call) -> Result<bool, Error> + 'a;
-
-/// The calls of one operation by itself, without those of libraries that cannot be.
-fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error> {
-    let calls = self::calls(context)?;
-    if all_can(&calls, can)? {
-        return Ok(calls);
-    }
-    self::calls(&Context { setting: Setting { library: false, cudnn: false, ..context.setting }, ..*context })
-}
-
-/// Whether there is an algorithm for each call of a library's among `calls`.
-fn all_can(calls: &[Call], can: &mut Can<'_>) -> Result<bool, Error> {
-    for call in calls {
-        if !matches!(call, Call::Kernel(_)) && !can(call)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 impl Context<'_> {
@@ -164,7 +98,7 @@ impl Context<'_> {
     /// Bytes of the operation's workspace, 0 if it has none.
     pub fn workspace_bytes(&self) -> u64 {
         let workspace = self.operation.written(Slot::Workspace);
-        workspace.and_then(|id| self.placed.bytes.get(id as usize)).copied().unwrap_or(0)
+        workspace.map_or(0, |id| self.placed.bytes[id as usize])
     }
 
     /// A kernel of `file` for this network's number format.
@@ -185,10 +119,15 @@ impl Context<'_> {
 
 /// The constant `REAL` of the kernels: 0 for f32, 1 for bf16, 2 for f16.
 fn real(precision: Precision) -> u8 {
-    match precision {
-        Precision::F32 => 0,
-        Precision::Bf16 | Precision::Mixed(Half::Bf16) => 1,
-        Precision::F16 | Precision::Mixed(Half::F16) => 2,
+    number(precision.narrow())
+}
+
+/// A format as the kernels number it.
+pub(crate) fn number(format: Format) -> u8 {
+    match format {
+        Format::F32 | Format::U32 => 0,
+        Format::Bf16 => 1,
+        Format::F16 => 2,
     }
 }
 
@@ -209,96 +148,78 @@ pub fn tensor_core_terms(real: u8, capability: (i32, i32)) -> u8 {
 /// # Errors
 /// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel yet.
 pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
-    if context.setting.library
-        && let Some(calls) = products::calls(context)?
-    {
-        return Ok(calls);
+    if !is_dense(context.placed, context.operation) {
+        let what = "a tensor in another layout than its shape is written in, for this operation".into();
+        return Err(Error::Unsupported { device: "CUDA", what });
     }
-    if context.setting.cudnn
-        && let Some(calls) = convolutions::calls(context)?
-    {
-        return Ok(calls);
+    match &context.operation.action {
+        Action::Run { op, pass: Pass::Forward } => forward(context, op),
+        Action::Run { op, pass: Pass::Backward } => backward(context, op),
+        Action::Loss(criterion) => own(loss::launches(context, criterion)),
+        Action::Check => Err(Error::Damaged("to do")),
+        Action::Update => own(optimizer::update(context)),
+        Action::Advance => own(optimizer::advance(context)),
+        Action::Accumulate => own(movement::accumulate(context)),
+        Action::Copy => own(movement::copy(context)),
+        Action::SumBatch => own(movement::sum_batch(context)),
     }
-    let launches = match &context.operation.action {
-        Action::Forward(layer) => forward(context, layer),
-        Action::BackwardInput(layer) | Action::BackwardParameters(layer) | Action::Backward(layer) => {
-            backward(context, layer)
-        }
-        Action::Loss(criterion) => loss::launches(context, criterion),
-        Action::Update => optimizer::update(context),
-        Action::Advance => optimizer::advance(context),
-        Action::Accumulate => movement::accumulate(context),
-        Action::Copy => movement::copy(context),
-        Action::SumBatch => movement::sum_batch(context),
-    };
+}
+
+/// Whether all tensors of an operation are stored in the order that their shapes are written in, without gaps.
+pub(crate) fn is_dense(placed: &Placed, operation: &Operation) -> bool {
+    operation.tensors().all(|id| placed.program.tensor(id).layout.is_dense())
+}
+
+/// Launches of own kernels, as calls.
+fn own(launches: Result<Vec<Launch>, Error>) -> Result<Vec<Call>, Error> {
     Ok(launches?.into_iter().map(Call::from).collect())
 }
 
-fn forward(context: &Context<'_>, layer: &Layer) -> Result<Vec<Launch>, Error> {
-    match layer {
-        Layer::Conv2d(layer) => conv2d::forward(context, layer),
-        Layer::ConvTranspose2d(layer) => conv_transpose2d::forward(context, layer),
-        Layer::Linear(layer) => linear::forward(context, layer),
-        Layer::Tied(layer) => linear::forward_tied(context, layer),
-        Layer::BatchNorm2d(layer) => batch_norm2d::forward(context, layer),
-        Layer::LayerNorm(layer) => layer_norm::forward(context, layer),
-        Layer::MaxPool2d(layer) => max_pool2d::forward(context, layer),
-        Layer::AvgPool2d(layer) => avg_pool2d::forward(context, layer),
-        Layer::AdaptiveAvgPool2d(layer) => adaptive_avg_pool2d::forward(context, layer),
-        Layer::GlobalAvgPool(layer) => adaptive_avg_pool2d::forward_global(context, layer),
-        Layer::Softmax(layer) => softmax::forward(context, layer),
-        Layer::Dropout(layer) => dropout::forward(context, layer),
-        Layer::Upsample(layer) => upsample::forward(context, layer),
-        Layer::Embedding(layer) => embedding::forward(context, layer),
-        Layer::PositionEmbedding(layer) => position_embedding::forward(context, layer),
-        Layer::CausalAttention(layer) => attention::forward(context, layer),
-        Layer::Add(layer) => join::add(context, layer),
-        Layer::Mul(layer) => join::mul(context, layer),
-        Layer::Concat(layer) => join::concat(context, layer),
-        Layer::Relu(_)
-        | Layer::Relu6(_)
-        | Layer::LeakyRelu(_)
-        | Layer::Gelu(_)
-        | Layer::Silu(_)
-        | Layer::Sigmoid(_)
-        | Layer::Tanh(_) => activation::forward(context, layer),
-        Layer::Flatten(_) | Layer::CausalSelfAttention(_) => Err(NO_OPERATION),
+fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
+    match op {
+        Op::Product(op) => product::forward(context, op),
+        Op::MatMul(_) => Err(Error::Damaged("to do")),
+        Op::Convolution(op) => convolution::forward(context, op),
+        Op::Pointwise(op) => own(pointwise::forward(context, op)),
+        Op::Sum(op) => own(join::sum(context, op)),
+        Op::Binary(op) => own(join::binary(context, op)),
+        Op::Normalize(op) => own(normalize::forward(context, op)),
+        Op::BatchNorm(op) => own(batch_norm::forward(context, op)),
+        Op::MaxPool(op) => own(max_pool::forward(context, op)),
+        Op::AveragePool(op) => own(average_pool::forward(context, op)),
+        Op::Resize(op) => own(resize::forward(context, op)),
+        Op::Softmax(op) => own(softmax::forward(context, op)),
+        Op::Attention(op) => own(attention::forward(context, op)),
+        Op::Gather(op) => own(gather::forward(context, op)),
+        Op::Concat(op) => own(join::concat(context, op)),
+        Op::Slice(op) => own(slice::forward(context, op)),
+        Op::Mask(op) => own(mask::forward(context, op)),
     }
 }
 
-fn backward(context: &Context<'_>, layer: &Layer) -> Result<Vec<Launch>, Error> {
-    match layer {
-        Layer::Conv2d(layer) => conv2d::backward(context, layer),
-        Layer::ConvTranspose2d(layer) => conv_transpose2d::backward(context, layer),
-        Layer::Linear(layer) => linear::backward(context, layer),
-        Layer::Tied(layer) => linear::backward_tied(context, layer),
-        Layer::BatchNorm2d(layer) => batch_norm2d::backward(context, layer),
-        Layer::LayerNorm(layer) => layer_norm::backward(context, layer),
-        Layer::MaxPool2d(layer) => max_pool2d::backward(context, layer),
-        Layer::AvgPool2d(layer) => avg_pool2d::backward(context, layer),
-        Layer::AdaptiveAvgPool2d(layer) => adaptive_avg_pool2d::backward(context, layer),
-        Layer::GlobalAvgPool(layer) => adaptive_avg_pool2d::backward_global(context, layer),
-        Layer::Softmax(layer) => softmax::backward(context, layer),
-        Layer::Dropout(layer) => dropout::backward(context, layer),
-        Layer::Upsample(layer) => upsample::backward(context, layer),
-        Layer::Embedding(layer) => embedding::backward(context, layer),
-        Layer::PositionEmbedding(layer) => position_embedding::backward(context, layer),
-        Layer::CausalAttention(layer) => attention::backward(context, layer),
-        Layer::Mul(layer) => join::mul_backward(context, layer),
-        Layer::Concat(layer) => join::concat_backward(context, layer),
-        Layer::Relu(_)
-        | Layer::Relu6(_)
-        | Layer::LeakyRelu(_)
-        | Layer::Gelu(_)
-        | Layer::Silu(_)
-        | Layer::Sigmoid(_)
-        | Layer::Tanh(_) => activation::backward(context, layer),
-        Layer::Add(_) | Layer::Flatten(_) | Layer::CausalSelfAttention(_) => Err(NO_OPERATION),
+/// Backward passes look at what the operation writes, so that one function serves the gradient of each input, and of all at
+/// once.
+fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
+    match op {
+        Op::Product(op) => product::backward(context, op),
+        Op::MatMul(_) => Err(Error::Damaged("to do")),
+        Op::Convolution(op) => convolution::backward(context, op),
+        Op::Pointwise(op) => own(pointwise::backward(context, op)),
+        Op::Binary(op) => own(join::binary_backward(context, op)),
+        Op::Normalize(op) => own(normalize::backward(context, op)),
+        Op::BatchNorm(op) => own(batch_norm::backward(context, op)),
+        Op::MaxPool(op) => own(max_pool::backward(context, op)),
+        Op::AveragePool(op) => own(average_pool::backward(context, op)),
+        Op::Resize(op) => own(resize::backward(context, op)),
+        Op::Softmax(op) => own(softmax::backward(context, op)),
+        Op::Attention(op) => own(attention::backward(context, op)),
+        Op::Gather(op) => own(gather::backward(context, op)),
+        Op::Concat(op) => own(join::concat_backward(context, op)),
+        Op::Slice(op) => own(slice::backward(context, op)),
+        Op::Mask(op) => own(mask::backward(context, op)),
+        Op::Sum(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
     }
 }
-
-/// Lowering makes no such operation.
-const NO_OPERATION: Error = Error::Damaged("the program has an operation that no layer has");
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Sums and copies of gradients: `kernels/movement.cu`.
 
 use super::Context;
-use crate::launch::Launch;
+use crate::calls::Launch;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 

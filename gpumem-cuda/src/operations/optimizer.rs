@@ -1,12 +1,12 @@
 //! Updates of parameters, and the step counter: `kernels/optimizer.cu`, `kernels/state.cu`.
 
 use super::{Context, Setting};
-use crate::launch::{Argument, Kernel, Launch, place};
+use crate::calls::{Argument, Kernel, Launch, place};
 use gpumem_core::Precision;
-use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
-use gpumem_core::optim::Optimizer;
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
+use gpumem_core::train::optim::Optimizer;
 
 /// Elements of a block: `BLOCK` of `optimizer.cu`.
 const BLOCK: u64 = 1024;
@@ -24,7 +24,7 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
 ///
 /// # Errors
 /// As for [`update`].
-pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
+pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
     let count = rest.iter().take_while(|operation| operation.action == Action::Update).count();
     if count < 2 || !placed.program.holds_gradients {
@@ -42,8 +42,8 @@ pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result
 fn launch(context: &Context<'_>, updates: &[Operation]) -> Result<Launch, Error> {
     let missing = Error::Damaged("an update lacks a tensor");
     let all = |find: &dyn Fn(&Operation) -> Option<TensorId>| updates.iter().map(find).collect::<Vec<_>>();
-    let parameters = all(&|update| update.written(Slot::Parameter(0)));
-    let gradients = all(&|update| update.read(Slot::ParameterGradient(0)));
+    let parameters = all(&|update| update.written(Slot::Parameter));
+    let gradients = all(&|update| update.read(Slot::ParameterGradient));
     let firsts = all(&|update| update.written(Slot::Moment(0)));
     let seconds = all(&|update| update.written(Slot::Moment(1)));
     if parameters.iter().chain(&gradients).any(Option::is_none) {
@@ -79,8 +79,9 @@ fn launch(context: &Context<'_>, updates: &[Operation]) -> Result<Launch, Error>
         arguments.push(base);
     }
     arguments.push(Some(context.read(Slot::State)?));
-    let kernel = kernel.with("MIXED", u8::from(mixed)).with("MOMENT_REAL", super::batch_norm2d::norm_real(context));
-    let kernel = hyperparameters(kernel, context.setting.optimizer, firsts[0].is_some());
+    let kernel = kernel.with("MIXED", u8::from(mixed)).with("MOMENT_REAL", super::grid::norm_real(context));
+    let states = [&firsts, &seconds].into_iter().take_while(|kind| kind[0].is_some()).count();
+    let kernel = rule(kernel, context.setting.optimizer, states);
     Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments })
 }
 
@@ -107,28 +108,12 @@ fn table(numbers: &[u64]) -> String {
     format!("{{{}}}", numbers.join(","))
 }
 
-fn hyperparameters(kernel: Kernel, optimizer: Optimizer, has_momentum: bool) -> Kernel {
-    match optimizer {
-        Optimizer::Sgd(sgd) => kernel
-            .with("OPTIMIZER", 0)
-            .with_float("MOMENTUM", sgd.momentum)
-            .with_float("DAMPENING", sgd.dampening)
-            .with_float("WEIGHT_DECAY", sgd.weight_decay)
-            .with("NESTEROV", u8::from(sgd.nesterov))
-            .with("HAS_MOMENTUM", u8::from(has_momentum)),
-        Optimizer::Adam(adam) => kernel
-            .with("OPTIMIZER", 1)
-            .with_float("BETA1", adam.betas.0)
-            .with_float("BETA2", adam.betas.1)
-            .with_float("EPS", adam.eps)
-            .with_float("WEIGHT_DECAY", adam.weight_decay),
-        Optimizer::AdamW(adam) => kernel
-            .with("OPTIMIZER", 2)
-            .with_float("BETA1", adam.betas.0)
-            .with_float("BETA2", adam.betas.1)
-            .with_float("EPS", adam.eps)
-            .with_float("WEIGHT_DECAY", adam.weight_decay),
-    }
+/// The rule with its numbers, and how many states there are.
+fn rule(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
+    let mut values = Vec::new();
+    optimizer.for_each_value(|_, value| values.push(format!("{value:e}")));
+    let kernel = kernel.with("OPTIMIZER", optimizer.row().name).with("VALUES", format!("{{{}}}", values.join(",")));
+    kernel.with("STATES", states)
 }
 
 pub(super) fn advance(context: &Context<'_>) -> Result<Vec<Launch>, Error> {

@@ -1,6 +1,8 @@
 //! Memory: the arena on the card, and pinned memory of the host.
 
-use crate::device::{Cuda, failure};
+use crate::card::Card;
+use crate::context::bind;
+use crate::error::failure;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, result};
 use gpumem_core::error::Error;
@@ -16,8 +18,8 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(card: &Cuda, bytes: u64) -> Result<Arena, Error> {
-        card.context.bind_to_thread().map_err(failure("binding the context"))?;
+    pub(super) fn new(card: &Card, bytes: u64) -> Result<Arena, Error> {
+        bind(&card.context)?;
         let size = usize::try_from(bytes).map_err(|_| card.shortage(bytes))?;
         // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
         let start = unsafe { result::malloc_sync(size) }.map_err(|_| card.shortage(bytes))?;
@@ -35,7 +37,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
+        if bind(&self.context).is_ok() {
             // SAFETY: allocated in `new`; graphs and launches that use it were dropped before, and freeing waits for them.
             let _ = unsafe { result::free_sync(self.start) };
         }
@@ -55,7 +57,7 @@ unsafe impl Send for Pinned {}
 
 impl Pinned {
     pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Pinned, Error> {
-        context.bind_to_thread().map_err(failure("binding the context"))?;
+        bind(context)?;
         // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
         let start = unsafe { result::malloc_host(bytes.max(1), 0) }.map_err(failure("pinning memory of the host"))?;
         Ok(Pinned { start: start.cast(), bytes, context: context.clone() })
@@ -99,7 +101,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
+        if bind(&self.context).is_ok() {
             // SAFETY: allocated in `new`; freeing waits for copies that are under way.
             let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
         }

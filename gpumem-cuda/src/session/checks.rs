@@ -1,9 +1,8 @@
 //! Indices from outside, checked before they reach the card.
 
-use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
-use gpumem_core::layers::Layer;
-use gpumem_core::program::{Action, Class, Measure, Operation, Slot};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Slot};
 
 /// Indices from outside, checked before they reach the card: a kernel that follows one that is too large would read whatever
 /// is there.
@@ -34,7 +33,7 @@ impl IndexCheck {
 pub(super) fn index_checks(placed: &Placed, batch: u64) -> Vec<IndexCheck> {
     let check = |operation: &Operation| -> Option<IndexCheck> {
         let (slot, what, limit) = match &operation.action {
-            Action::Forward(Layer::Embedding(layer)) => (Slot::Input(0), "token", layer.num_embeddings),
+            Action::Run { op: Op::Gather(op), pass: Pass::Forward } => (Slot::Input(0), "token", op.rows),
             Action::Loss(criterion) if criterion.kind == Measure::CrossEntropy => {
                 (Slot::Target, "label", criterion.classes)
             }

@@ -4,19 +4,19 @@
 
 use super::arena::{Arena, Pinned};
 use super::prepared::{Binding, LossCopy, Prepared};
-use crate::device::failure;
-use crate::operations::Step;
+use crate::error::failure;
+use crate::steps::Step;
 use cudarc::driver::{CudaEvent, CudaStream, result};
-use gpumem_core::budget::padded;
-use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
+use gpumem_core::memory::budget::padded;
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Class;
 use std::sync::Arc;
 
 /// What stands where the loss will be: a NaN that no arithmetic gives.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The training step, once for each half of the double buffer.
+/// The training step, once for each half of the double buffer. It works for a thread whose context is bound.
 #[derive(Debug)]
 pub(super) struct Feeding {
     // Graphs are dropped before the pinned memory that they write to.
@@ -31,8 +31,6 @@ pub(super) struct Feeding {
     length: u64,
     /// The half that the next step reads.
     current: usize,
-    /// Whether a step has read it already.
-    is_used: bool,
     /// The half that the last step read.
     last: Option<usize>,
     /// What has been fed since, by its offset.
@@ -63,7 +61,7 @@ impl Feeding {
         let staged = usize::try_from(length).ok().and_then(|length| length.checked_mul(2)).ok_or(too_much)?;
         // The two losses lie behind the two halves.
         let staging = Pinned::new(context, staged + 8)?;
-        let from = binding.arena.address(placed.offsets[placed.program.result as usize], 4)?;
+        let from = binding.arena.address(placed.offsets[placed.program.results[0] as usize], 4)?;
         let half = |index: u64| {
             let to = staging.word(staged + 4 * index as usize)?;
             let program = Prepared::new(binding, placed, steps, index * length, Some(LossCopy { from, to }))?;
@@ -73,18 +71,7 @@ impl Feeding {
         let halves = [half(0)?, half(1)?];
         let copies = context.new_stream().map_err(failure("making a stream"))?;
         let copied = context.new_event(None).map_err(failure("making an event"))?;
-        Ok(Feeding {
-            halves,
-            staging,
-            copies,
-            copied,
-            start,
-            length,
-            current: 0,
-            is_used: false,
-            last: None,
-            fed: Vec::new(),
-        })
+        Ok(Feeding { halves, staging, copies, copied, start, length, current: 0, last: None, fed: Vec::new() })
     }
 
     /// The distance to the other place of the input or target at `offset`, if it is one.
@@ -97,10 +84,9 @@ impl Feeding {
         if self.other_half(offset).is_none() {
             return Err(Error::Range { offset, length: bytes.len() as u64, arena: arena.bytes });
         }
-        self.copies.context().bind_to_thread().map_err(failure("binding the context"))?;
-        if self.is_used {
+        // A half that a step has read is not filled again before the other.
+        if self.last == Some(self.current) {
             self.current = 1 - self.current;
-            self.is_used = false;
         }
         // The step before the last read this half, and what was staged for it has been copied by then.
         self.halves[self.current].done.synchronize().map_err(failure("waiting for an earlier step"))?;
@@ -121,18 +107,26 @@ impl Feeding {
         self.copied.record(&self.copies).map_err(failure("recording an event"))
     }
 
+    /// Captures the step for each half.
+    pub(super) fn capture(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
+        self.halves.iter_mut().try_for_each(|half| half.program.capture(stream))
+    }
+
+    /// Back to launching call by call.
+    pub(super) fn discard_graphs(&mut self) {
+        self.halves.iter_mut().for_each(|half| half.program.discard_graph());
+    }
+
     /// Enqueues a step on what was fed last.
-    pub(super) fn run(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
-        let cold = self.last.is_none();
+    pub(super) fn run(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        self.lead(stream)?;
         let half = &mut self.halves[self.current];
         // Its loss may be on the way still.
         half.done.synchronize().map_err(failure("waiting for an earlier step"))?;
         // SAFETY: the word is in pinned memory of this value, and no step that writes it is running.
         unsafe { half.loss.write_volatile(UNKNOWN) };
-        stream.wait(&self.copied).map_err(failure("waiting for the input"))?;
-        half.program.run(stream, cold)?;
+        half.program.run(stream)?;
         half.done.record(stream).map_err(failure("recording an event"))?;
-        self.is_used = true;
         self.fed.clear();
         self.last = Some(self.current);
         Ok(())
@@ -155,6 +149,11 @@ impl Feeding {
                 Ok(true) => return Some(Ok(f32::from_bits(unsafe { half.loss.read_volatile() }))),
             }
         }
+    }
+
+    /// Lets all that `stream` is given from now on come after what has been fed.
+    pub(super) fn lead(&self, stream: &CudaStream) -> Result<(), Error> {
+        stream.wait(&self.copied).map_err(failure("waiting for the input"))
     }
 
     /// Waits for the copies.

@@ -5,23 +5,32 @@ mod checks;
 mod feeding;
 mod modules;
 mod prepared;
+mod transfers;
 
-use crate::cublaslt::Library;
-use crate::cudnn;
-use crate::device::{Cuda, failure};
-use crate::launch::Call;
-use crate::operations::{Setting, convolutions};
+use crate::calls::{Call, Kernel};
+use crate::card::Card;
+use crate::context::bind;
+use crate::error::failure;
+use crate::libraries::cublaslt::Library;
+use crate::libraries::cudnn;
+use crate::notice::notice;
+use crate::operations::Setting;
+use crate::operations::convolution::library::any as convolves;
+use crate::steps::Step;
 use arena::Arena;
 use checks::{IndexCheck, index_checks};
-use cudarc::driver::{CudaStream, result};
+use cudarc::driver::CudaStream;
 use feeding::Feeding;
-use gpumem_core::device::{Job, Placed, Runner};
 use gpumem_core::error::Error;
-use gpumem_core::optim::Optimizer;
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Class, StateWord};
+use gpumem_core::run::device::{Job, Runner};
+use gpumem_core::train::optim::Optimizer;
 use modules::Modules;
 use prepared::{Binding, Libraries, Prepared, possible_steps};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use transfers::Transfers;
 
 /// A network loaded onto a card.
 #[derive(Debug)]
@@ -29,10 +38,10 @@ pub struct Session {
     // Fields are dropped in this order: graphs before the modules and the memory that they use.
     train: Option<Feeding>,
     infer: Prepared,
-    has_inferred: bool,
-    /// Whether a forward pass may be reading its input.
-    is_inferring: bool,
+    /// Whether the stream may be at an input beside a step's: a forward pass reads it, or it is being written.
+    input_in_use: bool,
     modules: Modules,
+    transfers: Transfers,
     arena: Arena,
     stream: Arc<CudaStream>,
     state: Option<u64>,
@@ -40,37 +49,62 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(card: &Cuda, job: Job) -> Result<Session, Error> {
-        let Job { batch, precision, optimizer, tf32, deterministic, .. } = job;
+    pub(crate) fn new(card: &Card, job: Job) -> Result<Session, Error> {
+        let Job { name, batch, precision, optimizer, tf32, deterministic, .. } = job;
+        bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let arena = Arena::new(card, job.arena)?;
-        let (capability, library, cudnn) = (card.capability, card.library, card.cudnn);
+        let products = if card.library { Library::new(&stream)? } else { None };
+        // A handle takes memory of the card.
+        let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(convolves);
+        let convolutions = if convolves { cudnn::Library::new(&stream)? } else { None };
+        let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
         let setting = Setting { batch, precision, optimizer, tf32, deterministic, capability, library, cudnn };
-        let library = library.then(|| Library::new(card)).transpose()?;
-        // Its handle takes memory of the card.
-        let cudnn = cudnn && job.train.iter().chain([&job.infer]).any(convolutions::any);
-        let cudnn = cudnn.then(|| cudnn::Library::new(card, &stream)).transpose()?;
-        let libraries = Libraries { products: library.as_ref(), convolutions: cudnn.as_ref() };
+        let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
         let steps = |placed: &Placed| possible_steps(placed, setting, &arena, libraries);
         let train_steps = job.train.as_ref().map(steps).transpose()?;
         let infer_steps = steps(&job.infer)?;
-        let calls = train_steps.iter().flatten().chain(&infer_steps).flat_map(|step| &step.calls);
-        let kernel = |call: &Call| match call {
-            Call::Kernel(launch) => Some(launch.kernel.clone()),
-            Call::Product(_) | Call::Convolution(_) => None,
-        };
-        let modules = Modules::new(card, calls.filter_map(kernel).collect())?;
+        let modules = Modules::new(card, kernels(train_steps.iter().flatten().chain(&infer_steps)))?;
         let binding = Binding { card, arena: &arena, modules: &modules, libraries };
         let train = job.train.as_ref().zip(train_steps.as_deref());
         let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
         let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
         let programs = job.train.iter().chain([&job.infer]);
         let checks = programs.flat_map(|placed| index_checks(placed, batch)).collect();
-        let state = job
-            .train
-            .as_ref()
-            .and_then(|placed| placed.program.of_class(Class::State).next().map(|id| placed.offsets[id as usize]));
-        Ok(Session { train, infer, has_inferred: false, is_inferring: false, modules, arena, stream, state, checks })
+        let state = |placed: &Placed| Some(placed.offsets[placed.program.of_class(Class::State).next()? as usize]);
+        let state = job.train.as_ref().and_then(state);
+        let transfers = Transfers::new(&stream)?;
+        let mut session =
+            Session { train, infer, input_in_use: false, modules, transfers, arena, stream, state, checks };
+        session.record(name)?;
+        Ok(session)
+    }
+
+    /// Captures each program of the network into a graph, or says that there will be none.
+    fn record(&mut self, name: &str) -> Result<(), Error> {
+        if let Err(error) = self.capture() {
+            // If the card is broken, this is an error.
+            self.discard_graphs()?;
+            notice(&format!("the steps of `{name}` could not be captured and are launched call by call: {error}"));
+        }
+        Ok(())
+    }
+
+    fn capture(&mut self) -> Result<(), Error> {
+        if let Some(train) = &mut self.train {
+            train.capture(&self.stream)?;
+        }
+        self.infer.capture(&self.stream)?;
+        self.wait()
+    }
+
+    /// Back to launching call by call, all of them: a step is the same whichever half of the input it reads.
+    fn discard_graphs(&mut self) -> Result<(), Error> {
+        if let Some(train) = &mut self.train {
+            train.discard_graphs();
+        }
+        self.infer.discard_graph();
+        self.wait()
     }
 
     /// The number of kernels that were compiled for this network.
@@ -97,14 +131,29 @@ impl Session {
         self.checks.iter().filter(|check| check.offset == offset).try_for_each(|check| check.run(bytes))
     }
 
+    /// Lets all that the stream is given from now on come after what has been fed.
+    fn follow_feeds(&self) -> Result<(), Error> {
+        bind(self.stream.context())?;
+        self.train.as_ref().map_or(Ok(()), |train| train.lead(&self.stream))
+    }
+
     /// Waits until the card has done everything that was asked of it.
-    fn wait(&self) -> Result<(), Error> {
-        self.stream.context().bind_to_thread().map_err(failure("binding the context"))?;
+    fn wait(&mut self) -> Result<(), Error> {
+        bind(self.stream.context())?;
         if let Some(train) = &self.train {
             train.wait()?;
         }
-        self.stream.synchronize().map_err(failure("waiting for the card"))
+        self.transfers.wait()
     }
+}
+
+/// The kernels of our own in a program's calls.
+fn kernels<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Kernel> {
+    let kernel = |call: &Call| match call {
+        Call::Kernel(launch) => Some(launch.kernel.clone()),
+        Call::Product(_) | Call::Convolution(_) => None,
+    };
+    steps.flat_map(|step| &step.calls).filter_map(kernel).collect()
 }
 
 impl Drop for Session {
@@ -117,23 +166,20 @@ impl Drop for Session {
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes)?;
-        self.wait()?;
-        let address = self.arena.address(offset, bytes.len() as u64)?;
-        // SAFETY: `address` checked that the range lies inside the arena, and nothing runs on the card.
-        unsafe { result::memcpy_htod_sync(address, bytes) }.map_err(failure("copying to the card"))?;
+        self.follow_feeds()?;
         // A step without anything fed may read either half.
-        let Some(shift) = self.train.as_ref().and_then(|train| train.other_half(offset)) else { return Ok(()) };
-        let address = self.arena.address(offset + shift, bytes.len() as u64)?;
-        // SAFETY: as above.
-        unsafe { result::memcpy_htod_sync(address, bytes) }.map_err(failure("copying to the card"))
+        let shift = self.train.as_ref().and_then(|train| train.other_half(offset));
+        self.input_in_use |= shift.is_some();
+        self.transfers.write(&self.arena, offset, shift.map(|shift| offset + shift), bytes)
     }
 
     fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes)?;
-        if self.is_inferring {
+        if self.input_in_use {
             self.wait()?;
-            self.is_inferring = false;
+            self.input_in_use = false;
         }
+        bind(self.stream.context())?;
         match &mut self.train {
             Some(train) => train.feed(&self.arena, offset, bytes),
             None => self.write(offset, bytes),
@@ -141,13 +187,12 @@ impl Runner for Session {
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        self.wait()?;
-        let address = self.arena.address(offset, bytes.len() as u64)?;
-        // SAFETY: as in `write`.
-        unsafe { result::memcpy_dtoh_sync(bytes, address) }.map_err(failure("copying from the card"))
+        self.follow_feeds()?;
+        self.transfers.read(&self.arena, offset, bytes)
     }
 
     fn loss(&mut self, offset: u64) -> Result<f32, Error> {
+        bind(self.stream.context())?;
         if let Some(loss) = self.train.as_ref().and_then(Feeding::loss) {
             return loss;
         }
@@ -161,22 +206,20 @@ impl Runner for Session {
             let what = "the network has no training step; add `const TRAIN`".into();
             return Err(Error::Unsupported { device: "CUDA", what });
         };
+        bind(self.stream.context())?;
         train.run(&self.stream)
     }
 
     fn infer(&mut self) -> Result<(), Error> {
-        self.infer.run(&self.stream, !self.has_inferred)?;
-        (self.has_inferred, self.is_inferring) = (true, true);
-        Ok(())
+        self.follow_feeds()?;
+        self.input_in_use = true;
+        self.infer.run(&self.stream)
     }
 
-    fn set_optimizer(&mut self, optimizer: Optimizer) {
+    fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
         // Only the learning rate changes between steps; it is read from device memory.
-        if let Some(state) = self.state {
-            let rate = (optimizer.lr() as f32).to_le_bytes();
-            // A failure shows at the next step: the context keeps it.
-            let _ = self.write(state + 4 * StateWord::LearningRate as u64, &rate);
-        }
+        let Some(state) = self.state else { return Ok(()) };
+        self.write(state + 4 * StateWord::LearningRate as u64, &(optimizer.lr() as f32).to_le_bytes())
     }
 }
 

@@ -1,9 +1,11 @@
 //! Kernels on the card.
 
+use crate::calls::Kernel;
+use crate::card::Card;
 use crate::compile::compile_all;
-use crate::device::{Cuda, failure};
-use crate::launch::Kernel;
-use crate::progress::Progress;
+use crate::compile::progress::Progress;
+use crate::context::bind;
+use crate::error::failure;
 use cudarc::driver::CudaContext;
 use cudarc::driver::result::module;
 use cudarc::driver::sys::{CUfunction, CUmodule};
@@ -25,12 +27,12 @@ unsafe impl Send for Modules {}
 impl Modules {
     /// Compiles kernels, or takes them from the cache, and loads them. Entry points of one file with the same constants are
     /// one module.
-    pub(super) fn new(card: &Cuda, kernels: BTreeSet<Kernel>) -> Result<Modules, Error> {
+    pub(super) fn new(card: &Card, kernels: BTreeSet<Kernel>) -> Result<Modules, Error> {
         let context = card.context.clone();
         let kernels: Vec<Kernel> = kernels.into_iter().collect();
         let progress = Progress::stderr(&card.name()?);
         let compiled = compile_all(&kernels, card.capability, &card.cache, &progress)?;
-        context.bind_to_thread().map_err(failure("binding the context"))?;
+        bind(&context)?;
         let mut modules = Modules { context, loaded: Vec::new(), functions: BTreeMap::new() };
         let mut units = BTreeMap::new();
         for (kernel, compiled) in kernels.into_iter().zip(compiled) {
@@ -66,7 +68,7 @@ impl Modules {
 
 impl Drop for Modules {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
+        if bind(&self.context).is_ok() {
             for module in &self.loaded {
                 // SAFETY: loaded in `new`; what was launched from it was dropped before.
                 let _ = unsafe { module::unload(*module) };

@@ -2,17 +2,19 @@
 
 use super::arena::Arena;
 use super::modules::Modules;
-use crate::cublaslt::{Library, Plan};
-use crate::cudnn;
-use crate::device::{Cuda, failure};
-use crate::launch::{Argument, Call, Launch, place};
-use crate::operations::{Setting, Step, steps_where};
-use crate::plans::Plans;
+use crate::calls::{Argument, Call, Launch, place};
+use crate::card::Card;
+use crate::error::failure;
+use crate::libraries::cublaslt::{Library, Plan};
+use crate::libraries::cudnn;
+use crate::libraries::plans::Plans;
+use crate::operations::Setting;
+use crate::steps::{Step, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaGraph, CudaStream};
-use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -77,7 +79,7 @@ pub(super) struct LossCopy {
 /// What all programs of a network have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Binding<'a> {
-    pub(super) card: &'a Cuda,
+    pub(super) card: &'a Card,
     pub(super) arena: &'a Arena,
     pub(super) modules: &'a Modules,
     pub(super) libraries: Libraries<'a>,
@@ -122,7 +124,7 @@ pub(super) struct Prepared {
 }
 
 // SAFETY: functions, graphs and addresses are handles that the driver takes from any thread whose context is bound, which
-// `run` sees to; `LossCopy::to` is written by the card only.
+// the session sees to; `LossCopy::to` is written by the card only.
 unsafe impl Send for Prepared {}
 
 impl std::fmt::Debug for Prepared {
@@ -183,16 +185,8 @@ impl Prepared {
         calls.filter(|call| matches!(call, Bound::Convolution(_))).count()
     }
 
-    /// Enqueues the program. The first time anything runs on the card (`cold`) it is launched call by call, so that everything
-    /// is loaded; the next time it is captured into a graph, which is replayed from then on.
-    pub(super) fn run(&mut self, stream: &Arc<CudaStream>, cold: bool) -> Result<(), Error> {
-        stream.context().bind_to_thread().map_err(failure("binding the context"))?;
-        if self.blocking || cold {
-            return self.launch(stream);
-        }
-        if self.graph.is_none() {
-            self.graph = Some(self.capture(stream)?);
-        }
+    /// Enqueues the program.
+    pub(super) fn run(&self, stream: &CudaStream) -> Result<(), Error> {
         match &self.graph {
             Some(graph) => graph.launch().map_err(failure("replaying the graph")),
             None => self.launch(stream),
@@ -218,7 +212,23 @@ impl Prepared {
         Ok(())
     }
 
-    fn capture(&self, stream: &Arc<CudaStream>) -> Result<CudaGraph, Error> {
+    /// Captures the program into a graph, which is replayed from then on, and brings it to the card. Nothing runs for that,
+    /// so whatever is loaded when it first runs must have been loaded before. With `GPUMEM_LAUNCH_BLOCKING=1` there is no graph.
+    pub(super) fn capture(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
+        if !self.blocking {
+            let graph = self.captured(stream)?;
+            graph.upload().map_err(failure("bringing the graph to the card"))?;
+            self.graph = Some(graph);
+        }
+        Ok(())
+    }
+
+    /// Back to launching call by call.
+    pub(super) fn discard_graph(&mut self) {
+        self.graph = None;
+    }
+
+    fn captured(&self, stream: &Arc<CudaStream>) -> Result<CudaGraph, Error> {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         stream.begin_capture(mode).map_err(failure("capturing the graph"))?;
         let launched = self.launch(stream);

@@ -5,6 +5,7 @@ use crate::harness::curves::vgg16;
 use cudarc::driver::result;
 use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
+use gpumem_core::memory::budget::Line;
 use gpumem_cuda::Cuda;
 
 /// Memory that something else holds.
@@ -46,7 +47,7 @@ impl Drop for Held {
 fn too_little_free_memory_is_refused_with_figures() {
     let Some(card) = card() else { return };
     let network = vgg16(4);
-    let arena = network.budget().arena;
+    let arena = network.budget()[Line::Arena];
     let (before, _) = card.cuda.memory().unwrap();
     let held = Held::all_but(&card.cuda, arena / 2);
     let error = network.on(&card.cuda).map(|_| ()).unwrap_err();

@@ -3,8 +3,8 @@
 use crate::harness::Loaded;
 use crate::harness::curves::{Curve, Trained, digits};
 use crate::{card, child, is_child};
-use gpumem_core::device::{Device, Job, Runner};
 use gpumem_core::error::Error;
+use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::{Cuda, Session};
 

@@ -9,17 +9,20 @@ pub mod product;
 pub mod card;
 mod machine;
 
-use gpumem_core::device::{Device, Job, Placed, Runner};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::optim::Optimizer;
+use gpumem_core::memory::budget::Line;
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class, StateWord, Tensor};
+use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launch::place;
-use gpumem_cuda::operations::{Context, Setting, Step, calls, steps_where};
+use gpumem_cuda::operations::{Context, Setting, calls};
 use gpumem_cuda::product::Epilogue;
+use gpumem_cuda::steps::{Step, steps_where};
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Session};
 use std::ffi::c_void;
 
@@ -274,49 +277,22 @@ impl product::Memory for Simulated {
     }
 }
 
-/// An f32 as 16 bits, rounded to nearest: what `narrow` in `base.cuh` does, written another way.
-pub fn narrow(precision: Precision, word: u32) -> u16 {
-    let x = f64::from(f32::from_bits(word));
-    if precision.half() == Some(Half::Bf16) {
-        let candidates = [word >> 16, (word >> 16) + 1].map(|half| half as u16);
-        let distance = |half: &u16| (f64::from(f32::from_bits(u32::from(*half) << 16)) - x).abs();
-        let [low, high] = candidates;
-        return match distance(&low).total_cmp(&distance(&high)) {
-            std::cmp::Ordering::Less => low,
-            std::cmp::Ordering::Greater => high,
-            std::cmp::Ordering::Equal => {
-                if low % 2 == 0 {
-                    low
-                } else {
-                    high
-                }
-            }
-        };
+fn sixteen(precision: Precision) -> Half {
+    match precision.narrow() {
+        gpumem_core::Format::Bf16 => Half::Bf16,
+        gpumem_core::Format::F16 => Half::F16,
+        _ => panic!("a network of 32 bits"),
     }
-    let distance = |half: u16| (f64::from(f32::from_bits(widen(precision, half))) - x).abs();
-    let sign = if x < 0.0 { 0x8000 } else { 0 };
-    // The finite ones of this sign are ordered by size: the nearest is the largest that is not beyond `x`, or the next.
-    let (mut below, mut beyond) = (0, 0x7c00);
-    while beyond - below > 1 {
-        let middle = (below + beyond) / 2;
-        let size = f64::from(f32::from_bits(widen(precision, middle)));
-        *(if size <= x.abs() { &mut below } else { &mut beyond }) = middle;
-    }
-    let candidates = (sign + below..sign + 0x7c00).take(2);
-    candidates.min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2)))).unwrap()
 }
 
+/// The bits of an f32 as the bits of this network's 16-bit numbers.
+pub fn narrow(precision: Precision, word: u32) -> u16 {
+    sixteen(precision).narrow(f32::from_bits(word))
+}
+
+/// The bits of this network's 16-bit numbers as those of an f32.
 pub fn widen(precision: Precision, half: u16) -> u32 {
-    if precision.half() == Some(Half::Bf16) {
-        return u32::from(half) << 16;
-    }
-    let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));
-    let size = match exponent {
-        0 => fraction * 2f32.powi(-24),
-        31 => return if fraction == 0.0 { u32::from(half >> 15) << 31 | 0x7f80_0000 } else { 0x7fc0_0000 },
-        _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
-    };
-    (if half >> 15 == 1 { -size } else { size }).to_bits()
+    sixteen(precision).widen(half).to_bits()
 }
 
 /// Different numbers for each tensor, spread over `[-1, 1)`.
@@ -343,7 +319,7 @@ pub fn compare(
 }
 
 /// A network with its training, batch and optimizer, by name.
-pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training, u64, Optimizer);
+pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training<'a>, u64, Optimizer);
 
 /// Something that runs the kernels.
 trait Tested {
@@ -475,11 +451,11 @@ pub fn compare_in(
     classes: u32,
     tolerance: f64,
 ) {
-    let program = lower(graph, output, &Options { training: Some(training) }).unwrap();
+    let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
     let job = |precision| {
         let compiled = harness::graphs::plan(&program, batch, precision);
-        let placed = gpumem_core::layout::place(&compiled).unwrap();
-        let (arena, train, infer) = (compiled.budget.arena, Some(placed.clone()), placed);
+        let placed = gpumem_core::memory::place::place(&compiled).unwrap();
+        let (arena, train, infer) = (compiled.budget[Line::Arena], Some(placed.clone()), placed);
         Job {
             name: "test",
             arena,
@@ -520,7 +496,7 @@ pub fn compare_in(
                 let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
                 if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
                     let mut expected = expected;
-                    if tensor.class == Class::State && precision.half() == Some(Half::F16) {
+                    if tensor.class == Class::State && precision.scales_loss() {
                         expected[StateWord::GoodSteps as usize] = step as u32 + 1;
                     }
                     assert_eq!(found, expected, "{label}");

@@ -8,6 +8,7 @@ use crate::host::{CAPABILITY, Simulated, spread};
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
+use gpumem_core::memory::budget::Line;
 use gpumem_core::program::Class;
 
 /// The loss of a step, which is summed over blocks of eight warps.
@@ -16,7 +17,7 @@ fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
     let input = graph.input(numbers(&[701])).unwrap();
     let output = layer(&mut graph, input, "Tanh");
     let (training, optimizer) = gradients();
-    let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
     let mut simulated =
         Simulated::new(compile(&program, 3), 3, 1 << 20, optimizer, (Precision::F32, CAPABILITY), order);
     simulated.change(change);
@@ -29,7 +30,7 @@ fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
         }
     }
     simulated.step();
-    f32::from_bits(simulated.read(program.result as usize)[0])
+    f32::from_bits(simulated.read(program.results[0] as usize)[0])
 }
 
 #[test]
@@ -56,11 +57,11 @@ fn outcome(text: &str, input: [u64; 2], order: i32, change: impl Fn(&str, &str) 
     let input = graph.input(numbers(&input)).unwrap();
     let output = layer(&mut graph, input, text);
     let (training, optimizer) = gradients();
-    let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
     let compiled = plan(&program, 1, Precision::Bf16);
-    let placed = gpumem_core::layout::place(&compiled).unwrap();
+    let placed = gpumem_core::memory::place::place(&compiled).unwrap();
     let format = (Precision::Bf16, CAPABILITY);
-    let mut simulated = Simulated::new(placed, 1, compiled.budget.arena, optimizer, format, order);
+    let mut simulated = Simulated::new(placed, 1, compiled.budget[Line::Arena], optimizer, format, order);
     simulated.change(change);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(1).unwrap() as usize;
@@ -74,7 +75,7 @@ fn outcome(text: &str, input: [u64; 2], order: i32, change: impl Fn(&str, &str) 
     let last = program.operations.len() as u32 - 1;
     let lives = |id: &usize| {
         let tensor = &program.tensors[*id];
-        tensor.class == Class::Gradient || *id == program.result as usize || tensor.last == last && tensor.first > 0
+        tensor.class == Class::Gradient || *id == program.results[0] as usize || tensor.last == last && tensor.first > 0
     };
     let living: Vec<usize> = (0..program.tensors.len()).filter(lives).collect();
     living.into_iter().flat_map(|id| simulated.read(id)).map(f32::from_bits).collect()

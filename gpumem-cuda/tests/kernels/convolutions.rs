@@ -1,5 +1,5 @@
 use crate::host::harness::compile;
-use crate::host::harness::graphs::{join, layer, layer_of, numbers};
+use crate::host::harness::graphs::{again, join, layer, numbers};
 use crate::host::kernels_in;
 use crate::{check, check_products, gradients};
 use gpumem_core::graph::Graph;
@@ -19,8 +19,7 @@ fn twice(batch: u64, input: [u64; 3], text: &str) {
     check(text, batch, |graph| {
         let input = graph.input(numbers(&input)).unwrap();
         let first = layer(graph, input, text);
-        let again = layer_of(graph, first).clone();
-        let second = graph.layer(again, &[first], "again".into(), Some(0)).unwrap();
+        let second = again(graph, first, text, 0);
         let third = layer(graph, input, text);
         join(graph, &[second, third], "Add")
     });
@@ -96,7 +95,7 @@ fn parts(batch: u64, input: [u64; 3], text: &str, workspace: Option<u64>) -> Vec
     let x = graph.input(numbers(&input)).unwrap();
     let output = layer(&mut graph, x, text);
     let (training, optimizer) = gradients();
-    let mut placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), batch);
+    let mut placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), batch);
     for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {
         if let (Role::ConvolutionWorkspace, Some(most)) = (tensor.role, workspace) {
             *bytes = most.min(*bytes);
@@ -139,7 +138,7 @@ fn phases(input: [u64; 3], text: &str) -> usize {
     let x = graph.input(numbers(&input)).unwrap();
     let output = layer(&mut graph, x, text);
     let (training, optimizer) = gradients();
-    let placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), 2);
+    let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 2);
     let kernels = kernels_in(&placed, 2, Precision::F32, optimizer);
     kernels.iter().filter(|kernel| kernel.entry == "conv2d_backward_data").count()
 }

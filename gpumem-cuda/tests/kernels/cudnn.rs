@@ -4,16 +4,17 @@ use crate::host::harness::graphs::{chain, compile, join, layer, numbers, plan};
 use crate::host::{CAPABILITY, Products};
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
-use gpumem_core::device::Placed;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layout::place;
 use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::place;
 use gpumem_core::program::Slot;
 use gpumem_cuda::Call;
 use gpumem_cuda::convolution::{Convolution, Pass};
-use gpumem_cuda::operations::{Setting, Step, steps, steps_where};
+use gpumem_cuda::operations::Setting;
 use gpumem_cuda::product::{Element, Scratch};
+use gpumem_cuda::steps::{Step, steps, steps_where};
 
 fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {
     move |graph| {
@@ -26,7 +27,7 @@ fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {
 fn placed(training: Option<Training>, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
     let mut graph = Graph::default();
     let output = build(&mut graph);
-    compile(&lower(&graph, output, &Options { training }).unwrap(), 3)
+    compile(&lower(&graph, &[output], &Options { training }).unwrap(), 3)
 }
 
 fn library(placed: &Placed) -> Vec<Step> {
@@ -115,9 +116,9 @@ fn a_call_says_what_the_layer_says() {
         dilation: [1, 2],
         groups: 2,
         x: operation(Slot::Output).read(Slot::Input(0)).unwrap(),
-        w: operation(Slot::Output).read(Slot::Parameter(0)).unwrap(),
+        w: operation(Slot::Output).read(Slot::Input(1)).unwrap(),
         y: operation(Slot::Output).written(Slot::Output).unwrap(),
-        bias: operation(Slot::Output).read(Slot::Parameter(1)),
+        bias: operation(Slot::Output).read(Slot::Input(2)),
         relu: false,
         accumulate: false,
         element: Element::F32,
@@ -127,13 +128,13 @@ fn a_call_says_what_the_layer_says() {
     };
     assert_eq!(forward, expected);
     let (data, filter) = (find(Pass::BackwardData), find(Pass::BackwardFilter));
-    let dy = operation(Slot::ParameterGradient(0)).read(Slot::Gradient).unwrap();
+    let dy = operation(Slot::InputGradient(1)).read(Slot::Gradient).unwrap();
     let dx = operation(Slot::InputGradient(0)).written(Slot::InputGradient(0)).unwrap();
-    let dw = operation(Slot::ParameterGradient(0)).written(Slot::ParameterGradient(0)).unwrap();
+    let dw = operation(Slot::InputGradient(1)).written(Slot::InputGradient(1)).unwrap();
     let gradient = Convolution { bias: None, y: dy, ..forward };
     let workspace = scratch(Slot::InputGradient(0));
     assert_eq!(data, Convolution { pass: Pass::BackwardData, x: dx, workspace, ..gradient });
-    let workspace = scratch(Slot::ParameterGradient(0));
+    let workspace = scratch(Slot::InputGradient(1));
     assert_eq!(filter, Convolution { pass: Pass::BackwardFilter, w: dw, workspace, ..gradient });
     // Filters of more than one pixel have a workspace in every pass.
     assert!(all.iter().all(|it| it.workspace.is_some()));
@@ -220,7 +221,7 @@ fn what_the_library_cannot_count_runs_with_the_own_kernels() {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[64, 1024, 1024])).unwrap();
     let output = chain(&mut graph, input, "Conv2d(1, 3)");
-    let program = lower(&graph, output, &Options { training: None }).unwrap();
+    let program = lower(&graph, &[output], &Options { training: None }).unwrap();
     let on = |batch| {
         let placed = place(&plan(&program, batch, Precision::F32)).unwrap();
         let optimizer = gradients().1;

@@ -20,7 +20,7 @@ impl Trained for Simulated {
 
     fn step(&mut self) -> f32 {
         Simulated::step(self);
-        let loss = self.placed.program.result as usize;
+        let loss = self.placed.program.results[0] as usize;
         f32::from_bits(self.read(loss)[0])
     }
 }
@@ -28,7 +28,7 @@ impl Trained for Simulated {
 /// A network for the kernels on the host, as [`Network::on`] for a device.
 fn simulated(network: &Network) -> Simulated {
     let options = Options { training: Some(network.training()) };
-    let program = lower(&network.graph, network.output, &options).unwrap();
+    let program = lower(&network.graph, &[network.output], &options).unwrap();
     let placed = compile(&program, network.batch);
     let ends = program.tensors.iter().zip(&placed.offsets);
     let arena = ends.map(|(tensor, offset)| offset + tensor.elements(network.batch).unwrap() * 4).max().unwrap();

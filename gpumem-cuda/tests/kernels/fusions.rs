@@ -6,16 +6,16 @@ use crate::host::steps_of;
 use crate::norms::forward;
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
-use gpumem_core::device::Placed;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
-use gpumem_core::program::{Action, Slot};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Action, Op, Operation, Slot};
 use gpumem_cuda::Call;
 
 fn place(batch: u64, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
     let mut graph = Graph::default();
     let output = build(&mut graph);
-    compile(&lower(&graph, output, &Options { training: Some(gradients().0) }).unwrap(), batch)
+    compile(&lower(&graph, &[output], &Options { training: Some(gradients().0) }).unwrap(), batch)
 }
 
 /// The steps that are more than one operation, but for updates: how many, and the kernels.
@@ -207,7 +207,8 @@ fn overlap_keeps_operations_apart() {
         join(graph, &[y, sum], "Mul")
     });
     assert_eq!(fused(&placed, 3).len(), 1);
-    let sum = placed.program.operations.iter().position(|operation| operation.read(Slot::Input(1)).is_some()).unwrap();
+    let is_sum = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Sum(_), .. });
+    let sum = placed.program.operations.iter().position(is_sum).unwrap();
     let normalised = placed.program.operations[sum + 1].written(Slot::Output).unwrap();
     let branch = placed.program.operations[sum].read(Slot::Input(0)).unwrap();
     placed.offsets[normalised as usize] = placed.offsets[branch as usize] + 256;
@@ -222,9 +223,9 @@ fn overlap_keeps_gradients_apart() {
     });
     assert_eq!(fused(&placed, 3).len(), 2);
     let operations = &placed.program.operations;
-    let last = operations.iter().position(|operation| matches!(operation.action, Action::Backward(_))).unwrap();
+    let last = operations.iter().position(|operation| operation.written(Slot::InputGradient(1)).is_some()).unwrap();
     let gradient = operations[last - 1].read(Slot::Gradient).unwrap();
-    let weight = operations[last].written(Slot::ParameterGradient(0)).unwrap();
+    let weight = operations[last].written(Slot::InputGradient(1)).unwrap();
     placed.offsets[weight as usize] = placed.offsets[gradient as usize];
     assert_eq!(fused(&placed, 3).len(), 1);
 }
@@ -238,7 +239,7 @@ fn forward_passes_are_fused() {
         let x = layer(&mut graph, x, "BatchNorm2d");
         let output = join(&mut graph, &[x, input], "Add");
         let options = Options { training: None };
-        let placed = compile(&lower(&graph, output, &options).unwrap(), 3);
+        let placed = compile(&lower(&graph, &[output], &options).unwrap(), 3);
         let expected: &[(usize, Vec<&str>)] = &[(2, vec!["batch_norm2d_apply"]), (2, vec!["batch_norm2d_apply"])];
         assert_eq!(fused(&placed, 3), expected, "{layers}");
         forward(&graph, output, &options, 3, |value| value, 1e-5);

@@ -1,18 +1,19 @@
 //! Products that go to cuBLASLt: which operations run as one, and that the numbers stay those of the CPU backend.
 
-use crate::host::harness::graphs::{chain, compile, join, layer, layer_of, numbers, plan};
+use crate::host::harness::graphs::{again, chain, compile, join, layer, numbers, plan};
 use crate::host::product::{self, Memory, rounded};
 use crate::host::{CAPABILITY, Products, compare_in, narrow};
 use crate::{check, gradients};
-use gpumem_core::device::Placed;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layout::place;
-use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::optim::{Adam, Optimizer, Sgd};
-use gpumem_core::program::{Measure, Slot};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::place;
+use gpumem_core::program::Slot;
+use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
-use gpumem_cuda::operations::{Setting, Step, steps};
+use gpumem_cuda::operations::Setting;
 use gpumem_cuda::product::{Auxiliary, Element, Epilogue, Factor, Product, Scratch};
+use gpumem_cuda::steps::{Step, steps};
 use gpumem_cuda::{Argument, Call};
 use std::ops::Range;
 
@@ -29,7 +30,7 @@ fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {
 fn placed(training: Option<Training>, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
     let mut graph = Graph::default();
     let output = build(&mut graph);
-    compile(&lower(&graph, output, &Options { training }).unwrap(), 3)
+    compile(&lower(&graph, &[output], &Options { training }).unwrap(), 3)
 }
 
 fn library(placed: &Placed) -> Vec<Step> {
@@ -161,7 +162,7 @@ fn fused_products_give_what_the_operations_give() {
 #[test]
 fn fused_products_of_16_bits() {
     let (training, optimizer) = gradients();
-    let training = Training { loss: Measure::Mse, ..training };
+    let training = Training { loss: &[Term::MSE], ..training };
     for text in ["Linear(24) | Relu".to_string(), format!("Linear(16) | {TANH}"), format!("{TANH} | Linear(8)")] {
         for precision in [Precision::Bf16, Precision::F16] {
             let mut graph = Graph::default();
@@ -177,9 +178,8 @@ fn fused_products_of_a_layer_that_is_used_twice() {
     check("twice", 3, |graph| {
         let input = graph.input(numbers(&[7, 16])).unwrap();
         let first = layer(graph, input, "Linear(16)");
-        let again = layer_of(graph, first).clone();
         let active = layer(graph, first, TANH);
-        let second = graph.layer(again, &[active], "again".into(), Some(0)).unwrap();
+        let second = again(graph, active, "Linear(16)", 0);
         let relu = layer(graph, second, "Relu");
         join(graph, &[relu, active], "Add")
     });
@@ -191,7 +191,8 @@ fn training_steps_through_the_library() {
     let mut graph = Graph::default();
     let output = sequence(&[5, 24], &format!("Linear(512) | {TANH} | Linear(512) | Relu | Linear(6)"))(&mut graph);
     for update in [Update::Fused, Update::Separate] {
-        let training = Training { loss: Measure::CrossEntropy, moments: 1, update, input_gradient: false };
+        let training =
+            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update, skips_overflow: false, input_gradient: false };
         // Adam divides by the gradient's size and would make much of its last bits.
         let optimizer = Optimizer::Sgd(Sgd { lr: 1e-2, momentum: 0.9, ..Sgd::DEFAULT });
         let case = ("training", &graph, output, training, 3, optimizer);
@@ -216,7 +217,7 @@ fn a_workspace_gives_way_to_a_fused_result() {
     placed.bytes.push(placed.bytes[old as usize]);
     placed.masters.push(None);
     placed.program.operations[1].writes[0].tensor = new;
-    placed.program.result = new;
+    placed.program.results = vec![new];
     let without = products(&library(&placed))[0];
     assert_eq!((without.workspace, without.d, without.epilogue.name()), (None, new, "GELU_BIAS"));
     // Where the input is, it cannot lie.
@@ -357,7 +358,7 @@ fn sixteen_bits_are_rounded_to_nearest() {
 fn sixteen_bit_products_read_no_more_than_there_is() {
     let mut graph = Graph::default();
     let output = sequence(&[7, 9], "Linear(16) | Relu")(&mut graph);
-    let program = lower(&graph, output, &Options { training: None }).unwrap();
+    let program = lower(&graph, &[output], &Options { training: None }).unwrap();
     let placed = place(&plan(&program, 3, Precision::Bf16)).unwrap();
     for product in products(&Products::Library.steps(&placed, 3, (Precision::Bf16, CAPABILITY), gradients().1)) {
         let bytes = |tensor: Argument| placed.bytes[tensor as usize];

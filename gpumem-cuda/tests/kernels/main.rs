@@ -21,14 +21,19 @@ mod products;
 mod tables;
 
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::Training;
-use gpumem_core::optim::{Optimizer, Sgd};
-use gpumem_core::program::Measure;
+use gpumem_core::lower::{Term, Training};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
 
 /// Gradients of everything, inputs included; parameters stay.
-pub fn gradients() -> (Training, Optimizer) {
-    let training = Training { loss: Measure::Dot, moments: 0, update: Update::Separate, input_gradient: true };
+pub fn gradients() -> (Training<'static>, Optimizer) {
+    let training = Training {
+        loss: &[Term::DOT],
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: true,
+    };
     (training, Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }))
 }
 

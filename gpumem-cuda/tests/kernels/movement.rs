@@ -11,7 +11,7 @@ use gpumem_core::program::Action;
 fn moves(what: &str, batch: u64, actions: &[Action], build: impl Fn(&mut Graph) -> NodeId) {
     let mut graph = Graph::default();
     let output = build(&mut graph);
-    let program = lower(&graph, output, &Options { training: Some(gradients().0) }).unwrap();
+    let program = lower(&graph, &[output], &Options { training: Some(gradients().0) }).unwrap();
     for action in actions {
         assert!(program.operations.iter().any(|operation| operation.action == *action), "{what}: {program}");
     }

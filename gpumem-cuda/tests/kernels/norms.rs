@@ -1,12 +1,11 @@
-use crate::host::harness::graphs::{chain, join, layer, numbers, parse};
+use crate::host::harness::graphs::{again, chain, join, layer, numbers};
 use crate::host::{Simulated, compare, harness, kernels_in, spread};
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
-use gpumem_core::device::{Device, Job, Runner};
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::layers::Layer;
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::program::Class;
+use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::Kernel;
 
@@ -22,10 +21,8 @@ fn along(dims: &'static [u64], layers: &'static str) -> impl Fn(&mut Graph) -> N
 fn twice(dims: &'static [u64], text: &'static str) -> impl Fn(&mut Graph) -> NodeId {
     move |graph| {
         let input = graph.input(numbers(dims)).unwrap();
-        let (name, arguments) = parse(text);
-        let layer = Layer::resolve(name, &arguments, &[graph.value(input)]).unwrap().unwrap();
-        let once = graph.layer(layer.clone(), &[input], "first".into(), None).unwrap();
-        graph.layer(layer, &[once], "second".into(), Some(0)).unwrap()
+        let once = layer(graph, input, text);
+        again(graph, once, text, 0)
     }
 }
 
@@ -66,7 +63,7 @@ fn entries(dims: &'static [u64], layers: &'static str, batch: u64) -> Vec<Kernel
     let mut graph = Graph::default();
     let output = along(dims, layers)(&mut graph);
     let (training, optimizer) = gradients();
-    let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
     kernels_in(&harness::compile(&program, batch), batch, Precision::F32, optimizer)
 }
 
@@ -142,7 +139,7 @@ pub fn forward(
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }
-    let program = lower(graph, output, options).unwrap();
+    let program = lower(graph, &[output], options).unwrap();
     let placed = harness::compile(&program, batch);
     let lengths = program.tensors.iter().map(|tensor| tensor.elements(batch).unwrap() as usize);
     let arena = lengths.zip(&placed.offsets).map(|(length, offset)| offset + length as u64 * 4).max().unwrap();
@@ -178,7 +175,7 @@ pub fn forward(
     }
     if program.training { reference.train() } else { reference.infer() }.unwrap();
     simulated.step();
-    let kept = program.of_class(Class::Buffer).chain([program.result]);
+    let kept = program.of_class(Class::Buffer).chain(program.results.iter().copied());
     for id in kept.map(|id| id as usize) {
         let mut bytes = vec![0; program.tensors[id].elements(batch).unwrap() as usize * 4];
         reference.read(placed.offsets[id], &mut bytes).unwrap();
@@ -196,7 +193,7 @@ fn norms_of_the_first_layer_have_no_input_gradient() {
         let input = graph.input(numbers(dims)).unwrap();
         let output = layer(&mut graph, input, name);
         let (training, optimizer) = gradients();
-        let training = Training { input_gradient: false, ..training };
+        let training = Training { skips_overflow: false, input_gradient: false, ..training };
         compare(name, &graph, output, training, 3, optimizer, 1, 5, 1e-5);
     }
 }

@@ -4,9 +4,10 @@ use crate::host::harness::graphs::{chain, numbers, plan};
 use crate::host::harness::{assert_close, compile};
 use crate::host::{CAPABILITY, Simulated, compare, compare_in, spread, steps_of};
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Training, lower};
-use gpumem_core::optim::{Adam, AdamW, Optimizer, Sgd};
-use gpumem_core::program::{Action, Class, Measure, StateWord};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::budget::Line;
+use gpumem_core::program::{Action, Class, StateWord};
+use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
 
@@ -19,8 +20,8 @@ fn optimizers() -> [Optimizer; 4] {
     ]
 }
 
-fn training(loss: Measure, optimizer: Optimizer, update: Update) -> Training {
-    Training { loss, moments: optimizer.moments(), update, input_gradient: false }
+fn training(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
+    Training { loss, moments: optimizer.moments(), update, skips_overflow: false, input_gradient: false }
 }
 
 fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
@@ -37,7 +38,7 @@ fn every_optimizer() {
         network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");
     for optimizer in optimizers() {
         for update in [Update::Fused, Update::Separate] {
-            let training = training(Measure::CrossEntropy, optimizer, update);
+            let training = training(&[Term::CROSS_ENTROPY], optimizer, update);
             let what = format!("{optimizer:?}, {update:?}");
             // Adam divides by the gradient's own size: rounding differences of small gradients show.
             compare(&what, &graph, output, training, 3, optimizer, 3, 31, 1e-3);
@@ -51,8 +52,8 @@ fn all_updates_are_one_launch() {
         network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");
     for (update, expected) in [(Update::Separate, vec![(5, 1)]), (Update::Fused, vec![(1, 1); 5])] {
         let optimizer = optimizers()[2];
-        let training = training(Measure::CrossEntropy, optimizer, update);
-        let placed = compile(&lower(&graph, output, &Options { training: Some(training) }).unwrap(), 3);
+        let training = training(&[Term::CROSS_ENTROPY], optimizer, update);
+        let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 3);
         let steps = steps_of(&placed, 3, Precision::F32, optimizer);
         let updates = steps.iter().filter(|step| placed.program.operations[step.first].action == Action::Update);
         let found: Vec<(usize, usize)> = updates.map(|step| (step.count, step.calls.len())).collect();
@@ -77,7 +78,7 @@ fn sixteen_bits_and_master_copies() {
         for precision in [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)] {
             for update in [Update::Fused, Update::Separate] {
                 let what = format!("{optimizer:?}, {precision:?}, {update:?}");
-                let case = (&*what, &graph, output, training(Measure::Dot, optimizer, update), 2, optimizer);
+                let case = (&*what, &graph, output, training(&[Term::DOT], optimizer, update), 2, optimizer);
                 compare_in((precision, CAPABILITY), 0..1, case, 1, 5, 1e-2);
             }
         }
@@ -96,12 +97,12 @@ impl Small {
     fn new(precision: Precision, update: Update, scale: f32) -> Small {
         let (graph, output) = network(&[5], "Linear(4)");
         let optimizer = optimizers()[1];
-        let training = training(Measure::Dot, optimizer, update);
-        let program = lower(&graph, output, &Options { training: Some(training) }).unwrap();
+        let training = training(&[Term::DOT], optimizer, update);
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
         let compiled = plan(&program, BATCH, precision);
-        let placed = gpumem_core::layout::place(&compiled).unwrap();
+        let placed = gpumem_core::memory::place::place(&compiled).unwrap();
         let format = (precision, CAPABILITY);
-        let mut simulated = Simulated::new(placed, BATCH, compiled.budget.arena, optimizer, format, 0);
+        let mut simulated = Simulated::new(placed, BATCH, compiled.budget[Line::Arena], optimizer, format, 0);
         let mut state = 0;
         for (id, tensor) in program.tensors.iter().enumerate() {
             let count = tensor.elements(BATCH).unwrap() as usize;

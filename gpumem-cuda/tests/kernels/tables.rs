@@ -1,15 +1,7 @@
 use crate::host::compare;
-use crate::host::harness::graphs::{join, layer, numbers, parse, tokens};
+use crate::host::harness::graphs::{again, join, layer, numbers, tokens};
 use crate::{check, check_narrow, gradients};
-use gpumem_core::graph::{Graph, NodeId, RowId};
-use gpumem_core::layers::Layer;
-
-/// A layer that shares the parameters of `owner`.
-fn sharing(graph: &mut Graph, input: NodeId, text: &str, owner: RowId) -> NodeId {
-    let (name, arguments) = parse(text);
-    let layer = Layer::resolve(name, &arguments, &[graph.value(input)]).unwrap().unwrap();
-    graph.layer(layer, &[input], "again".into(), Some(owner)).unwrap()
-}
+use gpumem_core::graph::Graph;
 
 /// Compares an embedding of `steps` tokens a sample, of which `distinct` are different.
 fn embedding(what: &str, batch: u64, steps: u64, distinct: u32, text: &str) {
@@ -43,7 +35,7 @@ fn rows_for_tokens_used_twice() {
     check("Embedding", 3, |graph| {
         let input = graph.input(tokens(7)).unwrap();
         let once = layer(graph, input, "Embedding(29, 13)");
-        let again = sharing(graph, input, "Embedding(29, 13)", 0);
+        let again = again(graph, input, "Embedding(29, 13)", 0);
         join(graph, &[once, again], "Add")
     });
 }
@@ -71,7 +63,7 @@ fn rows_for_positions_used_twice() {
             let input = graph.input(numbers(&[7, 12])).unwrap();
             let once = layer(graph, input, text);
             let sum = join(graph, &[input, once], "Add");
-            let again = sharing(graph, input, text, 0);
+            let again = again(graph, input, text, 0);
             join(graph, &[sum, again], "Add")
         });
     }

@@ -8,7 +8,7 @@ const CONVOLUTIONS: &str = "Conv2d(4, 3, padding = 1) | Relu(inplace = true) | C
                             Conv2d(6, 1) | Tanh | Conv2d(3, 3, stride = [2; 1], bias = false) | BatchNorm2d | Flatten | \
                             Linear(5)";
 
-fn convolutions_job(deterministic: bool, precision: Precision) -> Job {
+pub fn convolutions_job(deterministic: bool, precision: Precision) -> Job {
     let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
     Job { deterministic, ..job_of(&[2, 6, 6], CONVOLUTIONS, optimizer, precision) }
 }
@@ -20,11 +20,15 @@ fn convolutions_so_far() -> [u64; 5] {
     asked
 }
 
-fn train_convolutions(job: &Job, card: &mut Session) -> [u64; 5] {
-    train_with(job, card, convolutions_so_far)
+/// What loading asks for if a step needs these: each is tried once, and captured for both halves of the input and for the
+/// forward pass by itself.
+fn at_load(step: [u64; 5]) -> [u64; 5] {
+    let [forward, fused, biases, ..] = step;
+    let infer = [forward, fused, biases, 0, 0];
+    std::array::from_fn(|kind| step[kind] + 2 * step[kind] + infer[kind])
 }
 
-/// Convolutions through the library in fed, captured and replayed steps; nothing of the library's is left behind.
+/// Convolutions through the library in fed and replayed steps; nothing of the library's is left behind.
 #[test]
 fn convolutions_go_to_the_library() {
     if !on_a_simulated_card_with_cudnn("convolutions::convolutions_go_to_the_library", &[]) {
@@ -32,24 +36,21 @@ fn convolutions_go_to_the_library() {
     }
     // The fast algorithm adds the bias by itself. It is not the first: that one gives other bits in each run.
     for (deterministic, expected) in [(false, [3, 1, 2, 3, 4]), (true, [2, 2, 1, 3, 4])] {
-        let (job, before) = (convolutions_job(deterministic, Precision::F32), convolutions_so_far());
-        let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
+        let job = convolutions_job(deterministic, Precision::F32);
+        let (mut card, asked) = load_asking(&Cuda::new(0).unwrap(), &job, convolutions_so_far);
         assert_eq!((card.convolutions(), convolution_counts()[0]), (4, 1), "of a forward pass, handles");
-        // Each is tried once, for both halves of the input and for the forward pass by itself.
-        let tried = convolutions_so_far();
-        assert_eq!(std::array::from_fn(|kind| tried[kind] - before[kind]), expected);
-        let start = counts();
-        assert_eq!(train_convolutions(&job, &mut card), expected);
-        assert_eq!(counts()[..2], start[..2], "allocations and bytes on the card");
+        assert_eq!(asked, at_load(expected));
+        train_with(&job, &mut card, convolutions_so_far);
         drop(card);
         assert_eq!(convolution_counts()[..2], [0, 0], "handles and objects");
         assert_eq!(counts()[1], 0, "bytes on the card");
     }
     // The same with the project's own kernels.
     let job = convolutions_job(false, Precision::F32);
-    let mut card = load_on(&Cuda::new(0).unwrap().with_cudnn(false), &job).unwrap();
-    assert_eq!((card.convolutions(), convolution_counts()[0]), (0, 0));
-    assert_eq!(train_convolutions(&job, &mut card), [0; 5]);
+    let device = Cuda::new(0).unwrap().with_cudnn(false);
+    let (mut card, asked) = load_asking(&device, &job, convolutions_so_far);
+    assert_eq!((card.convolutions(), convolution_counts()[0], asked), (0, 0, [0; 5]));
+    train_with(&job, &mut card, convolutions_so_far);
 }
 
 /// A forward pass by itself, between training steps.
@@ -64,7 +65,7 @@ fn inference_through_cudnn() {
     begin(&job, &mut card);
     begin(&job, &mut cpu);
     let (input, count) = at(&job.infer, Class::Input);
-    let output = job.infer.offsets[job.infer.program.result as usize];
+    let output = job.infer.offsets[job.infer.program.results[0] as usize];
     for step in 0..3 {
         let infer = |runner: &mut dyn Runner| {
             runner.write(input, &bytes(&spread(count, step))).unwrap();
@@ -99,8 +100,9 @@ fn sixteen_bits_through_cudnn() {
     };
     let expected: Vec<f32> = (0..4).map(&mut run).collect();
     for precision in [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)] {
-        let (job, before) = (convolutions_job(true, precision), convolutions_so_far());
-        let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
+        let job = convolutions_job(true, precision);
+        let (mut card, asked) = load_asking(&Cuda::new(0).unwrap(), &job, convolutions_so_far);
+        assert_eq!(asked, at_load([2, 2, 1, 3, 4]), "{precision:?}");
         begin(&job, &mut card);
         for (step, expected) in expected.iter().enumerate() {
             feed(&job, &mut card, step);
@@ -111,10 +113,6 @@ fn sixteen_bits_through_cudnn() {
                 "{precision:?}, step {step}: {found}, {expected}"
             );
         }
-        // Tried, launched, and captured for either half.
-        let asked = convolutions_so_far();
-        let asked = std::array::from_fn(|kind| asked[kind] - before[kind]);
-        assert_eq!(asked, [2, 2, 1, 3, 4].map(|count| 4 * count), "{precision:?}");
     }
 }
 
@@ -134,9 +132,9 @@ fn convolutions_without_an_algorithm_run_another_way() {
         _ => (0, [0, 0, 0, 0, 4]),
     };
     let job = convolutions_job(true, Precision::F32);
-    let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
-    assert_eq!(card.convolutions(), forward);
-    assert_eq!(train_convolutions(&job, &mut card), expected);
+    let (mut card, asked) = load_asking(&Cuda::new(0).unwrap(), &job, convolutions_so_far);
+    assert_eq!((card.convolutions(), asked), (forward, at_load(expected)));
+    train_with(&job, &mut card, convolutions_so_far);
 }
 
 #[test]
@@ -157,6 +155,18 @@ fn a_library_that_fails_is_an_error_that_names_the_convolution() {
     // A network without convolutions does not ask.
     let card = load_on(&Cuda::new(0).unwrap(), &products_job()).unwrap();
     assert_eq!((card.convolutions(), convolution_counts()[0]), (0, 0));
+}
+
+/// An algorithm that breaks the card is named, by the trial that broke it.
+#[test]
+fn a_trial_that_fails_names_the_convolution() {
+    let name = "convolutions::a_trial_that_fails_names_the_convolution";
+    if !on_a_simulated_card_with_cudnn(name, &[("GPUMEM_SIMULATED_CUDNN_CRASHES", "data")]) {
+        return;
+    }
+    let text = load_on(&Cuda::new(0).unwrap(), &convolutions_job(false, Precision::F32)).unwrap_err().to_string();
+    assert!(text.contains("cuDNN: trying data gradient of the convolution 3x6x6x6 to 3x2x4"), "{text}");
+    assert!(text.contains("SIMULATED_ERROR_700"), "{text}");
 }
 
 #[test]

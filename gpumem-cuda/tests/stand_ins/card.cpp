@@ -4,17 +4,40 @@
 // What is enqueued on a stream runs as late or as early as the driver's rules allow, by GPUMEM_SIMULATED_ORDER: 0 when somebody
 // waits for it, 1 at once, 2 copies at once and kernels late. A session that forgets to wait for something then reads or
 // overwrites memory too early in one of them.
+//
+// The driver's rules, as its documentation states them:
+//
+// * A thread has a current context, or its calls fail with INVALID_CONTEXT, here even those whose page lists no such error.
+// * cuMemcpyHtoD of pageable memory returns once the bytes are staged. They arrive on the default stream, which a
+//   non-blocking stream does not wait for. Copies to the host, and from pinned memory, are done when the call returns.
+// * While a thread captures a stream, calls that wait, copy at once, allocate, free or load are refused with
+//   STREAM_CAPTURE_UNSUPPORTED and invalidate the capture; what is enqueued then fails, and so does the end of the capture,
+//   after which the stream is as before it. A captured stream may not wait for work from outside of the capture.
+// * An event that was never recorded stands for no work: waiting for it and asking for it succeed at once.
+// * A kernel that fails breaks the context: all later calls return its error.
+// * Modules may be loaded lazily. A kernel is loaded when it is asked for by name, at the latest.
+//
+// | variable | what goes wrong |
+// | --- | --- |
+// | GPUMEM_SIMULATED_MIB | the card's memory, 4096 |
+// | GPUMEM_SIMULATED_FAILS | the entry point of a kernel that reads a wrong address |
+// | GPUMEM_SIMULATED_REFUSED | functions that return UNKNOWN, separated by commas |
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #define API extern "C" __attribute__((visibility("default"))) int
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, WHILE_CAPTURING = 900 };
+enum {
+    SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903,
+    CAPTURE_ISOLATION = 905, CAPTURED_EVENT = 907, CAPTURE_WRONG_THREAD = 908, UNKNOWN = 999,
+};
 
 #ifdef DRIVER
 typedef unsigned long long Address;
@@ -24,18 +47,28 @@ typedef std::function<void()> Work;
 struct Kernel {
     Launch launch;
     int arguments;
+    std::string entry;
 };
 struct Graph {
     std::vector<Work> nodes;
 };
+struct Executable {
+    std::shared_ptr<Graph> graph;
+    bool uploaded = false;
+};
 struct Stream {
     std::deque<Work> pending;
     unsigned long long enqueued = 0, done = 0;
+    // Of a capture: what was captured, whether it is lost, its mode and the thread that began it.
     Graph *capturing = nullptr;
+    bool invalid = false;
+    int mode = 0;
+    const void *thread = nullptr;
 };
 struct Event {
     Stream *stream = nullptr;
     unsigned long long position = 0;
+    bool captured = false;
 };
 struct Module {
     std::string file, constants;
@@ -44,12 +77,20 @@ struct Module {
 static std::map<std::string, Kernel> kernels;
 static std::vector<Stream *> streams;
 static std::map<Address, size_t> allocations;
-static size_t used, allocated_ever, captures, replays;
-static int context;
+static std::map<const char *, size_t> pinned;
+static Stream default_stream;
+static size_t used, allocated_ever, modules, captures, replays, loaded, instantiated, uploaded, made, waits;
+static int context, failed;
+static thread_local void *current;
+static thread_local char this_thread;
 
 static long number(const char *name, long otherwise) {
     const char *value = getenv(name);
     return value ? atol(value) : otherwise;
+}
+static std::string text(const char *name) {
+    const char *value = getenv(name);
+    return value ? value : "";
 }
 static size_t total() { return (size_t)number("GPUMEM_SIMULATED_MIB", 4096) << 20; }
 static int order() { return (int)number("GPUMEM_SIMULATED_ORDER", 0); }
@@ -58,7 +99,7 @@ static bool step(Stream &stream) {
     if (stream.pending.empty()) return false;
     Work work = std::move(stream.pending.front());
     stream.pending.pop_front();
-    work();
+    if (!failed) work();
     stream.done++;
     return true;
 }
@@ -66,26 +107,42 @@ static void drain(Stream &stream, unsigned long long position) {
     while (stream.done < position && step(stream)) {}
 }
 static void drain_all() {
+    drain(default_stream, default_stream.enqueued);
     for (Stream *stream : streams) drain(*stream, stream->enqueued);
 }
-static bool capturing() {
-    for (Stream *stream : streams)
-        if (stream->capturing) return true;
-    return false;
-}
-static void enqueue(Stream &stream, bool is_copy, Work work) {
+static int enqueue(Stream &stream, bool is_copy, Work work) {
     if (stream.capturing) {
-        stream.capturing->nodes.push_back(std::move(work));
-        return;
+        if (stream.invalid) return CAPTURE_INVALIDATED;
+        return stream.capturing->nodes.push_back(std::move(work)), SUCCESS;
     }
     stream.pending.push_back(std::move(work));
     stream.enqueued++;
     if (order() == 1 || (order() == 2 && is_copy && stream.pending.size() == 1)) drain(stream, stream.enqueued);
+    return SUCCESS;
 }
+
+static int usable(const char *function) {
+    if (!current) return INVALID_CONTEXT;
+    if (failed) return failed;
+    const std::string list = "," + text("GPUMEM_SIMULATED_REFUSED") + ",";
+    return list.find("," + std::string(function) + ",") == std::string::npos ? SUCCESS : UNKNOWN;
+}
+// A global capture (0) is in the way of every thread, one of a thread (1) in the way of that thread only.
+static int outside_capture() {
+    int code = SUCCESS;
+    for (Stream *stream : streams)
+        if (stream->capturing && (stream->mode == 0 || (stream->mode == 1 && stream->thread == &this_thread)))
+            stream->invalid = true, code = CAPTURE_UNSUPPORTED;
+    return code;
+}
+// Of every function that works on the context; the second of those that are unsafe in a capture.
+#define USABLE() if (const int code = usable(__func__)) return code
+#define UNSAFE() USABLE(); if (const int code = outside_capture()) return code
 
 // For the tests: a kernel by its note (file, entry point, constants).
 API simulated_register(const char *note, void *launch, int arguments) {
-    kernels[note] = {(Launch)launch, arguments};
+    const char *entry = strchr(note, ' ') + 1;
+    kernels[note] = {(Launch)launch, arguments, std::string(entry, strcspn(entry, " "))};
     return SUCCESS;
 }
 // Device and pinned allocations so far, bytes on the card now, graphs captured, graphs replayed.
@@ -93,11 +150,29 @@ API simulated_counts(unsigned long long *counts) {
     counts[0] = allocated_ever, counts[1] = used, counts[2] = captures, counts[3] = replays;
     return SUCCESS;
 }
-
-// For other libraries of the card: work of theirs on a stream.
-API simulated_enqueue(Stream *stream, void (*work)(void *), void *data) {
-    return enqueue(*stream, false, [=] { work(data); }), SUCCESS;
+// What belongs to the start, so far: allocations, modules and kernels loaded, graphs instantiated and brought to the card,
+// streams and events made. And how often the host has waited.
+API simulated_start_up(unsigned long long *counts) {
+    counts[0] = allocated_ever, counts[1] = loaded, counts[2] = instantiated, counts[3] = uploaded, counts[4] = made;
+    counts[5] = waits;
+    return SUCCESS;
 }
+// What is alive: allocations on the card, pinned ones, modules.
+API simulated_alive(unsigned long long *counts) {
+    return counts[0] = allocations.size(), counts[1] = pinned.size(), counts[2] = modules, SUCCESS;
+}
+
+// For other libraries of the card: work of theirs on a stream, a kernel that they load when they first need it, and work that
+// reads a wrong address.
+API simulated_enqueue(Stream *stream, void (*work)(void *), void *data) {
+    USABLE();
+    return enqueue(*stream, false, [=] { work(data); });
+}
+API simulated_load() {
+    UNSAFE();
+    return loaded++, SUCCESS;
+}
+API simulated_fail() { return failed = ILLEGAL_ADDRESS, SUCCESS; }
 
 API cuInit(unsigned) { return SUCCESS; }
 API cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
@@ -117,13 +192,19 @@ API cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 7, 16), SUCCESS; }
 API cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) { return *flags = 0, *active = 1, SUCCESS; }
 API cuDevicePrimaryCtxRetain(void **made, int) { return *made = &context, SUCCESS; }
 API cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
-API cuCtxSetCurrent(void *) { return SUCCESS; }
-API cuCtxGetCurrent(void **current) { return *current = &context, SUCCESS; }
-API cuCtxSynchronize() { return drain_all(), SUCCESS; }
+API cuCtxSetCurrent(void *chosen) { return current = chosen, SUCCESS; }
+API cuCtxGetCurrent(void **found) { return *found = current, SUCCESS; }
+API cuCtxSynchronize() {
+    UNSAFE();
+    return waits++, drain_all(), failed;
+}
 
-API cuMemGetInfo_v2(size_t *free, size_t *all) { return *all = total(), *free = total() - used, SUCCESS; }
+API cuMemGetInfo_v2(size_t *free, size_t *all) {
+    USABLE();
+    return *all = total(), *free = total() - used, SUCCESS;
+}
 API cuMemAlloc_v2(Address *address, size_t bytes) {
-    if (capturing()) return WHILE_CAPTURING;
+    UNSAFE();
     if (bytes == 0) return INVALID_VALUE;
     if (bytes > total() - used) return OUT_OF_MEMORY;
     char *memory = (char *)aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -135,6 +216,7 @@ API cuMemAlloc_v2(Address *address, size_t bytes) {
     return SUCCESS;
 }
 API cuMemFree_v2(Address address) {
+    UNSAFE();
     auto found = allocations.find(address);
     if (found == allocations.end()) return INVALID_VALUE;
     drain_all();
@@ -144,11 +226,16 @@ API cuMemFree_v2(Address address) {
     return SUCCESS;
 }
 API cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
-    if (capturing()) return WHILE_CAPTURING;
+    UNSAFE();
     allocated_ever++;
-    return *memory = malloc(bytes), SUCCESS;
+    *memory = malloc(bytes);
+    return pinned[(const char *)*memory] = bytes, SUCCESS;
 }
-API cuMemFreeHost(void *memory) { return drain_all(), free(memory), SUCCESS; }
+API cuMemFreeHost(void *memory) {
+    UNSAFE();
+    if (!pinned.erase((const char *)memory)) return INVALID_VALUE;
+    return drain_all(), free(memory), SUCCESS;
+}
 
 static bool inside(Address address, size_t bytes) {
     auto after = allocations.upper_bound(address);
@@ -156,101 +243,176 @@ static bool inside(Address address, size_t bytes) {
     --after;
     return address + bytes <= after->first + after->second;
 }
-// Copies on the default stream wait for no other stream.
+static bool is_pinned(const void *memory, size_t bytes) {
+    auto after = pinned.upper_bound((const char *)memory);
+    if (after == pinned.begin()) return false;
+    --after;
+    return (const char *)memory + bytes <= after->first + after->second;
+}
 API cuMemcpyHtoD_v2(Address to, const void *from, size_t bytes) {
-    if (capturing()) return WHILE_CAPTURING;
-    return inside(to, bytes) ? (memcpy((void *)to, from, bytes), SUCCESS) : INVALID_VALUE;
+    UNSAFE();
+    if (!inside(to, bytes)) return INVALID_VALUE;
+    waits++;
+    drain(default_stream, default_stream.enqueued);
+    if (is_pinned(from, bytes)) return memcpy((void *)to, from, bytes), failed;
+    const std::vector<char> staged((const char *)from, (const char *)from + bytes);
+    return enqueue(default_stream, true, [=] { memcpy((void *)to, staged.data(), bytes); });
 }
 API cuMemcpyDtoH_v2(void *to, Address from, size_t bytes) {
-    if (capturing()) return WHILE_CAPTURING;
-    return inside(from, bytes) ? (memcpy(to, (void *)from, bytes), SUCCESS) : INVALID_VALUE;
+    UNSAFE();
+    if (!inside(from, bytes)) return INVALID_VALUE;
+    waits++;
+    drain(default_stream, default_stream.enqueued);
+    return memcpy(to, (void *)from, bytes), failed;
+}
+// Pageable memory may be read or written as late as pinned memory is, and the driver may have to wait for its stream.
+static int copy(Stream *stream, const void *host, size_t bytes, Work work) {
+    if (!is_pinned(host, bytes))
+        if (const int code = outside_capture()) return code;
+    return enqueue(*stream, true, work);
 }
 API cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, Stream *stream) {
-    if (!inside(to, bytes)) return INVALID_VALUE;
-    return enqueue(*stream, true, [=] { memcpy((void *)to, from, bytes); }), SUCCESS;
+    USABLE();
+    return inside(to, bytes) ? copy(stream, from, bytes, [=] { memcpy((void *)to, from, bytes); }) : INVALID_VALUE;
 }
 API cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Stream *stream) {
-    if (!inside(from, bytes)) return INVALID_VALUE;
-    return enqueue(*stream, true, [=] { memcpy(to, (void *)from, bytes); }), SUCCESS;
+    USABLE();
+    return inside(from, bytes) ? copy(stream, to, bytes, [=] { memcpy(to, (void *)from, bytes); }) : INVALID_VALUE;
 }
 
-API cuStreamCreate(Stream **stream, unsigned) { return streams.push_back(*stream = new Stream), SUCCESS; }
+// Streams that wait for the default stream (flags other than 1) are not played.
+API cuStreamCreate(Stream **stream, unsigned flags) {
+    USABLE();
+    if (flags != 1) return INVALID_VALUE;
+    return made++, streams.push_back(*stream = new Stream), SUCCESS;
+}
 API cuStreamDestroy_v2(Stream *stream) {
+    USABLE();
     // What is enqueued still runs; the handle stays, since events remember it.
     return drain(*stream, stream->enqueued), SUCCESS;
 }
 API cuStreamSynchronize(Stream *stream) {
-    if (stream->capturing) return WHILE_CAPTURING;
-    return drain(*stream, stream->enqueued), SUCCESS;
+    UNSAFE();
+    Stream &all = stream ? *stream : default_stream;
+    if (all.capturing) return all.invalid = true, CAPTURE_UNSUPPORTED;
+    return waits++, drain(all, all.enqueued), failed;
 }
 API cuStreamWaitEvent(Stream *stream, Event *event, unsigned) {
+    USABLE();
+    if (stream->capturing) {
+        if (stream->invalid) return CAPTURE_INVALIDATED;
+        const bool crosses = event->stream && !event->captured;
+        return crosses ? stream->invalid = true, CAPTURE_ISOLATION : SUCCESS;
+    }
+    if (event->captured) return CAPTURED_EVENT;
     if (!event->stream) return SUCCESS;
     Stream *other = event->stream;
     const unsigned long long position = event->position;
-    return enqueue(*stream, false, [=] { drain(*other, position); }), SUCCESS;
+    return enqueue(*stream, false, [=] { drain(*other, position); });
 }
-API cuStreamBeginCapture_v2(Stream *stream, int) {
-    if (stream->capturing) return WHILE_CAPTURING;
-    return stream->capturing = new Graph, SUCCESS;
-}
-API cuStreamEndCapture(Stream *stream, Graph **graph) {
-    captures++;
-    return *graph = stream->capturing, stream->capturing = nullptr, SUCCESS;
-}
-API cuGraphInstantiateWithFlags(Graph **made, Graph *graph, unsigned long long) {
-    return *made = new Graph(*graph), SUCCESS;
-}
-API cuGraphLaunch(Graph *graph, Stream *stream) {
-    replays++;
-    return enqueue(*stream, false, [=] { for (const Work &node : graph->nodes) node(); }), SUCCESS;
-}
-API cuGraphExecDestroy(Graph *graph) { return drain_all(), delete graph, SUCCESS; }
-API cuGraphDestroy(Graph *graph) { return delete graph, SUCCESS; }
-
-API cuEventCreate(Event **event, unsigned) { return *event = new Event, SUCCESS; }
-API cuEventDestroy_v2(Event *event) { return delete event, SUCCESS; }
-API cuEventRecord(Event *event, Stream *stream) {
-    if (stream->capturing) return WHILE_CAPTURING;
-    return event->stream = stream, event->position = stream->enqueued, SUCCESS;
-}
-API cuEventSynchronize(Event *event) {
-    if (event->stream) drain(*event->stream, event->position);
+API cuStreamBeginCapture_v2(Stream *stream, int mode) {
+    USABLE();
+    if (!stream || stream->capturing) return CAPTURE_UNSUPPORTED;
+    stream->capturing = new Graph, stream->invalid = false, stream->mode = mode, stream->thread = &this_thread;
     return SUCCESS;
 }
+API cuStreamEndCapture(Stream *stream, Graph **graph) {
+    USABLE();
+    *graph = nullptr;
+    if (!stream->capturing) return CAPTURE_UNMATCHED;
+    if (stream->mode != 2 && stream->thread != &this_thread) return CAPTURE_WRONG_THREAD;
+    Graph *captured = stream->capturing;
+    stream->capturing = nullptr;
+    if (stream->invalid) return delete captured, CAPTURE_INVALIDATED;
+    return captures++, *graph = captured, SUCCESS;
+}
+API cuGraphInstantiateWithFlags(Executable **made, Graph *graph, unsigned long long) {
+    USABLE();
+    return instantiated++, *made = new Executable{std::make_shared<Graph>(*graph)}, SUCCESS;
+}
+API cuGraphUpload(Executable *it, Stream *) {
+    USABLE();
+    return uploaded += !it->uploaded, it->uploaded = true, SUCCESS;
+}
+API cuGraphLaunch(Executable *it, Stream *stream) {
+    // Unless it was brought to the card before, it is now.
+    if (const int code = cuGraphUpload(it, stream)) return code;
+    replays++;
+    const std::shared_ptr<Graph> graph = it->graph;
+    return enqueue(*stream, false, [=] {
+        for (const Work &node : graph->nodes)
+            if (!failed) node();
+    });
+}
+API cuGraphExecDestroy(Executable *it) {
+    USABLE();
+    return delete it, SUCCESS;
+}
+API cuGraphDestroy(Graph *graph) {
+    USABLE();
+    return delete graph, SUCCESS;
+}
+
+API cuEventCreate(Event **event, unsigned) {
+    USABLE();
+    return made++, *event = new Event, SUCCESS;
+}
+API cuEventDestroy_v2(Event *event) {
+    USABLE();
+    return delete event, SUCCESS;
+}
+API cuEventRecord(Event *event, Stream *stream) {
+    USABLE();
+    if (stream->capturing && stream->invalid) return CAPTURE_INVALIDATED;
+    return event->stream = stream, event->position = stream->enqueued, event->captured = stream->capturing, SUCCESS;
+}
+API cuEventSynchronize(Event *event) {
+    UNSAFE();
+    if (event->captured) return CAPTURED_EVENT;
+    if (!event->stream || event->stream->done >= event->position) return SUCCESS;
+    return waits++, drain(*event->stream, event->position), failed;
+}
 API cuEventQuery(Event *event) {
+    UNSAFE();
+    if (event->captured) return CAPTURED_EVENT;
     if (!event->stream || event->stream->done >= event->position) return SUCCESS;
     // A little work is done between two questions.
     step(*event->stream);
-    return NOT_READY;
+    return failed ? failed : NOT_READY;
 }
 
 // The "machine code" is the file's name and the constants, a line each.
 API cuModuleLoadData(Module **module, const char *image) {
-    if (capturing()) return WHILE_CAPTURING;
+    UNSAFE();
     const char *end = strchr(image, '\n');
     if (!end) return INVALID_VALUE;
-    return *module = new Module{std::string(image, end), std::string(end + 1)}, SUCCESS;
+    return loaded++, modules++, *module = new Module{std::string(image, end), std::string(end + 1)}, SUCCESS;
 }
-API cuModuleUnload(Module *module) { return drain_all(), delete module, SUCCESS; }
+API cuModuleUnload(Module *module) {
+    UNSAFE();
+    return drain_all(), modules--, delete module, SUCCESS;
+}
 API cuModuleGetFunction(Kernel **function, Module *module, const char *entry) {
+    UNSAFE();
     const auto found = kernels.find(module->file + " " + entry + module->constants);
     if (found == kernels.end()) {
         fprintf(stderr, "simulated card: no kernel `%s %s%s`\n", module->file.c_str(), entry, module->constants.c_str());
         return NOT_FOUND;
     }
-    return *function = &found->second, SUCCESS;
+    return loaded++, *function = &found->second, SUCCESS;
 }
 API cuLaunchKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
                    Stream *stream, void **parameters, void **) {
+    USABLE();
     if (gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx * by * bz > 1024) return INVALID_VALUE;
     std::vector<void *> arguments;
     for (int i = 0; i < kernel->arguments; i++) arguments.push_back(*(void **)parameters[i]);
     return enqueue(*stream, false, [=]() mutable {
-               const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
-               std::vector<void *> own = arguments;
-               kernel->launch(grid, block, 0, own.data());
-           }),
-           SUCCESS;
+        if (kernel->entry == text("GPUMEM_SIMULATED_FAILS")) return (void)simulated_fail();
+        const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+        std::vector<void *> own = arguments;
+        kernel->launch(grid, block, 0, own.data());
+    });
 }
 #endif
 

@@ -3,22 +3,29 @@
 // is computed from the definition of a convolution when the stream gets there.
 //
 // The heuristics name algorithms that must not be taken: one that fails, two that need more scratch memory than anybody has,
-// one of which says so only when it is asked again, and first of all one whose results depend on the run. GPUMEM_SIMULATED_CUDNN_REFUSES lists what there is no algorithm for,
-// separated by commas: forward, data, filter; fused (a bias and what follows in one pass) is refused only when it is launched.
-// With GPUMEM_SIMULATED_CUDNN_BREAKS=1 the choice of an algorithm fails.
+// one of which says so only when it is asked again, and first of all one whose results depend on the run.
+//
+// | variable | what goes wrong |
+// | --- | --- |
+// | GPUMEM_SIMULATED_CUDNN_REFUSES | what there is no algorithm for, separated by commas: forward, data, filter; fused (a bias and what follows in one pass) is refused only when it is launched |
+// | GPUMEM_SIMULATED_CUDNN_CRASHES | the same names: what reads a wrong address when the card gets there |
+// | GPUMEM_SIMULATED_CUDNN_OLD | functions that do not support the card |
+// | GPUMEM_SIMULATED_CUDNN_BREAKS=1 | the choice of an algorithm |
+#include "elements.h"
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <set>
 #include <string>
 #include <vector>
 
 #define API extern "C" __attribute__((visibility("default"))) int
 enum {
     SUCCESS = 0, NOT_INITIALIZED = 1001, BAD_PARAM = 2000, NULL_POINTER = 2002, MISALIGNED = 2003,
-    SHAPE_MISMATCH = 2008, NOT_SUPPORTED = 3000, INTERNAL_ERROR = 4000, EXECUTION_FAILED = 5000,
+    SHAPE_MISMATCH = 2008, NOT_SUPPORTED = 3000, ARCH_MISMATCH = 3007, INTERNAL_ERROR = 4000, EXECUTION_FAILED = 5000,
 };
 enum { FLOAT = 0, HALF = 2, BFLOAT16 = 9 };
 enum { DEFAULT_MATH = 0, TENSOR_OP_MATH = 1, FMA_MATH = 3 };
@@ -59,14 +66,27 @@ API simulated_convolutions(unsigned long long *counts) {
     return SUCCESS;
 }
 
-static bool refuses(const char *what) {
-    const char *list = getenv("GPUMEM_SIMULATED_CUDNN_REFUSES");
+static bool lists(const char *variable, const char *what) {
+    const char *list = getenv(variable);
     return ("," + std::string(list ? list : "") + ",").find("," + std::string(what) + ",") != std::string::npos;
+}
+static bool refuses(const char *what) { return lists("GPUMEM_SIMULATED_CUDNN_REFUSES", what); }
+static const char *const NAMES[] = {"forward", "data", "filter"};
+
+// A function of the card's driver.
+template <typename T> static T driver(const char *name) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    return library ? (T)dlsym(library, name) : nullptr;
 }
 
 extern "C" size_t cudnnGetVersion() { return 91002; }
 extern "C" size_t cudnnGetCudartVersion() { return 13000; }
-API cudnnCreate(Handle **made) { return handles++, *made = new Handle, SUCCESS; }
+// Of a function that may not support the card.
+#define SUPPORTED() if (lists("GPUMEM_SIMULATED_CUDNN_OLD", __func__)) return ARCH_MISMATCH
+API cudnnCreate(Handle **made) {
+    SUPPORTED();
+    return handles++, *made = new Handle, SUCCESS;
+}
 API cudnnDestroy(Handle *it) { return handles--, delete it, SUCCESS; }
 API cudnnSetStream(Handle *it, void *stream) { return it->stream = stream, SUCCESS; }
 
@@ -138,13 +158,12 @@ static size_t memory_of(int algorithm, int math, const Filter &w) {
 }
 static int ranked(Handle *with, int pass, const Windows &it, const Tensor &x, const Filter &w, const Tensor &y, int wanted,
                   int *count, Perf *results) {
-    static const char *names[] = {"forward", "data", "filter"};
     *count = 0;
     if (!with) return NOT_INITIALIZED;
     if (getenv("GPUMEM_SIMULATED_CUDNN_BREAKS")) return INTERNAL_ERROR;
     const int code = consistent(it, x, w, y);
     if (code != SUCCESS) return code;
-    if (refuses(names[pass])) return NOT_SUPPORTED;
+    if (refuses(NAMES[pass])) return NOT_SUPPORTED;
     for (int algorithm : ALGORITHMS) {
         if (*count == wanted) break;
         Perf &perf = results[(*count)++];
@@ -161,14 +180,17 @@ static int ranked(Handle *with, int pass, const Windows &it, const Tensor &x, co
 }
 API cudnnGetConvolutionForwardAlgorithm_v7(Handle *with, Tensor *x, Filter *w, Windows *it, Tensor *y, int wanted, int *count,
                                            Perf *results) {
+    SUPPORTED();
     return ranked(with, FORWARD, *it, *x, *w, *y, wanted, count, results);
 }
 API cudnnGetConvolutionBackwardDataAlgorithm_v7(Handle *with, Filter *w, Tensor *dy, Windows *it, Tensor *dx, int wanted,
                                                 int *count, Perf *results) {
+    SUPPORTED();
     return ranked(with, DATA, *it, *dx, *w, *dy, wanted, count, results);
 }
 API cudnnGetConvolutionBackwardFilterAlgorithm_v7(Handle *with, Tensor *x, Tensor *dy, Windows *it, Filter *dw, int wanted,
                                                   int *count, Perf *results) {
+    SUPPORTED();
     return ranked(with, FILTER, *it, *x, *dw, *dy, wanted, count, results);
 }
 static int workspace(const Windows &it, const Tensor &x, const Filter &w, const Tensor &y, int algorithm, size_t *bytes) {
@@ -187,28 +209,7 @@ API cudnnGetConvolutionBackwardFilterWorkspaceSize(Handle *, Tensor *x, Tensor *
     return workspace(*it, *x, *dw, *dy, algorithm, bytes);
 }
 
-static float load(int type, const void *from, int64_t index) {
-    if (type == FLOAT) return ((const float *)from)[index];
-    const uint16_t half = ((const uint16_t *)from)[index];
-    if (type == BFLOAT16) {
-        const uint32_t bits = (uint32_t)half << 16;
-        float value;
-        return memcpy(&value, &bits, 4), value;
-    }
-    _Float16 value;
-    return memcpy(&value, &half, 2), (float)value;
-}
-static void store(int type, void *to, int64_t index, float value) {
-    if (type == FLOAT) {
-        ((float *)to)[index] = value;
-    } else if (type == BFLOAT16) {
-        uint32_t bits;
-        memcpy(&bits, &value, 4);
-        ((uint16_t *)to)[index] = value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
-    } else {
-        ((_Float16 *)to)[index] = (_Float16)value;
-    }
-}
+typedef Elements<FLOAT, BFLOAT16> Of;
 
 // A convolution as it was asked for. Descriptors are copied: they are read when the call is made.
 struct Call {
@@ -226,6 +227,7 @@ struct Call {
 
 static void run(void *data) {
     const Call &call = *(Call *)data;
+    if (lists("GPUMEM_SIMULATED_CUDNN_CRASHES", NAMES[call.pass])) return (void)driver<int (*)()>("simulated_fail")();
     const Windows &it = call.it;
     const int type = call.x.type;
     if (call.bytes) memset(call.workspace, 0xff, call.bytes);
@@ -248,28 +250,32 @@ static void run(void *data) {
                                 const int64_t i = (((int64_t)n * xs[1] + channel) * xs[2] + row) * xs[3] + column;
                                 const int64_t j = (((int64_t)k * ws[1] + c) * ws[2] + r) * ws[3] + s;
                                 const int64_t o = (((int64_t)n * ys[1] + k) * ys[2] + p) * ys[3] + q;
-                                if (call.pass == FORWARD) sums[o] += (double)load(type, call.X, i) * load(type, call.W, j);
-                                if (call.pass == DATA) sums[i] += (double)load(type, call.Y, o) * load(type, call.W, j);
-                                if (call.pass == FILTER) sums[j] += (double)load(type, call.Y, o) * load(type, call.X, i);
+                                if (call.pass == FORWARD) sums[o] += (double)Of::load(type, call.X, i) * Of::load(type, call.W, j);
+                                if (call.pass == DATA) sums[i] += (double)Of::load(type, call.Y, o) * Of::load(type, call.W, j);
+                                if (call.pass == FILTER) sums[j] += (double)Of::load(type, call.Y, o) * Of::load(type, call.X, i);
                             }
     for (int64_t index = 0; index < written.count(); index++) {
         float value = (float)(call.alpha * sums[index]);
-        if (call.beta != 0) value += call.beta * load(type, to, index);
-        if (call.bias) value += load(type, call.bias, index / ((int64_t)ys[2] * ys[3]) % ys[1]);
+        if (call.beta != 0) value += call.beta * Of::load(type, to, index);
+        if (call.bias) value += Of::load(type, call.bias, index / ((int64_t)ys[2] * ys[3]) % ys[1]);
         if (call.following == RELU && value < 0) value = 0;
-        store(type, to, index, value);
+        Of::store(type, to, index, value);
     }
     if (call.bytes) memset(call.workspace, 0xff, call.bytes);
 }
 
 // The card's queue. Work that is captured into a graph runs any number of times, so what it works on is never freed.
 static int enqueue(Handle *with, int kind, void (*work)(void *), void *data) {
-    typedef int (*Enqueue)(void *, void (*)(void *), void *);
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    const Enqueue to = driver ? (Enqueue)dlsym(driver, "simulated_enqueue") : nullptr;
+    const auto to = driver<int (*)(void *, void (*)(void *), void *)>("simulated_enqueue");
     if (!to || !with->stream) return EXECUTION_FAILED;
     enqueued[kind]++;
     return to(with->stream, work, data) ? EXECUTION_FAILED : SUCCESS;
+}
+
+// The library loads a kernel when it is first launched.
+static bool load(const std::vector<int> &kernel) {
+    static std::set<std::vector<int>> kernels;
+    return kernels.count(kernel) || (driver<int (*)()>("simulated_load")() == 0 && kernels.insert(kernel).second);
 }
 
 static int start(Handle *with, int algorithm, const Call &call) {
@@ -284,16 +290,21 @@ static int start(Handle *with, int algorithm, const Call &call) {
     // Nobody asked for less than f32.
     if (call.x.type == FLOAT && call.it.math != FMA_MATH) return EXECUTION_FAILED;
     if (call.x.type != FLOAT && algorithm == 1 && call.it.math != DEFAULT_MATH) return EXECUTION_FAILED;
+    std::vector<int> kernel = {call.pass, algorithm, call.it.math, call.x.type, call.bias != nullptr, call.following};
+    for (const Tensor *it : {&call.x, (const Tensor *)&call.w, &call.y}) kernel.insert(kernel.end(), it->size, it->size + 4);
+    if (!load(kernel)) return INTERNAL_ERROR;
     const int kind = call.pass == FORWARD ? (call.bias ? 1 : 0) : call.pass == DATA ? 3 : 4;
     return enqueue(with, kind, run, new Call(call));
 }
 API cudnnConvolutionForward(Handle *with, const float *alpha, Tensor *x, void *X, Filter *w, void *W, Windows *it, int algorithm,
                             void *workspace, size_t bytes, const float *beta, Tensor *y, void *Y) {
+    SUPPORTED();
     return start(with, algorithm, {FORWARD, *it, *x, *y, *w, *alpha, *beta, X, W, Y, nullptr, IDENTITY, workspace, bytes});
 }
 API cudnnConvolutionBiasActivationForward(Handle *with, const float *alpha1, Tensor *x, void *X, Filter *w, void *W, Windows *it,
                                           int algorithm, void *workspace, size_t bytes, const float *alpha2, Tensor *z, void *Z,
                                           Tensor *bias, const void *B, Following *following, Tensor *y, void *Y) {
+    SUPPORTED();
     if (!B || !Z) return NULL_POINTER;
     if (!(*z == *y) || Z != Y || bias->size[1] != y->size[1] || bias->count() != y->size[1]) return SHAPE_MISMATCH;
     if (following->mode != RELU && following->mode != IDENTITY) return NOT_SUPPORTED;
@@ -304,10 +315,12 @@ API cudnnConvolutionBiasActivationForward(Handle *with, const float *alpha1, Ten
 }
 API cudnnConvolutionBackwardData(Handle *with, const float *alpha, Filter *w, void *W, Tensor *dy, void *DY, Windows *it,
                                  int algorithm, void *workspace, size_t bytes, const float *beta, Tensor *dx, void *DX) {
+    SUPPORTED();
     return start(with, algorithm, {DATA, *it, *dx, *dy, *w, *alpha, *beta, DX, W, DY, nullptr, IDENTITY, workspace, bytes});
 }
 API cudnnConvolutionBackwardFilter(Handle *with, const float *alpha, Tensor *x, void *X, Tensor *dy, void *DY, Windows *it,
                                    int algorithm, void *workspace, size_t bytes, const float *beta, Filter *dw, void *DW) {
+    SUPPORTED();
     return start(with, algorithm, {FILTER, *it, *x, *dy, *dw, *alpha, *beta, X, DW, DY, nullptr, IDENTITY, workspace, bytes});
 }
 
@@ -321,12 +334,13 @@ static void add(void *data) {
     const Addition &it = *(Addition *)data;
     const int64_t pixels = (int64_t)it.c.size[2] * it.c.size[3];
     for (int64_t index = 0; index < it.c.count(); index++) {
-        const float bias = load(it.a.type, it.A, index / pixels % it.c.size[1]);
-        store(it.c.type, it.C, index, it.alpha * bias + it.beta * load(it.c.type, it.C, index));
+        const float bias = Of::load(it.a.type, it.A, index / pixels % it.c.size[1]);
+        Of::store(it.c.type, it.C, index, it.alpha * bias + it.beta * Of::load(it.c.type, it.C, index));
     }
 }
 API cudnnAddTensor(Handle *with, const float *alpha, Tensor *a, const void *A, const float *beta, Tensor *c, void *C) {
     if (!A || !C) return NULL_POINTER;
     if (a->size[1] != c->size[1] || a->count() != c->size[1] || a->type != c->type) return SHAPE_MISMATCH;
+    if (!load({c->type, c->size[0], c->size[1], c->size[2], c->size[3]})) return INTERNAL_ERROR;
     return enqueue(with, 2, add, new Addition{*a, *c, *alpha, *beta, A, C});
 }

@@ -1,8 +1,15 @@
 // cuBLASLt played by the host, for the card of card.cpp: what the functions that a session calls do by NVIDIA's documentation
 // and header, with their numbers. Attributes of a wrong size are refused, as the library does.
 //
-// GPUMEM_SIMULATED_REFUSES lists epilogues, separated by commas, that there is no algorithm for; with
-// GPUMEM_SIMULATED_BREAKS=1 the choice of an algorithm fails.
+// | variable | what goes wrong |
+// | --- | --- |
+// | GPUMEM_SIMULATED_REFUSES | epilogues, separated by commas, that there is no algorithm for |
+// | GPUMEM_SIMULATED_REFUSES_LATE | those that are refused only when they are launched |
+// | GPUMEM_SIMULATED_CRASHES | those that read a wrong address when the card gets there |
+// | GPUMEM_SIMULATED_BREAKS=1 | the choice of an algorithm |
+// | GPUMEM_SIMULATED_LOADS_EACH_TIME=1 | every launch loads a kernel, which no capture allows |
+// | GPUMEM_SIMULATED_OLD | the function that does not support the card |
+#include "elements.h"
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -10,11 +17,15 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #define API extern "C" __attribute__((visibility("default"))) int
-enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, INTERNAL_ERROR = 14, NOT_SUPPORTED = 15 };
+enum {
+    SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, ARCH_MISMATCH = 8, EXECUTION_FAILED = 13, INTERNAL_ERROR = 14,
+    NOT_SUPPORTED = 15,
+};
 enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
 enum { RELU = 2, BIAS = 4, BGRAD = 16, GELU = 32, DGELU_ALONE = 64, AUX = 128, BGRADA = 256, BGRADB = 512 };
 
@@ -52,6 +63,18 @@ struct Result {
     float waves;
     int reserved[4];
 };
+// A function of the card's driver.
+template <typename T> static T driver(const char *name) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    return library ? (T)dlsym(library, name) : nullptr;
+}
+
+// Whether a variable lists an epilogue.
+static bool lists(const char *variable, const Descriptor &it) {
+    const char *list = getenv(variable);
+    return ("," + std::string(list ? list : "") + ",").find("," + std::to_string(it.get(7, 1)) + ",") != std::string::npos;
+}
+
 static const uint64_t MARK = 0xb1a5;
 static int handle;
 static unsigned long long handles, objects, enqueued;
@@ -62,7 +85,12 @@ API simulated_products(unsigned long long *counts) {
 }
 
 extern "C" size_t cublasLtGetVersion() { return 130000; }
-API cublasLtCreate(void **made) { return handles++, *made = &handle, SUCCESS; }
+// Of a function that may not support the card.
+#define SUPPORTED() if (getenv("GPUMEM_SIMULATED_OLD") && !strcmp(getenv("GPUMEM_SIMULATED_OLD"), __func__)) return ARCH_MISMATCH
+API cublasLtCreate(void **made) {
+    SUPPORTED();
+    return handles++, *made = &handle, SUCCESS;
+}
 API cublasLtDestroy(void *) { return handles--, SUCCESS; }
 API cublasLtMatmulDescCreate(Descriptor **made, int compute, int scale) {
     if ((compute != 68 && compute != 77) || scale != R_32F) return INVALID_VALUE;
@@ -105,41 +133,19 @@ static bool consistent(const Descriptor &it, const Layout &a, const Layout &b, c
 
 API cublasLtMatmulAlgoGetHeuristic(void *with, Descriptor *it, Layout *a, Layout *b, Layout *c, Layout *d, Attributes *wishes,
                                    int wanted, Result *results, int *count) {
+    SUPPORTED();
     *count = 0;
     if (with != &handle) return NOT_INITIALIZED;
     if (wanted < 1 || c != d || !consistent(*it, *a, *b, *d)) return INVALID_VALUE;
     if (getenv("GPUMEM_SIMULATED_BREAKS")) return INTERNAL_ERROR;
-    const char *refused = getenv("GPUMEM_SIMULATED_REFUSES");
-    const std::string list = "," + std::string(refused ? refused : "") + ",";
-    if (list.find("," + std::to_string(it->get(7, 1)) + ",") != std::string::npos) return NOT_SUPPORTED;
+    if (lists("GPUMEM_SIMULATED_REFUSES", *it)) return NOT_SUPPORTED;
     memset(results, 0, sizeof *results);
     results->algorithm.mark = MARK;
     results->algorithm.workspace = results->workspace = (size_t)wishes->get(1);
     return *count = 1, SUCCESS;
 }
 
-static float load(int type, const void *from, uint64_t index) {
-    if (type == R_32F) return ((const float *)from)[index];
-    const uint16_t half = ((const uint16_t *)from)[index];
-    if (type == R_16BF) {
-        const uint32_t bits = (uint32_t)half << 16;
-        float value;
-        return memcpy(&value, &bits, 4), value;
-    }
-    _Float16 value;
-    return memcpy(&value, &half, 2), (float)value;
-}
-static void store(int type, void *to, uint64_t index, float value) {
-    if (type == R_32F) {
-        ((float *)to)[index] = value;
-    } else if (type == R_16BF) {
-        uint32_t bits;
-        memcpy(&bits, &value, 4);
-        ((uint16_t *)to)[index] = value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
-    } else {
-        ((_Float16 *)to)[index] = (_Float16)value;
-    }
-}
+typedef Elements<R_32F, R_16BF> Of;
 
 struct Call {
     Descriptor it;
@@ -152,34 +158,35 @@ struct Call {
 
 static void run(void *data) {
     Call &call = *(Call *)data;
+    if (lists("GPUMEM_SIMULATED_CRASHES", call.it)) return (void)driver<int (*)()>("simulated_fail")();
     const bool ta = call.it.get(3), tb = call.it.get(4);
     const long long epilogue = call.it.get(7, 1), aux_ld = call.it.get(12);
     void *vector = (void *)call.it.get(8), *aux = (void *)call.it.get(11);
     const int type = call.d.type;
     const uint64_t m = call.d.rows, n = call.d.columns, k = ta ? call.a.rows : call.a.columns;
-    const auto A = [&](uint64_t i, uint64_t l) { return load(type, call.A, ta ? i * call.a.ld + l : l * call.a.ld + i); };
-    const auto B = [&](uint64_t l, uint64_t j) { return load(type, call.B, tb ? l * call.b.ld + j : j * call.b.ld + l); };
+    const auto A = [&](uint64_t i, uint64_t l) { return Of::load(type, call.A, ta ? i * call.a.ld + l : l * call.a.ld + i); };
+    const auto B = [&](uint64_t l, uint64_t j) { return Of::load(type, call.B, tb ? l * call.b.ld + j : j * call.b.ld + l); };
     if (call.bytes) memset(call.workspace, 0xff, call.bytes);
     for (uint64_t j = 0; j < n; j++)
         for (uint64_t i = 0; i < m; i++) {
             float sum = 0;
             for (uint64_t l = 0; l < k; l++) sum += A(i, l) * B(l, j);
             float x = call.alpha * sum;
-            if (call.beta != 0) x += call.beta * load(type, call.C, j * call.d.ld + i);
-            if (epilogue & BIAS) x += load(type, vector, i);
+            if (call.beta != 0) x += call.beta * Of::load(type, call.C, j * call.d.ld + i);
+            if (epilogue & BIAS) x += Of::load(type, vector, i);
             if (epilogue & RELU) x = x > 0 ? x : 0;
-            if ((epilogue & GELU) && (epilogue & AUX)) store(type, aux, j * aux_ld + i, x);
+            if ((epilogue & GELU) && (epilogue & AUX)) Of::store(type, aux, j * aux_ld + i, x);
             if (epilogue & GELU) x = 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
             if (epilogue & DGELU_ALONE) {
-                const float z = load(type, aux, j * aux_ld + i), t = tanhf(0.7978845608f * (z + 0.044715f * z * z * z));
+                const float z = Of::load(type, aux, j * aux_ld + i), t = tanhf(0.7978845608f * (z + 0.044715f * z * z * z));
                 x *= 0.5f * (1 + t) + 0.5f * z * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * z * z);
             }
-            store(type, call.D, j * call.d.ld + i, x);
+            Of::store(type, call.D, j * call.d.ld + i, x);
         }
     for (uint64_t j = 0; (epilogue & BGRADB) && j < n; j++) {
         float sum = 0;
         for (uint64_t l = 0; l < k; l++) sum += B(l, j);
-        store(type, vector, j, sum);
+        Of::store(type, vector, j, sum);
     }
     if (call.bytes) memset(call.workspace, 0xff, call.bytes);
 }
@@ -187,14 +194,20 @@ static void run(void *data) {
 API cublasLtMatmul(void *with, Descriptor *it, const float *alpha, const void *A, Layout *a, const void *B, Layout *b,
                    const float *beta, const void *C, Layout *c, void *D, Layout *d, const Algorithm *algorithm,
                    void *workspace, size_t bytes, void *stream) {
+    SUPPORTED();
     if (with != &handle) return NOT_INITIALIZED;
     if (c != d || !consistent(*it, *a, *b, *d) || algorithm->mark != MARK) return INVALID_VALUE;
     if (bytes < algorithm->workspace || (uintptr_t)workspace % 256 || (bytes && !workspace)) return INVALID_VALUE;
     // The card's queue. Work that is captured into a graph runs any number of times, so what it works on is never freed.
-    typedef int (*Enqueue)(void *, void (*)(void *), void *);
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    const Enqueue enqueue = driver ? (Enqueue)dlsym(driver, "simulated_enqueue") : nullptr;
+    if (lists("GPUMEM_SIMULATED_REFUSES_LATE", *it)) return NOT_SUPPORTED;
+    const auto enqueue = driver<int (*)(void *, void (*)(void *), void *)>("simulated_enqueue");
     if (!enqueue) return EXECUTION_FAILED;
+    // The library loads a kernel when it is first launched.
+    static std::set<std::vector<uint64_t>> kernels;
+    const std::vector<uint64_t> kernel = {(uint64_t)it->compute, (uint64_t)d->type,        (uint64_t)it->get(3), (uint64_t)it->get(4),
+                                          (uint64_t)it->get(7, 1), d->rows, d->columns, it->get(3) ? a->rows : a->columns};
+    if ((!kernels.count(kernel) || getenv("GPUMEM_SIMULATED_LOADS_EACH_TIME")) && driver<int (*)()>("simulated_load")()) return INTERNAL_ERROR;
+    kernels.insert(kernel);
     enqueued++;
     return enqueue(stream, run, new Call{*it, *a, *b, *d, *alpha, *beta, A, B, C, D, workspace, bytes}) ? EXECUTION_FAILED : SUCCESS;
 }

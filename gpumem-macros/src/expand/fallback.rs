@@ -23,7 +23,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
         #constants
         #conditions
         const _: () = {
-            static __STEP: ::gpumem::core::step::Step = ::gpumem::core::step::Step {
+            static __TABLES: ::gpumem::__private::memory::tables::Tables = ::gpumem::__private::memory::tables::Tables {
                 operations: 0,
                 transients: &[],
                 parameters: &[],
@@ -35,23 +35,25 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 operation_tags: &[],
                 transient_tags: &[],
                 paths: &[],
-                workspaces: ::gpumem::core::step::Workspaces::UNLIMITED,
+                workspaces: ::gpumem::__private::memory::tables::Workspaces::UNLIMITED,
             };
-            static __COMPILED: ::gpumem::core::network::Compiled = ::gpumem::core::network::Compiled {
+            static __COMPILED: ::gpumem::__private::memory::Compiled = ::gpumem::__private::memory::Compiled {
                 program: &[],
-                step: &__STEP,
+                tables: &__TABLES,
                 offsets: &[],
-                budget: ::gpumem::core::budget::plan::<0>(&__STEP, 1, ::gpumem::core::Precision::F32).budget,
+                budget: ::gpumem::__private::memory::budget::plan::<0>(&__TABLES, 1, ::gpumem::__private::Precision::F32).budget,
+                batch: 1,
+                precision: ::gpumem::__private::Precision::F32,
             };
             #[automatically_derived]
             impl #generics ::gpumem::Network for #path {
                 const NAME: &'static ::core::primitive::str = #name;
-                const LAYERS: &'static [::gpumem::core::network::LayerInfo] = &[];
-                const TRAINING: ::core::option::Option<&'static ::gpumem::core::network::Compiled> =
+                const LAYERS: &'static [::gpumem::__private::network::LayerInfo] = &[];
+                const TRAINING: ::core::option::Option<&'static ::gpumem::__private::memory::Compiled> =
                     ::core::option::Option::None;
-                const INFERENCE: &'static ::gpumem::core::network::Compiled = &__COMPILED;
-                const EVALUATION: &'static ::gpumem::core::network::Compiled = &__COMPILED;
-                const TRAIN: ::core::option::Option<::gpumem::core::Train> = ::core::option::Option::None;
+                const INFERENCE: &'static ::gpumem::__private::memory::Compiled = &__COMPILED;
+                const EVALUATION: &'static ::gpumem::__private::memory::Compiled = &__COMPILED;
+                const TRAIN: ::core::option::Option<::gpumem::__private::Train> = ::core::option::Option::None;
                 const HEADROOM: ::core::primitive::u64 = 0;
                 const CHECKED: () = ();
                 type Input = [(); #last];

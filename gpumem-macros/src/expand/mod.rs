@@ -16,9 +16,8 @@ use crate::errors::Errors;
 use crate::resolve::{Declared, Form, Resolved};
 use crate::syntax::{Constant, Declaration, Field, Place, Settings, Source};
 use crate::train::{Reading, literal};
-use gpumem_core::Loss;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{LowerError, Options, Training, layer_table, lower};
+use gpumem_core::lower::{LowerError, Options, Term, Training, layer_table, lower};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -32,6 +31,11 @@ pub(crate) struct Readings<'s> {
 }
 
 impl<'s> Readings<'s> {
+    /// The terms of the loss.
+    pub(crate) fn terms(&self) -> &[Term] {
+        self.train.as_ref().map(|train| train.loss.terms.as_slice()).unwrap_or_default()
+    }
+
     /// The constant whose batch the network's types have.
     pub(crate) fn primary(&self) -> Option<(&'static str, &Reading<'s>)> {
         let train = self.train.as_ref().map(|train| ("TRAIN", train));
@@ -48,34 +52,35 @@ struct Programs {
 /// The network as Rust, or its mistakes and a stand-in.
 pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'_>, mut errors: Errors) -> TokenStream {
     if errors.is_empty()
-        && let (Some(output), Some(input), Some(promised)) = (resolved.output, &resolved.input, &resolved.promised)
+        && let (Some(outputs), Some(inputs), Some(promised)) = (&resolved.outputs, &resolved.inputs, &resolved.promised)
     {
-        match programs(resolved, output, readings) {
-            Ok(programs) => return network(source, resolved, readings, &programs, (input, promised)),
+        match programs(resolved, outputs, readings) {
+            Ok(programs) => return network(source, resolved, readings, &programs, (inputs, promised)),
             Err(error) => report(source, resolved, &error, &mut errors),
         }
     }
     fallback::network(source, readings, errors)
 }
 
-fn programs(resolved: &Resolved, output: NodeId, readings: &Readings<'_>) -> Result<Programs, LowerError> {
+fn programs(resolved: &Resolved, outputs: &[NodeId], readings: &Readings<'_>) -> Result<Programs, LowerError> {
     let training = readings.train.as_ref().map(|train| Training {
-        loss: train.loss.into(),
+        loss: &train.loss.terms,
         moments: train.moments,
         update: train.update,
+        skips_overflow: train.precision.scales_loss(),
         input_gradient: false,
     });
     let training = match training {
-        Some(_) => Some(lower(&resolved.graph, output, &Options { training })?),
+        Some(_) => Some(lower(&resolved.graph, outputs, &Options { training })?),
         None => None,
     };
-    Ok(Programs { training, inference: lower(&resolved.graph, output, &Options::default())? })
+    Ok(Programs { training, inference: lower(&resolved.graph, outputs, &Options::default())? })
 }
 
 fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {
     match error.row {
         Some(row) => {
-            let name = resolved.graph.rows[row].layer.name();
+            let name = resolved.graph.rows[row].kind;
             errors.add(resolved.places[row], format!("layer {row} `{name}` {}", error.message));
         }
         None => errors.add(&source.declaration.name, error.message.clone()),
@@ -87,7 +92,7 @@ fn network(
     resolved: &Resolved,
     readings: &Readings<'_>,
     programs: &Programs,
-    (input, promised): (&Declared, &Declared),
+    (inputs, promised): (&[Declared], &[Declared]),
 ) -> TokenStream {
     let table = layer_table(&resolved.graph, programs.training.as_ref().unwrap_or(&programs.inference));
     let docs = docs::layer_table(&table);
@@ -95,8 +100,8 @@ fn network(
     let constants = constants(source, readings);
     let structure = tables::structure(programs, &table);
     let plans = plans::plans(source, readings, programs);
-    let types = types(source, readings, input, promised);
-    let proofs = proofs::proofs(source, resolved, readings, input, promised);
+    let types = types(source, readings, inputs, promised);
+    let proofs = proofs::proofs(source, resolved, readings, (inputs, promised));
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
     let plans::Plans { items, training, inference, evaluation, checked } = plans;
@@ -117,11 +122,11 @@ fn network(
             #[automatically_derived]
             impl #generics ::gpumem::Network for #path {
                 const NAME: &'static ::core::primitive::str = #name;
-                const LAYERS: &'static [::gpumem::core::network::LayerInfo] = &__LAYERS;
-                const TRAINING: ::core::option::Option<&'static ::gpumem::core::network::Compiled> = #training;
-                const INFERENCE: &'static ::gpumem::core::network::Compiled = #inference;
-                const EVALUATION: &'static ::gpumem::core::network::Compiled = #evaluation;
-                const TRAIN: ::core::option::Option<::gpumem::core::Train> = #train;
+                const LAYERS: &'static [::gpumem::__private::network::LayerInfo] = &__LAYERS;
+                const TRAINING: ::core::option::Option<&'static ::gpumem::__private::memory::Compiled> = #training;
+                const INFERENCE: &'static ::gpumem::__private::memory::Compiled = #inference;
+                const EVALUATION: &'static ::gpumem::__private::memory::Compiled = #evaluation;
+                const TRAIN: ::core::option::Option<::gpumem::__private::Train> = #train;
                 const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
                 #[allow(long_running_const_eval)]
                 const CHECKED: () = #checked;
@@ -192,15 +197,16 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let constant = |name: &str, kind: &str, settings: Option<&Settings>, reading: Option<&Reading<'_>>, docs: &str| {
         let (name, kind) = (Ident::new(name, Span::call_site()), Ident::new(kind, Span::call_site()));
         let fields = reading.map(|reading| &reading.fields);
-        let rest = (!reading.is_some_and(|reading| reading.complete)).then(|| quote!(..::gpumem::core::#kind::DEFAULT));
+        let rest =
+            (!reading.is_some_and(|reading| reading.complete)).then(|| quote!(..::gpumem::__private::#kind::DEFAULT));
         let attributes = settings.map(|settings| settings.attributes.as_slice()).unwrap_or_default();
         quote! {
             #[doc = #docs]
             #(#attributes)*
             #[allow(dead_code)]
-            pub const #name: ::gpumem::core::#kind = {
+            pub const #name: ::gpumem::__private::#kind = {
                 #own
-                ::gpumem::core::#kind { #fields #rest }
+                ::gpumem::__private::#kind { #fields #rest }
             };
         }
     };
@@ -225,7 +231,7 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// # Errors
             /// Too little memory, or a precision that the device cannot run.
             #[allow(dead_code)]
-            pub fn on<Device: ::gpumem::core::device::Device>(
+            pub fn on<Device: ::gpumem::__private::run::device::Device>(
                 device: &Device,
             ) -> ::core::result::Result<::gpumem::Net<Self, Device>, ::gpumem::Error> {
                 ::gpumem::Net::load(device)
@@ -258,25 +264,22 @@ fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
 }
 
 /// The associated types of `Network`.
-fn types(source: &Source, readings: &Readings<'_>, input: &Declared, promised: &Declared) -> TokenStream {
+fn types(source: &Source, readings: &Readings<'_>, inputs: &[Declared], promised: &[Declared]) -> TokenStream {
     let batch = batch(source, readings);
-    let tensor = |element: &str, dimensions: &[u64]| {
-        let element = Ident::new(element, Span::call_site());
+    let tensor = |index: bool, dimensions: &[u64]| {
+        let element = Ident::new(if index { "u32" } else { "f32" }, Span::call_site());
         let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
         quote!(::gpumem::Tensor<::core::primitive::#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
     };
-    let element = if input.form == Form::Tokens { "u32" } else { "f32" };
-    let input = tensor(element, &input.dimensions);
-    let output = tensor("f32", &promised.dimensions);
-    let target = match readings.train.as_ref().map(|train| train.loss) {
-        None => quote!(()),
-        Some(Loss::Mse) => output.clone(),
-        Some(Loss::CrossEntropy) => match (promised.form, promised.dimensions.as_slice()) {
-            (Form::TokenLogits, [steps, _]) => tensor("u32", &[*steps]),
-            (Form::Map, [_, height, width]) => tensor("u32", &[*height, *width]),
-            _ => tensor("u32", &[]),
-        },
+    // One tensor stands for itself.
+    let all = |tensors: Vec<TokenStream>| match tensors.as_slice() {
+        [only] => only.clone(),
+        several => quote!((#(#several),*)),
     };
+    let input = all(inputs.iter().map(|input| tensor(input.form == Form::Tokens, &input.dimensions)).collect());
+    let output = all(promised.iter().map(|output| tensor(false, &output.dimensions)).collect());
+    let targets = readings.train.as_ref().map(|train| train.loss.targets.as_slice()).unwrap_or_default();
+    let target = all(targets.iter().map(|target| tensor(target.index, target.shape.dims())).collect());
     quote! {
         type Input = #input;
         type Target = #target;

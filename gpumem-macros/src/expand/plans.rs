@@ -77,6 +77,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
     };
     let checks: Vec<TokenStream> =
         all.iter().filter(|planned| planned.is_checked).map(|planned| check(source, planned)).collect();
+    let states = readings.train.as_ref().and_then(|reading| states(source, reading));
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
     let (items, checked) = match &source.declaration.batch {
         Some(parameter) => {
@@ -86,6 +87,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
                 impl<const #parameter: ::core::primitive::usize> __Plans<#parameter> {
                     #(#constants)*
                 }
+                #states
             };
             (items, quote!({ #(#checks;)* }))
         }
@@ -95,6 +97,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
             let name = source.declaration.name.unraw().to_string();
             let items = quote! {
                 #(#statics)*
+                #states
                 #(#[allow(long_running_const_eval)] const _: () = #checks;)*
                 #record
                 const __NAME: &::core::primitive::str = #name;
@@ -112,30 +115,34 @@ fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
     quote!(<#path>::#constant)
 }
 
-/// The step with its workspaces capped for the cards that the network is aimed at, as a constant expression.
-fn step(source: &Source, planned: &Planned<'_>) -> TokenStream {
+/// The name of the tables with their workspaces capped.
+fn aimed_name(planned: &Planned<'_>) -> Ident {
+    format_ident!("__{}_AIMED", planned.prefix)
+}
+
+/// The tables with workspaces capped for the cards that the network is aimed at.
+fn aimed(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let settings = settings(source, planned);
-    let step = &planned.names.step;
+    let tables = &planned.names.tables;
     let convolution = if planned.settings == "TRAIN" {
         quote!(#settings.conv_workspace)
     } else {
-        quote!(::gpumem::core::Train::DEFAULT.conv_workspace)
+        quote!(::gpumem::__private::Train::DEFAULT.conv_workspace)
     };
     quote! {
-        #step.with_workspaces(
-            ::gpumem::core::step::Workspaces::aimed([#settings.cards, ::gpumem::SELECTED], #convolution)
+        #tables.with_workspaces(
+            ::gpumem::__private::memory::tables::Workspaces::aimed([#settings.cards, ::gpumem::SELECTED], #convolution)
         )
     }
 }
 
-/// The plan as an expression.
-fn plan(source: &Source, planned: &Planned<'_>) -> TokenStream {
+/// The plan of `tables` as an expression.
+fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenStream {
     let settings = settings(source, planned);
-    let step = step(source, planned);
     let transients = Literal::usize_unsuffixed(planned.transients);
     quote! {
-        ::gpumem::core::budget::plan::<#transients>(
-            &#step,
+        ::gpumem::__private::memory::budget::plan::<#transients>(
+            #tables,
             #settings.batch as ::core::primitive::u64,
             #settings.precision,
         )
@@ -143,19 +150,20 @@ fn plan(source: &Source, planned: &Planned<'_>) -> TokenStream {
 }
 
 /// What a backend runs. The reserve is that of the first card, or of an unknown one.
-fn compiled(source: &Source, planned: &Planned<'_>, plan: &TokenStream) -> TokenStream {
+fn compiled(source: &Source, planned: &Planned<'_>, tables: &TokenStream, plan: &TokenStream) -> TokenStream {
     let settings = settings(source, planned);
     let program = &planned.names.program;
-    let step = step(source, planned);
     quote! {
-        ::gpumem::core::network::Compiled {
+        ::gpumem::__private::memory::Compiled {
             program: #program,
-            step: &#step,
+            tables: #tables,
             offsets: &#plan.packing.offsets,
             budget: #plan.budget(match #settings.cards {
                 [card, ..] => card.reserve(),
-                [] => ::gpumem::core::cards::Architecture::Unknown.reserve_mib() << 20,
+                [] => ::gpumem::__private::cards::Architecture::Unknown.reserve_mib() << 20,
             }),
+            batch: #plan.batch,
+            precision: #plan.precision,
         }
     }
 }
@@ -164,15 +172,17 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
-    let plan = plan(source, planned);
-    let compiled = compiled(source, planned, &quote!(#plan_name));
-    let step = step(source, planned);
+    let (aimed_name, aimed) = (aimed_name(planned), aimed(source, planned));
+    let tables = quote!(&#aimed_name);
+    let plan = plan(source, planned, &tables);
+    let compiled = compiled(source, planned, &tables, &quote!(#plan_name));
     quote! {
+        static #aimed_name: ::gpumem::__private::memory::tables::Tables = #aimed;
         #[allow(long_running_const_eval)]
-        static #plan_name: ::gpumem::core::budget::Plan<#transients> = #plan;
-        static #compiled_name: ::gpumem::core::network::Compiled = #compiled;
+        static #plan_name: ::gpumem::__private::memory::budget::Plan<#transients> = #plan;
+        static #compiled_name: ::gpumem::__private::memory::Compiled = #compiled;
         #[allow(long_running_const_eval)]
-        const _: () = ::gpumem::core::budget::assert_packed(&#step, &#plan_name);
+        const _: () = ::gpumem::__private::memory::budget::assert_packed(#tables, &#plan_name);
     }
 }
 
@@ -180,15 +190,17 @@ fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
-    let plan = plan(source, planned);
-    let compiled = compiled(source, planned, &quote!(Self::#plan_name));
-    let step = step(source, planned);
+    let (aimed_name, aimed) = (aimed_name(planned), aimed(source, planned));
+    let tables = quote!(Self::#aimed_name);
+    let plan = plan(source, planned, &tables);
+    let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name));
     quote! {
+        const #aimed_name: &'static ::gpumem::__private::memory::tables::Tables = &#aimed;
         #[allow(long_running_const_eval)]
-        const #plan_name: &'static ::gpumem::core::budget::Plan<#transients> = &#plan;
+        const #plan_name: &'static ::gpumem::__private::memory::budget::Plan<#transients> = &#plan;
         #[allow(long_running_const_eval)]
-        const #compiled_name: &'static ::gpumem::core::network::Compiled = {
-            ::gpumem::core::budget::assert_packed(&#step, Self::#plan_name);
+        const #compiled_name: &'static ::gpumem::__private::memory::Compiled = {
+            ::gpumem::__private::memory::budget::assert_packed(#tables, Self::#plan_name);
             &#compiled
         };
     }
@@ -199,39 +211,54 @@ fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
 fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let Place { start, end } = refusal_place(source, planned.reading);
     let settings = settings(source, planned);
-    let step = step(source, planned);
     let name = source.declaration.name.unraw().to_string();
-    let plan_name = format_ident!("__{}_PLAN", planned.prefix);
-    let plan = match &source.declaration.batch {
-        Some(parameter) => quote!(__Plans::<#parameter>::#plan_name),
-        None => quote!(&#plan_name),
-    };
+    let (plan_name, aimed_name) = (format_ident!("__{}_PLAN", planned.prefix), aimed_name(planned));
+    let [tables, plan] = [aimed_name, plan_name].map(|name| match &source.declaration.batch {
+        Some(parameter) => quote!(__Plans::<#parameter>::#name),
+        None => quote!(&#name),
+    });
     let transients = Literal::usize_unsuffixed(planned.transients);
     let arguments = quote! {
         #name,
-        &#step,
+        #tables,
         #plan,
         #settings.cards,
         ::gpumem::SELECTED,
         ::core::option_env!("GPUMEM_VRAM"),
         #settings.headroom
     };
+    called_at(quote_spanned!(start=> ::gpumem::__private::memory::refusal::check::<#transients>), arguments, end)
+}
+
+/// The check that the optimizer keeps as many states as the program has, at the optimizer.
+fn states(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
+    let Place { start, end } = reading.optimizer?;
+    let name = &source.declaration.name;
+    // How a network is trained does not depend on its batch.
+    let path = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
+    let moments = Literal::u64_unsuffixed(reading.moments);
+    let call = called_at(
+        quote_spanned!(start=> ::gpumem::__private::train::optim::assert_states),
+        quote!(&<#path>::TRAIN.optimizer, #moments),
+        end,
+    );
+    Some(quote!(const _: () = #call;))
+}
+
+/// A call that rustc underlines from the first token of `function` to `end`, should it panic.
+fn called_at(mut function: TokenStream, arguments: TokenStream, end: Span) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Parenthesis, arguments);
     group.set_span(end);
-    let mut call = quote_spanned!(start=> ::gpumem::core::refusal::check::<#transients>);
-    call.extend([TokenTree::from(group)]);
-    call
+    function.extend([TokenTree::from(group)]);
+    function
 }
 
 /// The record in the object section `.gpumem`.
 fn record(trains: bool, inference: &TokenStream) -> TokenStream {
-    let training = if trains {
-        quote!(::core::option::Option::Some(&__TRAINING.budget))
-    } else {
-        quote!(::core::option::Option::None)
-    };
+    let training =
+        if trains { quote!(::core::option::Option::Some(&__TRAINING)) } else { quote!(::core::option::Option::None) };
     section(&quote! {
-        ::gpumem::core::record::record(__NAME, #training, ::core::option::Option::Some(&(#inference).budget))
+        ::gpumem::__private::memory::record::record(__NAME, #training, ::core::option::Option::Some(#inference))
     })
 }
 
@@ -241,6 +268,6 @@ pub(crate) fn section(value: &TokenStream) -> TokenStream {
         #[used]
         #[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__gpumem"))]
         #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".gpumem"))]
-        static __RECORD: [::core::primitive::u8; ::gpumem::core::record::RECORD_BYTES] = #value;
+        static __RECORD: [::core::primitive::u8; ::gpumem::__private::memory::record::RECORD_BYTES] = #value;
     }
 }

@@ -4,7 +4,7 @@ use super::{Readings, generics};
 use crate::resolve::{Declared, Resolved};
 use crate::syntax::{Field, Source};
 use crate::train::literal;
-use gpumem_core::layers::rule::Proof;
+use gpumem_core::program::op::Edge;
 use gpumem_core::shape::Shape;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -44,17 +44,16 @@ pub(super) fn proofs(
     source: &Source,
     resolved: &Resolved,
     readings: &Readings<'_>,
-    input: &Declared,
-    promised: &Declared,
+    (inputs, promised): (&[Declared], &[Declared]),
 ) -> TokenStream {
     let mut numbers = Numbers::default();
     let edges = edges(resolved, &mut numbers);
-    let dimensions = dimensions(source, readings, [input, promised], &mut numbers);
+    let dimensions = dimensions(source, readings, inputs.iter().chain(promised), &mut numbers);
     let aliases = numbers.aliases();
     quote! {
         #[allow(non_camel_case_types, dead_code)]
         const _: () = {
-            use ::gpumem::core::typed as __typed;
+            use ::gpumem::__private::typed as __typed;
             #aliases
             #edges
             #dimensions
@@ -63,57 +62,39 @@ pub(super) fn proofs(
 }
 
 fn edges(resolved: &Resolved, numbers: &mut Numbers) -> TokenStream {
-    let mut known: HashSet<(Proof, Vec<Shape>, Shape)> = HashSet::new();
+    let mut known: HashSet<Edge> = HashSet::new();
     let mut tokens = TokenStream::new();
-    for (row, place) in resolved.graph.rows.iter().zip(&resolved.places) {
-        let Some(proof) = row.layer.proof() else { continue };
-        let shapes: Vec<Shape> = row.inputs.iter().map(|input| input.shape).collect();
-        let mut edge = |inputs: &[Shape], output: Shape| {
-            if !known.insert((proof.clone(), inputs.to_vec(), output)) {
-                return;
-            }
-            let name = Ident::new(proof.name, Span::call_site());
-            let arguments: Vec<Ident> = proof.arguments.iter().map(|&number| numbers.name(number)).collect();
-            let arguments = (!arguments.is_empty()).then(|| quote!(<#(#arguments),*>));
-            let shapes: Vec<TokenStream> = inputs.iter().map(|&input| numbers.shape(input)).collect();
-            let input = match shapes.as_slice() {
-                [only] => only.clone(),
-                several => quote!((#(#several),*)),
-            };
-            let output = numbers.shape(output);
-            tokens.extend(quote_spanned! {place.start=>
-                const _: () = __typed::assert_layer::<__typed::#name #arguments, #input, #output>();
-            });
-        };
-        match shapes.split_first() {
-            Some((_, [])) | None => edge(&shapes, row.output.shape),
-            // A join is proven branch by branch.
-            Some((&first, rest)) => {
-                rest.iter().fold(first, |joined, &branch| {
-                    let output = match proof.name {
-                        "Concat" => concatenated(joined, branch),
-                        _ => joined,
-                    };
-                    edge(&[joined, branch], output);
-                    output
-                });
-            }
+    for (row, edge) in resolved.graph.edges() {
+        if known.contains(&edge) {
+            continue;
         }
+        let rule = Ident::new(edge.rule, Span::call_site());
+        let arguments: Vec<Ident> = edge.arguments.iter().map(|&number| numbers.name(number)).collect();
+        let arguments = (!arguments.is_empty()).then(|| quote!(<#(#arguments),*>));
+        let shapes: Vec<TokenStream> = edge.inputs.iter().map(|&input| numbers.shape(input)).collect();
+        let input = match shapes.as_slice() {
+            [only] => only.clone(),
+            several => quote!((#(#several),*)),
+        };
+        let output = numbers.shape(edge.output);
+        tokens.extend(quote_spanned! {resolved.places[row].start=>
+            const _: () = __typed::assert_edge::<__typed::#rule #arguments, #input, #output>();
+        });
+        known.insert(edge);
     }
     tokens
 }
 
-/// The shape of two branches side by side, as the `Concat` layer lays them.
-fn concatenated(left: Shape, right: Shape) -> Shape {
-    let axis = usize::from(left.rank() == 2);
-    let mut dims = left.dims().to_vec();
-    dims[axis] = dims[axis].saturating_add(right.dims()[axis]);
-    Shape::new(&dims)
-}
-
 /// `D<224>` and its number, for each number in the network's types.
-fn dimensions(source: &Source, readings: &Readings<'_>, types: [&Declared; 2], numbers: &mut Numbers) -> TokenStream {
-    let mut distinct: BTreeSet<u64> = types.iter().flat_map(|declared| declared.dimensions.iter().copied()).collect();
+fn dimensions<'d>(
+    source: &Source,
+    readings: &Readings<'_>,
+    types: impl Iterator<Item = &'d Declared>,
+    numbers: &mut Numbers,
+) -> TokenStream {
+    let mut distinct: BTreeSet<u64> = types.flat_map(|declared| declared.dimensions.iter().copied()).collect();
+    let targets = readings.train.as_ref().map(|train| train.loss.targets.as_slice()).unwrap_or_default();
+    distinct.extend(targets.iter().flat_map(|target| target.shape.dims().iter().copied()));
     if let Some((_, reading)) = readings.primary()
         && let Some(Field { value, .. }) = reading.batch
     {

@@ -1,21 +1,21 @@
 //! Structure as literals.
 
 use super::Programs;
-use gpumem_core::lower::{LayerLine, Tables, tables};
+use gpumem_core::lower::{LayerLine, OwnedTables, tables};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 
 /// The names of a program's statics.
 pub(super) struct Names {
-    pub(super) step: Ident,
+    pub(super) tables: Ident,
     pub(super) program: Ident,
 }
 
 impl Names {
     pub(super) fn new(prefix: &str) -> Names {
         let name = |suffix: &str| Ident::new(&format!("__{prefix}_{suffix}"), Span::call_site());
-        Names { step: name("STEP"), program: name("PROGRAM") }
+        Names { tables: name("TABLES"), program: name("PROGRAM") }
     }
 }
 
@@ -47,18 +47,18 @@ fn layers(table: &[LayerLine]) -> TokenStream {
             kind: &'static ::core::primitive::str,
             output_shape: &'static [::core::primitive::u64],
             numbers: [::core::primitive::u64; 6],
-        ) -> ::gpumem::core::network::LayerInfo {
+        ) -> ::gpumem::__private::network::LayerInfo {
             let [parameters, macs, once, each, wide_once, wide_each] = numbers;
             let kept = [once, each, wide_once, wide_each];
-            ::gpumem::core::network::LayerInfo { path, kind, output_shape, parameters, macs, kept }
+            ::gpumem::__private::network::LayerInfo { path, kind, output_shape, parameters, macs, kept }
         }
-        static __LAYERS: [::gpumem::core::network::LayerInfo; #count] = [#(#lines),*];
+        static __LAYERS: [::gpumem::__private::network::LayerInfo; #count] = [#(#lines),*];
     }
 }
 
 fn statics(names: &Names, program: &Program) -> TokenStream {
-    let Names { step, program: name } = names;
-    let Tables {
+    let Names { tables: own, program: name } = names;
+    let OwnedTables {
         operations,
         transients,
         parameters,
@@ -77,7 +77,7 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
     let transient_tags = Literal::byte_string(&transient_tags);
     let bytes = Literal::byte_string(&program.encode());
     quote! {
-        static #step: ::gpumem::core::step::Step = ::gpumem::core::step::Step {
+        static #own: ::gpumem::__private::memory::tables::Tables = ::gpumem::__private::memory::tables::Tables {
             operations: #operations,
             transients: #transients,
             parameters: #parameters,
@@ -89,7 +89,7 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
             operation_tags: #operation_tags,
             transient_tags: #transient_tags,
             paths: __PATHS,
-            workspaces: ::gpumem::core::step::Workspaces::UNLIMITED,
+            workspaces: ::gpumem::__private::memory::tables::Workspaces::UNLIMITED,
         };
         static #name: &[::core::primitive::u8] = #bytes;
     }

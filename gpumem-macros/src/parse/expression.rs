@@ -2,7 +2,7 @@
 
 use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
-use gpumem_core::layers::Layer;
+use gpumem_core::layers::Entry;
 use proc_macro2::Ident;
 use syn::parse::ParseStream;
 use syn::{Lit, Token};
@@ -111,7 +111,7 @@ impl Parser<'_> {
         let mut name: Ident = input.parse()?;
         let mut start = Place::from(&name);
         if input.peek(Token![::]) {
-            let is_layer = |name: &Ident| Layer::NAMES.contains(&name.to_string().as_str());
+            let is_layer = |name: &Ident| Entry::find(&name.to_string()).is_some();
             while input.peek(Token![::]) && input.peek3(syn::Ident) {
                 input.parse::<Token![::]>()?;
                 let next: Ident = input.parse()?;

@@ -8,8 +8,14 @@ use syn::{Attribute, Token};
 
 impl Parser<'_> {
     pub(super) fn function(&mut self, input: ParseStream<'_>, attributes: &[Attribute]) -> syn::Result<Function> {
+        let mut frozen = false;
         for attribute in attributes {
-            if attribute.path().is_ident("checkpoint") {
+            if attribute.path().is_ident("freeze") {
+                frozen = true;
+                if !matches!(attribute.meta, syn::Meta::Path(_)) {
+                    self.errors.add(Place::of(attribute), "`#[freeze]` takes no arguments; remove them");
+                }
+            } else if attribute.path().is_ident("checkpoint") {
                 self.errors.add(Place::of(attribute), "`#[checkpoint]` is not available yet; remove it");
             } else if !["doc", "allow", "expect", "rustfmt"]
                 .iter()
@@ -25,16 +31,16 @@ impl Parser<'_> {
         let parameters = self.separated(&content, "a parameter", Self::parameter, |parameter| {
             format!("{}: {}", parameter.name, parameter.kind.name)
         });
-        let output = if input.peek(Token![->]) {
+        let outputs = if input.peek(Token![->]) {
             input.parse::<Token![->]>()?;
-            Some(self.written_type(input)?)
+            self.output_types(input)?
         } else {
             let output = if name == "forward" { "Logits<1000>" } else { "Block" };
             self.errors.add(
                 Place { start: keyword.span, end: parentheses.span.close() },
                 format!("`{name}` has no output type; write `-> {output}` after its parentheses"),
             );
-            None
+            Vec::new()
         };
         let content;
         let braces = syn::braced!(content in input);
@@ -43,7 +49,8 @@ impl Parser<'_> {
             name,
             parameters: parameters.into_iter().map(|(parameter, _)| parameter).collect(),
             signature: Place { start: parentheses.span.open(), end: parentheses.span.close() },
-            output,
+            outputs,
+            frozen,
             body,
         })
     }
@@ -57,6 +64,22 @@ impl Parser<'_> {
         let kind = self.written_type(input)?;
         let place = Place::from(&name).to(kind.place);
         Ok((Parameter { name, kind }, place))
+    }
+
+    /// `Logits<1000>`, or `(Logits<10>, Map<4, 8, 8>)`
+    fn output_types(&mut self, input: ParseStream<'_>) -> syn::Result<Vec<Type>> {
+        if !input.peek(syn::token::Paren) {
+            return Ok(vec![self.written_type(input)?]);
+        }
+        let content;
+        syn::parenthesized!(content in input);
+        let item = |parser: &mut Self, input: ParseStream<'_>| {
+            let written = parser.written_type(input)?;
+            let place = written.place;
+            Ok((written, place))
+        };
+        let types = self.separated(&content, "a type", item, |written| written.name.to_string());
+        Ok(types.into_iter().map(|(written, _)| written).collect())
     }
 
     /// `Block`, `Image<3, 224, { SIZE / 2 }>`

@@ -108,7 +108,7 @@ impl Items {
         if self.forward.is_some() {
             return;
         }
-        let returns_block = |function: &Function| function.output.as_ref().is_none_or(|output| output.name == "Block");
+        let returns_block = |function: &Function| function.outputs.first().is_none_or(|output| output.name == "Block");
         let meant = self.blocks.iter().position(|block| {
             let is_near = nearest(&block.name.to_string(), &["forward"]).is_some();
             !returns_block(block) && (is_near || self.blocks.len() == 1)

@@ -4,13 +4,13 @@ use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
 use super::paths::snake_case;
 use crate::syntax::{Argument, Expression, Kind, Place};
-use gpumem_core::layers::Layer;
+use gpumem_core::layers::Entry;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
 
 /// Names with a meaning of their own.
-const KEYWORDS: [&str; 4] = ["repeat", "tap", "from", "checkpoint"];
+const KEYWORDS: [&str; 6] = ["repeat", "tap", "from", "freeze", "checkpoint", "Outputs"];
 
 impl<'s> Resolver<'s, '_> {
     /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
@@ -48,14 +48,22 @@ impl<'s> Resolver<'s, '_> {
             "repeat" => self.repeat(element, written, frame, current),
             "tap" => self.tap(element, written, frame, current),
             "from" => self.tapped(element, written, frame),
+            "freeze" => self.freeze(element, written, frame, current, segment),
+            "Outputs" => {
+                let message = "`Outputs` stands at the end of `forward`, in no block and no branch";
+                self.report(element.id, element.place, frame, message);
+                written.first().and_then(|argument| self.element(&argument.value, frame, current, None))
+            }
             "checkpoint" => {
                 let message = "`checkpoint` is not available yet; write its list without it";
                 self.report(element.id, element.place, frame, message);
                 written.iter().fold(current, |current, argument| self.element(&argument.value, frame, current, None))
             }
             "Tied" => self.tied(element, written, frame, current, segment),
-            _ if Layer::NAMES.contains(&text.as_str()) => self.layer(element, &text, written, frame, current, segment),
-            _ => self.unknown(element, name, written, frame, current),
+            _ => match Entry::find(&text) {
+                Some(entry) => self.layer(element, entry, written, frame, current, segment),
+                None => self.unknown(element, name, written, frame, current),
+            },
         }
     }
 
@@ -87,7 +95,7 @@ impl<'s> Resolver<'s, '_> {
             self.report(element.id, element.place, frame, &message);
             return None;
         }
-        let mut known: Vec<String> = Layer::NAMES.iter().chain(&KEYWORDS).map(ToString::to_string).collect();
+        let mut known: Vec<String> = Entry::names().iter().chain(&KEYWORDS).map(ToString::to_string).collect();
         known.extend(self.source.blocks.iter().map(|block| block.name.to_string()));
         known.extend(frame.bindings.iter().map(|binding| binding.name.clone()));
         let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
@@ -104,10 +112,10 @@ impl<'s> Resolver<'s, '_> {
         let Some(near) = nearest(name, &known) else { return self.fail_layer() };
         self.meant.insert(near.to_string());
         let near_block = self.source.blocks.iter().find(|block| block.name == near);
-        match near_block {
-            Some(block) => self.call(element, block, arguments, frame, current, None),
-            None if Layer::NAMES.contains(&near) => self.layer(element, near, arguments, frame, current, None),
-            None => self.fail_layer(),
+        match (near_block, Entry::find(near)) {
+            (Some(block), _) => self.call(element, block, arguments, frame, current, None),
+            (None, Some(entry)) => self.layer(element, entry, arguments, frame, current, None),
+            (None, None) => self.fail_layer(),
         }
     }
 
@@ -115,10 +123,10 @@ impl<'s> Resolver<'s, '_> {
     pub(super) fn check_blocks(&mut self) {
         for block in &self.source.blocks {
             let name = block.name.to_string();
-            if Layer::NAMES.contains(&name.as_str()) || KEYWORDS.contains(&name.as_str()) {
+            if Entry::find(&name).is_some() || KEYWORDS.contains(&name.as_str()) {
                 self.errors.add(&block.name, format!("`{name}` has a meaning already; rename the block"));
             }
-            if let Some(output) = block.output.as_ref().filter(|output| output.name != "Block") {
+            for output in block.outputs.iter().filter(|output| output.name != "Block") {
                 self.errors.add(output.place, format!("a block returns `Block`, not `{}`", output.name));
             }
             for parameter in &block.parameters {
@@ -188,6 +196,28 @@ impl<'s> Resolver<'s, '_> {
                 break;
             }
         }
+        end
+    }
+
+    /// `freeze(x)`: training leaves the parameters inside as they are.
+    fn freeze(
+        &mut self,
+        element: &'s Expression,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let [Argument { name: None, value: inner }] = arguments else {
+            let message = "`freeze` takes one element, as `freeze([Conv2d(64, 3), Relu])` or `freeze(backbone(50))`";
+            self.report(element.id, element.place, frame, message);
+            return arguments.iter().fold(current, |current, argument| {
+                if argument.name.is_some() { current } else { self.element(&argument.value, frame, current, None) }
+            });
+        };
+        self.frozen += 1;
+        let end = self.element(inner, frame, current, segment);
+        self.frozen -= 1;
         end
     }
 

@@ -40,7 +40,9 @@ impl<'s> Resolver<'s, '_> {
             taps: RefCell::default(),
         });
         let opened = self.paths.open(segment.unwrap_or(&name));
+        self.frozen += usize::from(block.frozen);
         let end = self.element(&block.body.element, &inner, current, None);
+        self.frozen -= usize::from(block.frozen);
         self.paths.close(opened);
         end
     }

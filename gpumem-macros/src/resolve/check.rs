@@ -1,9 +1,10 @@
 //! Checks of the network as a whole.
 
-use super::Resolver;
 use super::frame::Current;
 use super::types::Declared;
-use crate::syntax::{Body, Expression, Function, Kind, Place};
+use super::{Resolved, Resolver};
+use crate::errors::Errors;
+use crate::syntax::{Body, Expression, Function, Kind};
 use gpumem_core::graph::{NodeId, RowId, Source};
 use std::collections::HashSet;
 
@@ -36,62 +37,89 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// What `forward` promises, against what the last layer produces.
-    pub(super) fn check_output(&mut self, output: NodeId, promised: Option<&Declared>, start: Current) {
-        let value = self.graph.value(output);
+    /// What `forward` promises, against what its body produces.
+    pub(super) fn check_outputs(&mut self, forward: &Function, outputs: &[Current], promised: Option<&[Declared]>) {
         let Some(promised) = promised else { return };
         if self.graph.rows.is_empty() {
             if self.errors.is_empty() {
-                self.errors.add(promised.place, "the network has no layers; put some into the list of `forward`");
+                self.errors.add(promised[0].place, "the network has no layers; put some into the list of `forward`");
             }
             return;
         }
-        let shape = promised.value().shape;
-        let promise = format!("forward promises {promised} = {shape}");
-        if value.index {
-            self.errors.add(promised.place, format!("{promise}, but the network returns its tokens"));
-        } else if value.shape != shape {
-            let message = format!("{promise}, but the last layer produces {}", value.shape);
-            self.errors.add(promised.place, message);
-        } else if !value.batched {
-            let message = format!("{promise}, but what the last layer produces is the same for every sample");
-            self.errors.add(promised.place, message);
+        if outputs.len() != promised.len() {
+            let message = format!(
+                "forward promises {}, but its body produces {}; end it with `Outputs(x, y)`, a value for each type",
+                count(promised.len()),
+                count(outputs.len())
+            );
+            let place = promised[0].place.to(promised[promised.len() - 1].place);
+            self.errors.add(place, message);
+            return;
         }
-        if self.errors.is_empty() && Some(output) != start {
-            self.check_dead_layers(output);
+        for (index, (output, promised)) in outputs.iter().zip(promised).enumerate() {
+            let Some(output) = *output else { continue };
+            let value = self.graph.value(output);
+            let shape = promised.value().shape;
+            let promise = format!("forward promises {promised} = {shape}");
+            let what = if outputs.len() == 1 { "the last layer produces".into() } else { format!("output {index} is") };
+            if value.index {
+                self.errors.add(promised.place, format!("{promise}, but the network returns its tokens"));
+            } else if value.shape != shape {
+                self.errors.add(promised.place, format!("{promise}, but {what} {}", value.shape));
+            } else if !value.batched {
+                let message = match outputs.len() {
+                    1 => format!("{promise}, but what the last layer produces is the same for every sample"),
+                    _ => format!("{promise}, but output {index} is the same for every sample"),
+                };
+                self.errors.add(promised.place, message);
+            }
         }
+        self.check_inputs(forward);
     }
 
-    /// Layers whose output nothing reads: what `from` replaced without a `tap`.
-    fn check_dead_layers(&mut self, output: NodeId) {
-        let nodes = &self.graph.nodes;
-        let mut read = vec![false; nodes.len()];
-        let mut open = vec![output];
-        let mut live: HashSet<RowId> = HashSet::new();
-        while let Some(node) = open.pop() {
-            if std::mem::replace(&mut read[node], true) {
-                continue;
-            }
-            if let Source::Layer { inputs, row, .. } = &nodes[node].source {
-                live.insert(*row);
-                open.extend(inputs);
-            }
+    /// Inputs that nothing reads. The first one is what the body begins with.
+    fn check_inputs(&mut self, forward: &Function) {
+        if !self.errors.is_empty() {
+            return;
         }
-        // The last layer of a dead branch is the place to point at; those before it are dead because of it.
-        let dead = (0..self.rows.len())
-            .filter(|row| !live.contains(row) && (live.contains(&(row + 1)) || row + 1 == self.rows.len()));
-        let messages: Vec<(Place, String)> = dead
-            .map(|row| {
-                let message = format!(
-                    "nothing reads what layer {row} `{}` produces; `tap` it and read it with `from`, or remove it",
-                    self.graph.rows[row].layer.name()
-                );
-                (self.rows[row].1, message)
-            })
-            .collect();
-        for (place, message) in messages {
-            self.errors.add(place, message);
+        let inputs = self.graph.nodes.iter().enumerate().filter(|(_, node)| node.source == Source::Input);
+        let is_read = |id: NodeId| self.graph.nodes.iter().any(|node| node.inputs().contains(&id));
+        let unread: Vec<bool> = inputs.map(|(id, _)| !is_read(id)).collect();
+        for (input, _) in forward.parameters.iter().zip(unread).filter(|(_, unread)| *unread) {
+            let message = format!("nothing reads the input `{0}`; read it with `from({0})`, or remove it", input.name);
+            self.errors.add(&input.name, message);
         }
+    }
+}
+
+/// `1 output`, `2 outputs`
+fn count(outputs: usize) -> String {
+    format!("{outputs} output{}", if outputs == 1 { "" } else { "s" })
+}
+
+/// Layers that none of these values depends on: what `from` replaced without a `tap`.
+pub(crate) fn check_dead_layers(resolved: &Resolved, ends: &[NodeId], errors: &mut Errors) {
+    let nodes = &resolved.graph.nodes;
+    let mut read = vec![false; nodes.len()];
+    let mut open = ends.to_vec();
+    let mut live: HashSet<RowId> = HashSet::new();
+    while let Some(node) = open.pop() {
+        if std::mem::replace(&mut read[node], true) {
+            continue;
+        }
+        if nodes[node].source != Source::Input {
+            live.insert(nodes[node].row);
+            open.extend(nodes[node].inputs());
+        }
+    }
+    // The last layer of a dead branch is the place to point at; those before it are dead because of it.
+    let rows = resolved.places.len();
+    for row in (0..rows).filter(|row| !live.contains(row) && (live.contains(&(row + 1)) || row + 1 == rows)) {
+        let message = format!(
+            "nothing reads what layer {row} `{}` produces; `tap` it and read it with `from`, or remove it",
+            resolved.graph.rows[row].kind
+        );
+        errors.add(resolved.places[row], message);
     }
 }
 

@@ -1,127 +1,80 @@
-//! Layers and joins: arguments to values, and the shape rules of `gpumem-core` to errors at their places.
+//! Layers and joins: arguments to values, and the mistakes of `gpumem-core`'s layers to errors at their places.
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
 use crate::syntax::{Argument as Written, Expression, Kind, Place};
 use gpumem_core::graph::{NodeId, RowId};
-use gpumem_core::layers::Layer;
-use gpumem_core::layers::arguments::{Argument, Arguments, At, Misnamed, Mistake};
-use gpumem_core::layers::rule::Value;
-use gpumem_core::shape::Shape;
+use gpumem_core::layers::arguments::Argument;
+use gpumem_core::layers::mistake::{At, Kind as Wrong, Mistake, Shared};
+use gpumem_core::layers::{self, Built, Entry};
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
-/// What came of the names of a layer's arguments.
-#[derive(PartialEq)]
-enum Names {
-    /// All are known, or a known one was meant.
-    Known,
-    /// Some are not, and might have changed the shape.
-    Unknown,
-}
-
-/// A layer's arguments, and where they were written.
+/// A layer's arguments, evaluated, and where they were written.
 #[derive(Default)]
 struct Given {
-    values: Arguments,
-    /// Indices of the written arguments.
-    positional: Vec<usize>,
-    named: Vec<usize>,
+    values: Vec<layers::Written>,
+    /// The index of each among the written arguments.
+    indices: Vec<usize>,
+    /// Indices of the written arguments that are branches.
+    branches: Vec<usize>,
     /// `name = "fc1"`
     chosen: Option<(String, Place)>,
+    /// `freeze`, `freeze = true`
+    frozen: bool,
+    /// Whether an argument could not be evaluated.
+    is_broken: bool,
+}
+
+/// A layer as it was written.
+struct Call<'s, 'a> {
+    element: &'s Expression,
+    name: &'static str,
+    arguments: &'s [Written],
+    frame: &'a Rc<Frame<'s>>,
 }
 
 impl<'s> Resolver<'s, '_> {
     pub(super) fn layer(
         &mut self,
         element: &'s Expression,
-        name: &str,
+        entry: Entry,
         arguments: &'s [Written],
         frame: &Rc<Frame<'s>>,
         current: Current,
         segment: Option<&str>,
     ) -> Current {
-        if let Some(least) = Layer::branches(name) {
-            return self.join(element, name, least, arguments, frame, current, segment);
-        }
-        let Some(mut given) = self.given(arguments, frame) else { return self.fail_layer() };
-        let names = self.check_names(element, name, arguments, &mut given, frame);
-        let Some(input) = current else {
-            self.check_arguments(element, name, arguments, &given, frame);
-            return self.fail_layer();
+        let call = Call { element, name: entry.name, arguments, frame };
+        let given = self.given(&call, entry);
+        let arriving = if entry.is_join() {
+            let branches = given.branches.iter().map(|&index| &arguments[index].value);
+            let outputs: Vec<Current> = branches.map(|branch| self.element(branch, frame, current, None)).collect();
+            // Where a branch is not known, the others still tell what a sum of them is.
+            let known = outputs.iter().copied().flatten().next().filter(|_| entry.keeps_shape);
+            outputs.into_iter().collect::<Option<Vec<NodeId>>>().ok_or(known)
+        } else {
+            current.map(|input| vec![input]).ok_or(None)
         };
-        let value = self.graph.value(input);
-        match Layer::resolve(name, &given.values, &[value]) {
-            // What is wrong beyond an unknown name may follow from it.
-            Some(_) if names == Names::Unknown => {
-                self.fail_layer();
-                Layer::keeps_shape(name).then_some(input)
+        match arriving {
+            Ok(inputs) if !given.is_broken => {
+                let owner = self.sharing.owner();
+                // The path is spelled when all layers are there.
+                let built = self.graph.layer(&entry, &given.values, &inputs, String::new(), owner);
+                self.finish(&call, &given, built, segment)
             }
-            Some(Ok(layer)) => self.add(element, layer, &[input], given.chosen, frame, segment),
-            Some(Err(mistake)) => {
-                self.report_mistake(element, name, arguments, &given, frame, &mistake);
+            unknown => {
+                // What is wrong with the arguments is wrong whatever arrives.
+                let mut mistakes = if given.is_broken { Vec::new() } else { entry.read(&given.values).mistakes };
+                mistakes.extend(entry.wrong_count(given.branches.len()).filter(|_| entry.is_join()));
+                for mistake in &mistakes {
+                    self.report_mistake(&call, &given, mistake);
+                }
                 self.fail_layer();
-                guess(name, &given.values, value).and_then(|value| self.graph.input(value).ok())
-            }
-            None => self.fail_layer(),
-        }
-    }
-
-    /// `Add(x, y)` and the like: every branch gets `current`.
-    #[expect(clippy::too_many_arguments, reason = "a layer's arguments, and one of a join")]
-    fn join(
-        &mut self,
-        element: &'s Expression,
-        name: &str,
-        least: usize,
-        arguments: &'s [Written],
-        frame: &Rc<Frame<'s>>,
-        current: Current,
-        segment: Option<&str>,
-    ) -> Current {
-        let mut chosen = None;
-        let mut branches = Vec::new();
-        for argument in arguments {
-            match &argument.name {
-                None => branches.push(argument),
-                Some(option) if option == "name" => chosen = self.chosen_name(argument, frame),
-                Some(option) => {
-                    let message = format!("has no option `{option}`; its arguments are branches");
-                    self.report_layer(&argument.value, argument.place(), name, frame, &message);
+                match unknown {
+                    Ok(inputs) => inputs.first().copied().filter(|_| entry.keeps_shape),
+                    Err(known) => known,
                 }
             }
-        }
-        let outputs: Vec<Current> =
-            branches.iter().map(|branch| self.element(&branch.value, frame, current, None)).collect();
-        if branches.len() < least {
-            let given = match branches.len() {
-                0 => "none is given".to_string(),
-                count => format!("{count} is given"),
-            };
-            let message = format!("joins at least {least} branches, but {given}; a branch can be `[]`");
-            self.report_layer(element, element.place, name, frame, &message);
-            self.fail_layer();
-            return outputs.first().copied().flatten().or(current);
-        }
-        let keeps_shape = name != "Concat";
-        let known: Option<Vec<NodeId>> = outputs.iter().copied().collect();
-        let Some(inputs) = known else {
-            self.fail_layer();
-            return outputs.into_iter().flatten().next().filter(|_| keeps_shape);
-        };
-        let values: Vec<Value> = inputs.iter().map(|&input| self.graph.value(input)).collect();
-        match Layer::resolve(name, &Arguments::default(), &values) {
-            Some(Ok(layer)) => self.add(element, layer, &inputs, chosen, frame, segment),
-            Some(Err(mistake)) => {
-                let place = match mistake.at {
-                    At::Positional(branch) => branches.get(branch).map(|branch| branch.value.place),
-                    _ => None,
-                };
-                self.report_layer(element, place.unwrap_or(element.place), name, frame, &mistake.message);
-                self.fail_layer();
-                inputs.first().copied().filter(|_| keeps_shape)
-            }
-            None => self.fail_layer(),
         }
     }
 
@@ -135,62 +88,41 @@ impl<'s> Resolver<'s, '_> {
         current: Current,
         segment: Option<&str>,
     ) -> Current {
-        let mut chosen = None;
+        let call = Call { element, name: "Tied", arguments: options, frame };
+        let mut given = Given::default();
         for option in options {
             if option.name.as_ref().is_some_and(|name| name == "name") {
-                chosen = self.chosen_name(option, frame);
+                given.chosen = self.chosen_name(option, frame);
+            } else if self.is_freeze(option, frame) {
+                given.frozen = self.freezes(option, frame);
             } else {
                 let message = "takes one layer and no options";
                 self.report_layer(&option.value, option.place(), "Tied", frame, message);
             }
         }
-        let Some(input) = current else { return self.fail_layer() };
-        let added = self.graph.tied(owner, input, String::new());
-        self.finish(element, "Tied", added, chosen, frame, segment)
+        let (Some(input), Some(entry)) = (current, Entry::find("Tied")) else { return self.fail_layer() };
+        let built = self.graph.layer(&entry, &[], &[input], String::new(), Some(owner));
+        self.finish(&call, &given, built, segment)
     }
 
-    /// Adds a layer to the graph.
-    fn add(
-        &mut self,
-        element: &'s Expression,
-        layer: Layer,
-        inputs: &[NodeId],
-        chosen: Option<(String, Place)>,
-        frame: &Rc<Frame<'s>>,
-        segment: Option<&str>,
-    ) -> Current {
-        let name = layer.name();
-        // The path is spelled when all layers are there.
-        let added = self.graph.layer(layer, inputs, String::new(), self.sharing.owner());
-        self.finish(element, name, added, chosen, frame, segment)
-    }
-
-    fn finish(
-        &mut self,
-        element: &'s Expression,
-        name: &str,
-        added: Result<NodeId, Mistake>,
-        chosen: Option<(String, Place)>,
-        frame: &Rc<Frame<'s>>,
-        segment: Option<&str>,
-    ) -> Current {
-        match added {
-            Ok(node) => {
-                let segment = self.layer_segment(name, segment, chosen);
-                self.sharing.added(Some(self.rows.len()));
-                self.rows.push((segment, element.place));
-                self.count += 1;
-                Some(node)
-            }
-            Err(Mistake { mut message, .. }) => {
-                // Names of shared parameters have no path yet.
-                if let Some(owner) = self.sharing.owner() {
-                    message = message.replacen("`.", &format!("`{}.", self.paths.spell(self.rows[owner].0)), 1);
-                }
-                self.report_layer(element, element.place, name, frame, &message);
-                self.fail_layer()
-            }
+    /// Reports what is wrong with a layer, and notes its row.
+    fn finish(&mut self, call: &Call<'s, '_>, given: &Given, built: Built, segment: Option<&str>) -> Current {
+        for mistake in &built.mistakes {
+            self.report_mistake(call, given, mistake);
         }
+        match built.row {
+            Some(row) => {
+                if given.frozen || self.frozen > 0 {
+                    self.graph.freeze(row);
+                }
+                let segment = self.layer_segment(call.name, segment, given.chosen.clone());
+                self.sharing.added(Some(row));
+                self.rows.push((segment, call.element.place));
+                self.count += 1;
+            }
+            None => _ = self.fail_layer(),
+        }
+        built.value
     }
 
     /// Counts a layer that could not be made.
@@ -212,151 +144,101 @@ impl<'s> Resolver<'s, '_> {
         self.report(element.id, place, frame, &message);
     }
 
-    /// Reports every named argument that the layer does not know. Where a known one was probably meant, checking goes on as if
-    /// that had been written; the others are left out.
-    fn check_names(
-        &mut self,
-        element: &'s Expression,
-        name: &str,
-        arguments: &'s [Written],
-        given: &mut Given,
-        frame: &Rc<Frame<'s>>,
-    ) -> Names {
-        let misnamed = Layer::signature(name).map(|signature| given.values.misnamed(signature)).unwrap_or_default();
-        for argument in &misnamed {
-            self.report_mistake(element, name, arguments, given, frame, &argument.mistake);
-        }
-        let mut names = Names::Known;
-        // From the back, so that the numbers of the others stay.
-        for Misnamed { index, meant, .. } in misnamed.into_iter().rev() {
-            // A bare name is a flag; most options are not.
-            let is_bare = arguments[given.named[index]].name.is_none();
-            let named = &mut given.values.named;
-            match meant.filter(|meant| !is_bare && named.iter().all(|(name, _)| name != meant)) {
-                Some(meant) => named[index].0 = meant.into(),
-                None => {
-                    named.remove(index);
-                    given.named.remove(index);
-                    names = Names::Unknown;
-                }
-            }
-        }
-        names
-    }
-
-    fn report_mistake(
-        &mut self,
-        element: &'s Expression,
-        name: &str,
-        arguments: &'s [Written],
-        given: &Given,
-        frame: &Rc<Frame<'s>>,
-        mistake: &Mistake,
-    ) {
+    fn report_mistake(&mut self, call: &Call<'s, '_>, given: &Given, mistake: &Mistake) {
         let index = match mistake.at {
-            At::Layer => None,
-            At::Positional(index) => given.positional.get(index),
-            At::Named(index) => given.named.get(index),
+            At::Layer | At::Argument(_) => None,
+            At::Written(index) => given.indices.get(index),
+            At::Input(index) => given.branches.get(index),
         };
-        let argument = index.and_then(|&index| arguments.get(index));
-        let place = argument.map_or(element.place, Written::place);
+        let argument = index.and_then(|&index| call.arguments.get(index));
+        let place = argument.map_or(call.element.place, Written::place);
         // Each argument has its own mistakes; those of the layer as a whole are one.
-        let element = argument.map_or(element, |argument| &argument.value);
-        // A bare name that is no option may be a number's name, misspelt.
-        if let Some(Written { name: None, value: Expression { kind: Kind::Name(written), .. } }) = argument
-            && mistake.message.starts_with("has no option")
-        {
-            let variables = self.variables(frame);
-            let variables: Vec<&str> = variables.iter().map(String::as_str).collect();
-            let hint = match nearest(&written.to_string(), &variables) {
-                Some(near) => Some(format!("; did you mean `{near}`?")),
-                None if mistake.message.contains("did you mean") => None,
-                None => Some(format!("; a number is declared inside the network, as `const {written}: usize = ..;`")),
-            };
-            if let Some(hint) = hint {
-                let message =
-                    format!("is given `{written}`, which is neither an option nor a parameter nor a constant{hint}");
-                return self.report_layer(element, place, name, frame, &message);
+        let element = argument.map_or(call.element, |argument| &argument.value);
+        let message = match &mistake.kind {
+            // The names of shared parameters have no path yet.
+            Wrong::Shared(shared) => {
+                let path = self.paths.spell(self.rows[shared.owner].0);
+                let parameter = format!("{path}.{}", shared.parameter);
+                Wrong::Shared(Box::new(Shared { parameter, ..(**shared).clone() })).to_string()
             }
-        }
-        self.report_layer(element, place, name, frame, &mistake.message);
+            kind => kind.to_string(),
+        };
+        self.report_layer(element, place, call.name, call.frame, &message);
     }
 
-    /// What can be said of arguments without knowing what arrives: a mistake that is the same whatever arrives.
-    fn check_arguments(
-        &mut self,
-        element: &'s Expression,
-        name: &str,
-        arguments: &'s [Written],
-        given: &Given,
-        frame: &Rc<Frame<'s>>,
-    ) {
-        // Two shapes of each kind: what depends on the shape is said of one of them only.
-        let kinds: [([&[u64]; 2], bool); 4] = [
-            ([&[64], &[96]], true),
-            ([&[64], &[96]], false),
-            ([&[64, 64], &[96, 96]], false),
-            ([&[64, 64, 64], &[96, 96, 96]], false),
-        ];
-        let mut mistakes = Vec::new();
-        for (shapes, index) in kinds {
-            let [first, second] = shapes.map(|shape| {
-                let value = Value { shape: Shape::new(shape), index, batched: true };
-                Layer::resolve(name, &given.values, &[value])?.err()
-            });
-            match (first, second) {
-                (Some(mistake), Some(other)) if mistake == other => mistakes.push(mistake),
-                // Not this kind of input.
-                (Some(Mistake { at: At::Layer, .. }), Some(Mistake { at: At::Layer, .. })) => {}
-                _ => return,
-            }
-        }
-        if mistakes.len() < kinds.len() || mistakes.iter().any(|mistake| *mistake != mistakes[0]) {
-            mistakes.retain(|mistake| mistake.at != At::Layer);
-        }
-        if let Some((first, rest)) = mistakes.split_first()
-            && rest.iter().all(|mistake| mistake == first)
-        {
-            self.report_mistake(element, name, arguments, given, frame, first);
-        }
-    }
-
-    /// Evaluates a layer's arguments; `None` after a mistake.
-    fn given(&mut self, arguments: &'s [Written], frame: &Rc<Frame<'s>>) -> Option<Given> {
+    /// Evaluates a layer's arguments. Those of a join without a name are its branches.
+    fn given(&mut self, call: &Call<'s, '_>, entry: Entry) -> Given {
         let mut given = Given::default();
-        let mut sound = true;
-        for (index, argument) in arguments.iter().enumerate() {
+        let options = entry.signature().names();
+        for (index, argument) in call.arguments.iter().enumerate() {
             if argument.name.as_ref().is_some_and(|name| name == "name") {
-                given.chosen = self.chosen_name(argument, frame);
+                given.chosen = self.chosen_name(argument, call.frame);
                 continue;
             }
-            if let (None, Kind::Name(name)) = (&argument.name, &argument.value.kind)
-                && !self.is_known(&name.to_string(), frame)
-            {
-                given.values.named.push((name.to_string(), Argument::Flag(true)));
-                given.named.push(index);
+            if self.is_freeze(argument, call.frame) {
+                given.frozen = self.freezes(argument, call.frame);
                 continue;
             }
-            let Some(value) = self.argument(&argument.value, frame) else {
-                sound = false;
+            let is_option = |name: &syn::Ident| options.contains(&name.to_string().as_str());
+            let is_flag = matches!(&argument.value.kind, Kind::Name(name) if is_option(name));
+            if entry.is_join() && argument.name.is_none() && !is_flag {
+                given.branches.push(index);
                 continue;
+            }
+            let written = match (&argument.name, &argument.value.kind) {
+                (None, Kind::Name(name)) if !self.is_known(&name.to_string(), call.frame) => {
+                    self.bare(call, argument, &name.to_string(), &options)
+                }
+                (name, _) => self.argument(&argument.value, call.frame).map(|value| match name {
+                    Some(name) => layers::Written::named(name.to_string(), value),
+                    None => layers::Written::positional(value),
+                }),
             };
-            match &argument.name {
-                Some(name) => {
-                    given.values.named.push((name.to_string(), value));
-                    given.named.push(index);
+            match written {
+                Some(written) => {
+                    given.values.push(written);
+                    given.indices.push(index);
                 }
-                None => {
-                    given.values.positional.push(value);
-                    given.positional.push(index);
-                }
+                None => given.is_broken = true,
             }
         }
-        sound.then_some(given)
+        given
+    }
+
+    /// A bare name that stands for nothing: a flag, a number's name that was misspelt, or a mistake.
+    fn bare(
+        &mut self,
+        call: &Call<'s, '_>,
+        argument: &'s Written,
+        name: &str,
+        options: &[&'static str],
+    ) -> Option<layers::Written> {
+        let flag = Some(layers::Written::named(name, Argument::Flag(true)));
+        if options.contains(&name) {
+            return flag;
+        }
+        let variables = self.variables(call.frame);
+        let variables: Vec<&str> = variables.iter().map(String::as_str).collect();
+        let near = nearest(name, &variables);
+        let hint = match near {
+            Some(near) => format!("; did you mean `{near}`?"),
+            // The layer says so.
+            None if nearest(name, options).is_some() => return flag,
+            None => format!("; a number is declared inside the network, as `const {name}: usize = ..;`"),
+        };
+        let message = format!("is given `{name}`, which is neither an option nor a parameter nor a constant{hint}");
+        self.report_layer(&argument.value, argument.place(), call.name, call.frame, &message);
+        let meant = self.variable(&argument.value, near?, call.frame)?;
+        self.as_argument(&argument.value, meant, call.frame).map(layers::Written::positional)
     }
 
     fn argument(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Argument> {
-        Some(match self.value(value, frame)? {
+        let known = self.value(value, frame)?;
+        self.as_argument(value, known, frame)
+    }
+
+    fn as_argument(&mut self, value: &Expression, known: Known<'s>, frame: &Frame<'s>) -> Option<Argument> {
+        Some(match known {
             Known::Integer(value) => Argument::Integer(value),
             Known::Float(value) => Argument::Float(value),
             Known::Flag(value) => Argument::Flag(value),
@@ -375,8 +257,22 @@ impl<'s> Resolver<'s, '_> {
         let is_block = self.source.blocks.iter().any(|block| block.name == name);
         let is_constant = self.source.constants.iter().any(|constant| constant.name == name);
         let is_batch = self.source.declaration.batch.as_ref().is_some_and(|batch| batch == name);
-        let is_layer = is_block || Layer::NAMES.contains(&name);
+        let is_layer = is_block || Entry::find(name).is_some();
         is_layer || is_constant || is_batch || frame.parameter(name).is_some() || frame.binding(name).is_some()
+    }
+
+    /// Whether an argument is `freeze` or `freeze = ..`.
+    fn is_freeze(&self, argument: &Written, frame: &Frame<'s>) -> bool {
+        match (&argument.name, &argument.value.kind) {
+            (Some(name), _) => name == "freeze",
+            (None, Kind::Name(name)) => name == "freeze" && !self.is_known("freeze", frame),
+            _ => false,
+        }
+    }
+
+    /// What `freeze` or `freeze = ..` says.
+    fn freezes(&mut self, argument: &'s Written, frame: &Rc<Frame<'s>>) -> bool {
+        argument.name.is_none() || self.flag(&argument.value, frame).unwrap_or(false)
     }
 
     /// `name = "fc1"`
@@ -393,33 +289,4 @@ impl<'s> Resolver<'s, '_> {
         }
         Some((name, argument.value.place))
     }
-}
-
-/// What a layer with a mistake most probably produces, so that what follows it can be checked: `None` where that would be a
-/// guess that makes mistakes of its own.
-fn guess(name: &str, arguments: &Arguments, input: Value) -> Option<Value> {
-    if Layer::keeps_shape(name) {
-        return (!input.index).then_some(input);
-    }
-    let mut attempt = arguments.clone();
-    match (name, attempt.positional.len()) {
-        // The number that is only checked is the wrong one.
-        ("Linear", 2) | ("Conv2d" | "ConvTranspose2d", 3) => {
-            attempt.positional.remove(0);
-        }
-        _ => {}
-    }
-    // These options change no shape; an unknown one might have been meant to.
-    attempt.named.retain(|(name, _)| !["groups", "bias"].contains(&name.as_str()));
-    if name == "Linear" {
-        attempt.named.clear();
-    }
-    let flattened = Value { shape: Shape::new(&[input.shape.elements()?]), ..input };
-    [input, flattened].into_iter().find_map(|input| {
-        if name != "Linear" && input == flattened {
-            return None;
-        }
-        let layer = Layer::resolve(name, &attempt, &[input])?.ok()?;
-        Some(Value { shape: layer.output(), index: false, batched: input.batched })
-    })
 }

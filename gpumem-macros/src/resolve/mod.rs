@@ -2,7 +2,7 @@
 
 mod blocks;
 mod calls;
-mod check;
+pub(crate) mod check;
 pub(crate) mod frame;
 mod layers;
 mod paths;
@@ -12,7 +12,7 @@ mod types;
 use crate::errors::Errors;
 use crate::syntax::{Expression, Kind, Place, Source};
 use frame::{Binding, Current, Frame, Known};
-use gpumem_core::graph::Graph;
+use gpumem_core::graph::{Graph, NodeId};
 use paths::{Paths, Segment};
 use sharing::Sharing;
 use std::cell::RefCell;
@@ -23,14 +23,16 @@ pub(crate) use types::{Declared, Form};
 /// A network without blocks and names.
 pub(crate) struct Resolved {
     pub(crate) graph: Graph,
-    /// The value that the network produces; `None` after a mistake.
-    pub(crate) output: Current,
+    /// The values that the network produces; `None` after a mistake.
+    pub(crate) outputs: Option<Vec<NodeId>>,
+    /// What can be read by name in `forward`: inputs and taps. `None` for a value that is not known after a mistake.
+    pub(crate) taps: HashMap<String, Current>,
     /// Where each row was written.
     pub(crate) places: Vec<Place>,
-    /// The declared type of the input, if it could be read.
-    pub(crate) input: Option<Declared>,
-    /// The declared type of the output, if it could be read.
-    pub(crate) promised: Option<Declared>,
+    /// The declared types of the inputs, if they could be read.
+    pub(crate) inputs: Option<Vec<Declared>>,
+    /// The declared types of the outputs, if they could be read.
+    pub(crate) promised: Option<Vec<Declared>>,
 }
 
 /// More layers than this are refused: the tables number them with 16 bits.
@@ -55,6 +57,8 @@ pub(crate) struct Resolver<'s, 'e> {
     sharing: Sharing,
     /// Names that a misspelt name was probably meant to be.
     meant: HashSet<String>,
+    /// How many `freeze`s are around the element that is being resolved.
+    frozen: usize,
     /// Elements so far.
     steps: usize,
     /// Whether a limit was met: the rest is not resolved.
@@ -74,35 +78,41 @@ pub(crate) fn resolve(source: &Source, errors: &mut Errors) -> Resolved {
         count: 0,
         sharing: Sharing::default(),
         meant: HashSet::new(),
+        frozen: 0,
         steps: 0,
         stopped: false,
     };
     resolver.check_blocks();
     let Some(forward) = &source.forward else {
-        let (graph, places) = (resolver.graph, Vec::new());
-        return Resolved { graph, output: None, places, input: None, promised: None };
+        let (graph, places, taps) = (resolver.graph, Vec::new(), HashMap::new());
+        return Resolved { graph, outputs: None, taps, places, inputs: None, promised: None };
     };
-    let (input, promised) = resolver.declared_types(forward);
-    let start = input.as_ref().and_then(|input| {
-        resolver.graph.input(input.value()).map_err(|mistake| resolver.errors.add(input.place, mistake.message)).ok()
-    });
+    let [inputs, promised] = resolver.declared_types(forward);
+    let starts: Vec<Current> = match &inputs {
+        Some(inputs) => inputs.iter().map(|input| resolver.input(input)).collect(),
+        None => vec![None; forward.parameters.len()],
+    };
+    // Inputs can be read by their names.
+    let names = forward.parameters.iter().map(|input| input.name.to_string());
     let frame = Rc::new(Frame {
         call: None,
         caller: None,
         depth: 0,
         parameters: Vec::new(),
         bindings: resolver.bindings(&forward.body),
-        // The input can be read again by its name.
-        taps: RefCell::new(forward.parameters.iter().map(|input| (input.name.to_string(), start)).collect()),
+        taps: RefCell::new(names.zip(starts.iter().copied()).collect()),
     });
-    let output = resolver.element(&forward.body.element, &frame, start, None);
+    resolver.frozen = usize::from(forward.frozen);
+    let outputs = resolver.outputs(&forward.body.element, &frame, starts.first().copied().flatten());
     resolver.spell_paths();
     resolver.check_unused();
-    if let Some(output) = output.filter(|_| !resolver.stopped) {
-        resolver.check_output(output, promised.as_ref(), start);
+    if let Some(outputs) = outputs.as_ref().filter(|_| !resolver.stopped) {
+        resolver.check_outputs(forward, outputs, promised.as_deref());
     }
     let places = resolver.rows.iter().map(|(_, place)| *place).collect();
-    Resolved { graph: resolver.graph, output, places, input, promised }
+    let taps = frame.taps.borrow().clone();
+    let outputs = outputs.and_then(|outputs| outputs.into_iter().collect());
+    Resolved { graph: resolver.graph, outputs, taps, places, inputs, promised }
 }
 
 impl<'s> Resolver<'s, '_> {
@@ -164,6 +174,34 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
+    fn input(&mut self, input: &Declared) -> Current {
+        let added = self.graph.input(input.value());
+        added.map_err(|mistake| self.errors.add(input.place, mistake.to_string())).ok()
+    }
+
+    /// The values of `forward`'s body: the branches of an `Outputs(..)` at its end, or one. `None` where an `if` is not known.
+    fn outputs(&mut self, element: &'s Expression, frame: &Rc<Frame<'s>>, current: Current) -> Option<Vec<Current>> {
+        match &element.kind {
+            Kind::Call { name, arguments } if name == "Outputs" => {
+                if let Some(argument) = arguments.iter().find(|argument| argument.name.is_some()) {
+                    let message = "`Outputs` takes values and no options; `tap` a value to name it";
+                    self.report(argument.value.id, argument.place(), frame, message);
+                }
+                if arguments.len() < 2 {
+                    let message = "`Outputs` has two outputs or more, as `Outputs(Linear(10), Linear(4))`";
+                    self.report(element.id, element.place, frame, message);
+                }
+                Some(arguments.iter().map(|argument| self.element(&argument.value, frame, current, None)).collect())
+            }
+            Kind::List(elements) if elements.last().is_some_and(ends_in_outputs) => {
+                let (last, first) = elements.split_last()?;
+                let end = first.iter().fold(current, |current, element| self.element(element, frame, current, None));
+                self.outputs(last, frame, end)
+            }
+            _ => Some(vec![self.element(element, frame, current, None)]),
+        }
+    }
+
     /// The bindings of a body, not executed yet.
     fn bindings(&mut self, body: &'s crate::syntax::Body) -> Vec<Rc<Binding<'s>>> {
         let mut names = HashSet::new();
@@ -194,11 +232,20 @@ impl<'s> Resolver<'s, '_> {
             row.path = self.paths.spell(*segment);
         }
         let rows = &self.graph.rows;
-        let parameters = self.graph.parameters.iter_mut().map(|(name, row, _)| (name, *row));
-        let buffers = self.graph.buffers.iter_mut().map(|(name, row, _)| (name, *row));
+        let parameters = self.graph.parameters.iter_mut().map(|parameter| (&mut parameter.name, parameter.row));
+        let buffers = self.graph.buffers.iter_mut().map(|buffer| (&mut buffer.name, buffer.row));
         for (name, row) in parameters.chain(buffers) {
             // They were added under an empty path: `.weight`, `.qkv.weight`.
             name.insert_str(0, &rows[row].path);
         }
+    }
+}
+
+/// Whether an element is an `Outputs(..)`, or a list that ends in one.
+fn ends_in_outputs(element: &Expression) -> bool {
+    match &element.kind {
+        Kind::Call { name, .. } => name == "Outputs",
+        Kind::List(elements) => elements.last().is_some_and(ends_in_outputs),
+        _ => false,
     }
 }

@@ -3,7 +3,8 @@
 use super::Resolver;
 use super::frame::Frame;
 use crate::syntax::{Function, Place, Type};
-use gpumem_core::layers::rule::Value;
+use gpumem_core::graph;
+use gpumem_core::run::tensor::MOST_HOSTS;
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use std::fmt;
@@ -15,25 +16,37 @@ pub(crate) enum Form {
     Features,
     Tokens,
     Sequence,
+    Signal,
+    Values,
     Logits,
     Map,
     TokenLogits,
 }
 
-const INPUTS: [(&str, Form, &str); 4] = [
+/// A type's name and the names of its dimensions.
+type Row = (&'static str, Form, &'static str);
+
+const INPUTS: [Row; 6] = [
     ("Image", Form::Image, "C, H, W"),
     ("Features", Form::Features, "N"),
     ("Tokens", Form::Tokens, "T"),
     ("Sequence", Form::Sequence, "T, D"),
+    ("Signal", Form::Signal, "C, L"),
+    ("Values", Form::Values, ANY),
 ];
 
-const OUTPUTS: [(&str, Form, &str); 5] = [
+const OUTPUTS: [Row; 7] = [
     ("Logits", Form::Logits, "N"),
     ("Features", Form::Features, "N"),
     ("Map", Form::Map, "C, H, W"),
     ("Sequence", Form::Sequence, "T, D"),
     ("TokenLogits", Form::TokenLogits, "T, V"),
+    ("Signal", Form::Signal, "C, L"),
+    ("Values", Form::Values, ANY),
 ];
+
+/// The dimensions of a type that has any.
+const ANY: &str = "A, B, ..";
 
 /// A declared type with its dimensions folded.
 #[derive(Clone, Debug)]
@@ -44,8 +57,8 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    pub(crate) fn value(&self) -> Value {
-        Value { shape: Shape::new(&self.dimensions), index: self.form == Form::Tokens, batched: true }
+    pub(crate) fn value(&self) -> graph::Type {
+        graph::Type { shape: Shape::new(&self.dimensions), index: self.form == Form::Tokens, batched: true }
     }
 }
 
@@ -57,33 +70,52 @@ impl fmt::Display for Declared {
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// The declared input and output of `forward`.
-    pub(super) fn declared_types(&mut self, forward: &'s Function) -> (Option<Declared>, Option<Declared>) {
-        if forward.parameters.len() != 1 {
-            let message = format!(
-                "`forward` takes one input, but {} are declared; write `fn forward(image: Image<3, 224, 224>)`",
-                forward.parameters.len()
-            );
+    /// The declared inputs and outputs of `forward`; `None` where one of them is not known.
+    pub(super) fn declared_types(&mut self, forward: &'s Function) -> [Option<Vec<Declared>>; 2] {
+        let inputs: Vec<Option<Declared>> =
+            forward.parameters.iter().map(|input| self.declared(&input.kind, &INPUTS, "an input")).collect();
+        let outputs: Vec<Option<Declared>> =
+            forward.outputs.iter().map(|output| self.declared(output, &OUTPUTS, "an output")).collect();
+        if inputs.is_empty() {
+            let message = "`forward` has no input; declare one, as `fn forward(image: Image<3, 224, 224>)`";
             self.errors.add(forward.signature, message);
         }
-        let input = forward.parameters.first().and_then(|input| self.declared(&input.kind, &INPUTS, "an input"));
-        let output = forward.output.as_ref().and_then(|output| self.declared(output, &OUTPUTS, "an output"));
-        (input.filter(|_| forward.parameters.len() == 1), output)
+        for (index, input) in forward.parameters.iter().enumerate() {
+            if forward.parameters[..index].iter().any(|earlier| earlier.name == input.name) {
+                self.errors.add(&input.name, format!("`{}` is declared twice; rename one", input.name));
+            }
+        }
+        let all = [&inputs, &outputs].map(|list| list.len());
+        if let Some(count) = all.into_iter().find(|&count| count > MOST_HOSTS) {
+            let message = format!("a network has at most {MOST_HOSTS} inputs and as many outputs, not {count}");
+            self.errors.add(forward.signature, message);
+        }
+        [inputs, outputs]
+            .map(|list| list.into_iter().collect::<Option<Vec<Declared>>>().filter(|list| !list.is_empty()))
     }
 
-    fn declared(&mut self, written: &'s Type, known: &[(&str, Form, &str)], what: &str) -> Option<Declared> {
+    fn declared(&mut self, written: &'s Type, known: &[Row], what: &str) -> Option<Declared> {
         let name = written.name.to_string();
         let Some((_, form, arguments)) = known.iter().find(|(known, ..)| *known == name) else {
             let names: Vec<&str> = known.iter().map(|(name, ..)| *name).collect();
             let hint = match nearest(&name, &names) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("use {}", gpumem_core::layers::arguments::listed(&names)),
+                None => format!("use {}", gpumem_core::layers::mistake::listed(&names)),
             };
             self.errors.add(&written.name, format!("no type of {what} is called `{name}`; {hint}"));
             return None;
         };
         let expected = arguments.split(", ").count();
-        if written.dimensions.len() != expected {
+        if *arguments == ANY && !(1..=Shape::MAX_RANK).contains(&written.dimensions.len()) {
+            let message = format!(
+                "`{name}` has up to {} dimensions, `{name}<3, 5>`, but {} are given",
+                Shape::MAX_RANK,
+                written.dimensions.len()
+            );
+            self.errors.add(written.place, message);
+            return None;
+        }
+        if *arguments != ANY && written.dimensions.len() != expected {
             let message = format!(
                 "`{name}` has {expected} dimension{}, `{name}<{arguments}>`, but {} given",
                 if expected == 1 { "" } else { "s" },

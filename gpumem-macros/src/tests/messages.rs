@@ -150,6 +150,7 @@ fn branch_mismatch() {
                 "layer 3 `Concat` joins branches that agree in all but the first dimension, but branch 0 produces [3, 8, 8] \
                  and branch 1 produces [3, 4, 4]",
             ),
+            ("Map<3, 8, 8>", "forward promises Map<3, 8, 8> = [3, 8, 8], but the last layer produces [6, 8, 8]"),
         ],
     );
 }
@@ -161,7 +162,7 @@ fn kernels_and_groups() {
         &text,
         &[
             (
-                "Conv2d(4, 1, groups = 3)",
+                "groups = 3",
                 "layer 0 `Conv2d` has groups = 3, which does not divide its 4 output channels; use a number of groups that \
                  divides both 3 and 4",
             ),
@@ -212,13 +213,7 @@ fn declared_types() {
     let text = forward("Image<3, 8>", "Logits<3>", "[Flatten, Linear(3)]", "");
     assert_mistakes(&text, &[("Image<3, 8>", "`Image` has 3 dimensions, `Image<C, H, W>`, but 2 are given")]);
     let text = "struct Net; fn forward(x: Features<2>, y: Features<2>) -> Features<2> { [Relu] }";
-    assert_mistakes(
-        text,
-        &[(
-            "(x: Features<2>, y: Features<2>)",
-            "`forward` takes one input, but 2 are declared; write `fn forward(image: Image<3, 224, 224>)`",
-        )],
-    );
+    assert_mistakes(text, &[("y", "nothing reads the input `y`; read it with `from(y)`, or remove it")]);
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn vgg16() {
         ]
     );
     assert_eq!(paths[31..34], ["flatten", "linear[0]", "relu[0]"]);
-    assert_eq!(network.graph.parameters[0].0, "stage[0].conv2d[0].weight");
+    assert_eq!(network.graph.parameters[0].name, "stage[0].conv2d[0].weight");
     let shape = |row: usize| network.graph.rows[row].output.shape.to_string();
     assert_eq!([shape(4), shape(30), shape(31), shape(38)], ["[64, 112, 112]", "[512, 7, 7]", "[25088]", "[1000]"]);
 }
@@ -127,7 +127,7 @@ fn resnet50() {
     assert_eq!(network.graph.rows.len(), 174);
     let buffers = &network.graph.buffers;
     assert_eq!(buffers.len(), 53 * 2);
-    assert_eq!(buffers[0].0, "batch_norm2d.running_mean");
+    assert_eq!(buffers[0].name, "batch_norm2d.running_mean");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn gpt2_ties_its_head() {
     let paths = paths(&network);
     assert_eq!(paths[..4], ["wte", "position_embedding", "add", "dropout"]);
     assert_eq!(paths.last(), Some(&"tied"));
-    assert!(network.graph.parameters.iter().any(|(name, ..)| name == "layer[11].causal_self_attention.qkv.weight"));
+    assert!(network.graph.parameters.iter().any(|it| it.name == "layer[11].causal_self_attention.qkv.weight"));
 }
 
 #[test]
@@ -145,13 +145,8 @@ fn unet_reads_skips_of_its_own_level() {
     let network = sound(UNET);
     let paths = paths(&network);
     assert_eq!(paths[0], "level.double[0].conv2d[0]");
-    let concats: Vec<String> = network
-        .graph
-        .rows
-        .iter()
-        .filter(|row| row.layer.name() == "Concat")
-        .map(|row| row.output.shape.to_string())
-        .collect();
+    let concats: Vec<String> =
+        network.graph.rows.iter().filter(|row| row.kind == "Concat").map(|row| row.output.shape.to_string()).collect();
     assert_eq!(concats, ["[128, 16, 24]", "[64, 32, 48]", "[32, 64, 96]"]);
     assert!(paths.contains(&"level.level.level.double[1].conv2d[1]"), "{paths:?}");
 }
@@ -174,7 +169,7 @@ fn later_uses_of_a_let_share_parameters() {
         ["twin[0].linear", "twin[0].relu", "twin[0].head.w[0]", "twin[0].head.w[1]", "twin[1].linear"]
     );
     assert_eq!(paths[13..], ["one[0]", "one[1]"]);
-    let names: Vec<&str> = network.graph.parameters.iter().map(|(name, ..)| name.as_str()).collect();
+    let names: Vec<&str> = network.graph.parameters.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(
         names,
         [

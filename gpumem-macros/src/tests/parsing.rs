@@ -224,7 +224,7 @@ fn invisible_groups() {
     };
     let expansion = crate::compile(tokens).to_string();
     assert!(!expansion.contains("compile_error"), "{expansion}");
-    assert!(expansion.contains("Mixed (:: gpumem :: core :: Half :: F16)"), "{expansion}");
+    assert!(expansion.contains("Mixed (:: gpumem :: __private :: Half :: F16)"), "{expansion}");
     assert!(expansion.contains("Update :: Separate"), "{expansion}");
 }
 

@@ -63,5 +63,5 @@ gpumem::fits!(Generic<64>);
 fn main() {
     assert_eq!(Written::LAYERS.last().unwrap().path, "head");
     assert!(module::Written::TRAINING.is_some());
-    assert_eq!(Generic::<4>::BUDGET.batch_size, 4);
+    assert_eq!(Generic::<4>::PROGRAM.batch, 4);
 }

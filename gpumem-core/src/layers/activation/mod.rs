@@ -1,0 +1,49 @@
+//! Functions of one number, and others of any shape.
+//!
+//! Functions whose value says it all are rows of [`Function`]: `Relu`, `Silu` and so on are layers by their row.
+
+mod gelu;
+mod softmax;
+
+pub use crate::program::function::Function;
+pub use gelu::Gelu;
+pub use softmax::Softmax;
+
+use super::Build;
+use super::arguments::Arguments;
+use super::builder::{Builder, Value};
+use super::mistake::Mistake;
+use crate::program::ops::Pointwise;
+use alloc::vec::Vec;
+
+/// A [function](Function) as a layer: input and output have any one shape, there are no parameters, and backward keeps what
+/// the function's row says.
+#[derive(Clone, Debug)]
+pub struct Activation {
+    function: Function,
+    arguments: Vec<f64>,
+    inplace: bool,
+}
+
+impl Activation {
+    pub(super) fn read(function: Function, from: &mut Arguments<'_>) -> Activation {
+        let row = function.row();
+        let arguments = row.arguments.iter().map(|argument| {
+            let asking = from.trailing(argument.name);
+            match argument.least {
+                Some(least) => asking.number_from(argument.default, least),
+                None => asking.number(argument.default),
+            }
+        });
+        let arguments = arguments.collect();
+        Activation { function, arguments, inplace: row.inplace && from.option("inplace").flag(false) }
+    }
+}
+
+impl Build for Activation {
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let shape = x[0].numbers()?;
+        b.in_place(self.inplace);
+        b.op(Pointwise { function: self.function, arguments: self.arguments.clone(), shape }, x)
+    }
+}

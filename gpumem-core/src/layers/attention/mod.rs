@@ -1,0 +1,20 @@
+//! Attention.
+
+mod causal_attention;
+mod causal_self_attention;
+
+pub use causal_attention::CausalAttention;
+pub use causal_self_attention::CausalSelfAttention;
+
+use super::mistake::Mistake;
+use alloc::format;
+
+/// Checks that `heads` divides the width.
+fn check_heads(heads: u64, features: u64) -> Result<(), Mistake> {
+    if features.is_multiple_of(heads) {
+        return Ok(());
+    }
+    Err(Mistake::new(format!(
+        "has {heads} heads, which do not divide its width of {features}; use a number of heads that divides {features}"
+    )))
+}

@@ -1,0 +1,266 @@
+//! What a layer builds with: parameters, operations, views and other layers.
+
+use super::Layer;
+use super::mistake::{Kind, Mistake, Shared};
+use crate::graph::{self, Graph, NodeId, Row, RowId, Source, Type, check_elements};
+use crate::number::Role;
+use crate::program::{Init, Op};
+use crate::shape::Shape;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A value: a node of the graph, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The node.
+    pub node: NodeId,
+    /// Dimensions of one sample.
+    pub shape: Shape,
+    /// Whether the elements are indices (tokens) rather than numbers.
+    pub index: bool,
+    /// Whether there is one for each sample, or one for the whole batch.
+    pub batched: bool,
+}
+
+impl Value {
+    pub(crate) fn of(graph: &Graph, node: NodeId) -> Value {
+        let Type { shape, index, batched } = graph.value(node);
+        Value { node, shape, index, batched }
+    }
+}
+
+/// Where a layer is built.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) path: String,
+    pub(crate) kind: &'static str,
+    /// The row whose parameters it shares.
+    pub(crate) owner: Option<RowId>,
+}
+
+/// Parameters and running statistics that are shared: those of the owner, in order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    parameters: usize,
+    buffers: usize,
+}
+
+/// A layer under construction.
+#[derive(Debug)]
+pub struct Builder<'g> {
+    graph: &'g mut Graph,
+    scope: Scope,
+    row: RowId,
+    /// Names of the parts around what is being built: `["qkv"]`.
+    parts: Vec<&'static str>,
+    taken: Taken,
+    parameters: Vec<usize>,
+    buffers: Vec<usize>,
+    mistakes: Vec<Mistake>,
+    /// A mistake after which nobody knows what the layer produces.
+    open: Option<Mistake>,
+    in_place: bool,
+}
+
+impl<'g> Builder<'g> {
+    pub(crate) fn new(graph: &'g mut Graph, scope: Scope) -> Builder<'g> {
+        let row = graph.rows.len();
+        Builder {
+            graph,
+            scope,
+            row,
+            parts: Vec::new(),
+            taken: Taken::default(),
+            parameters: Vec::new(),
+            buffers: Vec::new(),
+            mistakes: Vec::new(),
+            open: None,
+            in_place: false,
+        }
+    }
+
+    /// Ends the layer: its mistakes, and its row with its output, unless that is open.
+    pub(crate) fn finish(mut self, built: Result<Value, Mistake>) -> (Vec<Mistake>, Option<(Row, NodeId)>) {
+        let (open, value) = match (self.open.take(), built) {
+            (Some(open), _) | (None, Err(open)) => (Some(open), None),
+            (None, Ok(value)) => (None, Some(value)),
+        };
+        self.mistakes.extend(open);
+        let row = value.map(|value| {
+            let own = self.scope.owner.is_none();
+            let elements = |id: &usize| self.graph.parameters[*id].shape.elements().unwrap_or(0);
+            let Value { node, shape, index, batched } = value;
+            let row = Row {
+                path: self.scope.path,
+                kind: self.scope.kind,
+                output: Type { shape, index, batched },
+                parameters: if own { self.parameters.iter().map(elements).sum() } else { 0 },
+                parameter_ids: self.parameters,
+                buffer_ids: self.buffers,
+            };
+            (row, node)
+        });
+        (self.mistakes, row)
+    }
+
+    /// Notes a mistake, if there is one, and goes on.
+    pub fn report(&mut self, mistake: impl Into<Option<Mistake>>) {
+        self.mistakes.extend(mistake.into());
+    }
+
+    /// The output of what is built next overwrites the input, if the user asked for that.
+    pub fn in_place(&mut self, asked: bool) {
+        self.in_place = asked;
+    }
+
+    /// The full name of something of this layer.
+    fn name(&self, name: &str) -> String {
+        let parts: String = self.parts.iter().map(|part| format!(".{part}")).collect();
+        format!("{}{parts}.{name}", self.scope.path)
+    }
+
+    /// A parameter: the layer's own, or that of the layer whose parameters it shares.
+    pub fn parameter(&mut self, name: &'static str, shape: &[u64], role: Role, init: Init) -> Value {
+        let shape = Shape::new(shape);
+        let id = match self.scope.owner {
+            Some(owner) => self.shared_parameter(owner, shape),
+            None => {
+                if let Err(mistake) = check_elements("a parameter", shape) {
+                    self.open.get_or_insert(mistake.into());
+                }
+                let name = self.name(name);
+                self.graph.parameters.push(graph::Parameter { name, row: self.row, shape, role, init, frozen: false });
+                self.graph.parameters.len() - 1
+            }
+        };
+        self.parameters.push(id);
+        let value = Type { shape, index: false, batched: false };
+        let node = self.graph.node(value, Source::Parameter(id), self.row);
+        Value { node, shape, index: false, batched: false }
+    }
+
+    fn shared_parameter(&mut self, owner: RowId, needed: Shape) -> usize {
+        let ids = &self.graph.rows[owner].parameter_ids;
+        let id = ids.get(self.taken.parameters).copied();
+        self.taken.parameters += 1;
+        let Some(id) = id else {
+            self.open
+                .get_or_insert(Mistake::new("shares the parameters of a layer that has fewer; use a layer of its own"));
+            return 0;
+        };
+        let parameter = &self.graph.parameters[id];
+        if parameter.shape != needed {
+            let own = &self.graph.rows[owner].path;
+            let name = parameter.name.strip_prefix(own.as_str()).unwrap_or(&parameter.name);
+            let (parameter, own) = (name.trim_start_matches('.').into(), parameter.shape);
+            let shared = Shared { owner, parameter, own, needed };
+            self.open.get_or_insert(Kind::Shared(shared.into()).into());
+        }
+        id
+    }
+
+    /// A scale of ones.
+    pub fn scale(&mut self, length: u64) -> Value {
+        self.parameter("weight", &[length], Role::Norm, Init::Constant(1.0))
+    }
+
+    /// A shift of zeros.
+    pub fn shift(&mut self, length: u64) -> Value {
+        self.parameter("bias", &[length], Role::Norm, Init::Constant(0.0))
+    }
+
+    /// A running statistic, by its number.
+    pub fn buffer(&mut self, name: &'static str, shape: &[u64], value: f64) -> usize {
+        let shape = Shape::new(shape);
+        let id = match self.scope.owner {
+            Some(owner) => {
+                let id = self.graph.rows[owner].buffer_ids.get(self.taken.buffers).copied();
+                self.taken.buffers += 1;
+                id.unwrap_or_else(|| {
+                    let message = "shares the running statistics of a layer that has fewer; use a layer of its own";
+                    self.open.get_or_insert(Mistake::new(message));
+                    0
+                })
+            }
+            None => {
+                let name = self.name(name);
+                self.graph.buffers.push(graph::Buffer { name, row: self.row, shape, value });
+                self.graph.buffers.len() - 1
+            }
+        };
+        self.buffers.push(id);
+        id
+    }
+
+    /// An operation on these values.
+    ///
+    /// # Errors
+    /// An output of more elements than a tensor can have.
+    pub fn op(&mut self, op: impl Into<Op>, inputs: &[Value]) -> Result<Value, Mistake> {
+        self.op_with(op, inputs, &[])
+    }
+
+    /// An operation on these values that has running statistics.
+    ///
+    /// # Errors
+    /// An output of more elements than a tensor can have.
+    pub fn op_with(&mut self, op: impl Into<Op>, inputs: &[Value], buffers: &[usize]) -> Result<Value, Mistake> {
+        let op = op.into();
+        let shape = op.output();
+        check_elements("an output", shape)?;
+        let value = Type { shape, index: false, batched: inputs.iter().any(|input| input.batched) };
+        let source = Source::Op {
+            op,
+            inputs: inputs.iter().map(|input| input.node).collect(),
+            buffers: buffers.to_vec(),
+            in_place: core::mem::take(&mut self.in_place),
+        };
+        let node = self.graph.node(value, source, self.row);
+        Ok(Value::of(self.graph, node))
+    }
+
+    /// The same elements under another shape: the same memory, no operation.
+    pub fn view(&mut self, x: Value, shape: Shape) -> Value {
+        let value = Type { shape, index: x.index, batched: x.batched };
+        let node = self.graph.node(value, Source::View(x.node), self.row);
+        Value { node, shape, ..x }
+    }
+
+    /// A layer as a part of this one. Its parameters have `name` in front of their own, unless it is empty.
+    ///
+    /// # Errors
+    /// As for the layer.
+    pub fn layer(&mut self, name: &'static str, layer: &impl Layer, x: &[Value]) -> Result<Value, Mistake> {
+        if !name.is_empty() {
+            self.parts.push(name);
+        }
+        let built = layer.build(self, x);
+        if !name.is_empty() {
+            self.parts.pop();
+        }
+        built
+    }
+
+    /// The weight of the layer whose parameters are shared, and the operation that reads it there.
+    pub fn owners_weight(&mut self) -> Option<(Value, Op)> {
+        let owner = self.scope.owner?;
+        let id = self.graph.rows[owner].parameter_ids.first().copied()?;
+        let reads =
+            |inputs: &[NodeId]| inputs.iter().any(|&input| self.graph.nodes[input].source == Source::Parameter(id));
+        let op = self.graph.nodes.iter().find_map(|node| match &node.source {
+            Source::Op { op, inputs, .. } if reads(inputs) => Some(op.clone()),
+            _ => None,
+        })?;
+        self.parameters.push(id);
+        let shape = self.graph.parameters[id].shape;
+        let value = Type { shape, index: false, batched: false };
+        let node = self.graph.node(value, Source::Parameter(id), self.row);
+        Some((Value::of(self.graph, node), op))
+    }
+
+    /// The name in the language of the layer whose parameters are shared.
+    pub fn owners_kind(&self) -> Option<&'static str> {
+        Some(self.graph.rows[self.scope.owner?].kind)
+    }
+}

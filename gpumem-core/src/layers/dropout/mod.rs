@@ -1,0 +1,37 @@
+//! Random zeros.
+
+use super::Layer;
+use super::arguments::Arguments;
+use super::builder::{Builder, Value};
+use super::mistake::Mistake;
+use crate::program::ops::Mask;
+
+/// Sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`: `Dropout` or
+/// `Dropout(p)`.
+///
+/// * Options: `p = 0.5`; `inplace`.
+/// * Input and output of any one shape. In inference it is gone.
+/// * Parameters: none.
+/// * Backward keeps nothing: which elements were dropped is drawn again from the seed, the step and the layer.
+///
+/// PyTorch: `torch.nn.Dropout(p, inplace)`.
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    p: f64,
+    inplace: bool,
+}
+
+impl Layer for Dropout {
+    const NAME: &'static str = "Dropout";
+    const KEEPS_SHAPE: bool = true;
+
+    fn read(from: &mut Arguments<'_>) -> Dropout {
+        Dropout { p: from.trailing("p").probability(0.5), inplace: from.option("inplace").flag(false) }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let shape = x[0].numbers()?;
+        b.in_place(self.inplace);
+        b.op(Mask { shape, p: self.p }, x)
+    }
+}

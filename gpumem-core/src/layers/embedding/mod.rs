@@ -1,0 +1,8 @@
+//! Tables of rows.
+
+#[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
+mod embedding;
+mod position_embedding;
+
+pub use embedding::Embedding;
+pub use position_embedding::PositionEmbedding;

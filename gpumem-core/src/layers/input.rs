@@ -1,0 +1,105 @@
+//! What layers ask of the values that arrive.
+
+use super::builder::Value;
+use super::mistake::Mistake;
+use crate::shape::Shape;
+use alloc::format;
+
+impl Value {
+    /// The shape of numbers of any shape.
+    ///
+    /// # Errors
+    /// Tokens.
+    pub fn numbers(&self) -> Result<Shape, Mistake> {
+        match self.index {
+            false => Ok(self.shape),
+            true => Err(Mistake::new("works on numbers, but it is given tokens; put `Embedding` before it")),
+        }
+    }
+
+    /// `[C, H, W]` of a feature map.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub fn feature_map(&self) -> Result<[u64; 3], Mistake> {
+        if self.index {
+            let text = "works on a feature map [C, H, W], but it is given tokens; put `Embedding` before it";
+            return Err(Mistake::new(text));
+        }
+        self.shape.as_map().ok_or_else(|| {
+            Mistake::new(format!("works on a feature map [C, H, W], but the previous layer produces {}", self.shape))
+        })
+    }
+
+    /// `[T, D]` of a sequence.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub fn sequence(&self) -> Result<[u64; 2], Mistake> {
+        if self.index {
+            let text = "works on a sequence [T, D], but it is given tokens; put `Embedding` before it";
+            return Err(Mistake::new(text));
+        }
+        <[u64; 2]>::try_from(self.shape.dims()).map_err(|_| {
+            Mistake::new(format!("works on a sequence [T, D], but the previous layer produces {}", self.shape))
+        })
+    }
+
+    /// Rows and features of a vector or a sequence. `expected` features make a better message.
+    ///
+    /// # Errors
+    /// A value that is neither.
+    pub fn rows(&self, expected: Option<u64>) -> Result<[u64; 2], Mistake> {
+        let shape = self.numbers()?;
+        let elements = shape.elements().unwrap_or(u64::MAX);
+        match (shape.dims(), expected) {
+            (&[features], _) => Ok([1, features]),
+            (&[steps, features], _) => Ok([steps, features]),
+            (_, Some(expected)) if expected == elements => Err(Mistake::new(format!(
+                "expects {expected} input features, but the previous layer produces {shape}; put `Flatten` before it"
+            ))),
+            (_, Some(expected)) => Err(Mistake::new(format!(
+                "expects {expected} input features, but the previous layer produces {shape} = {elements}"
+            ))),
+            (_, None) => Err(Mistake::new(format!(
+                "works on a vector or a sequence, but the previous layer produces {shape}; \
+                 put `Flatten` or `GlobalAvgPool` before it"
+            ))),
+        }
+    }
+
+    /// The axis of a sample that PyTorch calls `dim`.
+    ///
+    /// # Errors
+    /// The batch, or an axis that there is not.
+    pub fn axis(&self, dim: i64) -> Result<usize, Mistake> {
+        let rank = self.shape.rank() as i64;
+        match dim {
+            0 => {
+                Err(Mistake::of("dim", "cannot work along the batch, which is axis 0; the axes of a sample begin at 1"))
+            }
+            _ if (1..=rank).contains(&dim) => Ok(dim as usize - 1),
+            _ if (-rank..0).contains(&dim) => Ok((rank + dim) as usize),
+            _ => Err(Mistake::of(
+                "dim",
+                format!("has `dim = {dim}`, but {} has axes 1 to {rank}, or -{rank} to -1", self.shape),
+            )),
+        }
+    }
+
+    /// A mistake unless the last axis has as many elements as `expected` says, if that is given.
+    pub fn unexpected_features(&self, expected: Option<u64>) -> Option<Mistake> {
+        let shape = self.shape;
+        let expected = expected.filter(|&expected| expected != shape.last())?;
+        Some(Mistake::new(format!("expects {expected} input features, but the previous layer produces {shape}")))
+    }
+
+    /// A mistake unless the value has as many channels as `expected` says, if that is given.
+    pub fn unexpected_channels(&self, expected: Option<u64>) -> Option<Mistake> {
+        let (shape, channels) = (self.shape, self.shape.dims().first().copied().unwrap_or(1));
+        let expected = expected.filter(|&expected| expected != channels)?;
+        Some(Mistake::new(format!(
+            "expects {expected} input channels, but the previous layer produces {shape}, which has {channels}"
+        )))
+    }
+}

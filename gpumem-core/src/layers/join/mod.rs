@@ -1,0 +1,59 @@
+//! Joins of branches.
+
+mod add;
+mod concat;
+mod div;
+mod mat_mul;
+mod mul;
+mod sub;
+
+pub use add::Add;
+pub use concat::Concat;
+pub use div::Div;
+pub use mat_mul::MatMul;
+pub use mul::Mul;
+pub use sub::Sub;
+
+use super::builder::{Builder, Value};
+use super::mistake::Mistake;
+use crate::program::ops::{Binary, BinaryFunction, broadcast};
+use alloc::format;
+
+/// Checks that no branch carries tokens.
+fn check_numbers(x: &[Value]) -> Result<(), Mistake> {
+    match x.iter().position(|value| value.index) {
+        Some(branch) => {
+            let text = "joins numbers, but a branch carries tokens; put `Embedding` in that branch";
+            Err(Mistake::of_input(branch, text))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A mistake for the first branch that does not fit those before it.
+fn unequal_shapes(x: &[Value]) -> Option<Mistake> {
+    let mut shape = x[0].shape;
+    for (branch, value) in x.iter().enumerate().skip(1) {
+        shape = match broadcast(shape, value.shape) {
+            Some(shape) => shape,
+            None => {
+                let (first, other) = (x[0].shape, value.shape);
+                let text = format!(
+                    "joins branches of one shape, but branch 0 produces {first} and branch {branch} produces {other}"
+                );
+                return Some(Mistake::of_input(branch, text));
+            }
+        };
+    }
+    None
+}
+
+/// A function of two branches, broadcast as numpy does.
+fn binary(b: &mut Builder<'_>, function: BinaryFunction, x: &[Value]) -> Result<Value, Mistake> {
+    check_numbers(x)?;
+    if let Some(mistake) = unequal_shapes(x) {
+        b.report(mistake);
+        return Ok(x[0]);
+    }
+    b.op(Binary { function, left: x[0].shape, right: x[1].shape }, x)
+}

@@ -1,0 +1,65 @@
+use super::weight_and_bias;
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::Product;
+use crate::shape::{Shape, product};
+
+/// Affine map of the last axis: `Linear(out_features)` or `Linear(in_features, out_features)`.
+///
+/// * Options: `bias = true`.
+/// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`.
+/// * Parameters: `weight` `[out_features, in_features]` and, with `bias`, `bias` `[out_features]`, both uniform
+///   within `1 / sqrt(in_features)`.
+/// * Backward keeps the input.
+///
+/// PyTorch: `torch.nn.Linear(in_features, out_features, bias)`.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    in_features: Option<u64>,
+    out_features: u64,
+    bias: bool,
+}
+
+impl Linear {
+    /// A map to rows of so many features.
+    pub(crate) fn to(out_features: u64, bias: bool) -> Linear {
+        Linear { in_features: None, out_features, bias }
+    }
+}
+
+impl Layer for Linear {
+    const NAME: &'static str = "Linear";
+
+    fn read(from: &mut Arguments<'_>) -> Linear {
+        Linear {
+            in_features: from.leading("in_features").integer(),
+            out_features: from.required("out_features").positive(),
+            bias: from.option("bias").flag(true),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let mut x = x[0];
+        let [rows, in_features] = match x.rows(self.in_features) {
+            Ok(sizes) => {
+                b.report(x.unexpected_features(self.in_features));
+                sizes
+            }
+            // What is neither a vector nor a sequence is most probably to be flattened.
+            Err(mistake) if !x.index => {
+                b.report(mistake);
+                let elements = product(x.shape.dims());
+                x = b.view(x, Shape::new(&[elements]));
+                [1, elements]
+            }
+            Err(mistake) => return Err(mistake),
+        };
+        let Linear { out_features, bias, .. } = *self;
+        let weight = Shape::new(&[out_features, in_features]);
+        let inputs = weight_and_bias(b, x, weight, in_features, bias.then_some(out_features));
+        let shape = x.shape.with_last(out_features);
+        b.op(Product { rows, in_features, out_features, bias, transposed: false, shape }, &inputs)
+    }
+}

@@ -1,0 +1,40 @@
+//! Affine maps.
+
+#[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
+mod linear;
+mod tied;
+
+pub use linear::Linear;
+pub use tied::Tied;
+
+use super::builder::{Builder, Value};
+use crate::number::Role;
+use crate::program::Init;
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// `x` with a weight and maybe a bias of `bias` elements, uniform within `1 / sqrt(fan_in)`: what PyTorch's
+/// `kaiming_uniform_(weight, a = sqrt(5))` comes to.
+pub(super) fn weight_and_bias(
+    b: &mut Builder<'_>,
+    x: Value,
+    weight: Shape,
+    fan_in: u64,
+    bias: Option<u64>,
+) -> Vec<Value> {
+    let init = Init::Uniform(inverse_sqrt(fan_in));
+    let mut values = vec![x, b.parameter("weight", weight.dims(), Role::Weight, init)];
+    values.extend(bias.map(|length| b.parameter("bias", &[length], Role::Weight, init)));
+    values
+}
+
+/// `1 / sqrt(n)` by Newton's iteration: `core` has no square root.
+fn inverse_sqrt(n: u64) -> f64 {
+    let n = n.max(1) as f64;
+    let mut root = n;
+    for _ in 0..64 {
+        root = 0.5 * (root + n / root);
+    }
+    1.0 / root
+}

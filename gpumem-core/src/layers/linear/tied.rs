@@ -1,0 +1,52 @@
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::Op;
+use crate::program::ops::{Gather, Product};
+use alloc::format;
+
+/// The transposed use of a named layer's weight, without bias: `Tied(w)` after `let w = Embedding(..)` or
+/// `let w = Linear(..)`.
+///
+/// * Input `[D]` or `[T, D]`, output `[V]` or `[T, V]`: where the embedding maps V tokens to D features, or the
+///   linear layer V features to D.
+/// * Parameters: none of its own; the gradient of the shared weight is the sum over its uses.
+/// * Backward keeps the input.
+///
+/// PyTorch: `torch.nn.functional.linear(x, w.weight)` for an embedding, `torch.nn.functional.linear(x, w.weight.T)`
+/// for a linear layer.
+#[derive(Clone, Debug)]
+pub struct Tied;
+
+impl Layer for Tied {
+    const NAME: &'static str = "Tied";
+
+    /// The name of the layer is no value: whoever resolves names reads it.
+    fn read(_: &mut Arguments<'_>) -> Tied {
+        Tied
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let Some(kind) = b.owners_kind() else {
+            return Err(Mistake::new("takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`"));
+        };
+        let (weight, in_features, out_features, transposed) = match b.owners_weight() {
+            Some((weight, Op::Gather(Gather { rows, width, .. }))) => (weight, width, rows, false),
+            Some((weight, Op::Product(Product { in_features, out_features, .. }))) if kind == "Linear" => {
+                (weight, out_features, in_features, true)
+            }
+            _ => {
+                let text = format!("transposes the weight of an `Embedding` or a `Linear`, not of a `{kind}`");
+                return Err(Mistake::new(text));
+            }
+        };
+        let [rows, _] = x[0].rows(Some(in_features))?;
+        if let Some(mistake) = x[0].unexpected_features(Some(in_features)) {
+            return Err(mistake);
+        }
+        let shape = x[0].shape.with_last(out_features);
+        let op = Product { rows, in_features, out_features, bias: false, transposed, shape };
+        b.op(op, &[x[0], weight])
+    }
+}

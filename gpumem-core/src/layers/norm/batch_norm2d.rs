@@ -1,0 +1,51 @@
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::BatchNorm;
+use alloc::vec;
+
+/// Batch normalisation of feature maps: `BatchNorm2d` or `BatchNorm2d(num_features)`.
+///
+/// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
+/// * Input and output `[C, H, W]`. In training each channel is normalised with the mean and the biased variance over
+///   batch, height and width; in inference with the running statistics.
+/// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
+/// * Buffers: `running_mean` `[C]` = 0 and `running_var` `[C]` = 1, which move by `momentum` towards the batch's mean
+///   and unbiased variance.
+/// * Backward keeps the input and two statistics a channel: mean and `1 / sqrt(variance + eps)`.
+///
+/// PyTorch: `torch.nn.BatchNorm2d(num_features, eps, momentum, affine)`.
+#[derive(Clone, Debug)]
+pub struct BatchNorm2d {
+    num_features: Option<u64>,
+    eps: f64,
+    momentum: f64,
+    affine: bool,
+}
+
+impl Layer for BatchNorm2d {
+    const NAME: &'static str = "BatchNorm2d";
+    const KEEPS_SHAPE: bool = true;
+
+    fn read(from: &mut Arguments<'_>) -> BatchNorm2d {
+        BatchNorm2d {
+            num_features: from.leading("num_features").integer(),
+            eps: from.option("eps").number(1e-5),
+            momentum: from.option("momentum").number(0.1),
+            affine: from.option("affine").flag(true),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let [channels, height, width] = x[0].feature_map()?;
+        b.report(x[0].unexpected_channels(self.num_features));
+        let BatchNorm2d { eps, momentum, affine, .. } = *self;
+        let mut inputs = vec![x[0]];
+        if affine {
+            inputs.extend([b.scale(channels), b.shift(channels)]);
+        }
+        let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
+        b.op_with(BatchNorm { channels, size: [height, width], eps, momentum, affine }, &inputs, &buffers)
+    }
+}

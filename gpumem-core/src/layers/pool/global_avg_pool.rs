@@ -1,0 +1,30 @@
+use super::AdaptiveAvgPool2d;
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::shape::Shape;
+
+/// Mean over height and width: `GlobalAvgPool`.
+///
+/// * Input `[C, H, W]`, output `[C]`.
+/// * Parameters: none.
+/// * Backward keeps nothing.
+///
+/// PyTorch: `x.mean((2, 3))`.
+#[derive(Clone, Debug)]
+pub struct GlobalAvgPool;
+
+impl Layer for GlobalAvgPool {
+    const NAME: &'static str = "GlobalAvgPool";
+
+    fn read(_: &mut Arguments<'_>) -> GlobalAvgPool {
+        GlobalAvgPool
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let [channels, ..] = x[0].feature_map()?;
+        let mean = b.layer("", &AdaptiveAvgPool2d::to([1, 1]), x)?;
+        Ok(b.view(mean, Shape::new(&[channels])))
+    }
+}

@@ -1,0 +1,45 @@
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::{MaxPool, Window};
+
+/// Maximum over windows: `MaxPool2d(kernel_size)` or `MaxPool2d(kernel_size, stride)`.
+///
+/// * Options: `stride = kernel_size`, `padding = 0`, `dilation = 1`, each a number or a pair `(height, width)`;
+///   `ceil_mode = false`.
+/// * Input `[C, H, W]`, output `[C, H', W']` with
+///   `H' = floor((H + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`, and `W'` likewise; with
+///   `ceil_mode` the division rounds up.
+/// * Parameters: none.
+/// * Backward keeps the position of each maximum, 4 bytes an output element.
+///
+/// PyTorch: `torch.nn.MaxPool2d(kernel_size, stride, padding, dilation, ceil_mode=ceil_mode)`.
+#[derive(Clone, Debug)]
+pub struct MaxPool2d {
+    window: Window,
+    ceil_mode: bool,
+}
+
+impl Layer for MaxPool2d {
+    const NAME: &'static str = "MaxPool2d";
+
+    fn read(from: &mut Arguments<'_>) -> MaxPool2d {
+        let kernel_size = from.required("kernel_size").positive_pair();
+        let window = Window {
+            kernel_size,
+            stride: from.trailing("stride").positive_pair_if_any(None).unwrap_or(kernel_size),
+            padding: from.option("padding").pair([0, 0]),
+            dilation: from.option("dilation").positive_pair([1, 1]),
+        };
+        MaxPool2d { window, ceil_mode: from.option("ceil_mode").flag(false) }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let [channels, height, width] = x[0].feature_map()?;
+        b.report(self.window.too_much_padding());
+        let input = [height, width];
+        let output = self.window.positions(input, self.ceil_mode)?;
+        b.op(MaxPool { channels, window: self.window, input, output }, x)
+    }
+}

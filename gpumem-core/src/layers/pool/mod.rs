@@ -1,0 +1,11 @@
+//! Pooling.
+
+mod adaptive_avg_pool2d;
+mod avg_pool2d;
+mod global_avg_pool;
+mod max_pool2d;
+
+pub use adaptive_avg_pool2d::AdaptiveAvgPool2d;
+pub use avg_pool2d::AvgPool2d;
+pub use global_avg_pool::GlobalAvgPool;
+pub use max_pool2d::MaxPool2d;

@@ -1,0 +1,543 @@
+//! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
+
+use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify};
+use crate::memory::tables::{Persistent, Tables};
+use crate::number::{Precision, Role};
+use crate::program::Part;
+use alloc::vec;
+use core::ops::Index;
+
+/// A line of a budget, in the order in which lines stand everywhere: in the arena, in tables, in messages and in JSON. Those
+/// before [`Line::Arena`] are the arena's parts, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Line {
+    /// The parameters.
+    Weights,
+    /// f32 copies of 16-bit parameters under mixed precision.
+    Master,
+    /// Gradients of all parameters, where they are held until the end of the step. Others are activations.
+    Gradients,
+    /// Optimizer state: for each parameter its state tensors, one after the other.
+    Optimizer,
+    /// Running statistics, step counter, random state.
+    Buffers,
+    /// Inputs and targets. In training two halves of equal size: one is filled while the other is read.
+    BatchIo,
+    /// Everything that lives inside a step, packed by lifetime, with the padding of each tensor.
+    Activations,
+    /// One allocation that holds all of the above, with the padding of each tensor.
+    Arena,
+    /// What context, modules, library handles and graph take beside the arena. A property of the card.
+    Reserve,
+    /// `arena + reserve`.
+    Total,
+}
+
+impl Line {
+    /// Number of lines.
+    pub const COUNT: usize = Line::ALL.len();
+
+    /// Every line, in order.
+    pub const ALL: [Line; 10] = [
+        Line::Weights,
+        Line::Master,
+        Line::Gradients,
+        Line::Optimizer,
+        Line::Buffers,
+        Line::BatchIo,
+        Line::Activations,
+        Line::Arena,
+        Line::Reserve,
+        Line::Total,
+    ];
+
+    /// Number of the arena's parts.
+    pub const PARTS: usize = Line::Arena as usize;
+
+    /// The parts of an arena, in the order in which they lie in it.
+    pub fn parts() -> impl Iterator<Item = Line> {
+        Line::ALL.into_iter().take(Line::PARTS)
+    }
+
+    /// The name in tables, messages and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Line::Weights => "weights",
+            Line::Master => "master",
+            Line::Gradients => "gradients",
+            Line::Optimizer => "optimizer",
+            Line::Buffers => "buffers",
+            Line::BatchIo => "batch_io",
+            Line::Activations => "activations",
+            Line::Arena => "arena",
+            Line::Reserve => "reserve",
+            Line::Total => "total",
+        }
+    }
+}
+
+/// Bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
+pub const fn padded(bytes: u64) -> u64 {
+    match bytes.checked_next_multiple_of(ALIGNMENT) {
+        Some(padded) => padded,
+        // Never reached for a tensor of a plan: those are below 2^62 bytes.
+        None => u64::MAX,
+    }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// The batch is 0.
+    ZeroBatch,
+    /// The step has no operation.
+    EmptyNetwork,
+    /// A sum of bytes does not fit 63 bits.
+    Overflow,
+    /// The step's tables contradict each other: a role without a number, a table of another length.
+    Malformed,
+}
+
+/// What a step needs, in bytes: `budget[Line::Arena]`.
+///
+/// The lines are exact; the arena also has the padding of each tensor, so it is at least the sum of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes of each line, in the order of [`Line::ALL`].
+    pub lines: [u64; Line::COUNT],
+    /// What the arena would be if activations were packed to the largest sum of live bytes. No plan is smaller.
+    pub lower_bound: u64,
+    /// The first operation at which the most bytes are live.
+    pub peak: u32,
+    /// Index of the largest tensor that lives inside a step.
+    pub largest: u32,
+    /// Its bytes, without padding.
+    pub largest_bytes: u64,
+    /// Bytes of the largest workspace, without padding. Part of the activations.
+    pub workspace: u64,
+}
+
+impl Budget {
+    const EMPTY: Budget =
+        Budget { lines: [0; Line::COUNT], lower_bound: 0, peak: 0, largest: 0, largest_bytes: 0, workspace: 0 };
+
+    /// Bytes of a line.
+    pub const fn get(&self, line: Line) -> u64 {
+        self.lines[line as usize]
+    }
+
+    /// The same budget on a card that takes `reserve` bytes beside the arena.
+    pub const fn with_reserve(mut self, reserve: u64) -> Budget {
+        self.lines[Line::Reserve as usize] = reserve;
+        // An arena is below 2^63 bytes; a sum past 2^64 is more than any card has, and so is the largest number.
+        self.lines[Line::Total as usize] = self.get(Line::Arena).saturating_add(reserve);
+        self
+    }
+}
+
+impl Index<Line> for Budget {
+    type Output = u64;
+
+    fn index(&self, line: Line) -> &u64 {
+        &self.lines[line as usize]
+    }
+}
+
+/// Where everything of a step lies in one arena. `N` is the number of tensors that live inside the step.
+///
+/// A plan that could not be made has its `error` set and everything else 0: the refusal reports it with its own words.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<const N: usize> {
+    /// Why there is no plan, if there is none.
+    pub error: Option<PlanError>,
+    /// Offsets inside [`Line::Activations`].
+    pub packing: Packing<N>,
+    /// Bytes from the beginning of the arena to each of its parts.
+    pub starts: [u64; Line::PARTS],
+    /// Bytes, with a reserve of 0.
+    pub budget: Budget,
+    /// Samples in a step.
+    pub batch: u64,
+    /// Number format.
+    pub precision: Precision,
+}
+
+impl<const N: usize> Plan<N> {
+    /// Bytes of the arena.
+    pub const fn arena(&self) -> u64 {
+        self.budget.get(Line::Arena)
+    }
+
+    /// Bytes from the beginning of the arena to one of its parts; the whole arena for other lines.
+    pub const fn start(&self, part: Line) -> u64 {
+        if (part as usize) < Line::PARTS { self.starts[part as usize] } else { self.arena() }
+    }
+
+    /// Bytes from the beginning of the arena to transient tensor `index`.
+    pub const fn offset(&self, index: usize) -> u64 {
+        self.start(Line::Activations) + self.packing.offsets[index]
+    }
+
+    /// The budget on a card that takes `reserve` bytes beside the arena.
+    pub const fn budget(&self, reserve: u64) -> Budget {
+        self.budget.with_reserve(reserve)
+    }
+}
+
+/// The most elements of one tensor: 4 bytes each and padding stay far below 2^64.
+const MOST_ELEMENTS: u64 = 1 << 59;
+
+/// The largest arena: adding any card's reserve stays below 2^64.
+const MOST_BYTES: u64 = u64::MAX / 2;
+
+const ROLES: usize = Role::ALL.len();
+
+/// Bytes of an element, by role.
+const fn element_bytes(precision: Precision) -> [u64; ROLES] {
+    let mut bytes = [0; ROLES];
+    let mut i = 0;
+    while i < ROLES {
+        bytes[i] = Role::ALL[i].bytes(precision);
+        i += 1;
+    }
+    bytes
+}
+
+/// Exact bytes of a tensor of `fixed + per_sample * batch` elements.
+const fn tensor_bytes(
+    element: &[u64; ROLES],
+    role: u64,
+    fixed: u64,
+    per_sample: u64,
+    batch: u64,
+) -> Result<u64, PlanError> {
+    if role >= ROLES as u64 {
+        return Err(PlanError::Malformed);
+    }
+    let elements = fixed as u128 + per_sample as u128 * batch as u128;
+    if elements > MOST_ELEMENTS as u128 {
+        return Err(PlanError::Overflow);
+    }
+    Ok(elements as u64 * element[role as usize])
+}
+
+/// The live ranges of a step's transient tensors at `batch` samples, padded to [`ALIGNMENT`].
+pub const fn live_ranges<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+) -> Result<[LiveRange; N], PlanError> {
+    let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
+    match largest(tables, batch, precision, &mut ranges) {
+        Ok(_) => Ok(ranges),
+        Err(error) => Err(error),
+    }
+}
+
+/// The largest transient tensors of a step, without padding.
+#[derive(Clone, Copy)]
+struct Largest {
+    index: u32,
+    bytes: u64,
+    workspace: u64,
+}
+
+/// Whether a transient tensor is a workspace.
+const fn is_workspace(tables: &Tables, index: usize) -> bool {
+    let tags = tables.transient_tags;
+    4 * index < tags.len() && tags[4 * index] == Part::Workspace as u8
+}
+
+/// Fills `ranges` and finds the largest tensors.
+const fn largest(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    ranges: &mut [LiveRange],
+) -> Result<Largest, PlanError> {
+    if tables.transients.len() != ranges.len() {
+        return Err(PlanError::Malformed);
+    }
+    let element = element_bytes(precision);
+    let mut largest = Largest { index: 0, bytes: 0, workspace: 0 };
+    let mut i = 0;
+    while i < ranges.len() {
+        let [role, fixed, per_sample, first, last] = tables.transients[i];
+        let bytes = match tensor_bytes(&element, role, fixed, per_sample, batch) {
+            Ok(bytes) => tables.workspaces.cap(Role::ALL[role as usize], bytes),
+            Err(error) => return Err(error),
+        };
+        if last >= tables.operations || first > last || last > u32::MAX as u64 {
+            return Err(PlanError::Malformed);
+        }
+        if bytes > largest.bytes {
+            largest = Largest { index: i as u32, bytes, ..largest };
+        }
+        if bytes > largest.workspace && is_workspace(tables, i) {
+            largest.workspace = bytes;
+        }
+        ranges[i] = LiveRange { bytes: padded(bytes), first: first as u32, last: last as u32 };
+        i += 1;
+    }
+    Ok(largest)
+}
+
+/// Exact and padded bytes of one part of the arena.
+#[derive(Clone, Copy)]
+struct Bytes {
+    exact: u64,
+    padded: u64,
+}
+
+impl Bytes {
+    /// Adds `times` tensors of `bytes` bytes.
+    const fn add(&mut self, bytes: u64, times: u64) -> Result<(), PlanError> {
+        // The padded sum is the larger one: if it fits, so does the other.
+        match padded(bytes).checked_mul(times) {
+            Some(more) => match self.padded.checked_add(more) {
+                Some(sum) if sum <= MOST_BYTES => {
+                    self.padded = sum;
+                    self.exact += bytes * times;
+                    Ok(())
+                }
+                _ => Err(PlanError::Overflow),
+            },
+            None => Err(PlanError::Overflow),
+        }
+    }
+}
+
+/// The parts that do not depend on how activations are packed; those are 0 here.
+#[derive(Clone, Copy)]
+pub(crate) struct Lasting {
+    parts: [Bytes; Line::PARTS],
+}
+
+impl Lasting {
+    /// Parameters and what belongs to them, buffers and the batch.
+    pub(crate) const fn new(tables: &Tables, batch: u64, precision: Precision) -> Result<Lasting, PlanError> {
+        let mut lasting = Lasting { parts: [Bytes { exact: 0, padded: 0 }; Line::PARTS] };
+        match lasting.add_parameters(tables, precision) {
+            Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        match lasting.add_tensors(Line::Buffers, tables.buffers, precision) {
+            Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        lasting.at_batch(tables, batch, precision)
+    }
+
+    /// The same at another batch.
+    pub(crate) const fn at_batch(
+        mut self,
+        tables: &Tables,
+        batch: u64,
+        precision: Precision,
+    ) -> Result<Lasting, PlanError> {
+        let element = element_bytes(precision);
+        let halves = if tables.training { 2 } else { 1 };
+        let mut sum = Bytes { exact: 0, padded: 0 };
+        let mut i = 0;
+        while i < tables.batch.len() {
+            let [role, per_sample] = tables.batch[i];
+            let added = match tensor_bytes(&element, role, 0, per_sample, batch) {
+                Ok(bytes) => sum.add(bytes, halves),
+                Err(error) => Err(error),
+            };
+            match added {
+                Ok(()) => {}
+                Err(error) => return Err(error),
+            }
+            i += 1;
+        }
+        self.parts[Line::BatchIo as usize] = sum;
+        Ok(self)
+    }
+
+    const fn add_parameters(&mut self, tables: &Tables, precision: Precision) -> Result<(), PlanError> {
+        let element = element_bytes(precision);
+        let mut i = 0;
+        while i < tables.parameters.len() {
+            let [role, elements, trained] = tables.parameters[i];
+            let bytes = match tensor_bytes(&element, role, elements, 0, 0) {
+                Ok(bytes) => bytes,
+                Err(error) => return Err(error),
+            };
+            let Some(role) = Role::from_number(role) else {
+                return Err(PlanError::Malformed);
+            };
+            let master = match role.master(precision) {
+                Some(format) => elements * format.bytes(),
+                None => 0,
+            };
+            let moment = elements * Role::Moment.bytes(precision);
+            let held = if tables.holds_gradients { trained } else { 0 };
+            let lines = [
+                (Line::Weights, bytes, 1),
+                (Line::Gradients, bytes, held),
+                (Line::Master, master, trained),
+                (Line::Optimizer, moment, trained * tables.moments),
+            ];
+            let mut line = 0;
+            while line < lines.len() {
+                let (part, bytes, times) = lines[line];
+                let added = self.parts[part as usize].add(bytes, times);
+                if added.is_err() {
+                    return added;
+                }
+                line += 1;
+            }
+            i += 1;
+        }
+        Ok(())
+    }
+
+    const fn add_tensors(&mut self, part: Line, tensors: &[Persistent], precision: Precision) -> Result<(), PlanError> {
+        let element = element_bytes(precision);
+        let mut i = 0;
+        while i < tensors.len() {
+            let [role, elements] = tensors[i];
+            let added = match tensor_bytes(&element, role, elements, 0, 0) {
+                Ok(bytes) => self.parts[part as usize].add(bytes, 1),
+                Err(error) => Err(error),
+            };
+            if added.is_err() {
+                return added;
+            }
+            i += 1;
+        }
+        Ok(())
+    }
+
+    /// The arena with `activations` bytes of activations.
+    pub(crate) const fn arena(&self, activations: u64) -> Result<u64, PlanError> {
+        let mut sum = activations;
+        let mut i = 0;
+        while i < Line::Activations as usize {
+            sum = match sum.checked_add(self.parts[i].padded) {
+                Some(sum) if sum <= MOST_BYTES => sum,
+                _ => return Err(PlanError::Overflow),
+            };
+            i += 1;
+        }
+        Ok(sum)
+    }
+}
+
+/// Plans `step` at `batch` samples. A plan that cannot be made says why in [`Plan::error`].
+pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precision) -> Plan<N> {
+    match try_plan(tables, batch, precision) {
+        Ok(plan) => plan,
+        Err(error) => Plan {
+            error: Some(error),
+            packing: Packing { offsets: [0; N], size: 0, lower_bound: 0, peak: 0 },
+            starts: [0; Line::PARTS],
+            budget: Budget::EMPTY,
+            batch,
+            precision,
+        },
+    }
+}
+
+const fn try_plan<const N: usize>(tables: &Tables, batch: u64, precision: Precision) -> Result<Plan<N>, PlanError> {
+    if batch == 0 {
+        return Err(PlanError::ZeroBatch);
+    }
+    if tables.operations == 0 {
+        return Err(PlanError::EmptyNetwork);
+    }
+    let lasting = match Lasting::new(tables, batch, precision) {
+        Ok(lasting) => lasting,
+        Err(error) => return Err(error),
+    };
+    let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
+    let largest = match largest(tables, batch, precision, &mut ranges) {
+        Ok(largest) => largest,
+        Err(error) => return Err(error),
+    };
+    let packing = match pack(&ranges) {
+        Ok(packing) => packing,
+        Err(Overflow) => return Err(PlanError::Overflow),
+    };
+    let mut starts = [0; Line::PARTS];
+    let mut i = 1;
+    while i < Line::PARTS {
+        starts[i] = starts[i - 1] + lasting.parts[i - 1].padded;
+        i += 1;
+    }
+    let packed = Packed { size: packing.size, lower_bound: packing.lower_bound, peak: packing.peak };
+    match lasting.budget(packed, largest) {
+        Ok(budget) => Ok(Plan { error: None, packing, starts, budget, batch, precision }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Fails to compile if two tensors that are alive at once overlap, one lies outside its part of the arena, or one is misaligned. It
+/// shares no code with the planners. A plan that could not be made is the refusal's to report.
+pub const fn assert_packed<const N: usize>(tables: &Tables, plan: &Plan<N>) {
+    if plan.error.is_some() {
+        return;
+    }
+    match live_ranges::<N>(tables, plan.batch, plan.precision) {
+        Ok(ranges) => assert!(
+            verify(&ranges, &plan.packing, ALIGNMENT),
+            "the plan places living tensors on top of each other: a defect of gpumem, please report it"
+        ),
+        Err(_) => panic!("the plan was made from other tables: a defect of gpumem, please report it"),
+    }
+}
+
+/// What a budget says of a packing.
+#[derive(Clone, Copy)]
+struct Packed {
+    size: u64,
+    lower_bound: u64,
+    peak: u32,
+}
+
+impl Lasting {
+    /// Every line of the budget, with a reserve of 0.
+    const fn budget(&self, packed: Packed, largest: Largest) -> Result<Budget, PlanError> {
+        let (arena, lower_bound) = match (self.arena(packed.size), self.arena(packed.lower_bound)) {
+            (Ok(arena), Ok(lower_bound)) => (arena, lower_bound),
+            _ => return Err(PlanError::Overflow),
+        };
+        let mut lines = [0; Line::COUNT];
+        let mut part = 0;
+        while part < Line::PARTS {
+            lines[part] = self.parts[part].exact;
+            part += 1;
+        }
+        lines[Line::Activations as usize] = packed.size;
+        lines[Line::Arena as usize] = arena;
+        lines[Line::Total as usize] = arena;
+        Ok(Budget {
+            lines,
+            lower_bound,
+            peak: packed.peak,
+            largest: largest.index,
+            largest_bytes: largest.bytes,
+            workspace: largest.workspace,
+        })
+    }
+}
+
+/// The budget of `step` at `batch` samples, planned at run time, with a reserve of 0.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Budget, PlanError> {
+    if batch == 0 {
+        return Err(PlanError::ZeroBatch);
+    }
+    if tables.operations == 0 {
+        return Err(PlanError::EmptyNetwork);
+    }
+    let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; tables.transients.len()];
+    let largest = largest(tables, batch, precision, &mut ranges)?;
+    let packed = pack_slice(&ranges).map_err(|Overflow| PlanError::Overflow)?;
+    let packed = Packed { size: packed.size, lower_bound: packed.lower_bound, peak: packed.peak };
+    Lasting::new(tables, batch, precision)?.budget(packed, largest)
+}

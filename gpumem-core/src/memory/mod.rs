@@ -1,0 +1,20 @@
+//! Memory: how many bytes each tensor of a step takes, where it lies, what it adds up to, and whether that fits.
+//!
+//! | part | what it does |
+//! | --- | --- |
+//! | [`tables`] | what const evaluation needs of a program |
+//! | [`plan`] | offsets for tensors by lifetime |
+//! | [`budget`] | the lines that everything adds up to |
+//! | [`place`] | the place of each tensor in the arena |
+//! | [`refusal`] | the message for a step that does not fit |
+//! | [`record`] | the budget inside a binary |
+
+pub mod budget;
+mod compiled;
+pub mod place;
+pub mod plan;
+pub mod record;
+pub mod refusal;
+pub mod tables;
+
+pub use compiled::Compiled;

@@ -1,0 +1,130 @@
+//! The place of each tensor of a program in the arena.
+
+use crate::error::Error;
+use crate::memory::Compiled;
+use crate::memory::budget::{Line, padded};
+use crate::number::Precision;
+use crate::program::{Class, Program, Tensor, TensorId};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A program with a place in the arena for each of its tensors.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The program.
+    pub program: Program,
+    /// Byte offset of each tensor in the arena, a multiple of 256.
+    pub offsets: Vec<u64>,
+    /// Bytes of each tensor, without padding.
+    pub bytes: Vec<u64>,
+    /// Byte offset of the f32 master copy of each tensor that has one.
+    pub masters: Vec<Option<u64>>,
+}
+
+impl Placed {
+    /// Tensors at these offsets, with whole workspaces and without master copies.
+    pub fn new(program: Program, offsets: Vec<u64>, batch: u64, precision: Precision) -> Placed {
+        let size = |tensor: &Tensor| tensor.stored(batch)?.checked_mul(tensor.role.bytes(precision));
+        // What cannot be counted is larger than any arena.
+        let bytes = program.tensors.iter().map(|tensor| size(tensor).unwrap_or(u64::MAX)).collect();
+        let masters = alloc::vec![None; program.tensors.len()];
+        Placed { program, offsets, bytes, masters }
+    }
+}
+
+/// Decodes a program and places its tensors: the persistent ones part by part, the transient ones where the plan
+/// says.
+///
+/// # Errors
+/// A program that does not match its plan.
+pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
+    let damaged = || Error::Damaged("the embedded program does not match its plan");
+    let program = Program::decode(compiled.program).ok_or_else(damaged)?;
+    let Compiled { budget, batch, precision, .. } = *compiled;
+    let mut offsets = vec![0; program.tensors.len()];
+    let mut masters = vec![None; program.tensors.len()];
+    let mut end = 0u64;
+    for part in Line::parts() {
+        let start = end;
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            let Some(bytes) = bytes_in(part, tensor, batch, precision) else { continue };
+            // A master copy lies beside its parameter's own place, which is the one that operations name.
+            if part == Line::Master {
+                masters[id] = Some(end);
+            } else {
+                offsets[id] = end;
+            }
+            end = end.checked_add(padded(bytes)).ok_or_else(damaged)?;
+        }
+        if part == Line::BatchIo && program.training {
+            end = end.checked_add(end - start).ok_or_else(damaged)?;
+        }
+    }
+    let mut planned = compiled.offsets.iter();
+    for (tensor, offset) in program.tensors.iter().zip(&mut offsets) {
+        if tensor.class == Class::Transient {
+            *offset = planned.next().and_then(|planned| end.checked_add(*planned)).ok_or_else(damaged)?;
+        }
+    }
+    let matches = planned.next().is_none() && end.checked_add(budget[Line::Activations]) == Some(budget[Line::Arena]);
+    if !matches {
+        return Err(damaged());
+    }
+    // What the host reads and writes is as the host has it.
+    let is_inside = |tensor: &Tensor| matches!(tensor.class, Class::Transient | Class::Gradient);
+    if program.tensors.iter().any(|tensor| !is_inside(tensor) && !tensor.layout.is_dense()) {
+        return Err(Error::Damaged("a tensor that outlives the step is not stored as the host has it"));
+    }
+    let mut placed = Placed::new(program, offsets, batch, precision);
+    for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {
+        *bytes = compiled.tables.workspaces.cap(tensor.role, *bytes);
+    }
+    placed.masters = masters;
+    Ok(placed)
+}
+
+/// Lets the forward pass use the training step's parameters and buffers, found by their names, and inputs. Both passes use the activations' part of
+/// the arena, one after the other; the arena's size is returned, which is `arena` unless the forward pass, with `activations`
+/// bytes of them, needs more.
+///
+/// # Errors
+/// Two programs that are not of the same network.
+pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -> Result<u64, Error> {
+    let base = |placed: &Placed| placed.program.transients().map(|id| placed.offsets[id as usize]).min().unwrap_or(0);
+    let (from, to) = (base(infer), base(train));
+    // What training alone reads is not part of the forward pass.
+    let is_shared = |tensor: &Tensor| matches!(tensor.class, Class::Parameter | Class::Buffer | Class::Input);
+    let theirs: BTreeMap<&str, (&Tensor, u64)> = (train.program.tensors.iter().zip(&train.offsets))
+        .filter(|(tensor, _)| is_shared(tensor))
+        .map(|(tensor, &offset)| (tensor.name.as_str(), (tensor, offset)))
+        .collect();
+    for (own, offset) in infer.program.tensors.iter().zip(&mut infer.offsets).filter(|(own, _)| is_shared(own)) {
+        match theirs.get(own.name.as_str()) {
+            Some((tensor, theirs)) if (tensor.class, tensor.role, tensor.shape) == (own.class, own.role, own.shape) => {
+                *offset = *theirs;
+            }
+            _ => return Err(Error::Damaged("training and inference disagree on the network's tensors")),
+        }
+    }
+    let transients: Vec<TensorId> = infer.program.transients().collect();
+    for id in transients {
+        let offset = &mut infer.offsets[id as usize];
+        *offset = *offset - from + to;
+    }
+    Ok(arena.max(to + activations))
+}
+
+/// Bytes that a tensor has in a part of the arena, if it is there. Activations are placed by the plan.
+fn bytes_in(part: Line, tensor: &Tensor, batch: u64, precision: Precision) -> Option<u64> {
+    let each = match (part, tensor.class) {
+        (Line::Weights, Class::Parameter)
+        | (Line::Gradients, Class::Gradient)
+        | (Line::Optimizer, Class::Moment)
+        | (Line::Buffers, Class::Buffer | Class::State)
+        | (Line::BatchIo, Class::Input | Class::Target) => tensor.role.bytes(precision),
+        (Line::Master, Class::Parameter) if tensor.trained => tensor.role.master(precision)?.bytes(),
+        _ => return None,
+    };
+    tensor.stored(batch)?.checked_mul(each)
+}

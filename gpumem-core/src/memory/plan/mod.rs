@@ -1,0 +1,264 @@
+//! Offsets for tensors by lifetime: the best of a small portfolio of packers, and an independent check.
+//!
+//! Every algorithm is one `const fn` over slices with scratch memory from its caller. The const entry points ([`pack`],
+//! [`verify`]) bring arrays, their run-time twins ([`pack_slice`], [`verify_slice`]) bring vectors; the results are
+//! equal.
+//!
+//! Const evaluation takes microseconds a step, so packers are tried in the order in which they usually succeed, and
+//! the search ends as soon as one reaches the lower bound.
+
+mod bound;
+mod greedy;
+mod holes;
+mod order;
+mod sink;
+mod stack;
+mod verify;
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use bound::Peak;
+
+/// Bytes that every offset and every size in an arena is a multiple of.
+pub const ALIGNMENT: u64 = 256;
+
+/// One packer with its settings.
+enum Attempt {
+    /// [`stack`] around the turn or the peak, with the length from which tensors there are stacked. In several rounds the
+    /// tensor that ended highest is placed before all others in the next; the packers that follow keep that order.
+    Stack { at_peak: bool, short: u32, rounds: u32 },
+    /// [`greedy`], for few tensors.
+    Greedy,
+    /// [`holes`], while the packing is not near the bound.
+    Holes { backwards: bool },
+}
+
+/// The portfolio, in the order in which packers usually succeed: one of the first two on nearly every step of the networks that
+/// `tests/truth.rs` holds to the bound, the third on what they leave.
+const ATTEMPTS: [Attempt; 10] = [
+    Attempt::Stack { at_peak: true, short: 4, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 24, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 12, rounds: 12 },
+    Attempt::Stack { at_peak: true, short: 4, rounds: 12 },
+    Attempt::Stack { at_peak: false, short: 12, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 16, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 4, rounds: 1 },
+    Attempt::Greedy,
+    Attempt::Holes { backwards: false },
+    Attempt::Holes { backwards: true },
+];
+
+/// The most tensors for which the quadratic packer is tried.
+const GREEDY_LIMIT: usize = 300;
+
+/// Sweeps are not tried on a packing that is within a hundredth of the bound: they would not come closer.
+const NEAR: u64 = 100;
+
+/// A tensor that needs memory for some operations of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveRange {
+    /// Bytes, a multiple of [`ALIGNMENT`]. A tensor of 0 bytes gets offset 0 and overlaps nothing.
+    pub bytes: u64,
+    /// The first operation that needs it.
+    pub first: u32,
+    /// The last operation that needs it, included. Before `first` it counts as `first`.
+    pub last: u32,
+}
+
+/// The sum of all tensors' bytes is 2^64 - 1 or more. No packing was tried: with a smaller sum no offset can overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow;
+
+/// Offsets for `N` tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packing<const N: usize> {
+    /// Bytes from the beginning of the packed region to each tensor.
+    pub offsets: [u64; N],
+    /// Bytes of the packed region.
+    pub size: u64,
+    /// The largest sum of live bytes over all operations: no packing is smaller.
+    pub lower_bound: u64,
+    /// The first operation at which that many bytes are live.
+    pub peak: u32,
+}
+
+/// Offsets for tensors whose number is known at run time only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedSlice {
+    /// Bytes from the beginning of the packed region to each tensor.
+    pub offsets: Vec<u64>,
+    /// Bytes of the packed region.
+    pub size: u64,
+    /// The largest sum of live bytes over all operations: no packing is smaller.
+    pub lower_bound: u64,
+    /// The first operation at which that many bytes are live.
+    pub peak: u32,
+}
+
+/// A live range on the compressed time axis.
+#[derive(Clone, Copy)]
+struct Span {
+    bytes: u64,
+    first: u32,
+    last: u32,
+}
+
+const NO_SPAN: Span = Span { bytes: 0, first: 0, last: 0 };
+
+/// Words of 32 bits and of 64 bits of scratch memory a tensor.
+const WORDS: usize = 6 + 2 * stack::LINKS;
+const LONGS: usize = 4;
+
+struct Scratch<'a> {
+    spans: &'a mut [Span],
+    words: &'a mut [[u32; WORDS]],
+    longs: &'a mut [[u64; LONGS]],
+}
+
+/// Packs `ranges` in const evaluation.
+pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>, Overflow> {
+    let mut offsets = [0; N];
+    let mut spans = [NO_SPAN; N];
+    let mut words = [[0; WORDS]; N];
+    let mut longs = [[0; LONGS]; N];
+    let scratch = Scratch { spans: &mut spans, words: &mut words, longs: &mut longs };
+    match pack_into(ranges, &mut offsets, scratch) {
+        Ok((size, peak)) => Ok(Packing { offsets, size, lower_bound: peak.bytes, peak: peak.operation }),
+        Err(Overflow) => Err(Overflow),
+    }
+}
+
+/// Packs `ranges` at run time, to the same offsets as [`pack`].
+pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
+    let count = ranges.len();
+    let mut offsets = vec![0; count];
+    let scratch = Scratch {
+        spans: &mut vec![NO_SPAN; count],
+        words: &mut vec![[0; WORDS]; count],
+        longs: &mut vec![[0; LONGS]; count],
+    };
+    let (size, peak) = pack_into(ranges, &mut offsets, scratch)?;
+    Ok(PackedSlice { offsets, size, lower_bound: peak.bytes, peak: peak.operation })
+}
+
+/// Whether `packing` keeps tensors that live at the same time apart, inside its size, with every offset a multiple of
+/// `alignment` (usually [`ALIGNMENT`]).
+pub const fn verify<const N: usize>(ranges: &[LiveRange; N], packing: &Packing<N>, alignment: u64) -> bool {
+    let mut words = [[0; verify::WORDS]; N];
+    verify::verify(ranges, &packing.offsets, packing.size, alignment, &mut words, &mut [0; N])
+}
+
+/// [`verify`] for tensors whose number is known at run time only.
+pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment: u64) -> bool {
+    let mut words = vec![[0; verify::WORDS]; ranges.len()];
+    verify::verify(ranges, offsets, size, alignment, &mut words, &mut vec![0; ranges.len()])
+}
+
+/// The orders in which tensors begin and end: what the lower bound needs that no size changes. Computed once for many
+/// batches.
+pub(crate) struct Timeline<const N: usize> {
+    by_first: [u32; N],
+    by_last: [u32; N],
+}
+
+impl<const N: usize> Timeline<N> {
+    /// Reads the lifetimes of `ranges`.
+    pub(crate) const fn new(ranges: &[LiveRange; N]) -> Self {
+        let mut timeline = Timeline { by_first: [0; N], by_last: [0; N] };
+        let (mut keys, mut head, mut next) = ([0; N], [0; N], [0; N]);
+        order::by_first(ranges, &mut timeline.by_first, &mut keys, &mut head, &mut next);
+        order::by_last(ranges, &mut timeline.by_last, &mut keys, &mut head, &mut next);
+        timeline
+    }
+
+    /// The largest sum of live bytes of tensors that live as those in `new` did.
+    pub(crate) const fn lower_bound(&self, ranges: &[LiveRange; N]) -> Result<u64, Overflow> {
+        match bound::peak(ranges, &self.by_first, &self.by_last) {
+            Ok(peak) => Ok(peak.bytes),
+            Err(Overflow) => Err(Overflow),
+        }
+    }
+}
+
+/// Writes the best offsets found; returns their size and the lower bound. The scratch memory must be all 0.
+const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'_>) -> Result<(u64, Peak), Overflow> {
+    let count = ranges.len();
+    let Scratch { spans, words, longs } = scratch;
+    let (by_first, words) = words.as_flattened_mut().split_at_mut(count);
+    let (by_last, words) = words.split_at_mut(count);
+    let (by_size, words) = words.split_at_mut(count);
+    let (begins, words) = words.split_at_mut(count);
+    let (next, words) = words.split_at_mut(count);
+    let (lives, words) = words.split_at_mut(count);
+    let (linked, links) = words.split_at_mut(count * stack::LINKS);
+    let (heights, longs) = longs.as_flattened_mut().split_at_mut(count);
+    let (starts, longs) = longs.split_at_mut(count);
+    let (ends, trial) = longs.split_at_mut(count);
+
+    // Each packer's size is at most the sum of all bytes, so this is the only place where offsets could overflow.
+    let mut sum = 0u64;
+    let mut i = 0;
+    while i < count {
+        sum = match sum.checked_add(ranges[i].bytes) {
+            // The largest number is kept for "nothing packed yet".
+            Some(sum) if sum < u64::MAX => sum,
+            _ => return Err(Overflow),
+        };
+        i += 1;
+    }
+    order::by_first(ranges, by_first, starts, begins, next);
+    order::by_last(ranges, by_last, starts, begins, next);
+    order::by_size(ranges, by_size, starts, begins, next);
+    let peak = match bound::peak(ranges, by_first, by_last) {
+        Ok(peak) => peak,
+        Err(Overflow) => return Err(Overflow),
+    };
+    let axis = bound::compress(ranges, by_first, by_last, &peak, spans);
+
+    let mut size = u64::MAX;
+    let mut attempt = 0;
+    while attempt < ATTEMPTS.len() && size > peak.bytes {
+        let rounds = match ATTEMPTS[attempt] {
+            Attempt::Stack { rounds, .. } => rounds,
+            _ => 1,
+        };
+        let mut round = 0;
+        while round < rounds && size > peak.bytes {
+            let tried = match ATTEMPTS[attempt] {
+                Attempt::Stack { at_peak, short, .. } => {
+                    let stacked = stack::Stacked { turn: if at_peak { axis.peak } else { axis.turn }, short };
+                    let scratch = stack::Scratch {
+                        begins: &mut *begins,
+                        next: &mut *next,
+                        lives: &mut *lives,
+                        linked: &mut *linked,
+                        links: &mut *links,
+                        heights: &mut *heights,
+                        starts: &mut *starts,
+                        ends: &mut *ends,
+                    };
+                    stack::pack(spans, by_last, by_size, axis.moments, stacked, trial, scratch)
+                }
+                Attempt::Greedy if count <= GREEDY_LIMIT => Some(greedy::pack(spans, by_size, trial, next)),
+                Attempt::Holes { backwards } if size - peak.bytes > peak.bytes / NEAR => {
+                    Some(holes::pack(spans, by_first, by_last, backwards, trial, starts, ends))
+                }
+                _ => None,
+            };
+            let Some(tried) = tried else { break };
+            // A tensor on top sinks, or comes first in the next round.
+            let tried = if rounds > 1 { tried } else { sink::sink(spans, trial, tried, peak.bytes) };
+            if tried < size {
+                size = tried;
+                offsets.copy_from_slice(trial);
+            }
+            if rounds > 1 {
+                order::to_front(by_size, sink::highest(spans, trial) as u32);
+            }
+            round += 1;
+        }
+        attempt += 1;
+    }
+    Ok((size, peak))
+}

@@ -1,0 +1,418 @@
+//! The refusal: one text that says what a network needs, what the card has, and what would fit.
+//!
+//! Everything in it was computed: an alternative is printed only if a plan of it was made and fits. The search runs only
+//! when a card is too small, and tries the lower bound, which is cheap, before it makes a plan.
+
+use crate::cards::{ALL, Card, VramError, parse_vram};
+use crate::memory::budget::{Budget, Line, Plan, PlanError};
+use crate::memory::tables::Tables;
+use crate::message::{Message, same};
+use crate::number::{Half, Precision};
+use crate::program::{NO_ROW, Part, Phase};
+
+mod search;
+
+use search::{Search, largest_batch, precision_fits};
+
+/// The text of a refusal.
+pub type Text = Message<4096>;
+
+/// Bytes that a card given by `GPUMEM_VRAM` is assumed to lose to context, modules, library handles and graph.
+const CUSTOM_RESERVE: u64 = 512 << 20;
+
+/// The most cards that are too small which are named.
+const MOST_CARDS: usize = 8;
+
+/// The most cards that would fit which are named.
+const MOST_FITTING: usize = 5;
+
+/// Columns of the table: labels and right ends of values, in two columns.
+const LEFT: usize = 2;
+const LEFT_VALUE: usize = 25;
+const RIGHT: usize = 29;
+const RIGHT_VALUE: usize = 51;
+/// Where the lines below the table begin.
+const DETAIL: usize = 16;
+
+/// A card that a network is aimed at.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    article: &'a str,
+    name: &'a str,
+    usable: u64,
+    reserve: u64,
+}
+
+impl Target<'_> {
+    const fn fits(&self, arena: u64, headroom: u64) -> bool {
+        arena.saturating_add(self.reserve).saturating_add(headroom) <= self.usable
+    }
+
+    /// The largest arena that fits.
+    const fn room(&self, headroom: u64) -> u64 {
+        self.usable.saturating_sub(headroom).saturating_sub(self.reserve)
+    }
+}
+
+/// The cards that a network is aimed at: those of `TRAIN`, those of Cargo features, and the one of `GPUMEM_VRAM`.
+struct Targets<'a> {
+    cards: &'a [Card],
+    selected: &'a [Card],
+    custom: Option<u64>,
+}
+
+impl<'a> Targets<'a> {
+    const fn count(&self) -> usize {
+        self.cards.len() + self.selected.len() + self.custom.is_some() as usize
+    }
+
+    const fn get(&self, index: usize) -> Target<'a> {
+        let card = if index < self.cards.len() {
+            &self.cards[index]
+        } else if index - self.cards.len() < self.selected.len() {
+            &self.selected[index - self.cards.len()]
+        } else {
+            let usable = match self.custom {
+                Some(usable) => usable,
+                None => 0,
+            };
+            return Target { article: "the", name: "card of GPUMEM_VRAM", usable, reserve: CUSTOM_RESERVE };
+        };
+        Target { article: card.article(), name: card.short_name, usable: card.usable(), reserve: card.reserve() }
+    }
+
+    /// Whether the same card comes earlier in the list.
+    const fn is_repeated(&self, index: usize) -> bool {
+        let name = self.get(index).name;
+        let mut i = 0;
+        while i < index {
+            if same(self.get(i).name, name) {
+                return true;
+            }
+            i += 1;
+        }
+        false
+    }
+
+    /// The room on the tightest card.
+    const fn room(&self, headroom: u64) -> u64 {
+        let mut room = u64::MAX;
+        let mut i = 0;
+        while i < self.count() {
+            let here = self.get(i).room(headroom);
+            if here < room {
+                room = here;
+            }
+            i += 1;
+        }
+        room
+    }
+
+    /// Of the targets without room for `arena`, the one with the least memory that comes after `previous`.
+    const fn next_misfit(&self, arena: u64, headroom: u64, previous: Option<usize>) -> Option<usize> {
+        let mut next: Option<usize> = None;
+        let mut i = 0;
+        while i < self.count() {
+            let target = self.get(i);
+            let after_previous = match previous {
+                Some(previous) => {
+                    let usable = self.get(previous).usable;
+                    target.usable > usable || (target.usable == usable && i > previous)
+                }
+                None => true,
+            };
+            let before_next = match next {
+                Some(next) => target.usable < self.get(next).usable,
+                None => true,
+            };
+            if !target.fits(arena, headroom) && after_previous && before_next && !self.is_repeated(i) {
+                next = Some(i);
+            }
+            i += 1;
+        }
+        next
+    }
+}
+
+/// Refuses the crate, with one panic, if `plan` does not fit every card. See [`refusal`] for the parameters.
+#[track_caller]
+pub const fn check<const N: usize>(
+    name: &str,
+    tables: &Tables,
+    plan: &Plan<N>,
+    cards: &[Card],
+    selected: &[Card],
+    vram: Option<&str>,
+    headroom: u64,
+) {
+    if let Some(text) = refusal(name, tables, plan, cards, selected, vram, headroom) {
+        panic!("{}", text.as_str())
+    }
+}
+
+/// The text that refuses network `name`, or `None` if its plan fits every card.
+///
+/// The cards are those of `TRAIN` or `INFER` (`cards`), those whose Cargo feature is on (`selected`) and the one whose
+/// memory is given in `vram` (the variable `GPUMEM_VRAM`). `headroom` bytes of each stay free.
+pub const fn refusal<const N: usize>(
+    name: &str,
+    tables: &Tables,
+    plan: &Plan<N>,
+    cards: &[Card],
+    selected: &[Card],
+    vram: Option<&str>,
+    headroom: u64,
+) -> Option<Text> {
+    if let Some(error) = plan.error {
+        return Some(no_plan(name, tables, plan.batch, error));
+    }
+    let custom = match vram {
+        Some(text) => match parse_vram(text) {
+            Ok(usable) => Some(usable),
+            Err(error) => return Some(bad_vram(text, error)),
+        },
+        None => None,
+    };
+    let targets = Targets { cards, selected, custom };
+    let first = match targets.next_misfit(plan.arena(), headroom, None) {
+        Some(first) => targets.get(first),
+        None => return None,
+    };
+
+    let budget = plan.budget(first.reserve);
+    let mut text = Text::new();
+    append_network(&mut text, name, tables);
+    append_misfits(&mut text, &targets, plan, headroom);
+    append_table(&mut text, tables, &budget);
+    append_peak(&mut text, tables, &budget);
+    append_alternatives(&mut text, tables, plan, targets.room(headroom), first.reserve, headroom);
+    append_fitting_cards(&mut text, plan.arena(), headroom);
+    Some(text)
+}
+
+const fn no_plan(name: &str, tables: &Tables, batch: u64, error: PlanError) -> Text {
+    let mut text = Text::new();
+    append_network(&mut text, name, tables);
+    match error {
+        PlanError::ZeroBatch => {
+            text.text(": batch is 0: write the number of samples in a step, at least 1");
+        }
+        PlanError::EmptyNetwork => {
+            text.text(" is empty: write at least one layer in `forward`");
+        }
+        PlanError::Overflow => {
+            text.text(": its bytes at batch ").number(batch);
+            text.text(" do not fit 63 bits: no card comes near; lower `batch` or the sizes of the layers");
+        }
+        PlanError::Malformed => {
+            text.text(": its tables contradict each other; they are written by `network!`, so this is a bug of gpumem");
+        }
+    }
+    text
+}
+
+const fn bad_vram(value: &str, error: VramError) -> Text {
+    let mut text = Text::new();
+    text.text("GPUMEM_VRAM is `").text(value).text("`: ").text(error.message());
+    text
+}
+
+const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
+    if !tables.training {
+        text.text("inference of ");
+    }
+    text.text("network `").text(name).text("`");
+}
+
+/// Each card that is too small with its figures, the smallest first.
+const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, plan: &Plan<N>, headroom: u64) {
+    let mut named = 0;
+    let mut previous = None;
+    while let Some(index) = targets.next_misfit(plan.arena(), headroom, previous) {
+        previous = Some(index);
+        named += 1;
+        if named > MOST_CARDS {
+            continue;
+        }
+        let target = targets.get(index);
+        let total = plan.budget(target.reserve).get(Line::Total);
+        text.text(if named == 1 { " needs " } else { "\n  and needs " }).bytes(total);
+        text.text(" but ").text(target.article).text(" ").text(target.name);
+        text.text(" has ").bytes(target.usable);
+        if headroom > 0 {
+            text.text(" less ").bytes(headroom).text(" headroom");
+        }
+        text.text(" (over by ").bytes(total.saturating_add(headroom) - target.usable).text(")");
+    }
+    if named > MOST_CARDS {
+        text.text("\n  and does not fit ").number((named - MOST_CARDS) as u64).text(" more");
+    }
+}
+
+/// The lines of the budget in two columns. Small lines are left out, except the four that are looked for.
+const fn append_table(text: &mut Text, tables: &Tables, budget: &Budget) {
+    let mut alignment = budget.get(Line::Arena);
+    let mut part = 0;
+    while part < Line::PARTS {
+        alignment -= budget.get(Line::ALL[part]);
+        part += 1;
+    }
+    // First those that are looked for, then the others.
+    let lines = [
+        (Line::Weights, true),
+        (Line::Optimizer, tables.training),
+        (Line::Gradients, tables.training),
+        (Line::Activations, true),
+        (Line::Master, false),
+        (Line::Buffers, false),
+        (Line::BatchIo, false),
+        (Line::Reserve, false),
+    ];
+    let mut left = true;
+    let mut i = 0;
+    while i <= lines.len() {
+        let (label, bytes, always) = if i < lines.len() {
+            (lines[i].0.name(), budget.get(lines[i].0), lines[i].1)
+        } else {
+            ("alignment", alignment, false)
+        };
+        if always || (bytes > 0 && bytes >= budget.get(Line::Total) / 1000) {
+            if left {
+                text.text("\n").pad_to(LEFT).text(label);
+                append_right_aligned(text, bytes, LEFT_VALUE);
+            } else {
+                text.pad_to(RIGHT).text(label);
+                append_right_aligned(text, bytes, RIGHT_VALUE);
+            }
+            left = !left;
+        }
+        i += 1;
+    }
+}
+
+/// Appends ` bytes` so that it ends at column `end`.
+const fn append_right_aligned(text: &mut Text, bytes: u64, end: usize) {
+    let mut value = Message::<32>::new();
+    value.bytes(bytes);
+    text.text(" ").pad_to(end.saturating_sub(value.as_str().len())).text(value.as_str());
+}
+
+/// Begins a line below the table.
+const fn append_label(text: &mut Text, label: &str) {
+    text.text("\n").pad_to(LEFT).text(label).pad_to(DETAIL);
+}
+
+/// The operation at which most bytes are live, and the largest tensor.
+const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budget) {
+    if let Some((phase, row)) = tag(tables.operation_tags, budget.peak) {
+        append_label(text, "peak at");
+        match path(tables, row) {
+            Some(path) => text.text(Phase::describe(phase)).text(path),
+            None => text.text(match phase {
+                0 => "the forward pass",
+                1 => "the backward pass",
+                2 => "the update",
+                _ => "the loss",
+            }),
+        };
+    }
+    if let Some((part, row)) = tag(tables.transient_tags, budget.largest)
+        && budget.largest_bytes > 0
+    {
+        append_label(text, "largest");
+        match path(tables, row) {
+            Some(path) => text.text(path).text(Part::describe(part)),
+            None => text.text("loss").text(Part::describe(part)),
+        };
+        text.text("   ").bytes(budget.largest_bytes);
+    }
+}
+
+/// What and whose the entry `index` of a table of tags is.
+const fn tag(tags: &[u8], index: u32) -> Option<(u8, u16)> {
+    let at = index as usize * 4;
+    if at + 4 > tags.len() {
+        return None;
+    }
+    Some((tags[at], u16::from_le_bytes([tags[at + 2], tags[at + 3]])))
+}
+
+const fn path(tables: &Tables, row: u16) -> Option<&'static str> {
+    if row == NO_ROW || row as usize >= tables.paths.len() { None } else { Some(tables.paths[row as usize]) }
+}
+
+/// What fits into an arena of `room` bytes: another batch, another precision. Each was planned.
+const fn append_alternatives<const N: usize>(
+    text: &mut Text,
+    tables: &Tables,
+    plan: &Plan<N>,
+    room: u64,
+    reserve: u64,
+    headroom: u64,
+) {
+    append_label(text, "fits with");
+    let mut found = 0;
+    let search = largest_batch(tables, plan, room);
+    if let Search::Fits(batch) = search {
+        text.text("batch ").number(batch);
+        found += 1;
+    }
+    if matches!(plan.precision, Precision::F32) {
+        let tried = [Precision::Bf16, Precision::Mixed(Half::Bf16)];
+        let mut i = 0;
+        while i < tried.len() {
+            // Mixed precision is a way to train: inference has no master copies.
+            let applies = tables.training || !tried[i].has_master();
+            if applies && precision_fits::<N>(tables, plan.batch, tried[i], room) {
+                text.text(if found > 0 { " | precision: " } else { "precision: " }).text(tried[i].name());
+                found += 1;
+            }
+            i += 1;
+        }
+    }
+    if found == 0 {
+        text.text("nothing that was planned: make the network smaller, ");
+        text.text(if headroom > 0 { "leave less headroom, " } else { "" }).text("or aim at a larger card");
+    }
+    match search {
+        Search::Fits(_) | Search::Unknown => {}
+        Search::OneSample(arena) => {
+            append_label(text, "no batch");
+            text.text("one sample alone needs ").bytes(arena.saturating_add(reserve));
+        }
+        Search::Lasting => {
+            let lasting = plan.start(Line::BatchIo).saturating_add(reserve);
+            append_label(text, "no batch");
+            text.text(if tables.moments > 0 && tables.holds_gradients {
+                "weights, gradients and optimizer alone need "
+            } else if tables.moments > 0 {
+                "weights and optimizer alone need "
+            } else if tables.holds_gradients {
+                "weights and gradients alone need "
+            } else {
+                "weights alone need "
+            });
+            text.bytes(lasting).text("; no batch fits");
+        }
+    }
+}
+
+/// The smallest cards with room for `arena`.
+const fn append_fitting_cards(text: &mut Text, arena: u64, headroom: u64) {
+    append_label(text, "fits on");
+    let mut found = 0;
+    let mut i = 0;
+    while i < ALL.len() && found <= MOST_FITTING {
+        let card = &ALL[i];
+        let fits = arena.saturating_add(card.reserve()).saturating_add(headroom) <= card.usable();
+        if fits {
+            if found > 0 {
+                text.text(", ");
+            }
+            text.text(if found < MOST_FITTING { card.short_name } else { "..." });
+            found += 1;
+        }
+        i += 1;
+    }
+    text.text(if found == 0 { "no card in the table" } else { " at this batch" });
+}

@@ -1,0 +1,136 @@
+//! The search for what would fit.
+
+use crate::memory::budget::{Lasting, Line, Plan, live_ranges, plan as make_plan};
+use crate::memory::plan::{LiveRange, Timeline};
+use crate::memory::tables::Tables;
+use crate::number::Precision;
+
+/// What the search for a batch found.
+#[derive(Clone, Copy)]
+pub(super) enum Search {
+    /// A plan of this batch was made, and fits.
+    Fits(u64),
+    /// What lasts from step to step does not fit.
+    Lasting,
+    /// It does, but one sample needs an arena of at least this many bytes.
+    OneSample(u64),
+    /// One sample may fit, but none of the plans that were tried did.
+    Unknown,
+}
+
+/// The most plans made for one answer.
+const MOST_PLANS: usize = 4;
+
+/// Lower bounds at several batches.
+struct Bounds<'a, const N: usize> {
+    tables: &'a Tables,
+    precision: Precision,
+    lasting: Lasting,
+    timeline: Timeline<N>,
+}
+
+impl<const N: usize> Bounds<'_, N> {
+    /// Bytes that an arena for `batch` samples has at least. What cannot be counted counts as the largest number.
+    const fn arena(&self, batch: u64) -> u64 {
+        let ranges: [LiveRange; N] = match live_ranges(self.tables, batch, self.precision) {
+            Ok(ranges) => ranges,
+            Err(_) => return u64::MAX,
+        };
+        match (self.lasting.at_batch(self.tables, batch, self.precision), self.timeline.lower_bound(&ranges)) {
+            (Ok(lasting), Ok(activations)) => match lasting.arena(activations) {
+                Ok(arena) => arena,
+                Err(_) => u64::MAX,
+            },
+            _ => u64::MAX,
+        }
+    }
+}
+
+/// The largest batch below that of `plan` whose arena is at most `room` bytes.
+///
+/// Looks for the largest batch whose lower bound fits, then makes plans from there downwards. Bytes need not grow
+/// with every sample (padding), so a larger batch may exist; the one returned fits.
+pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N>, room: u64) -> Search {
+    if plan.start(Line::BatchIo) > room {
+        return Search::Lasting;
+    }
+    let precision = plan.precision;
+    let (lasting, ranges) = match (Lasting::new(tables, 1, precision), live_ranges::<N>(tables, 1, precision)) {
+        (Ok(lasting), Ok(ranges)) => (lasting, ranges),
+        _ => return Search::Unknown,
+    };
+    let bounds = Bounds { tables, precision, lasting, timeline: Timeline::new(&ranges) };
+    let mut low = 1;
+    let mut low_bytes = bounds.arena(1);
+    if low_bytes > room {
+        return Search::OneSample(low_bytes);
+    }
+    let mut high = plan.batch;
+    if high == 1 {
+        // The bound of one sample fits, its plan does not.
+        return Search::OneSample(plan.arena());
+    }
+    let mut high_bytes = plan.budget.lower_bound;
+    if high_bytes <= room {
+        // Only the plan of this batch is too large: the one below is worth a plan.
+        low = high - 1;
+        low_bytes = bounds.arena(low);
+    }
+    // Bytes are nearly linear in the batch: a straight line between both ends usually hits, and the batch above it then
+    // shows that it did. Halving keeps the number of steps small where it does not.
+    let mut steps = 0;
+    while high - low > 1 {
+        let guess = if steps % 3 == 2 || high_bytes <= low_bytes {
+            low + (high - low) / 2
+        } else if steps % 3 == 1 {
+            low + 1
+        } else {
+            let share = (room - low_bytes) as u128 * (high - low) as u128 / (high_bytes - low_bytes) as u128;
+            low + if share < 1 { 1 } else { share as u64 }
+        };
+        let guess = if guess < high { guess } else { high - 1 };
+        let bytes = bounds.arena(guess);
+        if bytes <= room {
+            low = guess;
+            low_bytes = bytes;
+        } else {
+            high = guess;
+            high_bytes = bytes;
+        }
+        steps += 1;
+    }
+
+    let mut batch = low;
+    let mut plans = 0;
+    while plans < MOST_PLANS && batch > 0 {
+        let tried: Plan<N> = make_plan(tables, batch, precision);
+        if tried.error.is_none() && tried.arena() <= room {
+            return Search::Fits(batch);
+        }
+        // The share of the batch by which the plan is too large, at least one sample.
+        let smaller =
+            batch as u128 * room as u128 / if tried.arena() > room { tried.arena() as u128 } else { u128::MAX };
+        batch = if smaller < batch as u128 { smaller as u64 } else { batch - 1 };
+        plans += 1;
+    }
+    Search::Unknown
+}
+
+/// Whether the plan at another precision fits into `room` bytes.
+pub(super) const fn precision_fits<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    room: u64,
+) -> bool {
+    let (lasting, ranges) = match (Lasting::new(tables, batch, precision), live_ranges::<N>(tables, batch, precision)) {
+        (Ok(lasting), Ok(ranges)) => (lasting, ranges),
+        _ => return false,
+    };
+    let bounds = Bounds { tables, precision, lasting, timeline: Timeline::new(&ranges) };
+    if bounds.arena(batch) > room {
+        return false;
+    }
+    let plan: Plan<N> = make_plan(tables, batch, precision);
+    plan.error.is_none() && plan.arena() <= room
+}

@@ -1,0 +1,99 @@
+//! Number formats, and which of them a precision uses.
+
+/// A 16-bit floating-point format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// bfloat16: 8 exponent bits, 7 fraction bits.
+    Bf16,
+    /// IEEE 754 binary16: 5 exponent bits, 10 fraction bits.
+    F16,
+}
+
+impl Half {
+    /// The format itself.
+    pub const fn format(self) -> Format {
+        match self {
+            Half::Bf16 => Format::Bf16,
+            Half::F16 => Format::F16,
+        }
+    }
+}
+
+/// What one element is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Format {
+    /// 32-bit floats.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// IEEE 754 binary16.
+    F16,
+    /// Unsigned 32-bit integers.
+    U32,
+}
+
+impl Format {
+    /// Bytes of one element.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Format::F32 | Format::U32 => 4,
+            Format::Bf16 | Format::F16 => 2,
+        }
+    }
+}
+
+/// The number format of a network's weights and activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// 32-bit floats everywhere.
+    F32,
+    /// bfloat16 weights, gradients, optimizer state and activations. Statistics stay in f32.
+    Bf16,
+    /// binary16 weights, gradients, optimizer state and activations. Statistics stay in f32.
+    F16,
+    /// 16-bit weights and activations with an f32 master copy of every weight and f32 optimizer state. Parameters of
+    /// normalisation layers exist in f32 only, and so do their gradients.
+    Mixed(Half),
+}
+
+impl Precision {
+    /// The name as written in `TRAIN`, for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "F32",
+            Precision::Bf16 => "Bf16",
+            Precision::F16 => "F16",
+            Precision::Mixed(Half::Bf16) => "Mixed(Bf16)",
+            Precision::Mixed(Half::F16) => "Mixed(F16)",
+        }
+    }
+
+    /// The format of weights and activations.
+    pub const fn narrow(self) -> Format {
+        match self {
+            Precision::F32 => Format::F32,
+            Precision::Bf16 => Format::Bf16,
+            Precision::F16 => Format::F16,
+            Precision::Mixed(half) => half.format(),
+        }
+    }
+
+    /// The format of optimizer state and of the parameters of normalisation layers.
+    pub const fn wide(self) -> Format {
+        match self {
+            Precision::F32 | Precision::Mixed(_) => Format::F32,
+            Precision::Bf16 => Format::Bf16,
+            Precision::F16 => Format::F16,
+        }
+    }
+
+    /// Whether every weight has an f32 master copy beside it.
+    pub const fn has_master(self) -> bool {
+        matches!(self, Precision::Mixed(_))
+    }
+
+    /// Whether gradients can be too small or too large for their format, so that the loss is scaled.
+    pub const fn scales_loss(self) -> bool {
+        matches!(self.narrow(), Format::F16)
+    }
+}

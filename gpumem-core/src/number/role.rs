@@ -1,0 +1,76 @@
+//! What a tensor's elements are for, and what each is in memory at a given precision.
+//!
+//! A program says the *role* of every tensor; bytes exist only once a [`Precision`] is chosen. This is what lets the
+//! refusal plan the same network at another precision without asking the macro again.
+
+use super::{Format, Precision};
+
+/// What a tensor's elements are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Values between layers, and their gradients.
+    Activation = 0,
+    /// Weights and biases of products, convolutions and embeddings, and their gradients.
+    Weight = 1,
+    /// Scale and shift of normalisation layers, and their gradients.
+    Norm = 2,
+    /// Optimizer state: one element for each element of the parameter.
+    Moment = 3,
+    /// Means, variances, row maxima, losses: f32 at every precision.
+    Statistic = 4,
+    /// Class labels, tokens, positions of maxima: unsigned 32-bit integers.
+    Index = 5,
+    /// The step counter and the random seed: 32-bit words.
+    State = 6,
+    /// Scratch memory of a matrix product: as many f32 as could be of use, or fewer where
+    /// [`Workspaces::product`](crate::memory::tables::Workspaces) caps it.
+    ProductWorkspace = 7,
+    /// Scratch memory of a convolution: as many f32 as could be of use, or fewer where
+    /// [`Workspaces::convolution`](crate::memory::tables::Workspaces) caps it.
+    ConvolutionWorkspace = 8,
+}
+
+impl Role {
+    /// Every role, in the order of their numbers.
+    pub const ALL: [Role; 9] = [
+        Role::Activation,
+        Role::Weight,
+        Role::Norm,
+        Role::Moment,
+        Role::Statistic,
+        Role::Index,
+        Role::State,
+        Role::ProductWorkspace,
+        Role::ConvolutionWorkspace,
+    ];
+
+    /// The role with this number, as the generated tables write it.
+    pub const fn from_number(number: u64) -> Option<Role> {
+        if number < Role::ALL.len() as u64 { Some(Role::ALL[number as usize]) } else { None }
+    }
+
+    /// What an element is at `precision`.
+    pub const fn format(self, precision: Precision) -> Format {
+        match self {
+            Role::Activation | Role::Weight => precision.narrow(),
+            Role::Norm | Role::Moment => precision.wide(),
+            Role::Statistic | Role::ProductWorkspace | Role::ConvolutionWorkspace => Format::F32,
+            Role::Index | Role::State => Format::U32,
+        }
+    }
+
+    /// What an element of a parameter's master copy is at `precision`, if there is one: of weights that are narrower than
+    /// optimizer state.
+    pub const fn master(self, precision: Precision) -> Option<Format> {
+        match self {
+            Role::Weight if precision.has_master() => Some(precision.wide()),
+            _ => None,
+        }
+    }
+
+    /// Bytes one element takes at `precision`. A workspace may be cut short: see [`Workspaces::cap`](crate::memory::tables::Workspaces).
+    pub const fn bytes(self, precision: Precision) -> u64 {
+        self.format(precision).bytes()
+    }
+}

@@ -1,0 +1,97 @@
+//! Programs as text: one line an operation, for people.
+
+use super::{Action, Class, Operand, Operation, Pass, Program, Slot, Tensor};
+use crate::number::Role;
+use crate::program::{NO_ROW, Part};
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt;
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.training { "training step" } else { "forward pass" };
+        writeln!(f, "{kind}: {} operations, {} tensors", self.operations.len(), self.tensors.len())?;
+        let verbs: alloc::vec::Vec<String> = self.operations.iter().map(|operation| self.verb(operation)).collect();
+        let width = verbs.iter().map(String::len).max().unwrap_or(0);
+        for (index, (operation, verb)) in self.operations.iter().zip(verbs).enumerate() {
+            let reads = self.operands(&operation.reads);
+            let writes = self.operands(&operation.writes);
+            writeln!(f, "{index:>4}  {verb:<width$}  {reads} -> {writes}")?;
+        }
+        writeln!(f, "tensors that live inside the step")?;
+        for (index, id) in self.transients().enumerate() {
+            let tensor = self.tensor(id);
+            let name = self.tensor_name(tensor);
+            let (first, last) = (tensor.first, tensor.last);
+            writeln!(f, "{index:>4}  {:<24}  {first:>4} ..{last:>4}  {name}", size(tensor))?;
+        }
+        Ok(())
+    }
+}
+
+impl Program {
+    fn path(&self, row: u32) -> &str {
+        self.paths.get(row as usize).map_or("network", String::as_str)
+    }
+
+    fn verb(&self, operation: &Operation) -> String {
+        let path = self.path(operation.row);
+        let plus = if operation.accumulate { " +=" } else { "" };
+        match &operation.action {
+            Action::Run { op, pass: Pass::Forward } => format!("{path} {} forward", op.name()),
+            Action::Run { op, pass: Pass::Backward } => format!("{path} {} backward{plus}", op.name()),
+            Action::Loss(criterion) => format!("{:?} loss", criterion.kind),
+            Action::Check => format!("{path} gradient finite?"),
+            Action::Update => format!("{path} update"),
+            Action::Accumulate => format!("{path} gradient +="),
+            Action::Copy => format!("{path} gradient copy"),
+            Action::SumBatch => format!("{path} gradient sum over batch{plus}"),
+            Action::Advance => "step += 1".to_string(),
+        }
+    }
+
+    fn operands(&self, operands: &[Operand]) -> String {
+        let one = |operand: &Operand| {
+            let slot = match operand.slot {
+                Slot::Input(index) => format!("x{index}"),
+                Slot::Output => "y".to_string(),
+                Slot::Parameter => "w".to_string(),
+                Slot::Buffer(index) => format!("b{index}"),
+                Slot::Saved(index) => format!("s{index}"),
+                Slot::Gradient => "dy".to_string(),
+                Slot::InputGradient(index) => format!("dx{index}"),
+                Slot::ParameterGradient => "dw".to_string(),
+                Slot::Moment(index) => format!("m{index}"),
+                Slot::State => "state".to_string(),
+                Slot::Target => "target".to_string(),
+                Slot::Loss => "loss".to_string(),
+                Slot::Workspace => "scratch".to_string(),
+            };
+            format!("{slot}=%{}", operand.tensor)
+        };
+        let texts: alloc::vec::Vec<String> = operands.iter().map(one).collect();
+        texts.join(" ")
+    }
+
+    /// What a tensor is called in texts: its own name, or its layer's path and its part in it.
+    pub fn tensor_name(&self, tensor: &Tensor) -> String {
+        if !tensor.name.is_empty() {
+            return tensor.name.clone();
+        }
+        if tensor.row == u32::from(NO_ROW) && tensor.class == Class::Transient {
+            return if tensor.part == Part::Workspace { "loss workspace".into() } else { "loss".into() };
+        }
+        format!("{}{}", self.path(tensor.row), Part::describe(tensor.part as u8))
+    }
+}
+
+fn size(tensor: &Tensor) -> String {
+    let kind = match tensor.role {
+        Role::Index => "index",
+        Role::State => "word",
+        Role::Statistic => "f32",
+        _ => "number",
+    };
+    let shape = tensor.shape;
+    if tensor.batched { format!("{kind} B x {shape}") } else { format!("{kind} {shape}") }
+}

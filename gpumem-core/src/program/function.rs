@@ -1,0 +1,143 @@
+//! Functions of one number. A new one is a row here, a line in the CPU backend's match and a struct in the CUDA backend's
+//! `pointwise.cuh`; rows that are layers are layers with that.
+
+use super::encoding::wire_enum;
+
+/// What the gradient of a function reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Its input.
+    Input,
+    /// Its output.
+    Output,
+    /// Neither: it is a constant.
+    Nothing,
+}
+
+/// A number that a function has beside its input.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionArgument {
+    /// The name in the language, and in PyTorch's.
+    pub name: &'static str,
+    /// What it is where it is left out.
+    pub default: f64,
+    /// The least that it may be, if there is a least.
+    pub least: Option<f64>,
+}
+
+/// What there is to know of a function but for its value and its slope.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionRow {
+    /// What its gradient reads.
+    pub kept: Kept,
+    /// Its arguments, in order. As a layer it takes them with or without their names.
+    pub arguments: &'static [FunctionArgument],
+    /// Whether the layer has PyTorch's flag `inplace`.
+    pub inplace: bool,
+    /// Whether the function is a layer of its name.
+    pub is_layer: bool,
+}
+
+impl FunctionRow {
+    /// A layer without arguments whose gradient reads the input.
+    const KEEPS_INPUT: FunctionRow = FunctionRow { kept: Kept::Input, arguments: &[], inplace: false, is_layer: true };
+    /// A layer without arguments whose gradient reads the output.
+    const KEEPS_OUTPUT: FunctionRow = FunctionRow { kept: Kept::Output, ..FunctionRow::KEEPS_INPUT };
+}
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident = $row:expr;)*) => {
+        /// A function of one number. Those that are layers take any one shape and give that shape.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Function {
+            $($(#[$doc])* $name,)*
+        }
+        wire_enum!(Function { $($name),* });
+
+        impl Function {
+            /// Every function.
+            pub const ALL: &'static [Function] = &[$(Function::$name,)*];
+
+            /// The name in the language and in the backends.
+            pub const fn name(self) -> &'static str {
+                match self { $(Function::$name => stringify!($name),)* }
+            }
+
+            /// What there is to know of it.
+            pub const fn row(self) -> FunctionRow {
+                match self { $(Function::$name => $row,)* }
+            }
+        }
+    };
+}
+
+functions! {
+    /// `max(x, 0)`: `Relu` or `Relu(inplace)`.
+    ///
+    /// * Backward keeps the output. In place it costs nothing. Without `inplace` the output still overwrites the input
+    ///   wherever nothing else needs the input; with it, that is promised, or an error.
+    ///
+    /// PyTorch: `torch.nn.ReLU(inplace)`.
+    Relu = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    /// `min(max(x, 0), 6)`: `Relu6` or `Relu6(inplace)`.
+    ///
+    /// * Backward keeps the output. In place it costs nothing.
+    ///
+    /// PyTorch: `torch.nn.ReLU6(inplace)`.
+    Relu6 = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    /// `x` where it is positive, else `negative_slope * x`: `LeakyRelu` or `LeakyRelu(negative_slope)`.
+    ///
+    /// * Options: `negative_slope = 0.01`, at least 0; `inplace`.
+    /// * Backward keeps the output. In place it costs nothing.
+    ///
+    /// PyTorch: `torch.nn.LeakyReLU(negative_slope, inplace)`.
+    LeakyRelu = FunctionRow {
+        // A negative slope would make the sign of the output say nothing about the sign of the input.
+        arguments: &[FunctionArgument { name: "negative_slope", default: 0.01, least: Some(0.0) }],
+        inplace: true,
+        ..FunctionRow::KEEPS_OUTPUT
+    };
+    /// `x * Phi(x)` with the normal distribution function `Phi`: see [`Gelu`](crate::layers::Gelu).
+    Gelu = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
+    /// `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`: see [`Gelu`](crate::layers::Gelu).
+    GeluTanh = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
+    /// Sigmoid linear unit, `x / (1 + exp(-x))`: `Silu`.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.nn.SiLU()`.
+    Silu = FunctionRow::KEEPS_INPUT;
+    /// `1 / (1 + exp(-x))`: `Sigmoid`.
+    ///
+    /// * Backward keeps the output.
+    ///
+    /// PyTorch: `torch.nn.Sigmoid()`.
+    Sigmoid = FunctionRow::KEEPS_OUTPUT;
+    /// `exp(x)`: `Exp`.
+    ///
+    /// * Backward keeps the output.
+    ///
+    /// PyTorch: `torch.exp(x)`.
+    Exp = FunctionRow::KEEPS_OUTPUT;
+    /// `factor * x + shift`: `Scale(factor)` or `Scale(factor, shift)`.
+    ///
+    /// * Options: `factor = 1.0`, `shift = 0.0`.
+    /// * Backward keeps nothing.
+    ///
+    /// PyTorch: `factor * x + shift`.
+    Scale = FunctionRow {
+        kept: Kept::Nothing,
+        arguments: &[
+            FunctionArgument { name: "factor", default: 1.0, least: None },
+            FunctionArgument { name: "shift", default: 0.0, least: None },
+        ],
+        ..FunctionRow::KEEPS_OUTPUT
+    };
+    /// Hyperbolic tangent: `Tanh`.
+    ///
+    /// * Backward keeps the output.
+    ///
+    /// PyTorch: `torch.nn.Tanh()`.
+    Tanh = FunctionRow::KEEPS_OUTPUT;
+}

@@ -1,0 +1,508 @@
+//! The program: a flat list of operations over a table of tensors.
+//!
+//! Lowering makes it, the plan places its tensors, the backends walk it. An operation names its tensors by [`Slot`], so
+//! that a backend asks for `Slot::Input(0)` or `Slot::Gradient` and never counts positions. [`ops`] are the operations, one a
+//! file; [`op`] says what each of them states.
+
+mod display;
+pub mod encoding;
+pub mod function;
+mod layout;
+pub mod op;
+pub mod ops;
+mod tag;
+
+use crate::number::Role;
+use crate::shape::Shape;
+use crate::train::Loss;
+use alloc::string::String;
+use alloc::vec::Vec;
+use encoding::{Reader, Wire, record, wire_enum};
+pub use layout::{Layout, Order, Strides};
+pub use op::Op;
+pub use tag::{NO_ROW, Part, Phase};
+
+/// The number of a tensor in [`Program::tensors`].
+pub type TensorId = u32;
+
+/// How long a tensor lives and who fills it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// A weight, bias, scale or shift: lives as long as the network.
+    Parameter,
+    /// A parameter's gradient that is held until the end of the step.
+    Gradient,
+    /// Optimizer state of a parameter.
+    Moment,
+    /// Running statistics.
+    Buffer,
+    /// What changes from step to step without changing the program: see [`StateWord`].
+    State,
+    /// An input of the network.
+    Input,
+    /// What the loss compares the output with.
+    Target,
+    /// Lives inside a step only, and shares its memory with others.
+    Transient,
+}
+wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Input, Target, Transient });
+wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace });
+wire_enum!(Phase { Forward, Backward, Update, Loss });
+wire_enum!(Role { Activation, Weight, Norm, Moment, Statistic, Index, State, ProductWorkspace, ConvolutionWorkspace });
+
+/// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
+/// replayed with another seed or learning rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum StateWord {
+    /// Steps that have been made, low word first.
+    Step = 0,
+    /// The seed, low word first.
+    Seed = 2,
+    /// The learning rate, as the bits of an f32.
+    LearningRate = 4,
+    /// What the loss is multiplied with before the backward pass, as the bits of an f32.
+    LossScale = 5,
+    /// Whether a gradient of this step was too large for its 16 bits: 1 or 0. Nothing is updated then, and the end of the step
+    /// halves the loss scale.
+    Overflow = 6,
+    /// Steps in a row without such a gradient. After 2000 the loss scale is doubled and they are counted anew.
+    GoodSteps = 7,
+}
+
+impl StateWord {
+    /// Words of the tensor.
+    pub const COUNT: usize = 8;
+}
+
+/// How a tensor is filled before the first step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// Every element the same.
+    Constant(f64),
+    /// Uniform on `[-bound, bound)`.
+    Uniform(f64),
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f64),
+}
+
+impl Wire for Init {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, value) = match *self {
+            Init::Constant(value) => (0u64, value),
+            Init::Uniform(bound) => (1, bound),
+            Init::Normal(deviation) => (2, deviation),
+        };
+        kind.put(out);
+        value.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Init> {
+        let kind = u64::take(from)?;
+        let value = f64::take(from)?;
+        match kind {
+            0 => Some(Init::Constant(value)),
+            1 => Some(Init::Uniform(value)),
+            2 => Some(Init::Normal(value)),
+            _ => None,
+        }
+    }
+}
+
+record! {
+    /// A tensor of a program.
+    pub struct Tensor {
+        /// How long it lives.
+        pub class: Class,
+        /// What its elements are for.
+        pub role: Role,
+        /// What it is to its layer.
+        pub part: Part,
+        /// Its name: a parameter's path such as `stage[0].conv2d[1].weight`; empty where the layer and part say it all.
+        pub name: String,
+        /// Row of the layer it belongs to, or [`NO_ROW`].
+        pub row: u32,
+        /// Dimensions without the batch.
+        pub shape: Shape,
+        /// Whether there is one such shape for each sample of the batch, or one for all.
+        pub batched: bool,
+        /// How the elements of a sample lie in memory.
+        pub layout: Layout,
+        /// Whether training changes it (parameters). One that it does not has no gradient, no optimizer state, no master copy.
+        pub trained: bool,
+        /// How it is filled before the first step (parameters, buffers and state).
+        pub init: Init,
+        /// First operation that touches it (transients).
+        pub first: u32,
+        /// Last operation that touches it (transients).
+        pub last: u32,
+    }
+}
+
+impl Tensor {
+    /// Elements at this batch size, or `None` if they exceed `u64`.
+    pub fn elements(&self, batch: u64) -> Option<u64> {
+        let each = self.shape.elements()?;
+        if self.batched { each.checked_mul(batch) } else { Some(each) }
+    }
+
+    /// Elements that it takes in memory, gaps of its layout included, or `None` if they exceed `u64`.
+    pub fn stored(&self, batch: u64) -> Option<u64> {
+        let each = self.layout.elements(self.shape)?;
+        if self.batched { each.checked_mul(batch) } else { Some(each) }
+    }
+}
+
+/// What a tensor is to an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// An input, activation or parameter, by its number.
+    Input(u8),
+    /// The output.
+    Output,
+    /// A running statistic: read and written in training.
+    Buffer(u8),
+    /// What the forward pass saves for the backward pass.
+    Saved(u8),
+    /// The gradient of the output.
+    Gradient,
+    /// The gradient of an input: written, or added to if the operation accumulates.
+    InputGradient(u8),
+    /// A parameter that is updated.
+    Parameter,
+    /// Its gradient.
+    ParameterGradient,
+    /// Its optimizer state.
+    Moment(u8),
+    /// Step counter and seed.
+    State,
+    /// What the loss compares with.
+    Target,
+    /// The scalar loss.
+    Loss,
+    /// Scratch memory of this operation alone. A backend that needs none leaves it.
+    Workspace,
+}
+
+impl Wire for Slot {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, index) = match *self {
+            Slot::Input(index) => (0u64, index),
+            Slot::Output => (1, 0),
+            Slot::Buffer(index) => (2, index),
+            Slot::Saved(index) => (3, index),
+            Slot::Gradient => (4, 0),
+            Slot::InputGradient(index) => (5, index),
+            Slot::Parameter => (6, 0),
+            Slot::ParameterGradient => (7, 0),
+            Slot::Moment(index) => (8, index),
+            Slot::State => (9, 0),
+            Slot::Target => (10, 0),
+            Slot::Loss => (11, 0),
+            Slot::Workspace => (12, 0),
+        };
+        (u64::from(index) << 4 | kind).put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Slot> {
+        let word = u64::take(from)?;
+        let index = u8::try_from(word >> 4).ok()?;
+        Some(match word & 15 {
+            0 => Slot::Input(index),
+            1 => Slot::Output,
+            2 => Slot::Buffer(index),
+            3 => Slot::Saved(index),
+            4 => Slot::Gradient,
+            5 => Slot::InputGradient(index),
+            6 => Slot::Parameter,
+            7 => Slot::ParameterGradient,
+            8 => Slot::Moment(index),
+            9 => Slot::State,
+            10 => Slot::Target,
+            11 => Slot::Loss,
+            12 => Slot::Workspace,
+            _ => return None,
+        })
+    }
+}
+
+/// Which way an operation runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pass {
+    /// `Output` from `Input`s; in training also `Saved` and the updated `Buffer`s.
+    Forward,
+    /// The `InputGradient`s that are written, from `Gradient` and what the operation declares.
+    Backward,
+}
+wire_enum!(Pass { Forward, Backward });
+
+/// What an entry of a program does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// An operation, forward or backward.
+    Run {
+        /// The operation.
+        op: Op,
+        /// Which way.
+        pass: Pass,
+    },
+    /// `Loss` from `Input(0)` and `Target`, and the gradient of `Input(0)` into `InputGradient(0)`, if anything before it is
+    /// trained; it may be the same tensor as `Input(0)`. The mean over the batch is part of the gradient. Where `Loss` is read
+    /// too, the term is added to those before it. `Workspace` has an f32 for each position whose loss is summed: see
+    /// [`Criterion::terms`].
+    Loss(Criterion),
+    /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
+    Check,
+    /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's.
+    Update,
+    /// Adds `Input(0)` to `Output`, element by element.
+    Accumulate,
+    /// Copies `Input(0)` to `Output`.
+    Copy,
+    /// Sums `Gradient` over the batch into `InputGradient(0)`, which has no batch.
+    SumBatch,
+    /// Increments the step counter in `State`: the last operation of a training step.
+    Advance,
+}
+
+/// A loss with the shape of what it compares: `outer` x `classes` x `inner` elements a sample. Logits of a vector have
+/// `outer` = `inner` = 1, of a sequence `outer` = T, of a map `inner` = H * W.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Criterion {
+    /// Which loss.
+    pub kind: Measure,
+    /// Positions before the class axis.
+    pub outer: u64,
+    /// Classes, or 1 where there is no class axis.
+    pub classes: u64,
+    /// Positions after the class axis.
+    pub inner: u64,
+    /// What the loss and its gradient are multiplied with.
+    pub weight: f64,
+}
+
+/// Partial sums that a loss over elements rather than positions is added up from.
+const PARTIAL_SUMS: u64 = 256;
+
+impl Criterion {
+    /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
+    /// are added in the same order in every run.
+    pub fn terms(&self) -> (Shape, bool) {
+        match self.kind {
+            Measure::CrossEntropy => (Shape::new(&[self.outer, self.inner]), true),
+            Measure::Mse | Measure::Mean | Measure::Dot => (Shape::new(&[PARTIAL_SUMS]), false),
+        }
+    }
+}
+
+/// How a loss measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Measure {
+    /// Mean over positions of `log(sum(exp(x))) - x[target]`; targets are class indices.
+    CrossEntropy,
+    /// Mean over elements of `(x - target)^2`.
+    Mse,
+    /// Mean over elements. It has no target.
+    Mean,
+    /// Sum over elements of `x * target`: its gradient is the target, which makes any gradient reachable in tests.
+    Dot,
+}
+wire_enum!(Measure { CrossEntropy, Mse, Mean, Dot });
+
+impl From<Loss> for Measure {
+    fn from(loss: Loss) -> Measure {
+        match loss {
+            Loss::CrossEntropy => Measure::CrossEntropy,
+            Loss::Mse => Measure::Mse,
+            Loss::Mean => Measure::Mean,
+        }
+    }
+}
+
+impl Wire for Criterion {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.kind.put(out);
+        [self.outer, self.classes, self.inner].put(out);
+        self.weight.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Criterion> {
+        let kind = Measure::take(from)?;
+        let [outer, classes, inner] = Wire::take(from)?;
+        Some(Criterion { kind, outer, classes, inner, weight: Wire::take(from)? })
+    }
+}
+
+impl Wire for Action {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Action::Run { op, pass } => {
+                0u64.put(out);
+                op.put(out);
+                pass.put(out);
+            }
+            Action::Loss(criterion) => {
+                1u64.put(out);
+                criterion.put(out);
+            }
+            Action::Update => 2u64.put(out),
+            Action::Accumulate => 3u64.put(out),
+            Action::Copy => 4u64.put(out),
+            Action::SumBatch => 5u64.put(out),
+            Action::Advance => 6u64.put(out),
+            Action::Check => 7u64.put(out),
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Action> {
+        Some(match u64::take(from)? {
+            0 => Action::Run { op: Wire::take(from)?, pass: Wire::take(from)? },
+            1 => Action::Loss(Wire::take(from)?),
+            2 => Action::Update,
+            3 => Action::Accumulate,
+            4 => Action::Copy,
+            5 => Action::SumBatch,
+            6 => Action::Advance,
+            7 => Action::Check,
+            _ => return None,
+        })
+    }
+}
+
+/// A tensor in its role for one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// What the tensor is to the operation.
+    pub slot: Slot,
+    /// Which tensor.
+    pub tensor: TensorId,
+}
+
+impl Wire for Operand {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.slot.put(out);
+        self.tensor.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Operand> {
+        Some(Operand { slot: Wire::take(from)?, tensor: Wire::take(from)? })
+    }
+}
+
+record! {
+    /// One operation.
+    pub struct Operation {
+        /// What it computes.
+        pub action: Action,
+        /// Row of the layer it belongs to, or [`NO_ROW`].
+        pub row: u32,
+        /// Whether an `InputGradient` that is read as well is added to rather than overwritten.
+        pub accumulate: bool,
+        /// The tensors it reads.
+        pub reads: Vec<Operand>,
+        /// The tensors it writes. A tensor in both lists is updated in place.
+        pub writes: Vec<Operand>,
+    }
+}
+
+impl Operation {
+    /// The tensor read as `slot`.
+    pub fn read(&self, slot: Slot) -> Option<TensorId> {
+        self.reads.iter().find(|operand| operand.slot == slot).map(|operand| operand.tensor)
+    }
+
+    /// The tensor written as `slot`.
+    pub fn written(&self, slot: Slot) -> Option<TensorId> {
+        self.writes.iter().find(|operand| operand.slot == slot).map(|operand| operand.tensor)
+    }
+
+    /// Every tensor that the operation touches; one that is updated in place comes twice.
+    pub fn tensors(&self) -> impl Iterator<Item = TensorId> + '_ {
+        self.reads.iter().chain(&self.writes).map(|operand| operand.tensor)
+    }
+
+    /// The operation that runs forward, if that is what it does.
+    pub fn forward(&self) -> Option<&Op> {
+        match &self.action {
+            Action::Run { op, pass: Pass::Forward } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// The operation that runs backward, if that is what it does.
+    pub fn backward(&self) -> Option<&Op> {
+        match &self.action {
+            Action::Run { op, pass: Pass::Backward } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// Which part of a step the operation belongs to.
+    pub fn phase(&self) -> Phase {
+        match self.action {
+            Action::Run { pass: Pass::Forward, .. } => Phase::Forward,
+            Action::Loss(_) => Phase::Loss,
+            Action::Check | Action::Update | Action::Advance => Phase::Update,
+            Action::Run { pass: Pass::Backward, .. } | Action::Accumulate | Action::Copy | Action::SumBatch => {
+                Phase::Backward
+            }
+        }
+    }
+}
+
+record! {
+    /// A training step or a forward pass as a list of operations.
+    pub struct Program {
+        /// Whether this is a training step. Dropout drops and BatchNorm uses the batch's statistics only then.
+        pub training: bool,
+        /// Optimizer state tensors for each parameter.
+        pub moments: u64,
+        /// Whether gradients are held until the end of the step.
+        pub holds_gradients: bool,
+        /// Every tensor: persistent ones first, in the order of their classes, then transients.
+        pub tensors: Vec<Tensor>,
+        /// The operations in execution order.
+        pub operations: Vec<Operation>,
+        /// Paths of the layer rows.
+        pub paths: Vec<String>,
+        /// The tensors that hold the network's outputs after the forward pass (inference), or the one with the loss (training).
+        pub results: Vec<TensorId>,
+    }
+}
+
+impl Program {
+    /// The program as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+
+    /// The program that [`Program::encode`] wrote, or `None` if `bytes` are damaged.
+    pub fn decode(bytes: &[u8]) -> Option<Program> {
+        let mut reader = Reader::new(bytes);
+        let program = Program::take(&mut reader)?;
+        let count = program.tensors.len();
+        let sound = program.operations.iter().flat_map(Operation::tensors).all(|tensor| (tensor as usize) < count);
+        let sound = sound && !program.results.is_empty() && program.results.iter().all(|&id| (id as usize) < count);
+        (reader.is_empty() && sound).then_some(program)
+    }
+
+    /// A tensor by its number.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id as usize]
+    }
+
+    /// Numbers of the tensors of one class, in order.
+    pub fn of_class(&self, class: Class) -> impl Iterator<Item = TensorId> + '_ {
+        self.tensors.iter().enumerate().filter(move |(_, tensor)| tensor.class == class).map(|(id, _)| id as TensorId)
+    }
+
+    /// The tensors that share the activations' part of the arena, in the order of the plan's offsets.
+    pub fn transients(&self) -> impl Iterator<Item = TensorId> + '_ {
+        self.of_class(Class::Transient)
+    }
+}

@@ -1,0 +1,328 @@
+//! Operations: the closed set that programs are made of, and what each says about itself.
+//!
+//! Lowering, the plan and both backends read an operation's rule here and nowhere else. An operation is one gradient rule and
+//! one memory rule: two layers that keep different tensors are two operations. Its inputs are activations and parameters
+//! alike.
+
+use super::encoding::{Reader, Wire};
+use super::ops::{
+    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Gather, Mask, MatMul, MaxPool, Normalize,
+    Pointwise, Product, Resize, Slice, Softmax, Sum,
+};
+use crate::number::Role;
+use crate::shape::Shape;
+use alloc::vec::Vec;
+
+/// What an operation says about itself.
+///
+/// The values are resolved: every dimension is known, so that a backend reads all it needs from them.
+pub trait Rule: Sized {
+    /// The name in texts.
+    const NAME: &'static str;
+
+    /// Dimensions of the output of one sample.
+    fn output(&self) -> Shape;
+
+    /// How the gradients of the inputs come about, in the order in which they are made. An input that is not among them has
+    /// none.
+    fn gradients(&self) -> Vec<Gradient>;
+
+    /// What the forward pass leaves for the backward pass beside inputs and output, in the order of
+    /// [`Slot::Saved`](super::Slot).
+    fn saved(&self) -> Vec<Saved> {
+        Vec::new()
+    }
+
+    /// Whether the forward pass of training needs room for what it saves even where no gradient reads that.
+    fn always_saves(&self) -> bool {
+        false
+    }
+
+    /// The most scratch memory that a piece of work can use; `None` if it uses none.
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        let _ = work;
+        None
+    }
+
+    /// Whether the output may overwrite an input of its size, where nothing else needs that.
+    fn in_place(&self) -> bool {
+        false
+    }
+
+    /// Whether the training forward pass reads the random state.
+    fn draws(&self) -> bool {
+        false
+    }
+
+    /// What becomes of it when there is no training.
+    fn inference(&self) -> Inference {
+        Inference::Computes
+    }
+
+    /// Multiply-accumulates of one sample's forward pass, counted as PyTorch's `FlopCounterMode` counts: convolutions,
+    /// products and attention only.
+    fn macs(&self) -> u64 {
+        0
+    }
+
+    /// The type-level assertions of its shape rule, given the dimensions of its inputs.
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge>;
+}
+
+/// What a gradient reads beside the gradient of the output. Nothing else is kept alive for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// The operation's inputs, by their numbers.
+    pub inputs: &'static [u8],
+    /// Its output.
+    pub output: bool,
+    /// What the forward pass saved.
+    pub saved: bool,
+    /// The random state.
+    pub state: bool,
+}
+
+impl Reads {
+    /// Nothing.
+    pub const NOTHING: Reads = Reads { inputs: &[], output: false, saved: false, state: false };
+    /// The output.
+    pub const OUTPUT: Reads = Reads { output: true, ..Reads::NOTHING };
+    /// What was saved.
+    pub const SAVED: Reads = Reads { saved: true, ..Reads::NOTHING };
+    /// The random state.
+    pub const STATE: Reads = Reads { state: true, ..Reads::NOTHING };
+
+    /// Some inputs.
+    pub const fn inputs(inputs: &'static [u8]) -> Reads {
+        Reads { inputs, ..Reads::NOTHING }
+    }
+}
+
+/// How the gradients of some inputs come about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gradient {
+    /// The gradient of the output is that of this input as it is, summed over all along which the input is repeated.
+    Passes(u8),
+    /// One operation for one or several inputs.
+    Computed {
+        /// The inputs, in the order in which room is made for their gradients, and what each gradient reads.
+        of: Vec<(u8, Reads)>,
+        /// Whether the gradient of an input may overwrite that of the output, where nobody reads that any more.
+        in_place: bool,
+    },
+}
+
+impl Gradient {
+    /// An operation for these inputs alone.
+    pub fn computed(of: &[(u8, Reads)]) -> Gradient {
+        Gradient::Computed { of: of.to_vec(), in_place: false }
+    }
+
+    /// An operation for these inputs; the gradient of an input may overwrite that of the output.
+    pub fn in_place(of: &[(u8, Reads)]) -> Gradient {
+        Gradient::Computed { of: of.to_vec(), in_place: true }
+    }
+}
+
+/// A tensor that the forward pass leaves for the backward pass beside inputs and output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Saved {
+    /// Its dimensions.
+    pub shape: Shape,
+    /// Whether there is one for each sample, or one for the whole batch.
+    pub batched: bool,
+    /// What its elements are for.
+    pub role: Role,
+}
+
+/// A piece of an operation's work that may need scratch memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// The output, in training.
+    Training,
+    /// The output, without training.
+    Inference,
+    /// One of [`Rule::gradients`], by its number.
+    Gradient(usize),
+}
+
+/// Scratch memory that a piece of work can use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workspace {
+    /// [`Role::ProductWorkspace`] and [`Role::ConvolutionWorkspace`] are capped by the network's cards and settings; a
+    /// [`Role::Statistic`] is what the operation needs in any case.
+    pub role: Role,
+    /// Its dimensions.
+    pub shape: Shape,
+    /// Whether there is as much for each sample, or for the whole batch.
+    pub batched: bool,
+}
+
+/// What becomes of an operation when there is no training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inference {
+    /// It computes.
+    Computes,
+    /// It passes its input on.
+    PassesOn,
+}
+
+/// A type-level assertion: `rule<arguments>` maps the input shapes to the output shape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Edge {
+    /// The type in [`typed`](crate::typed).
+    pub rule: &'static str,
+    /// Its numbers, in order.
+    pub arguments: Vec<u64>,
+    /// What goes in.
+    pub inputs: Vec<Shape>,
+    /// What comes out.
+    pub output: Shape,
+}
+
+impl Edge {
+    /// An assertion for one input.
+    pub fn new(rule: &'static str, arguments: &[u64], input: Shape, output: Shape) -> Edge {
+        Edge { rule, arguments: arguments.to_vec(), inputs: [input].to_vec(), output }
+    }
+
+    /// An operation whose output has the dimensions of its input.
+    pub fn same(inputs: &[Shape]) -> Vec<Edge> {
+        [Edge::new("Same", &[], inputs[0], inputs[0])].to_vec()
+    }
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// An operation with every dimension fixed.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Op {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        $(impl From<$name> for Op {
+            fn from(op: $name) -> Op {
+                Op::$name(op)
+            }
+        })*
+
+        impl Op {
+            /// The names of all operations.
+            pub const NAMES: &'static [&'static str] = &[$(<$name as Rule>::NAME,)*];
+
+            /// The name in texts.
+            pub fn name(&self) -> &'static str {
+                match self { $(Op::$name(_) => <$name as Rule>::NAME,)* }
+            }
+
+            /// See [`Rule::output`].
+            pub fn output(&self) -> Shape {
+                match self { $(Op::$name(op) => op.output(),)* }
+            }
+
+            /// See [`Rule::gradients`].
+            pub fn gradients(&self) -> Vec<Gradient> {
+                match self { $(Op::$name(op) => op.gradients(),)* }
+            }
+
+            /// See [`Rule::saved`].
+            pub fn saved(&self) -> Vec<Saved> {
+                match self { $(Op::$name(op) => op.saved(),)* }
+            }
+
+            /// See [`Rule::always_saves`].
+            pub fn always_saves(&self) -> bool {
+                match self { $(Op::$name(op) => op.always_saves(),)* }
+            }
+
+            /// See [`Rule::workspace`].
+            pub fn workspace(&self, work: Work) -> Option<Workspace> {
+                match self { $(Op::$name(op) => op.workspace(work),)* }
+            }
+
+            /// See [`Rule::in_place`].
+            pub fn in_place(&self) -> bool {
+                match self { $(Op::$name(op) => op.in_place(),)* }
+            }
+
+            /// See [`Rule::draws`].
+            pub fn draws(&self) -> bool {
+                match self { $(Op::$name(op) => op.draws(),)* }
+            }
+
+            /// See [`Rule::inference`].
+            pub fn inference(&self) -> Inference {
+                match self { $(Op::$name(op) => op.inference(),)* }
+            }
+
+            /// See [`Rule::macs`].
+            pub fn macs(&self) -> u64 {
+                match self { $(Op::$name(op) => op.macs(),)* }
+            }
+
+            /// See [`Rule::edges`].
+            pub fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+                match self { $(Op::$name(op) => op.edges(inputs),)* }
+            }
+        }
+
+        impl Wire for Op {
+            fn put(&self, out: &mut Vec<u8>) {
+                let mut number = 0u64;
+                $(if let Op::$name(op) = self {
+                    number.put(out);
+                    return op.put(out);
+                }
+                number += 1;)*
+                let _ = number;
+            }
+
+            fn take(from: &mut Reader<'_>) -> Option<Op> {
+                let mut number = u64::take(from)?;
+                $(if number == 0 {
+                    return $name::take(from).map(Op::$name);
+                }
+                number -= 1;)*
+                let _ = number;
+                None
+            }
+        }
+    };
+}
+
+operations! {
+    /// Affine map of the last axis by a weight.
+    Product,
+    /// Products of matrices that are both values.
+    MatMul,
+    /// Sliding windows times a weight, or its transpose.
+    Convolution,
+    /// A function of one number, for each element.
+    Pointwise,
+    /// Sum of several values.
+    Sum,
+    /// A function of two numbers, for each pair of elements, with broadcasting.
+    Binary,
+    /// Rows or groups brought to mean 0 or length 1, each by its own statistics.
+    Normalize,
+    /// Channels brought to mean 0 and variance 1 by the batch's statistics, or the running ones.
+    BatchNorm,
+    /// Maximum over windows.
+    MaxPool,
+    /// Mean over windows.
+    AveragePool,
+    /// A map of another size.
+    Resize,
+    /// Exponentials divided by their sum along an axis.
+    Softmax,
+    /// Scaled dot-product attention.
+    Attention,
+    /// Rows of a table by index.
+    Gather,
+    /// Values side by side.
+    Concat,
+    /// A part of a value along one axis.
+    Slice,
+    /// Random zeros.
+    Mask,
+}

@@ -1,0 +1,71 @@
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// Channels brought to mean 0 and variance 1, then scaled and shifted. In training the statistics are those of the batch,
+    /// in inference the running ones.
+    ///
+    /// * Inputs: x `[channels, H, W]` and, with `affine`, a factor and a summand for each channel.
+    /// * Buffers: running mean and running variance of each channel.
+    /// * Saves two statistics a channel: mean and `1 / sqrt(variance + eps)`.
+    /// * The gradients read x, what was saved, factors and summands.
+    pub struct BatchNorm {
+        /// Channels.
+        pub channels: u64,
+        /// Height and width.
+        pub size: [u64; 2],
+        /// Added to the variance.
+        pub eps: f64,
+        /// Share of the batch's statistics in the running ones.
+        pub momentum: f64,
+        /// Whether there are factors and summands.
+        pub affine: bool,
+    }
+}
+
+/// Parts of the batch that the sums of a channel are split into, so that a card has enough to do where channels are few.
+const PARTS: u64 = 32;
+
+impl Rule for BatchNorm {
+    const NAME: &'static str = "BatchNorm";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.channels, self.size[0], self.size[1]])
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        // Summands, too: where a rectifier follows, what it cut off is computed again.
+        let (inputs, of): (&[u8], &[u8]) = if self.affine { (&[0, 1, 2], &[1, 2, 0]) } else { (&[0], &[0]) };
+        let reads = Reads { inputs, saved: true, ..Reads::NOTHING };
+        let of: Vec<(u8, Reads)> = of.iter().map(|&input| (input, reads)).collect();
+        vec![Gradient::in_place(&of)]
+    }
+
+    fn saved(&self) -> Vec<Saved> {
+        vec![Saved { shape: Shape::new(&[2, self.channels]), batched: false, role: Role::Statistic }]
+    }
+
+    /// The statistics are on their way from one pass over x to the next.
+    fn always_saves(&self) -> bool {
+        true
+    }
+
+    /// Two sums a channel, each over so many parts of the batch.
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        let shape = Shape::new(&[2, self.channels, PARTS]);
+        (work != Work::Inference).then_some(Workspace { role: Role::Statistic, shape, batched: false })
+    }
+
+    /// Its own gradient reads x, so this is for inference.
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        vec![Edge::new("Channels", &[self.channels], inputs[0], self.output())]
+    }
+}

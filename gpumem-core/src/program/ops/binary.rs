@@ -1,0 +1,162 @@
+use crate::program::encoding::{record, wire_enum};
+use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A function of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BinaryFunction {
+    /// `a + b`. Values of one shape are better added by a [`Sum`](super::Sum).
+    Add,
+    /// `a - b`.
+    Subtract,
+    /// `a * b`.
+    Multiply,
+    /// `a / b`.
+    Divide,
+}
+wire_enum!(BinaryFunction { Add, Subtract, Multiply, Divide });
+
+impl BinaryFunction {
+    /// Every function.
+    pub const ALL: [BinaryFunction; 4] =
+        [BinaryFunction::Add, BinaryFunction::Subtract, BinaryFunction::Multiply, BinaryFunction::Divide];
+
+    /// The inputs that the gradient of each input reads.
+    const fn kept(self) -> [&'static [u8]; 2] {
+        match self {
+            BinaryFunction::Add | BinaryFunction::Subtract => [&[], &[]],
+            BinaryFunction::Multiply => [&[1], &[0]],
+            BinaryFunction::Divide => [&[1], &[0, 1]],
+        }
+    }
+}
+
+record! {
+    /// A function of two numbers, for each pair of elements. Shapes are broadcast as numpy does: aligned at their last axes, an
+    /// axis that one of them lacks or that has length 1 is repeated; so is a value that is the same for all samples.
+    ///
+    /// * Inputs: a and b.
+    /// * Gradients are summed over what is repeated. Those of a sum and a difference read nothing, those of a product the other
+    ///   input, those of a quotient the divisor and, for the divisor's own, both.
+    pub struct Binary {
+        /// The function.
+        pub function: BinaryFunction,
+        /// Dimensions of a.
+        pub left: Shape,
+        /// Dimensions of b.
+        pub right: Shape,
+    }
+}
+
+/// An axis of the output, or several that lie side by side and that each input has all or none of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Its length.
+    pub length: u64,
+    /// Whether a and b have it.
+    pub has: [bool; 2],
+}
+
+/// The length of an axis, counted from the last one; 1 beyond the first.
+fn from_last(shape: Shape, axis: usize) -> u64 {
+    shape.dims().iter().rev().nth(axis).copied().unwrap_or(1)
+}
+
+/// The shape that both are repeated to, if there is one.
+pub fn broadcast(left: Shape, right: Shape) -> Option<Shape> {
+    let rank = left.rank().max(right.rank());
+    let mut dims = [0; Shape::MAX_RANK];
+    for axis in 0..rank {
+        dims[rank - 1 - axis] = match (from_last(left, axis), from_last(right, axis)) {
+            (a, b) if a == b => a,
+            (1, other) | (other, 1) => other,
+            _ => return None,
+        };
+    }
+    Some(Shape::new(&dims[..rank]))
+}
+
+impl Binary {
+    /// Whether every element of the output has one of each input: nothing is repeated within a sample.
+    pub fn is_plain(&self) -> bool {
+        self.left == self.right
+    }
+
+    /// The axes of an output of `samples` samples, outermost first, with the batch in front of them; axes of length 1 are left
+    /// out, and neighbours that are alike are one. `batched` says which input differs between samples.
+    ///
+    /// `None` if the shapes do not fit.
+    pub fn axes(&self, samples: u64, batched: [bool; 2]) -> Option<Vec<Axis>> {
+        let shape = broadcast(self.left, self.right)?;
+        let mut axes: Vec<Axis> = Vec::new();
+        let mut add = |length: u64, has: [bool; 2]| match axes.last_mut() {
+            _ if length == 1 => {}
+            Some(last) if last.has == has => last.length = last.length.saturating_mul(length),
+            _ => axes.push(Axis { length, has }),
+        };
+        add(samples, batched);
+        for axis in (0..shape.rank()).rev() {
+            add(from_last(shape, axis), [self.left, self.right].map(|input| from_last(input, axis) != 1));
+        }
+        if axes.is_empty() {
+            axes.push(Axis { length: 1, has: [true; 2] });
+        }
+        Some(axes)
+    }
+}
+
+impl Rule for Binary {
+    const NAME: &'static str = "Binary";
+
+    fn output(&self) -> Shape {
+        broadcast(self.left, self.right).unwrap_or(self.left)
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        let kept = self.function.kept();
+        let computed = |input: u8| Gradient::in_place(&[(input, Reads::inputs(kept[usize::from(input)]))]);
+        let passes = matches!(self.function, BinaryFunction::Add | BinaryFunction::Subtract);
+        let first = if passes && self.left == self.output() { Gradient::Passes(0) } else { computed(0) };
+        vec![first, computed(1)]
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        let rule = if self.is_plain() { "Equal" } else { "Broadcast" };
+        vec![Edge { rule, arguments: Vec::new(), inputs: inputs.to_vec(), output: self.output() }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_aligned_at_their_last_axes() {
+        let both = |a: &[u64], b: &[u64]| broadcast(Shape::new(a), Shape::new(b)).map(|shape| shape.dims().to_vec());
+        assert_eq!(both(&[64, 7, 5], &[64, 1, 1]), Some(vec![64, 7, 5]));
+        assert_eq!(both(&[5], &[64, 7, 5]), Some(vec![64, 7, 5]));
+        assert_eq!(both(&[3, 1], &[1, 4]), Some(vec![3, 4]));
+        assert_eq!(both(&[3, 2], &[4]), None);
+        assert_eq!(both(&[64], &[64, 7, 5]), None);
+    }
+
+    #[test]
+    fn axes_that_are_alike_are_one() {
+        let axes = |left: &[u64], right: &[u64], batched| {
+            let op = Binary { function: BinaryFunction::Add, left: Shape::new(left), right: Shape::new(right) };
+            let axes = op.axes(2, batched).expect("shapes that fit");
+            axes.iter().map(|axis| (axis.length, axis.has)).collect::<Vec<_>>()
+        };
+        assert_eq!(axes(&[3, 4, 5], &[3, 4, 5], [true, true]), [(120, [true, true])]);
+        assert_eq!(axes(&[3, 4, 5], &[3, 1, 1], [true, true]), [(6, [true, true]), (20, [true, false])]);
+        assert_eq!(axes(&[3, 4, 5], &[5], [true, false]), [(24, [true, false]), (5, [true, true])]);
+        assert_eq!(axes(&[1], &[1], [true, true]), [(2, [true, true])]);
+    }
+}

@@ -1,0 +1,57 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::shape::{Shape, product};
+use alloc::vec::Vec;
+
+record! {
+    /// Values side by side along one axis.
+    ///
+    /// * Inputs: the values, which agree in all other dimensions.
+    /// * The gradient of each reads nothing.
+    pub struct Concat {
+        /// The axis, counted from 0 without the batch.
+        pub axis: u64,
+        /// Length of each value along the axis.
+        pub lengths: Vec<u64>,
+        /// Dimensions of the output.
+        pub shape: Shape,
+    }
+}
+
+impl Concat {
+    /// Rows a sample: positions before the axis.
+    pub fn outer(&self) -> u64 {
+        product(&self.shape.dims()[..self.axis as usize])
+    }
+
+    /// Elements that each value adds to a row.
+    pub fn parts(&self) -> Vec<u64> {
+        let inner = product(&self.shape.dims()[self.axis as usize + 1..]);
+        self.lengths.iter().map(|length| length.saturating_mul(inner)).collect()
+    }
+}
+
+impl Rule for Concat {
+    const NAME: &'static str = "Concat";
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        (0..self.lengths.len()).map(|branch| Gradient::computed(&[(branch as u8, Reads::NOTHING)])).collect()
+    }
+
+    /// The values are joined one by one.
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        inputs[1..].iter().fold(inputs[0], |joined, &next| {
+            let axis = self.axis as usize;
+            let output = joined.with(axis, joined.dims()[axis].saturating_add(next.dims()[axis]));
+            let inputs = [joined, next].to_vec();
+            edges.push(Edge { rule: "Concat", arguments: [self.axis].to_vec(), inputs, output });
+            output
+        });
+        edges
+    }
+}

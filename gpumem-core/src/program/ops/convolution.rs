@@ -1,0 +1,106 @@
+use super::Window;
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule, Work, Workspace};
+use crate::shape::{Shape, product};
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// 2-D convolution, or its transpose, with which every element of x adds its window to y.
+    ///
+    /// * Inputs: x `[in_channels, H, W]`, a weight and, with `bias`, a bias `[out_channels]`. The weight is
+    ///   `[out_channels, in_channels / groups, kernel height, kernel width]`, that of the transpose
+    ///   `[in_channels, out_channels / groups, kernel height, kernel width]`.
+    /// * The gradient of x reads the weight, that of the weight reads x, that of the bias nothing.
+    pub struct Convolution {
+        /// Channels of x.
+        pub in_channels: u64,
+        /// Channels of y.
+        pub out_channels: u64,
+        /// What slides over x, or over y if transposed.
+        pub window: Window,
+        /// Parts that the channels are split into; each output part sees its own input part only.
+        pub groups: u64,
+        /// Whether a number is added to each output channel.
+        pub bias: bool,
+        /// Whether it is the transpose.
+        pub transposed: bool,
+        /// Height and width of x.
+        pub input: [u64; 2],
+        /// Height and width of y.
+        pub output: [u64; 2],
+    }
+}
+
+impl Convolution {
+    /// Dimensions of the weight.
+    pub fn weight(&self) -> Shape {
+        let [height, width] = self.window.kernel_size;
+        let [outer, inner] =
+            if self.transposed { [self.in_channels, self.out_channels] } else { [self.out_channels, self.in_channels] };
+        Shape::new(&[outer, inner / self.groups, height, width])
+    }
+
+    /// The numbers of its type-level assertion. What the windows of a transpose leave over of y is its output padding.
+    fn proof(&self) -> Vec<u64> {
+        let mut numbers = vec![self.out_channels];
+        if !self.transposed {
+            numbers.extend(self.window.proof(self.input, self.output));
+            return numbers;
+        }
+        let Window { kernel_size, stride, padding, dilation } = self.window;
+        for axis in 0..2 {
+            let spread = (self.input[axis] - 1) * stride[axis] + dilation[axis] * (kernel_size[axis] - 1) + 1;
+            let extra = self.output[axis] + 2 * padding[axis] - spread;
+            numbers.extend([kernel_size[axis], stride[axis], padding[axis], dilation[axis], extra]);
+        }
+        numbers
+    }
+}
+
+impl Rule for Convolution {
+    const NAME: &'static str = "Convolution";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.out_channels, self.output[0], self.output[1]])
+    }
+
+    /// The weight first: what only its gradient reads is then free before the gradient of x exists.
+    fn gradients(&self) -> Vec<Gradient> {
+        let mut parameters = vec![(1, Reads::inputs(&[0]))];
+        if self.bias {
+            parameters.push((2, Reads::NOTHING));
+        }
+        vec![Gradient::computed(&parameters), Gradient::computed(&[(0, Reads::inputs(&[1]))])]
+    }
+
+    /// Forward and for the gradient of x: a transformed copy of the weight, with up to twice its elements. For the gradient of
+    /// the weight: partial sums, and x and the gradient of y in another layout.
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        let (elements, batched) = match work {
+            Work::Gradient(0) => {
+                let images = product(&[self.in_channels, self.input[0], self.input[1]]);
+                (images.checked_add(self.output().elements()?)?, true)
+            }
+            // With a kernel of one pixel there is nothing to transform.
+            _ if self.window.kernel_size == [1, 1] => return None,
+            _ => (self.weight().elements()?.checked_mul(2)?, false),
+        };
+        Some(Workspace { role: Role::ConvolutionWorkspace, shape: Shape::new(&[elements]), batched })
+    }
+
+    fn macs(&self) -> u64 {
+        let [positions, [height, width]] = if self.transposed {
+            [[self.in_channels, self.out_channels], self.input]
+        } else {
+            [[self.out_channels, self.in_channels], self.output]
+        };
+        product(&[positions[0], height, width, positions[1] / self.groups, self.window.area()])
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        let rule = if self.transposed { "TransposedConvolution" } else { "Convolution" };
+        vec![Edge::new(rule, &self.proof(), inputs[0], self.output())]
+    }
+}

@@ -1,0 +1,46 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Inference, Reads, Rule};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// Elements set to 0 with probability `p` in training, the others scaled by `1 / (1 - p)`. Without training it is gone.
+    ///
+    /// * Input: x.
+    /// * The gradient draws again from the seed, the step and the layer which elements were dropped.
+    pub struct Mask {
+        /// Dimensions of x and y.
+        pub shape: Shape,
+        /// Probability of a zero.
+        pub p: f64,
+    }
+}
+
+impl Rule for Mask {
+    const NAME: &'static str = "Mask";
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        vec![Gradient::in_place(&[(0, Reads::STATE)])]
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn inference(&self) -> Inference {
+        Inference::PassesOn
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        Edge::same(inputs)
+    }
+}

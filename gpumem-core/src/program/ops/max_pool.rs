@@ -1,0 +1,44 @@
+use super::Window;
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule, Saved};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// Maximum over windows.
+    ///
+    /// * Input: x `[channels, H, W]`.
+    /// * Saves the place of each maximum, which is all that the gradient reads.
+    pub struct MaxPool {
+        /// Channels.
+        pub channels: u64,
+        /// What slides over x. Padding counts as minus infinity.
+        pub window: Window,
+        /// Height and width of x.
+        pub input: [u64; 2],
+        /// Height and width of y.
+        pub output: [u64; 2],
+    }
+}
+
+impl Rule for MaxPool {
+    const NAME: &'static str = "MaxPool";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.channels, self.output[0], self.output[1]])
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        vec![Gradient::computed(&[(0, Reads::SAVED)])]
+    }
+
+    fn saved(&self) -> Vec<Saved> {
+        vec![Saved { shape: self.output(), batched: true, role: Role::Index }]
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        vec![Edge::new("Pool", &self.window.proof(self.input, self.output), inputs[0], self.output())]
+    }
+}

@@ -1,0 +1,68 @@
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule, Work, Workspace};
+use crate::shape::{Shape, product};
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// Affine map of the last axis: `y = x W^T + b`.
+    ///
+    /// * Inputs: x, W and, with `bias`, b.
+    /// * The gradient of x reads W, that of W reads x, that of b nothing.
+    pub struct Product {
+        /// Rows a sample.
+        pub rows: u64,
+        /// Elements of each row of x.
+        pub in_features: u64,
+        /// Elements of each row of y.
+        pub out_features: u64,
+        /// Whether there is a b.
+        pub bias: bool,
+        /// Whether W is stored as `[in_features, out_features]` rather than `[out_features, in_features]`.
+        pub transposed: bool,
+        /// Dimensions of y.
+        pub shape: Shape,
+    }
+}
+
+/// Terms of a sum that are worth a partial sum of their own.
+const SPLIT: u64 = 256;
+
+impl Rule for Product {
+    const NAME: &'static str = "Product";
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    /// The weight first: what only its gradient reads is then free before the gradient of x exists.
+    fn gradients(&self) -> Vec<Gradient> {
+        let mut parameters = vec![(1, Reads::inputs(&[0]))];
+        if self.bias {
+            parameters.push((2, Reads::NOTHING));
+        }
+        vec![Gradient::computed(&parameters), Gradient::computed(&[(0, Reads::inputs(&[1]))])]
+    }
+
+    /// What can be used where sums are split over a card: an f32 for each element of the result and each 256 terms of its
+    /// sum.
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        let Product { rows, in_features, out_features, .. } = *self;
+        let elements = match work {
+            Work::Training | Work::Inference => product(&[rows, out_features, in_features / SPLIT]),
+            Work::Gradient(0) => product(&[rows, in_features, out_features]) / SPLIT,
+            Work::Gradient(_) => product(&[rows, in_features, out_features / SPLIT]),
+        };
+        let shape = Shape::new(&[elements]);
+        (elements > 0).then_some(Workspace { role: Role::ProductWorkspace, shape, batched: true })
+    }
+
+    fn macs(&self) -> u64 {
+        product(&[self.rows, self.in_features, self.out_features])
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        vec![Edge::new("Product", &[self.in_features, self.out_features], inputs[0], self.shape)]
+    }
+}

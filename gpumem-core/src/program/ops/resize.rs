@@ -1,0 +1,37 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// Repeated rows and columns.
+    ///
+    /// * Input: x `[channels, H, W]`.
+    /// * The gradient reads nothing.
+    pub struct Resize {
+        /// Channels.
+        pub channels: u64,
+        /// How often each row and column is repeated.
+        pub scale_factor: [u64; 2],
+        /// Height and width of x.
+        pub input: [u64; 2],
+    }
+}
+
+impl Rule for Resize {
+    const NAME: &'static str = "Resize";
+
+    fn output(&self) -> Shape {
+        let scaled = |axis: usize| self.input[axis].saturating_mul(self.scale_factor[axis]);
+        Shape::new(&[self.channels, scaled(0), scaled(1)])
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        vec![Gradient::computed(&[(0, Reads::NOTHING)])]
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        vec![Edge::new("Resize", &self.scale_factor, inputs[0], self.output())]
+    }
+}

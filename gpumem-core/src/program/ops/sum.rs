@@ -1,0 +1,43 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Rule};
+use crate::shape::Shape;
+use alloc::vec::Vec;
+
+record! {
+    /// Sum of several values of one shape. A value that is the same for all samples is added to each.
+    ///
+    /// * Inputs: the values.
+    /// * Each gets the gradient as it is.
+    pub struct Sum {
+        /// Number of values.
+        pub branches: u64,
+        /// Dimensions of every value and of the sum.
+        pub shape: Shape,
+    }
+}
+
+impl Rule for Sum {
+    const NAME: &'static str = "Sum";
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        (0..self.branches).map(|branch| Gradient::Passes(branch as u8)).collect()
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        let pair = |other: &Shape| Edge {
+            rule: "Equal",
+            arguments: Vec::new(),
+            inputs: [inputs[0], *other].to_vec(),
+            output: self.shape,
+        };
+        inputs[1..].iter().map(pair).collect()
+    }
+}

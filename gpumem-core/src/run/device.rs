@@ -1,0 +1,95 @@
+//! What a backend is given and what it must do.
+
+use crate::error::Error;
+use crate::memory::place::Placed;
+use crate::number::Precision;
+use crate::train::optim::Optimizer;
+
+/// Everything a backend needs to run a network.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The network's name, for messages.
+    pub name: &'static str,
+    /// Size of the arena in bytes.
+    pub arena: u64,
+    /// Bytes that context, modules and library handles take on the device beside the arena, by the budget.
+    pub reserve: u64,
+    /// Samples in a step.
+    pub batch: u64,
+    /// Number format.
+    pub precision: Precision,
+    /// The training step, if the network is trained.
+    pub train: Option<Placed>,
+    /// The forward pass. Its parameters and buffers are where the training step's are.
+    pub infer: Placed,
+    /// The optimizer with its hyperparameters.
+    pub optimizer: Optimizer,
+    /// Whether f32 products may run in TensorFloat-32.
+    pub tf32: bool,
+    /// Whether every run must give the same bits. A device whose algorithms all do may leave it.
+    pub deterministic: bool,
+}
+
+/// Something that networks run on.
+pub trait Device {
+    /// A network loaded onto this device.
+    type Runner: Runner;
+
+    /// Allocates the arena and prepares both programs. The arena's contents are undefined.
+    ///
+    /// # Errors
+    /// A precision or a program that the device cannot run, or too little memory.
+    fn load(&self, job: Job) -> Result<Self::Runner, Error>;
+}
+
+/// A network loaded onto a device: an arena and the programs that run in it.
+pub trait Runner {
+    /// Copies `bytes` into the arena at byte `offset`.
+    ///
+    /// # Errors
+    /// A range outside the arena.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Gives the next training step its input or target, whose first place is at byte `offset`. The bytes may be copied while
+    /// an earlier step runs. Whoever feeds one tensor of a step feeds all of them.
+    ///
+    /// # Errors
+    /// A range outside the arena, or invalid data such as a label beyond the last class.
+    fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.write(offset, bytes)
+    }
+
+    /// The loss of the last training step, which is at byte `offset`, as soon as it is known.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    fn loss(&mut self, offset: u64) -> Result<f32, Error> {
+        let mut loss = [0; 4];
+        self.read(offset, &mut loss)?;
+        Ok(f32::from_le_bytes(loss))
+    }
+
+    /// Copies out of the arena at byte `offset`, after everything that was started has ended.
+    ///
+    /// # Errors
+    /// A range outside the arena, or a failure of what was started before.
+    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error>;
+
+    /// Runs one training step on the input and target in the arena.
+    ///
+    /// # Errors
+    /// A network without training, or invalid data such as a label beyond the last class.
+    fn train(&mut self) -> Result<(), Error>;
+
+    /// Runs one forward pass on the input in the arena.
+    ///
+    /// # Errors
+    /// Invalid data such as a token beyond the table.
+    fn infer(&mut self) -> Result<(), Error>;
+
+    /// Changes the optimizer's hyperparameters from the next step on.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error>;
+}

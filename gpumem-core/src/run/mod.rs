@@ -1,0 +1,5 @@
+//! Running a network: the device that it runs on, and its state there.
+
+pub mod device;
+pub mod net;
+pub mod tensor;

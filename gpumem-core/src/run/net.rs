@@ -1,0 +1,342 @@
+//! A network on a device: typed steps over an untyped runner.
+
+use crate::error::Error;
+use crate::memory::budget::Line;
+use crate::memory::place::Placed;
+use crate::memory::place::{place, share};
+use crate::network::Network;
+use crate::number::random::Stream;
+use crate::number::{Format, Precision};
+use crate::program::{Class, Init, StateWord};
+use crate::run::device::{Device, Job, Runner};
+use crate::run::tensor::Hosts;
+use crate::suggest::nearest;
+use crate::train::Train;
+use crate::train::optim::Optimizer;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+
+/// How inputs or targets `T` are handed in: `&Tensor<..>`, or `(&Tensor<..>, &Tensor<..>)` where there are several.
+pub type Given<'a, T> = <T as Hosts>::Given<'a>;
+
+/// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
+pub struct Net<N, D: Device> {
+    runner: D::Runner,
+    train: Option<Placed>,
+    infer: Placed,
+    seed: u64,
+    optimizer: Optimizer,
+    buffer: Vec<u8>,
+    network: PhantomData<fn() -> N>,
+}
+
+impl<N: Network, D: Device> fmt::Debug for Net<N, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Net").field("name", &N::NAME).field("arena", &N::BUDGET[Line::Arena]).finish_non_exhaustive()
+    }
+}
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// The training step's number format, and that of the forward pass beside it.
+    const PRECISION: Precision = N::EVALUATION.precision;
+
+    /// Loads the network onto `device`: one allocation, then the parameters are initialised from the seed in `TRAIN`.
+    ///
+    /// # Errors
+    /// Too little memory, or a precision that the device cannot run.
+    pub fn load(device: &D) -> Result<Net<N, D>, Error> {
+        let () = N::CHECKED;
+        let settings = N::TRAIN.unwrap_or(Train::DEFAULT);
+        let train = N::TRAINING.map(place).transpose()?;
+        let mut infer = place(N::EVALUATION)?;
+        let mut arena = N::EVALUATION.budget[Line::Arena];
+        if let Some(train) = &train {
+            arena = share(train, &mut infer, N::PROGRAM.budget[Line::Arena], N::EVALUATION.budget[Line::Activations])?;
+        }
+        let runner = device.load(Job {
+            name: N::NAME,
+            arena,
+            reserve: N::BUDGET[Line::Reserve],
+            batch: N::EVALUATION.batch,
+            precision: Self::PRECISION,
+            train: train.clone(),
+            infer: infer.clone(),
+            optimizer: settings.optimizer,
+            tf32: settings.tf32,
+            deterministic: settings.deterministic,
+        })?;
+        let (seed, optimizer) = (settings.seed, settings.optimizer);
+        let mut net = Net { runner, train, infer, seed, optimizer, buffer: Vec::new(), network: PhantomData };
+        net.reset()?;
+        Ok(net)
+    }
+
+    /// Fills parameters, optimizer state and running statistics as before the first step.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        let placed = self.train.as_ref().unwrap_or(&self.infer);
+        let mut bytes = Vec::new();
+        for (id, tensor) in placed.program.tensors.iter().enumerate() {
+            bytes.clear();
+            let elements = tensor.elements(1).unwrap_or(0);
+            let Spot { offset, format } = spot(placed, id, Self::PRECISION);
+            match tensor.class {
+                Class::Parameter | Class::Moment | Class::Buffer => {
+                    let mut stream = Stream::new(self.seed, id as u32);
+                    bytes.extend((0..elements).flat_map(|_| draw(&mut stream, tensor.init).to_le_bytes()));
+                    if let Some(master) = placed.masters[id] {
+                        self.runner.write(master, &bytes)?;
+                    }
+                    format.encode(&mut bytes);
+                }
+                Class::State => {
+                    let mut words = [0; StateWord::COUNT];
+                    words[StateWord::Seed as usize] = self.seed as u32;
+                    words[StateWord::Seed as usize + 1] = (self.seed >> 32) as u32;
+                    words[StateWord::LearningRate as usize] = (self.optimizer.lr() as f32).to_bits();
+                    words[StateWord::LossScale as usize] = loss_scale(Self::PRECISION).to_bits();
+                    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+                }
+                Class::Input | Class::Target | Class::Gradient => {
+                    bytes.resize(placed.bytes[id] as usize, 0);
+                }
+                Class::Transient => continue,
+            }
+            self.runner.write(offset, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// One training step: forward, backward and update. Returns the loss before the update, as soon as that is known: on a
+    /// card the backward pass and the update may still be running.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or invalid data such as a label beyond the last class; the parameters are then as
+    /// before.
+    pub fn train_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
+        self.enqueue_step(input, target)?;
+        self.loss()
+    }
+
+    /// Starts one training step and does not wait for anything but the step before the last: [`Net::loss`] asks for its
+    /// loss. On a card the input is copied while an earlier step runs.
+    ///
+    /// # Errors
+    /// As for [`Net::train_step`].
+    pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
+        let Some(train) = &self.train else { return Err(Self::untrained("; add one to train it")) };
+        let (runner, buffer) = (&mut self.runner, &mut self.buffer);
+        let mut feed = |class, index, put: &dyn Fn(&mut Vec<u8>)| {
+            let Spot { offset, format } = nth_of(train, class, index, Self::PRECISION)?;
+            buffer.clear();
+            put(buffer);
+            format.encode(buffer);
+            runner.feed(offset, buffer)
+        };
+        N::Input::put(input, &mut |index, put| feed(Class::Input, index, put))?;
+        N::Target::put(target, &mut |index, put| feed(Class::Target, index, put))?;
+        self.runner.train()
+    }
+
+    /// The loss of the last training step, waiting for it if it is not known yet.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn loss(&mut self) -> Result<f32, Error> {
+        let train = self.trained()?;
+        let offset = train.offsets[train.program.results[0] as usize];
+        self.runner.loss(offset)
+    }
+
+    /// Starts one more training step on the batch of the last one, which is on the device already: nothing is copied, and
+    /// only a step that is running is waited for.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn train_again(&mut self) -> Result<(), Error> {
+        self.trained()?;
+        self.runner.train()
+    }
+
+    /// One forward pass: BatchNorm with its running statistics, no dropout.
+    ///
+    /// # Errors
+    /// Invalid data such as a token beyond the table.
+    pub fn forward(&mut self, input: Given<'_, N::Input>) -> Result<N::Output, Error> {
+        let (runner, infer, buffer) = (&mut self.runner, &self.infer, &mut self.buffer);
+        N::Input::put(input, &mut |index, put| {
+            let Spot { offset, format } = nth_of(infer, Class::Input, index, Self::PRECISION)?;
+            buffer.clear();
+            put(buffer);
+            format.encode(buffer);
+            runner.write(offset, buffer)
+        })?;
+        runner.infer()?;
+        N::Output::take(&mut |index, elements| {
+            let output = infer.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
+            let Spot { offset, format } = spot(infer, *output as usize, Self::PRECISION);
+            let mut bytes = vec![0; elements * format.bytes() as usize];
+            runner.read(offset, &mut bytes)?;
+            format.decode(&mut bytes);
+            Ok(bytes)
+        })
+    }
+
+    /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.main().program.tensors.iter().filter(|tensor| is_named(tensor.class)).map(|tensor| tensor.name.as_str())
+    }
+
+    /// The values of a parameter, a running statistic or an optimizer state, in row-major order. Under mixed precision a
+    /// parameter's values are those of its f32 master copy.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if there is nothing of that name.
+    pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
+        let (id, elements) = self.find(name)?;
+        let Spot { offset, format } = exact(self.main(), id, Self::PRECISION);
+        let mut bytes = vec![0; elements as usize * format.bytes() as usize];
+        self.runner.read(offset, &mut bytes)?;
+        format.decode(&mut bytes);
+        Ok(bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
+    }
+
+    /// Sets a parameter, a running statistic or an optimizer state, in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if there is nothing of that name, [`Error::Length`] if it has another number of elements.
+    pub fn set(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
+        let (id, elements) = self.find(name)?;
+        if elements != values.len() as u64 {
+            let what = alloc::format!("`{name}`");
+            return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
+        }
+        let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let Spot { offset, format } = spot(self.main(), id, Self::PRECISION);
+        if let Some(master) = self.main().masters[id] {
+            self.runner.write(master, &bytes)?;
+        }
+        format.encode(&mut bytes);
+        self.runner.write(offset, &bytes)
+    }
+
+    /// Training steps that have been made: what a training that goes on elsewhere needs beside everything in
+    /// [`Net::names`], for the optimizer's first step differs and dropout draws by the step.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn steps(&mut self) -> Result<u64, Error> {
+        let offset = self.state()?;
+        let mut bytes = [0; 8];
+        self.runner.read(offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Sets the number of training steps that have been made.
+    ///
+    /// # Errors
+    /// As for [`Net::steps`].
+    pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
+        let offset = self.state()?;
+        self.runner.write(offset, &steps.to_le_bytes())
+    }
+
+    fn trained(&self) -> Result<&Placed, Error> {
+        self.train.as_ref().ok_or_else(|| Self::untrained(", so it makes no steps"))
+    }
+
+    /// The network has no `const TRAIN`, and what follows from that.
+    fn untrained(so: &str) -> Error {
+        let what = alloc::format!("the network has no `const TRAIN`{so}");
+        Error::Unsupported { device: N::NAME, what }
+    }
+
+    fn state(&self) -> Result<u64, Error> {
+        let state = nth_of(self.trained()?, Class::State, 0, Self::PRECISION)?;
+        Ok(state.offset + 4 * StateWord::Step as u64)
+    }
+
+    /// What runs the network, for what is special to a device.
+    pub fn runner_mut(&mut self) -> &mut D::Runner {
+        &mut self.runner
+    }
+
+    /// Changes the learning rate from the next step on.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, a rate that is negative or no number, or a failure of the device.
+    pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
+        self.trained()?;
+        if !(0.0..=f64::from(f32::MAX)).contains(&lr) {
+            let what = alloc::format!("a learning rate must be 0 or more and finite, not {lr}");
+            return Err(Error::Unsupported { device: N::NAME, what });
+        }
+        let optimizer = self.optimizer.with_lr(lr);
+        self.runner.set_optimizer(optimizer)?;
+        self.optimizer = optimizer;
+        Ok(())
+    }
+
+    fn main(&self) -> &Placed {
+        self.train.as_ref().unwrap_or(&self.infer)
+    }
+
+    /// Number and elements of the tensor of this name.
+    fn find(&self, name: &str) -> Result<(usize, u64), Error> {
+        let mut tensors = self.main().program.tensors.iter().enumerate();
+        match tensors.find(|(_, tensor)| is_named(tensor.class) && tensor.name == name) {
+            Some((id, tensor)) => Ok((id, tensor.elements(1).unwrap_or(0))),
+            None => {
+                let known: Vec<&str> = self.names().collect();
+                let nearest = nearest(name, &known).map(String::from);
+                Err(Error::Name { name: name.to_string(), nearest })
+            }
+        }
+    }
+}
+
+/// A tensor's place in the arena, and what its elements are there.
+#[derive(Clone, Copy)]
+struct Spot {
+    offset: u64,
+    format: Format,
+}
+
+fn spot(placed: &Placed, id: usize, precision: Precision) -> Spot {
+    Spot { offset: placed.offsets[id], format: placed.program.tensors[id].role.format(precision) }
+}
+
+/// Where a tensor's most exact copy is: that of its master copy, if it has one.
+fn exact(placed: &Placed, id: usize, precision: Precision) -> Spot {
+    let own = spot(placed, id, precision);
+    let master = placed.masters[id].zip(placed.program.tensors[id].role.master(precision));
+    master.map_or(own, |(offset, format)| Spot { offset, format })
+}
+
+fn nth_of(placed: &Placed, class: Class, index: usize, precision: Precision) -> Result<Spot, Error> {
+    let id = placed.program.of_class(class).nth(index).ok_or(Error::Damaged("the program lacks an input"))?;
+    Ok(spot(placed, id as usize, precision))
+}
+
+fn is_named(class: Class) -> bool {
+    matches!(class, Class::Parameter | Class::Buffer | Class::Moment | Class::Gradient)
+}
+
+/// What the loss is multiplied with in the first step: gradients in binary16 would be lost below 6e-8. A backend changes it
+/// where gradients become too large, or have long been small.
+fn loss_scale(precision: Precision) -> f32 {
+    if precision.scales_loss() { 65536.0 } else { 1.0 }
+}
+
+fn draw(stream: &mut Stream, init: Init) -> f32 {
+    match init {
+        Init::Constant(value) => value as f32,
+        Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
+        Init::Normal(deviation) => (stream.normal() * deviation) as f32,
+    }
+}

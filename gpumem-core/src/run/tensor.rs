@@ -1,0 +1,229 @@
+//! Tensors on the host, whose shape is part of their type.
+
+use crate::error::Error;
+use crate::typed::D;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+
+/// A tensor on the host: `Tensor<f32, (D<64>, D<3>, D<224>, D<224>)>` holds 64 images. Elements are in row-major order.
+#[derive(Clone, PartialEq)]
+pub struct Tensor<T, S> {
+    elements: Vec<T>,
+    shape: PhantomData<S>,
+}
+
+/// A shape that is known to the type system: a tuple of [`D`].
+pub trait HostShape {
+    /// The dimensions, outermost first.
+    const DIMS: &'static [usize];
+    /// Number of elements.
+    const ELEMENTS: usize;
+}
+
+macro_rules! host_shapes {
+    ($(($($dim:ident),*))*) => {
+        $(impl<$(const $dim: usize),*> HostShape for ($(D<$dim>,)*) {
+            const DIMS: &'static [usize] = &[$($dim),*];
+            const ELEMENTS: usize = 1 $(* $dim)*;
+        })*
+    };
+}
+host_shapes! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) }
+
+/// A type that tensors are made of: 4 bytes, any of which are a valid value.
+pub trait Element: Copy + Default + fmt::Debug {
+    /// Its bytes, little end first.
+    fn to_bytes(self) -> [u8; 4];
+    /// The value with these bytes.
+    fn from_bytes(bytes: [u8; 4]) -> Self;
+}
+
+impl Element for f32 {
+    fn to_bytes(self) -> [u8; 4] {
+        self.to_le_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; 4]) -> f32 {
+        f32::from_le_bytes(bytes)
+    }
+}
+
+impl Element for u32 {
+    fn to_bytes(self) -> [u8; 4] {
+        self.to_le_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; 4]) -> u32 {
+        u32::from_le_bytes(bytes)
+    }
+}
+
+impl<T: Element, S: HostShape> Tensor<T, S> {
+    /// A tensor of zeros.
+    pub fn zeros() -> Tensor<T, S> {
+        Tensor { elements: vec![T::default(); S::ELEMENTS], shape: PhantomData }
+    }
+
+    /// A tensor of these elements, in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if their number is not that of the shape.
+    pub fn from_vec(elements: Vec<T>) -> Result<Tensor<T, S>, Error> {
+        if elements.len() != S::ELEMENTS {
+            return Err(Error::Length {
+                what: alloc::format!("a tensor of shape {:?}", S::DIMS).to_string(),
+                expected: S::ELEMENTS as u64,
+                found: elements.len() as u64,
+            });
+        }
+        Ok(Tensor { elements, shape: PhantomData })
+    }
+
+    /// A tensor whose elements are `f` of their row-major position.
+    pub fn from_fn(f: impl FnMut(usize) -> T) -> Tensor<T, S> {
+        Tensor { elements: (0..S::ELEMENTS).map(f).collect(), shape: PhantomData }
+    }
+
+    /// The dimensions, outermost first.
+    pub fn dims(&self) -> &'static [usize] {
+        S::DIMS
+    }
+
+    /// The elements in row-major order.
+    pub fn as_slice(&self) -> &[T] {
+        &self.elements
+    }
+
+    /// The elements in row-major order.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.elements
+    }
+
+    /// The elements of each sample, in order.
+    pub fn samples(&self) -> impl Iterator<Item = &[T]> {
+        let batch = S::DIMS.first().copied().unwrap_or(1).max(1);
+        self.elements.chunks_exact((S::ELEMENTS / batch).max(1))
+    }
+}
+
+impl<T: fmt::Debug, S: HostShape> fmt::Debug for Tensor<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.elements[..self.elements.len().min(8)];
+        write!(f, "Tensor{:?} {shown:?}", S::DIMS)?;
+        if self.elements.len() > shown.len() { f.write_str(" ..") } else { Ok(()) }
+    }
+}
+
+/// Something whose elements can be copied into the arena and out of it.
+pub trait Host: Sized {
+    /// Number of elements.
+    const ELEMENTS: usize;
+    /// Appends the elements' bytes.
+    fn put(&self, out: &mut Vec<u8>);
+    /// The tensor with these bytes.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if there are too few or too many.
+    fn take(bytes: &[u8]) -> Result<Self, Error>;
+}
+
+impl<T: Element, S: HostShape> Host for Tensor<T, S> {
+    const ELEMENTS: usize = S::ELEMENTS;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.elements.iter().flat_map(|element| element.to_bytes()));
+    }
+
+    fn take(bytes: &[u8]) -> Result<Tensor<T, S>, Error> {
+        let words = bytes.chunks_exact(4).map(|word| T::from_bytes([word[0], word[1], word[2], word[3]]));
+        Tensor::from_vec(words.collect())
+    }
+}
+
+/// What a network takes, compares with or gives: one tensor, several as a tuple, or none as `()`.
+pub trait Hosts: Sized {
+    /// How it is handed in: `&Tensor<..>`, `(&Tensor<..>, &Tensor<..>)` or `()`.
+    type Given<'a>
+    where
+        Self: 'a;
+
+    /// Itself, as it is handed in.
+    fn given(&self) -> Self::Given<'_>;
+
+    /// Calls `each` with the number of each tensor, and with what appends its elements' bytes.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    fn put(given: Self::Given<'_>, each: &mut PutEach<'_>) -> Result<(), Error>;
+
+    /// Takes the tensors out of the bytes that `each` finds for their number and their count of elements.
+    ///
+    /// # Errors
+    /// Those of `each`, and [`Error::Length`].
+    fn take(each: &mut TakeEach<'_>) -> Result<Self, Error>;
+}
+
+/// Takes the number of a tensor, and what appends its elements' bytes.
+pub type PutEach<'a> = dyn FnMut(usize, &dyn Fn(&mut Vec<u8>)) -> Result<(), Error> + 'a;
+
+/// Gives the bytes of a tensor by its number and its count of elements.
+pub type TakeEach<'a> = dyn FnMut(usize, usize) -> Result<Vec<u8>, Error> + 'a;
+
+impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
+    type Given<'a>
+        = &'a Tensor<T, S>
+    where
+        Self: 'a;
+
+    fn given(&self) -> &Tensor<T, S> {
+        self
+    }
+
+    fn put(given: &Tensor<T, S>, each: &mut PutEach<'_>) -> Result<(), Error> {
+        each(0, &|out| Host::put(given, out))
+    }
+
+    fn take(each: &mut TakeEach<'_>) -> Result<Self, Error> {
+        <Self as Host>::take(&each(0, Self::ELEMENTS)?)
+    }
+}
+
+macro_rules! hosts {
+    ($(($($name:ident: $index:tt),*))*) => {
+        $(
+            #[allow(unused_variables, clippy::unused_unit, reason = "there is a tuple of none")]
+            impl<$($name: Host),*> Hosts for ($($name,)*) {
+                type Given<'a> = ($(&'a $name,)*) where Self: 'a;
+
+                fn given(&self) -> Self::Given<'_> {
+                    ($(&self.$index,)*)
+                }
+
+                fn put(given: Self::Given<'_>, each: &mut PutEach<'_>) -> Result<(), Error> {
+                    $(each($index, &|out| given.$index.put(out))?;)*
+                    Ok(())
+                }
+
+                fn take(each: &mut TakeEach<'_>) -> Result<Self, Error> {
+                    Ok(($($name::take(&each($index, $name::ELEMENTS)?)?,)*))
+                }
+            }
+        )*
+    };
+}
+hosts! {
+    ()
+    (A: 0, B: 1)
+    (A: 0, B: 1, C: 2)
+    (A: 0, B: 1, C: 2, E: 3)
+    (A: 0, B: 1, C: 2, E: 3, F: 4)
+    (A: 0, B: 1, C: 2, E: 3, F: 4, G: 5)
+    (A: 0, B: 1, C: 2, E: 3, F: 4, G: 5, H: 6)
+    (A: 0, B: 1, C: 2, E: 3, F: 4, G: 5, H: 6, I: 7)
+}
+
+/// The most tensors of a tuple.
+pub const MOST_HOSTS: usize = 8;

@@ -1,0 +1,107 @@
+//! What users write in `const TRAIN` and `const INFER`.
+
+pub mod optim;
+
+use crate::cards::Card;
+use crate::number::Precision;
+use crate::train::optim::{Optimizer, Sgd};
+
+/// How a network is trained. Fields left out take the values of [`Train::DEFAULT`].
+#[derive(Clone, Copy, Debug)]
+pub struct Train {
+    /// Samples in one training step.
+    pub batch: usize,
+    /// Parts that a batch is split into; gradients are accumulated over them.
+    pub micro_batches: usize,
+    /// Number format of weights and activations.
+    pub precision: Precision,
+    /// The optimizer and its hyperparameters.
+    pub optimizer: Optimizer,
+    /// The loss that training minimises: the sum of these terms.
+    pub loss: &'static [LossTerm],
+    /// The cards that the training step must fit.
+    pub cards: &'static [Card],
+    /// When parameters are updated.
+    pub update: Update,
+    /// Most bytes that one convolution may use as workspace.
+    pub conv_workspace: u64,
+    /// Bytes of each card that are left to others.
+    pub headroom: u64,
+    /// Whether f32 products may run in TensorFloat-32.
+    pub tf32: bool,
+    /// Whether only deterministic algorithms may be used.
+    pub deterministic: bool,
+    /// Seed of initialisation and dropout.
+    pub seed: u64,
+}
+
+impl Train {
+    /// The value of every field that is left out.
+    pub const DEFAULT: Train = Train {
+        batch: 1,
+        micro_batches: 1,
+        precision: Precision::F32,
+        optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+        loss: &[LossTerm { loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None }],
+        cards: &[],
+        update: Update::Fused,
+        conv_workspace: 256 << 20,
+        headroom: 0,
+        tf32: false,
+        deterministic: false,
+        seed: 0,
+    };
+}
+
+/// How a network is used without training. Fields left out take the values of [`Infer::DEFAULT`].
+#[derive(Clone, Copy, Debug)]
+pub struct Infer {
+    /// Samples in one forward pass.
+    pub batch: usize,
+    /// Number format of weights and activations.
+    pub precision: Precision,
+    /// The cards that the forward pass must fit.
+    pub cards: &'static [Card],
+    /// Bytes of each card that are left to others.
+    pub headroom: u64,
+}
+
+impl Infer {
+    /// The value of every field that is left out.
+    pub const DEFAULT: Infer = Infer { batch: 1, precision: Precision::F32, cards: &[], headroom: 0 };
+}
+
+/// When parameters are updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Update {
+    /// Each parameter as soon as its gradient is complete, so that the gradient's memory is free for the next layer.
+    Fused,
+    /// All parameters at the end of the step, with every gradient alive.
+    Separate,
+}
+
+/// A term of the loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossTerm {
+    /// How it measures.
+    pub loss: Loss,
+    /// What it is multiplied with.
+    pub weight: f64,
+    /// The tap that it measures; `None` for the network's first output.
+    pub from: Option<&'static str>,
+    /// The name of the target that it compares with; terms without one share a target.
+    pub target: Option<&'static str>,
+}
+
+/// How a term of the loss measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Mean cross entropy between logits and class indices, over samples, tokens or pixels.
+    CrossEntropy,
+    /// Mean squared error over all elements.
+    Mse,
+    /// Mean over all elements, without a target.
+    Mean,
+}

@@ -1,0 +1,43 @@
+use super::{Row, State};
+
+/// Adam with decoupled weight decay: the weight shrinks by `lr * weight_decay` before the update, and the gradient is
+/// left alone.
+///
+/// ```text
+/// w = w * (1 - lr * weight_decay)
+/// m = beta1 * m + (1 - beta1) * gradient
+/// v = beta2 * v + (1 - beta2) * gradient^2
+/// w = w - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
+/// ```
+///
+/// Keeps two tensors of the parameter's size, `m` and `v`.
+///
+/// PyTorch: `torch.optim.AdamW(params, lr, betas, eps, weight_decay)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay rates of the two running means.
+    pub betas: (f64, f64),
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+}
+
+impl AdamW {
+    /// PyTorch's defaults.
+    pub const DEFAULT: AdamW = AdamW { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2 };
+
+    /// What is known of it without its hyperparameters' values.
+    pub const ROW: Row = Row {
+        name: "AdamW",
+        fields: &["lr", "betas", "eps", "weight_decay"],
+        states: &[State::always("m"), State::always("v")],
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [(&'static str, f64); 4] {
+        [("beta1", self.betas.0), ("beta2", self.betas.1), ("eps", self.eps), ("weight_decay", self.weight_decay)]
+    }
+}

@@ -1,0 +1,48 @@
+use super::{Row, State};
+
+/// Stochastic gradient descent with optional momentum.
+///
+/// ```text
+/// g = gradient + weight_decay * w
+/// v = momentum * v + (1 - dampening) * g     (v = g in the first step)
+/// w = w - lr * (nesterov ? g + momentum * v : v)
+/// ```
+///
+/// Keeps one tensor of the parameter's size when `momentum` is not 0, else nothing.
+///
+/// PyTorch: `torch.optim.SGD(params, lr, momentum, dampening, weight_decay, nesterov)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    /// Learning rate.
+    pub lr: f64,
+    /// Share of the previous step's velocity that is kept.
+    pub momentum: f64,
+    /// Share of the gradient that does not enter the velocity.
+    pub dampening: f64,
+    /// L2 regularisation.
+    pub weight_decay: f64,
+    /// Whether the gradient is looked up one step ahead.
+    pub nesterov: bool,
+}
+
+impl Sgd {
+    /// PyTorch's defaults.
+    pub const DEFAULT: Sgd = Sgd { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false };
+
+    /// What is known of it without its hyperparameters' values.
+    pub const ROW: Row = Row {
+        name: "Sgd",
+        fields: &["lr", "momentum", "dampening", "weight_decay", "nesterov"],
+        states: &[State::unless_zero("velocity", "momentum")],
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [(&'static str, f64); 4] {
+        [
+            ("momentum", self.momentum),
+            ("dampening", self.dampening),
+            ("weight_decay", self.weight_decay),
+            ("nesterov", self.nesterov as u8 as f64),
+        ]
+    }
+}

@@ -1,0 +1,156 @@
+//! Batch normalisation of feature maps, `y = (x - mean[c]) * rstd[c] * weight[c] + bias[c]` with
+//! `rstd = 1 / sqrt(variance + eps)`.
+//!
+//! In training mean and biased variance are the batch's over B, H and W; in inference they are the running ones.
+//!
+//! Backward, with `n = (x - mean) * rstd` and means over B, H and W:
+//! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`.
+
+use super::{Bound, kernel};
+use crate::operands::{Operands, count};
+use crate::parallel::{self, grown};
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::BatchNorm;
+use rayon::prelude::*;
+
+/// Channel `c` of every sample of a map.
+fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<Item = &[f32]> {
+    map.chunks_exact(area).skip(c).step_by(channels)
+}
+
+/// `y` from `x`; in training also the statistics.
+pub(super) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
+    let channels = count(&[op.channels]);
+    let area = count(&op.size);
+    let length = count(&[operands.batch(), op.channels, op.size[0], op.size[1]]);
+    let (training, eps, momentum) = (operands.training(), op.eps, op.momentum);
+    let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
+    let weight = operands.source_if(op.affine, Slot::Input(1), channels)?;
+    let bias = operands.source_if(op.affine, Slot::Input(2), channels)?;
+    let mut saved = operands.target_if_any(Slot::Saved(0), 2 * channels)?;
+    // In training the running statistics are read and written; there may be none that anybody keeps.
+    let mut running = match (operands.target_if_any(Slot::Buffer(0), channels)?, training) {
+        (Some(mean), true) => Some((mean, operands.target(Slot::Buffer(1), channels)?)),
+        _ => None,
+    };
+    let constant = if training {
+        None
+    } else {
+        Some((operands.source(Slot::Buffer(0), channels)?, operands.source(Slot::Buffer(1), channels)?))
+    };
+    kernel(move |frame| {
+        // Mean and 1 / std of each channel, then its biased variance.
+        let (statistics, variances) = grown(frame.scratch, 3 * channels).split_at_mut(2 * channels);
+        let (means, rstds) = statistics.split_at_mut(channels);
+        let (source, target) = pair.get();
+        if let Some((mean, variance)) = &constant {
+            means.copy_from_slice(mean.get());
+            rstds.iter_mut().zip(variance.get()).for_each(|(rstd, &v)| *rstd = inverse_root(f64::from(v), eps));
+        } else {
+            let x = source.unwrap_or(&*target);
+            let samples = (length / channels) as f64;
+            let channel = means.par_iter_mut().zip(rstds.par_iter_mut()).zip(variances.par_iter_mut());
+            channel.enumerate().for_each(|(c, ((mean_out, rstd), variance_out))| {
+                let sum: f64 = planes(x, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum();
+                let mean = sum / samples;
+                let square = |x: f32| (f64::from(x) - mean) * (f64::from(x) - mean);
+                let squares: f64 = planes(x, channels, area, c).map(|plane| parallel::sum(plane, square)).sum();
+                let variance = squares / samples;
+                (*mean_out, *variance_out, *rstd) = (mean as f32, variance as f32, inverse_root(variance, eps));
+            });
+            if let Some((mean, variance)) = &mut running {
+                // A single element has no unbiased variance; its biased one, 0, is taken.
+                let unbiased = if samples > 1.0 { samples / (samples - 1.0) } else { 1.0 };
+                let blend = |old: f32, new: f64| ((1.0 - momentum) * f64::from(old) + momentum * new) as f32;
+                let both = mean.get().iter_mut().zip(means.iter()).zip(variance.get().iter_mut().zip(variances.iter()));
+                for ((mean, &new_mean), (variance, &new_variance)) in both {
+                    *mean = blend(*mean, f64::from(new_mean));
+                    *variance = blend(*variance, f64::from(new_variance) * unbiased);
+                }
+            }
+            if let Some(saved) = &mut saved {
+                let (mean, rstd) = saved.get().split_at_mut(channels);
+                mean.copy_from_slice(means);
+                rstd.copy_from_slice(rstds);
+            }
+        }
+        let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
+        let (means, rstds) = (&*means, &*rstds);
+        parallel::pieces(source, target, area, |plane, x, y| {
+            let c = plane % channels;
+            let (mean, scale) = (means[c], rstds[c] * weight.map_or(1.0, |weight| weight[c]));
+            let shift = bias.map_or(0.0, |bias| bias[c]);
+            let value = |x: f32| (x - mean) * scale + shift;
+            match x {
+                Some(x) => y.iter_mut().zip(x).for_each(|(y, &x)| *y = value(x)),
+                None => y.iter_mut().for_each(|y| *y = value(*y)),
+            }
+            0.0
+        });
+    })
+}
+
+/// `1 / sqrt(variance + eps)`.
+pub(super) fn inverse_root(variance: f64, eps: f64) -> f32 {
+    (1.0 / (variance + eps).sqrt()) as f32
+}
+
+/// The gradients that the operation writes; `dx` may overwrite `dy`.
+pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
+    let channels = count(&[op.channels]);
+    let area = count(&op.size);
+    let length = count(&[operands.batch(), op.channels, op.size[0], op.size[1]]);
+    let input = operands.source(Slot::Input(0), length)?;
+    let saved = operands.source(Slot::Saved(0), 2 * channels)?;
+    let flows = operands.writes(Slot::InputGradient(0));
+    let weight = operands.source_if(op.affine && flows, Slot::Input(1), channels)?;
+    let mut weight_gradient = operands.gradient(Slot::InputGradient(1), channels)?;
+    let mut bias_gradient = operands.gradient(Slot::InputGradient(2), channels)?;
+    let mut pair = if flows { Some(operands.gradients(0, length)?) } else { None };
+    let accumulate = pair.as_ref().is_some_and(|(_, accumulate)| *accumulate);
+    let alone = operands.source_if(!flows, Slot::Gradient, length)?;
+    kernel(move |frame| {
+        let x = input.get();
+        let (means, rstds) = saved.get().split_at(channels);
+        let (sums, products) = grown(frame.scratch, 2 * channels).split_at_mut(channels);
+        let (source, mut target) = match &mut pair {
+            Some((pair, _)) => {
+                let (source, target) = pair.get();
+                (source, Some(target))
+            }
+            None => (alone.as_ref().map(|alone| alone.get()), None),
+        };
+        let dy = source.or(target.as_deref()).unwrap_or_default();
+        sums.par_iter_mut().zip(products.par_iter_mut()).enumerate().for_each(|(c, (sum, product))| {
+            let (mean, rstd) = (f64::from(means[c]), f64::from(rstds[c]));
+            let normalised = |dy: f32, x: f32| f64::from(dy) * (f64::from(x) - mean) * rstd;
+            let total: f64 = planes(dy, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum();
+            *sum = total as f32;
+            let both = planes(dy, channels, area, c).zip(planes(x, channels, area, c));
+            *product = both.map(|(dy, x)| parallel::sum_of_pairs(dy, x, normalised)).sum::<f64>() as f32;
+        });
+        if let Some(out) = &mut weight_gradient {
+            parallel::store(out.target.get(), out.accumulate, |c| products[c]);
+        }
+        if let Some(out) = &mut bias_gradient {
+            parallel::store(out.target.get(), out.accumulate, |c| sums[c]);
+        }
+        let Some(target) = target.take() else { return };
+        let weight = weight.as_ref().map(|weight| weight.get());
+        let share = (channels as f64 / length as f64) as f32;
+        let (sums, products) = (&*sums, &*products);
+        parallel::pieces(source, target, area, |plane, dy, dx| {
+            let c = plane % channels;
+            let x = &x[plane * area..][..area];
+            let (mean, rstd) = (means[c], rstds[c]);
+            let scale = rstd * weight.map_or(1.0, |weight| weight[c]);
+            let (sum, product) = (sums[c] * share, products[c] * share);
+            let value = |dy: f32, x: f32| scale * (dy - sum - (x - mean) * rstd * product);
+            match dy {
+                None => dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x)),
+                Some(dy) => parallel::store(dx, accumulate, |i| value(dy[i], x[i])),
+            }
+            0.0
+        });
+    })
+}

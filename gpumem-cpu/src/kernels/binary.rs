@@ -1,0 +1,243 @@
+//! A function of two values for each pair of elements, with broadcasting. The output may overwrite an input of its size.
+//!
+//! ```text
+//! sum         y = a + b    da = dy        db = dy
+//! difference  y = a - b    da = dy        db = -dy
+//! product     y = a * b    da = dy * b    db = dy * a
+//! quotient    y = a / b    da = dy / b    db = -dy * a / b^2
+//! ```
+//!
+//! The gradient of a value that is repeated is the sum over its repetitions, in double precision.
+
+use super::{Bound, kernel};
+use crate::operands::{Operands, Source, count};
+use crate::parallel;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{Axis, Binary, BinaryFunction};
+
+fn value(function: BinaryFunction, a: f32, b: f32) -> f32 {
+    match function {
+        BinaryFunction::Add => a + b,
+        BinaryFunction::Subtract => a - b,
+        BinaryFunction::Multiply => a * b,
+        BinaryFunction::Divide => a / b,
+    }
+}
+
+/// The derivative for an input.
+fn slope(function: BinaryFunction, input: u8, a: f32, b: f32) -> f32 {
+    match (function, input) {
+        (BinaryFunction::Add, _) | (BinaryFunction::Subtract, 0) => 1.0,
+        (BinaryFunction::Subtract, _) => -1.0,
+        (BinaryFunction::Multiply, 0) => b,
+        (BinaryFunction::Multiply, _) => a,
+        (BinaryFunction::Divide, 0) => 1.0 / b,
+        (BinaryFunction::Divide, _) => -a / (b * b),
+    }
+}
+
+/// The axes of the output, and how far apart neighbours along them are in each input: 0 where an input is repeated.
+#[derive(Clone, Debug)]
+struct Axes {
+    lengths: Vec<usize>,
+    strides: [Vec<usize>; 2],
+    /// Elements of each input.
+    elements: [usize; 2],
+}
+
+impl Axes {
+    fn new(op: &Binary, operands: &Operands<'_>) -> Result<Axes, Error> {
+        let damaged = Error::Damaged("two values do not fit each other");
+        let samples = operands.batch();
+        // Which input differs between samples is told by its length; an input that the operation does not read lies beside the
+        // gradient that it writes.
+        let each = [op.left, op.right].map(|shape| count(shape.dims()));
+        let batched = [0, 1].map(|input| {
+            let slots = [Slot::Input(input), Slot::InputGradient(input)];
+            slots
+                .into_iter()
+                .find_map(|slot| operands.any_length(slot))
+                .is_none_or(|length| length != each[input as usize])
+        });
+        let axes = op.axes(samples, batched).ok_or(damaged)?;
+        let strides = |input: usize| {
+            let mut stride = 1usize;
+            let mut strides = vec![0; axes.len()];
+            for (axis, place) in axes.iter().zip(&mut strides).rev().filter(|(axis, _)| axis.has[input]) {
+                *place = stride;
+                stride = stride.saturating_mul(count(&[axis.length]));
+            }
+            (strides, stride)
+        };
+        let ((left, a), (right, b)) = (strides(0), strides(1));
+        let lengths = axes.iter().map(|axis: &Axis| count(&[axis.length])).collect();
+        Ok(Axes { lengths, strides: [left, right], elements: [a, b] })
+    }
+
+    /// Elements of the output.
+    fn output(&self) -> usize {
+        self.lengths.iter().fold(1, |product: usize, &length| product.saturating_mul(length))
+    }
+
+    /// The length of the innermost axis.
+    fn inner(&self) -> usize {
+        self.lengths[self.lengths.len() - 1]
+    }
+
+    /// Where row `row` of the output, along its innermost axis, begins in an input, and the distance of its elements there.
+    fn row(&self, input: usize, mut row: usize) -> (usize, usize) {
+        let (strides, last) = (&self.strides[input], self.lengths.len() - 1);
+        let mut at = 0;
+        for axis in (0..last).rev() {
+            at += row % self.lengths[axis] * strides[axis];
+            row /= self.lengths[axis];
+        }
+        (at, strides[last])
+    }
+
+    /// Calls `each` with the runs of an element's repetitions, along the innermost axis that it is repeated along.
+    fn repetitions(&self, input: usize, mut element: usize, mut each: impl FnMut(Run)) {
+        let mut first = Places::default();
+        let mut repeated: Vec<(usize, Places)> = Vec::new();
+        let mut distance = 1;
+        for axis in (0..self.lengths.len()).rev() {
+            let length = self.lengths[axis];
+            let step = Places { output: distance, inputs: [0, 1].map(|input| self.strides[input][axis]) };
+            if self.strides[input][axis] == 0 {
+                repeated.push((length, step));
+            } else {
+                first = first.plus(element % length, step);
+                element /= length;
+            }
+            distance *= length;
+        }
+        let Some((&(count, step), outer)) = repeated.split_first() else {
+            return each(Run { first, step: Places::default(), count: 1 });
+        };
+        let rows: usize = outer.iter().map(|(length, _)| length).product();
+        for mut row in 0..rows {
+            let mut at = first;
+            for &(length, step) in outer {
+                at = at.plus(row % length, step);
+                row /= length;
+            }
+            each(Run { first: at, step, count });
+        }
+    }
+}
+
+/// Where something is in the output and in both inputs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    output: usize,
+    inputs: [usize; 2],
+}
+
+impl Places {
+    fn plus(self, times: usize, step: Places) -> Places {
+        let inputs = [0, 1].map(|input| self.inputs[input] + times * step.inputs[input]);
+        Places { output: self.output + times * step.output, inputs }
+    }
+}
+
+/// Places at even distances.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: Places,
+    step: Places,
+    count: usize,
+}
+
+/// `y` from both inputs.
+pub(super) fn forward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
+    let axes = Axes::new(op, operands)?;
+    let function = op.function;
+    let own = [0, 1].map(|input| operands.aliases(Slot::Input(input), Slot::Output));
+    let length = axes.output();
+    if own.into_iter().zip(axes.elements).any(|(own, elements)| own && elements != length) {
+        return Err(Error::Damaged("a repeated value cannot be overwritten"));
+    }
+    let other = |input: usize| operands.source_if(!own[input], Slot::Input(input as u8), axes.elements[input]);
+    let (a, b) = (other(0)?, other(1)?);
+    let mut output = operands.target(Slot::Output, length)?;
+    kernel(move |_| {
+        let [a, b] = [&a, &b].map(|source| source.as_ref().map(Source::get));
+        parallel::pieces(None, output.get(), axes.inner(), |row, _, y| {
+            let at = |input, x: Option<&[f32]>| x.map(|_| axes.row(input, row));
+            match (a.zip(at(0, a)), b.zip(at(1, b))) {
+                // Contiguous rows are worth a loop of their own.
+                (Some((a, (from, 1))), Some((b, (start, 1)))) => {
+                    let pairs = a[from..].iter().zip(&b[start..]);
+                    y.iter_mut().zip(pairs).for_each(|(y, (&a, &b))| *y = value(function, a, b));
+                }
+                (Some((a, (from, by))), Some((b, (start, step)))) => {
+                    for (i, y) in y.iter_mut().enumerate() {
+                        *y = value(function, a[from + i * by], b[start + i * step]);
+                    }
+                }
+                (None, Some((b, (start, step)))) => {
+                    y.iter_mut().enumerate().for_each(|(i, y)| *y = value(function, *y, b[start + i * step]));
+                }
+                (Some((a, (from, by))), None) => {
+                    y.iter_mut().enumerate().for_each(|(i, y)| *y = value(function, a[from + i * by], *y));
+                }
+                (None, None) => y.iter_mut().for_each(|y| *y = value(function, *y, *y)),
+            }
+            0.0
+        });
+    })
+}
+
+/// The gradient of one input from `dy` and what the function's gradient reads.
+pub(super) fn backward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
+    let axes = Axes::new(op, operands)?;
+    let (function, input) = (op.function, operands.branch()?);
+    if input > 1 {
+        return Err(Error::Damaged("a function of two values has no third"));
+    }
+    let reads = |slot: u8| operands.any_length(Slot::Input(slot)).is_some();
+    let [a, b] =
+        [0, 1].map(|slot| operands.source_if(reads(slot), Slot::Input(slot), axes.elements[usize::from(slot)]));
+    let (a, b) = (a?, b?);
+    // What is not read is not looked at either.
+    let at = |x: Option<&[f32]>, place: usize| x.map_or(0.0, |x| x[place]);
+    let own = usize::from(input);
+    if axes.elements[own] == axes.output() {
+        let (mut pair, accumulate) = operands.gradients(input, axes.output())?;
+        return kernel(move |_| {
+            let [a, b] = [&a, &b].map(|source| source.as_ref().map(Source::get));
+            let (dy, dx) = pair.get();
+            parallel::pieces(dy, dx, axes.inner(), |row, dy, dx| {
+                let ((from, by), (start, step)) = (axes.row(0, row), axes.row(1, row));
+                let slope = |i: usize| slope(function, input, at(a, from + i * by), at(b, start + i * step));
+                match dy {
+                    None => dx.iter_mut().enumerate().for_each(|(i, dx)| *dx *= slope(i)),
+                    Some(dy) => parallel::store(dx, accumulate, |i| dy[i] * slope(i)),
+                }
+                0.0
+            });
+        });
+    }
+    let gradient = operands.source(Slot::Gradient, axes.output())?;
+    let lacking = Error::Damaged("a function of two values lacks a gradient");
+    let mut target = operands.gradient(Slot::InputGradient(input), axes.elements[own])?.ok_or(lacking)?;
+    kernel(move |_| {
+        let [a, b] = [&a, &b].map(|source| source.as_ref().map(Source::get));
+        let (dy, accumulate) = (gradient.get(), target.accumulate);
+        parallel::pieces(None, target.target.get(), 64, |piece, _, dx| {
+            parallel::store(dx, accumulate, |i| {
+                let mut sum = 0.0f64;
+                axes.repetitions(own, piece * 64 + i, |run| {
+                    for k in 0..run.count {
+                        let Places { output, inputs: [left, right] } = run.first.plus(k, run.step);
+                        let slope = slope(function, input, at(a, left), at(b, right));
+                        sum += f64::from(dy[output]) * f64::from(slope);
+                    }
+                });
+                sum as f32
+            });
+            0.0
+        });
+    })
+}

@@ -1,0 +1,68 @@
+//! Random zeros, `y = keep ? x / (1 - p) : 0`, and `dx = keep ? dy / (1 - p) : 0`.
+//!
+//! Which elements are kept is drawn from the seed, the step, the layer's row and the element's place; nothing is stored.
+
+use super::pointwise::elements;
+use super::{Bound, kernel};
+use crate::operands::{Operands, Pair, Source};
+use gpumem_core::error::Error;
+use gpumem_core::number::random::{drop_word, threshold};
+use gpumem_core::program::ops::Mask;
+use gpumem_core::program::{Slot, StateWord};
+
+/// The step number and the seed in `State`: low word first.
+pub(super) fn step_and_seed(words: &[u32]) -> (u64, u64) {
+    let wide = |low: usize| u64::from(words[low + 1]) << 32 | u64::from(words[low]);
+    (wide(StateWord::Step as usize), wide(StateWord::Seed as usize))
+}
+
+/// A layer's draws.
+pub(super) struct Draws {
+    state: Source<u32>,
+    row: u32,
+    threshold: u32,
+    scale: f32,
+}
+
+impl Draws {
+    /// The draws of an operation that reads `State` and drops with probability `p`.
+    pub(super) fn new(p: f64, operands: &Operands<'_>) -> Result<Draws, Error> {
+        let state = operands.words(Slot::State, STATE_WORDS)?;
+        // With p = 1 nothing is kept, so that the scale does not matter as long as it is finite.
+        let scale = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
+        Ok(Draws { state, row: operands.row(), threshold: threshold(p), scale })
+    }
+
+    /// The factor of each element in this step.
+    pub(super) fn factor(&self) -> impl Fn(u64) -> f32 + Sync + '_ {
+        let (step, seed) = step_and_seed(self.state.get());
+        move |index| {
+            if drop_word(seed, step, self.row, index) < self.threshold { 0.0 } else { self.scale }
+        }
+    }
+}
+
+/// Words of the `State` tensor.
+pub(super) const STATE_WORDS: usize = StateWord::COUNT;
+
+fn scaled(mut pair: Pair, accumulate: bool, draws: Draws) -> Bound {
+    kernel(move |_| {
+        let factor = draws.factor();
+        pair.map(accumulate, |index, x| match factor(index as u64) {
+            0.0 => 0.0,
+            factor => factor * x,
+        });
+    })
+}
+
+/// `y` from `x`, in place or not.
+pub(super) fn forward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
+    let pair = operands.pair(Slot::Input(0), Slot::Output, elements(op.shape, operands))?;
+    scaled(pair, false, Draws::new(op.p, operands)?)
+}
+
+/// `dx` from `dy`, in place or not.
+pub(super) fn backward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
+    let (pair, accumulate) = operands.gradients(0, elements(op.shape, operands))?;
+    scaled(pair, accumulate, Draws::new(op.p, operands)?)
+}

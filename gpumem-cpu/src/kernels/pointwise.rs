@@ -1,0 +1,217 @@
+//! Functions of one number, applied to every element: `y = f(x)`, and `dx = dy * f'`, where the derivative comes from
+//! whichever of `x` and `y` the function keeps.
+
+use super::exponential::exp;
+use super::{Bound, kernel};
+use crate::operands::{Operands, count};
+use gpumem_core::program::Slot;
+use gpumem_core::program::function::{Function, Kept};
+use gpumem_core::program::ops::Pointwise;
+use gpumem_core::shape::Shape;
+use std::f64::consts::FRAC_1_SQRT_2;
+
+/// What is done with a function: it is given its value and its slope, from what is kept.
+trait Use {
+    type Out;
+    fn apply(
+        self,
+        value: impl Fn(f32) -> f32 + Send + Sync + 'static,
+        slope: impl Fn(f32) -> f32 + Send + Sync + 'static,
+    ) -> Self::Out;
+}
+
+/// Every function. The slope of one that keeps nothing is asked for at 0.
+fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
+    let argument = |index: usize| pointwise.arguments.get(index).copied().unwrap_or(0.0) as f32;
+    match pointwise.function {
+        Function::Relu => it.apply(relu, |y| if y > 0.0 { 1.0 } else { 0.0 * y }),
+        Function::Relu6 => it.apply(|x| x.clamp(0.0, 6.0), |y| if y > 0.0 && y < 6.0 { 1.0 } else { 0.0 * y }),
+        Function::LeakyRelu => {
+            let below = argument(0);
+            it.apply(move |x| if x > 0.0 { x } else { below * x }, move |y| if y > 0.0 { 1.0 } else { below + 0.0 * y })
+        }
+        Function::Gelu => it.apply(gelu, gelu_slope),
+        Function::GeluTanh => it.apply(|x| x * gate(x), gelu_tanh_slope),
+        Function::Silu => it.apply(|x| x * logistic(x), silu_slope),
+        Function::Exp => it.apply(f32::exp, |y| y),
+        Function::Scale => {
+            let (factor, shift) = (argument(0), argument(1));
+            it.apply(move |x| factor * x + shift, move |_| factor)
+        }
+        Function::Sigmoid => it.apply(logistic, |y| y * (1.0 - y)),
+        Function::Tanh => it.apply(f32::tanh, |y| 1.0 - y * y),
+    }
+}
+
+/// Comparing this way round lets a NaN through.
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// `erfc(x)` with a relative error below 1.2e-7 everywhere: `t * exp(-x^2 + p(t))` with `t = 1 / (1 + |x| / 2)`, the
+/// Chebyshev fit of Press, Teukolsky, Vetterling and Flannery, "Numerical Recipes", section 6.2.
+fn erfc(x: f64) -> f64 {
+    const FIT: [f64; 10] = [
+        0.17087277,
+        -0.82215223,
+        1.48851587,
+        -1.13520398,
+        0.27886807,
+        -0.18628806,
+        0.09678418,
+        0.37409196,
+        1.00002368,
+        -1.26551223,
+    ];
+    let t = 1.0 / (1.0 + 0.5 * x.abs());
+    let fit = FIT.iter().fold(0.0, |sum, coefficient| sum * t + coefficient);
+    let tail = t * (fit - x * x).exp();
+    if x >= 0.0 { tail } else { 2.0 - tail }
+}
+
+/// `x * Phi(x)`, with the normal distribution function `Phi`.
+fn gelu(x: f32) -> f32 {
+    let x = f64::from(x);
+    (0.5 * x * erfc(-x * FRAC_1_SQRT_2)) as f32
+}
+
+fn gelu_slope(x: f32) -> f32 {
+    /// `1 / sqrt(2 * pi)`.
+    const DENSITY: f64 = 0.398_942_280_401_432_7;
+    let x = f64::from(x);
+    (0.5 * erfc(-x * FRAC_1_SQRT_2) + x * DENSITY * (-0.5 * x * x).exp()) as f32
+}
+
+/// `sqrt(2 / pi)`.
+const SCALE: f32 = 0.797_884_6;
+const CUBIC: f32 = 0.044_715;
+
+/// `(1 + tanh(u)) / 2` with `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`, as `1 / (1 + exp(-2 u))`, which does not cancel for
+/// negative `u`.
+fn gate(x: f32) -> f32 {
+    logistic(2.0 * SCALE * (x + CUBIC * x * x * x))
+}
+
+fn gelu_tanh_slope(x: f32) -> f32 {
+    let gate = gate(x);
+    gate + x * gate * (1.0 - gate) * 2.0 * SCALE * (1.0 + 3.0 * CUBIC * x * x)
+}
+
+/// `1 / (1 + exp(-x))`.
+fn logistic(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+fn silu_slope(x: f32) -> f32 {
+    let gate = logistic(x);
+    gate * (1.0 + x * (1.0 - gate))
+}
+
+/// Elements of a batch of samples of this shape.
+pub(super) fn elements(shape: Shape, operands: &Operands<'_>) -> usize {
+    count(&[operands.batch(), count(shape.dims()) as u64])
+}
+
+struct Forward<'a, 'o>(usize, &'a mut Operands<'o>);
+
+impl Use for Forward<'_, '_> {
+    type Out = Bound;
+
+    fn apply(
+        self,
+        value: impl Fn(f32) -> f32 + Send + Sync + 'static,
+        _: impl Fn(f32) -> f32 + Send + Sync + 'static,
+    ) -> Bound {
+        let mut pair = self.1.pair(Slot::Input(0), Slot::Output, self.0)?;
+        kernel(move |_| pair.map(false, |_, x| value(x)))
+    }
+}
+
+/// `y = f(x)`, in place or not.
+pub(super) fn forward(op: &Pointwise, operands: &mut Operands<'_>) -> Bound {
+    with(op, Forward(elements(op.shape, operands), operands))
+}
+
+struct Backward<'a, 'o>(usize, Option<Slot>, &'a mut Operands<'o>);
+
+impl Use for Backward<'_, '_> {
+    type Out = Bound;
+
+    fn apply(
+        self,
+        _: impl Fn(f32) -> f32 + Send + Sync + 'static,
+        slope: impl Fn(f32) -> f32 + Send + Sync + 'static,
+    ) -> Bound {
+        let (mut pair, accumulate) = self.2.gradients(0, self.0)?;
+        match self.1 {
+            Some(kept) => {
+                let kept = self.2.source(kept, self.0)?;
+                kernel(move |_| pair.zip(accumulate, kept.get(), |dy, kept| dy * slope(kept)))
+            }
+            None => kernel(move |_| pair.map(accumulate, |_, dy| dy * slope(0.0))),
+        }
+    }
+}
+
+/// `dx = dy * f'`, in place or not.
+pub(super) fn backward(op: &Pointwise, operands: &mut Operands<'_>) -> Bound {
+    let kept = match op.function.row().kept {
+        Kept::Input => Some(Slot::Input(0)),
+        Kept::Output => Some(Slot::Output),
+        Kept::Nothing => None,
+    };
+    with(op, Backward(elements(op.shape, operands), kept, operands))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The series `2 / sqrt(pi) * exp(-x^2) * sum of 2^n x^(2n+1) / (1 * 3 * .. * (2n+1))`, whose terms are all positive.
+    fn erf_by_series(x: f64) -> f64 {
+        let (mut term, mut sum) = (x, 0.0);
+        for n in 0..200 {
+            sum += term;
+            term *= 2.0 * x * x / f64::from(2 * n + 3);
+        }
+        2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
+    }
+
+    #[test]
+    fn the_error_function_agrees_with_its_series() {
+        for step in -40..=40 {
+            let x = f64::from(step) / 10.0;
+            let expected = 1.0 - erf_by_series(x);
+            assert!((erfc(x) - expected).abs() <= 1.3e-7 * expected.abs() + 1e-15, "{x}: {} {expected}", erfc(x));
+        }
+    }
+
+    /// The value of a function.
+    struct Value(f32);
+
+    impl Use for Value {
+        type Out = f32;
+
+        fn apply(self, value: impl Fn(f32) -> f32, _: impl Fn(f32) -> f32) -> f32 {
+            value(self.0)
+        }
+    }
+
+    #[test]
+    fn functions_have_their_known_values() {
+        let value = |function, arguments: &[f64], x| {
+            with(&Pointwise { function, arguments: arguments.to_vec(), shape: Shape::new(&[1]) }, Value(x))
+        };
+        let close = |a: f32, b: f32| assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} {b}");
+        close(value(Function::Gelu, &[], 1.0), 0.841_344_7);
+        close(value(Function::Gelu, &[], -2.0), -0.045_500_264);
+        close(value(Function::GeluTanh, &[], 1.0), 0.841_192);
+        close(value(Function::Silu, &[], 1.0), 0.731_058_6);
+        close(value(Function::Sigmoid, &[], -100.0), 0.0);
+        close(value(Function::Silu, &[], -100.0), 0.0);
+        close(value(Function::Tanh, &[], 0.5), 0.462_117_16);
+        close(value(Function::Relu6, &[], 7.0), 6.0);
+        close(value(Function::LeakyRelu, &[0.25], -2.0), -0.5);
+        assert!(value(Function::Relu, &[], f32::NAN).is_nan(), "a NaN must not vanish");
+    }
+}

@@ -1,0 +1,59 @@
+//! Sum of several values, `y = x0 + x1 + ..`; values that have no batch are added to every sample. The output may overwrite an
+//! input.
+//!
+//! A sum passes its gradient on and needs no operation for it.
+
+use super::pointwise::elements;
+use super::{Bound, kernel};
+use crate::operands::{Operands, Source};
+use crate::parallel;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::Sum;
+
+/// Elements of `slot`, which has one sample or as many as the output's `length`.
+fn shared(operands: &Operands<'_>, slot: Slot, length: usize) -> Result<usize, Error> {
+    let found = operands.length(slot)?;
+    let each = length / operands.batch() as usize;
+    if found == length || found == each { Ok(found) } else { Err(Error::Damaged("a branch has another shape")) }
+}
+
+/// `y` from all `x`.
+pub(super) fn forward(op: &Sum, operands: &mut Operands<'_>) -> Bound {
+    let length = elements(op.shape, operands);
+    let branches = u8::try_from(op.branches).map_err(|_| Error::Damaged("a sum has over 255 branches"))?;
+    // How often the output itself is a branch, and all others.
+    let mut own = 0.0f32;
+    let mut others: Vec<Source> = Vec::new();
+    for slot in (0..branches).map(Slot::Input) {
+        if operands.aliases(slot, Slot::Output) {
+            own += 1.0;
+        } else {
+            others.push(operands.source(slot, shared(operands, slot, length)?)?);
+        }
+    }
+    let mut output = operands.target(Slot::Output, length)?;
+    kernel(move |_| {
+        parallel::pieces(None, output.get(), 1024, |piece, _, y| {
+            match own {
+                0.0 => y.fill(0.0),
+                1.0 => {}
+                times => y.iter_mut().for_each(|y| *y *= times),
+            }
+            for other in &others {
+                add_cyclic(y, other.get(), piece * 1024);
+            }
+            0.0
+        });
+    })
+}
+
+/// Adds `x`, repeated without end, from element `start` on.
+fn add_cyclic(mut y: &mut [f32], x: &[f32], start: usize) {
+    let mut at = start % x.len();
+    while !y.is_empty() {
+        let (head, tail) = y.split_at_mut(y.len().min(x.len() - at));
+        head.iter_mut().zip(&x[at..]).for_each(|(y, x)| *y += x);
+        (y, at) = (tail, 0);
+    }
+}

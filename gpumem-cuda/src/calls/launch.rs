@@ -1,0 +1,109 @@
+//! Launches as data: which kernel with which constants, on which grid, with which tensors.
+
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::TensorId;
+
+/// The kernel sources by file name, headers included.
+pub const SOURCES: &[(&str, &str)] = &[
+    ("attention_mma.cuh", include_str!("../../kernels/attention_mma.cuh")),
+    ("base.cuh", include_str!("../../kernels/base.cuh")),
+    ("correlation.cuh", include_str!("../../kernels/correlation.cuh")),
+    ("mma.cuh", include_str!("../../kernels/mma.cuh")),
+    ("real.cuh", include_str!("../../kernels/real.cuh")),
+    ("rectify.cuh", include_str!("../../kernels/rectify.cuh")),
+    ("tile.cuh", include_str!("../../kernels/tile.cuh")),
+    ("tile_fma.cuh", include_str!("../../kernels/tile_fma.cuh")),
+    ("tile_mma.cuh", include_str!("../../kernels/tile_mma.cuh")),
+    ("activation.cu", include_str!("../../kernels/activation.cu")),
+    ("adaptive_avg_pool2d.cu", include_str!("../../kernels/adaptive_avg_pool2d.cu")),
+    ("attention.cu", include_str!("../../kernels/attention.cu")),
+    ("avg_pool2d.cu", include_str!("../../kernels/avg_pool2d.cu")),
+    ("batch_norm2d.cu", include_str!("../../kernels/batch_norm2d.cu")),
+    ("conv2d.cu", include_str!("../../kernels/conv2d.cu")),
+    ("conv_transpose2d.cu", include_str!("../../kernels/conv_transpose2d.cu")),
+    ("dropout.cu", include_str!("../../kernels/dropout.cu")),
+    ("embedding.cu", include_str!("../../kernels/embedding.cu")),
+    ("gemm.cu", include_str!("../../kernels/gemm.cu")),
+    ("join.cu", include_str!("../../kernels/join.cu")),
+    ("layer_norm.cu", include_str!("../../kernels/layer_norm.cu")),
+    ("loss.cu", include_str!("../../kernels/loss.cu")),
+    ("max_pool2d.cu", include_str!("../../kernels/max_pool2d.cu")),
+    ("movement.cu", include_str!("../../kernels/movement.cu")),
+    ("optimizer.cu", include_str!("../../kernels/optimizer.cu")),
+    ("position_embedding.cu", include_str!("../../kernels/position_embedding.cu")),
+    ("softmax.cu", include_str!("../../kernels/softmax.cu")),
+    ("state.cu", include_str!("../../kernels/state.cu")),
+    ("upsample.cu", include_str!("../../kernels/upsample.cu")),
+];
+
+/// An entry point of a source file, compiled with constants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kernel {
+    /// The file in [`SOURCES`].
+    pub file: &'static str,
+    /// The entry point.
+    pub entry: &'static str,
+    /// Macros and their values, in the order of the file's header.
+    pub constants: Vec<(&'static str, String)>,
+}
+
+impl Kernel {
+    /// A kernel without constants.
+    pub fn new(file: &'static str, entry: &'static str) -> Kernel {
+        Kernel { file, entry, constants: Vec::new() }
+    }
+
+    /// The same kernel with one more constant.
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Kernel {
+        self.constants.push((name, value.to_string()));
+        self
+    }
+
+    /// The same kernel with a floating-point constant, exact to the last bit.
+    pub fn with_float(self, name: &'static str, value: f64) -> Kernel {
+        // An exponent makes it a floating-point literal in C++ too.
+        self.with(name, format!("{value:e}"))
+    }
+}
+
+/// A tensor whose address a call is given, by its number in the program. Numbers from the program's count of tensors on are
+/// f32 master copies: `count + n` is that of tensor `n`.
+pub type Argument = TensorId;
+
+/// Byte offset and length of an argument in the arena.
+///
+/// # Errors
+/// [`Error::Damaged`] for a number that is no tensor's, or the master copy of a tensor that has none.
+pub fn place(placed: &Placed, argument: Argument) -> Result<(u64, u64), Error> {
+    let (id, count) = (argument as usize, placed.program.tensors.len());
+    if id < count && id < placed.offsets.len() && id < placed.bytes.len() {
+        return Ok((placed.offsets[id], placed.bytes[id]));
+    }
+    let own = id.wrapping_sub(count);
+    let master = placed.masters.get(own).copied().flatten().ok_or(Error::Damaged("an argument is no tensor"))?;
+    // A master copy has as many elements, and four bytes for each.
+    let bytes = placed.program.tensors[own].elements(1).and_then(|elements| elements.checked_mul(4));
+    Ok((master, bytes.unwrap_or(u64::MAX)))
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// What is launched.
+    pub kernel: Kernel,
+    /// Blocks along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y and z: whole warps.
+    pub block: [u32; 3],
+    /// Pointers to tensors, in the order of the entry point's parameters; `None` is a null pointer.
+    pub arguments: Vec<Option<Argument>>,
+}
+
+impl Launch {
+    /// One thread for each of `count` elements, in blocks of 256.
+    pub fn elementwise(kernel: Kernel, count: u64, arguments: Vec<Option<Argument>>) -> Launch {
+        let blocks = count.div_ceil(256).max(1);
+        Launch { kernel, grid: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], block: [256, 1, 1], arguments }
+    }
+}

@@ -1,0 +1,44 @@
+//! What operations make the card do, as plain data: no device needed.
+//!
+//! | kind | what it is |
+//! | --- | --- |
+//! | [`launch`] | a kernel of ours with its constants, grid and tensors |
+//! | [`product`] | a matrix product, in cuBLASLt's terms |
+//! | [`convolution`] | a convolution, in cuDNN's terms |
+
+pub mod convolution;
+pub mod launch;
+pub mod product;
+
+pub use convolution::Convolution;
+pub use launch::{Argument, Kernel, Launch, SOURCES, place};
+pub use product::Product;
+
+/// One thing that an operation makes the card do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Call {
+    /// A kernel of ours.
+    Kernel(Launch),
+    /// A matrix product of cuBLASLt's.
+    Product(Product),
+    /// A convolution of cuDNN's.
+    Convolution(Convolution),
+}
+
+impl From<Launch> for Call {
+    fn from(launch: Launch) -> Call {
+        Call::Kernel(launch)
+    }
+}
+
+impl From<Product> for Call {
+    fn from(product: Product) -> Call {
+        Call::Product(product)
+    }
+}
+
+impl From<Convolution> for Call {
+    fn from(convolution: Convolution) -> Call {
+        Call::Convolution(convolution)
+    }
+}

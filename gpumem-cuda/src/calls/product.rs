@@ -1,0 +1,318 @@
+//! Matrix products as data: what cuBLASLt is asked for, in its own terms.
+
+use super::launch::Argument;
+use gpumem_core::program::TensorId;
+use gpumem_core::{Format, Precision};
+use std::fmt;
+
+/// Number format of every matrix and vector of a product. Sums are f32 in each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Element {
+    /// 32-bit floats.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// IEEE 754 binary16.
+    F16,
+}
+
+impl Element {
+    /// That of weights and activations.
+    pub fn of(precision: Precision) -> Element {
+        match precision.narrow() {
+            Format::F32 | Format::U32 => Element::F32,
+            Format::Bf16 => Element::Bf16,
+            Format::F16 => Element::F16,
+        }
+    }
+
+    /// Bytes of one number.
+    pub fn bytes(self) -> u64 {
+        if self == Element::F32 { 4 } else { 2 }
+    }
+}
+
+/// A stored matrix. The library counts in columns: element `(row, column)` is number `column * ld + row`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Matrix {
+    /// The tensor whose first element is the matrix's.
+    pub tensor: Argument,
+    /// Whether the product takes its transpose.
+    pub transposed: bool,
+    /// Leading dimension: elements from the start of one column to that of the next.
+    pub ld: u64,
+}
+
+/// A second matrix beside the result, of the result's size: the input of a GELU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Auxiliary {
+    /// The tensor.
+    pub tensor: Argument,
+    /// Leading dimension in elements: a multiple of [`Auxiliary::LD`].
+    pub ld: u64,
+}
+
+impl Auxiliary {
+    /// What the leading dimension must be a multiple of.
+    pub const LD: u64 = 8;
+}
+
+/// What is done to each sum before it is stored. A bias has an element for each row of D. GELU is the approximation with the
+/// hyperbolic tangent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Epilogue {
+    /// Nothing.
+    None,
+    /// Adds a bias.
+    Bias(Argument),
+    /// Adds a bias, then takes the larger of it and zero. The library turns NaN into zero.
+    Relu {
+        /// The bias, if any.
+        bias: Option<Argument>,
+    },
+    /// Adds a bias, then applies GELU.
+    Gelu {
+        /// The bias, if any.
+        bias: Option<Argument>,
+        /// Where the input of GELU goes, if anything needs it later.
+        kept: Option<Auxiliary>,
+    },
+    /// Multiplies with the derivative of GELU.
+    GeluGradient {
+        /// The input that GELU had.
+        input: Auxiliary,
+        /// Where the sum of each row of D goes: the gradient of the bias that was added before GELU.
+        bias_gradient: Option<Argument>,
+    },
+    /// Also sums the rows of A, over k: an element for each row of D.
+    BiasGradientA(Argument),
+    /// Also sums the columns of B, over k: an element for each column of D.
+    BiasGradientB(Argument),
+}
+
+impl Epilogue {
+    /// The vector that is read or written beside the matrices: a bias, or the gradient of one.
+    pub fn vector(&self) -> Option<Argument> {
+        match *self {
+            Epilogue::None => None,
+            Epilogue::Bias(vector) | Epilogue::BiasGradientA(vector) | Epilogue::BiasGradientB(vector) => Some(vector),
+            Epilogue::Relu { bias } | Epilogue::Gelu { bias, .. } => bias,
+            Epilogue::GeluGradient { bias_gradient, .. } => bias_gradient,
+        }
+    }
+
+    /// The matrix that is read or written beside the result.
+    pub fn auxiliary(&self) -> Option<Auxiliary> {
+        match *self {
+            Epilogue::Gelu { kept, .. } => kept,
+            Epilogue::GeluGradient { input, .. } => Some(input),
+            _ => None,
+        }
+    }
+
+    /// The library's name for it, without the prefix.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Epilogue::None => "DEFAULT",
+            Epilogue::Bias(_) => "BIAS",
+            Epilogue::Relu { bias: None } => "RELU",
+            Epilogue::Relu { bias: Some(_) } => "RELU_BIAS",
+            Epilogue::Gelu { bias: None, kept: None } => "GELU",
+            Epilogue::Gelu { bias: Some(_), kept: None } => "GELU_BIAS",
+            Epilogue::Gelu { bias: None, kept: Some(_) } => "GELU_AUX",
+            Epilogue::Gelu { bias: Some(_), kept: Some(_) } => "GELU_AUX_BIAS",
+            Epilogue::GeluGradient { bias_gradient: None, .. } => "DGELU",
+            Epilogue::GeluGradient { bias_gradient: Some(_), .. } => "DGELU_BGRAD",
+            Epilogue::BiasGradientA(_) => "BGRADA",
+            Epilogue::BiasGradientB(_) => "BGRADB",
+        }
+    }
+}
+
+impl Epilogue {
+    /// The same of any tensors.
+    fn of_any(self) -> Epilogue {
+        let any = |vector: Option<Argument>| vector.map(|_| 0);
+        let matrix = |matrix: Auxiliary| Auxiliary { tensor: 0, ..matrix };
+        match self {
+            Epilogue::None => Epilogue::None,
+            Epilogue::Bias(_) => Epilogue::Bias(0),
+            Epilogue::Relu { bias } => Epilogue::Relu { bias: any(bias) },
+            Epilogue::Gelu { bias, kept } => Epilogue::Gelu { bias: any(bias), kept: kept.map(matrix) },
+            Epilogue::GeluGradient { input, bias_gradient } => {
+                Epilogue::GeluGradient { input: matrix(input), bias_gradient: any(bias_gradient) }
+            }
+            Epilogue::BiasGradientA(_) => Epilogue::BiasGradientA(0),
+            Epilogue::BiasGradientB(_) => Epilogue::BiasGradientB(0),
+        }
+    }
+}
+
+/// Scratch memory of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scratch {
+    /// The tensor, which begins at a multiple of 256 bytes.
+    pub tensor: Argument,
+    /// Its bytes, at least 1.
+    pub bytes: u64,
+}
+
+/// `D[m, n] = epilogue(op(A)[m, k] op(B)[k, n] + C[m, n])`, with every matrix stored column after column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Product {
+    /// Rows of D.
+    pub m: u64,
+    /// Columns of D.
+    pub n: u64,
+    /// Terms of each sum.
+    pub k: u64,
+    /// The left factor: m x k, or k x m if it is transposed.
+    pub a: Matrix,
+    /// The right factor: k x n, or n x k if it is transposed.
+    pub b: Matrix,
+    /// What is added to the product (beta is 1), laid out as D; it may be D itself. Without it beta is 0.
+    pub c: Option<Argument>,
+    /// The result.
+    pub d: Argument,
+    /// Leading dimension of C and D.
+    pub ldd: u64,
+    /// Number format of all of them, and of the epilogue's vector and matrix.
+    pub element: Element,
+    /// Whether factors of f32 may be rounded to TensorFloat-32.
+    pub tf32: bool,
+    /// What is done to each sum before it is stored.
+    pub epilogue: Epilogue,
+    /// Scratch memory, if there is any.
+    pub workspace: Option<Scratch>,
+    /// Whether every run must give the same bits.
+    pub deterministic: bool,
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Product { m, n, k, a, b, epilogue, .. } = self;
+        let t = |matrix: &Matrix| if matrix.transposed { 'T' } else { 'N' };
+        let element = match self.element {
+            Element::F32 if self.tf32 => "TF32",
+            Element::F32 => "F32",
+            Element::Bf16 => "Bf16",
+            Element::F16 => "F16",
+        };
+        let added = if self.c.is_some() { ", added" } else { "" };
+        let bytes = self.workspace.map_or(0, |workspace| workspace.bytes);
+        write!(f, "product m={m} n={n} k={k} {}{} in {element}{added}, ", t(a), t(b))?;
+        write!(f, "epilogue {}, workspace of {bytes} bytes", epilogue.name())
+    }
+}
+
+/// A factor of a product of row-major matrices: a tensor, or its transpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Factor {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Whether the factor is its transpose.
+    pub transposed: bool,
+}
+
+impl Factor {
+    /// The tensor as it is stored.
+    pub fn plain(tensor: TensorId) -> Factor {
+        Factor { tensor, transposed: false }
+    }
+
+    /// The transpose.
+    pub fn t(self) -> Factor {
+        Factor { transposed: !self.transposed, ..self }
+    }
+}
+
+impl Product {
+    /// The same product of any tensors: what the kernel that computes it depends on.
+    pub(crate) fn of_any(self) -> Product {
+        let any = |matrix: Matrix| Matrix { tensor: 0, ..matrix };
+        let workspace = self.workspace.map(|workspace| Scratch { tensor: 0, ..workspace });
+        let (a, b, c) = (any(self.a), any(self.b), self.c.map(|_| 0));
+        Product { a, b, c, d: 0, epilogue: self.epilogue.of_any(), workspace, ..self }
+    }
+
+    /// `d[rows, columns] = a[rows, depth] b[depth, columns]`, all stored row after row without gaps: the library's terms for
+    /// it, without addend, epilogue and workspace.
+    ///
+    /// Read column after column, the memory of a row-major matrix holds its transpose, with the length of a row as leading
+    /// dimension. So the library is asked for `d^T = b^T a^T`: its A is our `b`, its B our `a`, m counts our columns and n our
+    /// rows. A factor that we use as it is stored is then already the transpose that the library needs; one that we use
+    /// transposed, it has to transpose. Our columns being its rows, a bias along our columns is a bias along its rows.
+    pub fn row_major([rows, columns, depth]: [u64; 3], a: Factor, b: Factor, d: TensorId, element: Element) -> Product {
+        // The stored length of a row, which a transposed factor has as its other extent.
+        let ld = |factor: Factor, width: u64, height: u64| if factor.transposed { height } else { width };
+        let matrix = |factor: Factor, width: u64, height: u64| Matrix {
+            tensor: factor.tensor,
+            transposed: factor.transposed,
+            ld: ld(factor, width, height),
+        };
+        Product {
+            m: columns,
+            n: rows,
+            k: depth,
+            a: matrix(b, columns, depth),
+            b: matrix(a, depth, rows),
+            c: None,
+            d,
+            ldd: columns,
+            element,
+            tf32: false,
+            epilogue: Epilogue::None,
+            workspace: None,
+            deterministic: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `y[5, 7] = x[5, 3] W^T` with W of `[7, 3]`: the call that every user of cuBLAS writes for PyTorch's Linear, with the
+    /// weight transposed and the leading dimensions 3, 3 and 7.
+    #[test]
+    fn a_linear_layer_is_the_call_that_everyone_writes() {
+        let product = Product::row_major([5, 7, 3], Factor::plain(0), Factor::plain(1).t(), 2, Element::F32);
+        assert_eq!([product.m, product.n, product.k, product.ldd], [7, 5, 3, 7]);
+        assert_eq!(product.a, Matrix { tensor: 1, transposed: true, ld: 3 });
+        assert_eq!(product.b, Matrix { tensor: 0, transposed: false, ld: 3 });
+    }
+
+    #[test]
+    fn products_of_other_tensors_are_of_one_kind() {
+        let [x, w, y, bias, kept, scratch] = [7, 8, 9, 10, 11, 12];
+        let kind = |[x, w, y, bias, kept, scratch]: [Argument; 6], bytes| {
+            let epilogue = Epilogue::Gelu { bias: Some(bias), kept: Some(Auxiliary { tensor: kept, ld: 8 }) };
+            let product = Product::row_major([5, 8, 3], Factor::plain(x), Factor::plain(w).t(), y, Element::Bf16);
+            Product { epilogue, workspace: Some(Scratch { tensor: scratch, bytes }), c: Some(y), ..product }.of_any()
+        };
+        let one = kind([x, w, y, bias, kept, scratch], 4096);
+        assert_eq!(one, kind([1, 2, 3, 4, 5, 6], 4096));
+        assert_ne!(one, kind([x, w, y, bias, kept, scratch], 4095));
+        for different in [Product { epilogue: Epilogue::Bias(0), ..one }, Product { c: None, ..one }] {
+            assert_ne!(one, different.of_any());
+        }
+        let vectors = [Epilogue::BiasGradientA, Epilogue::BiasGradientB, Epilogue::Bias];
+        assert!(vectors.iter().all(|of| of(bias).of_any() == of(0)));
+        let input = Auxiliary { tensor: kept, ld: 8 };
+        let gradient = Epilogue::GeluGradient { input, bias_gradient: Some(bias) }.of_any();
+        assert_eq!((gradient.vector(), gradient.auxiliary()), (Some(0), Some(Auxiliary { tensor: 0, ld: 8 })));
+        assert_eq!(Epilogue::Relu { bias: Some(bias) }.of_any(), Epilogue::Relu { bias: Some(0) });
+    }
+
+    #[test]
+    fn a_product_says_what_it_is() {
+        let mut product = Product::row_major([5, 8, 3], Factor::plain(0), Factor::plain(1).t(), 2, Element::Bf16);
+        product.epilogue = Epilogue::Gelu { bias: Some(3), kept: Some(Auxiliary { tensor: 4, ld: 8 }) };
+        product.workspace = Some(Scratch { tensor: 5, bytes: 4096 });
+        product.c = Some(2);
+        assert_eq!(
+            product.to_string(),
+            "product m=8 n=5 k=3 TN in Bf16, added, epilogue GELU_AUX_BIAS, workspace of 4096 bytes"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
+
+use super::{Fused, are_apart, calls, ends, forward_at, overlap, rectified, rectifier};
+use crate::operations::batch_norm::{Tail, backward_through, forward_with};
+use crate::operations::{Context, Setting};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::ops::Sum;
+use gpumem_core::program::{Action, Op, Operation, Pass, Slot, TensorId};
+
+/// Batch normalisation, then a sum with one other map, or a rectifier, or both.
+pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((operation, Op::BatchNorm(op), output)) = forward_at(placed, first) else { return Ok(None) };
+    let (mut count, mut tail) = (1, Tail { residual: None, rectifier: 0, output });
+    if let Some((residual, output)) = added(placed, first + count, tail.output) {
+        (count, tail) = (count + 1, Tail { residual: Some(residual), output, ..tail });
+    }
+    if let Some((rectifier, output)) = rectified(placed, first + count, tail.output) {
+        (count, tail) = (count + 1, Tail { rectifier, output, ..tail });
+    }
+    if count == 1 || !are_apart(placed, first, count) {
+        return Ok(None);
+    }
+    let launches = forward_with(&Context { placed, operation, setting }, op, tail)?;
+    Ok(Some((count, calls(launches))))
+}
+
+/// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.
+fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, TensorId)> {
+    let (operation, Op::Sum(Sum { branches: 2, .. }), output) = forward_at(placed, at)? else { return None };
+    let (left, right) = (operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?);
+    let other = if left == value { right } else { left };
+    let is_sum = (left == value || right == value) && other != value;
+    // A branch without a batch is added to every sample.
+    let program = &placed.program;
+    let is_whole = program.tensor(other).batched == program.tensor(value).batched;
+    (is_sum && is_whole && ends(placed, at, value)).then_some((other, output))
+}
+
+/// The backward pass of a rectifier, then that of the batch normalisation whose output it rectified. Which elements were cut off is
+/// computed again from its input, which its own backward pass reads anyway.
+pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let program = &placed.program;
+    let [Some(behind), Some(operation)] = [first, first + 1].map(|at| program.operations.get(at)) else {
+        return Ok(None);
+    };
+    let (Some(Op::Pointwise(follower)), Some(Op::BatchNorm(op))) = (backward_of(behind), backward_of(operation)) else {
+        return Ok(None);
+    };
+    let Some(kind) = rectifier(follower) else { return Ok(None) };
+    let (Some(dy), Some(between)) = (behind.read(Slot::Gradient), behind.written(Slot::InputGradient(0))) else {
+        return Ok(None);
+    };
+    let is_handed_on = !behind.accumulate && operation.read(Slot::Gradient) == Some(between);
+    // The gradient between the two is never written, so nobody may ask for it.
+    let is_gone = operation.written(Slot::InputGradient(0)) == Some(between)
+        || program.tensor(between).last as usize == first + 1;
+    let is_apart = operation.writes.iter().all(|written| !overlap(placed, written.tensor, dy));
+    if !(is_handed_on && is_gone && is_apart && follows(placed, first)) {
+        return Ok(None);
+    }
+    let launches = backward_through(&Context { placed, operation, setting }, op, dy, kind)?;
+    Ok(Some((2, calls(launches))))
+}
+
+/// Whether the rectifier whose backward pass is operation `first` rectified the very output of the batch normalisation whose backward
+/// pass comes next: the first that touched it was the one that gave what this one keeps.
+fn follows(placed: &Placed, first: usize) -> bool {
+    let operations = &placed.program.operations;
+    let saved = operations[first + 1].read(Slot::Saved(0));
+    let made = |at: &usize| saved.is_some() && operations[*at].written(Slot::Saved(0)) == saved;
+    let Some(at) = (0..first).find(made) else { return false };
+    let Some((_, Op::BatchNorm(_), value)) = forward_at(placed, at) else { return false };
+    let touches = |later: &usize| operations[*later].tensors().any(|tensor| tensor == value);
+    let Some(next) = (at + 1..first).find(touches) else { return false };
+    let Some((operation, op @ Op::Pointwise(follower), output)) = forward_at(placed, next) else { return false };
+    rectifier(follower).is_some()
+        && operation.read(Slot::Input(0)) == Some(value)
+        && backward_of(&operations[first]) == Some(op)
+        && operations[first].read(Slot::Output) == Some(output)
+}
+
+/// What an operation is the backward pass of.
+fn backward_of(operation: &Operation) -> Option<&Op> {
+    match &operation.action {
+        Action::Run { op, pass: Pass::Backward } => Some(op),
+        _ => None,
+    }
+}

@@ -1,0 +1,135 @@
+//! Operations that follow each other and run as one pass over memory.
+//!
+//! The plan knows nothing of this: it placed the tensors of each operation for themselves. A later operation's output may
+//! therefore lie where an earlier one still reads, and such a pair stays apart: see [`are_apart`].
+
+mod batch_norm;
+mod convolutions;
+mod products;
+mod rectifier;
+mod sum;
+mod updates;
+
+use crate::calls::{Call, Launch};
+use crate::operations::{Setting, is_dense};
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::function::Function;
+use gpumem_core::program::ops::Pointwise;
+use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
+
+/// Answers whether there is an algorithm for a call that is a library's.
+pub type Can<'a> = dyn FnMut(&Call) -> Result<bool, Error> + 'a;
+
+/// How many operations run as one, and their calls; `None` where a pattern does not apply.
+type Fused = Result<Option<(usize, Vec<Call>)>, Error>;
+
+/// A way to run several operations, from number `first` on, as one.
+type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Fused;
+
+/// All of them, in the order in which they are tried.
+const PATTERNS: &[Pattern] = &[
+    products::with_activation,
+    products::with_activation_gradient,
+    products::with_bias_gradient,
+    convolutions::with_relu,
+    convolutions::alone,
+    batch_norm::forward,
+    batch_norm::backward,
+    rectifier::convolution,
+    sum::sum,
+    updates::updates,
+];
+
+/// The first pattern that applies, and for whose products and convolutions there are algorithms.
+pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
+    for pattern in PATTERNS {
+        let dense =
+            |count: usize| placed.program.operations[first..first + count].iter().all(|it| is_dense(placed, it));
+        if let Some((count, calls)) = pattern(placed, first, setting)?
+            && dense(count)
+            && all_can(&calls, can)?
+        {
+            return Ok(Some((count, calls)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether there is an algorithm for each call of a library's among `calls`.
+pub(crate) fn all_can(calls: &[Call], can: &mut Can<'_>) -> Result<bool, Error> {
+    for call in calls {
+        if !matches!(call, Call::Kernel(_)) && !can(call)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn calls(launches: Vec<Launch>) -> Vec<Call> {
+    launches.into_iter().map(Call::from).collect()
+}
+
+/// The forward operation number `at`, if that is one: what it computes and its output.
+fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)> {
+    let operation = placed.program.operations.get(at)?;
+    match &operation.action {
+        Action::Run { op, pass: Pass::Forward } => Some((operation, op, operation.written(Slot::Output)?)),
+        _ => None,
+    }
+}
+
+/// What a function rectifies like: `RECTIFIER` of `rectify.cuh`.
+fn rectifier(op: &Pointwise) -> Option<u8> {
+    match op.function {
+        Function::Relu => Some(1),
+        Function::Relu6 => Some(2),
+        _ => None,
+    }
+}
+
+/// The rectifier in operation `at`, if what it reads is `value` and nobody needs that afterwards: which one, and its output.
+fn rectified(placed: &Placed, at: usize, value: TensorId) -> Option<(u8, TensorId)> {
+    let (operation, Op::Pointwise(follower), output) = forward_at(placed, at)? else { return None };
+    let kind = rectifier(follower)?;
+    (operation.read(Slot::Input(0)) == Some(value) && ends(placed, at, value)).then_some((kind, output))
+}
+
+/// Whether `value` is overwritten by operation `at`, or not needed after it.
+fn ends(placed: &Placed, at: usize, value: TensorId) -> bool {
+    let program = &placed.program;
+    let tensor = program.tensor(value);
+    let is_overwritten = program.operations[at].written(Slot::Output) == Some(value);
+    is_overwritten || (tensor.class == Class::Transient && tensor.last as usize == at)
+}
+
+/// Whether nothing reads `tensor` after operation `last`: a pass that fuses the operations up to that one need not write it.
+fn dies_by(placed: &Placed, tensor: TensorId, last: usize) -> bool {
+    !placed.program.results.contains(&tensor) && placed.program.tensor(tensor).last as usize <= last
+}
+
+/// Whether two different tensors share memory.
+fn overlap(placed: &Placed, a: TensorId, b: TensorId) -> bool {
+    let range = |id: TensorId| {
+        let id = id as usize;
+        (placed.offsets[id], placed.offsets[id].saturating_add(placed.bytes[id]))
+    };
+    let ((from, to), (start, end)) = (range(a), range(b));
+    a != b && from < end && start < to
+}
+
+/// Whether operations `first` to `first + count - 1` may run as one: nothing that a later one writes lies where an earlier
+/// one has a tensor, unless it is that very tensor.
+fn are_apart(placed: &Placed, first: usize, count: usize) -> bool {
+    are_apart_without(placed, first, count, None)
+}
+
+/// The same if tensor `unused`, scratch memory of one of them, is left alone.
+fn are_apart_without(placed: &Placed, first: usize, count: usize, unused: Option<TensorId>) -> bool {
+    let Some(group) = placed.program.operations.get(first..first + count) else { return false };
+    let used = |id: &TensorId| Some(*id) != unused;
+    (1..group.len()).all(|later| {
+        let earlier = || group[..later].iter().flat_map(|operation| operation.tensors()).filter(used);
+        group[later].writes.iter().all(|written| !earlier().any(|tensor| overlap(placed, written.tensor, tensor)))
+    })
+}

@@ -1,0 +1,114 @@
+//! Products through cuBLASLt, and what runs in the same pass: bias, Relu, Gelu and their gradients.
+
+use super::{Fused, are_apart, are_apart_without, dies_by, forward_at};
+use crate::calls::Call;
+use crate::calls::product::{Auxiliary, Epilogue, Product};
+use crate::operations::product::library::{forward, input_gradient, weight_gradient};
+use crate::operations::{Context, Setting, calls};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::function::Function;
+use gpumem_core::program::{Action, Op, Operation, Pass, Slot, TensorId, ops};
+
+/// A product's backward operation, where products go to the library.
+fn backward_at<'a>(placed: &'a Placed, index: usize, setting: Setting) -> Option<(Context<'a>, &'a ops::Product)> {
+    let operation = placed.program.operations.get(index).filter(|_| setting.library)?;
+    let Action::Run { op: Op::Product(op), pass: Pass::Backward } = &operation.action else { return None };
+    Some((Context { placed, operation, setting }, op))
+}
+
+/// The product with the whole workspace, or without one where the plan placed there what the group writes; `None` if the
+/// group cannot run as one in either way.
+fn apart(placed: &Placed, first: usize, count: usize, product: Product) -> Option<Product> {
+    if are_apart(placed, first, count) {
+        return Some(product);
+    }
+    // A pass over memory that is saved is worth more than scratch memory.
+    let unused = placed.program.operations.get(first)?.written(Slot::Workspace)?;
+    let without = Product { workspace: None, ..product };
+    are_apart_without(placed, first, count, Some(unused)).then_some(without)
+}
+
+/// A GELU's input for an epilogue, where the library takes its leading dimension.
+fn auxiliary(tensor: TensorId, product: &Product) -> Option<Auxiliary> {
+    product.m.is_multiple_of(Auxiliary::LD).then_some(Auxiliary { tensor, ld: product.m })
+}
+
+/// A product, and the Relu or Gelu that follows. The exact Gelu stays apart: the library has the approximation only.
+/// Relu's mask for the backward pass is its output: the library's own, of bits, has no place in the plan.
+pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((operation, Op::Product(op), input)) = forward_at(placed, first) else { return Ok(None) };
+    let Some((next, Op::Pointwise(activation), output)) = forward_at(placed, first + 1) else { return Ok(None) };
+    if !setting.library || next.read(Slot::Input(0)) != Some(input) {
+        return Ok(None);
+    }
+    let product = forward(&Context { placed, operation, setting }, op)?;
+    let bias = product.epilogue.vector();
+    let dies = output == input || dies_by(placed, input, first + 1);
+    let epilogue = match activation.function {
+        Function::Relu if dies => Epilogue::Relu { bias },
+        Function::GeluTanh if dies => Epilogue::Gelu { bias, kept: None },
+        Function::GeluTanh => match auxiliary(input, &product) {
+            Some(kept) => Epilogue::Gelu { bias, kept: Some(kept) },
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    let product = apart(placed, first, 2, Product { d: output, epilogue, ..product });
+    Ok(product.map(|product| (2, vec![product.into()])))
+}
+
+/// The gradient of a product's input, and that of the approximate Gelu before it. Updates of the weights, which come in between
+/// where each is made as soon as it can be, run after both.
+pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
+    let operations = &placed.program.operations;
+    let is_update = |operation: &&Operation| matches!(operation.action, Action::Update);
+    let updates = operations.iter().skip(first + 1).take_while(is_update).count();
+    let (last, count) = (first + 1 + updates, updates + 2);
+    let Some(next) = operations.get(last) else { return Ok(None) };
+    let Action::Run { op: Op::Pointwise(activation), pass: Pass::Backward } = &next.action else { return Ok(None) };
+    let is_alone = context.operation.written(Slot::InputGradient(1)).is_none();
+    if activation.function != Function::GeluTanh || !is_alone {
+        return Ok(None);
+    }
+    let product = input_gradient(&context, op)?;
+    let gelu = Context { operation: next, ..context };
+    if next.read(Slot::Gradient) != Some(product.d) || gelu.adds(Slot::InputGradient(0)) == 1 {
+        return Ok(None);
+    }
+    // The library chooses its algorithm before it hears of an addend; nobody says that it takes one with this epilogue.
+    if product.c.is_some() {
+        return Ok(None);
+    }
+    let (input, output) = (gelu.read(Slot::Input(0))?, gelu.written(Slot::InputGradient(0))?);
+    let untouched = |tensor: TensorId| ![product.d, input, output].contains(&tensor);
+    let between = &operations[first + 1..last];
+    let dies = output == product.d || dies_by(placed, product.d, last);
+    let Some(input) = auxiliary(input, &product) else { return Ok(None) };
+    if !dies || !between.iter().flat_map(Operation::tensors).all(untouched) {
+        return Ok(None);
+    }
+    let epilogue = Epilogue::GeluGradient { input, bias_gradient: None };
+    let Some(product) = apart(placed, first, count, Product { d: output, epilogue, ..product }) else {
+        return Ok(None);
+    };
+    let mut calls = vec![Call::from(product)];
+    for operation in between {
+        calls.extend(self::calls(&Context { operation, ..context })?);
+    }
+    Ok(Some((count, calls)))
+}
+
+/// The gradients of weight and bias in one product. That of the bias is overwritten, never added to.
+pub(super) fn with_bias_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
+    let Some(sums) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
+    let is_alone = context.operation.written(Slot::InputGradient(0)).is_none();
+    if op.transposed || context.adds(Slot::InputGradient(2)) == 1 || !is_alone {
+        return Ok(None);
+    }
+    let product = weight_gradient(&context, op)?;
+    // dW = dy^T x makes dy the library's B, with dW's rows as columns of D.
+    let epilogue = Epilogue::BiasGradientB(sums);
+    Ok(Some((1, vec![Product { epilogue, ..product }.into()])))
+}

@@ -1,0 +1,37 @@
+//! A sum with what follows it in one pass: a rectifier, or the normalisation of its rows.
+
+use super::{Fused, are_apart, calls, forward_at, rectified};
+use crate::operations::join::add_and_rectify;
+use crate::operations::normalize::forward_of;
+use crate::operations::{Context, Setting};
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::ops::Sum;
+use gpumem_core::program::{Op, Operation, Slot, TensorId};
+
+pub(super) fn sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((operation, Op::Sum(op), sum)) = forward_at(placed, first) else { return Ok(None) };
+    if !are_apart(placed, first, 2) {
+        return Ok(None);
+    }
+    let launches = if let Some((rectifier, output)) = rectified(placed, first + 1, sum) {
+        add_and_rectify(&Context { placed, operation, setting }, op, output, rectifier)?
+    } else if let Some((after, Op::Normalize(norm), _)) = forward_at(placed, first + 1)
+        && after.read(Slot::Input(0)) == Some(sum)
+        && let Some([x, residual]) = pair(placed, operation, op)
+    {
+        let context = Context { placed, operation: after, setting };
+        forward_of(&context, norm, x, Some([residual, sum]))?
+    } else {
+        return Ok(None);
+    };
+    Ok(Some((2, calls(launches))))
+}
+
+/// The two branches of a sum, if there are two different ones of the sum's size.
+fn pair(placed: &Placed, operation: &Operation, op: &Sum) -> Option<[TensorId; 2]> {
+    let branches = [operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?];
+    let batched = |id: TensorId| placed.program.tensor(id).batched;
+    let sum = operation.written(Slot::Output)?;
+    let is_pair = op.branches == 2 && branches[0] != branches[1];
+    (is_pair && branches.iter().all(|&branch| batched(branch) == batched(sum))).then_some(branches)
+}

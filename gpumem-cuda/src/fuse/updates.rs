@@ -1,0 +1,10 @@
+//! Updates that follow each other in one launch: all of a training step whose gradients are held until its end.
+
+use super::{Fused, calls};
+use crate::operations::{Setting, optimizer};
+use gpumem_core::memory::place::Placed;
+
+pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let found = optimizer::updates(placed, first, setting)?;
+    Ok(found.map(|(count, launches)| (count, calls(launches))))
+}

@@ -1,0 +1,394 @@
+//! Matrix products through cuBLASLt: what it needs to know of each is made once, when a network is loaded; a step only hands
+//! it over.
+//!
+//! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. A
+//! product of each kind is tried once on the network's own memory while there is nothing in it yet, and waited for: the library
+//! loads a kernel when it is first launched, which it could not do while a graph is captured.
+
+use super::plans::{Address, Planned};
+use crate::calls::Argument;
+use crate::calls::product::{Element, Epilogue, Product};
+use crate::context::bind;
+use crate::notice::notice;
+use cudarc::cublaslt::result::{self, CublasError};
+use cudarc::cublaslt::sys::{
+    self, cublasComputeType_t as Compute, cublasLtEpilogue_t as LtEpilogue,
+    cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatmulPreferenceAttributes_t as Preference,
+    cublasLtReductionScheme_t as Reduction, cublasStatus_t as Status, cudaDataType,
+};
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use gpumem_core::error::Error;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+/// Bytes that the start of a workspace must be a multiple of, and the largest alignment that an algorithm asks for.
+const ALIGNMENT: u64 = 256;
+
+/// A failure of the library as an error.
+fn failure(what: String) -> impl Fn(CublasError) -> Error {
+    move |error| Error::Device { device: "CUDA", what: format!("cuBLASLt: {what}: {:?}", error.0) }
+}
+
+/// Whether the library says that it has no such thing, for this card or at all, rather than that something went wrong.
+fn is_unsupported(error: CublasError) -> bool {
+    matches!(error.0, Status::CUBLAS_STATUS_ARCH_MISMATCH | Status::CUBLAS_STATUS_NOT_SUPPORTED)
+}
+
+fn refused_card(error: CublasError) {
+    notice(&format!(
+        "cuBLASLt does not support this card ({:?}): matrix products run on gpumem's own kernels; an older version of the \
+         library may support it",
+        error.0
+    ));
+}
+
+/// The library, ready for one network.
+#[derive(Clone, Debug)]
+pub(crate) struct Library(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    handle: sys::cublasLtHandle_t,
+    /// Whether the library computes products of any tensors, for those that were tried.
+    tried: Mutex<BTreeMap<Product, bool>>,
+    /// The stream of the network's work.
+    stream: Arc<CudaStream>,
+    /// Said once: it does not support the card.
+    told: Once,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if bind(self.stream.context()).is_ok() {
+            // SAFETY: made in `Library::new`; every plan that uses it holds it, and is gone therefore. A failure to free it
+            // leaves nothing to do.
+            let _ = unsafe { result::destroy_handle(self.handle) };
+        }
+    }
+}
+
+// SAFETY: a handle may be used by several threads at a time, as the library's documentation says.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl Library {
+    /// Readies the library, which [`preflight`](super::preflight) has found, for a network whose work is on `stream`. `None` if
+    /// it does not support the card, which is said on stderr.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if it does not start.
+    pub(crate) fn new(stream: &Arc<CudaStream>) -> Result<Option<Library>, Error> {
+        bind(stream.context())?;
+        let (tried, stream, told) = (Mutex::default(), stream.clone(), Once::new());
+        Ok(handle()?.map(|handle| Library(Arc::new(Handle { handle, tried, stream, told }))))
+    }
+
+    /// Says it if it is the card that the library does not support.
+    fn note(&self, error: CublasError) {
+        if error.0 == Status::CUBLAS_STATUS_ARCH_MISMATCH {
+            self.0.told.call_once(|| refused_card(error));
+        }
+    }
+}
+
+/// A handle for the current context, if the library supports its card. The library must have been found.
+fn handle() -> Result<Option<sys::cublasLtHandle_t>, Error> {
+    match result::create_handle() {
+        Ok(handle) => Ok(Some(handle)),
+        Err(error) if is_unsupported(error) => {
+            refused_card(error);
+            Ok(None)
+        }
+        Err(error) => Err(failure("making a handle".into())(error)),
+    }
+}
+
+owned!(
+    /// What a product computes, without the sizes.
+    Descriptor(sys::cublasLtMatmulDesc_t),
+    result::destroy_matmul_desc
+);
+owned!(
+    /// Size, leading dimension and element of a matrix.
+    Layout(sys::cublasLtMatrixLayout_t),
+    result::destroy_matrix_layout
+);
+owned!(
+    /// What algorithms may be chosen.
+    Wishes(sys::cublasLtMatmulPreference_t),
+    result::destroy_matmul_pref
+);
+
+/// Where everything is that a product works on; 0 for what it has not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Places {
+    /// A, B, C and D. Without a C it is D, which is not read then.
+    matrices: [CUdeviceptr; 4],
+    /// The epilogue's vector.
+    vector: CUdeviceptr,
+    /// The epilogue's matrix.
+    auxiliary: CUdeviceptr,
+    /// The workspace and its bytes.
+    workspace: (CUdeviceptr, usize),
+}
+
+impl Places {
+    fn of(product: &Product, address: &Address<'_>) -> Result<Places, Error> {
+        let Product { a, b, c, d, epilogue, workspace, .. } = product;
+        let at = |tensor: Option<Argument>| tensor.map_or(Ok(0), address);
+        let start = at(workspace.map(|workspace| workspace.tensor))?;
+        if !start.is_multiple_of(ALIGNMENT) {
+            return Err(Error::Damaged("the workspace of a product does not begin at a multiple of 256 bytes"));
+        }
+        let size = usize::try_from(workspace.map_or(0, |workspace| workspace.bytes));
+        let size = size.map_err(|_| Error::Damaged("the workspace of a product is larger than any memory"))?;
+        Ok(Places {
+            matrices: [address(a.tensor)?, address(b.tensor)?, address(c.unwrap_or(*d))?, address(*d)?],
+            vector: at(epilogue.vector())?,
+            auxiliary: at(epilogue.auxiliary().map(|matrix| matrix.tensor))?,
+            workspace: (start, size),
+        })
+    }
+}
+
+fn element(element: Element) -> cudaDataType {
+    match element {
+        Element::F32 => cudaDataType::CUDA_R_32F,
+        Element::Bf16 => cudaDataType::CUDA_R_16BF,
+        Element::F16 => cudaDataType::CUDA_R_16F,
+    }
+}
+
+fn epilogue(epilogue: &Epilogue) -> LtEpilogue {
+    match epilogue {
+        Epilogue::None => LtEpilogue::CUBLASLT_EPILOGUE_DEFAULT,
+        Epilogue::Bias(_) => LtEpilogue::CUBLASLT_EPILOGUE_BIAS,
+        Epilogue::Relu { bias: None } => LtEpilogue::CUBLASLT_EPILOGUE_RELU,
+        Epilogue::Relu { bias: Some(_) } => LtEpilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
+        Epilogue::Gelu { bias: None, kept: None } => LtEpilogue::CUBLASLT_EPILOGUE_GELU,
+        Epilogue::Gelu { bias: Some(_), kept: None } => LtEpilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
+        Epilogue::Gelu { bias: None, kept: Some(_) } => LtEpilogue::CUBLASLT_EPILOGUE_GELU_AUX,
+        Epilogue::Gelu { bias: Some(_), kept: Some(_) } => LtEpilogue::CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        Epilogue::GeluGradient { bias_gradient: None, .. } => LtEpilogue::CUBLASLT_EPILOGUE_DGELU,
+        Epilogue::GeluGradient { bias_gradient: Some(_), .. } => LtEpilogue::CUBLASLT_EPILOGUE_DGELU_BGRAD,
+        Epilogue::BiasGradientA(_) => LtEpilogue::CUBLASLT_EPILOGUE_BGRADA,
+        Epilogue::BiasGradientB(_) => LtEpilogue::CUBLASLT_EPILOGUE_BGRADB,
+    }
+}
+
+impl Descriptor {
+    /// The addresses of what the epilogue names are part of it: the choice of an algorithm looks at their alignment.
+    fn new(product: &Product, places: &Places) -> Result<Descriptor, CublasError> {
+        let compute = if product.tf32 { Compute::CUBLAS_COMPUTE_32F_FAST_TF32 } else { Compute::CUBLAS_COMPUTE_32F };
+        let descriptor = Descriptor(result::create_matmul_desc(compute, cudaDataType::CUDA_R_32F)?);
+        // CUBLAS_OP_N and CUBLAS_OP_T.
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(product.a.transposed))?;
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(product.b.transposed))?;
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(&product.epilogue) as u32)?;
+        if product.epilogue.vector().is_some() {
+            descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, places.vector)?;
+        }
+        if let Some(matrix) = product.epilogue.auxiliary() {
+            descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, places.auxiliary)?;
+            descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, matrix.ld as i64)?;
+        }
+        Ok(descriptor)
+    }
+
+    fn set<T: Copy>(&self, attribute: Attribute, value: T) -> Result<(), CublasError> {
+        // SAFETY: the descriptor is alive; the value is read during the call, and as many bytes of it as it has.
+        unsafe { result::set_matmul_desc_attribute(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
+    }
+}
+
+impl Layout {
+    fn new(kind: Element, rows: u64, columns: u64, ld: u64) -> Result<Layout, CublasError> {
+        // More than `i64::MAX` elements are in no arena.
+        result::create_matrix_layout(element(kind), rows, columns, ld as i64).map(Layout)
+    }
+
+    /// Those of A, of B, and of C and D.
+    fn of(product: &Product) -> Result<[Layout; 3], CublasError> {
+        let Product { m, n, k, a, b, ldd, element, .. } = *product;
+        let stored = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
+        let ((a_rows, a_columns), (b_rows, b_columns)) = (stored(m, k, a.transposed), stored(k, n, b.transposed));
+        Ok([
+            Layout::new(element, a_rows, a_columns, a.ld)?,
+            Layout::new(element, b_rows, b_columns, b.ld)?,
+            Layout::new(element, m, n, ldd)?,
+        ])
+    }
+}
+
+/// How sums may be put together that are computed in parts.
+fn reductions(product: &Product) -> u32 {
+    let all = [
+        // In the result itself, part after part.
+        (Reduction::CUBLASLT_REDUCTION_SCHEME_INPLACE, !product.deterministic),
+        (Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, true),
+        (Reduction::CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, true),
+    ];
+    // The first and the last round every part to the element: f32 accumulation rules them out for 16 bits.
+    let keeps_f32 =
+        |scheme| product.element == Element::F32 || scheme == Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    all.into_iter().filter(|&(scheme, may)| may && keeps_f32(scheme)).fold(0, |mask, (scheme, _)| mask | scheme as u32)
+}
+
+impl Wishes {
+    /// `matrices` as in [`Places`].
+    fn new(product: &Product, matrices: [CUdeviceptr; 4]) -> Result<Wishes, CublasError> {
+        let wishes = Wishes(result::create_matmul_pref()?);
+        let bytes = product.workspace.map_or(0, |workspace| workspace.bytes);
+        wishes.set(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes)?;
+        wishes.set(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions(product))?;
+        let minimum = [
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ];
+        for (attribute, address) in minimum.into_iter().zip(matrices) {
+            wishes.set(attribute, alignment(address))?;
+        }
+        Ok(wishes)
+    }
+
+    fn set<T: Copy>(&self, attribute: Preference, value: T) -> Result<(), CublasError> {
+        // SAFETY: as for `Descriptor::set`.
+        unsafe { result::set_matmul_pref_attribute(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
+    }
+}
+
+/// The largest power of two, up to [`ALIGNMENT`], that an address is a multiple of.
+fn alignment(address: CUdeviceptr) -> u32 {
+    1 << address.trailing_zeros().min(ALIGNMENT.trailing_zeros())
+}
+
+/// A product with its addresses and its algorithm.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    // Fields are dropped in this order: the handle last.
+    descriptor: Descriptor,
+    layouts: [Layout; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    /// As in [`Places`].
+    matrices: [CUdeviceptr; 4],
+    workspace: (CUdeviceptr, usize),
+    /// What C is multiplied with.
+    beta: f32,
+    name: String,
+    library: Library,
+}
+
+// SAFETY: descriptors and layouts are memory of the library's that belongs to this plan and is not changed after `new`; the
+// addresses are numbers to the host.
+unsafe impl Send for Plan {}
+// SAFETY: as above.
+unsafe impl Sync for Plan {}
+
+impl Plan {
+    /// `None` if the library has no algorithm for the product.
+    fn new(library: &Library, product: &Product, address: &Address<'_>) -> Result<Option<Plan>, Error> {
+        let places = Places::of(product, address)?;
+        let Places { matrices, workspace, .. } = places;
+        let name = product.to_string();
+        let described = || -> Result<_, CublasError> {
+            Ok((Descriptor::new(product, &places)?, Layout::of(product)?, Wishes::new(product, matrices)?))
+        };
+        let (descriptor, layouts, wishes) = described().map_err(failure(format!("describing {name}")))?;
+        let [a, b, d] = &layouts;
+        // SAFETY: handle, descriptor, layouts and preferences were made above and are alive; C has the layout of D. The
+        // pointers in the descriptor are looked at for their alignment only.
+        let found =
+            unsafe { result::get_matmul_algo_heuristic(library.0.handle, descriptor.0, a.0, b.0, d.0, d.0, wishes.0) };
+        let algorithm = match found {
+            Ok(found) if found.workspaceSize <= workspace.1 => found.algo,
+            // The last is what some combinations of types and epilogues get.
+            Ok(_) | Err(CublasError(Status::CUBLAS_STATUS_INVALID_VALUE)) => return Ok(None),
+            Err(error) if is_unsupported(error) => {
+                library.note(error);
+                return Ok(None);
+            }
+            Err(error) => return Err(failure(format!("choosing an algorithm for {name}"))(error)),
+        };
+        let beta = if product.c.is_some() { 1.0 } else { 0.0 };
+        let library = library.clone();
+        let plan = Plan { descriptor, layouts, algorithm, matrices, workspace, beta, name, library };
+        Ok(plan.works(product)?.then_some(plan))
+    }
+
+    /// Whether the library computes the product after all: one of its kind is tried. That leaves nothing of worth in the
+    /// tensors.
+    fn works(&self, product: &Product) -> Result<bool, Error> {
+        let Handle { tried, stream, .. } = &*self.library.0;
+        let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(works) = tried.get(&product.of_any()) {
+            return Ok(*works);
+        }
+        let what = format!("trying {}", self.name);
+        let works = match self.enqueue(stream) {
+            Ok(()) => true,
+            Err(error) if is_unsupported(error) => {
+                self.library.note(error);
+                false
+            }
+            Err(error) => return Err(failure(what)(error)),
+        };
+        stream.synchronize().map_err(crate::error::failure(&format!("cuBLASLt: {what}")))?;
+        tried.insert(product.of_any(), works);
+        Ok(works)
+    }
+
+    /// Enqueues the product.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with the product and what the library said.
+    pub(crate) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        self.enqueue(stream).map_err(|error| failure(self.name.clone())(error))
+    }
+
+    fn enqueue(&self, stream: &CudaStream) -> Result<(), CublasError> {
+        let ([a, b, c, d], [a_layout, b_layout, d_layout]) = (self.matrices, &self.layouts);
+        let (alpha, beta, (workspace, size)) = (1f32, self.beta, self.workspace);
+        // SAFETY: handle, descriptor and layouts live as long as this plan. The addresses are of tensors in the arena, which
+        // outlives every plan, each of the length that its layout says, because `Session` binds a product to the tensors of
+        // the program that it was made from; the workspace has the bytes that the algorithm was chosen for. Alpha and beta
+        // are f32 on the host, which is what the descriptor says, and are read before the call returns.
+        unsafe {
+            result::matmul(
+                self.library.0.handle,
+                self.descriptor.0,
+                (&raw const alpha).cast(),
+                (&raw const beta).cast(),
+                a as *const c_void,
+                a_layout.0,
+                b as *const c_void,
+                b_layout.0,
+                c as *const c_void,
+                d_layout.0,
+                d as *mut c_void,
+                d_layout.0,
+                &self.algorithm,
+                workspace as *mut c_void,
+                size,
+                stream.cu_stream().cast(),
+            )
+        }
+    }
+}
+
+impl Planned for Product {
+    type Library = Library;
+    type Plan = Plan;
+
+    // Its tensors hold nothing yet: a new product is tried.
+    fn plan(&self, library: &Library, address: &Address<'_>) -> Result<Option<Plan>, Error> {
+        Plan::new(library, self, address)
+    }
+}
+
+#[cfg(test)]
+mod tests;

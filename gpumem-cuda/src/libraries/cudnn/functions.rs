@@ -1,0 +1,35 @@
+//! What of cuDNN is called. Preflight takes no library that lacks any of it: cudarc panics at the first call of what is not
+//! there.
+
+/// By their names, in order.
+pub(crate) const FUNCTIONS: &[&str] = &[
+    "cudnnAddTensor",
+    "cudnnConvolutionBackwardData",
+    "cudnnConvolutionBackwardFilter",
+    "cudnnConvolutionBiasActivationForward",
+    "cudnnConvolutionForward",
+    "cudnnCreate",
+    "cudnnCreateActivationDescriptor",
+    "cudnnCreateConvolutionDescriptor",
+    "cudnnCreateFilterDescriptor",
+    "cudnnCreateTensorDescriptor",
+    "cudnnDestroy",
+    "cudnnDestroyActivationDescriptor",
+    "cudnnDestroyConvolutionDescriptor",
+    "cudnnDestroyFilterDescriptor",
+    "cudnnDestroyTensorDescriptor",
+    "cudnnGetConvolution2dForwardOutputDim",
+    "cudnnGetConvolutionBackwardDataAlgorithm_v7",
+    "cudnnGetConvolutionBackwardDataWorkspaceSize",
+    "cudnnGetConvolutionBackwardFilterAlgorithm_v7",
+    "cudnnGetConvolutionBackwardFilterWorkspaceSize",
+    "cudnnGetConvolutionForwardAlgorithm_v7",
+    "cudnnGetConvolutionForwardWorkspaceSize",
+    "cudnnSetActivationDescriptor",
+    "cudnnSetConvolution2dDescriptor",
+    "cudnnSetConvolutionGroupCount",
+    "cudnnSetConvolutionMathType",
+    "cudnnSetFilter4dDescriptor",
+    "cudnnSetStream",
+    "cudnnSetTensor4dDescriptor",
+];

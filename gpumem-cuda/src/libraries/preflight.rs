@@ -1,0 +1,305 @@
+//! Which libraries are there, before anything is called: a missing one is an error that says what to install.
+//!
+//! All of CUDA is loaded at run time. The driver's library comes with the driver; the others come with the toolkit or in
+//! Python wheels, whose folders the loader does not know: they are opened by their path first, and found by their name
+//! afterwards. A folder that `GPUMEM_CUDA` names (several, separated as in `PATH`) comes before what the loader finds.
+//!
+//! | library | is needed for |
+//! | --- | --- |
+//! | driver | everything |
+//! | NVRTC | kernels |
+//! | cuBLASLt | matrix products |
+//! | cuDNN | faster convolutions; there are own ones without it |
+
+use super::cudnn::functions::FUNCTIONS;
+use super::find::{Found, Kind, Places, Version, find};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::CUresult;
+use gpumem_core::error::Error;
+use libloading::{Library, Symbol};
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+/// A library of CUDA: what it is called, what brings it, and what was found in this process.
+struct Entry {
+    name: &'static str,
+    required: bool,
+    kind: Kind,
+    /// What brings it for CUDA 12 and for CUDA 13.
+    packages: [&'static str; 2],
+    found: OnceLock<Result<Found, Error>>,
+}
+
+static DRIVER: Entry = Entry {
+    name: "the NVIDIA driver (libcuda) with CUDA",
+    required: true,
+    kind: Kind { stems: &["cuda", "nvcuda"], companions: &[], oldest: (12, 2), by_name: true, version: driver_version },
+    packages: ["an NVIDIA driver, version 535 or newer (Debian: nvidia-driver; in a container: nvidia-container-toolkit)";
+        2],
+    found: OnceLock::new(),
+};
+
+static COMPILER: Entry = Entry {
+    name: "NVRTC (libnvrtc)",
+    required: true,
+    kind: Kind {
+        stems: &["nvrtc"],
+        companions: &["nvrtc-builtins"],
+        oldest: (12, 2),
+        by_name: false,
+        version: compiler_version,
+    },
+    packages: [
+        "the package nvidia-cuda-nvrtc-cu12 with pip, or cuda-nvrtc-12-9 of the CUDA toolkit",
+        "the package nvidia-cuda-nvrtc with pip (nvidia-cuda-nvrtc-cu12 for a driver of CUDA 12 or a card before \
+         Turing), or cuda-nvrtc-13-0 of the CUDA toolkit",
+    ],
+    found: OnceLock::new(),
+};
+
+static PRODUCTS: Entry = Entry {
+    name: "cuBLASLt (libcublasLt)",
+    required: true,
+    kind: Kind { stems: &["cublasLt"], companions: &[], oldest: (12, 2), by_name: true, version: products_version },
+    packages: [
+        "the package nvidia-cublas-cu12 with pip, or libcublas-12-9 of the CUDA toolkit",
+        "the package nvidia-cublas with pip (nvidia-cublas-cu12 for a driver of CUDA 12), or libcublas-13-0 of the CUDA \
+         toolkit",
+    ],
+    found: OnceLock::new(),
+};
+
+static CONVOLUTIONS: Entry = Entry {
+    name: "cuDNN (libcudnn)",
+    required: false,
+    kind: Kind { stems: &["cudnn"], companions: &[], oldest: (9, 0), by_name: true, version: convolutions_version },
+    packages: [
+        "the package nvidia-cudnn-cu12 with pip, or libcudnn9-cuda-12 of NVIDIA's repository",
+        "the package nvidia-cudnn-cu13 with pip (nvidia-cudnn-cu12 for a driver of CUDA 12), or libcudnn9-cuda-13 of \
+         NVIDIA's repository",
+    ],
+    found: OnceLock::new(),
+};
+
+/// What is known of one library.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// The library.
+    pub name: &'static str,
+    /// Nothing runs without it.
+    pub required: bool,
+    /// Its version and where it is, or what is missing and what brings it.
+    pub found: Result<(String, String), Error>,
+}
+
+/// Checks that the driver, NVRTC and cuBLASLt are there and new enough, and initialises the driver.
+///
+/// # Errors
+/// [`Error::Library`] with what was found and what brings the library, [`Error::Several`] if that is true of more than one;
+/// [`Error::Device`] if the driver does not start.
+pub fn check() -> Result<(), Error> {
+    let required = [&DRIVER, &COMPILER, &PRODUCTS];
+    let mut missing: Vec<Error> = required.iter().filter_map(|entry| entry.open().err()).collect();
+    match missing.len() {
+        0 => start(),
+        1 => Err(missing.remove(0)),
+        _ => Err(Error::Several(missing)),
+    }
+}
+
+/// All libraries, those that are optional as well.
+pub fn libraries() -> Vec<Status> {
+    let all = [&DRIVER, &COMPILER, &PRODUCTS, &CONVOLUTIONS];
+    let status = |entry: &&'static Entry| {
+        let found = entry.open().map(|found| (text(found.version.number), found.place.clone()));
+        Status { name: entry.name, required: entry.required, found }
+    };
+    all.iter().map(status).collect()
+}
+
+/// Version of NVRTC, if it is there.
+pub fn compiler() -> Option<(i32, i32)> {
+    COMPILER.open().ok().map(|found| found.version.number)
+}
+
+/// Version of cuDNN, if it is there: [`libraries`] says why not.
+pub fn cudnn() -> Option<(i32, i32)> {
+    CONVOLUTIONS.open().ok().map(|found| found.version.number)
+}
+
+/// NVRTC, open, with its version.
+pub(crate) fn open_compiler() -> Result<(&'static Library, (i32, i32)), Error> {
+    COMPILER.open().map(|found| (&found.library, found.version.number))
+}
+
+/// NVRTC lacks something that its version should have.
+pub(crate) fn damaged_compiler(what: &str) -> Error {
+    COMPILER.error(Some(format!("one that {what}")))
+}
+
+/// What `CUDA_VISIBLE_DEVICES` says, for messages about cards that are not there.
+pub(crate) fn visible_devices() -> Option<String> {
+    std::env::var_os("CUDA_VISIBLE_DEVICES").map(|value| value.to_string_lossy().into_owned())
+}
+
+impl Entry {
+    fn open(&'static self) -> Result<&'static Found, Error> {
+        let places = || if self.is_driver() { Places::default() } else { Places::of_this_machine() };
+        let opened =
+            self.found.get_or_init(|| find(&self.kind, self.driver(), &places()).map_err(|found| self.error(found)));
+        opened.as_ref().map_err(Clone::clone)
+    }
+
+    fn is_driver(&self) -> bool {
+        std::ptr::eq(self, &raw const DRIVER)
+    }
+
+    /// The major version of CUDA that the driver runs, if there is a driver.
+    fn driver(&self) -> Option<i32> {
+        if self.is_driver() { None } else { DRIVER.open().ok().map(|found| found.version.number.0) }
+    }
+
+    fn error(&self, found: Option<String>) -> Error {
+        let (wanted, package) = self.needs(self.driver());
+        Error::Library { name: self.name, found, wanted, package }
+    }
+
+    /// The version that is wanted and what brings it, for a driver of this major version of CUDA.
+    fn needs(&self, driver: Option<i32>) -> (String, String) {
+        let oldest = text(self.kind.oldest);
+        let is_12 = driver.is_some_and(|driver| driver <= 12);
+        let wanted = if is_12 {
+            format!("{oldest} or newer, for CUDA 12 as the driver is,")
+        } else {
+            format!("{oldest} or newer")
+        };
+        let package = self.packages[usize::from(!is_12)];
+        let place = "GPUMEM_CUDA names its folder if it is in an unusual place";
+        (wanted, if self.is_driver() { package.into() } else { format!("{package}; {place}") })
+    }
+}
+
+fn text((major, minor): (i32, i32)) -> String {
+    format!("{major}.{minor}")
+}
+
+/// Initialises the driver.
+fn start() -> Result<(), Error> {
+    result::init().map_err(|error| Error::Device { device: "CUDA", what: no_start(error, visible_devices()) })
+}
+
+fn no_start(error: DriverError, visible: Option<String>) -> String {
+    match visible {
+        Some(visible) if error.0 == CUresult::CUDA_ERROR_NO_DEVICE => {
+            format!("there is no card among CUDA_VISIBLE_DEVICES, which is `{visible}`; unset it, or name a card in it")
+        }
+        _ => format!("the driver does not start ({error}); does `nvidia-smi` list a card?"),
+    }
+}
+
+/// A function of a library, or what to say of a library without it.
+pub(crate) fn function<'a, T>(library: &'a Library, name: &str) -> Result<Symbol<'a, T>, String> {
+    // SAFETY: callers ask for functions of NVIDIA's headers, with the types that stand there.
+    unsafe { library.get::<T>(name) }.map_err(|_| format!("has no function {name}"))
+}
+
+fn driver_version(library: &Library) -> Result<Version, String> {
+    function::<unsafe extern "C" fn(u32) -> c_int>(library, "cuInit")?;
+    function::<unsafe extern "C" fn(c_int, *mut *const i8) -> c_int>(library, "cuGetErrorString")?;
+    let get = function::<unsafe extern "C" fn(*mut c_int) -> c_int>(library, "cuDriverGetVersion")?;
+    let mut version = 0;
+    // SAFETY: `version` is a valid place for the one integer that is written.
+    match unsafe { get(&mut version) } {
+        0 => Ok(Version { number: (version / 1000, version % 1000 / 10), cuda: 0 }),
+        code => Err(format!("does not tell its version (error {code})")),
+    }
+}
+
+fn compiler_version(library: &Library) -> Result<Version, String> {
+    let get = function::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(library, "nvrtcVersion")?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both are valid places for the integers that are written.
+    match unsafe { get(&mut major, &mut minor) } {
+        0 => Ok(Version { number: (major, minor), cuda: major }),
+        code => Err(format!("does not tell its version (error {code})")),
+    }
+}
+
+fn products_version(library: &Library) -> Result<Version, String> {
+    let get = function::<unsafe extern "C" fn() -> usize>(library, "cublasLtGetVersion")?;
+    // SAFETY: it has no arguments and needs no handle.
+    let number = products_number(unsafe { get() });
+    Ok(Version { number, cuda: number.0 })
+}
+
+/// cuBLASLt's version is that of its CUDA: 120904 is 12.9.4.
+fn products_number(version: usize) -> (i32, i32) {
+    (integer(version / 10_000), integer(version % 10_000 / 100))
+}
+
+fn convolutions_version(library: &Library) -> Result<Version, String> {
+    let get = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetVersion")?;
+    let built_for = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetCudartVersion")?;
+    for name in FUNCTIONS {
+        // Only asked for, never called with this type.
+        function::<unsafe extern "C" fn()>(library, name)?;
+    }
+    // SAFETY: neither has arguments or needs a handle.
+    let (version, cuda) = unsafe { (get(), built_for()) };
+    Ok(Version { number: convolutions_number(version), cuda: integer(cuda / 1000) })
+}
+
+/// 8907 is cuDNN 8.9.7; from 9 on there is one more digit for each part: 91002 is 9.10.2.
+fn convolutions_number(version: usize) -> (i32, i32) {
+    match version {
+        0..10_000 => (integer(version / 1000), integer(version % 1000 / 100)),
+        _ => (integer(version / 10_000), integer(version % 10_000 / 100)),
+    }
+}
+
+fn integer(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_cuda_gets_an_error_that_says_what_to_install() {
+        // On a machine with a driver and all libraries there is nothing to complain about.
+        if let Err(error) = check() {
+            let text = error.to_string();
+            assert!(text.contains("install") || text.contains("nvidia-smi") || text.contains("CUDA_VISIBLE"), "{text}");
+        }
+        assert_eq!(libraries().iter().filter(|status| !status.required).count(), 1);
+    }
+
+    #[test]
+    fn versions_are_read_as_nvidia_writes_them() {
+        assert_eq!(products_number(120_904), (12, 9));
+        assert_eq!(products_number(130_002), (13, 0));
+        assert_eq!(convolutions_number(8907), (8, 9));
+        assert_eq!(convolutions_number(91_002), (9, 10));
+        assert_eq!(convolutions_number(90_100), (9, 1));
+    }
+
+    #[test]
+    fn what_to_install_depends_on_the_driver() {
+        let (wanted, package) = PRODUCTS.needs(Some(12));
+        assert_eq!(wanted, "12.2 or newer, for CUDA 12 as the driver is,");
+        assert!(package.contains("nvidia-cublas-cu12") && package.contains("GPUMEM_CUDA"), "{package}");
+        let (wanted, package) = PRODUCTS.needs(Some(13));
+        assert_eq!(wanted, "12.2 or newer");
+        assert!(package.starts_with("the package nvidia-cublas with pip"), "{package}");
+        assert_eq!(DRIVER.needs(None).1, DRIVER.packages[0]);
+    }
+
+    #[test]
+    fn a_driver_that_sees_no_card_says_why() {
+        let none = DriverError(CUresult::CUDA_ERROR_NO_DEVICE);
+        let text = no_start(none, Some("".into()));
+        assert!(text.contains("CUDA_VISIBLE_DEVICES, which is ``; unset it"), "{text}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Means over windows: `kernels/avg_pool2d.cu`, and over as many windows as the output has elements:
+//! `kernels/adaptive_avg_pool2d.cu`.
+
+use super::Context;
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{AveragePool, Window, Windows};
+
+/// Adaptive windows of at least this many elements are added up by a warp each: then most of its lanes have something to do.
+const LARGE: u64 = 24;
+
+/// Height and width of the planes of x and y.
+fn sizes(kernel: Kernel, op: &AveragePool, count: u64) -> Kernel {
+    let kernel = kernel.with("COUNT", format!("{count}ull"));
+    let kernel = kernel.with("HEIGHT", op.input[0]).with("WIDTH", op.input[1]);
+    kernel.with("OUT_HEIGHT", op.output[0]).with("OUT_WIDTH", op.output[1])
+}
+
+fn sliding(
+    context: &Context<'_>,
+    entry: &'static str,
+    op: &AveragePool,
+    (window, padded): (&Window, bool),
+    (count, add): (u64, u8),
+) -> Kernel {
+    let kernel = sizes(context.kernel("avg_pool2d.cu", entry), op, count);
+    let kernel = kernel.with("KERNEL_H", window.kernel_size[0]).with("KERNEL_W", window.kernel_size[1]);
+    let kernel = kernel.with("STRIDE_H", window.stride[0]).with("STRIDE_W", window.stride[1]);
+    let kernel = kernel.with("PADDING_H", window.padding[0]).with("PADDING_W", window.padding[1]);
+    kernel.with("PADDED", u8::from(padded)).with("ADD", add)
+}
+
+fn adaptive(
+    context: &Context<'_>,
+    entry: &'static str,
+    op: &AveragePool,
+    lanes: u64,
+    (count, add): (u64, u8),
+) -> Kernel {
+    sizes(context.kernel("adaptive_avg_pool2d.cu", entry), op, count).with("LANES", lanes).with("ADD", add)
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Launch>, Error> {
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let count = context.elements(y);
+    let (kernel, lanes) = match &op.windows {
+        Windows::Sliding { window, count_include_pad } => {
+            (sliding(context, "avg_pool2d_forward", op, (window, *count_include_pad), (count, 0)), 1)
+        }
+        Windows::Adaptive => {
+            let side = |axis: usize| op.input[axis].div_ceil(op.output[axis].max(1));
+            let lanes = if side(0).saturating_mul(side(1)) >= LARGE { 32 } else { 1 };
+            (adaptive(context, "adaptive_avg_pool2d_forward", op, lanes, (count, 0)), lanes)
+        }
+    };
+    Ok(vec![Launch::elementwise(kernel, count.saturating_mul(lanes), vec![Some(x), Some(y)])])
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Launch>, Error> {
+    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
+    let (count, add) = (context.elements(dx), context.adds(Slot::InputGradient(0)));
+    let kernel = match &op.windows {
+        Windows::Sliding { window, count_include_pad } => {
+            sliding(context, "avg_pool2d_backward", op, (window, *count_include_pad), (count, add))
+        }
+        Windows::Adaptive => adaptive(context, "adaptive_avg_pool2d_backward", op, 1, (count, add)),
+    };
+    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
+}

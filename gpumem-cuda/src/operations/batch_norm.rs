@@ -1,0 +1,152 @@
+//! Batch normalisation: `kernels/batch_norm2d.cu`.
+
+use super::Context;
+use super::grid::{norm_real, pack, parts, threads};
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::BatchNorm;
+use gpumem_core::program::{Slot, TensorId};
+
+/// What a pass over the output does beside normalising it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail {
+    /// A map that is added.
+    pub(crate) residual: Option<TensorId>,
+    /// What follows after that: `RECTIFIER` of `rectify.cuh`.
+    pub(crate) rectifier: u8,
+    /// Where the result goes.
+    pub(crate) output: TensorId,
+}
+
+/// What the launches of an operation share.
+struct Plan<'a> {
+    context: &'a Context<'a>,
+    op: &'a BatchNorm,
+    samples: u64,
+    /// H * W.
+    area: u64,
+    /// Elements that a thread takes at a time.
+    pack: u64,
+    /// Packs of a channel, over all samples.
+    packs: u64,
+    parts: u64,
+    rectifier: u8,
+    residual: bool,
+}
+
+impl<'a> Plan<'a> {
+    fn new(context: &'a Context<'a>, op: &'a BatchNorm, x: TensorId, rectifier: u8) -> Plan<'a> {
+        let (samples, area) = (context.samples(x), op.size[0] * op.size[1]);
+        // As in `pack`; planes of 14 x 14 are whole packs of 4.
+        let widest = pack(context, 0);
+        let pack = [8, 4, 2].into_iter().find(|&pack| pack <= widest && area.is_multiple_of(pack)).unwrap_or(1);
+        let packs = samples * area / pack;
+        // Two f32 for each part of each channel.
+        let room = context.workspace_bytes() / 8 / op.channels.max(1);
+        let parts = parts(packs, op.channels, room.clamp(1, 32), 512);
+        Plan { context, op, samples, area, pack, packs, parts, rectifier, residual: false }
+    }
+
+    fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
+        let (context, op) = (self.context, self.op);
+        let kernel = context.kernel("batch_norm2d.cu", entry).with("BATCH", format!("{}ull", self.samples));
+        let kernel = kernel.with("CHANNELS", format!("{}ull", op.channels)).with("AREA", format!("{}ull", self.area));
+        let kernel = kernel.with("PARTS", self.parts).with("PACK", self.pack);
+        let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.affine));
+        let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
+        let kernel = kernel.with("TRAINING", u8::from(context.placed.program.training));
+        let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
+        kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
+    }
+
+    /// A block for each channel and part.
+    fn channels(&self, entry: &'static str, add: [u8; 3], arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        let blocks = u32::try_from(self.op.channels)
+            .map_err(|_| Error::Damaged("a batch normalisation has more channels than a grid has blocks"))?;
+        let block = [threads(self.packs.div_ceil(self.parts)), 1, 1];
+        Ok(Launch { kernel: self.kernel(entry, add), grid: [blocks, self.parts as u32, 1], block, arguments })
+    }
+
+    /// The workspace, if there are partial results.
+    fn partial(&self) -> Option<TensorId> {
+        if self.parts > 1 { self.context.operation.written(Slot::Workspace) } else { None }
+    }
+}
+
+/// Scale and shift, where there are any.
+fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Option<TensorId>; 2], Error> {
+    if !op.affine {
+        return Ok([None; 2]);
+    }
+    Ok([Some(context.read(Slot::Input(1))?), Some(context.read(Slot::Input(2))?)])
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
+    let output = context.written(Slot::Output)?;
+    forward_with(context, op, Tail { residual: None, rectifier: 0, output })
+}
+
+pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) -> Result<Vec<Launch>, Error> {
+    let x = context.read(Slot::Input(0))?;
+    let (residual, y) = (tail.residual, Some(tail.output));
+    let [weight, bias] = parameters(context, op)?;
+    let mut plan = Plan { residual: residual.is_some(), ..Plan::new(context, op, x, tail.rectifier) };
+    let mut launches = Vec::new();
+    let [mean, variance] = if context.placed.program.training {
+        let saved = Some(context.written(Slot::Saved(0))?);
+        // In training there may be no running statistics that anybody keeps.
+        let [mean, variance] = match context.operation.written(Slot::Buffer(0)) {
+            Some(mean) => [Some(mean), Some(context.written(Slot::Buffer(1))?)],
+            None => [None; 2],
+        };
+        let partial = plan.partial();
+        let arguments = vec![Some(x), partial, saved, mean, variance];
+        launches.push(plan.channels("batch_norm2d_statistics", [0; 3], arguments)?);
+        if plan.parts > 1 {
+            let arguments = vec![Some(x), partial, weight, bias, residual, saved, mean, variance, y];
+            launches.push(plan.channels("batch_norm2d_apply_parts", [0; 3], arguments)?);
+            return Ok(launches);
+        }
+        [saved, None]
+    } else {
+        plan.parts = 1;
+        [Some(context.read(Slot::Buffer(0))?), Some(context.read(Slot::Buffer(1))?)]
+    };
+    let kernel = plan.kernel("batch_norm2d_apply", [0; 3]);
+    let arguments = vec![Some(x), weight, bias, mean, variance, residual, y];
+    launches.push(Launch::elementwise(kernel, op.channels * plan.packs, arguments));
+    Ok(launches)
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
+    backward_through(context, op, context.read(Slot::Gradient)?, 0)
+}
+
+/// The backward pass from `dy`, the gradient of what the rectifier behind it gives.
+pub(crate) fn backward_through(
+    context: &Context<'_>,
+    op: &BatchNorm,
+    dy: TensorId,
+    rectifier: u8,
+) -> Result<Vec<Launch>, Error> {
+    let (x, saved) = (context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
+    let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
+    let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
+    let add = slots.map(|slot| context.adds(slot));
+    let [weight, bias] = parameters(context, op)?;
+    let plan = Plan::new(context, op, x, rectifier);
+    let mut arguments = vec![Some(dy), Some(x), weight, bias, Some(saved)];
+    let Some(partial) = plan.partial() else {
+        arguments.extend([dx, dweight, dbias]);
+        return Ok(vec![plan.channels("batch_norm2d_backward", add, arguments)?]);
+    };
+    arguments.push(Some(partial));
+    let sums = plan.channels("batch_norm2d_sums", add, arguments.clone())?;
+    arguments.extend([dx, dweight, dbias]);
+    let mut input = plan.channels("batch_norm2d_input", add, arguments)?;
+    if dx.is_none() {
+        // Only the sums of each channel are left to be added up.
+        (input.grid[1], input.block) = (1, [32, 1, 1]);
+    }
+    Ok(vec![sums, input])
+}

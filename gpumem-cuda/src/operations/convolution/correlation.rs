@@ -1,0 +1,331 @@
+//! Windows that slide over images, as implicit matrix products: `kernels/correlation.cuh`.
+
+use crate::calls::{Kernel, Launch};
+use crate::operations::Context;
+use crate::operations::grid::{small, tile};
+use gpumem_core::error::Error;
+use gpumem_core::program::{Slot, TensorId};
+
+/// A kernel file and its entry points.
+pub(super) struct Kernels {
+    pub(super) file: &'static str,
+    pub(super) forward: &'static str,
+    /// The gradient of the input.
+    pub(super) data: &'static str,
+    /// The gradient of the weight, and what adds up the parts that it is computed in.
+    pub(super) filter: [&'static str; 2],
+    /// The gradient of the bias.
+    pub(super) bias: &'static str,
+}
+
+/// What `correlation.cuh` computes: windows that slide over images and have a position each.
+pub(super) struct Correlation {
+    /// The kernels that are compiled with these sizes.
+    pub(super) kernels: &'static Kernels,
+    pub(super) batch: u64,
+    pub(super) groups: u64,
+    /// Image channels of a group.
+    pub(super) images: u64,
+    /// Position channels of a group.
+    pub(super) positions: u64,
+    pub(super) image: [u64; 2],
+    pub(super) position: [u64; 2],
+    pub(super) kernel: [u64; 2],
+    pub(super) stride: [u64; 2],
+    pub(super) padding: [u64; 2],
+    pub(super) dilation: [u64; 2],
+}
+
+fn area(size: [u64; 2]) -> u64 {
+    size[0].saturating_mul(size[1])
+}
+
+fn too_large() -> Error {
+    Error::Unsupported { device: "CUDA", what: "a convolution whose sample or kernel has 2^28 elements or more".into() }
+}
+
+/// Blocks among which the products of a filter's gradient are split: two for each of 132 multiprocessors.
+const FILTER_BLOCKS: u64 = 264;
+/// Products of a part, at least, and parts, at most.
+const LEAST_PART: u64 = 1024;
+const MOST_PARTS: u64 = 64;
+
+/// How the products of a filter's gradient are split, and the products of a part: a multiple of 64.
+#[derive(Clone, Copy)]
+struct Parts {
+    count: u64,
+    length: u64,
+}
+
+impl Parts {
+    /// What launches have that sum everything at once.
+    const ONE: Parts = Parts { count: 1, length: 0 };
+
+    /// `products` products in `count` parts or fewer, none of them empty.
+    fn new(products: u64, count: u64) -> Parts {
+        let length = products.div_ceil(count.max(1)).next_multiple_of(64);
+        Parts { count: products.div_ceil(length.max(1)).max(1), length }
+    }
+}
+
+/// What a forward pass adds to the sums, and where they go.
+#[derive(Clone, Copy)]
+pub(super) struct Tail {
+    pub(super) bias: Option<TensorId>,
+    /// `RECTIFIER` of `rectify.cuh`.
+    pub(super) rectifier: u8,
+    pub(super) to: TensorId,
+    /// Whether the result is added to what is there.
+    pub(super) add: u8,
+}
+
+impl Tail {
+    /// Just the sums.
+    pub(super) fn plain(to: TensorId, add: u8) -> Tail {
+        Tail { bias: None, rectifier: 0, to, add }
+    }
+}
+
+/// Pixels of an image that are a stride apart, and the taps that reach them.
+#[derive(Clone, Copy)]
+struct Phase {
+    first: [u64; 2],
+    /// The first tap, or the size of the kernel if there is none.
+    tap: [u64; 2],
+    step: [u64; 2],
+}
+
+/// Phases that the gradient of the input has a launch and a kernel each for.
+const MOST_PHASES: u64 = 4;
+
+/// The shape of a launch: tile, blocks along x, y, z and threads.
+struct Shape {
+    tile: [u64; 2],
+    parts: Parts,
+    phase: Option<Phase>,
+    grid: [u64; 3],
+    threads: u32,
+}
+
+impl Correlation {
+    /// The same if the kernels can count in it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] otherwise; [`Error::Damaged`] if there are no groups.
+    pub(super) fn checked(self) -> Result<Correlation, Error> {
+        if self.groups == 0 || self.images == 0 || self.positions == 0 {
+            return Err(Error::Damaged("a convolution's groups do not divide its channels"));
+        }
+        let both = |channels: u64| channels.saturating_mul(self.groups);
+        let padded = |axis: usize| self.image[axis].saturating_add(self.padding[axis].saturating_mul(2));
+        let counts = [
+            both(self.images).saturating_mul(area(self.image)),
+            both(self.positions).saturating_mul(area(self.position)),
+            both(self.positions).saturating_mul(self.filter()),
+            area([padded(0), padded(1)]),
+            area([self.kernel[0], self.dilation[0]]),
+            area([self.kernel[1], self.dilation[1]]),
+            self.stride[0],
+            self.stride[1],
+        ];
+        if counts.iter().any(|&count| count >= 1 << 28) {
+            return Err(too_large());
+        }
+        small(self.batch.saturating_mul(area(self.image).max(area(self.position))))?;
+        Ok(self)
+    }
+
+    /// Elements of the weight of an output channel.
+    fn filter(&self) -> u64 {
+        self.images.saturating_mul(area(self.kernel))
+    }
+
+    /// Whether the kernels sum element by element instead of in tiles.
+    fn is_direct(&self) -> bool {
+        self.images == 1
+    }
+
+    /// The kernel with all its constants.
+    fn constants(&self, kernel: Kernel, pass: &'static str, shape: &Shape, tail: &Tail) -> Kernel {
+        let kernel = kernel.with("BATCH", self.batch).with("GROUPS", self.groups);
+        let kernel = kernel.with("IMAGE_CHANNELS", self.images).with("POSITION_CHANNELS", self.positions);
+        let kernel = kernel.with("IMAGE_HEIGHT", self.image[0]).with("IMAGE_WIDTH", self.image[1]);
+        let kernel = kernel.with("POSITION_HEIGHT", self.position[0]).with("POSITION_WIDTH", self.position[1]);
+        let kernel = kernel.with("KERNEL_HEIGHT", self.kernel[0]).with("KERNEL_WIDTH", self.kernel[1]);
+        let kernel = kernel.with("STRIDE_Y", self.stride[0]).with("STRIDE_X", self.stride[1]);
+        let kernel = kernel.with("PADDING_Y", self.padding[0]).with("PADDING_X", self.padding[1]);
+        let kernel = kernel.with("DILATION_Y", self.dilation[0]).with("DILATION_X", self.dilation[1]);
+        let kernel = kernel.with("BIAS", u8::from(tail.bias.is_some())).with("ADD", tail.add);
+        let kernel = kernel.with("RECTIFIER", tail.rectifier);
+        let kernel = kernel.with("PARTS", shape.parts.count).with("PART", shape.parts.length);
+        let phase = shape.phase.unwrap_or(Phase { first: [0; 2], tap: [0; 2], step: [1; 2] });
+        let kernel = kernel.with("PHASED", u8::from(shape.phase.is_some()));
+        let kernel = kernel.with("FIRST_Y", phase.first[0]).with("FIRST_X", phase.first[1]);
+        let kernel = kernel.with("TAP_Y", phase.tap[0]).with("TAP_X", phase.tap[1]);
+        let kernel = kernel.with("TAP_STEP_Y", phase.step[0]).with("TAP_STEP_X", phase.step[1]);
+        kernel.with("PASS", pass).with("TILE_M", shape.tile[0]).with("TILE_N", shape.tile[1])
+    }
+
+    fn tiled(&self, rows: u64, columns: u64) -> Shape {
+        let tile = tile(rows, columns, self.groups, 128);
+        let grid = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups];
+        Shape { tile, parts: Parts::ONE, phase: None, grid, threads: 256 }
+    }
+
+    /// A thread for each of `count` elements.
+    fn each(&self, count: u64) -> Shape {
+        Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [count.div_ceil(256), 1, 1], threads: 256 }
+    }
+
+    /// The gradient of the weight, with `workspace` bytes for sums of parts.
+    fn split(&self, workspace: u64) -> Shape {
+        let weights = self.groups.saturating_mul(self.positions).saturating_mul(self.filter());
+        let products = self.batch * area(self.position);
+        let room = workspace / 4 / weights.max(1);
+        let most = room.min(products / LEAST_PART).clamp(1, MOST_PARTS);
+        let (tile, grid) = if self.is_direct() {
+            ([32, 32], [self.groups * self.positions, self.kernel[0], 1])
+        } else {
+            // Sums are held twice, so tiles are no larger than 64. With parts they need not be smaller either.
+            let (rows, columns) = (self.positions, self.filter());
+            let tile = tile(rows, columns, self.groups.saturating_mul(most), 64);
+            (tile, [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups])
+        };
+        let blocks = grid.iter().fold(1, |blocks: u64, &count| blocks.saturating_mul(count));
+        let parts = Parts::new(products, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
+        let parts = if parts.count == 1 { Parts::ONE } else { parts };
+        Shape { tile, parts, phase: None, grid: [grid[0], grid[1], grid[2].saturating_mul(parts.count)], threads: 256 }
+    }
+
+    fn launch(
+        &self,
+        context: &Context<'_>,
+        (entry, pass): (&'static str, &'static str),
+        shape: &Shape,
+        tail: &Tail,
+        arguments: Vec<Option<TensorId>>,
+    ) -> Result<Launch, Error> {
+        let kernel = self.constants(context.product_kernel(self.kernels.file, entry), pass, shape, tail);
+        let [x, y, z] = shape.grid;
+        if y > 65535 || z > 65535 {
+            return Err(too_large());
+        }
+        Ok(Launch { kernel, grid: [small(x)?, small(y)?, small(z)?], block: [shape.threads, 1, 1], arguments })
+    }
+
+    /// Positions from `images` and the weight.
+    pub(super) fn gather(
+        &self,
+        context: &Context<'_>,
+        entry: &'static str,
+        images: TensorId,
+        tail: Tail,
+    ) -> Result<Launch, Error> {
+        let columns = self.batch * area(self.position);
+        let shape = if self.is_direct() {
+            self.each(columns * self.groups * self.positions)
+        } else {
+            self.tiled(self.positions, columns)
+        };
+        let arguments = self.operands(context, images, &tail)?;
+        self.launch(context, (entry, "GATHER"), &shape, &tail, arguments)
+    }
+
+    /// Images from `positions` and the weight: a launch, or one for each phase of the strides.
+    pub(super) fn scatter(
+        &self,
+        context: &Context<'_>,
+        entry: &'static str,
+        positions: TensorId,
+        tail: Tail,
+    ) -> Result<Vec<Launch>, Error> {
+        let launch = |shape: Shape| {
+            let arguments = self.operands(context, positions, &tail)?;
+            self.launch(context, (entry, "SCATTER"), &shape, &tail, arguments)
+        };
+        if self.is_direct() {
+            return Ok(vec![launch(self.each(self.batch * area(self.image) * self.groups))?]);
+        }
+        if !(2..=MOST_PHASES).contains(&area(self.stride)) {
+            return Ok(vec![launch(self.tiled(self.images, self.batch * area(self.image)))?]);
+        }
+        let mut launches = Vec::new();
+        for (y, x) in (0..self.stride[0]).flat_map(|y| (0..self.stride[1]).map(move |x| (y, x))) {
+            let Some(phase) = self.phase([y, x]) else { continue };
+            let is_reached = phase.tap[0] < self.kernel[0] && phase.tap[1] < self.kernel[1];
+            // Nothing is to be added to what is there.
+            if !is_reached && tail.add == 1 {
+                continue;
+            }
+            let pixels = [0, 1].map(|axis| (self.image[axis] - phase.first[axis]).div_ceil(self.stride[axis]));
+            let shape = self.tiled(self.images, self.batch * area(pixels));
+            launches.push(launch(Shape { phase: Some(phase), ..shape })?);
+        }
+        Ok(launches)
+    }
+
+    /// The pixels whose taps `r` have a remainder of `r * dilation` by the stride of `remainders`, if there are any.
+    fn phase(&self, remainders: [u64; 2]) -> Option<Phase> {
+        let mut phase = Phase { first: [0; 2], tap: [0; 2], step: [1; 2] };
+        for (axis, remainder) in remainders.into_iter().enumerate() {
+            let (stride, dilation) = (self.stride[axis], self.dilation[axis]);
+            let remains = |tap: u64, of: u64| (tap * dilation) % stride == of;
+            phase.first[axis] = (remainder + stride - self.padding[axis] % stride) % stride;
+            phase.tap[axis] = (0..self.kernel[axis]).find(|&tap| remains(tap, remainder)).unwrap_or(self.kernel[axis]);
+            phase.step[axis] = (1..=stride).find(|&step| remains(step, 0)).unwrap_or(1);
+            if phase.first[axis] >= self.image[axis] {
+                return None;
+            }
+        }
+        Some(phase)
+    }
+
+    /// A forward pass has a parameter for the bias, a backward pass has none.
+    fn operands(&self, context: &Context<'_>, from: TensorId, tail: &Tail) -> Result<Vec<Option<TensorId>>, Error> {
+        let weight = context.read(Slot::Input(1))?;
+        let forward = context.operation.written(Slot::Output).is_some();
+        Ok(if forward {
+            vec![Some(from), Some(weight), tail.bias, Some(tail.to)]
+        } else {
+            vec![Some(from), Some(weight), Some(tail.to)]
+        })
+    }
+
+    /// The gradients of weight and bias that the operation writes.
+    pub(super) fn parameters(&self, context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+        let dy = context.read(Slot::Gradient)?;
+        let [filter, sum] = self.kernels.filter;
+        let mut launches = Vec::new();
+        if let Some(dw) = context.operation.written(Slot::InputGradient(1)) {
+            let shape = self.split(context.workspace_bytes());
+            let x = context.read(Slot::Input(0))?;
+            let tail = Tail::plain(dw, context.adds(Slot::InputGradient(1)));
+            if shape.parts.count > 1 {
+                let partial = Some(context.written(Slot::Workspace)?);
+                let arguments = vec![Some(x), Some(dy), partial, None];
+                // Added to what is there when the parts are added up.
+                let part = Tail::plain(dw, 0);
+                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &part, arguments)?);
+                let weights = self.groups * self.positions * self.filter();
+                let each = Shape { parts: shape.parts, ..self.each(weights) };
+                let arguments = vec![partial, Some(dw)];
+                launches.push(self.launch(context, (sum, "SUM_PARTS"), &each, &tail, arguments)?);
+            } else {
+                let arguments = vec![Some(x), Some(dy), None, Some(dw)];
+                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &tail, arguments)?);
+            }
+        }
+        launches.extend(self.bias_gradient(context)?);
+        Ok(launches)
+    }
+
+    /// The gradient of the bias, if the operation writes it: a block for each of its elements.
+    pub(super) fn bias_gradient(&self, context: &Context<'_>) -> Result<Option<Launch>, Error> {
+        let Some(db) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
+        let blocks = context.elements(db);
+        let shape = Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [blocks, 1, 1], threads: 512 };
+        let tail = Tail::plain(db, context.adds(Slot::InputGradient(2)));
+        let arguments = vec![Some(context.read(Slot::Gradient)?), Some(db)];
+        self.launch(context, (self.kernels.bias, "CHANNEL_SUMS"), &shape, &tail, arguments).map(Some)
+    }
+}

@@ -1,0 +1,96 @@
+//! Convolutions through cuDNN.
+
+use crate::calls::Call;
+use crate::calls::convolution::{Convolution, Pass};
+use crate::calls::product::{Element, Scratch};
+use crate::operations::{Context, Setting};
+use gpumem_core::Precision;
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Action, Op, Operation, Slot, TensorId, ops};
+
+/// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
+const MOST_ELEMENTS: u64 = i32::MAX as u64;
+
+/// `y = x * w + b`; `None` if the library cannot count in it, or has no such convolution.
+pub(crate) fn forward(context: &Context<'_>, op: &ops::Convolution) -> Result<Option<Convolution>, Error> {
+    let bias = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
+    let tensors = [context.read(Slot::Input(0))?, context.read(Slot::Input(1))?, context.written(Slot::Output)?];
+    let convolution = convolution(context, op, Pass::Forward, tensors)?;
+    Ok(convolution.map(|convolution| Convolution { bias, ..convolution }))
+}
+
+/// The gradients that the operation writes, that of the bias by an own kernel: one pass over the gradient of the output, sums in
+/// a fixed order.
+pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<Option<Vec<Call>>, Error> {
+    let dy = context.read(Slot::Gradient)?;
+    let mut calls: Vec<Call> = Vec::new();
+    if let Some(dw) = context.operation.written(Slot::InputGradient(1)) {
+        let tensors = [context.read(Slot::Input(0))?, dw, dy];
+        let Some(filter) = convolution(context, op, Pass::BackwardFilter, tensors)? else { return Ok(None) };
+        calls.push(Convolution { accumulate: context.adds(Slot::InputGradient(1)) == 1, ..filter }.into());
+    }
+    if let Some(launch) = super::correlation(context, op, dy)?.bias_gradient(context)? {
+        calls.push(launch.into());
+    }
+    if let Some(dx) = context.operation.written(Slot::InputGradient(0)) {
+        let tensors = [dx, context.read(Slot::Input(1))?, dy];
+        let Some(data) = convolution(context, op, Pass::BackwardData, tensors)? else { return Ok(None) };
+        calls.push(Convolution { accumulate: context.adds(Slot::InputGradient(0)) == 1, ..data }.into());
+    }
+    Ok(Some(calls))
+}
+
+/// A convolution for an operation: in its number format and with its workspace; without bias, and nothing is added to.
+fn convolution(
+    context: &Context<'_>,
+    op: &ops::Convolution,
+    pass: Pass,
+    [x, w, y]: [TensorId; 3],
+) -> Result<Option<Convolution>, Error> {
+    if op.transposed {
+        return Ok(None);
+    }
+    let Setting { precision, tf32, deterministic, .. } = context.setting;
+    let divides = |channels: u64| op.groups != 0 && channels.is_multiple_of(op.groups);
+    if !divides(op.in_channels) || !divides(op.out_channels) {
+        return Err(Error::Damaged("a convolution's groups do not divide its channels"));
+    }
+    let scratch = |tensor: TensorId| {
+        let bytes = context.workspace_bytes();
+        (bytes > 0).then_some(Scratch { tensor, bytes })
+    };
+    let window = &op.window;
+    let convolution = Convolution {
+        pass,
+        batch: context.samples(y),
+        in_channels: op.in_channels,
+        out_channels: op.out_channels,
+        input: op.input,
+        output: op.output,
+        kernel: window.kernel_size,
+        stride: window.stride,
+        padding: window.padding,
+        dilation: window.dilation,
+        groups: op.groups,
+        x,
+        w,
+        y,
+        bias: None,
+        relu: false,
+        accumulate: false,
+        element: Element::of(precision),
+        tf32: tf32 && precision == Precision::F32,
+        workspace: context.operation.written(Slot::Workspace).and_then(scratch),
+        deterministic,
+    };
+    let most =
+        [window.stride, window.padding, window.dilation].into_iter().flatten().fold(convolution.largest(), u64::max);
+    Ok((most <= MOST_ELEMENTS).then_some(convolution))
+}
+
+/// Whether there is anything for the library in a program.
+pub(crate) fn any(placed: &Placed) -> bool {
+    let is_convolution = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Convolution(op), .. } if !op.transposed);
+    placed.program.operations.iter().any(is_convolution)
+}

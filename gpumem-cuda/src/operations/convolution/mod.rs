@@ -1,0 +1,100 @@
+//! Convolutions and their transposes: `kernels/conv2d.cu` and `kernels/conv_transpose2d.cu`, or cuDNN ([`library`]).
+//!
+//! Both slide windows over images and have a position for each. A convolution makes positions of images, its transpose images
+//! of positions.
+
+mod correlation;
+pub(crate) mod library;
+
+use super::Context;
+use crate::calls::{Call, Launch};
+use correlation::{Correlation, Kernels, Tail};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::Convolution;
+use gpumem_core::program::{Slot, TensorId};
+
+const PLAIN: Kernels = Kernels {
+    file: "conv2d.cu",
+    forward: "conv2d_forward",
+    data: "conv2d_backward_data",
+    filter: ["conv2d_backward_filter", "conv2d_backward_filter_sum"],
+    bias: "conv2d_backward_bias",
+};
+
+const TRANSPOSED: Kernels = Kernels {
+    file: "conv_transpose2d.cu",
+    forward: "conv_transpose2d_forward",
+    data: "conv_transpose2d_backward_data",
+    filter: ["conv_transpose2d_backward_filter", "conv_transpose2d_backward_filter_sum"],
+    bias: "conv_transpose2d_backward_bias",
+};
+
+/// The sizes of an operation on as many samples as `y`, the output or its gradient, has.
+fn correlation(context: &Context<'_>, op: &Convolution, y: TensorId) -> Result<Correlation, Error> {
+    let of_group = |channels: u64| channels.checked_div(op.groups).unwrap_or(0);
+    let (x, y) = ((of_group(op.in_channels), op.input, context.samples(y)), (of_group(op.out_channels), op.output));
+    let (kernels, [images, positions], [image, position]) =
+        if op.transposed { (&TRANSPOSED, [y.0, x.0], [y.1, x.1]) } else { (&PLAIN, [x.0, y.0], [x.1, y.1]) };
+    let correlation = Correlation {
+        kernels,
+        batch: x.2,
+        groups: op.groups,
+        images,
+        positions,
+        image,
+        position,
+        kernel: op.window.kernel_size,
+        stride: op.window.stride,
+        padding: op.window.padding,
+        dilation: op.window.dilation,
+    };
+    correlation.checked()
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Convolution) -> Result<Vec<Call>, Error> {
+    if context.setting.cudnn
+        && let Some(convolution) = library::forward(context, op)?
+    {
+        return Ok(vec![convolution.into()]);
+    }
+    let launches = forward_to(context, op, context.written(Slot::Output)?, 0)?;
+    Ok(launches.into_iter().map(Call::from).collect())
+}
+
+/// The forward pass by own kernels, through a rectifier, to `y`.
+pub(crate) fn forward_to(
+    context: &Context<'_>,
+    op: &Convolution,
+    y: TensorId,
+    rectifier: u8,
+) -> Result<Vec<Launch>, Error> {
+    let x = context.read(Slot::Input(0))?;
+    let bias = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
+    let correlation = correlation(context, op, y)?;
+    let (tail, entry) = (Tail { bias, rectifier, ..Tail::plain(y, 0) }, correlation.kernels.forward);
+    if op.transposed {
+        correlation.scatter(context, entry, x, tail)
+    } else {
+        Ok(vec![correlation.gather(context, entry, x, tail)?])
+    }
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Convolution) -> Result<Vec<Call>, Error> {
+    if context.setting.cudnn
+        && let Some(calls) = library::backward(context, op)?
+    {
+        return Ok(calls);
+    }
+    let dy = context.read(Slot::Gradient)?;
+    let correlation = correlation(context, op, dy)?;
+    let mut launches = correlation.parameters(context)?;
+    if let Some(dx) = context.operation.written(Slot::InputGradient(0)) {
+        let (tail, entry) = (Tail::plain(dx, context.adds(Slot::InputGradient(0))), correlation.kernels.data);
+        if op.transposed {
+            launches.push(correlation.gather(context, entry, dy, tail)?);
+        } else {
+            launches.extend(correlation.scatter(context, entry, dy, tail)?);
+        }
+    }
+    Ok(launches.into_iter().map(Call::from).collect())
+}

@@ -1,0 +1,81 @@
+//! How work is shared out among blocks and threads.
+
+use super::Context;
+use gpumem_core::Role;
+use gpumem_core::error::Error;
+
+/// What parameters of normalisation layers are made of, for a constant: as `REAL`, but f32 under mixed precision.
+pub(super) fn norm_real(context: &Context<'_>) -> u8 {
+    super::number(Role::Norm.format(context.setting.precision))
+}
+
+/// Elements that a thread takes at a time: 16 bytes of them, if rows of `length` elements are whole numbers of that.
+pub(super) fn pack(context: &Context<'_>, length: u64) -> u64 {
+    let wide = 16 / Role::Activation.bytes(context.setting.precision);
+    if length.is_multiple_of(wide) { wide } else { 1 }
+}
+
+/// Threads of a block that goes through `items` items, about four each.
+pub(super) fn threads(items: u64) -> u32 {
+    items.div_ceil(4).next_multiple_of(32).clamp(64, 1024) as u32
+}
+
+/// Blocks that keep the largest cards busy: four on each of 132 multiprocessors.
+pub(super) const BLOCKS: u64 = 528;
+
+/// Parts that `items` items are split into so that about [`BLOCKS`] blocks run where each part needs `blocks` of them: at
+/// most `most`, each with `least` items or more, none empty.
+pub(super) fn parts(items: u64, blocks: u64, most: u64, least: u64) -> u64 {
+    let parts = BLOCKS.div_ceil(blocks.max(1)).min(items / least).clamp(1, most);
+    items.div_ceil(items.div_ceil(parts).max(1)).max(1)
+}
+
+/// How rows are shared out among warps or blocks.
+pub(super) struct Rows {
+    /// Whether a warp works on a row, rather than a block: 1 or 0, for a constant.
+    pub(super) warp: u8,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+}
+
+impl Rows {
+    /// `rows` rows of `length` elements: a warp for each row of up to 1024 elements, else a block.
+    pub(super) fn new(context: &Context<'_>, rows: u64, length: u64) -> Result<Rows, Error> {
+        let warp = length <= 1024;
+        // Eight warps a block.
+        let blocks = if warp { rows.div_ceil(8) } else { rows };
+        let block = if warp { 256 } else { threads(length / pack(context, length)) };
+        let blocks = u32::try_from(blocks).map_err(|_| Error::Damaged("there are more rows than a grid has blocks"))?;
+        Ok(Rows { warp: u8::from(warp), grid: [blocks, 1, 1], block: [block, 1, 1] })
+    }
+}
+
+/// Blocks that a device of today runs at once. Tiles are made smaller until a product has as many.
+const ENOUGH_BLOCKS: u64 = 128;
+/// Rows and columns of the tile that a block computes, for `count` products with results of `rows` x `columns`. Large tiles
+/// read less, small ones leave fewer multiprocessors idle.
+pub(super) fn tile(rows: u64, columns: u64, count: u64, largest: u64) -> [u64; 2] {
+    let around = |extent: u64| extent.clamp(32, largest).next_power_of_two();
+    let [mut tall, mut wide] = [around(rows), around(columns)];
+    let blocks =
+        |tall: u64, wide: u64| rows.div_ceil(tall).saturating_mul(columns.div_ceil(wide)).saturating_mul(count);
+    while tall.max(wide) > 32 && blocks(tall, wide) < ENOUGH_BLOCKS {
+        if tall > wide {
+            tall /= 2;
+        } else {
+            wide /= 2;
+        }
+    }
+    [tall, wide]
+}
+
+/// A number that the kernels count in 31 bits.
+///
+/// # Errors
+/// [`Error::Unsupported`] if it has more.
+pub(super) fn small(number: u64) -> Result<u32, Error> {
+    match u32::try_from(number) {
+        Ok(number) if number < 1 << 31 => Ok(number),
+        _ => Err(Error::Unsupported { device: "CUDA", what: "a product with a dimension of 2^31 or more".into() }),
+    }
+}

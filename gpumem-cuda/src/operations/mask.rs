@@ -1,0 +1,34 @@
+//! Random zeros: `kernels/dropout.cu`.
+
+use super::Context;
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::number::random::threshold;
+use gpumem_core::program::ops::Mask;
+use gpumem_core::program::{Slot, TensorId};
+
+/// The constants of an operation that draws: its row, the threshold of a share `p` of dropped elements, and as `scale` what the others
+/// are multiplied with.
+pub(super) fn with_draws(kernel: Kernel, scale: &'static str, row: u32, p: f64) -> Kernel {
+    // A share of 1 keeps next to nothing; what is kept must be finite all the same.
+    let factor = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
+    let kernel = kernel.with("ROW", format!("{row}u")).with("THRESHOLD", format!("{}u", threshold(p)));
+    kernel.with_float(scale, f64::from(factor))
+}
+
+fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -> Result<Vec<Launch>, Error> {
+    let count = context.elements(y);
+    let kernel = context.kernel("dropout.cu", "dropout").with("COUNT", format!("{count}ull"));
+    let kernel = with_draws(kernel, "SCALE", context.operation.row, op.p).with("ADD", add);
+    let state = context.read(Slot::State)?;
+    Ok(vec![Launch::elementwise(kernel, count.div_ceil(4), vec![Some(x), Some(state), Some(y)])])
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Mask) -> Result<Vec<Launch>, Error> {
+    launch(context, op, context.read(Slot::Input(0))?, context.written(Slot::Output)?, 0)
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Mask) -> Result<Vec<Launch>, Error> {
+    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
+    launch(context, op, dy, dx, context.adds(Slot::InputGradient(0)))
+}

@@ -1,0 +1,131 @@
+//! Layer normalisation: `kernels/layer_norm.cu`.
+
+use super::Context;
+use super::grid::{Rows, norm_real, pack, parts};
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::Normalize;
+use gpumem_core::program::{Slot, TensorId};
+
+/// Columns of a block that sums over all rows: 32 bytes, the least that memory gives, so that there are many blocks; more
+/// where there are many all the same.
+fn columns(context: &Context<'_>, features: u64) -> u64 {
+    let least = if pack(context, 0) == 4 { 8 } else { 16 };
+    if features >= WIDE_COLUMNS * 256 { WIDE_COLUMNS } else { least }
+}
+
+/// Columns of a block where there are enough blocks.
+const WIDE_COLUMNS: u64 = 32;
+
+/// What the launches of an operation share.
+struct Plan<'a> {
+    context: &'a Context<'a>,
+    op: &'a Normalize,
+    /// Rows in all samples.
+    count: u64,
+    rows: Rows,
+    /// Parts of the rows, where gradients of parameters are summed.
+    parts: u64,
+    columns: u64,
+    residual: bool,
+}
+
+impl<'a> Plan<'a> {
+    fn new(context: &'a Context<'a>, op: &'a Normalize, x: TensorId) -> Result<Plan<'a>, Error> {
+        let count = context.samples(x) * op.rows;
+        let rows = Rows::new(context, count, op.length)?;
+        // Two f32 for each part of each column.
+        let room = context.workspace_bytes() / 8 / op.length.max(1);
+        let parts = parts(count, op.length.div_ceil(WIDE_COLUMNS), room.clamp(1, 64), 256);
+        let columns = if parts > 1 { WIDE_COLUMNS } else { columns(context, op.length) };
+        Ok(Plan { context, op, count, rows, parts, columns, residual: false })
+    }
+
+    fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
+        let (context, op) = (self.context, self.op);
+        let kernel = context.kernel("layer_norm.cu", entry).with("ROWS", format!("{}ull", self.count));
+        let kernel = kernel.with("STEPS", format!("{}ull", op.rows)).with("FEATURES", format!("{}ull", op.length));
+        let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.scale));
+        let kernel = kernel.with("BIAS", u8::from(op.shift)).with_float("EPS", op.eps);
+        let kernel = kernel.with("WARP_ROWS", self.rows.warp).with("COLUMNS", self.columns);
+        let kernel = kernel.with("PARTS", self.parts).with("RESIDUAL", u8::from(self.residual));
+        kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
+    }
+
+    /// The gradients of scale and shift.
+    fn parameters(
+        &self,
+        add: [u8; 3],
+        read: [TensorId; 3],
+        written: [Option<TensorId>; 2],
+    ) -> Result<Vec<Launch>, Error> {
+        let blocks = u32::try_from(self.op.length.div_ceil(self.columns))
+            .map_err(|_| Error::Damaged("a layer normalisation has more columns than a grid has blocks"))?;
+        // A power of two of rows at a time, about eight for each thread.
+        let rows = self.count.div_ceil(self.parts);
+        let slices = (rows / 8).next_power_of_two().clamp(64 / self.columns, 1024 / self.columns);
+        let workspace = self.context.operation.written(Slot::Workspace);
+        let partial = if self.parts > 1 { workspace } else { None };
+        let mut arguments = read.map(Some).to_vec();
+        arguments.push(partial);
+        arguments.extend(written);
+        let mut launches = vec![Launch {
+            kernel: self.kernel("layer_norm_parameters", add),
+            grid: [blocks, self.parts as u32, 1],
+            block: [(slices * self.columns) as u32, 1, 1],
+            arguments,
+        }];
+        if self.parts > 1 {
+            let kernel = self.kernel("layer_norm_sum", add);
+            let blocks = u32::try_from(self.op.length.div_ceil(64)).unwrap_or(u32::MAX);
+            let arguments = vec![partial, written[0], written[1]];
+            launches.push(Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments });
+        }
+        Ok(launches)
+    }
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Launch>, Error> {
+    forward_of(context, op, context.read(Slot::Input(0))?, None)
+}
+
+/// The forward pass from `x`, or from `x` and a residual whose sum with `x` is kept too.
+pub(crate) fn forward_of(
+    context: &Context<'_>,
+    op: &Normalize,
+    x: TensorId,
+    residual_and_sum: Option<[TensorId; 2]>,
+) -> Result<Vec<Launch>, Error> {
+    let y = context.written(Slot::Output)?;
+    let weight = if op.scale { Some(context.read(Slot::Input(1))?) } else { None };
+    let bias = if op.shift { Some(context.read(Slot::Input(2))?) } else { None };
+    let saved = context.operation.written(Slot::Saved(0));
+    let plan = Plan { residual: residual_and_sum.is_some(), ..Plan::new(context, op, x)? };
+    let (residual, sum) = (residual_and_sum.map(|pair| pair[0]), residual_and_sum.map(|pair| pair[1]));
+    let arguments = vec![Some(x), residual, sum, weight, bias, Some(y), saved];
+    let kernel = plan.kernel("layer_norm_forward", [0; 3]);
+    Ok(vec![Launch { kernel, grid: plan.rows.grid, block: plan.rows.block, arguments }])
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Launch>, Error> {
+    let (dy, x, saved) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
+    let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
+    let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
+    let add = slots.map(|slot| context.adds(slot));
+    let plan = Plan::new(context, op, x)?;
+    let mut launches = Vec::new();
+    // The sums over rows first: the gradient of the input may take the place of what they read.
+    if dweight.is_some() || dbias.is_some() {
+        launches.extend(plan.parameters(add, [dy, x, saved], [dweight, dbias])?);
+    }
+    if let Some(dx) = dx {
+        let weight = if op.scale { Some(context.read(Slot::Input(1))?) } else { None };
+        launches.push(Launch {
+            kernel: plan.kernel("layer_norm_input", add),
+            grid: plan.rows.grid,
+            block: plan.rows.block,
+            arguments: vec![Some(dy), Some(x), weight, Some(saved), Some(dx)],
+        });
+    }
+    Ok(launches)
+}

@@ -1,0 +1,104 @@
+//! Products with a weight: `kernels/gemm.cu`, or cuBLASLt ([`library`]).
+
+pub(crate) mod library;
+
+use super::Context;
+use super::grid::{small, tile};
+use crate::calls::product::Factor;
+use crate::calls::{Call, Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::Product;
+use gpumem_core::program::{Slot, TensorId};
+
+/// Threads of a block of `column_sums`, and the columns it adds up.
+const SUM_THREADS: u32 = 1024;
+const SUM_COLUMNS: u64 = 32;
+
+fn constants(kernel: Kernel, sizes: [u64; 3], transposed: [bool; 2], bias: bool, add: u8, tile: [u64; 2]) -> Kernel {
+    let [rows, columns, depth] = sizes.map(|size| format!("{size}ull"));
+    let kernel = kernel.with("ROWS", rows).with("COLUMNS", columns).with("DEPTH", depth);
+    let kernel = kernel.with("A_TRANSPOSED", u8::from(transposed[0])).with("B_TRANSPOSED", u8::from(transposed[1]));
+    let kernel = kernel.with("BIAS", u8::from(bias)).with("ADD", add);
+    kernel.with("TILE_M", tile[0]).with("TILE_N", tile[1])
+}
+
+/// `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`.
+fn product(
+    context: &Context<'_>,
+    [rows, columns, depth]: [u64; 3],
+    a: Factor,
+    b: Factor,
+    bias: Option<TensorId>,
+    (c, add): (TensorId, u8),
+) -> Result<Launch, Error> {
+    let sizes = [rows, columns, depth];
+    for size in sizes {
+        small(size)?;
+    }
+    let [tall, wide] = tile(rows, columns, 1, 128);
+    let kernel = context.product_kernel("gemm.cu", "gemm");
+    let kernel = constants(kernel, sizes, [a.transposed, b.transposed], bias.is_some(), add, [tall, wide]);
+    let blocks = small(rows.div_ceil(tall) * columns.div_ceil(wide))?;
+    let arguments = vec![Some(a.tensor), Some(b.tensor), bias, Some(c)];
+    Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments })
+}
+
+/// `sums[columns]` of `a[rows, columns]`.
+fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums: TensorId) -> Result<Launch, Error> {
+    small(rows)?;
+    let add = context.adds(Slot::InputGradient(2));
+    let kernel = context.product_kernel("gemm.cu", "column_sums");
+    let kernel = constants(kernel, [rows, columns, 1], [false, false], false, add, [32, 32]);
+    let grid = [small(columns)?.div_ceil(SUM_COLUMNS as u32), 1, 1];
+    Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)] })
+}
+
+/// The weight, read as `[out_features, in_features]`.
+fn weight(context: &Context<'_>, op: &Product) -> Result<Factor, Error> {
+    Ok(Factor { tensor: context.read(Slot::Input(1))?, transposed: op.transposed })
+}
+
+/// Rows in all samples of a tensor with rows of `length` elements.
+fn rows(context: &Context<'_>, tensor: TensorId, length: u64) -> Result<u64, Error> {
+    let rows = context.elements(tensor).checked_div(length);
+    rows.ok_or(Error::Damaged("a product has rows of no elements"))
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Product) -> Result<Vec<Call>, Error> {
+    if context.setting.library {
+        return Ok(vec![library::forward(context, op)?.into()]);
+    }
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let bias = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
+    let sizes = [rows(context, y, op.out_features)?, op.out_features, op.in_features];
+    Ok(vec![product(context, sizes, Factor::plain(x), weight(context, op)?.t(), bias, (y, 0))?.into()])
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Product) -> Result<Vec<Call>, Error> {
+    if context.setting.library {
+        return library::backward(context, op);
+    }
+    let Product { in_features, out_features, .. } = *op;
+    let dy = context.read(Slot::Gradient)?;
+    let rows = rows(context, dy, out_features)?;
+    let mut calls: Vec<Call> = Vec::new();
+    if let Some(dx) = context.operation.written(Slot::InputGradient(0)) {
+        let sizes = [rows, in_features, out_features];
+        let target = (dx, context.adds(Slot::InputGradient(0)));
+        calls.push(product(context, sizes, Factor::plain(dy), weight(context, op)?, None, target)?.into());
+    }
+    if let Some(dw) = context.operation.written(Slot::InputGradient(1)) {
+        let (dy, x) = (Factor::plain(dy), Factor::plain(context.read(Slot::Input(0))?));
+        let target = (dw, context.adds(Slot::InputGradient(1)));
+        let launch = if op.transposed {
+            product(context, [in_features, out_features, rows], x.t(), dy, None, target)?
+        } else {
+            product(context, [out_features, in_features, rows], dy.t(), x, None, target)?
+        };
+        calls.push(launch.into());
+    }
+    if let Some(db) = context.operation.written(Slot::InputGradient(2)) {
+        calls.push(column_sums(context, rows, out_features, dy, db)?.into());
+    }
+    Ok(calls)
+}

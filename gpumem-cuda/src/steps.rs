@@ -1,0 +1,94 @@
+//! The calls of a whole program: operations by themselves, or several as one.
+
+use crate::calls::Call;
+pub use crate::fuse::Can;
+use crate::fuse::{all_can, fused};
+use crate::operations::{self, Context, Setting};
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+
+/// The calls of an operation, or of several that run as one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Index of the first operation.
+    pub first: usize,
+    /// Number of operations, at least 1.
+    pub count: usize,
+    /// What they make the card do, in order.
+    pub calls: Vec<Call>,
+}
+
+/// The calls of a whole program.
+///
+/// # Errors
+/// As for [`operations::calls`].
+pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
+    steps_where(placed, setting, &mut |_| Ok(true))
+}
+
+/// The calls of a whole program, with those matrix products and convolutions only that `can` says the libraries have an
+/// algorithm for: where there is none for a fused one, the operations run by themselves, and where there is none for that
+/// either, the project's own kernel.
+///
+/// # Errors
+/// As for [`operations::calls`], and what `can` fails with.
+pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Result<Vec<Step>, Error> {
+    let count = placed.program.tensors.len();
+    if [placed.offsets.len(), placed.bytes.len(), placed.masters.len()] != [count; 3] {
+        return Err(Error::Damaged("the plan has another number of tensors than the program"));
+    }
+    let mut steps: Vec<Step> = Vec::new();
+    let mut first = 0;
+    while let Some(operation) = placed.program.operations.get(first) {
+        let step = match fused(placed, first, setting, can)? {
+            Some((count, calls)) => Step { first, count: count.max(1), calls },
+            None => Step { first, count: 1, calls: possible(&Context { placed, operation, setting }, can)? },
+        };
+        first += step.count;
+        steps.push(step);
+    }
+    Ok(steps)
+}
+
+/// The calls of one operation by itself, without those of libraries that cannot be.
+fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error> {
+    let calls = operations::calls(context)?;
+    if all_can(&calls, can)? {
+        return Ok(calls);
+    }
+    operations::calls(&Context { setting: Setting { library: false, cudnn: false, ..context.setting }, ..*context })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_core::Precision;
+    use gpumem_core::program::Program;
+    use gpumem_core::train::optim::{Optimizer, Sgd};
+
+    #[test]
+    fn a_plan_of_another_program_is_an_error() {
+        let setting = Setting {
+            batch: 1,
+            precision: Precision::F32,
+            optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+            capability: (8, 0),
+            tf32: false,
+            deterministic: false,
+            library: false,
+            cudnn: false,
+        };
+        let program = Program {
+            training: false,
+            moments: 0,
+            holds_gradients: false,
+            tensors: Vec::new(),
+            operations: Vec::new(),
+            paths: Vec::new(),
+            results: vec![0],
+        };
+        let placed = Placed::new(program, vec![0], 1, setting.precision);
+        let expected = Error::Damaged("the plan has another number of tensors than the program");
+        assert_eq!(steps(&placed, setting), Err(expected));
+    }
+}

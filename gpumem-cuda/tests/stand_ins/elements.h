@@ -1,0 +1,30 @@
+// Elements of the stand-ins' tensors, by the numbers that a library gives their types.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+template <int F32, int BF16> struct Elements {
+    static float load(int type, const void *from, int64_t index) {
+        if (type == F32) return ((const float *)from)[index];
+        const uint16_t half = ((const uint16_t *)from)[index];
+        if (type == BF16) {
+            const uint32_t bits = (uint32_t)half << 16;
+            float value;
+            return memcpy(&value, &bits, 4), value;
+        }
+        _Float16 value;
+        return memcpy(&value, &half, 2), (float)value;
+    }
+
+    static void store(int type, void *to, int64_t index, float value) {
+        if (type == F32) {
+            ((float *)to)[index] = value;
+        } else if (type == BF16) {
+            uint32_t bits;
+            memcpy(&bits, &value, 4);
+            ((uint16_t *)to)[index] = value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
+        } else {
+            ((_Float16 *)to)[index] = (_Float16)value;
+        }
+    }
+};

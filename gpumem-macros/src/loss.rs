@@ -1,0 +1,316 @@
+//! `loss: CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the terms, what they measure and what they compare it with.
+
+use crate::errors::Errors;
+use crate::resolve::{Declared, Form, Resolved};
+use crate::syntax::Place;
+use crate::train::{last_name, plain};
+use gpumem_core::Loss;
+use gpumem_core::graph::{NodeId, Type};
+use gpumem_core::layers::mistake::listed;
+use gpumem_core::lower::Term;
+use gpumem_core::shape::Shape;
+use gpumem_core::suggest::nearest;
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::quote;
+use syn::{BinOp, Expr, ExprLit, Lit, UnOp};
+
+/// The losses by name.
+const LOSSES: [(&str, Loss); 3] = [("CrossEntropy", Loss::CrossEntropy), ("Mse", Loss::Mse), ("Mean", Loss::Mean)];
+
+/// What a target is: a tensor of these dimensions for each sample, of class indices or of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) shape: Shape,
+    pub(crate) index: bool,
+}
+
+/// The loss of a network.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) terms: Vec<Term>,
+    /// The targets, in the order in which they are handed in.
+    pub(crate) targets: Vec<Target>,
+    /// The terms as Rust.
+    pub(crate) tokens: TokenStream,
+}
+
+/// A term as it was written.
+struct Written {
+    loss: Loss,
+    weight: f64,
+    from: Option<Ident>,
+    target: Option<Ident>,
+    place: Place,
+}
+
+/// Reads the loss.
+pub(crate) fn read(value: &Expr, resolved: &Resolved, errors: &mut Errors) -> Reading {
+    let mut terms = Vec::new();
+    collect(value, &mut terms, errors);
+    assemble(&terms, resolved, errors)
+}
+
+/// The loss of a network that names none: the cross entropy of its first output.
+pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
+    let Some(promised) = resolved.promised.as_ref().and_then(|promised| promised.first()) else {
+        return Reading::default();
+    };
+    let term = Written { loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None, place: promised.place };
+    assemble(&[term], resolved, errors)
+}
+
+/// The terms of a sum.
+fn collect(value: &Expr, terms: &mut Vec<Written>, errors: &mut Errors) {
+    if let Expr::Binary(sum) = plain(value) {
+        match sum.op {
+            BinOp::Add(_) => {
+                collect(&sum.left, terms, errors);
+                return collect(&sum.right, terms, errors);
+            }
+            BinOp::Mul(_) => {
+                let (weight, term) = match (number(&sum.left), number(&sum.right)) {
+                    (Some(weight), None) => (weight, &sum.right),
+                    (None, Some(weight)) => (weight, &sum.left),
+                    _ => {
+                        let message =
+                            "a term's weight changes the program, so it must be a literal: `0.3 * CrossEntropy`";
+                        return errors.add(Place::of(value), message);
+                    }
+                };
+                if !(weight.is_finite() && weight > 0.0) {
+                    errors.add(Place::of(value), "a term's weight must be above 0 and finite");
+                }
+                let first = terms.len();
+                collect(term, terms, errors);
+                return terms[first..].iter_mut().for_each(|term| term.weight *= weight);
+            }
+            _ => {
+                let message =
+                    "a loss is a sum of terms, each with a weight: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`";
+                return errors.add(Place::of(value), message);
+            }
+        }
+    }
+    terms.extend(term(value, errors));
+}
+
+/// A literal number.
+fn number(value: &Expr) -> Option<f64> {
+    match plain(value) {
+        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse().ok(),
+        Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
+        Expr::Unary(negative) if matches!(negative.op, UnOp::Neg(_)) => number(&negative.expr).map(|value| -value),
+        _ => None,
+    }
+}
+
+/// `CrossEntropy`, `Mse(from = mask, target = masks)`
+fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
+    let place = Place::of(value);
+    let (name, arguments) = match plain(value) {
+        Expr::Call(call) => (last_name(&call.func), call.args.iter().collect()),
+        Expr::Struct(written) => {
+            let name = written.path.segments.last().map(|segment| &segment.ident);
+            if let Some(field) = written.fields.first() {
+                let loss = name.map(ToString::to_string).unwrap_or_default();
+                errors.add(Place::of(field), format!("`{loss}` has no options; write `{loss}`"));
+            }
+            (name, Vec::new())
+        }
+        other => (last_name(other), Vec::new()),
+    };
+    let names = LOSSES.map(|(name, _)| name);
+    let Some(name) = name else {
+        let message = format!(
+            "the loss is read by the macro as it stands; write {}",
+            gpumem_core::layers::mistake::either(&names)
+        );
+        errors.add(place, message);
+        return None;
+    };
+    let text = name.to_string();
+    let Some((_, loss)) = LOSSES.iter().find(|(known, _)| *known == text) else {
+        let hint = match nearest(&text, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", listed(&names)),
+        };
+        errors.add(place, format!("no loss is called `{text}`; {hint}"));
+        return None;
+    };
+    let mut written = Written { loss: *loss, weight: 1.0, from: None, target: None, place };
+    for argument in arguments {
+        let (Some(option), Some(value)) = option(argument) else {
+            let message = format!("expected `from = name` or `target = name`, as `{text}(from = aux)`");
+            errors.add(Place::of(argument), message);
+            continue;
+        };
+        let slot = match option.to_string().as_str() {
+            "from" => &mut written.from,
+            "target" if *loss != Loss::Mean => &mut written.target,
+            "target" => {
+                errors.add(Place::of(argument), "`Mean` compares with nothing; remove `target`");
+                continue;
+            }
+            other => {
+                let hint = match nearest(other, &["from", "target"]) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => "its options are `from` and `target`".to_string(),
+                };
+                errors.add(&option, format!("`{text}` has no option `{other}`; {hint}"));
+                continue;
+            }
+        };
+        if slot.replace(value).is_some() {
+            errors.add(&option, format!("`{option}` is given twice; remove one"));
+        }
+    }
+    Some(written)
+}
+
+/// Both names of `from = aux`.
+fn option(argument: &Expr) -> (Option<Ident>, Option<Ident>) {
+    match plain(argument) {
+        Expr::Assign(assign) => (last_name(&assign.left).cloned(), last_name(&assign.right).cloned()),
+        _ => (None, None),
+    }
+}
+
+/// The terms with their values and targets.
+fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Reading {
+    let mut reading = Reading::default();
+    let mut names: Vec<Option<String>> = Vec::new();
+    for term in written {
+        let Some(measured) = measured(term, resolved, errors) else { continue };
+        let (node, value) = measured;
+        check_classes(term, resolved, value, errors);
+        let target = match target_of(term.loss, value) {
+            None => 0,
+            Some(target) => {
+                let name = term.target.as_ref().map(ToString::to_string);
+                match names.iter().position(|known| *known == name) {
+                    Some(index) => {
+                        check_target(term, reading.targets[index], target, errors);
+                        index
+                    }
+                    None => {
+                        names.push(name);
+                        reading.targets.push(target);
+                        names.len() - 1
+                    }
+                }
+            }
+        };
+        let from = term.from.as_ref().map(|_| node);
+        reading.terms.push(Term { measure: term.loss.into(), weight: term.weight, from, target });
+        reading.tokens.extend(tokens(term));
+    }
+    reading
+}
+
+/// The value that a term measures.
+fn measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<(NodeId, Type)> {
+    let node = match &term.from {
+        None => *resolved.outputs.as_ref()?.first()?,
+        Some(name) => {
+            let text = name.to_string();
+            match resolved.taps.get(&text) {
+                // What is known of a tap after a mistake has been reported.
+                Some(tapped) => (*tapped)?,
+                None => {
+                    let mut known: Vec<&str> = resolved.taps.keys().map(String::as_str).collect();
+                    known.sort_unstable();
+                    let hint = match nearest(&text, &known) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => format!("put `tap({text})` into `forward` where the value is"),
+                    };
+                    errors.add(name, format!("`forward` taps no value as `{text}`; {hint}"));
+                    return None;
+                }
+            }
+        }
+    };
+    let value = resolved.graph.value(node);
+    let what = match &term.from {
+        Some(name) => format!("`{name}`"),
+        None => "the output".to_string(),
+    };
+    if value.index {
+        errors.add(term.place, format!("a loss measures numbers, but {what} is tokens"));
+        return None;
+    }
+    if !value.batched {
+        errors.add(term.place, format!("a loss measures each sample, but {what} is the same for every sample"));
+        return None;
+    }
+    Some((node, value))
+}
+
+/// Cross entropy compares classes.
+fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut Errors) {
+    if term.loss != Loss::CrossEntropy {
+        return;
+    }
+    let promised: Option<&Declared> = resolved.promised.as_ref().and_then(|promised| promised.first());
+    match (&term.from, promised) {
+        (None, Some(promised)) if !matches!(promised.form, Form::Logits | Form::TokenLogits | Form::Map) => {
+            let message = format!(
+                "`CrossEntropy` compares classes, but `forward` returns `{promised}`; return `Logits`, `TokenLogits` or `Map`, \
+                 or use `loss: Mse`"
+            );
+            errors.add(term.place, message);
+        }
+        (Some(name), _) if value.shape.rank() > 3 => {
+            let message = format!(
+                "`CrossEntropy` compares classes of vectors, sequences and maps, but `{name}` is {}; flatten it first",
+                value.shape
+            );
+            errors.add(term.place, message);
+        }
+        _ => {}
+    }
+}
+
+/// What a loss compares a value with, if it does.
+fn target_of(loss: Loss, value: Type) -> Option<Target> {
+    match loss {
+        Loss::CrossEntropy => Some(Target { shape: gpumem_core::lower::target_shape(value.shape), index: true }),
+        Loss::Mse => Some(Target { shape: value.shape, index: false }),
+        _ => None,
+    }
+}
+
+fn check_target(term: &Written, known: Target, needed: Target, errors: &mut Errors) {
+    if known == needed {
+        return;
+    }
+    let describe = |target: Target| {
+        format!("{} {}", if target.index { "class indices of shape" } else { "numbers of shape" }, target.shape)
+    };
+    let message = format!(
+        "this term compares with {}, but the target is {}; give it one of its own, as `target = name`",
+        describe(needed),
+        describe(known)
+    );
+    errors.add(term.place, message);
+}
+
+fn tokens(term: &Written) -> TokenStream {
+    let known = LOSSES.iter().find(|(_, loss)| *loss == term.loss);
+    let loss = Ident::new(known.map_or("CrossEntropy", |(name, _)| name), Span::call_site());
+    let name = |name: &Option<Ident>| match name {
+        Some(name) => {
+            let name = name.to_string();
+            quote!(::core::option::Option::Some(#name))
+        }
+        None => quote!(::core::option::Option::None),
+    };
+    let (from, target, weight) = (name(&term.from), name(&term.target), Literal::f64_unsuffixed(term.weight));
+    quote! {
+        ::gpumem::__private::LossTerm {
+            loss: ::gpumem::__private::Loss::#loss,
+            weight: #weight,
+            from: #from,
+            target: #target,
+        },
+    }
+}
