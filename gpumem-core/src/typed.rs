@@ -5,7 +5,7 @@
 
 use core::marker::PhantomData;
 use core::ops;
-use typenum::{Diff, IsEqual, IsLessOrEqual, Max, Maximum, Prod, Quot, Sum, True, U0, U1, U2, U3, Unsigned};
+use typenum::{Diff, IsEqual, IsLessOrEqual, Max, Maximum, Prod, Quot, Sum, True, U0, U1, U2, Unsigned};
 
 pub use typenum::{B0, B1, UInt, UTerm};
 
@@ -227,12 +227,24 @@ impl<N: Unsigned, T: Unsigned> ShapeRule<(T, N)> for Rows<N> {
     type Out = (T, N);
 }
 
-/// Channels of a map.
+/// Channels: the first axis.
 #[derive(Debug)]
 pub struct Channels<C>(PhantomData<C>);
 
 impl<C: Unsigned, H: Unsigned, W: Unsigned> ShapeRule<(C, H, W)> for Channels<C> {
     type Out = (C, H, W);
+}
+
+impl<C: Unsigned> ShapeRule<(C,)> for Channels<C> {
+    type Out = (C,);
+}
+
+impl<C: Unsigned, L: Unsigned> ShapeRule<(C, L)> for Channels<C> {
+    type Out = (C, L);
+}
+
+impl<C: Unsigned, D: Unsigned, H: Unsigned, W: Unsigned> ShapeRule<(C, D, H, W)> for Channels<C> {
+    type Out = (C, D, H, W);
 }
 
 /// Elements of a row of the table.
@@ -298,13 +310,15 @@ where
     type Out = (C, Prod<H, SH>, Prod<W, SW>);
 }
 
-/// Heads, and elements of each: queries, keys and values side by side.
+/// Heads of the queries, heads of keys and of values, and elements of a head: queries, keys and values side by side.
 #[derive(Debug)]
-pub struct Attention<H, S>(PhantomData<(H, S)>);
+pub struct Attention<H, K, S>(PhantomData<(H, K, S)>);
 
-impl<T: Unsigned, M, H: ops::Mul<S>, S> ShapeRule<(T, M)> for Attention<H, S>
+impl<T: Unsigned, M, H: ops::Mul<S>, K: ops::Mul<U2>, S> ShapeRule<(T, M)> for Attention<H, K, S>
 where
-    Prod<H, S>: Unsigned + ops::Mul<U3, Output = M>,
+    Prod<H, S>: Unsigned,
+    H: ops::Add<Prod<K, U2>>,
+    Sum<H, Prod<K, U2>>: ops::Mul<S, Output = M>,
 {
     type Out = (T, Prod<H, S>);
 }

@@ -111,6 +111,13 @@ impl<'a> MatrixMut<'a> {
         MatrixMut { start, rows: range.len(), columns: self.columns, row_stride: self.row_stride, data: PhantomData }
     }
 
+    /// Columns `range`, for as long as the borrow lasts.
+    pub(crate) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_> {
+        assert!(range.start <= range.end && range.end <= self.columns);
+        let start = self.start.wrapping_add(range.start);
+        MatrixMut { start, rows: self.rows, columns: range.len(), row_stride: self.row_stride, data: PhantomData }
+    }
+
     /// One row.
     pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows);

@@ -1,6 +1,7 @@
 // Causal attention, and its gradient, in tiles of 64 queries and 64 keys: there is never a T x T tensor in device memory.
 //
-// HEADS     heads
+// HEADS     heads of the queries
+// KV_HEADS  heads of the keys, and of the values: as many neighbouring heads of queries share each, HEADS / KV_HEADS
 // STEPS     T, steps of a sequence
 // HEAD      S, elements of a head; D = HEADS * S
 // SCALE     1 / sqrt(S)
@@ -11,7 +12,8 @@
 // ADD       whether the gradient is added to what is there; 0 for the forward pass
 // TENSOR_CORES terms that an instruction of the tensor cores multiplies, see mma.cuh; 0 where S is not a multiple of 16 up to 128
 //
-// x is [B, T, 3 * D]: queries q, keys k and values v side by side, each [HEADS, S] in a row. y is [B, T, D], lse [B, HEADS, T].
+// x is [B, T, (HEADS + 2 * KV_HEADS) * S]: queries q [HEADS, S], keys k and values v [KV_HEADS, S] side by side in a row. y is
+// [B, T, D], lse [B, HEADS, T].
 //
 // forward:  y[i] = sum over j <= i of f[i, j] * p[i, j] * v[j], with p[i, j] = exp(SCALE * q[i] . k[j] - lse[i]),
 //           lse[i] = log(sum over j <= i of exp(SCALE * q[i] . k[j])) and f[i, j] = 0 for dropped weights, else KEEP. The random
@@ -20,7 +22,7 @@
 //           dq[i] = SCALE * sum over j <= i of s[i, j] * k[j],  dk[j] = SCALE * sum over i >= j of s[i, j] * q[i],
 //           dv[j] = sum over i >= j of f[i, j] * p[i, j] * dy[i]. One kernel goes over the keys of a tile of queries, for dq, the
 //           other over the queries of a tile of keys, for dk and dv, so that each element is summed by one thread, in the same
-//           order in every run. dx is [B, T, 3 * D].
+//           order in every run: where heads of queries share keys, one after the other. dx has the shape of x.
 //
 // With tensor cores, see attention_mma.cuh. Without:
 //
@@ -38,12 +40,14 @@ constexpr int OWN_CHUNKS = CHUNKS < 2 ? CHUNKS : 2;
 constexpr int SLICES = (CHUNKS + OWN_CHUNKS - 1) / OWN_CHUNKS;
 constexpr int TILES = (STEPS + SIDE - 1) / SIDE;
 // Elements from one step to the next.
-constexpr u64 IN_PITCH = 3ull * HEADS * HEAD;
+constexpr u64 IN_PITCH = (HEADS + 2ull * KV_HEADS) * HEAD;
 constexpr u64 OUT_PITCH = 1ull * HEADS * HEAD;
+// Heads of queries that share keys.
+constexpr int GROUP = HEADS / KV_HEADS;
 
 // What a block works on.
 struct Work {
-    // Of the batch: b * HEADS + h.
+    // Of the batch: b * HEADS + h, or b * KV_HEADS + h where a block works on keys.
     u64 head;
     int tile;
     int first_chunk;
@@ -60,9 +64,16 @@ static __device__ __forceinline__ Work work(bool late) {
     return work;
 }
 
-// Where the queries (part 0), keys (1) or values (2) of a head are in x or dx, and where the head is in y or dy.
+// Where the queries (part 0), keys (1) or values (2) of a head of queries are in x or dx, and where the head is in y or dy.
 static __device__ __forceinline__ u64 place_in(u64 head, int part) {
-    return head / HEADS * STEPS * IN_PITCH + part * OUT_PITCH + head % HEADS * HEAD;
+    const u64 sample = head / HEADS * STEPS * IN_PITCH;
+    if (part == 0) return sample + head % HEADS * HEAD;
+    return sample + OUT_PITCH + (part - 1) * 1ull * KV_HEADS * HEAD + head % HEADS / GROUP * HEAD;
+}
+
+// The first head of queries that shares a head of keys.
+static __device__ __forceinline__ u64 first_of_group(u64 keys) {
+    return keys / KV_HEADS * HEADS + keys % KV_HEADS * GROUP;
 }
 
 static __device__ __forceinline__ u64 place_out(u64 head) {
@@ -414,35 +425,38 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
     __shared__ Tile a, b;
     const Work block = work(false);
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
-    const real *q = x + place_in(block.head, 0), *k = x + place_in(block.head, 1), *v = x + place_in(block.head, 2);
-    dy += place_out(block.head);
-    y += place_out(block.head);
-    lse += block.head * STEPS;
+    const u64 owner = first_of_group(block.head);
+    const real *k = x + place_in(owner, 1), *v = x + place_in(owner, 2);
     float dk[OWN_CHUNKS][4][4] = {}, dv[OWN_CHUNKS][4][4] = {};
-    for (int queries = first; queries < STEPS; queries += SIDE) {
-        const u32 dropped = draw(state, block.head, queries, first);
-        float p[4][4], s[4][4];
-        scores(a, b, q, IN_PITCH, queries, k, first, p);
-        scores(a, b, dy, OUT_PITCH, queries, v, first, s);
-        float logs[4], deltas[4];
-        rows_of(dy, y, lse, queries, logs, deltas);
-        slopes(dropped, queries, first, logs, deltas, p, s);
+#pragma unroll 1
+    for (u64 head = owner; head < owner + GROUP; head++) {
+        const real *q = x + place_in(head, 0), *gradient = dy + place_out(head);
+#pragma unroll 1
+        for (int queries = first; queries < STEPS; queries += SIDE) {
+            const u32 dropped = draw(state, head, queries, first);
+            float p[4][4], s[4][4];
+            scores(a, b, q, IN_PITCH, queries, k, first, p);
+            scores(a, b, gradient, OUT_PITCH, queries, v, first, s);
+            float logs[4], deltas[4];
+            rows_of(gradient, y + place_out(head), lse + head * STEPS, queries, logs, deltas);
+            slopes(dropped, queries, first, logs, deltas, p, s);
 #pragma unroll
-        for (int c = 0; c < OWN_CHUNKS; c++) {
-            __syncthreads();
-            if (c == 0) put(b, p);
-            // A single chunk of dy is still there.
-            if (CHUNKS > 1) load_tile(a, dy, OUT_PITCH, queries, block.first_chunk + c, false);
-            __syncthreads();
-            product_tn(b, a, dv[c]);
-        }
+            for (int c = 0; c < OWN_CHUNKS; c++) {
+                __syncthreads();
+                if (c == 0) put(b, p);
+                // A single chunk of dy is still there.
+                if (CHUNKS > 1) load_tile(a, gradient, OUT_PITCH, queries, block.first_chunk + c, false);
+                __syncthreads();
+                product_tn(b, a, dv[c]);
+            }
 #pragma unroll
-        for (int c = 0; c < OWN_CHUNKS; c++) {
-            __syncthreads();
-            if (c == 0) put(b, s);
-            load_tile(a, q, IN_PITCH, queries, block.first_chunk + c, false);
-            __syncthreads();
-            product_tn(b, a, dk[c]);
+            for (int c = 0; c < OWN_CHUNKS; c++) {
+                __syncthreads();
+                if (c == 0) put(b, s);
+                load_tile(a, q, IN_PITCH, queries, block.first_chunk + c, false);
+                __syncthreads();
+                product_tn(b, a, dk[c]);
+            }
         }
     }
 #pragma unroll
@@ -452,8 +466,8 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
             const int step = first + ty * 4 + i, column = (block.first_chunk + c) * SIDE + tx * 4;
 #pragma unroll
             for (int j = 0; j < 4; j++) dk[c][i][j] *= (float)(SCALE);
-            store_four(dx + place_in(block.head, 1), IN_PITCH, step, column, dk[c][i]);
-            store_four(dx + place_in(block.head, 2), IN_PITCH, step, column, dv[c][i]);
+            store_four(dx + place_in(owner, 1), IN_PITCH, step, column, dk[c][i]);
+            store_four(dx + place_in(owner, 2), IN_PITCH, step, column, dv[c][i]);
         }
 }
 

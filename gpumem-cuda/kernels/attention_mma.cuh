@@ -401,10 +401,10 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
                                                      const real *dy, const real *x, const real *y, const float *lse,
                                                      const u32 *state, real *dx) {
     const int first = block.tile * SIDE, own = first + warp_row();
-    const real *q = x + place_in(block.head, 0);
+    const u64 owner = first_of_group(block.head);
     Left keys[PARTS], values[KEYS ? PARTS : 1];
-    load_rows<SIDE>(tiles.at, x + place_in(block.head, 1), IN_PITCH, first);
-    if (KEYS) load_rows<SIDE>(tiles.at + SIDE * WIDTH, x + place_in(block.head, 2), IN_PITCH, first);
+    load_rows<SIDE>(tiles.at, x + place_in(owner, 1), IN_PITCH, first);
+    if (KEYS) load_rows<SIDE>(tiles.at + SIDE * WIDTH, x + place_in(owner, 2), IN_PITCH, first);
     copies_done();
     __syncthreads();
     load_own(tiles.at, keys);
@@ -415,51 +415,58 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
     for (int n = 0; n < (KEYS ? 2 * PARTS : 1); n++) clear(dk[n]);
 #pragma unroll
     for (int n = 0; n < (VALUES ? 2 * PARTS : 1); n++) clear(dv[n]);
-    load_rows<STREAM>(tiles.at, q, IN_PITCH, first);
-    load_rows<STREAM>(tiles.at + STREAM * WIDTH, dy, OUT_PITCH, first);
-    load_statistics(statistics[0], dy, y, lse, first);
-    int buffer = 0;
 #pragma unroll 1
-    for (int from = first; from < STEPS; from += STREAM) {
-        copies_done();
-        __syncthreads();
-        const u16 *now = tiles.at + buffer * (2 * STREAM * WIDTH);
-        const Statistics &columns = statistics[buffer];
-        buffer ^= 1;
-        if (from + STREAM < STEPS) {
-            u16 *next = tiles.at + buffer * (2 * STREAM * WIDTH);
-            load_rows<STREAM>(next, q, IN_PITCH, from + STREAM);
-            load_rows<STREAM>(next + STREAM * WIDTH, dy, OUT_PITCH, from + STREAM);
-            load_statistics(statistics[buffer], dy, y, lse, from + STREAM);
-        }
-        // From the first query on that sees one of the warp's keys.
+    for (u64 head = owner; head < owner + GROUP; head++) {
+        const real *q = x + place_in(head, 0), *slopes = dy + place_out(head), *outputs = y + place_out(head);
+        const float *logs = lse + head * STEPS;
+        // The tiles of the head before may still be read.
+        if (GROUP > 1) __syncthreads();
+        load_rows<STREAM>(tiles.at, q, IN_PITCH, first);
+        load_rows<STREAM>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, first);
+        load_statistics(statistics[0], slopes, outputs, logs, first);
+        int buffer = 0;
 #pragma unroll 1
-        for (int part = max(own - from, 0); part < STREAM && from + part < STEPS; part += 16) {
-            const u16 *queries = now + part * WIDTH, *gradients = queries + STREAM * WIDTH;
-            Accumulator p[2], s[2];
-            dot_rows(keys, queries, p);
-            if constexpr (KEYS) dot_rows(values, gradients, s);
-            const u32 dropped = draw_tile<true, 2>(state, block.head, own, from + part);
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const int column = part + 8 * j + lane_pair();
-                const float2 log = *(const float2 *)&columns.logs[column], delta = *(const float2 *)&columns.deltas[column];
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const int key = own + lane_row() + e / 2 * 8, step = from + column + e % 2;
-                    const float exponent = p[j].at[e] * SCALE_2 - (e % 2 ? log.y : log.x);
-                    const float weight = key <= step ? exp2f(exponent) : 0.0f, keep = keeps(dropped, 4 * j + e);
-                    if (KEYS) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? delta.y : delta.x));
-                    p[j].at[e] = weight * keep;
-                }
+        for (int from = first; from < STEPS; from += STREAM) {
+            copies_done();
+            __syncthreads();
+            const u16 *now = tiles.at + buffer * (2 * STREAM * WIDTH);
+            const Statistics &columns = statistics[buffer];
+            buffer ^= 1;
+            if (from + STREAM < STEPS) {
+                u16 *next = tiles.at + buffer * (2 * STREAM * WIDTH);
+                load_rows<STREAM>(next, q, IN_PITCH, from + STREAM);
+                load_rows<STREAM>(next + STREAM * WIDTH, slopes, OUT_PITCH, from + STREAM);
+                load_statistics(statistics[buffer], slopes, outputs, logs, from + STREAM);
             }
-            if constexpr (VALUES) add_rows(as_left(p), gradients, dv);
-            if constexpr (KEYS) add_rows(as_left(s), queries, dk);
+            // From the first query on that sees one of the warp's keys.
+#pragma unroll 1
+            for (int part = max(own - from, 0); part < STREAM && from + part < STEPS; part += 16) {
+                const u16 *queries = now + part * WIDTH, *gradients = queries + STREAM * WIDTH;
+                Accumulator p[2], s[2];
+                dot_rows(keys, queries, p);
+                if constexpr (KEYS) dot_rows(values, gradients, s);
+                const u32 dropped = draw_tile<true, 2>(state, head, own, from + part);
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    const int column = part + 8 * j + lane_pair();
+                    const float2 log = *(const float2 *)&columns.logs[column], delta = *(const float2 *)&columns.deltas[column];
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        const int key = own + lane_row() + e / 2 * 8, step = from + column + e % 2;
+                        const float exponent = p[j].at[e] * SCALE_2 - (e % 2 ? log.y : log.x);
+                        const float weight = key <= step ? exp2f(exponent) : 0.0f, keep = keeps(dropped, 4 * j + e);
+                        if (KEYS) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? delta.y : delta.x));
+                        p[j].at[e] = weight * keep;
+                    }
+                }
+                if constexpr (VALUES) add_rows(as_left(p), gradients, dv);
+                if constexpr (KEYS) add_rows(as_left(s), queries, dk);
+            }
         }
     }
     const float scales[2] = {(float)(SCALE), (float)(SCALE)}, ones[2] = {1.0f, 1.0f};
-    if constexpr (KEYS) store_rows(dx + place_in(block.head, 1), IN_PITCH, own, dk, scales);
-    if constexpr (VALUES) store_rows(dx + place_in(block.head, 2), IN_PITCH, own, dv, ones);
+    if constexpr (KEYS) store_rows(dx + place_in(owner, 1), IN_PITCH, own, dk, scales);
+    if constexpr (VALUES) store_rows(dx + place_in(owner, 2), IN_PITCH, own, dv, ones);
 }
 
 KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_keys)
@@ -467,9 +474,6 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_keys)
     __shared__ Pairs tiles;
     __shared__ Statistics statistics[2];
     const Work block = work(false);
-    dy += place_out(block.head);
-    y += place_out(block.head);
-    lse += block.head * STEPS;
     if constexpr (HEAD <= 96) {
         backward_keys<true, true>(tiles, statistics, block, dy, x, y, lse, state, dx);
     } else {

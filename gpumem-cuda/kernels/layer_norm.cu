@@ -1,8 +1,11 @@
-// Layer normalisation of the last axis.
+// Rows normalised by their own statistics.
 //
 // ROWS      rows in all: B samples of T rows
 // STEPS     T
 // FEATURES  D elements of a row
+// CENTER    whether the mean is subtracted; where it is not, it is 0 below, and the variance is the mean square
+// GROUPS    rows after which factors and summands begin again
+// SHARED    neighbouring elements that share a factor and a summand: there are P = GROUPS * FEATURES / SHARED of each
 // NORM_REAL what weight, bias and their gradients are made of, numbered as REAL is
 // AFFINE, BIAS  whether there is a weight, and a bias
 // EPS       is added to the variance
@@ -12,15 +15,15 @@
 // RESIDUAL  whether the forward pass adds two inputs and keeps their sum
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 //
-// x, y, dy, dx [B, T, D]; weight, bias, dweight, dbias [D]; saved [B, 2, T] in f32: the means of a sample's rows, then their
-// 1 / sqrt(variance + EPS); partial [2, PARTS, D] in f32.
+// x, y, dy, dx [B, T, D]; weight, bias, dweight, dbias [P]; saved in f32 [B, 2, T]: the means of a sample's rows, then their
+// 1 / sqrt(variance + EPS), or [B, T] without the means where CENTER is 0; partial [2, PARTS, P] in f32.
 //
 // forward:    y = (x - mean) rstd weight + bias with mean and biased variance of each row, where y may be x; saved
 //             may be absent. With RESIDUAL, x is x + residual and kept in `sum`, which may be either of them
-// parameters: with n = (x - mean) rstd: dbias = sum over rows of dy, dweight = sum over rows of dy n; each may be absent.
+// parameters: with n = (x - mean) rstd: dbias = sum of dy, dweight = sum of dy n; each may be absent.
 //             With several parts they go to `partial`, and layer_norm_sum adds them up in their order
-// input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), where dx may be dy; runs after
-//             parameters, which read dy
+// input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), without mean(g) where CENTER is 0;
+//             dx may be dy; runs after parameters, which read dy
 //
 // Rows are read once from memory and then again from the cache.
 #include "base.cuh"
@@ -66,8 +69,32 @@ struct alignas(sizeof(Norm) * PACK > 16 ? 16 : sizeof(Norm) * PACK) NormPack {
 #define ROW_SUM(x) block_sum(x, scratch)
 #endif
 
-// Where the mean of a row is kept; 1 / std is STEPS further.
+// Factors or summands of a row, and of all.
+constexpr u64 OWN = FEATURES / SHARED;
+constexpr u64 PARAMETERS = GROUPS * OWN;
+
+// The statistics of a row.
+#if CENTER
 static __device__ __forceinline__ u64 kept(u64 row) { return row / STEPS * (2 * STEPS) + row % STEPS; }
+static __device__ __forceinline__ float mean_of(const float *saved, u64 row) { return saved[kept(row)]; }
+static __device__ __forceinline__ float rstd_of(const float *saved, u64 row) { return saved[kept(row) + STEPS]; }
+#else
+static __device__ __forceinline__ float mean_of(const float *, u64) { return 0.0f; }
+static __device__ __forceinline__ float rstd_of(const float *saved, u64 row) { return saved[row]; }
+#endif
+
+// The factors or summands of pack `j` of a row.
+static __device__ __forceinline__ void load_own(const Norm *all, u64 row, u32 j, float to[PACK]) {
+    const Norm *own = all + (GROUPS > 1 ? row % GROUPS * OWN : 0);
+#if SHARED == 1
+    const NormPack pack = ((const NormPack *)own)[j];
+#pragma unroll
+    for (int k = 0; k < PACK; k++) to[k] = widen(pack.at[k]);
+#else
+#pragma unroll
+    for (int k = 0; k < PACK; k++) to[k] = widen(own[((u64)j * PACK + k) / SHARED]);
+#endif
+}
 
 KERNEL(layer_norm_forward)
 (const real *x, const real *residual, real *sum, const Norm *weight, const Norm *bias, real *y, float *saved) {
@@ -84,6 +111,7 @@ KERNEL(layer_norm_forward)
     const Pack *others = (const Pack *)(residual + row * FEATURES);
     Pack *sums = (Pack *)(sum + row * FEATURES);
 #endif
+#if CENTER || RESIDUAL
     for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
 #if RESIDUAL
         Pack pack = from[j];
@@ -97,11 +125,16 @@ KERNEL(layer_norm_forward)
 #pragma unroll
         for (int k = 0; k < PACK; k++) total += widen(pack.at[k]);
     }
+#endif
 #if RESIDUAL
     // Each thread goes on with what it has written itself.
     from = sums;
 #endif
+#if CENTER
     const float mean = ROW_SUM(total) / (float)FEATURES;
+#else
+    const float mean = 0.0f;
+#endif
     for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
         const Pack pack = from[j];
 #pragma unroll
@@ -109,25 +142,31 @@ KERNEL(layer_norm_forward)
     }
     const float rstd = 1.0f / sqrtf(ROW_SUM(squares) / (float)FEATURES + (float)(EPS));
     if (saved != nullptr && LANE == 0) {
+#if CENTER
         saved[kept(row)] = mean;
         saved[kept(row) + STEPS] = rstd;
+#else
+        saved[row] = rstd;
+#endif
     }
     for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
         Pack pack = from[j];
 #if AFFINE
-        const NormPack scale = ((const NormPack *)weight)[j];
+        float scale[PACK];
+        load_own(weight, row, j, scale);
 #endif
 #if BIAS
-        const NormPack shift = ((const NormPack *)bias)[j];
+        float shift[PACK];
+        load_own(bias, row, j, shift);
 #endif
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
             float value = (widen(pack.at[k]) - mean) * rstd;
 #if AFFINE
-            value *= widen(scale.at[k]);
+            value *= scale[k];
 #endif
 #if BIAS
-            value += widen(shift.at[k]);
+            value += shift[k];
 #endif
             narrow(value, &pack.at[k]);
         }
@@ -135,23 +174,39 @@ KERNEL(layer_norm_forward)
     }
 }
 
+// What a part of the rows, or all of them, comes to.
+static __device__ __forceinline__ void put_parameter(u64 column, float sum, float product, float *partial, Norm *dweight,
+                                                     Norm *dbias) {
+#if PARTS > 1
+    partial[blockIdx.y * PARAMETERS + column] = sum;
+    partial[(PARTS + blockIdx.y) * PARAMETERS + column] = product;
+#else
+    if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[column]) + product : product, &dweight[column]);
+    if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
+#endif
+}
+
+// GROUPS rows taken for one, so that a factor belongs to the same elements of each.
+constexpr u64 WIDE_ROWS = ROWS / GROUPS, WIDE_ROW = GROUPS * FEATURES;
+
+#if SHARED == 1
 // A block for each COLUMNS columns (x) and part of the rows (y). COLUMNS threads in a row read a sector of 32 bytes or more of
 // one row; the block's other threads take other rows, and their sums are added in a tree.
 KERNEL(layer_norm_parameters)
 (const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float sums[1024], products[1024];
-    constexpr u64 PORTION = (ROWS + PARTS - 1) / PARTS;
+    constexpr u64 PORTION = (WIDE_ROWS + PARTS - 1) / PARTS;
     const u32 slices = blockDim.x / COLUMNS, slice = threadIdx.x / COLUMNS;
     const u64 column = (u64)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
-    const u64 first = blockIdx.y * PORTION, last = first + PORTION < ROWS ? first + PORTION : ROWS;
+    const u64 first = blockIdx.y * PORTION, last = first + PORTION < WIDE_ROWS ? first + PORTION : WIDE_ROWS;
     float sum = 0.0f, product = 0.0f;
-    if (column < FEATURES) {
+    if (column < PARAMETERS) {
 #pragma unroll 8
         for (u64 row = first + slice; row < last; row += slices) {
-            const u64 statistic = kept(row), at = row * FEATURES + column;
+            const u64 group = GROUPS > 1 ? row * GROUPS + column / FEATURES : row, at = row * WIDE_ROW + column;
             const float gradient = widen(dy[at]);
             sum += gradient;
-            product += gradient * ((widen(x[at]) - saved[statistic]) * saved[statistic + STEPS]);
+            product += gradient * ((widen(x[at]) - mean_of(saved, group)) * rstd_of(saved, group));
         }
     }
     sums[threadIdx.x] = sum;
@@ -164,27 +219,40 @@ KERNEL(layer_norm_parameters)
         }
     }
     // What this thread reads now, it has written itself.
-    if (slice != 0 || column >= FEATURES) return;
-    sum = sums[threadIdx.x];
-    product = products[threadIdx.x];
-#if PARTS > 1
-    partial[blockIdx.y * (u64)FEATURES + column] = sum;
-    partial[(PARTS + blockIdx.y) * (u64)FEATURES + column] = product;
-#else
-    if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[column]) + product : product, &dweight[column]);
-    if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
-#endif
+    if (slice != 0 || column >= PARAMETERS) return;
+    put_parameter(column, sums[threadIdx.x], products[threadIdx.x], partial, dweight, dbias);
 }
+#else
+// A block for each parameter (x) and part of the rows (y).
+KERNEL(layer_norm_parameters)
+(const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
+    __shared__ float scratch[32];
+    constexpr u64 PORTION = (WIDE_ROWS + PARTS - 1) / PARTS;
+    const u64 column = blockIdx.x;
+    const u64 first = blockIdx.y * PORTION, last = first + PORTION < WIDE_ROWS ? first + PORTION : WIDE_ROWS;
+    float sum = 0.0f, product = 0.0f;
+    for (u64 i = first * SHARED + threadIdx.x; i < last * SHARED; i += blockDim.x) {
+        const u64 row = i / SHARED, group = row * GROUPS + column / OWN;
+        const u64 at = row * WIDE_ROW + column * SHARED + i % SHARED;
+        const float gradient = widen(dy[at]);
+        sum += gradient;
+        product += gradient * ((widen(x[at]) - mean_of(saved, group)) * rstd_of(saved, group));
+    }
+    sum = block_sum(sum, scratch);
+    product = block_sum(product, scratch);
+    if (threadIdx.x == 0) put_parameter(column, sum, product, partial, dweight, dbias);
+}
+#endif
 
 // A thread for each column.
 KERNEL(layer_norm_sum)(const float *partial, Norm *dweight, Norm *dbias) {
     const u64 column = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= FEATURES) return;
+    if (column >= PARAMETERS) return;
     float sum = 0.0f, product = 0.0f;
 #pragma unroll 8
     for (u32 part = 0; part < PARTS; part++) {
-        sum += partial[part * (u64)FEATURES + column];
-        product += partial[(PARTS + part) * (u64)FEATURES + column];
+        sum += partial[part * PARAMETERS + column];
+        product += partial[(PARTS + part) * PARAMETERS + column];
     }
     if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[column]) + product : product, &dweight[column]);
     if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
@@ -199,24 +267,25 @@ KERNEL(layer_norm_input)(const real *dy, const real *x, const Norm *weight, cons
     if (row >= ROWS) return;
     const Pack *gradients = (const Pack *)(dy + row * FEATURES), *inputs = (const Pack *)(x + row * FEATURES);
     Pack *to = (Pack *)(dx + row * FEATURES);
-    const float mean = saved[kept(row)], rstd = saved[kept(row) + STEPS];
+    const float mean = mean_of(saved, row), rstd = rstd_of(saved, row);
     float sum = 0.0f, product = 0.0f;
     for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
         const Pack gradient = gradients[j], input = inputs[j];
 #if AFFINE
-        const NormPack scale = ((const NormPack *)weight)[j];
+        float scale[PACK];
+        load_own(weight, row, j, scale);
 #endif
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
             float g = widen(gradient.at[k]);
 #if AFFINE
-            g *= widen(scale.at[k]);
+            g *= scale[k];
 #endif
             sum += g;
             product += g * ((widen(input.at[k]) - mean) * rstd);
         }
     }
-    sum = ROW_SUM(sum) / (float)FEATURES;
+    sum = CENTER ? ROW_SUM(sum) / (float)FEATURES : 0.0f;
     product = ROW_SUM(product) / (float)FEATURES;
     for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
         const Pack gradient = gradients[j], input = inputs[j];
@@ -226,13 +295,14 @@ KERNEL(layer_norm_input)(const real *dy, const real *x, const Norm *weight, cons
         Pack out = gradient;
 #endif
 #if AFFINE
-        const NormPack scale = ((const NormPack *)weight)[j];
+        float scale[PACK];
+        load_own(weight, row, j, scale);
 #endif
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
             float g = widen(gradient.at[k]);
 #if AFFINE
-            g *= widen(scale.at[k]);
+            g *= scale[k];
 #endif
             const float value = rstd * (g - sum - (widen(input.at[k]) - mean) * rstd * product);
             narrow(ADD ? widen(out.at[k]) + value : value, &out.at[k]);

@@ -1,6 +1,6 @@
 //! The layers: what users write. One file each, in the folder of its family: how it is written, shapes, parameters and their
-//! initialisation, documentation, and the operations that it is built of. A new layer is a new file, its `mod` line and a name
-//! in the list below; [functions of one number](crate::program::function) are rows of a table.
+//! initialisation, documentation, and the operations that it is built of. A new layer is a new file and its lines in the
+//! family's `mod.rs`; [functions of one number](crate::program::function) are rows of a table.
 
 pub mod activation;
 mod add;
@@ -31,17 +31,21 @@ use builder::{Builder, Value};
 use core::fmt;
 use mistake::Mistake;
 
-pub use activation::{Gelu, Softmax};
 pub use add::Built;
-pub use attention::{CausalAttention, CausalSelfAttention};
-pub use convolution::{Conv2d, ConvTranspose2d};
-pub use dropout::Dropout;
-pub use embedding::{Embedding, PositionEmbedding};
-pub use join::{Add, Concat, Div, MatMul, Mul, Sub};
-pub use linear::{Linear, Tied};
-pub use norm::{BatchNorm2d, LayerNorm};
-pub use pool::{AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool, MaxPool2d};
-pub use shape::{Flatten, Upsample};
+
+/// The layers of all families.
+const FAMILIES: &[&[Entry]] = &[
+    convolution::LAYERS,
+    linear::LAYERS,
+    norm::LAYERS,
+    pool::LAYERS,
+    shape::LAYERS,
+    activation::LAYERS,
+    dropout::LAYERS,
+    embedding::LAYERS,
+    attention::LAYERS,
+    join::LAYERS,
+];
 
 /// The most values that a join can have: operations number their inputs in a byte.
 pub const MOST_BRANCHES: usize = 255;
@@ -106,6 +110,7 @@ fn boxed<L: Layer>(written: &[Written]) -> Reading<Box<dyn Build>> {
 }
 
 impl Entry {
+    /// The entry of a layer.
     const fn of<L: Layer>() -> Entry {
         let reader = Reader::Layer { read: boxed::<L>, signature: || Arguments::signature(L::read) };
         Entry { name: L::NAME, inputs: L::INPUTS, keeps_shape: L::KEEPS_SHAPE, reader }
@@ -118,7 +123,7 @@ impl Entry {
     /// Every layer.
     pub fn all() -> impl Iterator<Item = Entry> {
         let functions = Function::ALL.iter().copied().filter(|function| function.row().is_layer);
-        LAYERS.iter().copied().chain(functions.map(Entry::function))
+        FAMILIES.iter().copied().flatten().copied().chain(functions.map(Entry::function))
     }
 
     /// The layer called `name`.
@@ -179,38 +184,4 @@ impl Entry {
             (_, most) => format!("joins at most {most} branches, not {count}; nest it"),
         }))
     }
-}
-
-macro_rules! layers {
-    ($($name:ident,)*) => {
-        const LAYERS: &[Entry] = &[$(Entry::of::<$name>(),)*];
-    };
-}
-
-layers! {
-    Conv2d,
-    ConvTranspose2d,
-    Linear,
-    Tied,
-    BatchNorm2d,
-    LayerNorm,
-    MaxPool2d,
-    AvgPool2d,
-    AdaptiveAvgPool2d,
-    GlobalAvgPool,
-    Flatten,
-    Gelu,
-    Softmax,
-    Dropout,
-    Upsample,
-    Embedding,
-    PositionEmbedding,
-    CausalSelfAttention,
-    CausalAttention,
-    Add,
-    Sub,
-    Mul,
-    Div,
-    MatMul,
-    Concat,
 }

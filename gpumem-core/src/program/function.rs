@@ -98,9 +98,9 @@ functions! {
         inplace: true,
         ..FunctionRow::KEEPS_OUTPUT
     };
-    /// `x * Phi(x)` with the normal distribution function `Phi`: see [`Gelu`](crate::layers::Gelu).
+    /// `x * Phi(x)` with the normal distribution function `Phi`: see [`Gelu`](crate::layers::activation::Gelu).
     Gelu = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
-    /// `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`: see [`Gelu`](crate::layers::Gelu).
+    /// `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`: see [`Gelu`](crate::layers::activation::Gelu).
     GeluTanh = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
     /// Sigmoid linear unit, `x / (1 + exp(-x))`: `Silu`.
     ///

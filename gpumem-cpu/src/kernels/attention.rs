@@ -1,6 +1,7 @@
 //! Causal attention: in each head `y[i] = sum over j <= i of p[i, j] * v[j]` with
 //! `p[i, :] = softmax over j <= i of q[i] . k[j] / sqrt(S)`. T steps, S = D / heads elements of a head; queries, keys and
-//! values lie side by side in rows of 3 * D.
+//! values lie side by side in rows of D + 2 * K, where K = D for as many heads of keys as of queries; with fewer, heads of queries
+//! that follow each other share one.
 //!
 //! Rows are worked on [`ROWS`] at a time, against all keys that they may see, so that there is never a T x T tensor; the
 //! forward pass leaves `lse[i] = log(sum over j of exp(q[i] . k[j] / sqrt(S)))`, from which the backward pass recomputes
@@ -29,9 +30,13 @@ const ROWS: usize = 64;
 struct Sizes {
     samples: usize,
     heads: usize,
+    /// Heads of queries for each head of keys and values.
+    group: usize,
     steps: usize,
     /// D, over all heads.
     features: usize,
+    /// Elements of a row of queries, keys and values.
+    pitch: usize,
 }
 
 /// Queries, keys and values of one head of one sample, each `[T, S]`.
@@ -44,35 +49,42 @@ struct Head<'a> {
 
 impl Sizes {
     fn new(op: &Attention, operands: &Operands<'_>) -> Result<Sizes, Error> {
-        if op.heads == 0 || op.width == 0 {
-            return Err(Error::Damaged("attention has no heads"));
+        if !op.is_sound() {
+            return Err(Error::Damaged("attention has no heads, or keys that serve no whole number of them"));
         }
         let [samples, heads, steps, features] =
             [operands.batch(), op.heads, op.steps, op.features()].map(|size| count(&[size]));
-        Ok(Sizes { samples, heads, steps, features })
+        let [group, pitch] = [op.heads / op.kv_heads, op.input_features()].map(|size| count(&[size]));
+        Ok(Sizes { samples, heads, group, steps, features, pitch })
     }
 
     /// Lengths of input, output and log-sum-exp.
     fn lengths(&self) -> [usize; 3] {
         let rows = self.samples.saturating_mul(self.steps);
         let output = rows.saturating_mul(self.features);
-        [output.saturating_mul(3), output, rows.saturating_mul(self.heads)]
+        [rows.saturating_mul(self.pitch), output, rows.saturating_mul(self.heads)]
     }
 
     fn width(&self) -> usize {
         self.features / self.heads
     }
 
+    /// Elements of a row of the keys, and of the values.
+    fn shared_features(&self) -> usize {
+        self.features / self.group
+    }
+
     fn head<'a>(&self, input: &'a [f32], sample: usize, head: usize) -> Head<'a> {
-        let Sizes { heads, steps, features, .. } = *self;
-        let sample_input = &input[sample * steps * 3 * features..][..steps * 3 * features];
-        let all = Matrix::new(sample_input, steps, 3 * features, 3 * features);
-        let part = |part: usize| {
-            let first = part * features + head * self.width();
+        let Sizes { heads, steps, features, pitch, .. } = *self;
+        let sample_input = &input[sample * steps * pitch..][..steps * pitch];
+        let all = Matrix::new(sample_input, steps, pitch, pitch);
+        let part = |first: usize, head: usize| {
+            let first = first + head * self.width();
             all.columns(first..first + self.width())
         };
+        let shared = head / self.group;
         Head {
-            parts: [part(0), part(1), part(2)],
+            parts: [part(0, head), part(features, shared), part(features + self.shared_features(), shared)],
             scale: (1.0 / (self.width() as f64).sqrt()) as f32,
             first_draw: ((sample * heads + head) * steps * steps) as u64,
         }
@@ -109,9 +121,14 @@ fn cut_outputs<'a>((y, lse): Outputs<'a>, [columns, rows]: [usize; 2]) -> (Outpu
     ((left, upper), (right, lower))
 }
 
-/// The first `columns` columns of each gradient, and the rest.
-fn cut_gradients<'a>(gradients: [MatrixMut<'a>; 3], columns: usize) -> ([MatrixMut<'a>; 3], [MatrixMut<'a>; 3]) {
-    let [(q0, q1), (k0, k1), (v0, v1)] = gradients.map(|gradient| gradient.split_columns(columns));
+/// The first `columns` columns of the gradients of keys and values with `group` times as many of those of queries, and the rest.
+fn cut_gradients<'a>(
+    [q, k, v]: [MatrixMut<'a>; 3],
+    columns: usize,
+    group: usize,
+) -> ([MatrixMut<'a>; 3], [MatrixMut<'a>; 3]) {
+    let [(q0, q1), (k0, k1), (v0, v1)] =
+        [(q, columns * group), (k, columns), (v, columns)].map(|(gradient, columns)| gradient.split_columns(columns));
     ([q0, k0, v0], [q1, k1, v1])
 }
 
@@ -203,26 +220,31 @@ pub(super) fn backward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let draws = if op.dropout > 0.0 { Some(Draws::new(op.dropout, operands)?) } else { None };
     let (accumulate, mut target) = required(operands, input_length)?;
     kernel(move |_| {
-        let Sizes { heads, steps, features, .. } = sizes;
+        let Sizes { heads, group, steps, features, pitch, .. } = sizes;
         let (input, dy, y, lse) = (input.get(), gradient.get(), output.get(), saved.get());
         let factor = draws.as_ref().map(Draws::factor);
-        target.get().par_chunks_mut(steps * 3 * features).enumerate().for_each(|(sample, dx)| {
+        target.get().par_chunks_mut(steps * pitch).enumerate().for_each(|(sample, dx)| {
             if !accumulate {
                 dx.fill(0.0);
             }
-            let (dq, rest) = MatrixMut::new(dx, steps, 3 * features, 3 * features).split_columns(features);
-            let (dk, dv) = rest.split_columns(features);
+            let (dq, rest) = MatrixMut::new(dx, steps, pitch, pitch).split_columns(features);
+            let (dk, dv) = rest.split_columns(sizes.shared_features());
+            // The heads of queries that share keys add to the same gradients, one after the other.
             for_heads(
-                0..heads,
+                0..heads / group,
                 [dq, dk, dv],
-                &|outputs, count| cut_gradients(outputs, count * sizes.width()),
-                &|head, gradients| {
-                    let range = sample * steps * features..(sample + 1) * steps * features;
-                    let columns = head * sizes.width()..(head + 1) * sizes.width();
-                    let strip = |data| Matrix::new(data, steps, features, features).columns(columns.clone());
-                    let lse = &lse[(sample * heads + head) * steps..][..steps];
-                    let outputs = [strip(&dy[range.clone()]), strip(&y[range])];
-                    attend_back(&sizes.head(input, sample, head), outputs, lse, factor.as_ref(), gradients);
+                &|outputs, count| cut_gradients(outputs, count * sizes.width(), group),
+                &|shared, [mut dq, mut dk, mut dv]| {
+                    for (at, head) in (shared * group..(shared + 1) * group).enumerate() {
+                        let range = sample * steps * features..(sample + 1) * steps * features;
+                        let columns = head * sizes.width()..(head + 1) * sizes.width();
+                        let strip = |data| Matrix::new(data, steps, features, features).columns(columns.clone());
+                        let lse = &lse[(sample * heads + head) * steps..][..steps];
+                        let outputs = [strip(&dy[range.clone()]), strip(&y[range])];
+                        let own = at * sizes.width()..(at + 1) * sizes.width();
+                        let gradients = [dq.columns(own), dk.rows(0..steps), dv.rows(0..steps)];
+                        attend_back(&sizes.head(input, sample, head), outputs, lse, factor.as_ref(), gradients);
+                    }
                 },
             );
         });

@@ -1,76 +1,168 @@
-//! Rows normalised by their own statistics, `y = (x - mean) * rstd * weight[j] + bias[j]` with mean and biased variance of
-//! each row and `rstd = 1 / sqrt(variance + eps)`. R rows a sample, D features.
+//! Rows normalised by their own statistics, `y = (x - mean) * rstd * weight + bias` with mean and biased variance of each row and
+//! `rstd = 1 / sqrt(variance + eps)`; where rows are not centred, the mean is 0 and the variance the mean square. R rows a
+//! sample, D elements each; factors and summands begin again after `groups` rows, and `shared` neighbours have the same.
 //!
 //! Backward, with `n = (x - mean) * rstd`, `g = dy * weight` and means over the row:
-//! `dbias = sum over rows of dy`, `dweight = sum over rows of dy * n`, `dx = rstd * (g - mean(g) - n * mean(g * n))`.
+//! `dbias = sum of dy`, `dweight = sum of dy * n`, `dx = rstd * (g - mean(g) - n * mean(g * n))`, without `mean(g)` where rows are
+//! not centred.
 
 use super::batch_norm::inverse_root;
 use super::{Bound, kernel};
-use crate::operands::{Operands, count};
+use crate::operands::{Gradient, Operands, count};
 use crate::parallel;
+use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Normalize;
 use rayon::prelude::*;
 
-/// Mean and `1 / std` of a row.
-fn statistics(row: &[f32], eps: f64) -> (f32, f32) {
-    let mean = parallel::sum(row, f64::from) / row.len() as f64;
-    let squares = parallel::sum(row, |x| (f64::from(x) - mean) * (f64::from(x) - mean));
-    (mean as f32, inverse_root(squares / row.len() as f64, eps))
+/// What the loops count.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Rows a sample, and elements of a row.
+    rows: usize,
+    length: usize,
+    center: bool,
+    eps: f64,
+    groups: usize,
+    shared: usize,
+    /// Factors of a row.
+    own: usize,
 }
 
-/// `y` from `x`; in training also the statistics, the means of a sample's rows before their `1 / std`.
+impl Sizes {
+    fn new(op: &Normalize) -> Result<Sizes, Error> {
+        if !op.is_sound() {
+            return Err(Error::Damaged("a normalisation's rows are no whole groups"));
+        }
+        let [rows, length, groups, shared] = [op.rows, op.length, op.groups, op.shared].map(|size| count(&[size]));
+        Ok(Sizes { rows, length, center: op.center, eps: op.eps, groups, shared, own: length / shared })
+    }
+
+    /// Mean and `1 / std` of a row.
+    fn statistics(&self, row: &[f32]) -> (f32, f32) {
+        let length = row.len() as f64;
+        let mean = if self.center { parallel::sum(row, f64::from) / length } else { 0.0 };
+        let squares = parallel::sum(row, |x| (f64::from(x) - mean) * (f64::from(x) - mean));
+        (mean as f32, inverse_root(squares / length, self.eps))
+    }
+
+    /// The statistics of all rows `x`: of each sample its means, where rows are centred, before its `1 / std`.
+    fn save(&self, x: &[f32], saved: &mut [f32]) {
+        let Sizes { rows, length, .. } = *self;
+        let samples = saved.par_chunks_mut(self.saved()).zip(x.par_chunks(rows * length));
+        samples.for_each(|(saved, x)| {
+            let (means, rstds) = saved.split_at_mut(if self.center { rows } else { 0 });
+            let each = rstds.par_iter_mut().zip(x.par_chunks(length));
+            if self.center {
+                let both = each.zip(means.par_iter_mut());
+                both.for_each(|((rstd, x), mean)| (*mean, *rstd) = self.statistics(x));
+            } else {
+                each.for_each(|(rstd, x)| *rstd = self.statistics(x).1);
+            }
+        });
+    }
+
+    /// Numbers that are saved for a sample.
+    fn saved(&self) -> usize {
+        if self.center { 2 * self.rows } else { self.rows }
+    }
+
+    /// Mean and `1 / std` of a row, counted over the whole batch.
+    fn kept(&self, saved: &[f32], row: usize) -> (f32, f32) {
+        let sample = &saved[row / self.rows * self.saved()..][..self.saved()];
+        let row = row % self.rows;
+        if self.center { (sample[row], sample[self.rows + row]) } else { (0.0, sample[row]) }
+    }
+
+    /// The factors of a row, counted over the whole batch.
+    fn of_row<'a>(&self, parameter: Option<&'a [f32]>, row: usize) -> Option<&'a [f32]> {
+        parameter.map(|all| &all[row % self.groups * self.own..][..self.own])
+    }
+}
+
+/// `y` from `x`; in training also the statistics.
 pub(super) fn forward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
-    let (rows, features, eps) = (count(&[op.rows]), count(&[op.length]), op.eps);
-    let length = count(&[operands.batch(), op.rows, op.length]);
-    let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
-    let weight = operands.source_if(op.scale, Slot::Input(1), features)?;
-    let bias = operands.source_if(op.shift, Slot::Input(2), features)?;
-    let mut saved = operands.target_if_any(Slot::Saved(0), count(&[operands.batch(), 2, op.rows]))?;
+    let sizes = Sizes::new(op)?;
+    let (batch, parameters) = (operands.batch(), count(&[op.parameters()]));
+    let mut pair = operands.pair(Slot::Input(0), Slot::Output, count(&[batch, op.rows, op.length]))?;
+    let weight = operands.source_if(op.scale, Slot::Input(1), parameters)?;
+    let bias = operands.source_if(op.shift, Slot::Input(2), parameters)?;
+    let mut saved = operands.target_if_any(Slot::Saved(0), count(&[batch, op.statistics(), op.rows]))?;
     kernel(move |_| {
         let (source, target) = pair.get();
         let saved = saved.as_mut().map(|saved| {
             let x = source.unwrap_or(&*target);
             let saved = saved.get();
-            saved.par_chunks_mut(2 * rows).zip(x.par_chunks(rows * features)).for_each(|(saved, x)| {
-                let (means, rstds) = saved.split_at_mut(rows);
-                let both = means.par_iter_mut().zip(rstds.par_iter_mut()).zip(x.par_chunks(features));
-                both.for_each(|((mean, rstd), row)| (*mean, *rstd) = statistics(row, eps));
-            });
+            sizes.save(x, saved);
             &*saved
         });
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
-        parallel::pieces(source, target, features, |row, x, y| {
+        parallel::pieces(source, target, sizes.length, |row, x, y| {
             let (mean, rstd) = match saved {
-                Some(saved) => kept(saved, rows, row),
-                None => statistics(x.unwrap_or(&*y), eps),
+                Some(saved) => sizes.kept(saved, row),
+                None => sizes.statistics(x.unwrap_or(&*y)),
             };
-            for j in 0..features {
+            let (weight, bias) = (sizes.of_row(weight, row), sizes.of_row(bias, row));
+            let put = |j: usize, k: usize, y: &mut [f32]| {
                 let x = x.map_or(y[j], |x| x[j]);
-                let scaled = (x - mean) * rstd * weight.map_or(1.0, |weight| weight[j]);
-                y[j] = scaled + bias.map_or(0.0, |bias| bias[j]);
+                let scaled = (x - mean) * rstd * weight.map_or(1.0, |weight| weight[k]);
+                y[j] = scaled + bias.map_or(0.0, |bias| bias[k]);
+            };
+            // Where each element has a factor of its own, there is nothing to divide.
+            match sizes.shared {
+                1 => (0..sizes.length).for_each(|j| put(j, j, y)),
+                shared => (0..sizes.length).for_each(|j| put(j, j / shared, y)),
             }
             0.0
         });
     })
 }
 
-/// Mean and `1 / std` of a row, counted over the whole batch.
-fn kept(saved: &[f32], rows: usize, row: usize) -> (f32, f32) {
-    let sample = &saved[row / rows * 2 * rows..][..2 * rows];
-    (sample[row % rows], sample[rows + row % rows])
+/// `out (+)= sum of f(dy, x, mean, rstd)` over all elements that share a parameter.
+fn sum_parameter(
+    sizes: &Sizes,
+    out: &mut Gradient,
+    [dy, x]: [&[f32]; 2],
+    saved: &[f32],
+    f: impl Fn(f32, f32, f32, f32) -> f64 + Sync,
+) {
+    let Sizes { groups, shared, own, length, .. } = *sizes;
+    let row = groups * length;
+    parallel::column_sums(out.target.get(), out.accumulate, dy.len() / row.max(1), |outer, first, sums| {
+        let (dy, x) = (&dy[outer * row..][..row], &x[outer * row..][..row]);
+        // Runs of columns that lie in one of the rows.
+        let mut done = 0;
+        while done < sums.len() {
+            let column = first + done;
+            let end = (sums.len() - done).min(own - column % own);
+            let (mean, rstd) = sizes.kept(saved, outer * groups + column / own);
+            let at = column * shared;
+            let sums = &mut sums[done..done + end];
+            if shared == 1 {
+                let pairs = dy[at..].iter().zip(&x[at..]);
+                sums.iter_mut().zip(pairs).for_each(|(sum, (&dy, &x))| *sum += f(dy, x, mean, rstd));
+            } else {
+                for (sum, at) in sums.iter_mut().zip((at..).step_by(shared)) {
+                    let (dy, x) = (&dy[at..at + shared], &x[at..at + shared]);
+                    *sum += parallel::sum_of_pairs(dy, x, |dy, x| f(dy, x, mean, rstd));
+                }
+            }
+            done += end;
+        }
+    });
 }
 
 /// The gradients that the operation writes; `dx` may overwrite `dy`.
 pub(super) fn backward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
-    let (rows, features) = (count(&[op.rows]), count(&[op.length]));
-    let length = count(&[operands.batch(), op.rows, op.length]);
+    let sizes = Sizes::new(op)?;
+    let (batch, parameters) = (operands.batch(), count(&[op.parameters()]));
+    let length = count(&[batch, op.rows, op.length]);
     let input = operands.source(Slot::Input(0), length)?;
-    let saved = operands.source(Slot::Saved(0), count(&[operands.batch(), 2, op.rows]))?;
+    let saved = operands.source(Slot::Saved(0), count(&[batch, op.statistics(), op.rows]))?;
     let flows = operands.writes(Slot::InputGradient(0));
-    let weight = operands.source_if(op.scale && flows, Slot::Input(1), features)?;
-    let mut weight_gradient = operands.gradient(Slot::InputGradient(1), features)?;
-    let mut bias_gradient = operands.gradient(Slot::InputGradient(2), features)?;
+    let weight = operands.source_if(op.scale && flows, Slot::Input(1), parameters)?;
+    let mut weight_gradient = operands.gradient(Slot::InputGradient(1), parameters)?;
+    let mut bias_gradient = operands.gradient(Slot::InputGradient(2), parameters)?;
     let mut pair = if flows { Some(operands.gradients(0, length)?) } else { None };
     let accumulate = pair.as_ref().is_some_and(|(_, accumulate)| *accumulate);
     let alone = operands.source_if(!flows, Slot::Gradient, length)?;
@@ -85,38 +177,53 @@ pub(super) fn backward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
         };
         let dy = source.or(target.as_deref()).unwrap_or_default();
         if let Some(out) = &mut weight_gradient {
-            parallel::column_sums(out.target.get(), out.accumulate, length / features, |row, first, sums| {
-                let (mean, rstd) = kept(saved, rows, row);
-                let at = row * features + first;
-                for (sum, (&dy, &x)) in sums.iter_mut().zip(dy[at..].iter().zip(&x[at..])) {
-                    *sum += f64::from(dy) * f64::from((x - mean) * rstd);
-                }
+            sum_parameter(&sizes, out, [dy, x], saved, |dy, x, mean, rstd| {
+                f64::from(dy) * f64::from((x - mean) * rstd)
             });
         }
         if let Some(out) = &mut bias_gradient {
-            parallel::column_sums(out.target.get(), out.accumulate, length / features, |row, first, sums| {
-                sums.iter_mut().zip(&dy[row * features + first..]).for_each(|(sum, &dy)| *sum += f64::from(dy));
-            });
+            sum_parameter(&sizes, out, [dy, x], saved, |dy, _, _, _| f64::from(dy));
         }
         let Some(target) = target else { return };
         let weight = weight.as_ref().map(|weight| weight.get());
-        parallel::pieces(source, target, features, |row, dy, dx| {
-            let (mean, rstd) = kept(saved, rows, row);
-            let x = &x[row * features..][..features];
-            let scaled = |dy: f32, j: usize| dy * weight.map_or(1.0, |weight| weight[j]);
-            let (mut sum, mut product) = (0.0, 0.0);
-            for j in 0..features {
-                let g = f64::from(scaled(dy.map_or(dx[j], |dy| dy[j]), j));
-                sum += g;
-                product += g * f64::from((x[j] - mean) * rstd);
-            }
-            let (sum, product) = ((sum / features as f64) as f32, (product / features as f64) as f32);
-            for j in 0..features {
-                let g = scaled(dy.map_or(dx[j], |dy| dy[j]), j);
-                let value = rstd * (g - sum - (x[j] - mean) * rstd * product);
-                dx[j] = if accumulate { dx[j] + value } else { value };
+        parallel::pieces(source, target, sizes.length, |row, dy, dx| {
+            let statistics = sizes.kept(saved, row);
+            let (x, weight) = (&x[row * sizes.length..][..sizes.length], sizes.of_row(weight, row));
+            // Where each element has a factor of its own, there is nothing to divide.
+            match sizes.shared {
+                1 => slope(&sizes, statistics, x, dy, dx, accumulate, |j| weight.map_or(1.0, |weight| weight[j])),
+                shared => {
+                    slope(&sizes, statistics, x, dy, dx, accumulate, |j| {
+                        weight.map_or(1.0, |weight| weight[j / shared])
+                    });
+                }
             }
             0.0
         });
     })
+}
+
+/// `dx` of a row from `dy`, or from what is in its place.
+fn slope(
+    sizes: &Sizes,
+    (mean, rstd): (f32, f32),
+    x: &[f32],
+    dy: Option<&[f32]>,
+    dx: &mut [f32],
+    accumulate: bool,
+    weight: impl Fn(usize) -> f32,
+) {
+    let scaled = |j: usize, dx: &[f32]| dy.map_or(dx[j], |dy| dy[j]) * weight(j);
+    let (mut sum, mut product) = (0.0, 0.0);
+    for j in 0..x.len() {
+        let g = f64::from(scaled(j, dx));
+        sum += g;
+        product += g * f64::from((x[j] - mean) * rstd);
+    }
+    let length = x.len() as f64;
+    let (sum, product) = (if sizes.center { (sum / length) as f32 } else { 0.0 }, (product / length) as f32);
+    for j in 0..x.len() {
+        let value = rstd * (scaled(j, dx) - sum - (x[j] - mean) * rstd * product);
+        dx[j] = if accumulate { dx[j] + value } else { value };
+    }
 }

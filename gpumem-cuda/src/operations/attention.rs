@@ -27,8 +27,8 @@ struct Heads<'a> {
 
 impl<'a> Heads<'a> {
     fn new(context: &'a Context<'a>, op: &'a Attention, x: TensorId) -> Result<Heads<'a>, Error> {
-        if op.heads == 0 || op.width == 0 {
-            return Err(Error::Damaged("attention has no heads, or heads of no elements"));
+        if !op.is_sound() {
+            return Err(Error::Damaged("attention has no heads, or keys that serve no whole number of them"));
         }
         let samples = context.samples(x);
         Ok(Heads { context, op, samples, saves: false, add: 0 })
@@ -45,16 +45,16 @@ impl<'a> Heads<'a> {
         let dropout = if context.placed.program.training { op.dropout } else { 0.0 };
         let scale = (1.0 / (self.op.width as f64).sqrt()) as f32;
         let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", self.terms());
-        let kernel = kernel.with("HEADS", op.heads).with("STEPS", op.steps);
+        let kernel = kernel.with("HEADS", op.heads).with("KV_HEADS", op.kv_heads).with("STEPS", op.steps);
         let kernel = kernel.with("HEAD", self.op.width).with_float("SCALE", f64::from(scale));
         let kernel = kernel.with("SAVES", u8::from(self.saves));
         with_draws(kernel, "KEEP", context.operation.row, dropout).with("ADD", self.add)
     }
 
-    /// A block for each tile of each head of each sample, and for each slice of wide heads.
-    fn launch(&self, entry: &'static str, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+    /// A block for each tile of each of so many heads of each sample, and for each slice of wide heads.
+    fn launch(&self, entry: &'static str, heads: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let slices = self.op.width.div_ceil(SIDE).div_ceil(CHUNKS_OF_A_BLOCK);
-        let factors = [self.samples, self.op.heads, self.op.steps.div_ceil(SIDE), slices];
+        let factors = [self.samples, heads, self.op.steps.div_ceil(SIDE), slices];
         let blocks = factors.into_iter().try_fold(1u64, u64::checked_mul);
         let blocks = blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs);
         let blocks = blocks.ok_or(Error::Damaged("attention has more tiles than a grid has blocks"))?;
@@ -68,7 +68,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launc
     let lse = context.operation.written(Slot::Saved(0));
     let attention = Heads { saves: lse.is_some(), ..Heads::new(context, op, x)? };
     let arguments = vec![Some(x), context.operation.read(Slot::State), Some(y), lse];
-    Ok(vec![attention.launch("attention_forward", arguments)?])
+    Ok(vec![attention.launch("attention_forward", op.heads, arguments)?])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
@@ -79,7 +79,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Laun
     let attention = Heads { saves: true, add, ..Heads::new(context, op, x)? };
     let arguments = vec![Some(dy), Some(x), Some(y), Some(lse), context.operation.read(Slot::State), Some(dx)];
     Ok(vec![
-        attention.launch("attention_backward_queries", arguments.clone())?,
-        attention.launch("attention_backward_keys", arguments)?,
+        attention.launch("attention_backward_queries", op.heads, arguments.clone())?,
+        attention.launch("attention_backward_keys", op.kv_heads, arguments)?,
     ])
 }

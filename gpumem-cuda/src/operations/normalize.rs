@@ -1,7 +1,7 @@
 //! Layer normalisation: `kernels/layer_norm.cu`.
 
 use super::Context;
-use super::grid::{Rows, norm_real, pack, parts};
+use super::grid::{Rows, norm_real, pack, parts, threads};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::Normalize;
@@ -33,11 +33,19 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: &'a Normalize, x: TensorId) -> Result<Plan<'a>, Error> {
         let count = context.samples(x) * op.rows;
+        if !op.is_sound() {
+            return Err(Error::Damaged("a normalisation's rows are no whole groups"));
+        }
         let rows = Rows::new(context, count, op.length)?;
-        // Two f32 for each part of each column.
-        let room = context.workspace_bytes() / 8 / op.length.max(1);
-        let parts = parts(count, op.length.div_ceil(WIDE_COLUMNS), room.clamp(1, 64), 256);
-        let columns = if parts > 1 { WIDE_COLUMNS } else { columns(context, op.length) };
+        // Two f32 for each part of each parameter.
+        let room = (context.workspace_bytes() / 8 / op.parameters().max(1)).clamp(1, 64);
+        let (parts, columns) = if op.shared == 1 {
+            let parts = parts(count / op.groups, op.parameters().div_ceil(WIDE_COLUMNS), room, 256);
+            (parts, if parts > 1 { WIDE_COLUMNS } else { columns(context, op.parameters()) })
+        } else {
+            // A block for each parameter, with a few thousand elements or more.
+            (parts(count / op.groups, op.parameters(), room, (4096 / op.shared).max(1)), 1)
+        };
         Ok(Plan { context, op, count, rows, parts, columns, residual: false })
     }
 
@@ -45,6 +53,8 @@ impl<'a> Plan<'a> {
         let (context, op) = (self.context, self.op);
         let kernel = context.kernel("layer_norm.cu", entry).with("ROWS", format!("{}ull", self.count));
         let kernel = kernel.with("STEPS", format!("{}ull", op.rows)).with("FEATURES", format!("{}ull", op.length));
+        let kernel = kernel.with("CENTER", u8::from(op.center)).with("GROUPS", format!("{}ull", op.groups));
+        let kernel = kernel.with("SHARED", op.shared);
         let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.scale));
         let kernel = kernel.with("BIAS", u8::from(op.shift)).with_float("EPS", op.eps);
         let kernel = kernel.with("WARP_ROWS", self.rows.warp).with("COLUMNS", self.columns);
@@ -59,11 +69,15 @@ impl<'a> Plan<'a> {
         read: [TensorId; 3],
         written: [Option<TensorId>; 2],
     ) -> Result<Vec<Launch>, Error> {
-        let blocks = u32::try_from(self.op.length.div_ceil(self.columns))
-            .map_err(|_| Error::Damaged("a layer normalisation has more columns than a grid has blocks"))?;
+        let blocks = u32::try_from(self.op.parameters().div_ceil(self.columns))
+            .map_err(|_| Error::Damaged("a normalisation has more parameters than a grid has blocks"))?;
         // A power of two of rows at a time, about eight for each thread.
-        let rows = self.count.div_ceil(self.parts);
+        let rows = (self.count / self.op.groups).div_ceil(self.parts);
         let slices = (rows / 8).next_power_of_two().clamp(64 / self.columns, 1024 / self.columns);
+        let threads = match self.op.shared {
+            1 => (slices * self.columns) as u32,
+            shared => threads(rows.saturating_mul(shared)),
+        };
         let workspace = self.context.operation.written(Slot::Workspace);
         let partial = if self.parts > 1 { workspace } else { None };
         let mut arguments = read.map(Some).to_vec();
@@ -72,12 +86,12 @@ impl<'a> Plan<'a> {
         let mut launches = vec![Launch {
             kernel: self.kernel("layer_norm_parameters", add),
             grid: [blocks, self.parts as u32, 1],
-            block: [(slices * self.columns) as u32, 1, 1],
+            block: [threads, 1, 1],
             arguments,
         }];
         if self.parts > 1 {
             let kernel = self.kernel("layer_norm_sum", add);
-            let blocks = u32::try_from(self.op.length.div_ceil(64)).unwrap_or(u32::MAX);
+            let blocks = u32::try_from(self.op.parameters().div_ceil(64)).unwrap_or(u32::MAX);
             let arguments = vec![partial, written[0], written[1]];
             launches.push(Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments });
         }

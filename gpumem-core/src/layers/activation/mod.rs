@@ -10,11 +10,15 @@ pub use gelu::Gelu;
 pub use softmax::Softmax;
 
 use super::Build;
+use super::Entry;
 use super::arguments::Arguments;
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;
 use crate::program::ops::Pointwise;
 use alloc::vec::Vec;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<Gelu>(), Entry::of::<Softmax>()];
 
 /// A [function](Function) as a layer: input and output have any one shape, there are no parameters, and backward keeps what
 /// the function's row says.

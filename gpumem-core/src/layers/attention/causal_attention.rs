@@ -46,6 +46,6 @@ impl Layer for CausalAttention {
         }
         let CausalAttention { heads, dropout } = *self;
         check_heads(heads, width / 3)?;
-        b.op(Attention { heads, steps, width: width / 3 / heads, dropout }, x)
+        b.op(Attention { heads, kv_heads: heads, steps, width: width / 3 / heads, dropout }, x)
     }
 }

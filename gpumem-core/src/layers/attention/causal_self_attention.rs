@@ -1,8 +1,9 @@
 use super::{CausalAttention, check_heads};
+use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
+use crate::layers::linear::Linear;
 use crate::layers::mistake::Mistake;
-use crate::layers::{Layer, Linear};
 
 /// Multi-head self-attention in which a step sees itself and the steps before it: `CausalSelfAttention(heads)`.
 ///

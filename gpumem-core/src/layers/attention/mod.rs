@@ -6,8 +6,12 @@ mod causal_self_attention;
 pub use causal_attention::CausalAttention;
 pub use causal_self_attention::CausalSelfAttention;
 
+use super::Entry;
 use super::mistake::Mistake;
 use alloc::format;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<CausalSelfAttention>(), Entry::of::<CausalAttention>()];
 
 /// Checks that `heads` divides the width.
 fn check_heads(heads: u64, features: u64) -> Result<(), Mistake> {

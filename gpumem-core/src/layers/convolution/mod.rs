@@ -6,12 +6,16 @@ mod conv_transpose2d;
 pub use conv_transpose2d::ConvTranspose2d;
 pub use conv2d::Conv2d;
 
+use super::Entry;
 use super::builder::{Builder, Value};
 use super::linear::weight_and_bias;
 use super::mistake::Mistake;
 use crate::program::ops::Convolution;
 use crate::shape::product;
 use alloc::format;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<Conv2d>(), Entry::of::<ConvTranspose2d>()];
 
 /// `groups` if it divides both channel counts; 1, with a mistake, if it does not.
 fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channels: u64) -> u64 {

@@ -1,10 +1,14 @@
 //! Random zeros.
 
+use super::Entry;
 use super::Layer;
 use super::arguments::Arguments;
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;
 use crate::program::ops::Mask;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<Dropout>()];
 
 /// Sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`: `Dropout` or
 /// `Dropout(p)`.

@@ -6,3 +6,8 @@ mod position_embedding;
 
 pub use embedding::Embedding;
 pub use position_embedding::PositionEmbedding;
+
+use super::Entry;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<Embedding>(), Entry::of::<PositionEmbedding>()];

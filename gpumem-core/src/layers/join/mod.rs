@@ -14,10 +14,21 @@ pub use mat_mul::MatMul;
 pub use mul::Mul;
 pub use sub::Sub;
 
+use super::Entry;
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;
 use crate::program::ops::{Binary, BinaryFunction, broadcast};
 use alloc::format;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[
+    Entry::of::<Add>(),
+    Entry::of::<Sub>(),
+    Entry::of::<Mul>(),
+    Entry::of::<Div>(),
+    Entry::of::<MatMul>(),
+    Entry::of::<Concat>(),
+];
 
 /// Checks that no branch carries tokens.
 fn check_numbers(x: &[Value]) -> Result<(), Mistake> {

@@ -7,12 +7,16 @@ mod tied;
 pub use linear::Linear;
 pub use tied::Tied;
 
+use super::Entry;
 use super::builder::{Builder, Value};
 use crate::number::Role;
 use crate::program::Init;
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<Linear>(), Entry::of::<Tied>()];
 
 /// `x` with a weight and maybe a bias of `bias` elements, uniform within `1 / sqrt(fan_in)`: what PyTorch's
 /// `kaiming_uniform_(weight, a = sqrt(5))` comes to.

@@ -45,6 +45,17 @@ impl Layer for LayerNorm {
         if shift {
             inputs.push(b.shift(length));
         }
-        b.op(Normalize { rows, length, eps: self.eps, scale, shift, shape: x[0].shape }, &inputs)
+        let op = Normalize {
+            rows,
+            length,
+            center: true,
+            eps: self.eps,
+            groups: 1,
+            shared: 1,
+            scale,
+            shift,
+            shape: x[0].shape,
+        };
+        b.op(op, &inputs)
     }
 }

@@ -5,3 +5,8 @@ mod layer_norm;
 
 pub use batch_norm2d::BatchNorm2d;
 pub use layer_norm::LayerNorm;
+
+use super::Entry;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<BatchNorm2d>(), Entry::of::<LayerNorm>()];

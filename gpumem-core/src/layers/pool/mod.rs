@@ -9,3 +9,13 @@ pub use adaptive_avg_pool2d::AdaptiveAvgPool2d;
 pub use avg_pool2d::AvgPool2d;
 pub use global_avg_pool::GlobalAvgPool;
 pub use max_pool2d::MaxPool2d;
+
+use super::Entry;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[
+    Entry::of::<MaxPool2d>(),
+    Entry::of::<AvgPool2d>(),
+    Entry::of::<AdaptiveAvgPool2d>(),
+    Entry::of::<GlobalAvgPool>(),
+];

@@ -9,12 +9,15 @@ record! {
     /// Causal scaled dot-product attention: in each head `softmax(q k^T / sqrt(S)) v`, where a step sees itself and the steps
     /// before it. There is never a T x T tensor in memory.
     ///
-    /// * Input: queries, keys and values side by side, `[T, 3 * heads * S]`.
+    /// * Input: queries, keys and values side by side, `[T, (heads + 2 * kv_heads) * S]`. Heads of the queries that follow each
+    ///   other share a head of the keys and one of the values.
     /// * Saves one f32 a row and head, the logarithm of the softmax's denominator.
     /// * The gradient reads x, y, what was saved and, with dropout, the random state.
     pub struct Attention {
-        /// Heads.
+        /// Heads of the queries.
         pub heads: u64,
+        /// Heads of the keys, and of the values: a divisor of `heads`.
+        pub kv_heads: u64,
         /// Steps of the sequence.
         pub steps: u64,
         /// Elements of a head.
@@ -28,6 +31,16 @@ impl Attention {
     /// Elements of a row of the output, over all heads.
     pub fn features(&self) -> u64 {
         self.heads.saturating_mul(self.width)
+    }
+
+    /// Elements of a row of the input: queries, keys and values.
+    pub fn input_features(&self) -> u64 {
+        self.heads.saturating_add(self.kv_heads.saturating_mul(2)).saturating_mul(self.width)
+    }
+
+    /// Whether each head of keys serves as many heads of queries.
+    pub fn is_sound(&self) -> bool {
+        self.width > 0 && self.heads > 0 && self.kv_heads > 0 && self.heads.is_multiple_of(self.kv_heads)
     }
 }
 
@@ -57,6 +70,6 @@ impl Rule for Attention {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        vec![Edge::new("Attention", &[self.heads, self.width], inputs[0], self.output())]
+        vec![Edge::new("Attention", &[self.heads, self.kv_heads, self.width], inputs[0], self.output())]
     }
 }

@@ -6,24 +6,49 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Rows brought to mean 0 and variance 1, each by its own statistics, then scaled and shifted.
+    /// Rows brought to mean 0 and variance 1, or with `center = false` to a mean square of 1, each by its own statistics, then
+    /// scaled and shifted.
     ///
-    /// * Inputs: x, with `scale` a factor and with `shift` a summand for each element of a row.
-    /// * Saves two statistics a row: mean and `1 / sqrt(variance + eps)`.
+    /// * Inputs: x, with `scale` factors and with `shift` summands, [`Normalize::parameters`] of each.
+    /// * Saves the statistics of each row: the mean, where rows are centred, and `1 / sqrt(variance + eps)`.
     /// * The gradients read x, what was saved and the factors.
     pub struct Normalize {
         /// Rows a sample.
         pub rows: u64,
         /// Elements of a row.
         pub length: u64,
-        /// Added to the variance.
+        /// Whether the mean is subtracted.
+        pub center: bool,
+        /// Added to the variance, or to the mean square.
         pub eps: f64,
+        /// Rows after which factors and summands begin again: 1 where all rows have the same.
+        pub groups: u64,
+        /// Neighbouring elements that share a factor and a summand.
+        pub shared: u64,
         /// Whether there are factors.
         pub scale: bool,
         /// Whether there are summands. There are factors then too.
         pub shift: bool,
         /// Dimensions of x and y.
         pub shape: Shape,
+    }
+}
+
+impl Normalize {
+    /// Factors, and summands.
+    pub fn parameters(&self) -> u64 {
+        self.groups.saturating_mul(self.length.checked_div(self.shared).unwrap_or(0))
+    }
+
+    /// Whether rows are whole groups, and groups whole runs of elements that share a factor.
+    pub fn is_sound(&self) -> bool {
+        let divides = |part: u64, whole: u64| part > 0 && whole.is_multiple_of(part);
+        divides(self.groups, self.rows) && divides(self.shared, self.length)
+    }
+
+    /// Statistics of a row.
+    pub fn statistics(&self) -> u64 {
+        1 + u64::from(self.center)
     }
 }
 
@@ -46,12 +71,12 @@ impl Rule for Normalize {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved { shape: Shape::new(&[2, self.rows]), batched: true, role: Role::Statistic }]
+        vec![Saved { shape: Shape::new(&[self.statistics(), self.rows]), batched: true, role: Role::Statistic }]
     }
 
     /// The gradients of factors and summands, each over so many parts of the rows.
     fn workspace(&self, work: Work) -> Option<Workspace> {
-        let shape = Shape::new(&[2, PARTS, self.length]);
+        let shape = Shape::new(&[2, PARTS, self.parameters()]);
         let wanted = self.scale && matches!(work, Work::Gradient(_));
         wanted.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
@@ -62,6 +87,8 @@ impl Rule for Normalize {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        vec![Edge::new("Rows", &[self.length], inputs[0], self.shape)]
+        let are_rows = self.groups == 1 && self.shared == 1 && self.shape.rank() < 3;
+        let (rule, number) = if are_rows { ("Rows", self.length) } else { ("Channels", self.parameters()) };
+        vec![Edge::new(rule, &[number], inputs[0], self.shape)]
     }
 }
