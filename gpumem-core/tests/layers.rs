@@ -45,6 +45,8 @@ fn outputs() {
         ("10x16", "PositionEmbedding(12)", "[10, 16]"),
         ("10x48", "CausalAttention(4)", "[10, 16]"),
         ("10x48", "CausalSelfAttention(4)", "[10, 48]"),
+        ("8x2x3", "GroupNorm(4)", "[8, 2, 3]"),
+        ("8x5", "GroupNorm(2, 8)", "[8, 5]"),
         ("10x48, 10x48, 10x48", "Add", "[10, 48]"),
         ("3x4x4, 5x4x4", "Concat", "[8, 4, 4]"),
         ("10x3, 10x5", "Concat", "[10, 8]"),
@@ -180,6 +182,8 @@ fn mistakes() {
             "works on a vector or a sequence, but the previous layer produces [3, 8, 8]; \
                                 put `Flatten` or `GlobalAvgPool` before it",
         ),
+        ("6x2x2", "GroupNorm(4)", "has 4 groups, which do not divide its 6 channels; use a divisor of 6"),
+        ("6x2", "GroupNorm(2, 8)", "expects 8 input channels, but the previous layer produces [6, 2], which has 6"),
         ("8", "Embedding(10, 4)", "works on tokens; make the network's input `Tokens<T>` and put it first"),
         ("tokens 8", "PositionEmbedding(4, 4)", "has 4 positions, but its input has 8 steps"),
         ("tokens 8", "PositionEmbedding(8)", "needs `embedding_dim`"),

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 68;
+pub const KINDS: usize = 69;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -157,6 +157,7 @@ impl Drawing {
                 let positive = chain(g, vector[1], "Sigmoid | Scale(1.0, 1.0)");
                 self.vectors.push(join(g, &[vector[0], positive], "Div"));
             }
+            68 => self.maps.push(layer(g, map[0], if second % 2 == 0 { "GroupNorm(1)" } else { "GroupNorm(2)" })),
             _ => {}
         }
     }

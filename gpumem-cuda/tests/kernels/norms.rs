@@ -211,6 +211,32 @@ fn layer_norm() {
 }
 
 #[test]
+fn group_norm() {
+    check("maps", 3, along(&[6, 5, 3], "Relu | GroupNorm(3)"));
+    check("no parameters", 2, along(&[4, 3, 3], "Relu | GroupNorm(2, affine = false)"));
+    check("one group, whole packs", 2, along(&[4, 6, 6], "GroupNorm(1)"));
+    check("a block a row", 2, along(&[6, 27, 23], "GroupNorm(2)"));
+    check("vectors", 5, along(&[12], "GroupNorm(4)"));
+    check_narrow("maps", 2, along(&[4, 4, 4], "GroupNorm(2)"));
+}
+
+#[test]
+fn group_norm_adds_gradients() {
+    check("parameters", 2, twice(&[6, 5, 3], "GroupNorm(3)"));
+    check("input", 2, shared(&[6, 5, 3], ["GroupNorm(3)", "GroupNorm(2, affine = false)"]));
+}
+
+#[test]
+fn group_norm_in_parts() {
+    // 4 parameters of 4 x 1369 elements: a part for two samples.
+    let kernels = entries(&[4, 37, 37], "GroupNorm(2)", 4);
+    for entry in ["layer_norm_parameters", "layer_norm_sum"] {
+        assert_eq!(constant(&kernels, entry, "PARTS"), "2", "{entry}");
+    }
+    check("parts", 4, along(&[4, 37, 37], "GroupNorm(2)"));
+}
+
+#[test]
 fn layer_norm_adds_gradients() {
     check("parameters", 2, twice(&[5, 13], "LayerNorm"));
     check("input", 2, shared(&[5, 13], ["LayerNorm", "LayerNorm(bias = false)"]));

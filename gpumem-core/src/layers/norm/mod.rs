@@ -1,12 +1,14 @@
 //! Normalisation.
 
 mod batch_norm2d;
+mod group_norm;
 mod layer_norm;
 
 pub use batch_norm2d::BatchNorm2d;
+pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 
 use super::Entry;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] = &[Entry::of::<BatchNorm2d>(), Entry::of::<LayerNorm>()];
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<BatchNorm2d>(), Entry::of::<LayerNorm>(), Entry::of::<GroupNorm>()];

@@ -1,0 +1,63 @@
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::Normalize;
+use crate::shape::product;
+use alloc::format;
+use alloc::vec;
+
+/// Normalisation of groups of channels: `GroupNorm(num_groups)` or `GroupNorm(num_groups, num_channels)`.
+///
+/// * Options: `eps = 1e-5`, `affine = true`.
+/// * Input and output `[C, ..]`, of which `num_groups` divides the channels. Each sample's group of `C / num_groups` channels is
+///   normalised with its own mean and biased variance, in training as in inference.
+/// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
+/// * Backward keeps the input and two statistics a group: mean and `1 / sqrt(variance + eps)`.
+///
+/// PyTorch: `torch.nn.GroupNorm(num_groups, num_channels, eps, affine)`.
+#[derive(Clone, Debug)]
+pub struct GroupNorm {
+    num_groups: u64,
+    num_channels: Option<u64>,
+    eps: f64,
+    affine: bool,
+}
+
+impl Layer for GroupNorm {
+    const NAME: &'static str = "GroupNorm";
+    const KEEPS_SHAPE: bool = true;
+
+    fn read(from: &mut Arguments<'_>) -> GroupNorm {
+        GroupNorm {
+            num_groups: from.required("num_groups").positive(),
+            num_channels: from.trailing("num_channels").integer(),
+            eps: from.option("eps").number(1e-5),
+            affine: from.option("affine").flag(true),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let shape = x[0].numbers()?;
+        let channels = shape.dims().first().copied().unwrap_or(1);
+        b.report(x[0].unexpected_channels(self.num_channels));
+        let GroupNorm { num_groups: groups, eps, affine, .. } = *self;
+        if !channels.is_multiple_of(groups) {
+            return Err(Mistake::of(
+                "num_groups",
+                format!(
+                    "has {groups} groups, which do not divide its {channels} channels; use a divisor of {channels}"
+                ),
+            ));
+        }
+        let shared = product(&shape.dims()[1..]);
+        let length = product(&[channels / groups, shared]);
+        let op =
+            Normalize { rows: groups, length, center: true, eps, groups, shared, scale: affine, shift: affine, shape };
+        let mut inputs = vec![x[0]];
+        if affine {
+            inputs.extend([b.scale(channels), b.shift(channels)]);
+        }
+        b.op(op, &inputs)
+    }
+}
