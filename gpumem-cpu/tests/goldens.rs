@@ -117,6 +117,7 @@ layers! {
     batch_norm2d: "014_batchnorm2d_train", "BatchNorm2d", ["x"];
     layer_norm: "018_layernorm_last", "LayerNorm", ["x"];
     group_norm: "020_groupnorm_2groups", "GroupNorm(2)", ["x"];
+    rms_norm: "022_rmsnorm_affine", "RmsNorm(eps = 1e-6)", ["x"];
     max_pool2d: "024_maxpool2d_k2", "MaxPool2d(2)", ["x"];
     avg_pool2d: "026_avgpool2d_k2", "AvgPool2d(2)", ["x"];
     adaptive_avg_pool2d: "028_adaptive_avgpool2d_6x5_from_13x11", "AdaptiveAvgPool2d([6; 5])", ["x"];

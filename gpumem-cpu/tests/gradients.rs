@@ -82,6 +82,7 @@ fn normalisations() {
     for affine in [true, false] {
         check(&format!("BatchNorm2d(affine = {affine})"), &map(2));
         for bias in [affine, false] {
+            check(&format!("RmsNorm(elementwise_affine = {affine})"), &[Input::Numbers(vec![3, 6])]);
             check(&format!("GroupNorm(2, affine = {affine})"), &map(4));
             check(&format!("GroupNorm(3, affine = {affine})"), &[Input::Numbers(vec![6])]);
             let text = format!("LayerNorm(elementwise_affine = {affine}, bias = {bias})");

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 69;
+pub const KINDS: usize = 71;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -158,6 +158,8 @@ impl Drawing {
                 self.vectors.push(join(g, &[vector[0], positive], "Div"));
             }
             68 => self.maps.push(layer(g, map[0], if second % 2 == 0 { "GroupNorm(1)" } else { "GroupNorm(2)" })),
+            69 => self.sequences.push(layer(g, sequence[0], "RmsNorm")),
+            70 => self.vectors.push(layer(g, vector[0], "RmsNorm(elementwise_affine = false)")),
             _ => {}
         }
     }

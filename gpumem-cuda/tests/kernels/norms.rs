@@ -211,6 +211,16 @@ fn layer_norm() {
 }
 
 #[test]
+fn rms_norm() {
+    check("small", 3, along(&[5, 13], "RmsNorm(eps = 0.01) | Relu | RmsNorm(elementwise_affine = false)"));
+    check("a block a row", 2, along(&[3, 1037], "RmsNorm"));
+    check("parts", 3, along(&[401, 36], "RmsNorm"));
+    check("parameters added", 2, twice(&[5, 13], "RmsNorm"));
+    check("input added", 2, shared(&[5, 13], ["RmsNorm", "RmsNorm(elementwise_affine = false)"]));
+    check_narrow("whole packs", 1, along(&[3, 24], "RmsNorm"));
+}
+
+#[test]
 fn group_norm() {
     check("maps", 3, along(&[6, 5, 3], "Relu | GroupNorm(3)"));
     check("no parameters", 2, along(&[4, 3, 3], "Relu | GroupNorm(2, affine = false)"));
