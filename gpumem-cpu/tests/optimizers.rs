@@ -5,7 +5,7 @@ mod harness;
 use gpumem_core::Update;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Term, Training};
-use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
+use gpumem_core::train::optim::{Adam, AdamW, Lion, Optimizer, Sgd};
 use harness::graphs::{chain, numbers};
 use harness::{Loaded, Truth, assert_close};
 
@@ -96,4 +96,58 @@ fn adam_weight_decay() {
 fn adamw() {
     let adam = AdamW { lr: 0.05, weight_decay: 0.01, ..AdamW::DEFAULT };
     check_both("10_adamw_default_wd", Optimizer::AdamW(adam), &["exp_avg", "exp_avg_sq"]);
+}
+
+/// PyTorch has no Lion: its rule in double precision, on the gradients that plain descent with a rate of 1 takes off.
+#[test]
+fn lion() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[4])).unwrap();
+    let output = chain(&mut graph, input, "Linear(5) | Tanh | Linear(2)");
+    let load = |optimizer: Optimizer| {
+        let training = Training {
+            loss: &[Term::MSE],
+            moments: optimizer.moments(),
+            update: Update::Separate,
+            skips_overflow: false,
+            input_gradient: false,
+        };
+        Loaded::new(&graph, output, training, 8, optimizer)
+    };
+    let lion = Lion { lr: 0.01, weight_decay: 0.1, ..Lion::DEFAULT };
+    let (mut loaded, mut plain) = (load(Optimizer::Lion(lion)), load(Optimizer::Sgd(Sgd { lr: 1.0, ..Sgd::DEFAULT })));
+    for (index, (name, length)) in [("input", 32), ("target", 16)].into_iter().enumerate() {
+        let words: Vec<u32> = (0..length).map(|i| ((i * 7 + index + 1) as f32 * 0.61).sin().to_bits()).collect();
+        loaded.set(name, &words);
+        plain.set(name, &words);
+    }
+    for (index, (_, ours)) in NAMES.iter().enumerate() {
+        let length = loaded.get(ours).unwrap().len();
+        let words: Vec<u32> = (0..length).map(|i| ((i * 5 + index) as f32 * 0.83).cos().to_bits()).collect();
+        loaded.set(ours, &words);
+    }
+    let mut moments = NAMES.map(|(_, ours)| vec![0.0; loaded.get(ours).unwrap().len()]);
+    for step in 0..10 {
+        let before = NAMES.map(|(_, ours)| loaded.get(ours).unwrap());
+        for ((_, ours), values) in NAMES.iter().zip(&before) {
+            plain.set(ours, &values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>());
+        }
+        loaded.step().unwrap();
+        plain.step().unwrap();
+        for (((_, ours), before), moments) in NAMES.iter().zip(&before).zip(&mut moments) {
+            let descended = plain.get(ours).unwrap();
+            let expected = before.iter().zip(descended).zip(moments.iter_mut()).map(|((&w, after), m)| {
+                let (w, gradient) = (f64::from(w), f64::from(w) - f64::from(after));
+                let towards: f64 = 0.9 * *m + 0.1 * gradient;
+                *m = 0.99 * *m + 0.01 * gradient;
+                (w * (1.0 - 0.01 * 0.1) - 0.01 * towards.signum()) as f32
+            });
+            let expected: Vec<f32> = expected.collect();
+            assert_close(&format!("{ours} after step {step}"), &loaded.get(ours).unwrap(), &expected, 1e-5);
+        }
+    }
+    for ((_, ours), expected) in NAMES.iter().zip(&moments) {
+        let expected: Vec<f32> = expected.iter().map(|&m| m as f32).collect();
+        assert_close(&format!("{ours} m"), &loaded.get(&format!("{ours}.moment0")).unwrap(), &expected, 1e-4);
+    }
 }

@@ -102,6 +102,22 @@ struct AdamW : Moments {
     }
 };
 
+// w *= 1 - lr weight_decay;  w -= lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
+struct Lion {
+    static constexpr double beta1 = values[0], beta2 = values[1], weight_decay = values[2];
+    static constexpr bool has_factors = false;
+
+    static __device__ __forceinline__ float factor(u32, double) { return 1.0f; }
+
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &, const Step &step) {
+        const float towards = (float)beta1 * m + (float)(1.0 - beta1) * g;
+        w *= 1.0f - step.lr * (float)weight_decay;
+        // Zero has no sign; what is no number stays none.
+        w -= step.lr * (towards > 0.0f ? 1.0f : towards < 0.0f ? -1.0f : towards);
+        m = (float)beta2 * m + (float)(1.0 - beta2) * g;
+    }
+};
+
 // `many` of four numbers; the others are 0.
 template <class T> static __device__ __forceinline__ void load(const T *from, u32 many, float to[FOUR]) {
     if (many == FOUR) {

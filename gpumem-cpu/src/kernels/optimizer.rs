@@ -5,7 +5,7 @@ use super::mask::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
 use crate::operands::Operands;
 use gpumem_core::program::{Slot, StateWord};
-use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_core::train::optim::{Lion, Optimizer, Sgd};
 use rayon::prelude::*;
 
 /// Elements that one task updates.
@@ -77,10 +77,27 @@ fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f32], velocit
     }
 }
 
+/// `w = w * (1 - lr * weight_decay) - lr * sign(beta1 * m + (1 - beta1) * gradient)`, then `m = beta2 * m + (1 - beta2) * gradient`.
+fn step_by_sign(lion: &Lion, w: &mut [f32], gradient: &[f32], m: &mut [f32]) {
+    let [rate, shrink] = [lion.lr, 1.0 - lion.lr * lion.weight_decay].map(|x| x as f32);
+    let [(kept, added), (stays, enters)] = [lion.betas.0, lion.betas.1].map(|beta| (beta as f32, (1.0 - beta) as f32));
+    let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(m.par_chunks_mut(PIECE));
+    pieces.for_each(|((w, gradient), m)| {
+        for ((w, g), m) in w.iter_mut().zip(gradient).zip(m) {
+            let towards = kept * *m + added * g;
+            // Zero has no sign.
+            let sign = if towards == 0.0 { 0.0 } else { towards.signum() };
+            *w = *w * shrink - rate * sign;
+            *m = stays * *m + enters * g;
+        }
+    });
+}
+
 /// An optimizer's rule with the factors of one step.
 enum Rule<'a> {
     Descend(&'a Sgd),
     Adam(AdamStep),
+    Sign(&'a Lion),
 }
 
 /// The rule of step number `step`; `None` for an optimizer that has none here.
@@ -95,6 +112,7 @@ fn rule(optimizer: &Optimizer, step: u64) -> Option<Rule<'_>> {
             shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
             ..AdamStep::new(adam.lr, adam.betas, adam.eps, step)
         }),
+        Optimizer::Lion(lion) => Rule::Sign(lion),
         _ => return None,
     })
 }
@@ -124,6 +142,7 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
         match (rule(frame.optimizer, step), m, v) {
             (Some(Rule::Descend(sgd)), velocity, _) => descend(sgd, step == 0, w, gradient, velocity),
             (Some(Rule::Adam(rule)), Some(m), Some(v)) => rule.update(w, gradient, m, v),
+            (Some(Rule::Sign(lion)), Some(m), _) => step_by_sign(lion, w, gradient, m),
             _ => {}
         }
     })

@@ -7,16 +7,17 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::program::{Action, Class, StateWord};
-use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
+use gpumem_core::train::optim::{Adam, AdamW, Lion, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
 
-fn optimizers() -> [Optimizer; 4] {
+fn optimizers() -> [Optimizer; 5] {
     [
         Optimizer::Sgd(Sgd { lr: 0.05, weight_decay: 0.1, ..Sgd::DEFAULT }),
         Optimizer::Sgd(Sgd { lr: 0.05, momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::DEFAULT }),
         Optimizer::Adam(Adam { lr: 0.01, weight_decay: 0.1, ..Adam::DEFAULT }),
         Optimizer::AdamW(AdamW { lr: 0.01, weight_decay: 0.1, ..AdamW::DEFAULT }),
+        Optimizer::Lion(Lion { lr: 0.01, weight_decay: 0.1, ..Lion::DEFAULT }),
     ]
 }
 

@@ -3,10 +3,12 @@
 
 mod adam;
 mod adamw;
+mod lion;
 mod sgd;
 
 pub use adam::Adam;
 pub use adamw::AdamW;
+pub use lion::Lion;
 pub use sgd::Sgd;
 
 use crate::message::{Message, same};
@@ -102,6 +104,8 @@ optimizers! {
     Adam,
     /// Adam with decoupled weight decay.
     AdamW,
+    /// Steps by the sign of an interpolation of gradient and momentum.
+    Lion,
 }
 
 /// How many of these states are there with these values.
@@ -175,6 +179,7 @@ mod tests {
         assert_eq!(Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT }).moments(), 1);
         assert_eq!(Optimizer::Adam(Adam::DEFAULT).moments(), 2);
         assert_eq!(Optimizer::AdamW(AdamW::DEFAULT).moments(), 2);
+        assert_eq!(Optimizer::Lion(Lion::DEFAULT).moments(), 1);
     }
 
     /// What a state depends on is a number of the rule: a name that is none would count as 0.

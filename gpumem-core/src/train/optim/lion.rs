@@ -1,0 +1,36 @@
+use super::{Row, State};
+
+/// Lion, which steps by the sign of an interpolation of gradient and momentum, with decoupled weight decay (Chen et al., 2023,
+/// "Symbolic Discovery of Optimization Algorithms", program 1).
+///
+/// ```text
+/// w = w * (1 - lr * weight_decay)
+/// w = w - lr * sign(beta1 * m + (1 - beta1) * gradient)
+/// m = beta2 * m + (1 - beta2) * gradient
+/// ```
+///
+/// Keeps one tensor of the parameter's size, `m`.
+///
+/// PyTorch: `lion_pytorch.Lion(params, lr, betas, weight_decay)`; PyTorch itself has none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lion {
+    /// Learning rate.
+    pub lr: f64,
+    /// Shares of the momentum that enter the step, and that are kept.
+    pub betas: (f64, f64),
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+}
+
+impl Lion {
+    /// The defaults of `lion_pytorch`.
+    pub const DEFAULT: Lion = Lion { lr: 1e-4, betas: (0.9, 0.99), weight_decay: 0.0 };
+
+    /// What is known of it without its hyperparameters' values.
+    pub const ROW: Row = Row { name: "Lion", fields: &["lr", "betas", "weight_decay"], states: &[State::always("m")] };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [(&'static str, f64); 3] {
+        [("beta1", self.betas.0), ("beta2", self.betas.1), ("weight_decay", self.weight_decay)]
+    }
+}
