@@ -44,7 +44,9 @@ fn outputs() {
         ("tokens 10", "PositionEmbedding(12, 16)", "[10, 16]"),
         ("10x16", "PositionEmbedding(12)", "[10, 16]"),
         ("10x48", "CausalAttention(4)", "[10, 16]"),
+        ("10x48", "CausalAttention(4, kv_heads = 1)", "[10, 32]"),
         ("10x48", "CausalSelfAttention(4)", "[10, 48]"),
+        ("10x48", "CausalSelfAttention(4, kv_heads = 2)", "[10, 48]"),
         ("8x2x3", "GroupNorm(4)", "[8, 2, 3]"),
         ("8x5", "GroupNorm(2, 8)", "[8, 5]"),
         ("8x5", "RmsNorm(5)", "[8, 5]"),
@@ -207,6 +209,17 @@ fn mistakes() {
             "CausalAttention(2)",
             "takes queries, keys and values side by side, but a width of 10 is not divisible by 3; \
              put `Linear(3 * D)` before it, or use `CausalSelfAttention`",
+        ),
+        (
+            "5x10",
+            "CausalAttention(4, kv_heads = 2)",
+            "takes queries, keys and values side by side, but a width of 10 is not divisible by 4; \
+             put `Linear(D + 2 * D / 2)` before it, or use `CausalSelfAttention`",
+        ),
+        (
+            "5x8",
+            "CausalSelfAttention(4, kv_heads = 3)",
+            "has kv_heads = 3, which does not divide its 4 heads; use a divisor of 4",
         ),
         ("8", "Tied(w)", "takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`"),
         ("8, 9", "Add", "joins branches of one shape, but branch 0 produces [8] and branch 1 produces [9]"),

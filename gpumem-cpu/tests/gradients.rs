@@ -132,6 +132,9 @@ fn tables() {
 fn attention() {
     for dropout in ["0.0", "0.3"] {
         check(&format!("CausalAttention(2, dropout = {dropout})"), &[Input::Numbers(vec![4, 12])]);
+        // Four heads of queries and two of keys; three and one.
+        check(&format!("CausalAttention(4, kv_heads = 2, dropout = {dropout})"), &[Input::Numbers(vec![4, 16])]);
+        check(&format!("CausalAttention(3, kv_heads = 1, dropout = {dropout})"), &[Input::Numbers(vec![4, 10])]);
     }
     // More rows than are worked on together.
     let options = Options { batch: 1, ..Options::default() };

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 71;
+pub const KINDS: usize = 72;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -160,6 +160,7 @@ impl Drawing {
             68 => self.maps.push(layer(g, map[0], if second % 2 == 0 { "GroupNorm(1)" } else { "GroupNorm(2)" })),
             69 => self.sequences.push(layer(g, sequence[0], "RmsNorm")),
             70 => self.vectors.push(layer(g, vector[0], "RmsNorm(elementwise_affine = false)")),
+            71 => self.sequences.push(layer(g, sequence[0], "CausalSelfAttention(4, kv_heads = 2)")),
             _ => {}
         }
     }

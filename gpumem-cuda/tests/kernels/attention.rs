@@ -2,6 +2,7 @@
 
 use crate::host::harness::graphs::{join, layer, numbers};
 use crate::{check, check_products};
+use gpumem_core::graph::Graph;
 
 fn attends(batch: u64, steps: u64, heads: u64, width: u64, options: &str) {
     let text = format!("CausalAttention({heads}{options})");
@@ -36,6 +37,26 @@ fn dropped_weights() {
     // Random draws of four weights begin with each row, or anywhere.
     attends(2, 68, 2, 12, ", dropout = 0.2");
     attends(2, 67, 2, 7, ", dropout = 0.5");
+}
+
+/// Heads of queries and of keys, `width` elements each.
+fn attends_in_groups(batch: u64, steps: u64, [heads, kv_heads, width]: [u64; 3], options: &str) {
+    let text = format!("CausalAttention({heads}, kv_heads = {kv_heads}{options})");
+    let network = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[steps, (heads + 2 * kv_heads) * width])).unwrap();
+        layer(graph, input, &text)
+    };
+    let what = format!("{text} of {steps} steps, heads of {width}");
+    if width % 16 == 0 { check_products(&what, batch, network) } else { check(&what, batch, network) }
+}
+
+#[test]
+fn heads_that_share_keys() {
+    attends_in_groups(2, 13, [4, 2, 5], "");
+    attends_in_groups(1, 67, [3, 1, 8], ", dropout = 0.2");
+    // By tensor cores: several tiles of queries, and of keys.
+    attends_in_groups(1, 9, [4, 2, 16], "");
+    attends_in_groups(1, 70, [2, 1, 16], ", dropout = 0.3");
 }
 
 #[test]

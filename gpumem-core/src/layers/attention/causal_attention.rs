@@ -8,24 +8,40 @@ use alloc::format;
 
 /// Causal scaled dot-product attention on projected queries, keys and values: `CausalAttention(heads)`.
 ///
-/// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training.
-/// * Input `[T, 3 * D]`: queries, keys and values side by side, each split into `heads` parts. Output `[T, D]`: in
-///   each head `softmax(q k^T / sqrt(D / heads)) v`, where a step sees itself and the steps before it.
+/// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `kv_heads = heads`, a divisor
+///   of `heads`: the heads of keys and values, each of which neighbouring heads of queries share.
+/// * Input `[T, D + 2 * D * kv_heads / heads]`: queries, keys and values side by side, queries split into `heads` parts. Output
+///   `[T, D]`: in each head `softmax(q k^T / sqrt(D / heads)) v`, where a step sees itself and the steps before it.
 /// * Parameters: none.
 /// * Backward keeps the input, the output and one f32 a row and head, the logarithm of the softmax's denominator.
 ///   There is never a T x T tensor in memory.
 ///
-/// PyTorch: `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)`.
+/// PyTorch: `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout, enable_gqa=True)`.
 #[derive(Clone, Debug)]
 pub struct CausalAttention {
     heads: u64,
+    kv_heads: Option<u64>,
     dropout: f64,
 }
 
 impl CausalAttention {
-    /// Attention of so many heads.
-    pub(super) fn of(heads: u64, dropout: f64) -> CausalAttention {
-        CausalAttention { heads, dropout }
+    /// Attention of so many heads of queries, and of keys and values.
+    pub(super) fn of(heads: u64, kv_heads: u64, dropout: f64) -> CausalAttention {
+        CausalAttention { heads, kv_heads: Some(kv_heads), dropout }
+    }
+}
+
+/// The heads of keys and values, as many as of queries where nothing else is said; a mistake unless they divide those.
+pub(super) fn checked_kv_heads(b: &mut Builder<'_>, heads: u64, kv_heads: Option<u64>) -> u64 {
+    match kv_heads {
+        None => heads,
+        Some(shared) if shared > 0 && heads.is_multiple_of(shared) => shared,
+        Some(shared) => {
+            let text =
+                format!("has kv_heads = {shared}, which does not divide its {heads} heads; use a divisor of {heads}");
+            b.report(Mistake::of("kv_heads", text));
+            heads
+        }
     }
 }
 
@@ -33,19 +49,29 @@ impl Layer for CausalAttention {
     const NAME: &'static str = "CausalAttention";
 
     fn read(from: &mut Arguments<'_>) -> CausalAttention {
-        CausalAttention { heads: from.required("heads").positive(), dropout: from.option("dropout").probability(0.0) }
+        CausalAttention {
+            heads: from.required("heads").positive(),
+            kv_heads: from.option("kv_heads").integer(),
+            dropout: from.option("dropout").probability(0.0),
+        }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [steps, width] = x[0].sequence()?;
-        if !width.is_multiple_of(3) {
+        let CausalAttention { heads, kv_heads, dropout } = *self;
+        let kv_heads = checked_kv_heads(b, heads, kv_heads);
+        // Heads of queries for each of keys. A row is as many equal parts, and one of keys and one of values.
+        let group = heads / kv_heads;
+        let parts = group.saturating_add(2);
+        if !width.is_multiple_of(parts) {
+            let needed = if group == 1 { "3 * D".into() } else { format!("D + 2 * D / {group}") };
             return Err(Mistake::new(format!(
-                "takes queries, keys and values side by side, but a width of {width} is not divisible by 3; \
-                 put `Linear(3 * D)` before it, or use `CausalSelfAttention`"
+                "takes queries, keys and values side by side, but a width of {width} is not divisible by {parts}; \
+                 put `Linear({needed})` before it, or use `CausalSelfAttention`"
             )));
         }
-        let CausalAttention { heads, dropout } = *self;
-        check_heads(heads, width / 3)?;
-        b.op(Attention { heads, kv_heads: heads, steps, width: width / 3 / heads, dropout }, x)
+        let features = width / parts * group;
+        check_heads(heads, features)?;
+        b.op(Attention { heads, kv_heads, steps, width: features / heads, dropout }, x)
     }
 }

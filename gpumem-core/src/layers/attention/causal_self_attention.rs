@@ -1,3 +1,4 @@
+use super::causal_attention::checked_kv_heads;
 use super::{CausalAttention, check_heads};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
@@ -7,18 +8,21 @@ use crate::layers::mistake::Mistake;
 
 /// Multi-head self-attention in which a step sees itself and the steps before it: `CausalSelfAttention(heads)`.
 ///
-/// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`.
-/// * Input and output `[T, D]`. `Linear(3 * D)` makes queries, keys and values, [`CausalAttention`] attends,
-///   `Linear(D)` projects.
-/// * Parameters: `qkv.weight` `[3 * D, D]`, `qkv.bias` `[3 * D]`, `proj.weight` `[D, D]`, `proj.bias` `[D]`,
-///   initialised as those of [`Linear`]: `4 * D * D + 4 * D` in all.
+/// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
+///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
+/// * Input and output `[T, D]`. `Linear(D + 2 * K)` with `K = D * kv_heads / heads` makes queries, keys and values,
+///   [`CausalAttention`] attends, `Linear(D)` projects.
+/// * Parameters: `qkv.weight` `[D + 2 * K, D]`, `qkv.bias` `[D + 2 * K]`, `proj.weight` `[D, D]`, `proj.bias` `[D]`,
+///   initialised as those of [`Linear`]: `4 * D * D + 4 * D` in all where `K = D`.
 /// * Backward keeps the input, queries, keys and values, the attention's output and one f32 a row and head. There is
 ///   never a T x T tensor in memory.
 ///
-/// PyTorch: `torch.nn.MultiheadAttention(D, heads, dropout, bias, batch_first=True)(x, x, x, is_causal=True)`.
+/// PyTorch: `torch.nn.MultiheadAttention(D, heads, dropout, bias, batch_first=True)(x, x, x, is_causal=True)`; with fewer heads of
+/// keys, `scaled_dot_product_attention(.., enable_gqa=True)` between two `torch.nn.Linear`.
 #[derive(Clone, Debug)]
 pub struct CausalSelfAttention {
     heads: u64,
+    kv_heads: Option<u64>,
     dropout: f64,
     bias: bool,
 }
@@ -30,17 +34,20 @@ impl Layer for CausalSelfAttention {
     fn read(from: &mut Arguments<'_>) -> CausalSelfAttention {
         CausalSelfAttention {
             heads: from.required("heads").positive(),
+            kv_heads: from.option("kv_heads").integer(),
             dropout: from.option("dropout").probability(0.0),
             bias: from.option("bias").flag(true),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let CausalSelfAttention { heads, dropout, bias } = *self;
+        let CausalSelfAttention { heads, kv_heads, dropout, bias } = *self;
         let [_, features] = x[0].sequence()?;
         check_heads(heads, features)?;
-        let qkv = b.layer("qkv", &Linear::to(features.saturating_mul(3), bias), x)?;
-        let attended = b.layer("", &CausalAttention::of(heads, dropout), &[qkv])?;
+        let kv_heads = checked_kv_heads(b, heads, kv_heads);
+        let width = features.saturating_add((features / heads * kv_heads).saturating_mul(2));
+        let qkv = b.layer("qkv", &Linear::to(width, bias), x)?;
+        let attended = b.layer("", &CausalAttention::of(heads, kv_heads, dropout), &[qkv])?;
         b.layer("proj", &Linear::to(features, bias), &[attended])
     }
 }
