@@ -29,15 +29,17 @@ pub enum AnyRunner {
     Cuda(<gpumem_cuda::Cuda as Device>::Runner),
 }
 
-/// The first CUDA card, if there is one and the feature `cuda` is on; else the CPU.
+/// The first CUDA card, if there is one and the feature `cuda` is on; else the CPU. Where the feature is on and the CPU has to
+/// do, a line on stderr says why, unless `GPUMEM_QUIET=1`.
 ///
 /// # Errors
 /// None here. Where the feature `cpu` is off: why there is no card.
 #[cfg(feature = "cpu")]
 pub fn default_device() -> Result<AnyDevice, Error> {
     #[cfg(feature = "cuda")]
-    if let Ok(card) = gpumem_cuda::Cuda::new(0) {
-        return Ok(AnyDevice::Cuda(card));
+    match gpumem_cuda::Cuda::new(0) {
+        Ok(card) => return Ok(AnyDevice::Cuda(card)),
+        Err(error) => gpumem_cuda::notice::notice(&gpumem_cuda::notice::instead_of_a_card("the CPU", &error)),
     }
     Ok(AnyDevice::Cpu(gpumem_cpu::Cpu::new()))
 }

@@ -6,7 +6,7 @@ use gpumem::Line;
 use gpumem::Net;
 use gpumem::optim::Optimizer;
 use gpumem::prelude::*;
-use gpumem::{Cpu, Error};
+use gpumem::{AnyDevice, Cpu, Error};
 
 network! {
     /// Every kind of state: weights, running statistics, moments, dropout.
@@ -90,6 +90,21 @@ fn train(steps: usize) -> (Vec<f32>, Vec<f32>) {
     let mut net = Small::on(&Cpu::with_threads(2).unwrap()).unwrap();
     let losses = (0..steps).map(|_| net.train_step(&images(), &labels()).unwrap()).collect();
     (losses, net.get("head.weight").unwrap())
+}
+
+/// A network can be trained on a thread of its own.
+#[test]
+fn networks_move_between_threads() {
+    fn can_move<T: Send>() {}
+    can_move::<Net<Small, Cpu>>();
+    can_move::<Net<Small, AnyDevice>>();
+    can_move::<Error>();
+    let mut net = Small::on(&Cpu::new()).unwrap();
+    let here = net.train_step(&images(), &labels()).unwrap();
+    let there = std::thread::spawn(move || net.train_step(&images(), &labels()).map(|loss| (loss, net)));
+    let (loss, mut net) = there.join().unwrap().unwrap();
+    assert!(loss.is_finite() && here.is_finite());
+    assert_eq!(net.steps().unwrap(), 2);
 }
 
 #[test]

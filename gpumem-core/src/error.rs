@@ -1,6 +1,7 @@
 //! What can go wrong at run time.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -72,6 +73,8 @@ pub enum Error {
         device: &'static str,
         /// What failed and what the device said.
         what: String,
+        /// The error of the device's library, for programs that look at its code.
+        cause: Option<Cause>,
     },
     /// A tensor's bytes lie outside the arena.
     Range {
@@ -84,6 +87,24 @@ pub enum Error {
     },
     /// The program that the macro embedded is damaged or does not match its plan: a defect of this library.
     Damaged(&'static str),
+}
+
+/// An error behind an error: what [`core::error::Error::source`] gives. The message of the error in front says it too.
+#[derive(Clone, Debug)]
+pub struct Cause(Arc<dyn core::error::Error + Send + Sync>);
+
+impl Cause {
+    /// Keeps an error.
+    pub fn new(error: impl core::error::Error + Send + Sync + 'static) -> Cause {
+        Cause(Arc::new(error))
+    }
+}
+
+/// Two causes are equal if they say the same.
+impl PartialEq for Cause {
+    fn eq(&self, other: &Cause) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
 }
 
 /// A process that holds memory of a device.
@@ -134,6 +155,22 @@ impl fmt::Display for Bytes {
     }
 }
 
+impl Error {
+    /// A failure of a device that no library's error stands behind.
+    pub fn failed(device: &'static str, what: impl Into<String>) -> Error {
+        Error::Device { device, what: what.into(), cause: None }
+    }
+
+    /// A failure that the device's library reported; `what` says what it said.
+    pub fn failed_because(
+        device: &'static str,
+        what: impl Into<String>,
+        cause: impl core::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error::Device { device, what: what.into(), cause: Some(Cause::new(cause)) }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -177,7 +214,7 @@ impl fmt::Display for Error {
                 }
                 write!(f, "{error}")
             }),
-            Error::Device { device, what } => write!(f, "{device}: {what}"),
+            Error::Device { device, what, .. } => write!(f, "{device}: {what}"),
             Error::Range { offset, length, arena } => {
                 write!(f, "bytes {offset} to {offset} + {length} lie outside the arena of {arena} bytes")
             }
@@ -186,13 +223,35 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    /// What a device's library said, or the first of several errors.
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Error::Device { cause: Some(cause), .. } => Some(&*cause.0),
+            Error::Several(errors) => errors.first().map(|error| error as _),
+            _ => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
     use alloc::{format, vec};
+
+    #[test]
+    fn errors_have_sources() {
+        use core::error::Error as _;
+
+        let cause = "x".parse::<u8>().unwrap_err();
+        let error = Error::failed_because("CUDA", "reading a number: invalid digit", cause.clone());
+        let source = error.source().unwrap().downcast_ref::<core::num::ParseIntError>();
+        assert_eq!(source, Some(&cause));
+        assert_eq!(error, Error::failed_because("CUDA", "reading a number: invalid digit", cause));
+        assert!(Error::failed("CUDA", "no card").source().is_none());
+        let several = Error::Several(vec![Error::Damaged("one"), Error::Damaged("two")]);
+        assert_eq!(several.source().unwrap().to_string(), Error::Damaged("one").to_string());
+    }
 
     fn library(found: Option<&str>) -> Error {
         let (wanted, package) = ("12.2 or newer".into(), "cuda-nvrtc".into());
@@ -242,10 +301,10 @@ mod tests {
                 "NVRTC 12.2 or newer is needed, but version 11.8 (libnvrtc.so.11) was found; install cuda-nvrtc",
             ),
             (
-                Error::Several(vec![library(None), Error::Device { device: "CUDA", what: "no card".into() }]),
+                Error::Several(vec![library(None), Error::failed("CUDA", "no card")]),
                 "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc\nCUDA: no card",
             ),
-            (Error::Device { device: "CUDA", what: "launch failed".into() }, "CUDA: launch failed"),
+            (Error::failed("CUDA", "launch failed"), "CUDA: launch failed"),
             (Error::Range { offset: 8, length: 4, arena: 10 }, "bytes 8 to 8 + 4 lie outside the arena of 10 bytes"),
             (
                 Error::Name { name: "x".into(), nearest: None },

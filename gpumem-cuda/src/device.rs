@@ -40,7 +40,7 @@ impl Cuda {
         let number = c_int::try_from(ordinal).ok().filter(|number| *number < count);
         let number = number.ok_or_else(|| {
             let what = no_such_card(ordinal, count, preflight::visible_devices());
-            Error::Device { device: "CUDA", what }
+            Error::failed("CUDA", what)
         })?;
         let device = result::device::get(number).map_err(failure("looking for the card"))?;
         let capability = capability_of(device)?;

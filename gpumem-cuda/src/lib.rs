@@ -21,7 +21,8 @@ mod device;
 mod error;
 mod fuse;
 mod libraries;
-mod notice;
+#[doc(hidden)]
+pub mod notice;
 pub mod operations;
 mod session;
 pub mod steps;

@@ -22,6 +22,13 @@ use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::{Cuda, Session};
+
+/// Cards and what runs on them can be used from another thread than the one that opened them.
+const _: () = {
+    const fn can_move<T: Send>() {}
+    can_move::<Cuda>();
+    can_move::<Session>();
+};
 use host::card::{counts, on_a_simulated_card, product_counts, register};
 use host::harness::graphs::{chain, numbers, plan};
 use host::{CAPABILITY, Machine, Products, kernels, narrow, spread, widen};

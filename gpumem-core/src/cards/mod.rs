@@ -50,6 +50,7 @@ pub struct Card {
 
 /// Where a card's usable memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Basis {
     /// Read on such a card.
     Measured,
@@ -59,6 +60,7 @@ pub enum Basis {
 
 /// A family of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 #[expect(missing_docs, reason = "names of architectures")]
 pub enum Architecture {
     Kepler,

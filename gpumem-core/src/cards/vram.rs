@@ -2,6 +2,7 @@
 
 /// Why a memory size could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum VramError {
     /// There is no number at the beginning, or nothing after the point.
     NoNumber,
@@ -31,6 +32,14 @@ impl VramError {
         }
     }
 }
+
+impl core::fmt::Display for VramError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl core::error::Error for VramError {}
 
 /// Reads a memory size and returns bytes, a fraction of a byte cut off: `11.5GiB`, `12288 MiB`, `16GB`, `8000000000B`.
 ///
@@ -123,6 +132,16 @@ mod tests {
             ("18446744073709551615B", u64::MAX),
         ] {
             assert_eq!(parse_vram(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_the_error_as_text() {
+        for error in
+            [VramError::NoNumber, VramError::NoUnit, VramError::UnknownUnit, VramError::Zero, VramError::TooLarge]
+        {
+            let boxed: alloc::boxed::Box<dyn core::error::Error> = error.into();
+            assert_eq!(alloc::string::ToString::to_string(&boxed), error.message());
         }
     }
 

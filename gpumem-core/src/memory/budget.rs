@@ -11,6 +11,7 @@ use core::ops::Index;
 /// before [`Line::Arena`] are the arena's parts, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
+#[non_exhaustive]
 pub enum Line {
     /// The parameters.
     Weights,
@@ -88,6 +89,7 @@ pub const fn padded(bytes: u64) -> u64 {
 
 /// Why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PlanError {
     /// The batch is 0.
     ZeroBatch,

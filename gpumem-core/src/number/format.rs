@@ -2,6 +2,7 @@
 
 /// A 16-bit floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Half {
     /// bfloat16: 8 exponent bits, 7 fraction bits.
     Bf16,
@@ -44,6 +45,7 @@ impl Format {
 
 /// The number format of a network's weights and activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Precision {
     /// 32-bit floats everywhere.
     F32,

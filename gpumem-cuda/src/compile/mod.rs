@@ -155,7 +155,7 @@ impl Unit<'_> {
         let code = program.and_then(|program| program.compile(&self.options));
         code.map_err(|log| {
             let what = format!("kernel `{}` of `{}` does not compile: {log}", self.kernel.entry, self.kernel.file);
-            Error::Device { device: "CUDA", what }
+            Error::failed("CUDA", what)
         })
     }
 }
@@ -204,7 +204,7 @@ fn compile_units(
 pub fn resources(kernel: &Kernel, capability: (i32, i32)) -> Result<String, Error> {
     let mut options = options(kernel, capability);
     options.push("--ptxas-options=-v".into());
-    let what = |log| Error::Device { device: "CUDA", what: format!("`{}` does not compile: {log}", kernel.file) };
+    let what = |log| Error::failed("CUDA", format!("`{}` does not compile: {log}", kernel.file));
     let program = Nvrtc::get()?.program(kernel.file, source(kernel)?, &headers()).map_err(what)?;
     program.compile(&options).map_err(what)?;
     Ok(program.log())

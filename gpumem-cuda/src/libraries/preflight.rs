@@ -186,7 +186,7 @@ fn text((major, minor): (i32, i32)) -> String {
 
 /// Initialises the driver.
 fn start() -> Result<(), Error> {
-    result::init().map_err(|error| Error::Device { device: "CUDA", what: no_start(error, visible_devices()) })
+    result::init().map_err(|error| Error::failed_because("CUDA", no_start(error, visible_devices()), error))
 }
 
 fn no_start(error: DriverError, visible: Option<String>) -> String {

@@ -235,7 +235,7 @@ impl Prepared {
         // The capture ends even if a launch failed: the stream is of no use otherwise.
         let graph = stream.end_capture(CUgraphInstantiate_flags(0)).map_err(failure("instantiating the graph"));
         launched?;
-        graph?.ok_or(Error::Device { device: "CUDA", what: "the captured graph is empty".into() })
+        graph?.ok_or(Error::failed("CUDA", "the captured graph is empty"))
     }
 }
 

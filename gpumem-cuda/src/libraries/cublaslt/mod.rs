@@ -28,7 +28,7 @@ const ALIGNMENT: u64 = 256;
 
 /// A failure of the library as an error.
 fn failure(what: String) -> impl Fn(CublasError) -> Error {
-    move |error| Error::Device { device: "CUDA", what: format!("cuBLASLt: {what}: {:?}", error.0) }
+    move |error| Error::failed_because("CUDA", format!("cuBLASLt: {what}: {:?}", error.0), error)
 }
 
 /// Whether the library says that it has no such thing, for this card or at all, rather than that something went wrong.

@@ -36,7 +36,7 @@ const ALIGNMENT: u64 = 256;
 
 /// A failure of the library as an error.
 fn failure(what: String) -> impl Fn(CudnnError) -> Error {
-    move |error| Error::Device { device: "CUDA", what: format!("cuDNN: {what}: {:?}", error.0) }
+    move |error| Error::failed_because("CUDA", format!("cuDNN: {what}: {:?}", error.0), error)
 }
 
 /// Whether the library says that it has no such thing, rather than that something went wrong: 3000 and up, but not 4000.
