@@ -235,6 +235,10 @@ fn training_and_inference_may_differ_in_batch() {
     let output = net.forward(&features).unwrap();
     let loss = net.train_step(&features, &output).unwrap();
     assert!(loss.abs() < 1e-10, "the output is the target: {loss}");
+    for lr in [-0.1, f64::NAN, f64::INFINITY] {
+        let expected = format!("Both: a learning rate must be 0 or more and finite, not {lr}");
+        assert_eq!(net.set_lr(lr).unwrap_err().to_string(), expected);
+    }
     net.set_lr(0.0).unwrap();
     let zeros = Tensor::zeros();
     let before = net.train_step(&features, &zeros).unwrap();

@@ -55,6 +55,12 @@ fn outputs() {
         ("10x3, 10x5", "Concat", "[10, 8]"),
         ("3, 5", "Concat", "[8]"),
         ("10x48", "Softmax", "[10, 48]"),
+        ("3x4x4, 3x1x1", "Mul", "[3, 4, 4]"),
+        ("1x4, 3x1", "Sub", "[3, 4]"),
+        ("3x4x4, 4", "Div", "[3, 4, 4]"),
+        ("3x4x4, 3x4x1, 4", "Add", "[3, 4, 4]"),
+        ("2x3, 3x5", "MatMul", "[2, 5]"),
+        ("7x2x3, 7x5x3", "MatMul(transpose_b = true)", "[7, 2, 5]"),
     ] {
         let mut graph = Graph::default();
         let nodes = inputs(&mut graph, input);
@@ -231,6 +237,23 @@ fn mistakes() {
             "joins branches that agree in all but the last dimension, but branch 0 produces [8, 3] and branch 1 \
              produces [9, 3]",
         ),
+        ("8, 8", "MatMul", "multiplies matrices [.., M, K] and [.., K, N], but the branches produce [8] and [8]"),
+        ("2x3, 2x3", "MatMul", "multiplies [.., M, K] and [.., K, N], but the branches produce [2, 3] and [2, 3]"),
+        (
+            "2x3, 3x2",
+            "MatMul(transpose_b = true)",
+            "multiplies [.., M, K] and [.., N, K], but the branches produce [2, 3] and [3, 2]",
+        ),
+        (
+            "4x2x3, 5x3x2",
+            "MatMul",
+            "multiplies [.., M, K] and [.., K, N], but the branches produce [4, 2, 3] and [5, 3, 2]",
+        ),
+        (
+            "3x4x4, 3x2x1",
+            "Mul",
+            "joins branches of one shape, but branch 0 produces [3, 4, 4] and branch 1 produces [3, 2, 1]",
+        ),
         ("8, tokens 8", "Concat", "joins numbers that differ between samples; embed tokens and add positions first"),
     ] {
         let mut graph = Graph::default();
@@ -245,6 +268,16 @@ fn mistakes() {
         };
         assert_eq!(mistake.to_string(), expected, "{layer} of {input}");
     }
+}
+
+#[test]
+fn a_matrix_for_all_samples_is_no_branch() {
+    let mut graph = Graph::default();
+    let nodes = inputs(&mut graph, "5x3, tokens 3");
+    let places = join(&mut graph, &nodes[1..], "PositionEmbedding(3, 4)");
+    let mistake = try_join(&mut graph, &[nodes[0], places], "MatMul").unwrap_err();
+    let expected = "multiplies values that differ between samples; a matrix that all samples share is `Linear`";
+    assert_eq!(mistake.to_string(), expected);
 }
 
 #[test]
@@ -269,8 +302,22 @@ fn shared_and_tied_layers_must_match() {
         mistake.to_string(),
         "shares `weight`, whose shape is [5, 6], but here it needs [5, 5]; use a layer of its own"
     );
+    // More parameters, or running statistics, than the owner has.
+    let bare = join(&mut graph, &[input], "Linear(6, bias = false)");
+    let owner = graph.rows.len() - 1;
+    let mistake = sound(built(&mut graph, &[bare], "Linear(6)", Some(owner))).unwrap_err();
+    assert_eq!(mistake.to_string(), "shares the parameters of a layer that has fewer; use a layer of its own");
+    let image = graph.input(numbers(&[4, 2, 2])).unwrap();
+    let grouped = join(&mut graph, &[image], "GroupNorm(2)");
+    let owner = graph.rows.len() - 1;
+    let mistake = sound(built(&mut graph, &[grouped], "BatchNorm2d", Some(owner))).unwrap_err();
+    assert_eq!(mistake.to_string(), "shares the running statistics of a layer that has fewer; use a layer of its own");
     let relu = join(&mut graph, &[first], "Relu");
-    let mistake = sound(built(&mut graph, &[relu], "Tied", Some(1))).unwrap_err();
+    let mistake = {
+        let row = graph.rows.len() - 1;
+        sound(built(&mut graph, &[relu], "Tied", Some(row)))
+    }
+    .unwrap_err();
     assert_eq!(mistake.to_string(), "transposes the weight of an `Embedding` or a `Linear`, not of a `Relu`");
     let tied = again(&mut graph, relu, "Tied", 0);
     assert_eq!(graph.value(tied).shape.to_string(), "[6]");

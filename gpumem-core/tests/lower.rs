@@ -355,3 +355,35 @@ fn what_is_kept_is_counted_once_for_the_first_layer_that_needs_it() {
         ]
     );
 }
+
+#[test]
+fn networks_that_cannot_be_lowered() {
+    let message =
+        |graph: &Graph, outputs: &[NodeId], options: &Options<'_>| lower(graph, outputs, options).unwrap_err().message;
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[8])).unwrap();
+    assert_eq!(message(&graph, &[], &Options::default()), "the network has no output");
+    assert_eq!(message(&graph, &[input], &Options::default()), "the network computes nothing; add a layer");
+    let x = layer(&mut graph, input, "Linear(8)");
+    graph.freeze(0);
+    assert_eq!(
+        message(&graph, &[x], &training(0)),
+        "the loss depends on no parameter that is trained; take `freeze` off a layer, or use `const INFER`"
+    );
+}
+
+#[test]
+fn in_place_spares_what_is_read_at_the_end() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[8])).unwrap();
+    let x = layer(&mut graph, input, "Linear(8)");
+    let y = layer(&mut graph, x, "Relu(inplace = true)");
+    let error = lower(&graph, &[x, y], &Options::default()).unwrap_err();
+    let why = "cannot work in place, because its input is an output of the network; remove `inplace`";
+    assert_eq!((error.row, error.message.as_str()), (Some(1), why));
+    let loss = [Term::MSE, Term { from: Some(x), ..Term::MSE }];
+    let training = Training { loss: &loss, ..training(0).training.unwrap() };
+    let error = lower(&graph, &[y], &Options { training: Some(training) }).unwrap_err();
+    let why = "cannot work in place, because the loss reads its input; remove `inplace`";
+    assert_eq!((error.row, error.message.as_str()), (Some(1), why));
+}

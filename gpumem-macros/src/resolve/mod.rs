@@ -187,11 +187,12 @@ impl<'s> Resolver<'s, '_> {
                     let message = "`Outputs` takes values and no options; `tap` a value to name it";
                     self.report(argument.value.id, argument.place(), frame, message);
                 }
-                if arguments.len() < 2 {
+                let values = || arguments.iter().filter(|argument| argument.name.is_none());
+                if values().count() < 2 {
                     let message = "`Outputs` has two outputs or more, as `Outputs(Linear(10), Linear(4))`";
                     self.report(element.id, element.place, frame, message);
                 }
-                Some(arguments.iter().map(|argument| self.element(&argument.value, frame, current, None)).collect())
+                Some(values().map(|argument| self.element(&argument.value, frame, current, None)).collect())
             }
             Kind::List(elements) if elements.last().is_some_and(ends_in_outputs) => {
                 let (last, first) = elements.split_last()?;

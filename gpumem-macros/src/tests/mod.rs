@@ -6,6 +6,7 @@ mod mutations;
 mod networks;
 mod parsing;
 mod settings;
+mod structure;
 
 use crate::errors::Errors;
 use crate::parse;
