@@ -3,6 +3,8 @@
 mod common;
 
 use common::{Input, OneLayer, Options, Single};
+use gpumem_core::program::Op;
+use gpumem_core::program::function::Function;
 
 /// Checks a layer, which is written as in a network, in every way in which it can be run.
 fn check(layer: &str, inputs: &[Input]) {
@@ -44,6 +46,60 @@ fn check_single(layer: &str, single: &Single, inputs: &[Input], base: Options) {
 
 fn map(channels: u64) -> [Input; 1] {
     [Input::Numbers(vec![channels, 5, 6])]
+}
+
+/// The smallest case of an operation: a layer of it, and its inputs.
+fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
+    let numbers = |dims: &[u64]| vec![Input::Numbers(dims.to_vec())];
+    let two = |left: &[u64], right: &[u64]| vec![Input::Numbers(left.to_vec()), Input::Numbers(right.to_vec())];
+    match operation {
+        "Product" => ("Linear(4)", numbers(&[5])),
+        "MatMul" => ("MatMul", two(&[3, 5], &[5, 4])),
+        "Convolution" => ("Conv2d(2, 2)", numbers(&[2, 3, 3])),
+        "Pointwise" => ("Tanh", numbers(&[5])),
+        "Sum" => ("Add", two(&[5], &[5])),
+        "Binary" => ("Mul", two(&[2, 3], &[3])),
+        "Normalize" => ("LayerNorm", numbers(&[2, 6])),
+        "BatchNorm" => ("BatchNorm2d", numbers(&[2, 3, 3])),
+        "MaxPool" => ("MaxPool2d(2)", numbers(&[2, 4, 4])),
+        "AveragePool" => ("AvgPool2d(2)", numbers(&[2, 4, 4])),
+        "Resize" => ("Upsample(2)", numbers(&[2, 2, 3])),
+        "Softmax" => ("Softmax", numbers(&[2, 5])),
+        "Attention" => ("CausalAttention(1)", numbers(&[3, 6])),
+        "Gather" => ("Embedding(5, 3)", vec![Input::Tokens(vec![0, 3, 3, 1])]),
+        "Concat" => ("Concat", two(&[2, 3], &[2, 2])),
+        "Slice" => ("PositionEmbedding(5, 3)", vec![Input::Tokens(vec![0; 4])]),
+        "Mask" => ("Dropout(0.4)", numbers(&[9])),
+        other => panic!("no case of {other}"),
+    }
+}
+
+#[test]
+fn every_operation() {
+    for name in Op::NAMES {
+        let (layer, inputs) = case_of(name);
+        assert_eq!(Single::new(layer, &inputs, Options::default().batch).op.name(), *name);
+        // Gradients that are passed on have no operation: sums are compared below.
+        if *name != "Sum" {
+            check(layer, &inputs);
+        }
+    }
+}
+
+#[test]
+fn every_function() {
+    let input = [Input::Numbers(vec![2, 9])];
+    for function in Function::ALL {
+        let layer = match function {
+            Function::GeluTanh => "Gelu(approximate = \"tanh\")",
+            _ => function.name(),
+        };
+        check_at(layer, &input, 1.0);
+        if *function == Function::Relu6 {
+            // On both sides of 6, and not near it.
+            check_at(layer, &input, 5.5);
+        }
+    }
 }
 
 #[test]

@@ -59,6 +59,14 @@ fn check(file: &str, optimizer: Optimizer, moments: &[&str], update: Update) {
     }
 }
 
+/// Optimizers with a test in this file: one without fails here.
+#[test]
+fn every_optimizer() {
+    let tested = ["Sgd", "Adam", "AdamW", "Lion"];
+    let all: Vec<&str> = Optimizer::DEFAULTS.iter().map(|optimizer| optimizer.row().name).collect();
+    assert_eq!(all, tested);
+}
+
 fn check_both(file: &str, optimizer: Optimizer, moments: &[&str]) {
     check(file, optimizer, moments, Update::Fused);
     check(file, optimizer, moments, Update::Separate);

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 72;
+pub const KINDS: usize = 75;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -161,6 +161,9 @@ impl Drawing {
             69 => self.sequences.push(layer(g, sequence[0], "RmsNorm")),
             70 => self.vectors.push(layer(g, vector[0], "RmsNorm(elementwise_affine = false)")),
             71 => self.sequences.push(layer(g, sequence[0], "CausalSelfAttention(4, kv_heads = 2)")),
+            72 => self.vectors.push(chain(g, map[0], "GlobalAvgPool | Linear(24)")),
+            73 => self.sequences.push(chain(g, sequence[0], "Linear(24) | CausalAttention(2)")),
+            74 => self.vectors.push(layer(g, vector[0], "Gelu(approximate = \"tanh\")")),
             _ => {}
         }
     }

@@ -10,6 +10,7 @@ use gpumem_core::program::{Action, Class, StateWord};
 use gpumem_core::train::optim::{Adam, AdamW, Lion, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
+use std::collections::BTreeSet;
 
 fn optimizers() -> [Optimizer; 5] {
     [
@@ -34,6 +35,8 @@ fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
 
 #[test]
 fn every_optimizer() {
+    let names: BTreeSet<&str> = optimizers().iter().map(|optimizer| optimizer.row().name).collect();
+    assert_eq!(names, Optimizer::DEFAULTS.iter().map(|optimizer| optimizer.row().name).collect());
     // 2480 weights: three blocks, the last one not full; 5 and 31 are no multiples of four.
     let (graph, output) =
         network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");

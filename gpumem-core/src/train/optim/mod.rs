@@ -59,6 +59,9 @@ macro_rules! optimizers {
             /// Every optimizer, in the order of their numbers.
             pub const ROWS: &'static [Row] = &[$($name::ROW),*];
 
+            /// Every optimizer with its defaults, in the order of their numbers.
+            pub const DEFAULTS: &'static [Optimizer] = &[$(Optimizer::$name($name::DEFAULT)),*];
+
             /// What is known of it without its hyperparameters' values.
             pub const fn row(&self) -> Row {
                 match self { $(Optimizer::$name(_) => $name::ROW,)* }
@@ -185,8 +188,7 @@ mod tests {
     /// What a state depends on is a number of the rule: a name that is none would count as 0.
     #[test]
     fn states_depend_on_numbers_that_are_there() {
-        let all = [Optimizer::Sgd(Sgd::DEFAULT), Optimizer::Adam(Adam::DEFAULT), Optimizer::AdamW(AdamW::DEFAULT)];
-        for optimizer in all {
+        for optimizer in Optimizer::DEFAULTS {
             let mut names = alloc::vec::Vec::new();
             optimizer.for_each_value(|name, _| names.push(name));
             let asked = optimizer.row().states.iter().filter_map(|state| state.unless_zero);
