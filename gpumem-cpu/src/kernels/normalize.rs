@@ -215,15 +215,15 @@ fn slope(
 ) {
     let scaled = |j: usize, dx: &[f32]| dy.map_or(dx[j], |dy| dy[j]) * weight(j);
     let (mut sum, mut product) = (0.0, 0.0);
-    for j in 0..x.len() {
+    for (j, &x) in x.iter().enumerate() {
         let g = f64::from(scaled(j, dx));
         sum += g;
-        product += g * f64::from((x[j] - mean) * rstd);
+        product += g * f64::from((x - mean) * rstd);
     }
     let length = x.len() as f64;
     let (sum, product) = (if sizes.center { (sum / length) as f32 } else { 0.0 }, (product / length) as f32);
-    for j in 0..x.len() {
-        let value = rstd * (scaled(j, dx) - sum - (x[j] - mean) * rstd * product);
+    for (j, &x) in x.iter().enumerate() {
+        let value = rstd * (scaled(j, dx) - sum - (x - mean) * rstd * product);
         dx[j] = if accumulate { dx[j] + value } else { value };
     }
 }
