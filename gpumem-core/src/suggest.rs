@@ -1,20 +1,40 @@
 //! "Did you mean": the known name nearest to what was written.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
-/// The name in `known` that differs least from `written`, if it is near enough to be what was meant: equal but for
-/// case, or within a third of its length in edits.
+/// The name in `known` that is nearest to `written`, if one is near enough to be what was meant: equal but for case, one that
+/// begins with it, within a third of its length in edits, or of the same stem.
 pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
-    let plain = |text: &str| text.to_lowercase().replace('_', "");
     let target = plain(written);
-    known
-        .iter()
-        .map(|name| (distance(&target, &plain(name)), *name))
-        .filter(|(edits, name)| *edits <= name.len().max(written.len()) / 3)
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(_, name)| name)
+    let begins = |name: &&&str| target.len() >= 3 && plain(name).starts_with(&target);
+    let near = |name: &&'a str| (distance(&target, &plain(name)), *name);
+    let is_near = |(edits, name): &(usize, &str)| *edits <= name.len().max(written.len()) / 3;
+    let equal = known.iter().find(|name| plain(name) == target);
+    let beginning = || known.iter().filter(begins).min_by_key(|name| name.len());
+    equal.or_else(beginning).copied().or_else(|| {
+        let by_edits = known.iter().map(near).filter(is_near).min_by_key(|(edits, _)| *edits);
+        by_edits.map(|(_, name)| name).or_else(|| same_stem(&target, known))
+    })
 }
 
+/// The name that shares the longest beginning with `target`: two thirds of the shorter one, and four letters, at least.
+fn same_stem<'a>(target: &str, known: &[&'a str]) -> Option<&'a str> {
+    let stem = |name: &&'a str| {
+        let plain = plain(name);
+        let length = plain.chars().zip(target.chars()).take_while(|(a, b)| a == b).count();
+        (length, plain.chars().count().min(target.chars().count()), *name)
+    };
+    let is_near = |(length, shorter, _): &(usize, usize, &str)| *length >= 4 && 3 * length >= 2 * shorter;
+    // Of equal ones the first.
+    let longest = known.iter().rev().map(stem).filter(is_near).max_by_key(|(length, ..)| *length);
+    longest.map(|(.., name)| name)
+}
+
+/// A name in small letters, without `_`.
+fn plain(name: &str) -> String {
+    name.to_lowercase().replace('_', "")
+}
 /// Levenshtein distance, with a swap of neighbours as one edit.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
@@ -41,7 +61,22 @@ mod tests {
 
     #[test]
     fn suggests_only_what_is_near() {
-        let known = ["Conv2d", "Linear", "BatchNorm2d", "padding", "stride"];
+        let known = [
+            "ConvTranspose2d",
+            "Conv2d",
+            "Linear",
+            "BatchNorm2d",
+            "LayerNorm",
+            "Softmax",
+            "padding",
+            "stride",
+            "dilation",
+            "kernel_size",
+            "in_channels",
+            "A10",
+            "A100_40GB",
+            "A100_PCIE_80GB",
+        ];
         for (written, expected) in [
             ("Conv2D", Some("Conv2d")),
             ("conv2d", Some("Conv2d")),
@@ -51,6 +86,17 @@ mod tests {
             ("strides", Some("stride")),
             ("Transformer", None),
             ("x", None),
+            ("Conv", Some("Conv2d")),
+            ("Convolution", Some("Conv2d")),
+            ("stride_", Some("stride")),
+            ("dilate", Some("dilation")),
+            ("kernel", Some("kernel_size")),
+            ("pad", Some("padding")),
+            ("LayerScale", None),
+            ("Softplus", None),
+            ("A100", Some("A100_40GB")),
+            ("in", None),
+            ("", None),
         ] {
             assert_eq!(nearest(written, &known), expected, "{written}");
         }

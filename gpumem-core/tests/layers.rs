@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{again, built, join, numbers, op_of, sound, tokens, try_join};
+use common::{again, built, join, numbers, op_of, parse, sound, tokens, try_join};
 use gpumem_core::graph::{Graph, NodeId, Type};
+use gpumem_core::layers::Entry;
+use gpumem_core::layers::guess::Guess;
 use gpumem_core::program::{Op, Program};
 use proptest::prelude::*;
 
@@ -24,6 +26,9 @@ fn outputs() {
     for (input, layer, expected) in [
         ("3x224x224", "Conv2d(64, 7, stride = 2, padding = 3)", "[64, 112, 112]"),
         ("3x32x48", "Conv2d(8, [3; 5], stride = [2; 1], padding = [1; 0], dilation = [1; 2])", "[8, 16, 40]"),
+        ("3x7x8", "Conv2d(4, [2; 4], padding = \"same\", dilation = [3; 1])", "[4, 7, 8]"),
+        ("3x7x8", "Conv2d(4, 9, padding = \"same\")", "[4, 7, 8]"),
+        ("3x7x8", "Conv2d(4, 2, padding = \"valid\")", "[4, 6, 7]"),
         ("4x7x7", "ConvTranspose2d(3, 3, stride = 2, padding = 1, output_padding = 1)", "[3, 14, 14]"),
         ("4x5x6", "ConvTranspose2d(3, [2; 4], stride = [2; 3], dilation = [1; 2])", "[3, 10, 22]"),
         ("8x7x7", "MaxPool2d(2)", "[8, 3, 3]"),
@@ -92,6 +97,7 @@ fn mistakes() {
     for (input, layer, expected) in [
         ("8", "Linear(4, bias = 1)", "needs `true` or `false` for `bias`, not 1"),
         ("8", "Linear(4.5)", "needs a whole number for `out_features`, not 4.5"),
+        ("8", "Linear(10.0)", "needs a whole number for `out_features`, not 10.0"),
         ("8", "Linear(0)", "needs `out_features` to be at least 1, not 0"),
         ("8", "Linear(9, 4)", "expects 9 input features, but the previous layer produces [8]"),
         (
@@ -108,10 +114,46 @@ fn mistakes() {
         ),
         ("tokens 5", "Linear(4)", "works on numbers, but it is given tokens; put `Embedding` before it"),
         ("tokens 5", "Relu", "works on numbers, but it is given tokens; put `Embedding` before it"),
+        ("8x2x2", "Flatten(2)", "takes no arguments, but 1 is given"),
+        (
+            "8",
+            "Relu(true)",
+            "takes no arguments in front of its options, but 1 is given; options are given by name: `inplace = true`",
+        ),
+        (
+            "8",
+            "Linear(units = 4)",
+            "has no option `units`; its only option is `bias`, after (out_features) or (in_features, out_features)",
+        ),
+        (
+            "5x8",
+            "CausalSelfAttention(4, kv_heads = 2)",
+            "has no option `kv_heads`; its options are `dropout` and `bias`, after (heads)",
+        ),
+        ("8", "Linear(out_feature = 4)", "has no option `out_feature`; did you mean `out_features`?"),
+        ("3x8x8", "Conv2d(8, 3, dilate = 2)", "has no option `dilate`; did you mean `dilation`?"),
+        ("3x8x8", "Conv2d(8, kernel = 3)", "has no option `kernel`; did you mean `kernel_size`?"),
+        ("3x8x8", "Conv2d(8, 3, stride_ = 2)", "has no option `stride_`; did you mean `stride`?"),
+        (
+            "3x8x8",
+            "Conv2d(in_channels = 3, out_channels = 8)",
+            "takes (out_channels, kernel_size) or (in_channels, out_channels, kernel_size), but `kernel_size` is missing",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(3, 8, 3, 2, 1)",
+            "takes (out_channels, kernel_size) or (in_channels, out_channels, kernel_size), but 5 are given; options are given \
+             by name: `stride = 2, padding = 1`",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(8, 3, stride = 2, padding = \"same\")",
+            "has `padding = \"same\"` with stride 2; PyTorch has that for stride 1 only, so write the padding as a number",
+        ),
         ("8", "Relu(1)", "takes no arguments in front of its options, but 1 is given"),
         ("8", "Relu(inplace = true, inplace = true)", "is given `inplace` twice; remove one"),
         ("8", "Tanh(inplace = true)", "has no option `inplace`; it has no options"),
-        ("8", "Gelu(exact = true)", "has no option `exact`; its options are `approximate`"),
+        ("8", "Gelu(exact = true)", "has no option `exact`; its only option is `approximate`"),
         ("8", "Gelu(approximate = \"fast\")", "needs \"none\" or \"tanh\" for `approximate`, not \"fast\""),
         ("8", "Dropout(1)", "needs `p` to be at least 0 and below 1, not 1"),
         ("8", "Dropout(\"half\")", "needs a number for `p`, not \"half\""),
@@ -270,6 +312,49 @@ fn mistakes() {
     }
 }
 
+/// What a layer with one mistake is taken for under each guess.
+#[test]
+fn guesses() {
+    let outputs = |input: &str, layer: &str| {
+        [(false, false), (true, false), (false, true)].map(|(second, other_number)| {
+            let mut graph = Graph::default();
+            let nodes = inputs(&mut graph, input);
+            let (name, written) = parse(layer);
+            let entry = Entry::find(name).unwrap();
+            let guess = Guess { second, other_number };
+            let built = graph.layer_as(guess, &entry, &written, &nodes, String::new(), None);
+            assert_eq!(built.mistakes.len(), 1, "{layer} of {input}: {:?}", built.mistakes);
+            let value = built.value.map(|node| graph.value(node).shape.to_string());
+            value.unwrap_or_default()
+        })
+    };
+    for (input, layer, expected) in [
+        // Taken as `dilation`, or left out.
+        ("3x8x8", "Conv2d(4, 3, dilate = 2)", ["[4, 4, 4]", "[4, 6, 6]", "[4, 4, 4]"]),
+        // What does not fit the option that was probably meant is left out.
+        ("3x8x8", "Conv2d(4, 3, dilate = true)", ["[4, 6, 6]", "[4, 6, 6]", "[4, 6, 6]"]),
+        ("3x8x8", "Conv2d(4, 3, frobs = 2)", ["[4, 6, 6]", "[4, 6, 6]", "[4, 6, 6]"]),
+        ("3x8x8", "Conv2d(3, 4, 3, 2, 1)", ["[4, 4, 4]", "[4, 6, 6]", "[4, 4, 4]"]),
+        ("4x8x8, 6x8x8", "Add", ["[4, 8, 8]", "[6, 8, 8]", "[4, 8, 8]"]),
+        ("4x8x8, 6x3x3", "Concat", ["[10, 8, 8]", "[10, 3, 3]", "[10, 8, 8]"]),
+        // Any number.
+        ("8", "Linear(0)", ["[1]", "[1]", "[6]"]),
+        ("3x8x8", "Conv2d(4, 3, stride = 0)", ["[4, 6, 6]", "[4, 6, 6]", "[4, 1, 1]"]),
+        ("3x8x8", "Conv2d(4)", ["[4, 8, 8]", "[4, 8, 8]", "[4, 3, 3]"]),
+        // Any map.
+        ("3x8x8", "Conv2d(4, 9)", ["[4, 712, 712]", "[4, 712, 712]", "[4, 1432, 1432]"]),
+        ("8", "MaxPool2d(2)", ["[5040, 360, 360]", "[5040, 360, 360]", "[10080, 720, 720]"]),
+        ("8", "Embedding(10, 4)", ["[720, 4]", "[720, 4]", "[1440, 4]"]),
+        // One thing can be meant.
+        ("3x8x8", "Conv2d(4, 3, groups = 7)", ["[4, 6, 6]", "[4, 6, 6]", "[4, 6, 6]"]),
+        ("8", "Linear(9, 4)", ["[4]", "[4]", "[4]"]),
+        ("8", "Dropout(2)", ["[8]", "[8]", "[8]"]),
+        ("8", "Add", ["[8]", "[8]", "[8]"]),
+    ] {
+        assert_eq!(outputs(input, layer), expected, "{layer} of {input}");
+    }
+}
+
 #[test]
 fn a_matrix_for_all_samples_is_no_branch() {
     let mut graph = Graph::default();
@@ -313,11 +398,8 @@ fn shared_and_tied_layers_must_match() {
     let mistake = sound(built(&mut graph, &[grouped], "BatchNorm2d", Some(owner))).unwrap_err();
     assert_eq!(mistake.to_string(), "shares the running statistics of a layer that has fewer; use a layer of its own");
     let relu = join(&mut graph, &[first], "Relu");
-    let mistake = {
-        let row = graph.rows.len() - 1;
-        sound(built(&mut graph, &[relu], "Tied", Some(row)))
-    }
-    .unwrap_err();
+    let row = graph.rows.len() - 1;
+    let mistake = sound(built(&mut graph, &[relu], "Tied", Some(row))).unwrap_err();
     assert_eq!(mistake.to_string(), "transposes the weight of an `Embedding` or a `Linear`, not of a `Relu`");
     let tied = again(&mut graph, relu, "Tied", 0);
     assert_eq!(graph.value(tied).shape.to_string(), "[6]");

@@ -1,10 +1,13 @@
 //! Adding a layer to a graph.
 
-use super::builder::{Builder, Scope, Value};
+use super::builder::{Builder, Finished, Scope, Value};
+use super::guess::{Guess, Guessed};
 use super::mistake::{At, Mistake};
 use super::{Entry, Written};
-use crate::graph::{Graph, NodeId, RowId};
+use crate::graph::{Graph, NodeId, RowId, Source, Type};
+use crate::shape::Shape;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// What came of a layer.
@@ -16,6 +19,8 @@ pub struct Built {
     pub row: Option<RowId>,
     /// What is wrong with it.
     pub mistakes: Vec<Mistake>,
+    /// What had to be guessed for its value.
+    pub guessed: Guessed,
 }
 
 impl Graph {
@@ -30,19 +35,79 @@ impl Graph {
         path: String,
         owner: Option<RowId>,
     ) -> Built {
-        let reading = entry.read(written);
-        let mut mistakes = reading.mistakes;
-        let before = (self.nodes.len(), self.parameters.len(), self.buffers.len());
-        let mut built = None;
-        if let Some(mistake) = entry.wrong_count(inputs.len()) {
-            mistakes.push(mistake);
-        } else if !reading.is_open {
-            let values: Vec<Value> = inputs.iter().map(|&node| Value::of(self, node)).collect();
-            let mut builder = Builder::new(self, Scope { path, kind: entry.name, owner });
-            let value = reading.layer.build(&mut builder, &values);
-            let (found, row) = builder.finish(value);
-            mistakes.extend(found);
-            built = row;
+        self.layer_as(Guess::default(), entry, written, inputs, path, owner)
+    }
+
+    /// The same under a guess.
+    pub fn layer_as(
+        &mut self,
+        guess: Guess,
+        entry: &Entry,
+        written: &[Written],
+        inputs: &[NodeId],
+        path: String,
+        owner: Option<RowId>,
+    ) -> Built {
+        let before = self.sizes();
+        let Finished { mistakes, guessed, row } =
+            self.attempt(entry, written, inputs, Scope { path, kind: entry.name, owner, guess });
+        if let Some((row, value)) = row {
+            self.rows.push(row);
+            return Built { value: Some(value), row: Some(self.rows.len() - 1), mistakes, guessed };
+        }
+        self.truncate(before);
+        // A join of too few or too many is most probably the first.
+        let is_first = entry.keeps_shape || entry.wrong_count(inputs.len()).is_some();
+        match inputs.first().copied().filter(|&input| is_first && !self.value(input).index) {
+            Some(value) => Built { value: Some(value), row: None, mistakes, guessed },
+            None => {
+                let Built { value, guessed: more, .. } = self.layer_of_unknown(guess, entry, written);
+                Built { value, row: None, mistakes, guessed: guessed.and(more) }
+            }
+        }
+    }
+
+    /// Adds a layer to a value of which nothing is known, as if what it works on arrived. It has no row.
+    pub fn layer_of_unknown(&mut self, guess: Guess, entry: &Entry, written: &[Written]) -> Built {
+        let mut best: Option<(Finished, Option<Type>)> = None;
+        for value in anything(guess).into_iter().filter(|_| !entry.is_join()) {
+            let before = self.sizes();
+            let input = self.node(value, Source::Input, 0);
+            let scope = Scope { path: String::new(), kind: entry.name, owner: None, guess };
+            let attempt = self.attempt(entry, written, &[input], scope);
+            let output = attempt.row.as_ref().map(|(_, node)| self.value(*node));
+            self.truncate(before);
+            let is_better = |best: &(Finished, _)| attempt.mistakes.len() < best.0.mistakes.len();
+            if best.as_ref().is_none_or(is_better) {
+                best = Some((attempt, output));
+            }
+        }
+        let (mistakes, mut guessed, output) = match best {
+            Some((Finished { mistakes, guessed, .. }, output)) => (mistakes, guessed, output),
+            None => {
+                let reading = entry.read(written, guess);
+                (reading.mistakes, reading.guessed, None)
+            }
+        };
+        guessed.number = true;
+        let value = output.map(|value| self.node(value, Source::Input, 0));
+        Built { value, row: None, mistakes, guessed }
+    }
+
+    /// Builds a layer on values.
+    fn attempt(&mut self, entry: &Entry, written: &[Written], inputs: &[NodeId], scope: Scope) -> Finished {
+        let reading = entry.read(written, scope.guess);
+        let (mut mistakes, mut guessed, mut row) = (reading.mistakes, reading.guessed, None);
+        match entry.wrong_count(inputs.len()) {
+            Some(mistake) => mistakes.push(mistake),
+            None => {
+                let values: Vec<Value> = inputs.iter().map(|&node| Value::of(self, node)).collect();
+                let mut builder = Builder::new(self, scope);
+                let value = reading.layer.build(&mut builder, &values);
+                let finished = builder.finish(value);
+                mistakes.extend(finished.mistakes);
+                (guessed, row) = (guessed.and(finished.guessed), finished.row);
+            }
         }
         // Arguments are pointed at where they were written.
         for mistake in &mut mistakes {
@@ -51,21 +116,26 @@ impl Graph {
                 mistake.at = written.map_or(At::Layer, At::Written);
             }
         }
-        match built {
-            Some((row, value)) => {
-                self.rows.push(row);
-                Built { value: Some(value), row: Some(self.rows.len() - 1), mistakes }
-            }
-            None => {
-                let (nodes, parameters, buffers) = before;
-                self.nodes.truncate(nodes);
-                self.parameters.truncate(parameters);
-                self.buffers.truncate(buffers);
-                // A join of too few or too many is most probably the first.
-                let is_first = entry.keeps_shape || entry.wrong_count(inputs.len()).is_some();
-                let value = inputs.first().copied().filter(|&input| is_first && !self.value(input).index);
-                Built { value, row: None, mistakes }
-            }
-        }
+        Finished { mistakes, guessed, row }
     }
+
+    fn sizes(&self) -> [usize; 3] {
+        [self.nodes.len(), self.parameters.len(), self.buffers.len()]
+    }
+
+    fn truncate(&mut self, [nodes, parameters, buffers]: [usize; 3]) {
+        self.nodes.truncate(nodes);
+        self.parameters.truncate(parameters);
+        self.buffers.truncate(buffers);
+    }
+}
+
+/// A value of each kind. No dimension is what it would be under another guess, and many numbers divide them.
+fn anything(guess: Guess) -> Vec<Type> {
+    let [channels, size] = if guess.other_number { [10_080, 1440] } else { [5040, 720] };
+    let map = Type::numbers(Shape::new(&[channels, size, size]));
+    let sequence = Type::numbers(Shape::new(&[size, channels]));
+    let vector = Type::numbers(Shape::new(&[channels]));
+    let tokens = Type::indices(Shape::new(&[size]));
+    if guess.other_number { vec![map, sequence, vector, tokens] } else { vec![map, vector, sequence, tokens] }
 }

@@ -4,8 +4,8 @@
 //! many arguments it takes, which options it has, what each of them must be. A reading collects mistakes and goes on with what
 //! was probably meant.
 
+use super::guess::{Guess, Guessed};
 use super::mistake::{At, Kind, Mistake};
-use crate::suggest::nearest;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -24,16 +24,20 @@ pub enum Argument {
     Text(String),
     /// Height and width, `(3, 5)`.
     Pair([u64; 2]),
+    /// What could not be evaluated. Its mistake has been reported.
+    Unknown,
 }
 
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Argument::Integer(value) => write!(f, "{value}"),
-            Argument::Float(value) => write!(f, "{value}"),
+            // `10.0` is not 10.
+            Argument::Float(value) => write!(f, "{value:?}"),
             Argument::Flag(value) => write!(f, "{value}"),
             Argument::Text(value) => write!(f, "{value:?}"),
             Argument::Pair([height, width]) => write!(f, "({height}, {width})"),
+            Argument::Unknown => f.write_str(".."),
         }
     }
 }
@@ -112,7 +116,12 @@ impl Signature {
         forms
     }
 
-    /// Everything that may be given by name.
+    /// Everything that must be there.
+    pub fn required(&self) -> Vec<&'static str> {
+        self.at(&[Place::Required])
+    }
+
+    /// Everything that is given by name only.
     pub fn options(&self) -> Vec<&'static str> {
         self.at(&[Place::Option])
     }
@@ -126,109 +135,58 @@ impl Signature {
 /// What a layer reads its arguments from.
 #[derive(Debug)]
 pub struct Arguments<'w> {
-    written: &'w [Written],
+    pub(super) written: &'w [Written],
     /// The name of each thing that was written; `None` if it is left out.
-    names: Vec<Option<&'static str>>,
+    pub(super) names: Vec<Option<&'static str>>,
+    /// What was written under another name, or under none: it is left out again if its value does not fit.
+    pub(super) assumed: Vec<usize>,
     asked: Signature,
-    mistakes: Vec<Mistake>,
-    /// Whether a mistake leaves open what the layer produces.
-    is_open: bool,
+    pub(super) mistakes: Vec<Mistake>,
+    pub(super) guess: Guess,
+    pub(super) guessed: Guessed,
 }
 
 /// A layer's arguments as it read them.
 #[derive(Debug)]
 pub struct Reading<L> {
-    /// The layer. After a mistake the value that was wrong is its default.
+    /// The layer. After a mistake the value that was wrong is its default, or a guess.
     pub layer: L,
     /// The name of each thing that was written.
     pub names: Vec<Option<&'static str>>,
     /// What is wrong.
     pub mistakes: Vec<Mistake>,
-    /// Whether a mistake leaves open what the layer produces.
-    pub is_open: bool,
+    /// What had to be guessed.
+    pub guessed: Guessed,
 }
 
 impl<'w> Arguments<'w> {
-    fn new(written: &'w [Written]) -> Arguments<'w> {
-        let names = alloc::vec![None; written.len()];
-        Arguments { written, names, asked: Signature::default(), mistakes: Vec::new(), is_open: false }
+    fn new(written: &'w [Written], guess: Guess) -> Arguments<'w> {
+        Arguments {
+            written,
+            names: alloc::vec![None; written.len()],
+            assumed: Vec::new(),
+            asked: Signature::default(),
+            mistakes: Vec::new(),
+            guess,
+            guessed: Guessed::default(),
+        }
     }
 
     /// What `read` asks for.
     pub fn signature<L>(read: impl Fn(&mut Arguments<'_>) -> L) -> Signature {
-        let mut recorder = Arguments::new(&[]);
+        let mut recorder = Arguments::new(&[], Guess::default());
         read(&mut recorder);
         recorder.asked
     }
 
     /// Reads what was written. An option that is not known is taken for the one that was probably meant, or left out.
-    pub fn read<L>(written: &'w [Written], read: impl Fn(&mut Arguments<'_>) -> L) -> Reading<L> {
+    pub fn read<L>(written: &'w [Written], guess: Guess, read: impl Fn(&mut Arguments<'_>) -> L) -> Reading<L> {
         let signature = Arguments::signature(&read);
-        let mut arguments = Arguments::new(written);
-        arguments.match_names(&signature);
-        arguments.match_places(&signature);
+        let mut arguments = Arguments::new(written, guess);
+        arguments.match_all(&signature);
         let layer = read(&mut arguments);
-        let Arguments { names, mistakes, is_open, .. } = arguments;
-        Reading { layer, names, mistakes, is_open }
-    }
-
-    /// Every name must be one that the layer knows, and be given once.
-    fn match_names(&mut self, signature: &Signature) {
-        let known = signature.names();
-        for (index, written) in self.written.iter().enumerate() {
-            let Some(name) = &written.name else { continue };
-            let own = known.iter().copied().find(|known| known == name);
-            let is_repeated = self.written[..index].iter().any(|earlier| earlier.name.as_ref() == Some(name));
-            if own.is_some() && !is_repeated {
-                self.names[index] = own;
-                continue;
-            }
-            let kind = if is_repeated {
-                Kind::Repeated(name.clone())
-            } else {
-                let meant = nearest(name, &known);
-                // A bare name is a flag; most options are not.
-                let is_bare = written.value == Argument::Flag(true);
-                let is_free = |meant: &&str| self.written.iter().all(|other| other.name.as_deref() != Some(*meant));
-                self.names[index] = meant.filter(is_free).filter(|_| !is_bare);
-                Kind::NoOption { given: name.clone(), meant, options: signature.options() }
-            };
-            self.mistakes.push(Mistake { at: At::Written(index), kind });
-        }
-    }
-
-    /// Gives every value without a name its name.
-    fn match_places(&mut self, signature: &Signature) {
-        let positional: Vec<usize> = (0..self.written.len()).filter(|&i| self.written[i].name.is_none()).collect();
-        let named: Vec<&'static str> = self.names.iter().flatten().copied().collect();
-        let fits = |form: &&Vec<&'static str>| {
-            let (given, rest) = form.split_at(positional.len().min(form.len()));
-            given.len() == positional.len()
-                && given.iter().all(|name| !named.contains(name))
-                && rest.iter().all(|name| named.contains(name))
-        };
-        let forms = signature.forms();
-        let form = match forms.iter().find(fits) {
-            Some(form) => form,
-            None => {
-                let given = positional.len();
-                self.mistakes.push(Kind::Arity { forms: forms.clone(), given }.into());
-                // With too many, those that are known are; with too few, nothing is.
-                let longest = forms.iter().max_by_key(|form| form.len());
-                match longest
-                    .filter(|longest| longest.len() < given && longest.iter().all(|name| !named.contains(name)))
-                {
-                    Some(longest) => longest,
-                    None => {
-                        self.is_open = true;
-                        return;
-                    }
-                }
-            }
-        };
-        for (&index, name) in positional.iter().zip(form) {
-            self.names[index] = Some(name);
-        }
+        let Arguments { names, mistakes, guessed, .. } = arguments;
+        Reading { layer, names, mistakes, guessed }
     }
 
     fn ask(&mut self, name: &'static str, place: Place) -> Asking<'_, 'w> {
@@ -264,130 +222,161 @@ pub struct Asking<'a, 'w> {
     place: Place,
 }
 
-/// An argument that must be there. Where it is missing, which is a mistake of its own, the value is 1.
+/// An argument that must be there. Where it is missing, which is a mistake of its own, any value could be meant.
 #[derive(Debug)]
 pub struct Needing<'a, 'w>(Asking<'a, 'w>);
 
-impl<'w> Asking<'_, 'w> {
-    /// Notes what the argument must be, and its default; the value that was written, if one was.
-    fn note(&mut self, wanted: &str, default: Option<String>) -> Option<(usize, &'w Argument)> {
-        let Asking { arguments, name, place } = self;
-        arguments.asked.0.push(Asked { name, place: *place, wanted: wanted.into(), default });
-        let index = arguments.names.iter().position(|known| *known == Some(*name))?;
-        Some((index, &arguments.written[index].value))
-    }
+/// What there is of an argument.
+enum Found<T> {
+    /// What was written.
+    Given(T),
+    /// Nothing.
+    LeftOut,
+    /// Something else than it must be.
+    Open,
+}
 
-    /// A mistake of the argument, after which nobody knows what the layer produces.
-    fn wrong(&mut self, index: usize, kind: Kind) {
-        self.arguments.mistakes.push(Mistake { at: At::Written(index), kind });
-        self.arguments.is_open = true;
-    }
-
-    /// The argument as `wanted`, if `take` makes it that.
-    pub fn take<T>(
-        mut self,
+impl Asking<'_, '_> {
+    /// Notes what the argument must be, and reads it: `take` makes the value, and `range` says which values it may have.
+    fn find<T>(
+        &mut self,
         wanted: &str,
         default: Option<String>,
         take: impl Fn(&Argument) -> Option<T>,
-    ) -> Option<T> {
-        let (index, value) = self.note(wanted, default)?;
-        let taken = take(value);
-        if taken.is_none() {
-            let (name, found) = (self.name, value.to_string());
-            self.wrong(index, Kind::Value { name, wanted: wanted.into(), found });
-        }
-        taken
+        range: (&str, impl Fn(&T) -> bool),
+    ) -> Found<T> {
+        let Asking { arguments, name, place } = self;
+        arguments.asked.0.push(Asked { name, place: *place, wanted: wanted.into(), default });
+        let Some(index) = arguments.names.iter().position(|known| *known == Some(*name)) else { return Found::LeftOut };
+        let value = &arguments.written[index].value;
+        let found = value.to_string();
+        let kind = match take(value) {
+            Some(taken) if (range.1)(&taken) => return Found::Given(taken),
+            _ if *value == Argument::Unknown => return Found::Open,
+            _ if arguments.assumed.contains(&index) => return Found::LeftOut,
+            Some(_) => Kind::Range { name, range: range.0.into(), found },
+            None => Kind::Value { name, wanted: wanted.into(), found },
+        };
+        arguments.mistakes.push(Mistake { at: At::Written(index), kind });
+        Found::Open
     }
 
-    /// The argument as `take` makes it, if that is within a range.
-    fn take_within<T: fmt::Display>(
+    /// The argument as `wanted`, if `take` makes it that; where it is wrong, `default` or `other`.
+    pub fn take<T>(
         mut self,
-        (wanted, range): (&str, &str),
-        default: Option<String>,
+        wanted: &str,
+        text: Option<String>,
         take: impl Fn(&Argument) -> Option<T>,
-        is_within: impl Fn(&T) -> bool,
-    ) -> Option<T> {
-        let (index, value) = self.note(wanted, default)?;
-        let (name, found) = (self.name, value.to_string());
-        match take(value) {
-            Some(taken) if is_within(&taken) => return Some(taken),
-            Some(_) => self.wrong(index, Kind::Range { name, range: range.into(), found }),
-            None => self.wrong(index, Kind::Value { name, wanted: wanted.into(), found }),
-        }
-        None
+        [default, other]: [T; 2],
+    ) -> T {
+        let found = self.find(wanted, text, take, ("", |_: &T| true));
+        self.settle(found, [default, other])
     }
 
-    /// A whole number.
+    /// The value of an argument, which is `default` where it is left out, and could be any where it is open.
+    fn settle<T>(&mut self, found: Found<T>, [default, other]: [T; 2]) -> T {
+        match found {
+            Found::Given(value) => value,
+            Found::LeftOut => default,
+            Found::Open => {
+                self.arguments.guessed.number = true;
+                if self.arguments.guess.other_number { other } else { default }
+            }
+        }
+    }
+
+    /// `default`, and another number.
+    fn two(default: u64) -> [u64; 2] {
+        [false, true].map(|other_number| Guess { second: false, other_number }.number(default))
+    }
+
+    /// `default`, and another pair.
+    fn two_pairs([height, width]: [u64; 2]) -> [[u64; 2]; 2] {
+        let [heights, widths] = [height, width].map(Self::two);
+        [[heights[0], widths[0]], [heights[1], widths[1]]]
+    }
+
+    /// A whole number that is only checked; `None` where it is left out.
     pub fn integer(self) -> Option<u64> {
-        self.take("a whole number", None, whole)
+        self.take("a whole number", None, |value| whole(value).map(Some), [None, None])
     }
 
     /// A whole number above 0.
-    pub fn positive(self, default: u64) -> u64 {
-        let default_text = Some(default.to_string());
-        self.take_within(("a whole number", "at least 1"), default_text, whole, |&value| value > 0).unwrap_or(default)
+    pub fn positive(mut self, default: u64) -> u64 {
+        let found = self.find("a whole number", Some(default.to_string()), whole, ABOVE_0);
+        self.settle(found, Self::two(default))
+    }
+
+    /// A whole number above 0; `None` where it is left out.
+    pub fn positive_if_any(mut self) -> Option<u64> {
+        match self.find("a whole number", None, whole, ABOVE_0) {
+            Found::LeftOut => None,
+            found => Some(self.settle(found, Self::two(1))),
+        }
     }
 
     /// Height and width; one number stands for both.
     pub fn pair(self, default: [u64; 2]) -> [u64; 2] {
-        self.take(PAIR, Some(pair_text(default)), pair).unwrap_or(default)
+        self.take(PAIR, Some(pair_text(default)), pair, Self::two_pairs(default))
     }
 
     /// Height and width, both above 0; `None` where they are left out.
-    pub fn positive_pair_if_any(mut self, default: Option<[u64; 2]>) -> Option<[u64; 2]> {
-        let (index, value) = self.note(PAIR, default.map(pair_text))?;
-        let name = self.name;
-        match pair(value) {
-            Some(pair) if !pair.contains(&0) => return Some(pair),
-            Some(_) => self.wrong(index, Kind::Range { name, range: "at least 1".into(), found: "0".into() }),
-            None => self.wrong(index, Kind::Value { name, wanted: PAIR.into(), found: value.to_string() }),
+    pub fn positive_pair_if_any(mut self) -> Option<[u64; 2]> {
+        match self.find(PAIR, None, pair, BOTH_ABOVE_0) {
+            Found::LeftOut => None,
+            found => Some(self.settle(found, Self::two_pairs([1, 1]))),
         }
-        None
     }
 
     /// Height and width, both above 0.
-    pub fn positive_pair(self, default: [u64; 2]) -> [u64; 2] {
-        self.positive_pair_if_any(Some(default)).unwrap_or(default)
+    pub fn positive_pair(mut self, default: [u64; 2]) -> [u64; 2] {
+        let found = self.find(PAIR, Some(pair_text(default)), pair, BOTH_ABOVE_0);
+        self.settle(found, Self::two_pairs(default))
     }
 
     /// A number; `None` where it is left out.
     pub fn number_if_any(self) -> Option<f64> {
-        self.take("a number", None, number)
+        self.take("a number", None, |value| number(value).map(Some), [None, None])
     }
 
     /// A number.
     pub fn number(self, default: f64) -> f64 {
-        self.take("a number", Some(format!("{default}")), number).unwrap_or(default)
+        self.take("a number", Some(format!("{default}")), number, [default; 2])
     }
 
     /// A number that is not below `least`.
     pub fn number_from(self, default: f64, least: f64) -> f64 {
         let range = format!("at least {least}");
-        self.take_within(("a number", &range), Some(format!("{default}")), number, |&value| value >= least)
-            .unwrap_or(default)
+        self.number_within(default, (&range, |&value: &f64| value >= least))
     }
 
     /// A probability: from 0 up to, not including, 1.
     pub fn probability(self, default: f64) -> f64 {
-        let wanted = ("a number", "at least 0 and below 1");
-        self.take_within(wanted, Some(format!("{default}")), number, |value| (0.0..1.0).contains(value))
-            .unwrap_or(default)
+        self.number_within(default, ("at least 0 and below 1", |value: &f64| (0.0..1.0).contains(value)))
+    }
+
+    fn number_within(mut self, default: f64, range: (&str, impl Fn(&f64) -> bool)) -> f64 {
+        // No shape depends on it.
+        match self.find("a number", Some(format!("{default}")), number, range) {
+            Found::Given(value) => value,
+            Found::LeftOut | Found::Open => default,
+        }
     }
 
     /// An axis as PyTorch counts them: the batch is 0, and -1 is the last. `None` where it is left out.
     pub fn axis(self) -> Option<i64> {
         let axis = |value: &Argument| match value {
-            Argument::Integer(value) => i64::try_from(*value).ok(),
-            Argument::Float(value) if *value < 0.0 && *value == f64::from(*value as i32) => Some(*value as i64),
+            Argument::Integer(value) => i64::try_from(*value).ok().map(Some),
+            Argument::Float(value) if *value < 0.0 && *value == f64::from(*value as i32) => Some(Some(*value as i64)),
             _ => None,
         };
-        self.take("an axis, as `dim = 1` or `dim = -1`", None, axis)
+        self.take("an axis, as `dim = 1` or `dim = -1`", None, axis, [None, Some(-1)])
     }
 
     /// `true` or `false`.
     pub fn flag(self, default: bool) -> bool {
         let flag = |value: &Argument| if let Argument::Flag(value) = value { Some(*value) } else { None };
-        self.take("`true` or `false`", Some(default.to_string()), flag).unwrap_or(default)
+        self.take("`true` or `false`", Some(default.to_string()), flag, [default, !default])
     }
 
     /// One of several texts, by its number; the first is the default.
@@ -397,21 +386,35 @@ impl<'w> Asking<'_, 'w> {
             Argument::Text(text) => choices.iter().position(|choice| choice == text),
             _ => None,
         };
-        self.take(&texts.join(" or "), texts.first().cloned(), chosen).unwrap_or(0)
+        self.take(&texts.join(" or "), texts.first().cloned(), chosen, [0, 0])
     }
 }
 
 impl Needing<'_, '_> {
     /// A whole number above 0.
-    pub fn positive(self) -> u64 {
-        self.0.take_within(("a whole number", "at least 1"), None, whole, |&value| value > 0).unwrap_or(1)
+    pub fn positive(mut self) -> u64 {
+        let found = self.0.find("a whole number", None, whole, ABOVE_0);
+        self.settle(found, Asking::two(1))
     }
 
     /// Height and width, both above 0; one number stands for both.
-    pub fn positive_pair(self) -> [u64; 2] {
-        self.0.positive_pair_if_any(None).unwrap_or([1, 1])
+    pub fn positive_pair(mut self) -> [u64; 2] {
+        let found = self.0.find(PAIR, None, pair, BOTH_ABOVE_0);
+        self.settle(found, Asking::two_pairs([1, 1]))
+    }
+
+    fn settle<T>(&mut self, found: Found<T>, values: [T; 2]) -> T {
+        // Where all of them are recorded, nothing has been written.
+        let found = if matches!(found, Found::LeftOut) { Found::Open } else { found };
+        self.0.settle(found, values)
     }
 }
+
+/// A range, to be read after `to be`, and what is within it.
+type Range<T> = (&'static str, fn(&T) -> bool);
+
+const ABOVE_0: Range<u64> = ("at least 1", |&value| value > 0);
+const BOTH_ABOVE_0: Range<[u64; 2]> = ("at least 1", |pair| !pair.contains(&0));
 
 /// What a pair is called in messages.
 pub const PAIR: &str = "a whole number or a pair (height, width)";

@@ -1,6 +1,7 @@
 //! What a layer builds with: parameters, operations, views and other layers.
 
 use super::Layer;
+use super::guess::{Guess, Guessed};
 use super::mistake::{Kind, Mistake, Shared};
 use crate::graph::{self, Graph, NodeId, Row, RowId, Source, Type, check_elements};
 use crate::number::Role;
@@ -37,6 +38,16 @@ pub(crate) struct Scope {
     pub(crate) kind: &'static str,
     /// The row whose parameters it shares.
     pub(crate) owner: Option<RowId>,
+    pub(crate) guess: Guess,
+}
+
+/// What came of building a layer.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) mistakes: Vec<Mistake>,
+    pub(crate) guessed: Guessed,
+    /// Its row with its output, unless that is open.
+    pub(crate) row: Option<(Row, NodeId)>,
 }
 
 /// Parameters and running statistics that are shared: those of the owner, in order.
@@ -58,6 +69,7 @@ pub struct Builder<'g> {
     parameters: Vec<usize>,
     buffers: Vec<usize>,
     mistakes: Vec<Mistake>,
+    guessed: Guessed,
     /// A mistake after which nobody knows what the layer produces.
     open: Option<Mistake>,
     in_place: bool,
@@ -75,13 +87,14 @@ impl<'g> Builder<'g> {
             parameters: Vec::new(),
             buffers: Vec::new(),
             mistakes: Vec::new(),
+            guessed: Guessed::default(),
             open: None,
             in_place: false,
         }
     }
 
-    /// Ends the layer: its mistakes, and its row with its output, unless that is open.
-    pub(crate) fn finish(mut self, built: Result<Value, Mistake>) -> (Vec<Mistake>, Option<(Row, NodeId)>) {
+    /// Ends the layer.
+    pub(crate) fn finish(mut self, built: Result<Value, Mistake>) -> Finished {
         let (open, value) = match (self.open.take(), built) {
             (Some(open), _) | (None, Err(open)) => (Some(open), None),
             (None, Ok(value)) => (None, Some(value)),
@@ -101,12 +114,18 @@ impl<'g> Builder<'g> {
             };
             (row, node)
         });
-        (self.mistakes, row)
+        Finished { mistakes: self.mistakes, guessed: self.guessed, row }
     }
 
     /// Notes a mistake, if there is one, and goes on.
     pub fn report(&mut self, mistake: impl Into<Option<Mistake>>) {
         self.mistakes.extend(mistake.into());
+    }
+
+    /// What a value is after a mistake that leaves it open which of two it should have been.
+    pub fn either<T>(&mut self, first: T, second: T) -> T {
+        self.guessed.reading = true;
+        if self.scope.guess.second { second } else { first }
     }
 
     /// The output of what is built next overwrites the input, if the user asked for that.
@@ -154,8 +173,8 @@ impl<'g> Builder<'g> {
             let own = &self.graph.rows[owner].path;
             let name = parameter.name.strip_prefix(own.as_str()).unwrap_or(&parameter.name);
             let (parameter, own) = (name.trim_start_matches('.').into(), parameter.shape);
-            let shared = Shared { owner, parameter, own, needed };
-            self.open.get_or_insert(Kind::Shared(shared.into()).into());
+            // The checks go on as if it had a parameter of its own.
+            self.report(Mistake::from(Kind::Shared(Shared { owner, parameter, own, needed }.into())));
         }
         id
     }

@@ -4,7 +4,7 @@ use crate::graph::{RowId, TooLarge};
 use crate::shape::Shape;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -30,6 +30,8 @@ pub enum Kind {
         given: String,
         /// What was probably meant.
         meant: Option<&'static str>,
+        /// What stands in front of the options, in every way in which the layer can be written.
+        forms: Vec<Vec<&'static str>>,
         /// What there is.
         options: Vec<&'static str>,
     },
@@ -41,6 +43,12 @@ pub enum Kind {
         forms: Vec<Vec<&'static str>>,
         /// Arguments without a name.
         given: usize,
+        /// Those that must be there and are not, where others are given by name.
+        missing: Vec<&'static str>,
+        /// What is too much, as it would be written: `stride = 1`.
+        extras: Vec<String>,
+        /// What it takes by name only.
+        options: Vec<&'static str>,
     },
     /// A value of another kind than is wanted.
     Value {
@@ -131,23 +139,40 @@ impl fmt::Display for Kind {
             Kind::NoOption { given, meant: Some(meant), .. } => {
                 write!(f, "has no option `{given}`; did you mean `{meant}`?")
             }
-            Kind::NoOption { given, options, .. } if options.is_empty() => {
-                write!(f, "has no option `{given}`; it has no options")
-            }
-            Kind::NoOption { given, options, .. } => {
-                write!(f, "has no option `{given}`; its options are {}", listed(options))
+            Kind::NoOption { given, forms, options, .. } => {
+                let before = match in_parentheses(forms) {
+                    forms if forms == "()" => String::new(),
+                    forms => format!(", after {forms}"),
+                };
+                match options.as_slice() {
+                    [] => write!(f, "has no option `{given}`; it has no options{before}"),
+                    [option] => write!(f, "has no option `{given}`; its only option is `{option}`{before}"),
+                    _ => write!(f, "has no option `{given}`; its options are {}{before}", listed(options)),
+                }
             }
             Kind::Repeated(name) => write!(f, "is given `{name}` twice; remove one"),
-            Kind::Arity { forms, given } => {
-                let given = match given {
-                    0 => "none is given".to_string(),
-                    1 => "1 is given".to_string(),
-                    count => format!("{count} are given"),
-                };
-                let forms: Vec<String> = forms.iter().map(|form| format!("({})", form.join(", "))).collect();
-                match forms.as_slice() {
-                    [only] if only == "()" => write!(f, "takes no arguments in front of its options, but {given}"),
-                    _ => write!(f, "takes {}, but {given}", forms.join(" or ")),
+            Kind::Arity { forms, given, missing, extras, options } => {
+                match in_parentheses(forms) {
+                    none if none == "()" && options.is_empty() => f.write_str("takes no arguments")?,
+                    none if none == "()" => f.write_str("takes no arguments in front of its options")?,
+                    forms => write!(f, "takes {forms}")?,
+                }
+                match (missing.as_slice(), given) {
+                    ([], 0) => f.write_str(", but none is given")?,
+                    ([], 1) => f.write_str(", but 1 is given")?,
+                    ([], count) => write!(f, ", but {count} are given")?,
+                    (missing, _) => {
+                        write!(
+                            f,
+                            ", but {} {} missing",
+                            listed(missing),
+                            if missing.len() == 1 { "is" } else { "are" }
+                        )?;
+                    }
+                }
+                match extras.as_slice() {
+                    [] => Ok(()),
+                    extras => write!(f, "; options are given by name: `{}`", extras.join(", ")),
                 }
             }
             Kind::Value { name, wanted, found } => write!(f, "needs {wanted} for `{name}`, not {found}"),
@@ -163,6 +188,12 @@ impl fmt::Display for Kind {
             Kind::Says(text) => f.write_str(text),
         }
     }
+}
+
+/// `(a, b) or (c, a, b)`
+fn in_parentheses(forms: &[Vec<&'static str>]) -> String {
+    let forms: Vec<String> = forms.iter().map(|form| format!("({})", form.join(", "))).collect();
+    forms.join(" or ")
 }
 
 /// `` `a`, `b` and `c` ``.

@@ -10,9 +10,11 @@ pub mod builder;
 pub mod convolution;
 pub mod dropout;
 pub mod embedding;
+pub mod guess;
 mod input;
 pub mod join;
 pub mod linear;
+mod matching;
 pub mod mistake;
 pub mod norm;
 pub mod pool;
@@ -29,6 +31,7 @@ pub use arguments::Written;
 use arguments::{Arguments, Reading, Signature};
 use builder::{Builder, Value};
 use core::fmt;
+use guess::Guess;
 use mistake::Mistake;
 
 pub use add::Built;
@@ -101,12 +104,12 @@ pub struct Entry {
 
 #[derive(Clone, Copy, Debug)]
 enum Reader {
-    Layer { read: fn(&[Written]) -> Reading<Box<dyn Build>>, signature: fn() -> Signature },
+    Layer { read: fn(&[Written], Guess) -> Reading<Box<dyn Build>>, signature: fn() -> Signature },
     Function(Function),
 }
 
-fn boxed<L: Layer>(written: &[Written]) -> Reading<Box<dyn Build>> {
-    Arguments::read(written, |from| Box::new(L::read(from)) as Box<dyn Build>)
+fn boxed<L: Layer>(written: &[Written], guess: Guess) -> Reading<Box<dyn Build>> {
+    Arguments::read(written, guess, |from| Box::new(L::read(from)) as Box<dyn Build>)
 }
 
 impl Entry {
@@ -136,6 +139,11 @@ impl Entry {
         Entry::all().map(|entry| entry.name).collect()
     }
 
+    /// Whether it is a function of one number.
+    pub fn is_function(&self) -> bool {
+        matches!(self.reader, Reader::Function(_))
+    }
+
     /// Whether it joins branches.
     pub fn is_join(&self) -> bool {
         self.inputs.1 > 1
@@ -150,11 +158,11 @@ impl Entry {
     }
 
     /// Reads what was written between the layer's parentheses.
-    pub fn read(&self, written: &[Written]) -> Reading<Box<dyn Build>> {
+    pub fn read(&self, written: &[Written], guess: Guess) -> Reading<Box<dyn Build>> {
         match self.reader {
-            Reader::Layer { read, .. } => read(written),
+            Reader::Layer { read, .. } => read(written, guess),
             Reader::Function(function) => {
-                Arguments::read(written, |from| Box::new(Activation::read(function, from)) as Box<dyn Build>)
+                Arguments::read(written, guess, |from| Box::new(Activation::read(function, from)) as Box<dyn Build>)
             }
         }
     }

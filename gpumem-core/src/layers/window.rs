@@ -24,7 +24,7 @@ impl Asking<'_, '_> {
             other => pair(other).map(Padding::Each),
         };
         let wanted = format!("{PAIR}, \"same\" or \"valid\"");
-        self.take(&wanted, Some("0".into()), padding).unwrap_or(Padding::Each([0, 0]))
+        self.take(&wanted, Some("0".into()), padding, [Padding::Each([0, 0]), Padding::Same])
     }
 }
 
@@ -63,20 +63,21 @@ impl Window {
         }
     }
 
-    /// The same window with the padding for which it has as many positions as the input has elements.
-    ///
-    /// # Errors
-    /// A stride other than 1, which PyTorch does not take either.
-    pub fn padded_to_same(self) -> Result<Window, Mistake> {
-        if self.stride != [1, 1] {
-            let text = format!(
-                "has `padding = \"same\"` with stride {}; PyTorch has that for stride 1 only, so write the padding as a number",
-                text_of(self.stride)
-            );
-            return Err(Mistake::of("padding", text));
-        }
+    /// A mistake if `padding = "same"` meets a stride other than 1, which PyTorch does not take either.
+    pub(super) fn strides_over_same(&self) -> Option<Mistake> {
+        let text = format!(
+            "has `padding = \"same\"` with stride {}; PyTorch has that for stride 1 only, so write the padding as a number",
+            text_of(self.stride)
+        );
+        (self.stride != [1, 1]).then(|| Mistake::of("padding", text))
+    }
+
+    /// The same window with the padding for which it has as many positions as the input has elements: where that is odd, the
+    /// smaller half stands in front, as in PyTorch.
+    #[must_use]
+    pub fn padded_to_same(self) -> Window {
         let axis = |axis: usize| (self.kernel_size[axis] - 1).saturating_mul(self.dilation[axis]) / 2;
-        Ok(Window { padding: [axis(0), axis(1)], ..self })
+        Window { padding: [axis(0), axis(1)], ..self }
     }
 
     /// A mistake if there is so much padding that a window could lie in nothing else: it would have no maximum, and no mean to

@@ -54,7 +54,10 @@ impl Layer for Conv2d {
         let input = [height, width];
         let window = Window { kernel_size, stride, padding: [0, 0], dilation };
         let (window, output) = match self.padding {
-            Padding::Same => (window.padded_to_same()?, input),
+            Padding::Same => {
+                b.report(window.strides_over_same());
+                (window.padded_to_same(), [0, 1].map(|axis| input[axis].div_ceil(stride[axis])))
+            }
             Padding::Each(padding) => {
                 let window = Window { padding, ..window };
                 (window, window.positions(input, false)?)

@@ -20,11 +20,8 @@ use alloc::format;
 #[derive(Clone, Debug)]
 pub struct PositionEmbedding {
     positions: u64,
-    embedding_dim: u64,
+    embedding_dim: Option<u64>,
 }
-
-/// What stands for a width that is left out.
-const LEFT_OUT: u64 = u64::MAX;
 
 impl Layer for PositionEmbedding {
     const NAME: &'static str = "PositionEmbedding";
@@ -32,7 +29,7 @@ impl Layer for PositionEmbedding {
     fn read(from: &mut Arguments<'_>) -> PositionEmbedding {
         PositionEmbedding {
             positions: from.required("positions").positive(),
-            embedding_dim: from.trailing("embedding_dim").positive(LEFT_OUT),
+            embedding_dim: from.trailing("embedding_dim").positive_if_any(),
         }
     }
 
@@ -46,11 +43,7 @@ impl Layer for PositionEmbedding {
                 return Err(Mistake::new(text));
             }
         };
-        let width = match (self.embedding_dim, arriving) {
-            (LEFT_OUT, Some(width)) => width,
-            (LEFT_OUT, None) => return Err(Mistake::new("needs `embedding_dim`")),
-            (width, _) => width,
-        };
+        let Some(width) = self.embedding_dim.or(arriving) else { return Err(Mistake::new("needs `embedding_dim`")) };
         let mut positions = self.positions;
         if positions < steps {
             b.report(Mistake::of("positions", format!("has {positions} positions, but its input has {steps} steps")));

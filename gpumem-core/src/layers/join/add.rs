@@ -27,9 +27,9 @@ impl Layer for Add {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         check_numbers(x)?;
-        if let Some(mistake) = unequal_shapes(x) {
+        if let Some((branch, mistake)) = unequal_shapes(x) {
             b.report(mistake);
-            return Ok(x[0]);
+            return Ok(b.either(x[0], x[branch]));
         }
         let first = x[0].shape;
         if x.iter().all(|value| value.shape == first) {

@@ -39,6 +39,7 @@ impl Layer for Concat {
             // Sequences grow in width; maps and vectors in their first dimension.
             None => usize::from(first.rank() == 2),
         };
+        let mut shape = first;
         let agrees =
             |value: &Value| value.shape.rank() == first.rank() && value.shape.with(axis, 1) == first.with(axis, 1);
         if let Some(other) = x.iter().position(|value| !agrees(value)) {
@@ -60,9 +61,10 @@ impl Layer for Concat {
                 return Err(mistake);
             }
             b.report(mistake);
+            shape = b.either(first, x[other].shape);
         }
         let lengths: Vec<u64> = x.iter().map(|value| value.shape.dims()[axis]).collect();
         let length = lengths.iter().fold(0u64, |sum, &length| sum.saturating_add(length));
-        b.op(ops::Concat { axis: axis as u64, lengths, shape: first.with(axis, length) }, x)
+        b.op(ops::Concat { axis: axis as u64, lengths, shape: shape.with(axis, length) }, x)
     }
 }

@@ -41,8 +41,8 @@ fn check_numbers(x: &[Value]) -> Result<(), Mistake> {
     }
 }
 
-/// A mistake for the first branch that does not fit those before it.
-fn unequal_shapes(x: &[Value]) -> Option<Mistake> {
+/// The first branch that does not fit those before it, with the mistake.
+fn unequal_shapes(x: &[Value]) -> Option<(usize, Mistake)> {
     let mut shape = x[0].shape;
     for (branch, value) in x.iter().enumerate().skip(1) {
         shape = match broadcast(shape, value.shape) {
@@ -52,7 +52,7 @@ fn unequal_shapes(x: &[Value]) -> Option<Mistake> {
                 let text = format!(
                     "joins branches of one shape, but branch 0 produces {first} and branch {branch} produces {other}"
                 );
-                return Some(Mistake::of_input(branch, text));
+                return Some((branch, Mistake::of_input(branch, text)));
             }
         };
     }
@@ -62,9 +62,9 @@ fn unequal_shapes(x: &[Value]) -> Option<Mistake> {
 /// A function of two branches, broadcast as numpy does.
 fn binary(b: &mut Builder<'_>, function: BinaryFunction, x: &[Value]) -> Result<Value, Mistake> {
     check_numbers(x)?;
-    if let Some(mistake) = unequal_shapes(x) {
+    if let Some((branch, mistake)) = unequal_shapes(x) {
         b.report(mistake);
-        return Ok(x[0]);
+        return Ok(b.either(x[0], x[branch]));
     }
     b.op(Binary { function, left: x[0].shape, right: x[1].shape }, x)
 }

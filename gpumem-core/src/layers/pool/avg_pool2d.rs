@@ -28,7 +28,7 @@ impl Layer for AvgPool2d {
         let kernel_size = from.required("kernel_size").positive_pair();
         let window = Window {
             kernel_size,
-            stride: from.trailing("stride").positive_pair_if_any(None).unwrap_or(kernel_size),
+            stride: from.trailing("stride").positive_pair_if_any().unwrap_or(kernel_size),
             padding: from.option("padding").pair([0, 0]),
             dilation: [1, 1],
         };
