@@ -5,8 +5,10 @@ use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenS
 use std::collections::HashSet;
 
 /// A mistake and the tokens to underline.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Error {
+    /// The expression that it is in, if it is in one.
+    id: Option<usize>,
     pub(crate) place: Place,
     pub(crate) message: String,
 }
@@ -15,20 +17,41 @@ pub(crate) struct Error {
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     list: Vec<Error>,
-    reported: HashSet<usize>,
+    /// Expressions with a mistake, and its words.
+    reported: HashSet<(usize, String)>,
+    /// Whether there are mistakes in another list, which was begun before.
+    earlier: bool,
 }
 
 impl Errors {
-    pub(crate) fn add(&mut self, place: impl Into<Place>, message: impl Into<String>) {
-        self.list.push(Error { place: place.into(), message: message.into() });
+    /// A list that goes on from this one.
+    pub(crate) fn begin(&self) -> Errors {
+        Errors { earlier: !self.is_empty(), ..Errors::default() }
     }
 
-    /// Adds a mistake of the expression numbered `id`, unless one has been reported there already: an expression is
-    /// resolved once for each use of the block that it stands in.
+    pub(crate) fn add(&mut self, place: impl Into<Place>, message: impl Into<String>) {
+        self.list.push(Error { id: None, place: place.into(), message: message.into() });
+    }
+
+    /// Adds a mistake of the expression numbered `id`, unless it has been added already: an expression is resolved once for each
+    /// use of the block that it stands in.
     pub(crate) fn add_once(&mut self, id: usize, place: impl Into<Place>, message: impl Into<String>) {
-        if self.reported.insert(id) {
-            self.add(place, message);
+        let message = message.into();
+        if self.reported.insert((id, words(&message))) {
+            self.list.push(Error { id: Some(id), place: place.into(), message });
         }
+    }
+
+    /// Adds what was found in a list that went on from this one: the first mistake of each expression.
+    pub(crate) fn append(&mut self, found: Vec<Error>) {
+        let mut seen = HashSet::new();
+        self.list.extend(found.into_iter().filter(|error| error.id.is_none_or(|id| seen.insert(id))));
+    }
+
+    /// A mistake of the same expression in the same words.
+    pub(crate) fn like(&self, error: &Error) -> Option<&Error> {
+        let said = words(&error.message);
+        self.list.iter().find(|other| other.id == error.id && words(&other.message) == said)
     }
 
     /// Adds what syn found.
@@ -39,10 +62,9 @@ impl Errors {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list.is_empty() && !self.earlier
     }
 
-    #[cfg(test)]
     pub(crate) fn list(&self) -> &[Error] {
         &self.list
     }
@@ -53,6 +75,11 @@ impl Errors {
         let tokens = |list: &[Error]| list.iter().flat_map(Error::tokens).collect();
         (tokens(&self.list), tokens(last.as_slice()))
     }
+}
+
+/// What a message says, whatever the numbers and shapes in it.
+fn words(message: &str) -> String {
+    message.chars().filter(|letter| letter.is_alphabetic()).collect()
 }
 
 impl Error {

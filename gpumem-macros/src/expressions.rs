@@ -66,7 +66,8 @@ impl<'s> Resolver<'s, '_> {
         frame: &Rc<Frame<'s>>,
     ) -> Option<Known<'s>> {
         if let Some(value) = frame.parameter(name) {
-            return Some(value.clone());
+            // What is wrong with it has been reported.
+            return Some(value.clone()).filter(|value| !matches!(value, Known::Open));
         }
         if self.source.constants.iter().any(|constant| constant.name == name) {
             return self.constant(expression, name, frame);
@@ -82,7 +83,10 @@ impl<'s> Resolver<'s, '_> {
             Some(near) => format!("; did you mean `{near}`?"),
             None => format!("; declare it inside the network, as `const {name}: usize = ..;`"),
         };
-        self.mistake(expression, frame, &format!("no parameter or constant is called `{name}`{hint}"))
+        let message = format!("no parameter or constant is called `{name}`{hint}");
+        self.report(expression.id, expression.place, frame, &message);
+        // The checks go on with what was probably meant.
+        self.variable(expression, nearest(name, &names)?, frame)
     }
 
     /// The names of all parameters and constants that `frame` sees.

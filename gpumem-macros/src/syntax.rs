@@ -222,6 +222,17 @@ impl Operator {
         }
     }
 
+    /// The layer that joins branches as this joins numbers.
+    pub(crate) fn join(self) -> Option<&'static str> {
+        match self {
+            Operator::Plus => Some("Add"),
+            Operator::Minus => Some("Sub"),
+            Operator::Times => Some("Mul"),
+            Operator::Over => Some("Div"),
+            _ => None,
+        }
+    }
+
     pub(crate) fn symbol(self) -> &'static str {
         match self {
             Operator::Or => "||",

@@ -128,6 +128,12 @@ impl<'g> Builder<'g> {
         if self.scope.guess.second { second } else { first }
     }
 
+    /// One value or another after a mistake that leaves it open which of many it should have been.
+    pub fn any<T>(&mut self, [first, other]: [T; 2]) -> T {
+        self.guessed.number = true;
+        if self.scope.guess.other_number { other } else { first }
+    }
+
     /// The output of what is built next overwrites the input, if the user asked for that.
     pub fn in_place(&mut self, asked: bool) {
         self.in_place = asked;

@@ -52,15 +52,16 @@ impl Parser<'_> {
             self.conditional(input)
         } else if input.peek(Lit) {
             self.literal(input)
+        } else if input.peek(Token![for]) {
+            self.for_loop(input)
+        } else if input.peek(Token![return]) {
+            self.errors.add(input.span(), "remove `return`: a body stands for its list");
+            input.parse::<Token![return]>()?;
+            self.operand(input)
         } else if input.peek(syn::Ident) {
-            self.name_or_call(input)
+            self.chain(input)
         } else if input.peek(syn::token::Bracket) {
-            let content;
-            let brackets = syn::bracketed!(content in input);
-            let place = Place { start: brackets.span.open(), end: brackets.span.close() };
-            let elements = self.separated(&content, "a layer", Self::placed, ToString::to_string);
-            let elements = elements.into_iter().map(|(element, _)| element).collect();
-            Ok(self.new_expression(place, Kind::List(elements)))
+            self.list(input)
         } else if input.peek(syn::token::Paren) {
             self.parenthesized(input)
         } else if input.peek(syn::token::Brace) {
@@ -72,7 +73,20 @@ impl Parser<'_> {
         }
     }
 
-    fn new_expression(&mut self, place: Place, kind: Kind) -> Expression {
+    /// `[a, b, c]`
+    pub(super) fn list(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let content;
+        let brackets = syn::bracketed!(content in input);
+        let place = Place { start: brackets.span.open(), end: brackets.span.close() };
+        if let Some(repeated) = self.repeated(&content, place) {
+            return Ok(repeated);
+        }
+        let elements = self.separated(&content, "a layer", Self::placed, ToString::to_string);
+        let elements = elements.into_iter().map(|(element, _)| element).collect();
+        Ok(self.new_expression(place, Kind::List(elements)))
+    }
+
+    pub(super) fn new_expression(&mut self, place: Place, kind: Kind) -> Expression {
         Expression { id: self.id(), place, kind }
     }
 
@@ -107,7 +121,7 @@ impl Parser<'_> {
         Ok(self.new_expression(literal.span().into(), kind))
     }
 
-    fn name_or_call(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+    pub(super) fn name_or_call(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let mut name: Ident = input.parse()?;
         let mut start = Place::from(&name);
         if input.peek(Token![::]) {
@@ -129,8 +143,13 @@ impl Parser<'_> {
             self.errors.add(start, format!("layers have no path; write `{name}`"));
         }
         if !input.peek(syn::token::Paren) {
-            return Ok(self.new_expression(start, Kind::Name(name)));
+            return Ok(self.constant_of_python(start, name));
         }
+        self.call(input, start, name)
+    }
+
+    /// The parentheses of `Conv2d(64, 3)`.
+    pub(super) fn call(&mut self, input: ParseStream<'_>, start: Place, name: Ident) -> syn::Result<Expression> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
         let arguments = self.separated(&content, "an argument", Self::argument, |argument| match &argument.name {
@@ -143,10 +162,16 @@ impl Parser<'_> {
     }
 
     fn argument(&mut self, input: ParseStream<'_>) -> syn::Result<(Argument, Place)> {
-        let named = input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==]);
+        let has_colon = input.peek2(Token![:]) && !input.peek2(Token![::]);
+        let named = input.peek(syn::Ident) && (has_colon || input.peek2(Token![=]) && !input.peek2(Token![==]));
         let name: Option<Ident> = if named { Some(input.parse()?) } else { None };
-        if named {
-            input.parse::<Token![=]>()?;
+        match &name {
+            Some(name) if has_colon => {
+                self.errors.add(name, format!("options are written with `=`: `{name} = ..`"));
+                input.parse::<Token![:]>()?;
+            }
+            Some(_) => _ = input.parse::<Token![=]>()?,
+            None => {}
         }
         let argument = Argument { name, value: self.expression(input)? };
         let place = argument.place();

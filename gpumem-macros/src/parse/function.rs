@@ -56,6 +56,11 @@ impl Parser<'_> {
     }
 
     fn parameter(&mut self, input: ParseStream<'_>) -> syn::Result<(Parameter, Place)> {
+        if input.peek(Token![&]) || input.peek(Token![self]) {
+            return Err(
+                input.error("a network has no `self`: `forward` takes its inputs only, and blocks their parameters")
+            );
+        }
         let name: Ident = input.parse()?;
         if !input.peek(Token![:]) {
             return Err(input.error(format!("expected `: usize`, `: f64`, `: bool` or `: Block` after `{name}`")));

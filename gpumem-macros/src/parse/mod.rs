@@ -2,6 +2,7 @@
 
 mod expression;
 mod function;
+mod habits;
 
 use crate::errors::Errors;
 use crate::syntax::{Constant, Declaration, Field, Function, Place, Settings, Source};

@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
+use super::habits::habit;
 use super::paths::snake_case;
 use crate::syntax::{Argument, Expression, Kind, Place};
 use gpumem_core::layers::Entry;
@@ -28,6 +29,7 @@ impl<'s> Resolver<'s, '_> {
             self.check_no_arguments(element, &text, arguments, frame);
             return match value {
                 Known::Element(inner, around) => self.element(inner, &around, current, segment),
+                Known::Open => None,
                 other => {
                     let message = format!("expected a layer, but `{text}` is {}", other.describe());
                     self.report(element.id, element.place, frame, &message);
@@ -101,21 +103,35 @@ impl<'s> Resolver<'s, '_> {
         let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
         known.extend(blocks.map(|(name, _)| name.clone()));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let hint = match nearest(name, &known) {
-            Some(near) => format!("; did you mean `{near}`?"),
-            None => {
-                format!("; declare it, as `fn {name}() -> Block {{ [..] }}`, or see `gpumem::layers` for what there is")
+        // A name of another library is no misspelling, unless of one that was declared here.
+        let elsewhere = habit(name);
+        let own: Vec<&str> = known.iter().copied().filter(|known| Entry::find(known).is_none()).collect();
+        let near = if elsewhere.is_some() { nearest(name, &own) } else { nearest(name, &known) };
+        let hint = match (near, &elsewhere) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, Some(habit)) => habit.hint.clone(),
+            (None, None) => {
+                format!("declare it, as `fn {name}() -> Block {{ [..] }}`, or see `gpumem::layers` for what there is")
             }
         };
-        self.report(element.id, Place::from(at), frame, &format!("no layer or block is called `{name}`{hint}"));
+        self.report(element.id, Place::from(at), frame, &format!("no layer or block is called `{name}`; {hint}"));
         // What was meant is not unused as well, and what follows is checked as if it had been written.
-        let Some(near) = nearest(name, &known) else { return self.fail_layer() };
+        let meant = near.or_else(|| elsewhere.as_ref()?.meant);
+        let keeps_shape = near.is_none() && elsewhere.as_ref().is_some_and(|habit| habit.keeps_shape);
+        let Some(near) = meant else {
+            let value = current.filter(|_| keeps_shape);
+            self.fail_layer();
+            return value;
+        };
         self.meant.insert(near.to_string());
         let near_block = self.source.blocks.iter().find(|block| block.name == near);
         match (near_block, Entry::find(near)) {
             (Some(block), _) => self.call(element, block, arguments, frame, current, None),
             (None, Some(entry)) => self.layer(element, entry, arguments, frame, current, None),
-            (None, None) => self.fail_layer(),
+            (None, None) => match frame.binding(near).cloned() {
+                Some(binding) => self.use_binding(element, &binding, frame, current, None),
+                None => self.fail_layer(),
+            },
         }
     }
 
@@ -180,23 +196,32 @@ impl<'s> Resolver<'s, '_> {
         frame: &Rc<Frame<'s>>,
         current: Current,
     ) -> Current {
-        let [Argument { name: None, value: times }, Argument { name: None, value: inner }] = arguments else {
-            self.report(
-                element.id,
-                element.place,
-                frame,
-                "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`",
-            );
-            return None;
+        let (times, inner) = match arguments {
+            [Argument { name: None, value: times }, Argument { name: None, value: inner }]
+                if !matches!((&times.kind, &inner.kind), (Kind::List(_), Kind::Integer(_))) =>
+            {
+                (self.integer(times, frame), inner)
+            }
+            _ => {
+                let message = "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`";
+                self.report(element.id, element.place, frame, message);
+                let is_list = |argument: &&Argument| matches!(argument.value.kind, Kind::List(_));
+                let inner = &arguments.iter().find(is_list)?.value;
+                let times = arguments.iter().find_map(|argument| match argument.value.kind {
+                    Kind::Integer(times) => Some(times),
+                    _ => None,
+                });
+                (times, inner)
+            }
         };
         let mut end = current;
-        for _ in 0..self.integer(times, frame)? {
+        for _ in 0..times.unwrap_or(1) {
             end = self.element(inner, frame, end, None);
             if self.stopped {
                 break;
             }
         }
-        end
+        end.filter(|_| times.is_some())
     }
 
     /// `freeze(x)`: training leaves the parameters inside as they are.
@@ -239,8 +264,9 @@ impl<'s> Resolver<'s, '_> {
     }
 
     fn tap(&mut self, element: &Expression, arguments: &[Argument], frame: &Frame<'s>, current: Current) -> Current {
-        let name = self.only_name(element, arguments, frame, "tap(skip)")?;
-        frame.taps.borrow_mut().insert(name, current);
+        if let Some(name) = self.only_name(element, arguments, frame, "tap(skip)") {
+            frame.taps.borrow_mut().insert(name, current);
+        }
         current
     }
 
@@ -251,13 +277,14 @@ impl<'s> Resolver<'s, '_> {
         }
         let names = frame.tap_names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let hint = match nearest(&name, &names) {
+        let near = nearest(&name, &names);
+        let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("put `tap({name})` where the value is"),
         };
         let message = format!("no value was tapped as `{name}` before this; {hint}");
         self.report(element.id, element.place, frame, &message);
-        None
+        frame.tapped(near?)?
     }
 
     /// `Tied(w)`

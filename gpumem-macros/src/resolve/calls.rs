@@ -29,7 +29,7 @@ impl<'s> Resolver<'s, '_> {
             self.stop(element, &message);
             return None;
         }
-        let parameters = self.call_arguments(element, block, arguments, frame)?;
+        let parameters = self.call_arguments(element, block, arguments, frame);
         let values: Vec<String> = parameters.iter().map(|(_, value)| value.to_string()).collect();
         let inner = Rc::new(Frame {
             call: Some(format!("{name}({})", values.join(", "))),
@@ -47,14 +47,14 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// The arguments of a call, in the order of the block's parameters.
+    /// The arguments of a call, in the order of the block's parameters. After a mistake they are not known.
     fn call_arguments(
         &mut self,
         element: &'s Expression,
         block: &'s Function,
         arguments: &'s [Argument],
         frame: &Rc<Frame<'s>>,
-    ) -> Option<Vec<(String, Known<'s>)>> {
+    ) -> Vec<(String, Known<'s>)> {
         let names: Vec<String> = block.parameters.iter().map(|parameter| parameter.name.to_string()).collect();
         let mut given: Vec<Option<&'s Argument>> = vec![None; names.len()];
         let mut positional = 0;
@@ -84,17 +84,16 @@ impl<'s> Resolver<'s, '_> {
             };
             let message = format!("block `{}` takes ({}), but {count}", block.name, written.join(", "));
             self.report(element.id, element.place, frame, &message);
-            return None;
         }
         let mut values = Vec::new();
-        for ((parameter, name), argument) in block.parameters.iter().zip(names).zip(given.into_iter().flatten()) {
-            let value = match parameter.kind.name.to_string().as_str() {
+        for ((parameter, name), argument) in block.parameters.iter().zip(names).zip(given) {
+            let value = argument.and_then(|argument| match parameter.kind.name.to_string().as_str() {
                 "Block" => self.block_argument(&argument.value, &name, frame),
                 kind => self.value_argument(&argument.value, &name, kind, frame),
-            };
-            values.push(value.map(|value| (name, value)));
+            });
+            values.push((name, value.unwrap_or(Known::Open)));
         }
-        values.into_iter().collect()
+        values
     }
 
     fn value_argument(
@@ -126,7 +125,7 @@ impl<'s> Resolver<'s, '_> {
             _ => None,
         };
         let is_value = match (&value.kind, &known) {
-            (Kind::Name(_), Some(known)) => !matches!(known, Known::Element(..)),
+            (Kind::Name(_), Some(known)) => !matches!(known, Known::Element(..) | Known::Open),
             (Kind::Name(_) | Kind::Call { .. } | Kind::List(_) | Kind::If { .. } | Kind::Broken, _) => false,
             _ => true,
         };

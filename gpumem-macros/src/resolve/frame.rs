@@ -18,6 +18,8 @@ pub(crate) enum Known<'s> {
     Flag(bool),
     Text(String),
     Pair([u64; 2]),
+    /// An argument of a block that is missing or wrong, which has been reported.
+    Open,
     /// A `Block` argument: an element with the names that it was written among.
     Element(&'s Expression, Rc<Frame<'s>>),
 }
@@ -30,6 +32,7 @@ impl fmt::Display for Known<'_> {
             Known::Flag(value) => write!(f, "{value}"),
             Known::Text(value) => write!(f, "{value:?}"),
             Known::Pair([height, width]) => write!(f, "({height}, {width})"),
+            Known::Open => f.write_str(".."),
             Known::Element(element, _) => write!(f, "{element}"),
         }
     }
@@ -44,6 +47,7 @@ impl Known<'_> {
             Known::Flag(_) => "`true` or `false`",
             Known::Text(_) => "a text",
             Known::Pair(_) => "a pair",
+            Known::Open => "not known",
             Known::Element(..) => "a block",
         }
     }

@@ -22,8 +22,6 @@ struct Given {
     chosen: Option<(String, Place)>,
     /// `freeze`, `freeze = true`
     frozen: bool,
-    /// Whether an argument could not be evaluated.
-    is_broken: bool,
 }
 
 /// A layer as it was written.
@@ -46,36 +44,35 @@ impl<'s> Resolver<'s, '_> {
     ) -> Current {
         let call = Call { element, name: entry.name, arguments, frame };
         let given = self.given(&call, entry);
-        let arriving = if entry.is_join() {
-            let branches = given.branches.iter().map(|&index| &arguments[index].value);
-            let outputs: Vec<Current> = branches.map(|branch| self.element(branch, frame, current, None)).collect();
-            // Where a branch is not known, the others still tell what a sum of them is.
-            let known = outputs.iter().copied().flatten().next().filter(|_| entry.keeps_shape);
-            outputs.into_iter().collect::<Option<Vec<NodeId>>>().ok_or(known)
-        } else {
-            current.map(|input| vec![input]).ok_or(None)
-        };
-        match arriving {
-            Ok(inputs) if !given.is_broken => {
-                let owner = self.sharing.owner();
+        let guess = self.guesses.of(element.id);
+        if !entry.is_join() {
+            let built = match current {
                 // The path is spelled when all layers are there.
-                let built = self.graph.layer(&entry, &given.values, &inputs, String::new(), owner);
-                self.finish(&call, &given, built, segment)
-            }
-            unknown => {
+                Some(input) => {
+                    let owner = self.sharing.owner();
+                    self.graph.layer_as(guess, &entry, &given.values, &[input], String::new(), owner)
+                }
                 // What is wrong with the arguments is wrong whatever arrives.
-                let mut mistakes = if given.is_broken { Vec::new() } else { entry.read(&given.values).mistakes };
-                mistakes.extend(entry.wrong_count(given.branches.len()).filter(|_| entry.is_join()));
-                for mistake in &mistakes {
-                    self.report_mistake(&call, &given, mistake);
-                }
-                self.fail_layer();
-                match unknown {
-                    Ok(inputs) => inputs.first().copied().filter(|_| entry.keeps_shape),
-                    Err(known) => known,
-                }
-            }
+                None => self.graph.layer_of_unknown(guess, &entry, &given.values),
+            };
+            return self.finish(&call, &given, built, segment);
         }
+        let branches = given.branches.iter().map(|&index| &arguments[index].value);
+        let outputs: Vec<Current> = branches.map(|branch| self.element(branch, frame, current, None)).collect();
+        // Where a branch is not known, the others still tell what a sum of them is.
+        let known = outputs.iter().copied().flatten().next().filter(|_| entry.keeps_shape);
+        let built = match outputs.iter().copied().collect::<Option<Vec<NodeId>>>() {
+            Some(inputs) => {
+                let owner = self.sharing.owner();
+                self.graph.layer_as(guess, &entry, &given.values, &inputs, String::new(), owner)
+            }
+            None => {
+                let mut built = self.graph.layer_of_unknown(guess, &entry, &given.values);
+                built.mistakes.extend(entry.wrong_count(outputs.len()));
+                Built { value: known, ..built }
+            }
+        };
+        self.finish(&call, &given, built, segment)
     }
 
     /// `Tied(w)`, with the row of `w`.
@@ -107,6 +104,7 @@ impl<'s> Resolver<'s, '_> {
 
     /// Reports what is wrong with a layer, and notes its row.
     fn finish(&mut self, call: &Call<'s, '_>, given: &Given, built: Built, segment: Option<&str>) -> Current {
+        self.guesses.note(call.element.id, built.guessed);
         for mistake in &built.mistakes {
             self.report_mistake(call, given, mistake);
         }
@@ -189,18 +187,13 @@ impl<'s> Resolver<'s, '_> {
                 (None, Kind::Name(name)) if !self.is_known(&name.to_string(), call.frame) => {
                     self.bare(call, argument, &name.to_string(), &options)
                 }
-                (name, _) => self.argument(&argument.value, call.frame).map(|value| match name {
-                    Some(name) => layers::Written::named(name.to_string(), value),
-                    None => layers::Written::positional(value),
-                }),
-            };
-            match written {
-                Some(written) => {
-                    given.values.push(written);
-                    given.indices.push(index);
+                (name, _) => {
+                    let value = self.argument(&argument.value, call.frame);
+                    layers::Written { name: name.as_ref().map(ToString::to_string), value }
                 }
-                None => given.is_broken = true,
-            }
+            };
+            given.values.push(written);
+            given.indices.push(index);
         }
         given
     }
@@ -212,8 +205,8 @@ impl<'s> Resolver<'s, '_> {
         argument: &'s Written,
         name: &str,
         options: &[&'static str],
-    ) -> Option<layers::Written> {
-        let flag = Some(layers::Written::named(name, Argument::Flag(true)));
+    ) -> layers::Written {
+        let flag = layers::Written::named(name, Argument::Flag(true));
         if options.contains(&name) {
             return flag;
         }
@@ -228,28 +221,33 @@ impl<'s> Resolver<'s, '_> {
         };
         let message = format!("is given `{name}`, which is neither an option nor a parameter nor a constant{hint}");
         self.report_layer(&argument.value, argument.place(), call.name, call.frame, &message);
-        let meant = self.variable(&argument.value, near?, call.frame)?;
-        self.as_argument(&argument.value, meant, call.frame).map(layers::Written::positional)
+        let meant = near.and_then(|near| self.variable(&argument.value, near, call.frame));
+        let value = meant.map_or(Argument::Unknown, |meant| self.as_argument(&argument.value, meant, call.frame));
+        layers::Written::positional(value)
     }
 
-    fn argument(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Argument> {
-        let known = self.value(value, frame)?;
-        self.as_argument(value, known, frame)
+    /// The value of an argument, which is unknown after a mistake.
+    fn argument(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Argument {
+        match self.value(value, frame) {
+            Some(known) => self.as_argument(value, known, frame),
+            None => Argument::Unknown,
+        }
     }
 
-    fn as_argument(&mut self, value: &Expression, known: Known<'s>, frame: &Frame<'s>) -> Option<Argument> {
-        Some(match known {
+    fn as_argument(&mut self, value: &Expression, known: Known<'s>, frame: &Frame<'s>) -> Argument {
+        match known {
             Known::Integer(value) => Argument::Integer(value),
             Known::Float(value) => Argument::Float(value),
             Known::Flag(value) => Argument::Flag(value),
             Known::Text(value) => Argument::Text(value),
             Known::Pair(value) => Argument::Pair(value),
+            Known::Open => Argument::Unknown,
             Known::Element(..) => {
                 let message = format!("expected a value, but `{value}` is a block");
                 self.report(value.id, value.place, frame, &message);
-                return None;
+                Argument::Unknown
             }
-        })
+        }
     }
 
     /// Whether a name stands for anything, so that it cannot be an option's bare name.

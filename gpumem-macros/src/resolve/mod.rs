@@ -4,6 +4,8 @@ mod blocks;
 mod calls;
 pub(crate) mod check;
 pub(crate) mod frame;
+mod guesses;
+mod habits;
 mod layers;
 mod paths;
 mod sharing;
@@ -13,6 +15,7 @@ use crate::errors::Errors;
 use crate::syntax::{Expression, Kind, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId};
+use guesses::Guesses;
 use paths::{Paths, Segment};
 use sharing::Sharing;
 use std::cell::RefCell;
@@ -57,6 +60,10 @@ pub(crate) struct Resolver<'s, 'e> {
     sharing: Sharing,
     /// Names that a misspelt name was probably meant to be.
     meant: HashSet<String>,
+    /// What to take mistakes for.
+    guesses: Guesses,
+    /// Conditions that are not known and have been passed.
+    open_conditions: HashSet<usize>,
     /// How many `freeze`s are around the element that is being resolved.
     frozen: usize,
     /// Elements so far.
@@ -65,11 +72,27 @@ pub(crate) struct Resolver<'s, 'e> {
     stopped: bool,
 }
 
+/// A network as it is under some guesses.
+struct Attempt {
+    resolved: Resolved,
+    errors: Errors,
+    guesses: Guesses,
+    /// Elements that it unrolled to.
+    steps: usize,
+    stopped: bool,
+}
+
 /// Resolves a network and checks it as a whole.
 pub(crate) fn resolve(source: &Source, errors: &mut Errors) -> Resolved {
+    let (resolved, found) = guesses::certain(|guesses| attempt(source, errors.begin(), guesses), MOST_STEPS);
+    errors.append(found);
+    resolved
+}
+
+fn attempt(source: &Source, mut errors: Errors, guesses: Guesses) -> Attempt {
     let mut resolver = Resolver {
         source,
-        errors,
+        errors: &mut errors,
         constants: HashMap::new(),
         folding: Vec::new(),
         graph: Graph::default(),
@@ -78,44 +101,53 @@ pub(crate) fn resolve(source: &Source, errors: &mut Errors) -> Resolved {
         count: 0,
         sharing: Sharing::default(),
         meant: HashSet::new(),
+        guesses,
+        open_conditions: HashSet::new(),
         frozen: 0,
         steps: 0,
         stopped: false,
     };
     resolver.check_blocks();
-    let Some(forward) = &source.forward else {
-        let (graph, places, taps) = (resolver.graph, Vec::new(), HashMap::new());
-        return Resolved { graph, outputs: None, taps, places, inputs: None, promised: None };
-    };
-    let [inputs, promised] = resolver.declared_types(forward);
-    let starts: Vec<Current> = match &inputs {
-        Some(inputs) => inputs.iter().map(|input| resolver.input(input)).collect(),
-        None => vec![None; forward.parameters.len()],
-    };
-    // Inputs can be read by their names.
-    let names = forward.parameters.iter().map(|input| input.name.to_string());
-    let frame = Rc::new(Frame {
-        call: None,
-        caller: None,
-        depth: 0,
-        parameters: Vec::new(),
-        bindings: resolver.bindings(&forward.body),
-        taps: RefCell::new(names.zip(starts.iter().copied()).collect()),
-    });
-    resolver.frozen = usize::from(forward.frozen);
-    let outputs = resolver.outputs(&forward.body.element, &frame, starts.first().copied().flatten());
-    resolver.spell_paths();
-    resolver.check_unused();
-    if let Some(outputs) = outputs.as_ref().filter(|_| !resolver.stopped) {
-        resolver.check_outputs(forward, outputs, promised.as_deref());
-    }
-    let places = resolver.rows.iter().map(|(_, place)| *place).collect();
-    let taps = frame.taps.borrow().clone();
-    let outputs = outputs.and_then(|outputs| outputs.into_iter().collect());
-    Resolved { graph: resolver.graph, outputs, taps, places, inputs, promised }
+    let resolved = resolver.network();
+    let Resolver { guesses, steps, stopped, .. } = resolver;
+    Attempt { resolved, errors, guesses, steps, stopped }
 }
 
 impl<'s> Resolver<'s, '_> {
+    fn network(&mut self) -> Resolved {
+        let Some(forward) = &self.source.forward else {
+            let (graph, places, taps) = (Graph::default(), Vec::new(), HashMap::new());
+            return Resolved { graph, outputs: None, taps, places, inputs: None, promised: None };
+        };
+        let [inputs, promised] = self.declared_types(forward);
+        let starts: Vec<Current> = match &inputs {
+            Some(inputs) => inputs.iter().map(|input| self.input(input)).collect(),
+            None => vec![None; forward.parameters.len()],
+        };
+        // Inputs can be read by their names.
+        let names = forward.parameters.iter().map(|input| input.name.to_string());
+        let frame = Rc::new(Frame {
+            call: None,
+            caller: None,
+            depth: 0,
+            parameters: Vec::new(),
+            bindings: self.bindings(&forward.body),
+            taps: RefCell::new(names.zip(starts.iter().copied()).collect()),
+        });
+        self.frozen = usize::from(forward.frozen);
+        let outputs = self.outputs(&forward.body.element, &frame, starts.first().copied().flatten());
+        self.spell_paths();
+        self.check_unused();
+        if let Some(outputs) = outputs.as_ref().filter(|_| !self.stopped) {
+            self.check_outputs(forward, outputs, promised.as_deref());
+        }
+        let places = self.rows.iter().map(|(_, place)| *place).collect();
+        let taps = frame.taps.borrow().clone();
+        let outputs = outputs.and_then(|outputs| outputs.into_iter().collect());
+        let graph = std::mem::take(&mut self.graph);
+        Resolved { graph, outputs, taps, places, inputs, promised }
+    }
+
     /// Reports a mistake once, however often its expression is unrolled, and names the call in which it was found.
     pub(crate) fn report(&mut self, id: usize, place: Place, frame: &Frame<'s>, message: &str) {
         let message = match &frame.call {
@@ -160,12 +192,26 @@ impl<'s> Resolver<'s, '_> {
             }
             Kind::Name(name) => self.named(element, name, None, frame, current, segment),
             Kind::Call { name, arguments } => self.named(element, name, Some(arguments), frame, current, segment),
-            Kind::If { condition, then, otherwise } => match (self.flag(condition, frame)?, otherwise) {
-                (true, _) => self.element(then, frame, current, segment),
-                (false, Some(otherwise)) => self.element(otherwise, frame, current, segment),
-                (false, None) => current,
-            },
+            Kind::If { condition, then, otherwise } => {
+                let holds = match self.flag(condition, frame) {
+                    Some(holds) => holds,
+                    // Once: it may be what ends a recursion.
+                    None if self.open_conditions.insert(element.id) => !self.guesses.second(element.id),
+                    None => return None,
+                };
+                match (holds, otherwise) {
+                    (true, _) => self.element(then, frame, current, segment),
+                    (false, Some(otherwise)) => self.element(otherwise, frame, current, segment),
+                    (false, None) => current,
+                }
+            }
             Kind::Broken => None,
+            Kind::Binary { operator, operands } if operator.join().is_some() => {
+                let join = operator.join().unwrap_or_default();
+                let message = format!("layers are joined by name; write `{join}({}, {})`", operands[0], operands[1]);
+                self.report(element.id, element.place, frame, &message);
+                None
+            }
             _ => {
                 let message = format!("expected a layer, a block or a list `[..]`, found `{element}`");
                 self.report(element.id, element.place, frame, &message);

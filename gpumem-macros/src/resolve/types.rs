@@ -96,14 +96,19 @@ impl<'s> Resolver<'s, '_> {
 
     fn declared(&mut self, written: &'s Type, known: &[Row], what: &str) -> Option<Declared> {
         let name = written.name.to_string();
-        let Some((_, form, arguments)) = known.iter().find(|(known, ..)| *known == name) else {
-            let names: Vec<&str> = known.iter().map(|(name, ..)| *name).collect();
-            let hint = match nearest(&name, &names) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("use {}", gpumem_core::layers::mistake::listed(&names)),
-            };
-            self.errors.add(&written.name, format!("no type of {what} is called `{name}`; {hint}"));
-            return None;
+        let row = |name: &str| known.iter().find(|(known, ..)| *known == name);
+        let (name, form, arguments) = match row(&name) {
+            Some(row) => row,
+            None => {
+                let names: Vec<&str> = known.iter().map(|(name, ..)| *name).collect();
+                let near = nearest(&name, &names);
+                let hint = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("use {}", gpumem_core::layers::mistake::listed(&names)),
+                };
+                self.errors.add(&written.name, format!("no type of {what} is called `{name}`; {hint}"));
+                row(near?)?
+            }
         };
         let expected = arguments.split(", ").count();
         if *arguments == ANY && !(1..=Shape::MAX_RANK).contains(&written.dimensions.len()) {

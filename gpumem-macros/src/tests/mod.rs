@@ -1,6 +1,8 @@
 //! Native tests: tokens in, graphs and messages out, no compiler in the loop.
 
 mod expansion;
+mod going_on;
+mod habits;
 mod messages;
 mod mutations;
 mod networks;

@@ -28,7 +28,7 @@ const NETWORKS: [&str; 3] = [
 ];
 
 /// Pieces that a mutation may put anywhere.
-const PIECES: [&str; 32] = [
+const PIECES: [&str; 44] = [
     "0",
     "18446744073709551615",
     "99999999999999999999999999999999999999999",
@@ -61,6 +61,18 @@ const PIECES: [&str; 32] = [
     "..",
     "fn",
     "struct",
+    "nn.ReLU()",
+    "x.relu().conv2d(8, 3)",
+    "for i in 0..3 { [Relu] }",
+    "for",
+    "[Relu; 3]",
+    "return",
+    "vec![Relu]",
+    "Conv2d(0)(x)",
+    "padding: None",
+    "dilate = \"same\"",
+    "Add([], Foo, LSTM(8))",
+    "if depth { True } else { False }",
 ];
 
 /// A generator of numbers: Steele, Lea and Flood's SplitMix64.
@@ -160,6 +172,47 @@ fn no_text_makes_it_panic() {
             let _ = crate::module::network_mod(TokenStream::new(), quote::quote!(mod m { #tokens }));
             let _ = crate::instantiation::fits(tokens);
         }
+    }
+}
+
+/// Layers with one mistake each, in any order: something is said, and never the same of the same tokens twice.
+#[test]
+fn mistakes_of_layers_in_any_order() {
+    const LAYERS: [&str; 18] = [
+        "Conv2d(16, 3, dilate = 2)",
+        "Rleu",
+        "Add([], Conv2d(24, 1))",
+        "Concat(Conv2d(3, 2), [])",
+        "Conv2d(20, 3, groups = 7)",
+        "Linear(4096, 10)",
+        "Linear(0)",
+        "Conv2d(8)",
+        "Conv2d(3, 16, 3, 1, 1)",
+        "MaxPool2d(2, stride = 0)",
+        "Foo",
+        "LSTM(8)",
+        "Embedding(9, 4)",
+        "block(3)",
+        "repeat([Flatten], 2)",
+        "if WIDTH > 3 { Flatten } else { [Relu, tap(), from(skp)] }",
+        "MatMul([], Linear(3))",
+        "CausalSelfAttention(4, kv_heads = 2)",
+    ];
+    for round in 0..400 {
+        let mut numbers = Numbers(round);
+        let layers: Vec<&str> = (0..=numbers.below(8)).map(|_| LAYERS[numbers.below(LAYERS.len())]).collect();
+        let input = ["Image<3, 32, 32>", "Sequence<8, 16>", "Tokens<8>", "Features<16>"][numbers.below(4)];
+        let block = "fn block(width: usize, on: bool) -> Block { [tap(skip), if on { Conv2d(width, 3) }] }";
+        let body = format!("[{}]", layers.join(", "));
+        let found = super::mistakes(&super::forward(input, "Logits<10>", &body, block));
+        assert!(!found.is_empty(), "{body}");
+        for (index, (_, message)) in found.iter().enumerate() {
+            let again = found[..index].iter().any(|(_, earlier)| earlier == message);
+            assert!(!again || !message.starts_with("layer "), "{body}: {found:#?}");
+        }
+        let tokens: TokenStream = super::forward(input, "Logits<10>", &body, block).parse().expect("balanced tokens");
+        let expansion = crate::compile(tokens).to_string();
+        assert!(expansion.contains("compile_error") && expansion.contains("struct Net ;"), "{expansion}");
     }
 }
 

@@ -1,0 +1,119 @@
+//! What is wrong whatever was meant.
+//!
+//! After a mistake the checks go on with what was most probably meant. Where something else could be meant, the network is
+//! resolved again under the other guesses, and a later mistake is reported only if it is found under all of them:
+//!
+//! * where there are two readings (an option's nearest name or none, one branch of a join or the other), it must be found under
+//!   both, but may quote other shapes;
+//! * where any number could be meant, its text must be the same with another number: what quotes a number that nobody wrote
+//!   depends on it.
+
+use super::frame::Current;
+use super::{Attempt, Resolved};
+use crate::errors::Error;
+use gpumem_core::graph::{NodeId, Type};
+use gpumem_core::layers::guess::{Guess, Guessed};
+use std::collections::HashSet;
+
+/// More places with two readings than this share their guesses.
+const MOST_READINGS: usize = 16;
+
+/// How a network is resolved, and what had to be guessed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Guesses {
+    /// Expressions that are taken in their second reading.
+    second: HashSet<usize>,
+    other_number: bool,
+    /// Expressions that had two readings, in the order in which they were met.
+    readings: Vec<usize>,
+    /// Whether a number was guessed.
+    number: bool,
+}
+
+impl Guesses {
+    /// How an expression is to be taken.
+    pub(super) fn of(&self, id: usize) -> Guess {
+        Guess { second: self.second.contains(&id), other_number: self.other_number }
+    }
+
+    /// Notes what had to be guessed for an expression.
+    pub(super) fn note(&mut self, id: usize, guessed: Guessed) {
+        if guessed.reading && !self.readings.contains(&id) {
+            self.readings.push(id);
+        }
+        self.number |= guessed.number;
+    }
+
+    /// Whether an expression is to be taken in its second reading, where it has two.
+    pub(super) fn second(&mut self, id: usize) -> bool {
+        self.note(id, Guessed { reading: true, number: false });
+        self.of(id).second
+    }
+
+    /// The guesses to make after these, the first, were made: any three readings are met in all combinations.
+    fn others(&self) -> Vec<Guesses> {
+        let readings = self.readings.len().min(MOST_READINGS);
+        if readings == 0 {
+            return Vec::new();
+        }
+        // The columns of an orthogonal array of strength 3: no two of their numbers are equal, and no three add up to 0.
+        let top = readings.next_power_of_two();
+        let is_second = |run: usize, index: usize| ((run & (top + index % readings)).count_ones() & 1) == 1;
+        let others = (1..2 * top).map(|run| {
+            let seconds = self.readings.iter().enumerate().filter(|(index, _)| is_second(run, *index));
+            Guesses { second: seconds.map(|(_, id)| *id).collect(), ..Guesses::default() }
+        });
+        others.collect()
+    }
+
+    /// The same with another number wherever one was guessed.
+    fn with_another_number(&self) -> Guesses {
+        Guesses { second: self.second.clone(), other_number: true, ..Guesses::default() }
+    }
+}
+
+/// Resolves a network under every guess that its mistakes leave open: as under the first, with the mistakes that are found under
+/// all of them. No more elements than `most_steps` are resolved, but for two attempts.
+pub(super) fn certain(mut attempt: impl FnMut(Guesses) -> Attempt, most_steps: usize) -> (Resolved, Vec<Error>) {
+    let mut attempts = vec![attempt(Guesses::default())];
+    if !attempts[0].stopped {
+        let most = most_steps / attempts[0].steps.max(1) / 2;
+        attempts.extend(attempts[0].guesses.others().into_iter().take(most.max(1)).map(&mut attempt));
+    }
+    let any_number = !attempts[0].stopped && attempts.iter().any(|attempt| attempt.guesses.number);
+    let numbers = attempts.iter().filter(|_| any_number).map(|it| it.guesses.with_another_number());
+    let numbers: Vec<Attempt> = numbers.map(attempt).collect();
+
+    let is_certain = |error: &Error| {
+        attempts.iter().enumerate().all(|(index, attempt)| {
+            let Some(found) = attempt.errors.like(error) else { return false };
+            let again = numbers.get(index).map(|other| other.errors.like(error));
+            again.is_none_or(|again| again.is_some_and(|again| again.message == found.message))
+        })
+    };
+    let certain: Vec<Error> = attempts[0].errors.list().iter().filter(|error| is_certain(error)).cloned().collect();
+    let others: Vec<Resolved> = attempts.drain(1..).chain(numbers).map(|attempt| attempt.resolved).collect();
+    let mut first = attempts.remove(0).resolved;
+    others.iter().for_each(|other| first.keep_equal(other));
+    (first, certain)
+}
+
+impl Resolved {
+    fn types(&self, nodes: Option<&[NodeId]>) -> Option<Vec<Type>> {
+        nodes.map(|nodes| nodes.iter().map(|&node| self.graph.value(node)).collect())
+    }
+
+    /// Leaves out what another guess makes something else of.
+    fn keep_equal(&mut self, other: &Resolved) {
+        if self.types(self.outputs.as_deref()) != other.types(other.outputs.as_deref()) {
+            self.outputs = None;
+        }
+        let kind = |resolved: &Resolved, tap: Current| tap.map(|node| resolved.graph.value(node));
+        let differs = |(name, tap): (&String, &Current)| {
+            let same = kind(self, *tap) == kind(other, other.taps.get(name).copied().flatten());
+            (!same).then(|| name.clone())
+        };
+        let open: Vec<String> = self.taps.iter().filter_map(differs).collect();
+        self.taps.extend(open.into_iter().map(|name| (name, None)));
+    }
+}
