@@ -111,6 +111,9 @@ fn convolutions() {
     check("Conv2d(3, 3, padding = 1, groups = 3)", &map(3));
     check("Conv2d(2, 3, stride = 2, padding = 2, dilation = [2; 1], groups = 2)", &map(2));
     check("Conv2d(4, 3, stride = [1; 2], padding = 1, groups = 2)", &map(2));
+    // More padding at the end than in front.
+    check("Conv2d(3, [2; 4], padding = \"same\")", &map(2));
+    check("Conv2d(4, [4; 2], padding = \"same\", dilation = [1; 3], groups = 2)", &map(2));
     // Padding that makes whole windows empty.
     check("Conv2d(2, 2, padding = 3)", &map(1));
 }

@@ -137,6 +137,31 @@ fn for_positions(planes: usize, positions: [usize; 2], mut f: impl FnMut(usize, 
     }
 }
 
+/// By hand: behind a row of four stands the one zero that a kernel of two needs, around it the three of a kernel of four.
+#[test]
+fn even_kernels_have_more_padding_at_the_end() {
+    let input: Vec<f32> = (0..8).map(|index| [1.0, 2.0, 3.0, 4.0][index % 4] + (index / 4) as f32).collect();
+    for (kernel, elements) in [
+        (2, vec![vec![0, 1], vec![1, 2], vec![2, 3], vec![3]]),
+        (4, vec![vec![0, 1, 2], vec![0, 1, 2, 3], vec![1, 2, 3], vec![2, 3]]),
+    ] {
+        let text = format!("Conv2d(1, [1; {kernel}], padding = \"same\", bias = false)");
+        let found = run([1, 1, 4], &text, &input, target).unwrap();
+        assert_eq!(found.output_shape, [1, 1, 4]);
+        let mut loss = 0.0;
+        for (index, read) in (0..8).map(|index| (index, &elements[index % 4])) {
+            // The first window of four begins at its second element, with one zero in front of it.
+            let first = if kernel == 4 && index % 4 == 0 { 1 } else { 0 };
+            for (tap, &element) in read.iter().enumerate() {
+                loss += f64::from(input[index / 4 * 4 + element])
+                    * f64::from(found.weight[first + tap])
+                    * f64::from(target(index));
+            }
+        }
+        assert_near(&text, &[found.loss as f32], &[loss]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
@@ -226,18 +251,29 @@ proptest! {
     /// Both kinds of convolution connect the same elements: what is input to one is output of the other.
     #[test]
     fn convolutions(
-        height in axis(),
-        width in axis(),
+        mut height in axis(),
+        mut width in axis(),
         channels in (1usize..3, 1usize..3),
         groups in 1usize..4,
         extra in (0usize..3, 0usize..3),
         transposed in any::<bool>(),
+        same in any::<bool>(),
     ) {
+        let same = same && !transposed;
+        if same {
+            for axis in [&mut height, &mut width] {
+                // PyTorch's `_convolution_same`: of what a window covers but for one, the smaller half stands in front.
+                (axis.stride, axis.padding) = (1, axis.dilation * (axis.kernel - 1) / 2);
+            }
+        }
         let axes = [height, width];
         let [input_each, output_each] = [channels.0, channels.1];
         let (inputs, outputs) = (input_each * groups, output_each * groups);
         let mut options =
             pairs(axes, &[("stride", |a| a.stride), ("padding", |a| a.padding), ("dilation", |a| a.dilation)]);
+        if same {
+            options = pairs(axes, &[("dilation", |a| a.dilation)]) + ", padding = \"same\"";
+        }
         options += &format!(", groups = {groups}, bias = false");
         // The window slides over the image; a transposed convolution's input is the positions.
         let (image, positions) = if transposed {
@@ -248,7 +284,10 @@ proptest! {
             options += &format!(", output_padding = [{}; {}]", extra.0, extra.1);
             (sizes, axes.map(|axis| Some(axis.size)))
         } else {
-            (axes.map(|axis| Some(axis.size)), axes.map(|axis| Axis { ceil: false, ..axis }.positions()))
+            let positions = |axis: Axis| {
+                if same { Some(axis.size) } else { Axis { ceil: false, ..axis }.positions() }
+            };
+            (axes.map(|axis| Some(axis.size)), axes.map(positions))
         };
         let name = if transposed { "ConvTranspose2d" } else { "Conv2d" };
         let text = format!("{name}({outputs}, [{}; {}]{options})", height.kernel, width.kernel);

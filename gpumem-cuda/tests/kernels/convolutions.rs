@@ -38,6 +38,15 @@ fn conv2d() {
     one(2, [34, 5, 7], "Conv2d(33, 5, stride = 3, padding = 4)");
 }
 
+/// Padding that is larger at the end: of even kernels, with dilation, in groups, of single channels.
+#[test]
+fn conv2d_padded_to_the_same_size() {
+    one(3, [3, 7, 5], "Conv2d(4, [2; 4], padding = \"same\")");
+    one(2, [4, 6, 8], "Conv2d(6, [4; 2], padding = \"same\", dilation = [1; 3], groups = 2)");
+    one(2, [3, 7, 9], "Conv2d(3, 2, padding = \"same\", groups = 3)");
+    twice(2, [4, 8, 8], "Conv2d(4, 2, padding = \"same\")");
+}
+
 /// Tiles of 128, several along each dimension, and more positions than the gradient of a weight adds up at once.
 #[test]
 fn conv2d_in_large_tiles() {

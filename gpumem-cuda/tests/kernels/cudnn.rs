@@ -140,6 +140,21 @@ fn a_call_says_what_the_layer_says() {
     assert!(all.iter().all(|it| it.workspace.is_some()));
 }
 
+/// The library pads with as much at the end as in front; with anything else the own kernels run.
+#[test]
+fn larger_padding_at_the_end_is_not_for_the_library() {
+    for (padding, passes) in [("\"same\"", 0), ("0", 3)] {
+        let text = format!("Conv2d(8, [3; 4], padding = {padding})");
+        let training = placed(Some(gradients().0), sequence(&[6, 11, 13], &text));
+        assert_eq!(convolutions(&library(&training)).len(), passes, "{text}");
+        let inference = placed(None, sequence(&[6, 11, 13], &format!("{text} | Relu")));
+        assert_eq!(convolutions(&library(&inference)).len(), passes.min(1), "{text}");
+    }
+    // Odd kernels have as much on both sides.
+    let odd = placed(None, sequence(&[6, 11, 13], "Conv2d(8, [3; 5], padding = \"same\", dilation = [2; 1])"));
+    assert_eq!(convolutions(&library(&odd))[0].padding, [2, 2]);
+}
+
 #[test]
 fn settings_reach_the_convolutions() {
     let placed = placed(None, sequence(&[3, 7, 9], "Conv2d(4, 1)"));

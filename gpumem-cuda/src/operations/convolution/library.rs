@@ -48,7 +48,7 @@ fn convolution(
     pass: Pass,
     [x, w, y]: [TensorId; 3],
 ) -> Result<Option<Convolution>, Error> {
-    if op.transposed {
+    if !is_for_the_library(op) {
         return Ok(None);
     }
     let Setting { precision, tf32, deterministic, .. } = context.setting;
@@ -89,8 +89,19 @@ fn convolution(
     Ok((most <= MOST_ELEMENTS).then_some(convolution))
 }
 
+/// Whether the library has such a convolution: it pads with as much at the end as in front.
+fn is_for_the_library(op: &ops::Convolution) -> bool {
+    let ops::Window { kernel_size, stride, padding, dilation } = op.window;
+    let positions = |axis: usize| {
+        let span = kernel_size[axis].checked_sub(1)?.checked_mul(dilation[axis])?.checked_add(1)?;
+        let padded = padding[axis].checked_mul(2)?.checked_add(op.input[axis])?;
+        padded.checked_sub(span)?.checked_div(stride[axis])?.checked_add(1)
+    };
+    !op.transposed && [0, 1].map(positions) == op.output.map(Some)
+}
+
 /// Whether there is anything for the library in a program.
 pub(crate) fn any(placed: &Placed) -> bool {
-    let is_convolution = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Convolution(op), .. } if !op.transposed);
+    let is_convolution = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Convolution(op), .. } if is_for_the_library(op));
     placed.program.operations.iter().any(is_convolution)
 }
