@@ -19,19 +19,19 @@ fn numbers<S: HostShape>(salt: usize) -> Tensor<f32, S> {
 }
 
 /// One training step.
-type Step<N> = dyn Fn(&mut Net<N, Cpu>) -> Result<f32, Error>;
+type Step<'n, N> = dyn Fn(&mut Net<N, Cpu>) -> Result<f32, Error> + 'n;
 
 /// A network whose gradients are read off its updates.
 struct Checked<'n, N: Network> {
     net: Net<N, Cpu>,
-    step: &'n Step<N>,
+    step: &'n Step<'n, N>,
     /// Parameters and running statistics before the first step.
     start: Vec<(String, Vec<f32>)>,
 }
 
 impl<'n, N: Network> Checked<'n, N> {
     /// The optimizer is plain gradient descent, so that a step is the gradient times the learning rate.
-    fn new(step: &'n Step<N>) -> Checked<'n, N> {
+    fn new(step: &'n Step<'n, N>) -> Checked<'n, N> {
         assert!(matches!(N::TRAIN.unwrap().optimizer, Optimizer::Sgd(sgd) if sgd.momentum == 0.0));
         let mut net = Net::<N, Cpu>::load(&Cpu::with_threads(2).unwrap()).unwrap();
         let names: Vec<String> = net.names().map(String::from).collect();

@@ -26,6 +26,7 @@ fn every_column_of_every_row_is_in_the_table() {
         let basis = match card.basis {
             Basis::Measured => "measured",
             Basis::Estimated => "estimated",
+            other => panic!("the table has no {other:?}"),
         };
         assert_eq!(basis, row["usable_basis"]);
         assert_eq!(card.source, row["usable_source"]);

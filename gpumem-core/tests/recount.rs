@@ -25,6 +25,7 @@ fn element(role: Role, precision: Precision) -> u64 {
         Precision::F32 => 0,
         Precision::Bf16 | Precision::F16 => 1,
         Precision::Mixed(_) => 2,
+        other => panic!("the table has no column for {other:?}"),
     };
     let row = match role {
         Role::Activation | Role::Weight => [4, 2, 2],
