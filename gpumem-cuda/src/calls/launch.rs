@@ -20,6 +20,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("attention.cu", include_str!("../../kernels/attention.cu")),
     ("avg_pool2d.cu", include_str!("../../kernels/avg_pool2d.cu")),
     ("batch_norm2d.cu", include_str!("../../kernels/batch_norm2d.cu")),
+    ("binary.cu", include_str!("../../kernels/binary.cu")),
     ("conv2d.cu", include_str!("../../kernels/conv2d.cu")),
     ("conv_transpose2d.cu", include_str!("../../kernels/conv_transpose2d.cu")),
     ("dropout.cu", include_str!("../../kernels/dropout.cu")),

@@ -3,7 +3,7 @@
 use super::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::ops::{Binary, BinaryFunction, Concat, Sum};
+use gpumem_core::program::ops::{Concat, Sum};
 use gpumem_core::program::{Slot, TensorId};
 
 /// Branches that one launch adds up.
@@ -53,7 +53,7 @@ fn branch(index: usize) -> Result<u8, Error> {
 }
 
 /// The branch whose gradient the operation writes, and that gradient.
-fn gradient_of_branch(context: &Context<'_>, branches: usize) -> Result<(u8, TensorId), Error> {
+pub(super) fn gradient_of_branch(context: &Context<'_>, branches: usize) -> Result<(u8, TensorId), Error> {
     for index in 0..branches {
         let index = branch(index)?;
         if let Some(tensor) = context.operation.written(Slot::InputGradient(index)) {
@@ -107,27 +107,10 @@ pub(crate) fn add_and_rectify(
     Ok(groups.into_iter().enumerate().map(launch).collect())
 }
 
-fn multiply(context: &Context<'_>, a: TensorId, b: TensorId, y: TensorId, add: u8) -> Vec<Launch> {
-    let count = context.elements(y);
+/// `y = a b`, for `count` elements of each.
+pub(super) fn multiply(context: &Context<'_>, arguments: [TensorId; 3], count: u64, add: u8) -> Launch {
     let kernel = Constants { count, add, ..Constants::NONE }.kernel(context, "multiply");
-    vec![Launch::elementwise(kernel, count.div_ceil(4), vec![Some(a), Some(b), Some(y)])]
-}
-
-pub(super) fn binary(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>, Error> {
-    if op.function != BinaryFunction::Multiply || !op.is_plain() {
-        return Err(Error::Damaged("to do"));
-    }
-    let (a, b) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
-    Ok(multiply(context, a, b, context.written(Slot::Output)?, 0))
-}
-
-pub(super) fn binary_backward(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>, Error> {
-    if op.function != BinaryFunction::Multiply || !op.is_plain() {
-        return Err(Error::Damaged("to do"));
-    }
-    let (branch, dx) = gradient_of_branch(context, 2)?;
-    let (dy, other) = (context.read(Slot::Gradient)?, context.read(Slot::Input(1 - branch))?);
-    Ok(multiply(context, dy, other, dx, context.adds(Slot::InputGradient(branch))))
+    Launch::elementwise(kernel, count.div_ceil(4), arguments.map(Some).to_vec())
 }
 
 /// A launch that moves one branch's part of the rows between the branch, of `count` elements, and all branches together.

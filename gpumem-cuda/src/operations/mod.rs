@@ -3,6 +3,7 @@
 mod attention;
 mod average_pool;
 pub(crate) mod batch_norm;
+mod binary;
 pub(crate) mod convolution;
 mod gather;
 mod grid;
@@ -182,7 +183,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Convolution(op) => convolution::forward(context, op),
         Op::Pointwise(op) => own(pointwise::forward(context, op)),
         Op::Sum(op) => own(join::sum(context, op)),
-        Op::Binary(op) => own(join::binary(context, op)),
+        Op::Binary(op) => own(binary::forward(context, op)),
         Op::Normalize(op) => own(normalize::forward(context, op)),
         Op::BatchNorm(op) => own(batch_norm::forward(context, op)),
         Op::MaxPool(op) => own(max_pool::forward(context, op)),
@@ -205,7 +206,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::MatMul(_) => Err(Error::Damaged("to do")),
         Op::Convolution(op) => convolution::backward(context, op),
         Op::Pointwise(op) => own(pointwise::backward(context, op)),
-        Op::Binary(op) => own(join::binary_backward(context, op)),
+        Op::Binary(op) => own(binary::backward(context, op)),
         Op::Normalize(op) => own(normalize::backward(context, op)),
         Op::BatchNorm(op) => own(batch_norm::backward(context, op)),
         Op::MaxPool(op) => own(max_pool::backward(context, op)),

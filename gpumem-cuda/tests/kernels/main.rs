@@ -6,6 +6,7 @@ mod host;
 mod activation;
 mod attention;
 mod barriers;
+mod binary;
 mod convolutions;
 mod cudnn;
 mod curves;

@@ -1,0 +1,144 @@
+//! Functions of two numbers with broadcasting: `kernels/binary.cu`. Products of equal shapes: `kernels/join.cu`.
+
+use super::Context;
+use super::grid::threads;
+use super::join::gradient_of_branch;
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::{Axis, Binary, BinaryFunction};
+use gpumem_core::program::{Slot, TensorId};
+
+/// The function's name in the kernel.
+fn name(function: BinaryFunction) -> &'static str {
+    match function {
+        BinaryFunction::Add => "Add",
+        BinaryFunction::Subtract => "Subtract",
+        BinaryFunction::Multiply => "Multiply",
+        BinaryFunction::Divide => "Divide",
+    }
+}
+
+fn length(axes: &[Axis], is: impl Fn(&Axis) -> bool) -> u64 {
+    axes.iter().filter(|axis| is(axis)).fold(1, |product: u64, axis| product.saturating_mul(axis.length))
+}
+
+/// How far apart neighbours along each axis are in an input.
+fn strides(axes: &[Axis], input: usize) -> Vec<u64> {
+    let stride = |at: usize| {
+        let inside = length(&axes[at + 1..], |axis| axis.has[input]);
+        if axes[at].has[input] { inside } else { 0 }
+    };
+    (0..axes.len()).map(stride).collect()
+}
+
+/// What the launches of an operation share.
+struct Plan<'a> {
+    context: &'a Context<'a>,
+    function: BinaryFunction,
+    axes: Vec<Axis>,
+    /// Elements of the output.
+    count: u64,
+    /// Elements of a row that a thread takes at a time: `TOGETHER` of the kernel.
+    together: u64,
+}
+
+impl<'a> Plan<'a> {
+    fn new(context: &'a Context<'a>, op: &Binary, output: TensorId) -> Result<Plan<'a>, Error> {
+        // An input that a gradient does not read may be anything; its own is written.
+        let batched = [0, 1].map(|input| {
+            let gradient = context.operation.written(Slot::InputGradient(input));
+            let tensor = context.operation.read(Slot::Input(input)).or(gradient);
+            tensor.is_none_or(|tensor| context.tensor(tensor).batched)
+        });
+        let axes = op.axes(context.samples(output), batched);
+        let axes = axes.ok_or(Error::Damaged("two values do not fit each other"))?;
+        let count = length(&axes, |_| true);
+        let together = if axes[axes.len() - 1].length.is_multiple_of(4) { 4 } else { 1 };
+        Ok(Plan { context, function: op.function, axes, count, together })
+    }
+
+    /// Whether an input has an element for each of the output.
+    fn is_whole(&self, input: usize) -> bool {
+        self.axes.iter().all(|axis| axis.has[input])
+    }
+
+    /// Whether it is a product of values of one size, which have a kernel of their own.
+    fn is_plain_product(&self) -> bool {
+        self.function == BinaryFunction::Multiply && self.is_whole(0) && self.is_whole(1)
+    }
+
+    fn kernel(&self, entry: &'static str, input: usize, [lanes, columns]: [u64; 2], add: u8) -> Kernel {
+        let list = |numbers: Vec<u64>| {
+            let numbers: Vec<String> = numbers.iter().map(|number| format!("{number}ull")).collect();
+            format!("{{{}}}", numbers.join(","))
+        };
+        let elements = length(&self.axes, |axis| axis.has[input]);
+        let kernel = self.context.kernel("binary.cu", entry).with("FUNCTION", name(self.function));
+        let kernel = kernel.with("COUNT", format!("{}ull", self.count)).with("AXES", self.axes.len());
+        let kernel = kernel.with("LENGTHS", list(self.axes.iter().map(|axis| axis.length).collect()));
+        let kernel = kernel.with("LEFT", list(strides(&self.axes, 0))).with("RIGHT", list(strides(&self.axes, 1)));
+        let kernel = kernel.with("INPUT", input).with("ELEMENTS", format!("{elements}ull"));
+        kernel.with("LANES", lanes).with("COLUMNS", columns).with("ADD", add)
+    }
+
+    /// `y = a b`, or the same with the gradient of one in the place of y.
+    fn multiply(&self, [a, b, y]: [TensorId; 3], add: u8) -> Vec<Launch> {
+        vec![super::join::multiply(self.context, [a, b, y], self.count, add)]
+    }
+
+    /// The gradient of an input that is repeated: sums over the repetitions.
+    fn sums(&self, input: usize, add: u8, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        let elements = length(&self.axes, |axis| axis.has[input]);
+        let repeated = length(&self.axes, |axis| !axis.has[input]);
+        let too_many = |_| Error::Damaged("a gradient has more elements than a grid has blocks");
+        let launch = |kernel, blocks, threads| {
+            let blocks = u32::try_from(blocks).map_err(too_many)?;
+            Ok(Launch { kernel, grid: [blocks, 1, 1], block: [threads, 1, 1], arguments })
+        };
+        if self.axes[self.axes.len() - 1].has[input] {
+            // As many slices as there is work for, up to 32, and then as many columns as make 256 threads or more.
+            let slices = repeated.next_power_of_two().clamp(1, 32);
+            let columns = (256 / slices).max(32);
+            let kernel = self.kernel("binary_columns", input, [32, columns], add);
+            return launch(kernel, elements.div_ceil(columns), (slices * columns) as u32);
+        }
+        let pieces = repeated / self.together;
+        if repeated > 1024 {
+            return launch(self.kernel("binary_rows", input, [0, 32], add), elements, threads(pieces));
+        }
+        let lanes = pieces.next_power_of_two().min(32);
+        launch(self.kernel("binary_rows", input, [lanes, 32], add), (elements * lanes).div_ceil(256), 256)
+    }
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>, Error> {
+    let inputs = [context.read(Slot::Input(0))?, context.read(Slot::Input(1))?];
+    let y = context.written(Slot::Output)?;
+    let plan = Plan::new(context, op, y)?;
+    if (0..2).any(|input| inputs[input] == y && !plan.is_whole(input)) {
+        return Err(Error::Damaged("a repeated value cannot be overwritten"));
+    }
+    let [a, b] = inputs;
+    if plan.is_plain_product() {
+        return Ok(plan.multiply([a, b, y], 0));
+    }
+    let kernel = plan.kernel("binary", 0, [32, 32], 0);
+    Ok(vec![Launch::elementwise(kernel, plan.count / plan.together, vec![Some(a), Some(b), Some(y)])])
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>, Error> {
+    let (branch, dx) = gradient_of_branch(context, 2)?;
+    let dy = context.read(Slot::Gradient)?;
+    let (plan, add) = (Plan::new(context, op, dy)?, context.adds(Slot::InputGradient(branch)));
+    if plan.is_plain_product() {
+        return Ok(plan.multiply([dy, context.read(Slot::Input(1 - branch))?, dx], add));
+    }
+    let input = usize::from(branch);
+    let read = |input| context.operation.read(Slot::Input(input));
+    let arguments = vec![Some(dy), read(0), read(1), Some(dx)];
+    if !plan.is_whole(input) {
+        return Ok(vec![plan.sums(input, add, arguments)?]);
+    }
+    let kernel = plan.kernel("binary_gradient", input, [32, 32], add);
+    Ok(vec![Launch::elementwise(kernel, plan.count / plan.together, arguments)])
+}
