@@ -1,62 +1,18 @@
 // Matrix products of Linear and Tied: y = x W^T + b, dx = dy W, dW = dy^T x, db = sums of the columns of dy, where x is
 // [rows, features in], y [rows, features out] and W [features out, features in] or its transpose.
 //
-// ROWS, COLUMNS, DEPTH C[ROWS, COLUMNS] = A[ROWS, DEPTH] B[DEPTH, COLUMNS] + bias[COLUMNS], a sum over DEPTH for each element
-// A_TRANSPOSED         A is stored as [DEPTH, ROWS]
-// B_TRANSPOSED         B is stored as [COLUMNS, DEPTH]
-// BIAS                 whether there is a bias
-// ADD                  whether the result is added to what is there
-// TILE_M, TILE_N       rows and columns of C that a block computes: 32, 64 or 128 each
-// TENSOR_CORES         terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
+// The constants are those of matrices.cuh.
 //
-// gemm:        as above; a block for each tile of C, along x
+// gemm:        C = A B + bias; a block for each tile of C, along x
 // column_sums: sums[COLUMNS] = sum over the rows of A[ROWS, COLUMNS]; a block of 1024 threads for 32 columns, along x
-//
-// Fewer than 2^31 rows, columns and terms; any number of elements.
 #include "base.cuh"
 #include "real.cuh"
-#include "tile.cuh"
-
-struct Result {
-    real *c;
-    const real *addend;
-
-    struct Column {
-        real *c;
-    };
-    static __device__ __forceinline__ u32 rows() { return (u32)ROWS; }
-    static __device__ __forceinline__ u32 columns() { return (u32)COLUMNS; }
-    __device__ __forceinline__ Column column(u32 n) const { return {c + n}; }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.c + m * (u64)(COLUMNS); }
-    __device__ __forceinline__ float bias(u32, u32 n) const {
-#if BIAS
-        return widen(addend[n]);
-#else
-        return 0.0f;
-#endif
-    }
-    static __device__ __forceinline__ float through(float sum) { return sum; }
-};
+#include "matrices.cuh"
 
 KERNEL(__launch_bounds__(256, 1) gemm)
 (const real *__restrict__ a, const real *__restrict__ b, const real *__restrict__ bias, real *c) {
     __shared__ Tiles tiles;
-    typedef Matrix<!A_TRANSPOSED> Left;
-    typedef Matrix<B_TRANSPOSED> Right;
-    // The stored length of a row, which a vector must not cross.
-    constexpr u64 LEFT_ROW = A_TRANSPOSED ? ROWS : DEPTH, RIGHT_ROW = B_TRANSPOSED ? DEPTH : COLUMNS;
-    // Eight rows of tiles are worked on together: what they read of B is then still in the cache.
-    constexpr u32 DOWN = (ROWS + TILE_M - 1) / TILE_M, ACROSS = (COLUMNS + TILE_N - 1) / TILE_N, BAND = 8 * ACROSS;
-    const u32 above = blockIdx.x / BAND * 8, inside = blockIdx.x % BAND;
-    const u32 height = DOWN - above < 8 ? DOWN - above : 8;
-    const u32 m = (above + inside % height) * TILE_M, n = inside / height * TILE_N;
-
-    typename Carrier<LEFT_ROW % VECTOR == 0, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, m);
-    typename Carrier<RIGHT_ROW % VECTOR == 0, TILE_N, B_TRANSPOSED, Right>::Type right({b, RIGHT_ROW, (u32)COLUMNS, (u32)DEPTH}, n);
-    Sums sums;
-    clear(sums);
-    multiply(left, right, 0, (u32)DEPTH, tiles, sums);
-    store<COLUMNS % 4 == 0>(Result{c, bias}, m, n, tiles, sums);
+    product_tile(blockIdx.x, a, b, bias, c, tiles);
 }
 
 // A lane for each of 32 columns, a warp for every 32nd row; then a warp for each column.

@@ -10,6 +10,7 @@ mod grid;
 pub(crate) mod join;
 mod loss;
 mod mask;
+mod mat_mul;
 mod max_pool;
 mod movement;
 pub(crate) mod normalize;
@@ -179,7 +180,7 @@ fn own(launches: Result<Vec<Launch>, Error>) -> Result<Vec<Call>, Error> {
 fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
     match op {
         Op::Product(op) => product::forward(context, op),
-        Op::MatMul(_) => Err(Error::Damaged("to do")),
+        Op::MatMul(op) => own(mat_mul::forward(context, op)),
         Op::Convolution(op) => convolution::forward(context, op),
         Op::Pointwise(op) => own(pointwise::forward(context, op)),
         Op::Sum(op) => own(join::sum(context, op)),
@@ -203,7 +204,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
 fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
     match op {
         Op::Product(op) => product::backward(context, op),
-        Op::MatMul(_) => Err(Error::Damaged("to do")),
+        Op::MatMul(op) => own(mat_mul::backward(context, op)),
         Op::Convolution(op) => convolution::backward(context, op),
         Op::Pointwise(op) => own(pointwise::backward(context, op)),
         Op::Binary(op) => own(binary::backward(context, op)),

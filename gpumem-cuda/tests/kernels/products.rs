@@ -1,7 +1,8 @@
 use crate::host::harness::graphs::{again, chain, compile, join, layer, numbers};
 use crate::host::{CAPABILITY, Machine};
 use crate::{check, check_products, gradients};
-use gpumem_core::graph::Graph;
+use gpumem_core::error::Error;
+use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::Class;
 use gpumem_core::{Half, Precision};
@@ -66,6 +67,73 @@ fn tied() {
             again(graph, hidden, "Tied", 0)
         });
     }
+}
+
+/// Two inputs and the product of their matrices.
+fn values(graph: &mut Graph, [left, right]: [&[u64]; 2], text: &str) -> NodeId {
+    let inputs = [left, right].map(|dims| graph.input(numbers(dims)).unwrap());
+    join(graph, &inputs, text)
+}
+
+/// One and several matrices a sample; sizes that are multiples of nothing, and of 4, in one tile and in several.
+#[test]
+fn products_of_values() {
+    for (right, text) in [([5, 4], "MatMul"), ([4, 5], "MatMul(transpose_b = true)")] {
+        check(text, 3, |graph| values(graph, [&[3, 5], &right], text));
+    }
+    check("several", 3, |graph| values(graph, [&[2, 3, 7, 9], &[2, 3, 9, 5]], "MatMul"));
+    for (right, text) in [([2, 36, 68], "MatMul"), ([2, 68, 36], "MatMul(transpose_b = true)")] {
+        check(text, 2, |graph| values(graph, [&[2, 40, 36], &right], text));
+    }
+    check("odd", 2, |graph| values(graph, [&[2, 41, 37], &[2, 37, 67]], "MatMul"));
+}
+
+/// A value with itself, and gradients that are added to others.
+#[test]
+fn products_of_values_used_twice() {
+    for size in [7, 12] {
+        check("twice", 2, |graph| {
+            let input = graph.input(numbers(&[size, size])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let square = join(graph, &[x, x], "MatMul");
+            let gram = join(graph, &[x, square], "MatMul(transpose_b = true)");
+            join(graph, &[x, gram], "MatMul")
+        });
+    }
+}
+
+#[test]
+fn products_of_values_in_sixteen_bits() {
+    for ([left, right], text) in [
+        ([[3, 41, 37], [3, 37, 35]], "MatMul"),
+        ([[2, 40, 72], [2, 72, 40]], "MatMul"),
+        ([[2, 40, 72], [2, 40, 72]], "MatMul(transpose_b = true)"),
+    ] {
+        check_products(text, 2, |graph| values(graph, [&left, &right], text));
+    }
+}
+
+#[test]
+fn products_of_values_of_other_sizes_are_refused() {
+    let mut graph = Graph::default();
+    let output = values(&mut graph, [&[3, 5], &[5, 4]], "MatMul");
+    let (training, optimizer) = gradients();
+    let mut program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let read = &mut program.operations[0].reads;
+    read[1].tensor = read[0].tensor;
+    let placed = compile(&program, 3);
+    let setting = Setting {
+        batch: 3,
+        precision: Precision::F32,
+        optimizer,
+        capability: CAPABILITY,
+        tf32: false,
+        deterministic: false,
+        library: false,
+        cudnn: false,
+    };
+    let context = Context { placed: &placed, operation: &placed.program.operations[0], setting };
+    assert_eq!(calls(&context), Err(Error::Damaged("a product of matrices has a factor of another size")));
 }
 
 /// Halves add up without rounding in every format. Rows of 4 and of 3 times as many elements, in tiles that write four at once.

@@ -31,16 +31,28 @@ fn product(
     bias: Option<TensorId>,
     (c, add): (TensorId, u8),
 ) -> Result<Launch, Error> {
-    let sizes = [rows, columns, depth];
+    let kernel = context.product_kernel("gemm.cu", "gemm");
+    let transposed = [a.transposed, b.transposed];
+    let (kernel, blocks) = tiles(kernel, 1, [rows, columns, depth], transposed, (bias.is_some(), add))?;
+    let arguments = vec![Some(a.tensor), Some(b.tensor), bias, Some(c)];
+    Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments })
+}
+
+/// A kernel with the constants of `matrices.cuh` for `count` products, and the blocks that they take.
+pub(super) fn tiles(
+    kernel: Kernel,
+    count: u64,
+    sizes: [u64; 3],
+    transposed: [bool; 2],
+    (bias, add): (bool, u8),
+) -> Result<(Kernel, u32), Error> {
     for size in sizes {
         small(size)?;
     }
-    let [tall, wide] = tile(rows, columns, 1, 128);
-    let kernel = context.product_kernel("gemm.cu", "gemm");
-    let kernel = constants(kernel, sizes, [a.transposed, b.transposed], bias.is_some(), add, [tall, wide]);
-    let blocks = small(rows.div_ceil(tall) * columns.div_ceil(wide))?;
-    let arguments = vec![Some(a.tensor), Some(b.tensor), bias, Some(c)];
-    Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments })
+    let [rows, columns, _] = sizes;
+    let [tall, wide] = tile(rows, columns, count, 128);
+    let kernel = constants(kernel, sizes, transposed, bias, add, [tall, wide]);
+    Ok((kernel, small(rows.div_ceil(tall).saturating_mul(columns.div_ceil(wide)).saturating_mul(count))?))
 }
 
 /// `sums[columns]` of `a[rows, columns]`.
