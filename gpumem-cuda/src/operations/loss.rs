@@ -9,7 +9,11 @@ use gpumem_core::program::{Criterion, Measure, Slot};
 const THREADS: u32 = 256;
 
 pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Launch>, Error> {
-    let (x, target) = (context.read(Slot::Input(0))?, context.read(Slot::Target)?);
+    let x = context.read(Slot::Input(0))?;
+    let target = match criterion.kind {
+        Measure::Mean => None,
+        Measure::CrossEntropy | Measure::Mse | Measure::Dot => Some(context.read(Slot::Target)?),
+    };
     let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
     let gradient = context.operation.written(Slot::InputGradient(0));
     let state = context.placed.program.of_class(gpumem_core::program::Class::State).next();
@@ -17,16 +21,22 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let (entry, divisor) = match criterion.kind {
         Measure::CrossEntropy => ("cross_entropy_rows", rows),
         Measure::Mse => ("mse_partial", count),
+        Measure::Mean => ("mean_partial", count),
         Measure::Dot => ("dot_partial", 1),
-        Measure::Mean => return Err(Error::Damaged("to do")),
     };
+    let add = context.adds(Slot::InputGradient(0));
+    if add == 1 && gradient == Some(x) {
+        return Err(Error::Damaged("the loss adds to the gradient that overwrites its logits"));
+    }
+    let sum = u8::from(context.operation.read(Slot::Loss).is_some());
     let kernel = |entry| {
         let kernel = context.kernel("loss.cu", entry).with("ROWS", format!("{rows}ull"));
         let kernel = kernel
             .with("CLASSES", format!("{}ull", criterion.classes))
             .with("INNER", format!("{}ull", criterion.inner));
         let kernel = kernel.with("COUNT", format!("{count}ull")).with("GRADIENT", u8::from(gradient.is_some()));
-        kernel.with("DIVISOR", format!("{divisor}ull"))
+        let kernel = kernel.with("ADD", add).with("DIVISOR", format!("{divisor}ull"));
+        kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum)
     };
     let launch = |entry, blocks, arguments| Launch {
         kernel: kernel(entry),
@@ -37,7 +47,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let blocks =
         u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
     Ok(vec![
-        launch(entry, blocks, vec![Some(x), Some(target), state, gradient, Some(terms)]),
+        launch(entry, blocks, vec![Some(x), target, state, gradient, Some(terms)]),
         launch("loss_total", 1, vec![Some(terms), Some(loss)]),
     ])
 }

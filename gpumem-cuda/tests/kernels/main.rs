@@ -14,6 +14,7 @@ mod digits;
 mod fusions;
 mod joins;
 mod library;
+mod losses;
 mod movement;
 mod norms;
 mod optimizers;
