@@ -1,7 +1,6 @@
 // Updates of one parameter, or of many in one launch.
 //
-// BLOCKS       for each parameter the first block that works on it
-// COUNTS       its elements
+// BLOCKS, COUNTS  the blocks and elements of each parameter: see many.cuh
 // WEIGHTS, MASTERS, GRADIENTS, FIRSTS, SECONDS  how far behind the pointer of that name its tensors begin, in units of 256
 //              bytes; NONE where a parameter has no master copy
 // MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike;
@@ -12,12 +11,12 @@
 // VALUES       its numbers, in the order of gpumem_core::optim; those that it has not are 0
 //
 // The learning rate and the step come from the state, so that a captured step can be replayed with others. Gradients carry
-// the loss scale. In binary16 a gradient may be too large for its format: such an element stays as it is, and a word of the
-// state tells the end of the step about it.
+// the loss scale. Where the state says that one of them is not finite, nothing is updated.
 //
 // Where there is a master copy, w is that, and the parameter is w rounded.
 #include "base.cuh"
 #include "real.cuh"
+#include "many.cuh"
 
 #if MOMENT_REAL == 0
 typedef float Moment;
@@ -29,18 +28,8 @@ typedef F16 Moment;
 
 constexpr u32 NONE = 0xffffffffu;
 
-static __constant__ const u32 first_blocks[] = BLOCKS;
-static __constant__ const u64 counts[] = COUNTS;
 static __constant__ const u32 weights_at[] = WEIGHTS, masters_at[] = MASTERS, gradients_at[] = GRADIENTS,
                               firsts_at[] = FIRSTS, seconds_at[] = SECONDS;
-constexpr u32 PARAMETERS = sizeof(first_blocks) / sizeof(u32);
-
-// Elements of a thread, and of a block of 256 threads.
-constexpr u32 FOUR = 4, BLOCK = 1024;
-
-template <class T> struct alignas(sizeof(T) * FOUR) Pack {
-    T at[FOUR];
-};
 
 constexpr double values[8] = VALUES;
 
@@ -118,18 +107,7 @@ struct Lion {
     }
 };
 
-// `many` of four numbers; the others are 0.
-template <class T> static __device__ __forceinline__ void load(const T *from, u32 many, float to[FOUR]) {
-    if (many == FOUR) {
-        const Pack<T> pack = *(const Pack<T> *)from;
-#pragma unroll
-        for (u32 e = 0; e < FOUR; e++) to[e] = widen(pack.at[e]);
-        return;
-    }
-#pragma unroll
-    for (u32 e = 0; e < FOUR; e++) to[e] = e < many ? widen(from[e]) : 0.0f;
-}
-
+// `many` of four numbers.
 template <class T> static __device__ __forceinline__ void save(const float from[FOUR], u32 many, T *to) {
     if (many == FOUR) {
         Pack<T> pack;
@@ -146,7 +124,7 @@ template <class T> static __device__ __forceinline__ void save(const float from[
 // `many` of four elements from i on. Without a master copy `master` is null.
 template <class Weight>
 static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
-                                                   const Weight *dw, Moment *first, Moment *second, u32 *state) {
+                                                   const Weight *dw, Moment *first, Moment *second) {
     float weights[FOUR], gradients[FOUR], m[FOUR] = {}, v[FOUR] = {};
     if (master != nullptr) {
         load(master + i, many, weights);
@@ -157,16 +135,7 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
     if (STATES > 0) load(first + i, many, m);
     if (STATES > 1) load(second + i, many, v);
 #pragma unroll
-    for (u32 e = 0; e < FOUR; e++) {
-#if REAL == 2
-        if ((bits_of(gradients[e]) & 0x7f800000u) == 0x7f800000u) {
-            // Any number of threads write the same.
-            state[STATE_OVERFLOW] = 1;
-            continue;
-        }
-#endif
-        OPTIMIZER::change(weights[e], gradients[e] / step.scale, m[e], v[e], step);
-    }
+    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], gradients[e] / step.scale, m[e], v[e], step);
     if (STATES > 0) save(m, many, first + i);
     if (STATES > 1) save(v, many, second + i);
     if (master != nullptr) save(weights, many, master + i);
@@ -174,7 +143,8 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
 }
 
 // Blocks of 256 threads.
-KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, u32 *state) {
+KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, const u32 *state) {
+    if (state[STATE_OVERFLOW] != 0) return;
     Step step = {from_bits(state[STATE_LEARNING_RATE]), from_bits(state[STATE_LOSS_SCALE]), {1.0f, 1.0f},
                  state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
     if (OPTIMIZER::has_factors) {
@@ -187,30 +157,21 @@ KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts
         step.factors[0] = factors[0];
         step.factors[1] = factors[1];
     }
-    // The last parameter whose first block is not beyond this one.
-    u32 p = 0;
-    for (u32 end = PARAMETERS; end - p > 1;) {
-        const u32 middle = (p + end) / 2;
-        if (first_blocks[middle] <= blockIdx.x) {
-            p = middle;
-        } else {
-            end = middle;
-        }
-    }
-    const u64 i = (u64)(blockIdx.x - first_blocks[p]) * BLOCK + threadIdx.x * FOUR;
+    const u32 p = tensor_of_block();
+    const u64 i = first_of_thread(p);
     if (i >= counts[p]) return;
-    const u32 many = counts[p] - i < FOUR ? (u32)(counts[p] - i) : FOUR;
+    const u32 many = many_of_thread(p, i);
     char *w = weights + weights_at[p] * 256ull;
     const char *dw = gradients + gradients_at[p] * 256ull;
     Moment *first = (Moment *)(firsts + firsts_at[p] * 256ull), *second = (Moment *)(seconds + seconds_at[p] * 256ull);
 #if MIXED
     if (masters_at[p] == NONE) {
-        change_four(i, many, step, (float *)w, nullptr, (const float *)dw, first, second, state);
+        change_four(i, many, step, (float *)w, nullptr, (const float *)dw, first, second);
         return;
     }
     float *master = (float *)(masters + masters_at[p] * 256ull);
 #else
     float *master = nullptr;
 #endif
-    change_four(i, many, step, (real *)w, master, (const real *)dw, first, second, state);
+    change_four(i, many, step, (real *)w, master, (const real *)dw, first, second);
 }

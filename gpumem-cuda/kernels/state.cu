@@ -1,6 +1,7 @@
 // The end of a step: the step counter, and in binary16 the loss scale.
 //
-// The scale is halved after a step in which a gradient was too large, and doubled after GROWTH steps in a row without one.
+// A step in which a gradient was not finite has updated nothing and does not count. The scale is halved after it, and doubled
+// after GROWTH other steps in a row.
 #include "base.cuh"
 
 constexpr u32 GROWTH = 2000;
@@ -8,13 +9,14 @@ constexpr float LARGEST_SCALE = 16777216.0f;
 
 KERNEL(advance)(u32 *state) {
     if (threadIdx.x != 0) return;
-    state[STATE_STEP]++;
-    if (state[STATE_STEP] == 0) state[STATE_STEP + 1]++;
+    const bool is_skipped = state[STATE_OVERFLOW] != 0;
+    state[STATE_OVERFLOW] = 0;
+    if (!is_skipped && ++state[STATE_STEP] == 0) state[STATE_STEP + 1]++;
 #if REAL == 2
     const float scale = from_bits(state[STATE_LOSS_SCALE]);
-    if (state[STATE_OVERFLOW] != 0) {
+    if (is_skipped) {
         state[STATE_LOSS_SCALE] = bits_of(scale > 2.0f ? scale / 2.0f : 1.0f);
-        state[STATE_OVERFLOW] = state[STATE_GOOD_STEPS] = 0;
+        state[STATE_GOOD_STEPS] = 0;
     } else if (++state[STATE_GOOD_STEPS] >= GROWTH) {
         state[STATE_LOSS_SCALE] = bits_of(scale < LARGEST_SCALE / 2.0f ? scale * 2.0f : LARGEST_SCALE);
         state[STATE_GOOD_STEPS] = 0;

@@ -38,6 +38,7 @@ const PATTERNS: &[Pattern] = &[
     batch_norm::backward,
     rectifier::convolution,
     sum::sum,
+    updates::checks,
     updates::updates,
 ];
 

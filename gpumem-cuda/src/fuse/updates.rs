@@ -1,4 +1,5 @@
-//! Updates that follow each other in one launch: all of a training step whose gradients are held until its end.
+//! Updates that follow each other in one launch: all of a training step whose gradients are held until its end. Before them, the
+//! looks at those gradients.
 
 use super::{Fused, calls};
 use crate::operations::{Setting, optimizer};
@@ -6,5 +7,10 @@ use gpumem_core::memory::place::Placed;
 
 pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let found = optimizer::updates(placed, first, setting)?;
+    Ok(found.map(|(count, launches)| (count, calls(launches))))
+}
+
+pub(super) fn checks(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let found = optimizer::checks(placed, first, setting)?;
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }

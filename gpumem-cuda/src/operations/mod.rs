@@ -158,7 +158,7 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::Run { op, pass: Pass::Forward } => forward(context, op),
         Action::Run { op, pass: Pass::Backward } => backward(context, op),
         Action::Loss(criterion) => own(loss::launches(context, criterion)),
-        Action::Check => Err(Error::Damaged("to do")),
+        Action::Check => own(optimizer::check(context)),
         Action::Update => own(optimizer::update(context)),
         Action::Advance => own(optimizer::advance(context)),
         Action::Accumulate => own(movement::accumulate(context)),

@@ -1,18 +1,19 @@
-//! Updates of parameters, and the step counter: `kernels/optimizer.cu`, `kernels/state.cu`.
+//! Updates of parameters, the look at their gradients, and the step counter: `kernels/optimizer.cu`, `kernels/check.cu`,
+//! `kernels/state.cu`.
 
 use super::{Context, Setting};
 use crate::calls::{Argument, Kernel, Launch, place};
-use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
 use gpumem_core::train::optim::Optimizer;
+use gpumem_core::{Format, Precision};
 
-/// Elements of a block: `BLOCK` of `optimizer.cu`.
+/// Elements of a block: `BLOCK` of `many.cuh`.
 const BLOCK: u64 = 1024;
 /// What stands for a master copy that is not there: `NONE` of `optimizer.cu`.
 const NONE: u64 = u32::MAX as u64;
-/// Parameters of a launch: their numbers take 36 bytes each of the 64 KiB that constants have on a card.
+/// Tensors of a launch: the numbers of parameters take 36 bytes each of the 64 KiB that constants have on a card.
 const AT_ONCE: usize = 1024;
 
 pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
@@ -20,14 +21,39 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
 }
 
 /// All updates from operation `first` on, up to the first operation that is none: how many, and their launches. `None` where
-/// there is a single one, or where gradients are not held: each update then follows its gradient.
+/// there is a single one, or where each update follows its gradient.
 ///
 /// # Errors
 /// As for [`update`].
 pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
+    let before = first.checked_sub(1).map(|before| &placed.program.operations[before].action);
+    let is_deferred = placed.program.holds_gradients || before == Some(&Action::Check);
+    if is_deferred { together(placed, first, setting, &Action::Update, launch) } else { Ok(None) }
+}
+
+pub(super) fn check(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+    look(context, std::slice::from_ref(context.operation)).map(|launch| vec![launch])
+}
+
+/// The same as [`updates`] for the looks at gradients.
+///
+/// # Errors
+/// As for [`check`].
+pub(crate) fn checks(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
+    together(placed, first, setting, &Action::Check, look)
+}
+
+/// The operations from number `first` on that do the same, if there are several: how many, and their launches.
+fn together(
+    placed: &Placed,
+    first: usize,
+    setting: Setting,
+    action: &Action,
+    launch: impl Fn(&Context<'_>, &[Operation]) -> Result<Launch, Error>,
+) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
-    let count = rest.iter().take_while(|operation| operation.action == Action::Update).count();
-    if count < 2 || !placed.program.holds_gradients {
+    let count = rest.iter().take_while(|operation| operation.action == *action).count();
+    if count < 2 {
         return Ok(None);
     }
     let launches = rest[..count].chunks(AT_ONCE).map(|group| {
@@ -35,6 +61,35 @@ pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result
         launch(&context, group)
     });
     Ok(Some((count, launches.collect::<Result<_, _>>()?)))
+}
+
+/// A kernel with the constants of `many.cuh` for these tensors, and the blocks that they take.
+fn many(context: &Context<'_>, kernel: Kernel, tensors: &[TensorId]) -> Result<(Kernel, u32), Error> {
+    let counts: Vec<u64> = tensors.iter().map(|&id| context.elements(id)).collect();
+    let mut blocks = Vec::new();
+    let mut grid = 0u64;
+    for count in &counts {
+        blocks.push(grid);
+        grid = grid.saturating_add(count.div_ceil(BLOCK));
+    }
+    let too_large = || Error::Unsupported { device: "CUDA", what: "an update of 2^41 elements or more".into() };
+    let grid = u32::try_from(grid).ok().filter(|&grid| grid < 1 << 31).ok_or_else(too_large)?;
+    Ok((kernel.with("BLOCKS", table(&blocks)).with("COUNTS", table(&counts)), grid))
+}
+
+/// One launch that looks at gradients. The kernel is given the first of them in the arena, and knows how far behind it the
+/// others are.
+fn look(context: &Context<'_>, checks: &[Operation]) -> Result<Launch, Error> {
+    let gradients: Vec<_> = checks.iter().map(|check| check.read(Slot::ParameterGradient)).collect();
+    let missing = Error::Damaged("a look at a gradient lacks the gradient");
+    let ids = gradients.iter().copied().collect::<Option<Vec<TensorId>>>().ok_or(missing)?;
+    let format = |&id: &TensorId| context.tensor(id).role.format(context.setting.precision);
+    let whole: Vec<u64> = ids.iter().map(|id| u64::from(format(id) == Format::F32)).collect();
+    let (kernel, grid) = many(context, context.kernel("check.cu", "check"), &ids)?;
+    let (base, distances) = distances(context.placed, &gradients, 0)?;
+    let kernel = kernel.with("GRADIENTS", table(&distances)).with("WHOLE", table(&whole));
+    let arguments = vec![base, Some(context.written(Slot::State)?)];
+    Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments })
 }
 
 /// One launch for updates. The kernel is given the first tensor of each kind in the arena, and knows how far behind it the
@@ -53,17 +108,8 @@ fn launch(context: &Context<'_>, updates: &[Operation]) -> Result<Launch, Error>
     let tensors = context.placed.program.tensors.len() as Argument;
     let master = |id: &Option<TensorId>| id.filter(|&id| mixed && context.placed.masters[id as usize].is_some());
     let masters: Vec<_> = parameters.iter().map(|id| master(id).map(|id| tensors + id)).collect();
-    let mut blocks = Vec::new();
-    let mut grid = 0u64;
-    let counts: Vec<u64> = parameters.iter().flatten().map(|&id| context.elements(id)).collect();
-    for count in &counts {
-        blocks.push(grid);
-        grid = grid.saturating_add(count.div_ceil(BLOCK));
-    }
-    let too_large = || Error::Unsupported { device: "CUDA", what: "an update of 2^41 elements or more".into() };
-    let grid = u32::try_from(grid).ok().filter(|&grid| grid < 1 << 31).ok_or_else(too_large)?;
-    let kernel = context.kernel("optimizer.cu", "update").with("BLOCKS", table(&blocks));
-    let mut kernel = kernel.with("COUNTS", table(&counts));
+    let ids: Vec<TensorId> = parameters.iter().flatten().copied().collect();
+    let (mut kernel, grid) = many(context, context.kernel("optimizer.cu", "update"), &ids)?;
     let mut arguments = Vec::new();
     for (name, kind) in [
         ("WEIGHTS", &parameters),

@@ -46,11 +46,11 @@ fn is_apart() -> bool {
     std::env::var_os("GPUMEM_HOST_APART").is_some()
 }
 
-/// The calls of a step. Where each tensor has an allocation of its own, updates have a launch each: one that updates many
+/// The calls of a step. Where each tensor has an allocation of its own, updates and checks have a launch each: one for many
 /// parameters finds them by their distances.
 fn calls_of(placed: &Placed, setting: Setting, step: Step) -> Step {
     let operations = &placed.program.operations[step.first..step.first + step.count];
-    if !is_apart() || operations[0].action != Action::Update {
+    if !is_apart() || !matches!(operations[0].action, Action::Update | Action::Check) {
         return step;
     }
     let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());

@@ -1,7 +1,7 @@
 //! Updates: every optimizer, one parameter and all in a launch, master copies, and the loss scale.
 
+use crate::host::harness::compile;
 use crate::host::harness::graphs::{chain, numbers, plan};
-use crate::host::harness::{assert_close, compile};
 use crate::host::{CAPABILITY, Simulated, compare, compare_in, spread, steps_of};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
@@ -24,6 +24,11 @@ fn optimizers() -> [Optimizer; 5] {
 
 fn training(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
     Training { loss, moments: optimizer.moments(), update, skips_overflow: false, input_gradient: false }
+}
+
+/// The same where a step with a gradient that is not finite updates nothing.
+fn checked(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
+    Training { skips_overflow: true, ..training(loss, optimizer, update) }
 }
 
 fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
@@ -73,6 +78,35 @@ fn all_updates_are_one_launch() {
 }
 
 #[test]
+fn all_checks_are_one_launch() {
+    let (graph, output) =
+        network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");
+    for update in [Update::Separate, Update::Fused] {
+        let optimizer = optimizers()[2];
+        let training = checked(&[Term::CROSS_ENTROPY], optimizer, update);
+        let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 3);
+        let steps = steps_of(&placed, 3, Precision::Mixed(Half::F16), optimizer);
+        let [checks, updates, _] = &steps[steps.len() - 3..] else { panic!("a step of fewer operations") };
+        assert_eq!([checks.count, checks.calls.len(), updates.count, updates.calls.len()], [5, 1, 5, 1]);
+        let Call::Kernel(launch) = &checks.calls[0] else { panic!("a check is a kernel") };
+        assert_eq!((launch.kernel.entry, launch.arguments.len()), ("check", 2));
+        // The gradients of the normalisation's parameters are f32 beside those of 16 bits.
+        let whole = &launch.kernel.constants.iter().find(|(name, _)| *name == "WHOLE").unwrap().1;
+        assert_eq!(whole, "{0ull,1ull,1ull,0ull,0ull}");
+    }
+}
+
+#[test]
+fn checked_steps_are_those_of_the_cpu() {
+    let (graph, output) = network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Flatten | Linear(31)");
+    for update in [Update::Fused, Update::Separate] {
+        let optimizer = optimizers()[1];
+        let training = checked(&[Term::CROSS_ENTROPY], optimizer, update);
+        compare("checked", &graph, output, training, 3, optimizer, 3, 31, 1e-3);
+    }
+}
+
+#[test]
 fn sixteen_bits_and_master_copies() {
     let (graph, output) = network(&[3, 36], "LayerNorm | Linear(31)");
     // Large steps, so that they show beside the digits of 16 bits, and without Adam's jumps where a gradient is almost 0.
@@ -82,7 +116,11 @@ fn sixteen_bits_and_master_copies() {
         for precision in [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)] {
             for update in [Update::Fused, Update::Separate] {
                 let what = format!("{optimizer:?}, {precision:?}, {update:?}");
-                let case = (&*what, &graph, output, training(&[Term::DOT], optimizer, update), 2, optimizer);
+                let training = match precision.scales_loss() {
+                    true => checked(&[Term::DOT], optimizer, update),
+                    false => training(&[Term::DOT], optimizer, update),
+                };
+                let case = (&*what, &graph, output, training, 2, optimizer);
                 compare_in((precision, CAPABILITY), 0..1, case, 1, 5, 1e-2);
             }
         }
@@ -101,7 +139,7 @@ impl Small {
     fn new(precision: Precision, update: Update, scale: f32) -> Small {
         let (graph, output) = network(&[5], "Linear(4)");
         let optimizer = optimizers()[1];
-        let training = training(&[Term::DOT], optimizer, update);
+        let training = checked(&[Term::DOT], optimizer, update);
         let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
         let compiled = plan(&program, BATCH, precision);
         let placed = gpumem_core::memory::place::place(&compiled).unwrap();
@@ -141,40 +179,78 @@ impl Small {
         f32::from_bits(self.word(StateWord::LossScale))
     }
 
-    /// Parameters and moments: weight and bias, row by row.
-    fn values(&mut self) -> Vec<(usize, Vec<u32>)> {
+    /// Parameters and moments.
+    fn values(&mut self) -> Vec<Vec<u32>> {
         let tensors = self.simulated.placed.program.tensors.clone();
         let kept = |class| matches!(class, Class::Parameter | Class::Moment);
         let ids = (0..tensors.len()).filter(|&id| kept(tensors[id].class));
-        let rows = |id: usize| tensors[id].shape.elements().unwrap() as usize / 4;
-        ids.map(|id| (rows(id), self.simulated.read(id))).collect()
+        ids.map(|id| self.simulated.read(id)).collect()
     }
 }
 
 #[test]
-fn elements_with_too_large_gradients_stay_as_they_are() {
-    for precision in [Precision::F16, Precision::Mixed(Half::F16)] {
+fn a_step_with_a_too_large_gradient_updates_nothing() {
+    for (precision, large) in [
+        (Precision::F16, 65536.0),
+        (Precision::Mixed(Half::F16), 65536.0),
+        (Precision::F32, f32::INFINITY),
+        (Precision::Mixed(Half::Bf16), f32::NAN),
+    ] {
         for update in [Update::Fused, Update::Separate] {
             let label = format!("{precision:?}, {update:?}");
-            let mut small = Small::new(precision, update, 65536.0);
-            let mut modest = Small::new(precision, update, 128.0);
+            let mut small = Small::new(precision, update, large);
             let before = small.values();
             small.simulated.step();
-            modest.simulated.step();
-            assert_eq!(small.scale(), 32768.0, "{label}");
+            assert_eq!(small.values(), before, "{label}");
+            let halved = if precision.scales_loss() { large / 2.0 } else { large };
+            assert_eq!(small.scale().to_bits(), halved.to_bits(), "{label}");
             assert_eq!(small.word(StateWord::Overflow), 0, "{label}");
             assert_eq!(small.word(StateWord::GoodSteps), 0, "{label}");
-            assert_eq!(small.word(StateWord::Step), 8, "{label}");
-            assert_eq!((modest.scale(), modest.word(StateWord::GoodSteps)), (128.0, 1), "{label}");
-            let after = small.values().into_iter().zip(modest.values());
-            for ((row, before), ((_, after), (_, expected))) in before.into_iter().zip(after) {
-                assert_eq!(after[..row], before[..row], "{label}: the first output's gradient is infinite");
-                let differ = |words: &[u32]| words.iter().zip(&before[row..]).all(|(new, old)| new != old);
-                assert!(differ(&after[row..]), "{label}: {after:?} from {before:?}");
-                let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
-                assert_close(&label, &floats(&after[row..]), &floats(&expected[row..]), 1e-3);
+            assert_eq!(small.word(StateWord::Step), 7, "{label}: a step that was skipped does not count");
+            let mut modest = Small::new(precision, update, 128.0);
+            modest.simulated.step();
+            assert!(
+                modest.values().iter().flatten().zip(before.iter().flatten()).all(|(new, old)| new != old),
+                "{label}"
+            );
+            let good = u32::from(precision.scales_loss());
+            assert_eq!((modest.scale(), modest.word(StateWord::GoodSteps)), (128.0, good), "{label}");
+            assert_eq!(modest.word(StateWord::Step), 8, "{label}");
+        }
+    }
+}
+
+/// One output of 31 whose target is infinite, in a gradient of three blocks.
+#[test]
+fn a_gradient_that_is_not_finite_is_found_wherever_it_is() {
+    for infinite in [None, Some(0), Some(13), Some(30)] {
+        let (graph, output) = network(&[80], "Linear(31, bias = false)");
+        let optimizer = optimizers()[0];
+        let training = checked(&[Term::DOT], optimizer, Update::Separate);
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        let compiled = plan(&program, 1, Precision::F32);
+        let placed = gpumem_core::memory::place::place(&compiled).unwrap();
+        let format = (Precision::F32, CAPABILITY);
+        let mut simulated = Simulated::new(placed, 1, compiled.budget[Line::Arena], optimizer, format, 0);
+        let mut words = [0; StateWord::COUNT];
+        words[StateWord::LossScale as usize] = 1f32.to_bits();
+        let mut state = 0;
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            let count = tensor.elements(1).unwrap() as usize;
+            let target = |index| if Some(index) == infinite { f32::INFINITY } else { 0.5 };
+            match tensor.class {
+                Class::Parameter | Class::Input => simulated.write(id, &spread(count, id + 1)),
+                Class::Target => simulated.write(id, &(0..count).map(|at| target(at).to_bits()).collect::<Vec<_>>()),
+                Class::State => {
+                    state = id;
+                    simulated.write(id, &words);
+                }
+                _ => {}
             }
         }
+        simulated.step();
+        let steps = simulated.read(state)[StateWord::Step as usize];
+        assert_eq!(steps, u32::from(infinite.is_none()), "{infinite:?}");
     }
 }
 
