@@ -36,7 +36,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("max_pool2d.cu", include_str!("../../kernels/max_pool2d.cu")),
     ("movement.cu", include_str!("../../kernels/movement.cu")),
     ("optimizer.cu", include_str!("../../kernels/optimizer.cu")),
-    ("position_embedding.cu", include_str!("../../kernels/position_embedding.cu")),
+    ("slice.cu", include_str!("../../kernels/slice.cu")),
     ("softmax.cu", include_str!("../../kernels/softmax.cu")),
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("upsample.cu", include_str!("../../kernels/upsample.cu")),

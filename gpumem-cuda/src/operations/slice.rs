@@ -1,4 +1,4 @@
-//! A part of the rows of a value: `kernels/position_embedding.cu`.
+//! A part of the rows of a value: `kernels/slice.cu`.
 
 use super::Context;
 use super::grid::pack;
@@ -7,34 +7,38 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Slice;
 use gpumem_core::program::{Slot, TensorId};
 
-/// One launch over `elements` elements.
+/// One launch for `samples` samples: over all that they hold, or over their parts.
 fn launch(
     context: &Context<'_>,
     op: &Slice,
     entry: &'static str,
-    elements: impl Fn(u64, u64) -> u64,
+    (samples, over_all): (u64, bool),
     add: u8,
     arguments: Vec<Option<TensorId>>,
 ) -> Result<Vec<Launch>, Error> {
-    let (used, table) = (op.length * op.row(), op.input.elements().unwrap_or(u64::MAX));
-    if used > table {
-        return Err(Error::Damaged("a part reaches beyond its whole"));
+    let whole = op.input.elements().unwrap_or(u64::MAX);
+    let beyond = Error::Damaged("a part reaches beyond its whole");
+    let [start, part] = [op.start, op.length].map(|rows| rows.checked_mul(op.row()));
+    let (Some(start), Some(part)) = (start, part) else { return Err(beyond) };
+    if start.checked_add(part).is_none_or(|end| end > whole) {
+        return Err(beyond);
     }
-    let kernel = context.kernel("position_embedding.cu", entry).with("USED", format!("{used}ull"));
-    let kernel = kernel.with("TABLE", format!("{table}ull")).with("ADD", add);
-    // Both are whole numbers of packs, or the kernel takes single elements.
-    let pack = pack(context, used).min(pack(context, table));
-    Ok(vec![Launch::elementwise(kernel, elements(used, table) / pack, arguments)])
+    let kernel = context.kernel("slice.cu", entry).with("SAMPLES", format!("{samples}ull"));
+    let kernel = kernel.with("WHOLE", format!("{whole}ull")).with("START", format!("{start}ull"));
+    let kernel = kernel.with("PART", format!("{part}ull")).with("ADD", add);
+    // All three are whole numbers of packs, or the kernel takes single elements.
+    let pack = [whole, start, part].map(|length| pack(context, length)).into_iter().min().unwrap_or(1);
+    let elements = samples.saturating_mul(if over_all { whole } else { part });
+    Ok(vec![Launch::elementwise(kernel, elements / pack, arguments)])
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Slice) -> Result<Vec<Launch>, Error> {
-    let (weight, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
-    launch(context, op, "position_embedding_forward", |used, _| used, 0, vec![Some(weight), Some(y)])
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    launch(context, op, "slice", (context.samples(y), false), 0, vec![Some(x), Some(y)])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &Slice) -> Result<Vec<Launch>, Error> {
-    let (dy, dweight) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
+    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let add = context.adds(Slot::InputGradient(0));
-    let elements = |used, table| if add == 1 { used } else { table };
-    launch(context, op, "position_embedding_backward", elements, add, vec![Some(dy), Some(dweight)])
+    launch(context, op, "slice_backward", (context.samples(dx), add == 0), add, vec![Some(dy), Some(dx)])
 }

@@ -1,7 +1,8 @@
 use crate::host::compare;
-use crate::host::harness::graphs::{again, join, layer, numbers, tokens};
+use crate::host::harness::graphs::{again, chain, join, layer, numbers, tokens};
 use crate::{check, check_narrow, gradients};
-use gpumem_core::graph::Graph;
+use gpumem_core::graph::{Graph, Node, NodeId, Source};
+use gpumem_core::program::ops::Slice;
 
 /// Compares an embedding of `steps` tokens a sample, of which `distinct` are different.
 fn embedding(what: &str, batch: u64, steps: u64, distinct: u32, text: &str) {
@@ -76,4 +77,61 @@ fn rows_for_positions_in_sixteen_bits() {
         let positions = layer(graph, input, "PositionEmbedding(8)");
         join(graph, &[input, positions], "Add")
     });
+}
+
+/// `length` rows of a layer's output, from row `start` on.
+fn part(graph: &mut Graph, input: NodeId, start: u64, length: u64) -> NodeId {
+    let mut value = graph.value(input);
+    let op = Slice { input: value.shape, start, length };
+    value.shape = value.shape.with(0, length);
+    let (inputs, row) = (vec![input], graph.nodes[input].row);
+    let source = Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false };
+    graph.nodes.push(Node { value, source, row });
+    graph.nodes.len() - 1
+}
+
+/// Parts of every sample, and of a table that there is one of; whole packs, and a start, a part or a whole that is none.
+#[test]
+fn parts_of_rows() {
+    for (rows, width, start, length) in
+        [(7, 4, 2, 3), (8, 1, 4, 4), (9, 1, 4, 4), (8, 1, 3, 4), (8, 1, 4, 3), (5, 3, 0, 5)]
+    {
+        let what = format!("rows {start} to {} of {rows}", start + length);
+        check(&what, 3, |graph| {
+            let input = graph.input(numbers(&[rows, width])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            part(graph, x, start, length)
+        });
+    }
+    check("rows of a table", 3, |graph| {
+        let input = graph.input(numbers(&[7, 5])).unwrap();
+        let table = chain(graph, input, "PositionEmbedding(7) | Tanh");
+        let parts = [part(graph, input, 0, 3), part(graph, table, 2, 3)];
+        join(graph, &parts, "Add")
+    });
+}
+
+/// The gradient of the second part is added to that of the first.
+#[test]
+fn several_parts_of_rows() {
+    for width in [4, 3] {
+        check("parts that overlap", 3, |graph| {
+            let input = graph.input(numbers(&[6, width])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let parts = [part(graph, x, 0, 4), part(graph, x, 2, 4)];
+            join(graph, &parts, "Concat")
+        });
+    }
+}
+
+#[test]
+fn parts_of_rows_in_sixteen_bits() {
+    for start in [2, 3] {
+        check_narrow("a part", 3, |graph| {
+            let input = graph.input(numbers(&[7, 4])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let parts = [part(graph, x, start, 2), part(graph, x, 0, 2)];
+            join(graph, &parts, "Concat")
+        });
+    }
 }
