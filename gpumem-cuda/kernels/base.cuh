@@ -20,6 +20,10 @@ struct F16 {
     u16 bits;
 };
 
+// Whether two types are one.
+template <class A, class B> constexpr bool SAME = false;
+template <class A> constexpr bool SAME<A, A> = true;
+
 __device__ __forceinline__ u32 bits_of(float x) {
 #ifdef __CUDA_ARCH__
     return __float_as_uint(x);

@@ -194,13 +194,10 @@ KERNEL(batch_norm2d_apply_parts)
 
 // The gradient of a normalised element, from that of the rectifier's output.
 static __device__ __forceinline__ float through(float dy, float x, const Rule &rule) {
-#if RECTIFIER
+    if (SAME<RECTIFIER, Identity>) return dy;
     real before;
     narrow(normalise(x, rule), &before);
     return dy * rectifier_slope(widen(before));
-#else
-    return dy;
-#endif
 }
 
 // Sums of a part, in every thread: of dy, and of dy (x - mean).

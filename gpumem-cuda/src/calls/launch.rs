@@ -12,6 +12,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("many.cuh", include_str!("../../kernels/many.cuh")),
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),
     ("mma.cuh", include_str!("../../kernels/mma.cuh")),
+    ("pointwise.cuh", include_str!("../../kernels/pointwise.cuh")),
     ("real.cuh", include_str!("../../kernels/real.cuh")),
     ("rectify.cuh", include_str!("../../kernels/rectify.cuh")),
     ("tile.cuh", include_str!("../../kernels/tile.cuh")),

@@ -1,7 +1,8 @@
 //! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
 
-use super::{Fused, are_apart, calls, ends, forward_at, overlap, rectified, rectifier};
+use super::{Fused, are_apart, calls, ends, forward_at, overlap, rectified};
 use crate::operations::batch_norm::{Tail, backward_through, forward_with};
+use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::Sum;
@@ -10,7 +11,7 @@ use gpumem_core::program::{Action, Op, Operation, Pass, Slot, TensorId};
 /// Batch normalisation, then a sum with one other map, or a rectifier, or both.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::BatchNorm(op), output)) = forward_at(placed, first) else { return Ok(None) };
-    let (mut count, mut tail) = (1, Tail { residual: None, rectifier: 0, output });
+    let (mut count, mut tail) = (1, Tail { residual: None, rectifier: Rectifier::NONE, output });
     if let Some((residual, output)) = added(placed, first + count, tail.output) {
         (count, tail) = (count + 1, Tail { residual: Some(residual), output, ..tail });
     }
@@ -46,7 +47,7 @@ pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused
     let (Some(Op::Pointwise(follower)), Some(Op::BatchNorm(op))) = (backward_of(behind), backward_of(operation)) else {
         return Ok(None);
     };
-    let Some(kind) = rectifier(follower) else { return Ok(None) };
+    let Some(kind) = Rectifier::of(follower.function) else { return Ok(None) };
     let (Some(dy), Some(between)) = (behind.read(Slot::Gradient), behind.written(Slot::InputGradient(0))) else {
         return Ok(None);
     };
@@ -73,7 +74,7 @@ fn follows(placed: &Placed, first: usize) -> bool {
     let touches = |later: &usize| operations[*later].tensors().any(|tensor| tensor == value);
     let Some(next) = (at + 1..first).find(touches) else { return false };
     let Some((operation, op @ Op::Pointwise(follower), output)) = forward_at(placed, next) else { return false };
-    rectifier(follower).is_some()
+    Rectifier::of(follower.function).is_some()
         && operation.read(Slot::Input(0)) == Some(value)
         && backward_of(&operations[first]) == Some(op)
         && operations[first].read(Slot::Output) == Some(output)

@@ -11,11 +11,10 @@ mod sum;
 mod updates;
 
 use crate::calls::{Call, Launch};
+use crate::operations::pointwise::Rectifier;
 use crate::operations::{Setting, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::function::Function;
-use gpumem_core::program::ops::Pointwise;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
 
 /// Answers whether there is an algorithm for a call that is a library's.
@@ -80,19 +79,10 @@ fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)>
     }
 }
 
-/// What a function rectifies like: `RECTIFIER` of `rectify.cuh`.
-fn rectifier(op: &Pointwise) -> Option<u8> {
-    match op.function {
-        Function::Relu => Some(1),
-        Function::Relu6 => Some(2),
-        _ => None,
-    }
-}
-
 /// The rectifier in operation `at`, if what it reads is `value` and nobody needs that afterwards: which one, and its output.
-fn rectified(placed: &Placed, at: usize, value: TensorId) -> Option<(u8, TensorId)> {
+fn rectified(placed: &Placed, at: usize, value: TensorId) -> Option<(Rectifier, TensorId)> {
     let (operation, Op::Pointwise(follower), output) = forward_at(placed, at)? else { return None };
-    let kind = rectifier(follower)?;
+    let kind = Rectifier::of(follower.function)?;
     (operation.read(Slot::Input(0)) == Some(value) && ends(placed, at, value)).then_some((kind, output))
 }
 

@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::grid::{norm_real, pack, parts, threads};
+use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::BatchNorm;
@@ -13,7 +14,7 @@ pub(crate) struct Tail {
     /// A map that is added.
     pub(crate) residual: Option<TensorId>,
     /// What follows after that: `RECTIFIER` of `rectify.cuh`.
-    pub(crate) rectifier: u8,
+    pub(crate) rectifier: Rectifier,
     /// Where the result goes.
     pub(crate) output: TensorId,
 }
@@ -30,12 +31,12 @@ struct Plan<'a> {
     /// Packs of a channel, over all samples.
     packs: u64,
     parts: u64,
-    rectifier: u8,
+    rectifier: Rectifier,
     residual: bool,
 }
 
 impl<'a> Plan<'a> {
-    fn new(context: &'a Context<'a>, op: &'a BatchNorm, x: TensorId, rectifier: u8) -> Plan<'a> {
+    fn new(context: &'a Context<'a>, op: &'a BatchNorm, x: TensorId, rectifier: Rectifier) -> Plan<'a> {
         let (samples, area) = (context.samples(x), op.size[0] * op.size[1]);
         // As in `pack`; planes of 14 x 14 are whole packs of 4.
         let widest = pack(context, 0);
@@ -83,7 +84,7 @@ fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Option<TensorId>
 
 pub(super) fn forward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
     let output = context.written(Slot::Output)?;
-    forward_with(context, op, Tail { residual: None, rectifier: 0, output })
+    forward_with(context, op, Tail { residual: None, rectifier: Rectifier::NONE, output })
 }
 
 pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) -> Result<Vec<Launch>, Error> {
@@ -119,7 +120,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
-    backward_through(context, op, context.read(Slot::Gradient)?, 0)
+    backward_through(context, op, context.read(Slot::Gradient)?, Rectifier::NONE)
 }
 
 /// The backward pass from `dy`, the gradient of what the rectifier behind it gives.
@@ -127,7 +128,7 @@ pub(crate) fn backward_through(
     context: &Context<'_>,
     op: &BatchNorm,
     dy: TensorId,
-    rectifier: u8,
+    rectifier: Rectifier,
 ) -> Result<Vec<Launch>, Error> {
     let (x, saved) = (context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
     let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];

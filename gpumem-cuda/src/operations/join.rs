@@ -1,6 +1,7 @@
 //! Sums, products and branches side by side: `kernels/join.cu`.
 
 use super::Context;
+use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::{Concat, Sum};
@@ -21,7 +22,7 @@ struct Constants {
     whole: u64,
     start: u64,
     add: u8,
-    rectifier: u8,
+    rectifier: Rectifier,
 }
 
 impl Constants {
@@ -35,7 +36,7 @@ impl Constants {
         whole: 1,
         start: 0,
         add: 0,
-        rectifier: 0,
+        rectifier: Rectifier::NONE,
     };
 
     fn kernel(self, context: &Context<'_>, entry: &'static str) -> Kernel {
@@ -65,7 +66,7 @@ pub(super) fn gradient_of_branch(context: &Context<'_>, branches: usize) -> Resu
 
 pub(super) fn sum(context: &Context<'_>, op: &Sum) -> Result<Vec<Launch>, Error> {
     let sum = context.written(Slot::Output)?;
-    add_and_rectify(context, op, sum, 0)
+    add_and_rectify(context, op, sum, Rectifier::NONE)
 }
 
 /// The sum to `y`, after a rectifier: `RECTIFIER` of `rectify.cuh`. `y` may be a branch if it is the sum's own place.
@@ -73,7 +74,7 @@ pub(crate) fn add_and_rectify(
     context: &Context<'_>,
     op: &Sum,
     y: TensorId,
-    rectifier: u8,
+    rectifier: Rectifier,
 ) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
     let sample = op.shape.elements().unwrap_or(u64::MAX);
@@ -95,7 +96,7 @@ pub(crate) fn add_and_rectify(
         // Later groups are added to what the first one left.
         let own = if group == 0 { own } else { 1 };
         // Only what all branches add up to is rectified.
-        let rectifier = if group == last { rectifier } else { 0 };
+        let rectifier = if group == last { rectifier } else { Rectifier::NONE };
         let constants = Constants { count, sample, inputs: inputs.len(), shared, own, rectifier, ..Constants::NONE };
         let mut arguments: Vec<_> = inputs.into_iter().map(Some).collect();
         arguments.resize(AT_ONCE, None);

@@ -15,7 +15,7 @@ mod max_pool;
 mod movement;
 pub(crate) mod normalize;
 pub(crate) mod optimizer;
-mod pointwise;
+pub(crate) mod pointwise;
 pub(crate) mod product;
 mod resize;
 mod slice;

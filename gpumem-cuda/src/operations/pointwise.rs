@@ -6,26 +6,33 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::function::{Function, Kept};
 use gpumem_core::program::ops::Pointwise;
+use std::fmt;
 
-/// The function's name in the kernel.
-fn name(function: Function) -> &'static str {
-    match function {
-        Function::Relu => "RELU",
-        Function::Relu6 => "RELU6",
-        Function::LeakyRelu => "LEAKY_RELU",
-        Function::Gelu => "GELU",
-        Function::GeluTanh => "GELU_TANH",
-        Function::Silu => "SILU",
-        Function::Sigmoid => "SIGMOID",
-        Function::Tanh => "TANH",
-        Function::Exp | Function::Scale => "TO_DO",
+/// A function that runs in the same pass as what it follows: `RECTIFIER` of `rectify.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rectifier(Option<Function>);
+
+impl Rectifier {
+    /// Nothing follows.
+    pub(crate) const NONE: Rectifier = Rectifier(None);
+
+    /// A function that can.
+    pub(crate) fn of(function: Function) -> Option<Rectifier> {
+        matches!(function, Function::Relu | Function::Relu6).then_some(Rectifier(Some(function)))
+    }
+}
+
+impl fmt::Display for Rectifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.map_or("Identity", Function::name))
     }
 }
 
 fn kernel(context: &Context<'_>, op: &Pointwise, entry: &'static str, count: u64, add: u8) -> Kernel {
     let kernel = context.kernel("activation.cu", entry).with("COUNT", format!("{count}ull"));
-    let slope = op.arguments.first().copied().unwrap_or(0.0);
-    kernel.with("FUNCTION", name(op.function)).with_float("SLOPE", slope).with("ADD", add)
+    let arguments: Vec<String> = op.arguments.iter().map(|argument| format!("{argument:e}")).collect();
+    let kernel = kernel.with("FUNCTION", op.function.name());
+    kernel.with("ARGUMENTS", format!("{{{}}}", arguments.join(","))).with("ADD", add)
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Launch>, Error> {
@@ -38,11 +45,11 @@ pub(super) fn forward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Launc
 pub(super) fn backward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Launch>, Error> {
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let kept = match op.function.row().kept {
-        Kept::Input => context.read(Slot::Input(0))?,
-        Kept::Output => context.read(Slot::Output)?,
-        Kept::Nothing => return Err(Error::Damaged("to do")),
+        Kept::Input => Some(context.read(Slot::Input(0))?),
+        Kept::Output => Some(context.read(Slot::Output)?),
+        Kept::Nothing => None,
     };
     let count = context.elements(dx);
     let kernel = kernel(context, op, "activation_backward", count, context.adds(Slot::InputGradient(0)));
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(kept), Some(dx)])])
+    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), kept, Some(dx)])])
 }

@@ -3,6 +3,7 @@
 use crate::calls::{Kernel, Launch};
 use crate::operations::Context;
 use crate::operations::grid::{small, tile};
+use crate::operations::pointwise::Rectifier;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, TensorId};
 
@@ -73,7 +74,7 @@ impl Parts {
 pub(super) struct Tail {
     pub(super) bias: Option<TensorId>,
     /// `RECTIFIER` of `rectify.cuh`.
-    pub(super) rectifier: u8,
+    pub(super) rectifier: Rectifier,
     pub(super) to: TensorId,
     /// Whether the result is added to what is there.
     pub(super) add: u8,
@@ -82,7 +83,7 @@ pub(super) struct Tail {
 impl Tail {
     /// Just the sums.
     pub(super) fn plain(to: TensorId, add: u8) -> Tail {
-        Tail { bias: None, rectifier: 0, to, add }
+        Tail { bias: None, rectifier: Rectifier::NONE, to, add }
     }
 }
 

@@ -7,6 +7,7 @@ mod correlation;
 pub(crate) mod library;
 
 use super::Context;
+use super::pointwise::Rectifier;
 use crate::calls::{Call, Launch};
 use correlation::{Correlation, Kernels, Tail};
 use gpumem_core::error::Error;
@@ -57,7 +58,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Convolution) -> Result<Vec<Cal
     {
         return Ok(vec![convolution.into()]);
     }
-    let launches = forward_to(context, op, context.written(Slot::Output)?, 0)?;
+    let launches = forward_to(context, op, context.written(Slot::Output)?, Rectifier::NONE)?;
     Ok(launches.into_iter().map(Call::from).collect())
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn forward_to(
     context: &Context<'_>,
     op: &Convolution,
     y: TensorId,
-    rectifier: u8,
+    rectifier: Rectifier,
 ) -> Result<Vec<Launch>, Error> {
     let x = context.read(Slot::Input(0))?;
     let bias = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };

@@ -1,0 +1,91 @@
+// Functions of one number, named as in gpumem_core::program::function: each a struct with its value, and its derivative from
+// what it keeps, which is its output, its input or nothing, as its row there says. What keeps nothing is given 0.
+//
+// No include guard: the tests include it once for each kernel they compile.
+
+// The numbers that a function has beside its input, in the order of its row.
+struct Arguments {
+    double at[2];
+};
+
+struct Identity {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x; }
+    static __device__ __forceinline__ float slope(float, const Arguments &) { return 1.0f; }
+};
+
+// Not fmaxf: NaN must stay NaN.
+struct Relu {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x < 0.0f ? 0.0f : x; }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k > 0.0f ? 1.0f : k == k ? 0.0f : k;
+    }
+};
+
+struct Relu6 {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        return x < 0.0f ? 0.0f : x > 6.0f ? 6.0f : x;
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k > 0.0f && k < 6.0f ? 1.0f : k == k ? 0.0f : k;
+    }
+};
+
+// Slope below 0.
+struct LeakyRelu {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        return x < 0.0f ? (float)arguments.at[0] * x : x;
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        return k > 0.0f ? 1.0f : k == k ? (float)arguments.at[0] : k;
+    }
+};
+
+struct Gelu {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return 0.5f * (1.0f + erff(k * 0.70710678118654752f)) + k * 0.39894228040143268f * expf(-0.5f * k * k);
+    }
+};
+
+struct GeluTanh {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        const float t = tanhf(0.79788456080286536f * (k + 0.044715f * k * k * k));
+        return 0.5f * (1.0f + t) + 0.5f * k * (1.0f - t * t) * 0.79788456080286536f * (1.0f + 0.134145f * k * k);
+    }
+};
+
+struct Silu {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + expf(-x)); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        const float s = 1.0f / (1.0f + expf(-k));
+        return s * (1.0f + k * (1.0f - s));
+    }
+};
+
+struct Sigmoid {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return 1.0f / (1.0f + expf(-x)); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return k * (1.0f - k); }
+};
+
+struct Exp {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return expf(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return k; }
+};
+
+// Factor and shift.
+struct Scale {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        return (float)arguments.at[0] * x + (float)arguments.at[1];
+    }
+    static __device__ __forceinline__ float slope(float, const Arguments &arguments) { return (float)arguments.at[0]; }
+};
+
+struct Tanh {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return tanhf(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return 1.0f - k * k; }
+};
