@@ -12,7 +12,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 
-// bfloat16 and binary16 as their bits: no header of the toolkit is needed, so that NVRTC compiles from memory alone.
+// Number formats are types, and constants name them: float, and bfloat16 and binary16 as their bits: no header of the toolkit is needed, so that NVRTC compiles from memory alone.
 struct Bf16 {
     u16 bits;
 };

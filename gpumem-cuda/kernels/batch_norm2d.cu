@@ -4,7 +4,7 @@
 // AREA             H * W, elements of a plane
 // PARTS            parts of a channel's B H W elements, at most 32, none of them empty
 // PACK             elements that are read at a time: planes are whole packs
-// NORM_REAL        what weight, bias and their gradients are made of, numbered as REAL is
+// NORM_REAL        what weight, bias and their gradients are made of: a type, as REAL is
 // AFFINE           whether there are weight and bias
 // EPS, MOMENTUM    as PyTorch means them
 // TRAINING         whether the statistics are the batch's or the running ones
@@ -30,13 +30,7 @@
 #include "real.cuh"
 #include "rectify.cuh"
 
-#if NORM_REAL == 0
-typedef float Norm;
-#elif NORM_REAL == 1
-typedef Bf16 Norm;
-#else
-typedef F16 Norm;
-#endif
+typedef NORM_REAL Norm;
 
 // Division by a constant is several times faster in 32 bits.
 #if BATCH * CHANNELS * AREA < 0x80000000ull

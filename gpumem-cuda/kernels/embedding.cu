@@ -19,16 +19,8 @@
 #include "base.cuh"
 #include "real.cuh"
 
-#if REAL == 0
-#define WIDE 4
-#else
-#define WIDE 8
-#endif
-#if WIDTH % WIDE == 0
-#define PACK WIDE
-#else
-#define PACK 1
-#endif
+// Elements of 16 bytes, if rows are whole numbers of that.
+constexpr int WIDE = 16 / sizeof(real), PACK = WIDTH % WIDE == 0 ? WIDE : 1;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
@@ -119,8 +111,6 @@ KERNEL(embedding_backward)(const u32 *token, const real *dy, real *dweight) {
         narrow(ADD ? widen(*out) + sum : sum, out);
     }
 }
-#undef WIDE
-#undef PACK
 #undef THREADS
 #undef EACH
 #undef ROOM

@@ -6,7 +6,7 @@
 // CENTER    whether the mean is subtracted; where it is not, it is 0 below, and the variance is the mean square
 // GROUPS    rows after which factors and summands begin again
 // SHARED    neighbouring elements that share a factor and a summand: there are P = GROUPS * FEATURES / SHARED of each
-// NORM_REAL what weight, bias and their gradients are made of, numbered as REAL is
+// NORM_REAL what weight, bias and their gradients are made of: a type, as REAL is
 // AFFINE, BIAS  whether there is a weight, and a bias
 // EPS       is added to the variance
 // WARP_ROWS whether a row is worked on by a warp or by a block
@@ -29,24 +29,10 @@
 #include "base.cuh"
 #include "real.cuh"
 
-#if NORM_REAL == 0
-typedef float Norm;
-#elif NORM_REAL == 1
-typedef Bf16 Norm;
-#else
-typedef F16 Norm;
-#endif
+typedef NORM_REAL Norm;
 
-#if REAL == 0
-#define WIDE 4
-#else
-#define WIDE 8
-#endif
-#if FEATURES % WIDE == 0
-#define PACK WIDE
-#else
-#define PACK 1
-#endif
+// Elements of 16 bytes, if rows are whole numbers of that.
+constexpr int WIDE = 16 / sizeof(real), PACK = FEATURES % WIDE == 0 ? WIDE : 1;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
@@ -310,8 +296,6 @@ KERNEL(layer_norm_input)(const real *dy, const real *x, const Norm *weight, cons
         to[j] = out;
     }
 }
-#undef WIDE
-#undef PACK
 #undef LANES
 #undef LANE
 #undef ROW

@@ -27,35 +27,39 @@ struct Accumulator {
     float at[4];
 };
 
-#ifdef __CUDA_ARCH__
-#if REAL == 1
-#define MMA_FORMAT "bf16.bf16"
+// c += a b by instructions for elements of a format, as PTX calls it.
+#undef MULTIPLY_ADD
+#if TENSOR_CORES == 16
+#define MULTIPLY_ADD(FORMAT)                                                                                                  \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." FORMAT "." FORMAT ".f32 "                                           \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                            \
+                 : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])                                                 \
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]))
 #else
-#define MMA_FORMAT "f16.f16"
-#endif
+#define MULTIPLY_ADD(FORMAT)                                                                                                  \
+    _Pragma("unroll") for (int half = 0; half < 2; half++)                                                                    \
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." FORMAT "." FORMAT ".f32 "                                        \
+                     "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                                                    \
+                     : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])                                             \
+                     : "r"(a.at[2 * half]), "r"(a.at[2 * half + 1]), "r"(b.at[half]))
 #endif
 
 // c += a b
 static __device__ __forceinline__ void multiply_add(const Left &a, const Right &b, Accumulator &c) {
 #if !defined(__CUDA_ARCH__)
+    constexpr bool IS_BF16 = SAME<real, Bf16>;
     if (TENSOR_CORES == 16) {
-        simt::mma<16, REAL == 1>(a.at, b.at, c.at);
+        simt::mma<16, IS_BF16>(a.at, b.at, c.at);
     } else {
-        simt::mma<8, REAL == 1>(a.at, b.at, c.at);
-        simt::mma<8, REAL == 1>(a.at + 2, b.at + 1, c.at);
+        simt::mma<8, IS_BF16>(a.at, b.at, c.at);
+        simt::mma<8, IS_BF16>(a.at + 2, b.at + 1, c.at);
     }
-#elif TENSOR_CORES == 16
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." MMA_FORMAT ".f32 "
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
-                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]));
 #else
-#pragma unroll
-    for (int half = 0; half < 2; half++)
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." MMA_FORMAT ".f32 "
-                     "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                     : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
-                     : "r"(a.at[2 * half]), "r"(a.at[2 * half + 1]), "r"(b.at[half]));
+    if constexpr (SAME<real, Bf16>) {
+        MULTIPLY_ADD("bf16");
+    } else {
+        MULTIPLY_ADD("f16");
+    }
 #endif
 }
 
@@ -143,11 +147,11 @@ template <bool K_FIRST> static __device__ __forceinline__ void load_right(const 
 static __device__ __forceinline__ u32 pack(float low, float high) {
 #if defined(__CUDA_ARCH__) && TENSOR_CORES == 16
     u32 word;
-#if REAL == 1
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-#else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-#endif
+    if constexpr (SAME<real, Bf16>) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    } else {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    }
     return word;
 #else
     real first, second;

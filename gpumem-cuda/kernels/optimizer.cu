@@ -5,7 +5,7 @@
 //              bytes; NONE where a parameter has no master copy
 // MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike;
 //              otherwise all are REAL and there are no copies
-// MOMENT_REAL  what moments are made of, numbered as REAL is
+// MOMENT_REAL  what moments are made of: a type, as REAL is
 // STATES       tensors that the optimizer keeps: 0, 1 (FIRSTS) or 2 (and SECONDS)
 // OPTIMIZER    the rule: one of the structs below
 // VALUES       its numbers, in the order of gpumem_core::optim; those that it has not are 0
@@ -18,13 +18,7 @@
 #include "real.cuh"
 #include "many.cuh"
 
-#if MOMENT_REAL == 0
-typedef float Moment;
-#elif MOMENT_REAL == 1
-typedef Bf16 Moment;
-#else
-typedef F16 Moment;
-#endif
+typedef MOMENT_REAL Moment;
 
 constexpr u32 NONE = 0xffffffffu;
 

@@ -17,16 +17,8 @@
 #include "base.cuh"
 #include "real.cuh"
 
-#if REAL == 0
-#define WIDE 4
-#else
-#define WIDE 8
-#endif
-#if CLASSES % WIDE == 0
-#define PACK WIDE
-#else
-#define PACK 1
-#endif
+// Elements of 16 bytes, if rows are whole numbers of that.
+constexpr int WIDE = 16 / sizeof(real), PACK = CLASSES % WIDE == 0 ? WIDE : 1;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
@@ -156,8 +148,6 @@ KERNEL(softmax_maps_backward)(const real *dy, const real *y, real *dx) {
         narrow(ADD ? widen(dx[at]) + value : value, &dx[at]);
     }
 }
-#undef WIDE
-#undef PACK
 #undef LANES
 #undef LANE
 #undef ROW

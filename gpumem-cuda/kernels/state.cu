@@ -3,6 +3,7 @@
 // A step in which a gradient was not finite has updated nothing and does not count. The scale is halved after it, and doubled
 // after GROWTH other steps in a row.
 #include "base.cuh"
+#include "real.cuh"
 
 constexpr u32 GROWTH = 2000;
 constexpr float LARGEST_SCALE = 16777216.0f;
@@ -12,7 +13,7 @@ KERNEL(advance)(u32 *state) {
     const bool is_skipped = state[STATE_OVERFLOW] != 0;
     state[STATE_OVERFLOW] = 0;
     if (!is_skipped && ++state[STATE_STEP] == 0) state[STATE_STEP + 1]++;
-#if REAL == 2
+    if (!SAME<real, F16>) return;
     const float scale = from_bits(state[STATE_LOSS_SCALE]);
     if (is_skipped) {
         state[STATE_LOSS_SCALE] = bits_of(scale > 2.0f ? scale / 2.0f : 1.0f);
@@ -21,5 +22,4 @@ KERNEL(advance)(u32 *state) {
         state[STATE_LOSS_SCALE] = bits_of(scale < LARGEST_SCALE / 2.0f ? scale * 2.0f : LARGEST_SCALE);
         state[STATE_GOOD_STEPS] = 0;
     }
-#endif
 }

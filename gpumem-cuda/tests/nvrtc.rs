@@ -4,9 +4,11 @@
 //! to compute products, in every number format. The test does nothing where NVRTC is not installed, unless
 //! `GPUMEM_REQUIRE_NVRTC` is set: `scripts/kernel-check` installs it.
 
+use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::{compile_all, resources, target};
+use gpumem_cuda::launch::type_name;
 use gpumem_cuda::operations::tensor_core_terms;
 use gpumem_cuda::progress::Progress;
 use gpumem_cuda::{Kernel, SOURCES, preflight};
@@ -17,6 +19,9 @@ use std::sync::Mutex;
 
 /// Compute capabilities from Pascal to Blackwell.
 const ARCHITECTURES: [(i32, i32); 9] = [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
+
+/// The number formats of activations.
+const FORMATS: [Format; 3] = [Format::F32, Format::Bf16, Format::F16];
 
 /// Names and values, in the order of the file's header.
 type Constants = Vec<(String, String)>;
@@ -30,14 +35,13 @@ struct Instance {
 }
 
 impl Instance {
-    /// As it would be compiled for a card in the format of which `real` is the constant; none where that card has it compiled
-    /// as another instance.
-    fn kernel(&self, real: u8, capability: (i32, i32)) -> Option<Kernel> {
-        let terms = if self.tensor_cores { tensor_core_terms(real, capability) } else { 0 };
+    /// As it would be compiled for a card in this format; none where that card has it compiled as another instance.
+    fn kernel(&self, format: Format, capability: (i32, i32)) -> Option<Kernel> {
+        let terms = if self.tensor_cores { tensor_core_terms(format, capability) } else { 0 };
         if self.tensor_cores && terms == 0 {
             return None;
         }
-        let kernel = Kernel::new(self.file, "all").with("REAL", real).with("TENSOR_CORES", terms);
+        let kernel = Kernel::new(self.file, "all").with("REAL", type_name(format)).with("TENSOR_CORES", terms);
         let with = |kernel: Kernel, (name, value): &(String, String)| kernel.with(String::leak(name.clone()), value);
         Some(self.constants.iter().fold(kernel, with))
     }
@@ -89,11 +93,11 @@ fn cache(name: &str) -> (Cache, PathBuf) {
 /// Kernels of three programs, one of them with two entry points and named twice.
 fn some_kernels() -> Vec<Kernel> {
     let moving = |entry, count: u32| {
-        Kernel::new("movement.cu", entry).with("REAL", 0).with("COUNT", count).with("BATCH", 3).with("ADD", 0)
+        Kernel::new("movement.cu", entry).with("REAL", "float").with("COUNT", count).with("BATCH", 3).with("ADD", 0)
     };
     vec![
         moving("copy", 8),
-        Kernel::new("state.cu", "advance").with("REAL", 0),
+        Kernel::new("state.cu", "advance").with("REAL", "float"),
         moving("sum_batch", 9),
         moving("accumulate", 8),
         moving("copy", 8),
@@ -204,7 +208,7 @@ fn a_kernel_that_does_not_compile_is_named_with_its_log() {
     }
     let (cache, folder) = cache("failing");
     let mut kernels = some_kernels();
-    kernels.insert(2, Kernel::new("movement.cu", "copy").with("REAL", 0).with("COUNT", "no_such_name"));
+    kernels.insert(2, Kernel::new("movement.cu", "copy").with("REAL", "float").with("COUNT", "no_such_name"));
     let error = compile_all(&kernels, (9, 0), &cache, &Progress::silent()).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::Device { .. }), "{text}");
@@ -242,9 +246,9 @@ fn kernels_compile_for_every_architecture_without_spills() {
     let known = |capability: &(i32, i32)| target(*capability) == Ok(*capability);
     let work: Vec<(Kernel, (i32, i32))> = instances
         .iter()
-        .flat_map(|instance| (0..3).map(move |real| (instance, real)))
-        .flat_map(|(instance, real)| {
-            ARCHITECTURES.into_iter().filter(known).map(move |at| (instance.kernel(real, at), at))
+        .flat_map(|instance| FORMATS.map(|format| (instance, format)))
+        .flat_map(|(instance, format)| {
+            ARCHITECTURES.into_iter().filter(known).map(move |at| (instance.kernel(format, at), at))
         })
         .filter_map(|(kernel, at)| Some((kernel?, at)))
         .collect();

@@ -1,5 +1,6 @@
 //! Launches as data: which kernel with which constants, on which grid, with which tensors.
 
+use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::TensorId;
@@ -42,6 +43,16 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("upsample.cu", include_str!("../../kernels/upsample.cu")),
 ];
+
+/// A format as kernels call it: the value of constants such as `REAL`.
+pub fn type_name(format: Format) -> &'static str {
+    match format {
+        Format::F32 => "float",
+        Format::Bf16 => "Bf16",
+        Format::F16 => "F16",
+        Format::U32 => "u32",
+    }
+}
 
 /// An entry point of a source file, compiled with constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

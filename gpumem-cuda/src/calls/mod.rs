@@ -11,7 +11,7 @@ pub mod launch;
 pub mod product;
 
 pub use convolution::Convolution;
-pub use launch::{Argument, Kernel, Launch, SOURCES, place};
+pub use launch::{Argument, Kernel, Launch, SOURCES, place, type_name};
 pub use product::Product;
 
 /// One thing that an operation makes the card do.

@@ -226,10 +226,10 @@ mod tests {
     #[test]
     fn options_name_the_architecture_and_all_constants() {
         let kernel =
-            Kernel::new("movement.cu", "copy").with("REAL", 1).with("COUNT", "12ull").with_float("SLOPE", 0.25);
+            Kernel::new("movement.cu", "copy").with("REAL", "Bf16").with("COUNT", "12ull").with_float("SLOPE", 0.25);
         assert_eq!(
             options(&kernel, (8, 6)),
-            ["-arch=sm_86", "-std=c++17", "-DREAL=1", "-DCOUNT=12ull", "-DSLOPE=2.5e-1"]
+            ["-arch=sm_86", "-std=c++17", "-DREAL=Bf16", "-DCOUNT=12ull", "-DSLOPE=2.5e-1"]
         );
     }
 

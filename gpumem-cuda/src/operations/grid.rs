@@ -1,12 +1,13 @@
 //! How work is shared out among blocks and threads.
 
 use super::Context;
+use crate::calls::type_name;
 use gpumem_core::Role;
 use gpumem_core::error::Error;
 
 /// What parameters of normalisation layers are made of, for a constant: as `REAL`, but f32 under mixed precision.
-pub(super) fn norm_real(context: &Context<'_>) -> u8 {
-    super::number(Role::Norm.format(context.setting.precision))
+pub(super) fn norm_real(context: &Context<'_>) -> &'static str {
+    type_name(Role::Norm.format(context.setting.precision))
 }
 
 /// Elements that a thread takes at a time: 16 bytes of them, if rows of `length` elements are whole numbers of that.

@@ -21,7 +21,7 @@ mod resize;
 mod slice;
 mod softmax;
 
-use crate::calls::{Call, Kernel, Launch};
+use crate::calls::{Call, Kernel, Launch, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Op, Operation, Pass, Slot, Tensor, TensorId};
@@ -105,7 +105,7 @@ impl Context<'_> {
 
     /// A kernel of `file` for this network's number format.
     pub fn kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
-        Kernel::new(file, entry).with("REAL", real(self.setting.precision))
+        Kernel::new(file, entry).with("REAL", type_name(self.setting.precision.narrow()))
     }
 
     /// The same for a file whose products can be computed by tensor cores.
@@ -115,33 +115,19 @@ impl Context<'_> {
 
     /// What the tensor cores of the card do for this network's number format: [`tensor_core_terms`].
     pub fn tensor_core_terms(&self) -> u8 {
-        tensor_core_terms(real(self.setting.precision), self.setting.capability)
+        tensor_core_terms(self.setting.precision.narrow(), self.setting.capability)
     }
 }
 
-/// The constant `REAL` of the kernels: 0 for f32, 1 for bf16, 2 for f16.
-fn real(precision: Precision) -> u8 {
-    number(precision.narrow())
-}
-
-/// A format as the kernels number it.
-pub(crate) fn number(format: Format) -> u8 {
-    match format {
-        Format::F32 | Format::U32 => 0,
-        Format::Bf16 => 1,
-        Format::F16 => 2,
-    }
-}
-
-/// The constant `TENSOR_CORES` of the kernels: how many terms one instruction of the tensor cores multiplies for the number format
-/// `real` (the constant `REAL`) at this compute capability, 0 where the kernels do without them.
+/// The constant `TENSOR_CORES` of the kernels: how many terms one instruction of the tensor cores multiplies for a number format at
+/// this compute capability, 0 where the kernels do without them.
 ///
 /// Volta's tensor cores have instructions of their own and are left idle.
-pub fn tensor_core_terms(real: u8, capability: (i32, i32)) -> u8 {
-    match real {
-        1 | 2 if capability >= (8, 0) => 16,
-        2 if capability >= (7, 5) => 8,
-        _ => 0,
+pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
+    match format {
+        Format::Bf16 | Format::F16 if capability >= (8, 0) => 16,
+        Format::F16 if capability >= (7, 5) => 8,
+        Format::F32 | Format::Bf16 | Format::F16 | Format::U32 => 0,
     }
 }
 
@@ -226,12 +212,13 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
 #[cfg(test)]
 mod tests {
     use super::tensor_core_terms;
+    use gpumem_core::Format;
 
     #[test]
     fn tensor_cores_are_used_where_they_have_the_format() {
-        let terms = |real| [(6, 1), (7, 0), (7, 5), (8, 0), (12, 0)].map(|card| tensor_core_terms(real, card));
-        assert_eq!(terms(0), [0; 5]);
-        assert_eq!(terms(1), [0, 0, 0, 16, 16]);
-        assert_eq!(terms(2), [0, 0, 8, 16, 16]);
+        let terms = |format| [(6, 1), (7, 0), (7, 5), (8, 0), (12, 0)].map(|card| tensor_core_terms(format, card));
+        assert_eq!(terms(Format::F32), [0; 5]);
+        assert_eq!(terms(Format::Bf16), [0, 0, 0, 16, 16]);
+        assert_eq!(terms(Format::F16), [0, 0, 8, 16, 16]);
     }
 }
