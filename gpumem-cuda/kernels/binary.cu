@@ -11,6 +11,7 @@
 // COLUMNS     elements of the gradient that a block of binary_columns adds up, a power of two, at least 32
 // ADD         whether the gradient is added to what is there
 //
+// multiply:        y = a b of inputs of one size, where y may be either; also the gradient of one, dx = dy * the other
 // binary:          y = f(a, b), where y may be an input that is not repeated
 // binary_gradient: dx = dy * f'(a, b) for an input that is not repeated, where dx may be dy
 // binary_rows:     the same, summed over what is repeated, for an input that is repeated along the last axis
@@ -127,6 +128,29 @@ static __device__ __forceinline__ void put(float sum, real *dx) {
     sum += widen(*dx);
 #endif
     narrow(sum, dx);
+}
+
+struct alignas(4 * sizeof(real)) Four {
+    real at[4];
+};
+
+// A thread for each four elements.
+KERNEL(multiply)(const real *a, const real *b, real *y) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    const u64 first = i * 4;
+    if (first >= COUNT) return;
+    if (first + 4 <= COUNT) {
+        const Four left = ((const Four *)a)[i], right = ((const Four *)b)[i];
+        Four out;
+#if ADD
+        out = ((const Four *)y)[i];
+#endif
+#pragma unroll
+        for (int e = 0; e < 4; e++) put(widen(left.at[e]) * widen(right.at[e]), &out.at[e]);
+        ((Four *)y)[i] = out;
+        return;
+    }
+    for (u64 e = first; e < COUNT; e++) put(widen(a[e]) * widen(b[e]), &y[e]);
 }
 
 // A thread for each TOGETHER elements.

@@ -1,8 +1,8 @@
 //! A sum with what follows it in one pass: a rectifier, or the normalisation of its rows.
 
 use super::{Fused, are_apart, calls, forward_at, rectified};
-use crate::operations::join::add_and_rectify;
 use crate::operations::normalize::forward_of;
+use crate::operations::sum::add_and_rectify;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::Sum;

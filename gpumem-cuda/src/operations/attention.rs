@@ -1,6 +1,6 @@
 //! Scaled dot-product attention: `kernels/attention.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::mask::with_draws;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;

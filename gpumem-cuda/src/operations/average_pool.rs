@@ -1,7 +1,7 @@
 //! Means over windows: `kernels/avg_pool2d.cu`, and over as many windows as the output has elements:
 //! `kernels/adaptive_avg_pool2d.cu`.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;

@@ -1,6 +1,6 @@
 //! Batch normalisation: `kernels/batch_norm2d.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::grid::{norm_real, pack, parts, threads};
 use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};

@@ -1,8 +1,7 @@
-//! Functions of two numbers with broadcasting: `kernels/binary.cu`. Products of equal shapes: `kernels/join.cu`.
+//! Functions of two numbers with broadcasting: `kernels/binary.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::grid::threads;
-use super::join::gradient_of_branch;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::{Axis, Binary, BinaryFunction};
@@ -83,7 +82,8 @@ impl<'a> Plan<'a> {
 
     /// `y = a b`, or the same with the gradient of one in the place of y.
     fn multiply(&self, [a, b, y]: [TensorId; 3], add: u8) -> Vec<Launch> {
-        vec![super::join::multiply(self.context, [a, b, y], self.count, add)]
+        let kernel = self.kernel("multiply", 0, [32, 32], add);
+        vec![Launch::elementwise(kernel, self.count.div_ceil(4), vec![Some(a), Some(b), Some(y)])]
     }
 
     /// The gradient of an input that is repeated: sums over the repetitions.
@@ -127,7 +127,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>,
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &Binary) -> Result<Vec<Launch>, Error> {
-    let (branch, dx) = gradient_of_branch(context, 2)?;
+    let (branch, dx) = context.gradient_of_branch(2)?;
     let dy = context.read(Slot::Gradient)?;
     let (plan, add) = (Plan::new(context, op, dy)?, context.adds(Slot::InputGradient(branch)));
     if plan.is_plain_product() {

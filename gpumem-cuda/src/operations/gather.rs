@@ -1,6 +1,6 @@
-//! Rows of a table, one for each token: `kernels/embedding.cu`.
+//! Rows of a table, one for each token: `kernels/gather.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::grid::pack;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
@@ -14,7 +14,7 @@ const THREADS: u32 = 256;
 const BUSY: u64 = 1024;
 
 fn kernel(context: &Context<'_>, op: &Gather, entry: &'static str, tokens: u64, rows: u64, add: u8) -> Kernel {
-    let kernel = context.kernel("embedding.cu", entry).with("TOKENS", format!("{tokens}ull"));
+    let kernel = context.kernel("gather.cu", entry).with("TOKENS", format!("{tokens}ull"));
     let kernel = kernel.with("TABLE", format!("{}ull", op.rows));
     kernel.with("WIDTH", format!("{}ull", op.width)).with("ROWS", rows).with("ADD", add)
 }
@@ -22,7 +22,7 @@ fn kernel(context: &Context<'_>, op: &Gather, entry: &'static str, tokens: u64, 
 pub(super) fn forward(context: &Context<'_>, op: &Gather) -> Result<Vec<Launch>, Error> {
     let (token, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let weight = context.read(Slot::Input(1))?;
-    let kernel = kernel(context, op, "embedding_forward", context.elements(token), 1, 0);
+    let kernel = kernel(context, op, "gather", context.elements(token), 1, 0);
     let packs = context.elements(y) / pack(context, op.width);
     Ok(vec![Launch::elementwise(kernel, packs, vec![Some(token), Some(weight), Some(y)])])
 }
@@ -41,7 +41,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Gather) -> Result<Vec<Launch>
     let slabs = u32::from(u16::try_from(slabs).map_err(too_large)?);
     let add = context.adds(Slot::InputGradient(1));
     Ok(vec![Launch {
-        kernel: kernel(context, op, "embedding_backward", tokens, rows, add),
+        kernel: kernel(context, op, "gather_backward", tokens, rows, add),
         grid: [blocks, slabs, 1],
         block: [THREADS, 1, 1],
         arguments: vec![Some(token), Some(dy), Some(dweight)],

@@ -1,6 +1,6 @@
 //! How work is shared out among blocks and threads.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::type_name;
 use gpumem_core::Role;
 use gpumem_core::error::Error;

@@ -1,6 +1,6 @@
 //! Losses and the gradient that they start from: `kernels/loss.cu`.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::Launch;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Measure, Slot};

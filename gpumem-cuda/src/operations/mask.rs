@@ -1,6 +1,6 @@
-//! Random zeros: `kernels/dropout.cu`.
+//! Random zeros: `kernels/mask.cu`.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::number::random::threshold;
@@ -18,7 +18,7 @@ pub(super) fn with_draws(kernel: Kernel, scale: &'static str, row: u32, p: f64) 
 
 fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
-    let kernel = context.kernel("dropout.cu", "dropout").with("COUNT", format!("{count}ull"));
+    let kernel = context.kernel("mask.cu", "mask").with("COUNT", format!("{count}ull"));
     let kernel = with_draws(kernel, "SCALE", context.operation.row, op.p).with("ADD", add);
     let state = context.read(Slot::State)?;
     Ok(vec![Launch::elementwise(kernel, count.div_ceil(4), vec![Some(x), Some(state), Some(y)])])

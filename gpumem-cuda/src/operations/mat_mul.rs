@@ -1,6 +1,6 @@
 //! Products of matrices that are both values: `kernels/mat_mul.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::product::tiles;
 use crate::calls::Launch;
 use crate::calls::product::Factor;

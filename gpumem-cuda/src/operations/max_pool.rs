@@ -1,6 +1,6 @@
 //! Maxima over windows: `kernels/max_pool2d.cu`.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;

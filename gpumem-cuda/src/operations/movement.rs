@@ -1,6 +1,6 @@
 //! Sums and copies of gradients: `kernels/movement.cu`.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::Launch;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;

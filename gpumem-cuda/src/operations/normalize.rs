@@ -1,6 +1,6 @@
-//! Layer normalisation: `kernels/layer_norm.cu`.
+//! Rows normalised by their own statistics: `kernels/normalize.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::grid::{Rows, norm_real, pack, parts, threads};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
@@ -51,7 +51,7 @@ impl<'a> Plan<'a> {
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
         let (context, op) = (self.context, self.op);
-        let kernel = context.kernel("layer_norm.cu", entry).with("ROWS", format!("{}ull", self.count));
+        let kernel = context.kernel("normalize.cu", entry).with("ROWS", format!("{}ull", self.count));
         let kernel = kernel.with("STEPS", format!("{}ull", op.rows)).with("FEATURES", format!("{}ull", op.length));
         let kernel = kernel.with("CENTER", u8::from(op.center)).with("GROUPS", format!("{}ull", op.groups));
         let kernel = kernel.with("SHARED", op.shared);
@@ -84,13 +84,13 @@ impl<'a> Plan<'a> {
         arguments.push(partial);
         arguments.extend(written);
         let mut launches = vec![Launch {
-            kernel: self.kernel("layer_norm_parameters", add),
+            kernel: self.kernel("normalize_parameters", add),
             grid: [blocks, self.parts as u32, 1],
             block: [threads, 1, 1],
             arguments,
         }];
         if self.parts > 1 {
-            let kernel = self.kernel("layer_norm_sum", add);
+            let kernel = self.kernel("normalize_sum", add);
             let blocks = u32::try_from(self.op.parameters().div_ceil(64)).unwrap_or(u32::MAX);
             let arguments = vec![partial, written[0], written[1]];
             launches.push(Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments });
@@ -117,7 +117,7 @@ pub(crate) fn forward_of(
     let plan = Plan { residual: residual_and_sum.is_some(), ..Plan::new(context, op, x)? };
     let (residual, sum) = (residual_and_sum.map(|pair| pair[0]), residual_and_sum.map(|pair| pair[1]));
     let arguments = vec![Some(x), residual, sum, weight, bias, Some(y), saved];
-    let kernel = plan.kernel("layer_norm_forward", [0; 3]);
+    let kernel = plan.kernel("normalize", [0; 3]);
     Ok(vec![Launch { kernel, grid: plan.rows.grid, block: plan.rows.block, arguments }])
 }
 
@@ -135,7 +135,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Laun
     if let Some(dx) = dx {
         let weight = if op.scale { Some(context.read(Slot::Input(1))?) } else { None };
         launches.push(Launch {
-            kernel: plan.kernel("layer_norm_input", add),
+            kernel: plan.kernel("normalize_input", add),
             grid: plan.rows.grid,
             block: plan.rows.block,
             arguments: vec![Some(dy), Some(x), weight, Some(saved), Some(dx)],

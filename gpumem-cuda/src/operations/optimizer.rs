@@ -1,7 +1,7 @@
 //! Updates of parameters, the look at their gradients, and the step counter: `kernels/optimizer.cu`, `kernels/check.cu`,
 //! `kernels/state.cu`.
 
-use super::{Context, Setting};
+use super::context::{Context, Setting};
 use crate::calls::{Argument, Kernel, Launch, place};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;

@@ -1,6 +1,6 @@
-//! Functions of one number: `kernels/activation.cu`.
+//! Functions of one number: `kernels/pointwise.cu`.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -29,7 +29,7 @@ impl fmt::Display for Rectifier {
 }
 
 fn kernel(context: &Context<'_>, op: &Pointwise, entry: &'static str, count: u64, add: u8) -> Kernel {
-    let kernel = context.kernel("activation.cu", entry).with("COUNT", format!("{count}ull"));
+    let kernel = context.kernel("pointwise.cu", entry).with("COUNT", format!("{count}ull"));
     let arguments: Vec<String> = op.arguments.iter().map(|argument| format!("{argument:e}")).collect();
     let kernel = kernel.with("FUNCTION", op.function.name());
     kernel.with("ARGUMENTS", format!("{{{}}}", arguments.join(","))).with("ADD", add)
@@ -38,7 +38,7 @@ fn kernel(context: &Context<'_>, op: &Pointwise, entry: &'static str, count: u64
 pub(super) fn forward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Launch>, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let count = context.elements(y);
-    let kernel = kernel(context, op, "activation_forward", count, 0);
+    let kernel = kernel(context, op, "pointwise", count, 0);
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y)])])
 }
 
@@ -50,6 +50,6 @@ pub(super) fn backward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Laun
         Kept::Nothing => None,
     };
     let count = context.elements(dx);
-    let kernel = kernel(context, op, "activation_backward", count, context.adds(Slot::InputGradient(0)));
+    let kernel = kernel(context, op, "pointwise_backward", count, context.adds(Slot::InputGradient(0)));
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), kept, Some(dx)])])
 }

@@ -1,6 +1,6 @@
 //! Repeated rows and columns: `kernels/upsample.cu`.
 
-use super::Context;
+use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;

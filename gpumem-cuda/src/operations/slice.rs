@@ -1,6 +1,6 @@
 //! A part of the rows of a value: `kernels/slice.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::grid::pack;
 use crate::calls::Launch;
 use gpumem_core::error::Error;

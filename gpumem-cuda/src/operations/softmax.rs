@@ -1,6 +1,6 @@
 //! Softmax: `kernels/softmax.cu`.
 
-use super::Context;
+use super::context::Context;
 use super::grid::Rows;
 use crate::calls::Launch;
 use gpumem_core::error::Error;

@@ -77,7 +77,7 @@ fn batch_norm_sum_and_rectifier() {
 
 #[test]
 fn sum_and_rectifier() {
-    let expected: &[(usize, &[&str])] = &[(2, &["add"])];
+    let expected: &[(usize, &[&str])] = &[(2, &["sum"])];
     for features in [13, 300] {
         fuses("two branches", 3, expected, |graph| {
             let input = graph.input(numbers(&[7, features])).unwrap();
@@ -87,7 +87,7 @@ fn sum_and_rectifier() {
         });
     }
     // Partial sums must not be rectified.
-    fuses("more branches than a launch adds up", 3, &[(2, &["add", "add"])], |graph| {
+    fuses("more branches than a launch adds up", 3, &[(2, &["sum", "sum"])], |graph| {
         let input = graph.input(numbers(&[5, 6])).unwrap();
         let negative = layer(graph, input, "LeakyRelu(5.0)");
         let mut branches = vec![negative; 9];
@@ -99,7 +99,7 @@ fn sum_and_rectifier() {
 
 #[test]
 fn sum_and_layer_norm() {
-    let expected: &[(usize, &[&str])] = &[(2, &["layer_norm_forward"]), (2, &["layer_norm_forward"])];
+    let expected: &[(usize, &[&str])] = &[(2, &["normalize"]), (2, &["normalize"])];
     for (rows, features) in [(7, 13), (5, 36), (2, 1033)] {
         fuses("a transformer's block", 2, expected, |graph| {
             let input = graph.input(numbers(&[rows, features])).unwrap();

@@ -3,7 +3,6 @@
 #[path = "../host/mod.rs"]
 mod host;
 
-mod activation;
 mod attention;
 mod barriers;
 mod binary;
@@ -18,6 +17,7 @@ mod losses;
 mod movement;
 mod norms;
 mod optimizers;
+mod pointwise;
 mod pools;
 mod products;
 mod tables;

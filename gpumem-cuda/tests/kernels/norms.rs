@@ -91,7 +91,7 @@ fn batch_norm_in_parts() {
 #[test]
 fn layer_norm_in_parts() {
     let kernels = entries(&[401, 36], "LayerNorm", 3);
-    for entry in ["layer_norm_parameters", "layer_norm_sum"] {
+    for entry in ["normalize_parameters", "normalize_sum"] {
         assert_eq!(constant(&kernels, entry, "PARTS"), "4", "{entry}");
     }
     check("more columns than a block", 3, along(&[401, 36], "LayerNorm"));
@@ -240,7 +240,7 @@ fn group_norm_adds_gradients() {
 fn group_norm_in_parts() {
     // 4 parameters of 4 x 1369 elements: a part for two samples.
     let kernels = entries(&[4, 37, 37], "GroupNorm(2)", 4);
-    for entry in ["layer_norm_parameters", "layer_norm_sum"] {
+    for entry in ["normalize_parameters", "normalize_sum"] {
         assert_eq!(constant(&kernels, entry, "PARTS"), "2", "{entry}");
     }
     check("parts", 4, along(&[4, 37, 37], "GroupNorm(2)"));

@@ -1,7 +1,7 @@
 //! Windows that slide over images, as implicit matrix products: `kernels/correlation.cuh`.
 
 use crate::calls::{Kernel, Launch};
-use crate::operations::Context;
+use crate::operations::context::Context;
 use crate::operations::grid::{small, tile};
 use crate::operations::pointwise::Rectifier;
 use gpumem_core::error::Error;

@@ -3,7 +3,7 @@
 use crate::calls::Call;
 use crate::calls::convolution::{Convolution, Pass};
 use crate::calls::product::{Element, Scratch};
-use crate::operations::{Context, Setting};
+use crate::operations::context::{Context, Setting};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;

@@ -6,7 +6,7 @@
 mod correlation;
 pub(crate) mod library;
 
-use super::Context;
+use super::context::Context;
 use super::pointwise::Rectifier;
 use crate::calls::{Call, Launch};
 use correlation::{Correlation, Kernels, Tail};

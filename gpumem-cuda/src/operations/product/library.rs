@@ -3,8 +3,8 @@
 use super::{column_sums, rows, weight};
 use crate::calls::Call;
 use crate::calls::product::{Element, Epilogue, Factor, Product, Scratch};
+use crate::operations::context::{Context, Setting};
 use crate::operations::grid::small;
-use crate::operations::{Context, Setting};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, TensorId, ops};

@@ -1,8 +1,8 @@
-//! Products with a weight: `kernels/gemm.cu`, or cuBLASLt ([`library`]).
+//! Products with a weight: `kernels/product.cu`, or cuBLASLt ([`library`]).
 
 pub(crate) mod library;
 
-use super::Context;
+use super::context::Context;
 use super::grid::{small, tile};
 use crate::calls::product::Factor;
 use crate::calls::{Call, Kernel, Launch};
@@ -31,7 +31,7 @@ fn product(
     bias: Option<TensorId>,
     (c, add): (TensorId, u8),
 ) -> Result<Launch, Error> {
-    let kernel = context.product_kernel("gemm.cu", "gemm");
+    let kernel = context.product_kernel("product.cu", "product");
     let transposed = [a.transposed, b.transposed];
     let (kernel, blocks) = tiles(kernel, 1, [rows, columns, depth], transposed, (bias.is_some(), add))?;
     let arguments = vec![Some(a.tensor), Some(b.tensor), bias, Some(c)];
@@ -59,7 +59,7 @@ pub(super) fn tiles(
 fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums: TensorId) -> Result<Launch, Error> {
     small(rows)?;
     let add = context.adds(Slot::InputGradient(2));
-    let kernel = context.product_kernel("gemm.cu", "column_sums");
+    let kernel = context.product_kernel("product.cu", "column_sums");
     let kernel = constants(kernel, [rows, columns, 1], [false, false], false, add, [32, 32]);
     let grid = [small(columns)?.div_ceil(SUM_COLUMNS as u32), 1, 1];
     Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)] })

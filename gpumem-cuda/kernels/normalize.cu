@@ -10,8 +10,8 @@
 // AFFINE, BIAS  whether there is a weight, and a bias
 // EPS       is added to the variance
 // WARP_ROWS whether a row is worked on by a warp or by a block
-// COLUMNS   columns of a block of layer_norm_parameters, a power of two
-// PARTS     parts of the rows in layer_norm_parameters, none of them empty
+// COLUMNS   columns of a block of normalize_parameters, a power of two
+// PARTS     parts of the rows in normalize_parameters, none of them empty
 // RESIDUAL  whether the forward pass adds two inputs and keeps their sum
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 //
@@ -21,7 +21,7 @@
 // forward:    y = (x - mean) rstd weight + bias with mean and biased variance of each row, where y may be x; saved
 //             may be absent. With RESIDUAL, x is x + residual and kept in `sum`, which may be either of them
 // parameters: with n = (x - mean) rstd: dbias = sum of dy, dweight = sum of dy n; each may be absent.
-//             With several parts they go to `partial`, and layer_norm_sum adds them up in their order
+//             With several parts they go to `partial`, and normalize_sum adds them up in their order
 // input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), without mean(g) where CENTER is 0;
 //             dx may be dy; runs after parameters, which read dy
 //
@@ -82,7 +82,7 @@ static __device__ __forceinline__ void load_own(const Norm *all, u64 row, u32 j,
 #endif
 }
 
-KERNEL(layer_norm_forward)
+KERNEL(normalize)
 (const real *x, const real *residual, real *sum, const Norm *weight, const Norm *bias, real *y, float *saved) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
@@ -178,7 +178,7 @@ constexpr u64 WIDE_ROWS = ROWS / GROUPS, WIDE_ROW = GROUPS * FEATURES;
 #if SHARED == 1
 // A block for each COLUMNS columns (x) and part of the rows (y). COLUMNS threads in a row read a sector of 32 bytes or more of
 // one row; the block's other threads take other rows, and their sums are added in a tree.
-KERNEL(layer_norm_parameters)
+KERNEL(normalize_parameters)
 (const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float sums[1024], products[1024];
     constexpr u64 PORTION = (WIDE_ROWS + PARTS - 1) / PARTS;
@@ -210,7 +210,7 @@ KERNEL(layer_norm_parameters)
 }
 #else
 // A block for each parameter (x) and part of the rows (y).
-KERNEL(layer_norm_parameters)
+KERNEL(normalize_parameters)
 (const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float scratch[32];
     constexpr u64 PORTION = (WIDE_ROWS + PARTS - 1) / PARTS;
@@ -231,7 +231,7 @@ KERNEL(layer_norm_parameters)
 #endif
 
 // A thread for each column.
-KERNEL(layer_norm_sum)(const float *partial, Norm *dweight, Norm *dbias) {
+KERNEL(normalize_sum)(const float *partial, Norm *dweight, Norm *dbias) {
     const u64 column = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= PARAMETERS) return;
     float sum = 0.0f, product = 0.0f;
@@ -244,7 +244,7 @@ KERNEL(layer_norm_sum)(const float *partial, Norm *dweight, Norm *dbias) {
     if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
 }
 
-KERNEL(layer_norm_input)(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx) {
+KERNEL(normalize_input)(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
 #endif

@@ -51,7 +51,7 @@ fn sixteen_bits() {
 #[should_panic(expected = "NoSuchFunction")]
 fn an_unknown_function_does_not_compile() {
     assert!(std::env::var_os("GPUMEM_SKIP_HOST").is_none(), "NoSuchFunction");
-    let kernel = Kernel::new("activation.cu", "activation_forward").with("REAL", "float").with("COUNT", "8ull");
+    let kernel = Kernel::new("pointwise.cu", "pointwise").with("REAL", "float").with("COUNT", "8ull");
     let kernel = kernel.with("FUNCTION", "NoSuchFunction").with("ARGUMENTS", "{}").with("ADD", 0);
     Machine::with_sources([kernel], |_, text| text.to_string());
 }

@@ -3,13 +3,13 @@
 //
 // The constants are those of matrices.cuh.
 //
-// gemm:        C = A B + bias; a block for each tile of C, along x
+// product:     C = A B + bias; a block for each tile of C, along x
 // column_sums: sums[COLUMNS] = sum over the rows of A[ROWS, COLUMNS]; a block of 1024 threads for 32 columns, along x
 #include "base.cuh"
 #include "real.cuh"
 #include "matrices.cuh"
 
-KERNEL(__launch_bounds__(256, 1) gemm)
+KERNEL(__launch_bounds__(256, 1) product)
 (const real *__restrict__ a, const real *__restrict__ b, const real *__restrict__ bias, real *c) {
     __shared__ Tiles tiles;
     product_tile(blockIdx.x, a, b, bias, c, tiles);

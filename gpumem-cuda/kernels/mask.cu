@@ -25,7 +25,7 @@ static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
 }
 
 // A thread for each four elements, which is what one draw decides about.
-KERNEL(dropout)(const real *x, const u32 *state, real *y) {
+KERNEL(mask)(const real *x, const u32 *state, real *y) {
     const u64 block = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 first = block * 4;
     if (first >= COUNT) return;

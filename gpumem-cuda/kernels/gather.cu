@@ -3,7 +3,7 @@
 // TOKENS N, tokens of the whole batch, below 2^32
 // TABLE  V, rows of the table
 // WIDTH  D, elements of a row
-// ROWS   rows of the table that a block of embedding_backward sums, at most 32
+// ROWS   rows of the table that a block of gather_backward sums, at most 32
 // ADD    whether the gradient is added to what is there
 //
 // token [N] of u32; weight, dweight [V, D]; y, dy [N, D]
@@ -27,7 +27,7 @@ struct alignas(sizeof(real) * PACK) Pack {
 };
 
 // A thread for each pack of the output.
-KERNEL(embedding_forward)(const u32 *token, const real *weight, real *y) {
+KERNEL(gather)(const u32 *token, const real *weight, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= TOKENS * (WIDTH / PACK)) return;
     const u64 row = token[i / (WIDTH / PACK)], column = i % (WIDTH / PACK);
@@ -46,7 +46,7 @@ KERNEL(embedding_forward)(const u32 *token, const real *weight, real *y) {
 #define EACH 4
 #define ROOM (2 * THREADS * EACH)
 
-KERNEL(embedding_backward)(const u32 *token, const real *dy, real *dweight) {
+KERNEL(gather_backward)(const u32 *token, const real *dy, real *dweight) {
     __shared__ float sums[ROWS * THREADS];
     __shared__ u32 places[ROOM];
     __shared__ unsigned char rows[ROOM];

@@ -5,20 +5,20 @@
 // ARGUMENTS the numbers that it has beside its input
 // ADD       whether the gradient is added to what is there
 //
-// forward:  y = f(x), where y may be x
-// backward: dx = dy * f', where dx may be dy. The derivative is computed from the kept tensor, null where the function keeps
-//           nothing.
+// pointwise:          y = f(x), where y may be x
+// pointwise_backward: dx = dy * f', where dx may be dy. The derivative is computed from the kept tensor, null where the
+//                     function keeps nothing.
 #include "base.cuh"
 #include "real.cuh"
 #include "pointwise.cuh"
 
-KERNEL(activation_forward)(const real *x, real *y) {
+KERNEL(pointwise)(const real *x, real *y) {
     const Arguments arguments = ARGUMENTS;
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < COUNT) narrow(FUNCTION::value(widen(x[i]), arguments), &y[i]);
 }
 
-KERNEL(activation_backward)(const real *dy, const real *kept, real *dx) {
+KERNEL(pointwise_backward)(const real *dy, const real *kept, real *dx) {
     const Arguments arguments = ARGUMENTS;
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;

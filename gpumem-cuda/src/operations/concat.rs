@@ -1,0 +1,44 @@
+//! Values side by side: `kernels/concat.cu`.
+
+use super::context::{Context, branch};
+use crate::calls::Launch;
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::Concat;
+use gpumem_core::program::{Slot, TensorId};
+
+/// A launch that moves one branch's part of the rows between the branch, of `count` elements, and all branches together.
+fn move_part(
+    context: &Context<'_>,
+    (parts, branch): (&[u64], usize),
+    entry: &'static str,
+    (count, add): (u64, u8),
+    arguments: [TensorId; 2],
+) -> Launch {
+    let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
+    let (part, whole, start) = (parts[branch], sum(parts), sum(&parts[..branch]));
+    // What a thread moves: MOVED of the kernel.
+    let piece = if [part, whole, start].iter().all(|number| number.is_multiple_of(4)) { 4 } else { 1 };
+    let kernel = context.kernel("concat.cu", entry).with("COUNT", format!("{count}ull"));
+    let kernel = kernel.with("PART", format!("{part}ull")).with("WHOLE", format!("{whole}ull"));
+    let kernel = kernel.with("START", format!("{start}ull")).with("ADD", add);
+    Launch::elementwise(kernel, count / piece, arguments.map(Some).to_vec())
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Concat) -> Result<Vec<Launch>, Error> {
+    let (y, parts) = (context.written(Slot::Output)?, op.parts());
+    let mut launches = Vec::new();
+    for index in 0..parts.len() {
+        let x = context.read(Slot::Input(branch(index)?))?;
+        launches.push(move_part(context, (&parts, index), "concat", (context.elements(x), 0), [x, y]));
+    }
+    Ok(launches)
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Concat) -> Result<Vec<Launch>, Error> {
+    let parts = op.parts();
+    let (branch, dx) = context.gradient_of_branch(parts.len())?;
+    let dy = context.read(Slot::Gradient)?;
+    let (count, add) = (context.elements(dx), context.adds(Slot::InputGradient(branch)));
+    let part = (&*parts, usize::from(branch));
+    Ok(vec![move_part(context, part, "concat_backward", (count, add), [dy, dx])])
+}

@@ -1,0 +1,144 @@
+//! What the launches of an operation depend on.
+
+use crate::calls::{Kernel, type_name};
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Operation, Slot, Tensor, TensorId};
+use gpumem_core::train::optim::Optimizer;
+use gpumem_core::{Format, Precision};
+
+/// What the calls of a whole network depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Samples in a step.
+    pub batch: u64,
+    /// Number format.
+    pub precision: Precision,
+    /// The optimizer with its hyperparameters. Its learning rate is read from the state tensor instead.
+    pub optimizer: Optimizer,
+    /// Compute capability of the card, major and minor.
+    pub capability: (i32, i32),
+    /// Whether f32 products may run in TensorFloat-32.
+    pub tf32: bool,
+    /// Whether only algorithms may be chosen that give the same bits in every run.
+    pub deterministic: bool,
+    /// Whether matrix products go to cuBLASLt. The project's own kernel computes them otherwise.
+    pub library: bool,
+    /// Whether convolutions go to cuDNN. The project's own kernels compute them otherwise.
+    pub cudnn: bool,
+}
+
+/// An operation with what its calls depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The program and where its tensors are.
+    pub placed: &'a Placed,
+    /// The operation.
+    pub operation: &'a Operation,
+    /// The network's.
+    pub setting: Setting,
+}
+
+impl Context<'_> {
+    /// The tensor read as `slot`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if there is none.
+    pub fn read(&self, slot: Slot) -> Result<TensorId, Error> {
+        self.operation.read(slot).ok_or(Error::Damaged("an operation lacks a tensor that its kernel reads"))
+    }
+
+    /// The tensor written as `slot`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if there is none.
+    pub fn written(&self, slot: Slot) -> Result<TensorId, Error> {
+        self.operation.written(slot).ok_or(Error::Damaged("an operation lacks a tensor that its kernel writes"))
+    }
+
+    /// A tensor by its number.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        self.placed.program.tensor(id)
+    }
+
+    /// Elements of a tensor.
+    pub fn elements(&self, id: TensorId) -> u64 {
+        self.tensor(id).elements(self.setting.batch).unwrap_or(u64::MAX)
+    }
+
+    /// Samples in a tensor: the batch, or 1 for what is there once for the whole batch.
+    pub fn samples(&self, id: TensorId) -> u64 {
+        if self.tensor(id).batched { self.setting.batch } else { 1 }
+    }
+
+    /// Whether a gradient is added to what is in its tensor: 1 or 0, for a constant.
+    pub fn adds(&self, slot: Slot) -> u8 {
+        u8::from(self.operation.accumulate && self.operation.read(slot).is_some())
+    }
+
+    /// Bytes of the operation's workspace, 0 if it has none.
+    pub fn workspace_bytes(&self) -> u64 {
+        let workspace = self.operation.written(Slot::Workspace);
+        workspace.map_or(0, |id| self.placed.bytes[id as usize])
+    }
+
+    /// A kernel of `file` for this network's number format.
+    pub fn kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
+        Kernel::new(file, entry).with("REAL", type_name(self.setting.precision.narrow()))
+    }
+
+    /// The same for a file whose products can be computed by tensor cores.
+    pub fn product_kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
+        self.kernel(file, entry).with("TENSOR_CORES", self.tensor_core_terms())
+    }
+
+    /// What the tensor cores of the card do for this network's number format: [`tensor_core_terms`].
+    pub fn tensor_core_terms(&self) -> u8 {
+        tensor_core_terms(self.setting.precision.narrow(), self.setting.capability)
+    }
+
+    /// The branch whose gradient the operation writes, of so many, and that gradient.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if there is none.
+    pub fn gradient_of_branch(&self, branches: usize) -> Result<(u8, TensorId), Error> {
+        for index in 0..branches {
+            let index = branch(index)?;
+            if let Some(tensor) = self.operation.written(Slot::InputGradient(index)) {
+                return Ok((index, tensor));
+            }
+        }
+        Err(Error::Damaged("the gradient of a join is that of no branch"))
+    }
+}
+
+/// The number of a branch, as slots have it.
+pub(super) fn branch(index: usize) -> Result<u8, Error> {
+    u8::try_from(index).map_err(|_| Error::Damaged("a join has over 256 branches"))
+}
+
+/// The constant `TENSOR_CORES` of the kernels: how many terms one instruction of the tensor cores multiplies for a number format at
+/// this compute capability, 0 where the kernels do without them.
+///
+/// Volta's tensor cores have instructions of their own and are left idle.
+pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
+    match format {
+        Format::Bf16 | Format::F16 if capability >= (8, 0) => 16,
+        Format::F16 if capability >= (7, 5) => 8,
+        Format::F32 | Format::Bf16 | Format::F16 | Format::U32 => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tensor_core_terms;
+    use gpumem_core::Format;
+
+    #[test]
+    fn tensor_cores_are_used_where_they_have_the_format() {
+        let terms = |format| [(6, 1), (7, 0), (7, 5), (8, 0), (12, 0)].map(|card| tensor_core_terms(format, card));
+        assert_eq!(terms(Format::F32), [0; 5]);
+        assert_eq!(terms(Format::Bf16), [0, 0, 0, 16, 16]);
+        assert_eq!(terms(Format::F16), [0, 0, 8, 16, 16]);
+    }
+}

@@ -1,0 +1,57 @@
+//! Sums of several values: `kernels/sum.cu`.
+
+use super::context::{Context, branch};
+use super::pointwise::Rectifier;
+use crate::calls::Launch;
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::Sum;
+use gpumem_core::program::{Slot, TensorId};
+
+/// Branches that one launch adds up.
+const AT_ONCE: usize = 8;
+
+pub(super) fn forward(context: &Context<'_>, op: &Sum) -> Result<Vec<Launch>, Error> {
+    let sum = context.written(Slot::Output)?;
+    add_and_rectify(context, op, sum, Rectifier::NONE)
+}
+
+/// The sum to `y`, after a rectifier: `RECTIFIER` of `rectify.cuh`. `y` may be a branch if it is the sum's own place.
+pub(crate) fn add_and_rectify(
+    context: &Context<'_>,
+    op: &Sum,
+    y: TensorId,
+    rectifier: Rectifier,
+) -> Result<Vec<Launch>, Error> {
+    let count = context.elements(y);
+    let sample = op.shape.elements().unwrap_or(u64::MAX);
+    let mut own = 0;
+    let mut others = Vec::new();
+    for index in 0..op.branches as usize {
+        match context.read(Slot::Input(branch(index)?))? {
+            x if x == y => own += 1,
+            x => others.push(x),
+        }
+    }
+    // At least one launch, even if the output is all there is to add.
+    let groups = others.chunks(AT_ONCE).map(<[TensorId]>::to_vec);
+    let groups: Vec<_> = if others.is_empty() { vec![Vec::new()] } else { groups.collect() };
+    let last = groups.len() - 1;
+    let launch = |(group, inputs): (usize, Vec<TensorId>)| {
+        let is_shared = |x: TensorId| context.elements(x) != count;
+        let shared: u32 = inputs.iter().enumerate().map(|(bit, &x)| u32::from(is_shared(x)) << bit).sum();
+        // Later groups are added to what the first one left.
+        let own = if group == 0 { own } else { 1 };
+        // Only what all branches add up to is rectified.
+        let rectifier = if group == last { rectifier } else { Rectifier::NONE };
+        let kernel = context.kernel("sum.cu", "sum").with("COUNT", format!("{count}ull"));
+        let kernel = kernel.with("SAMPLE", format!("{sample}ull")).with("INPUTS", inputs.len());
+        let kernel = kernel.with("SHARED", shared).with("OWN", own).with("RECTIFIER", rectifier);
+        let mut arguments: Vec<_> = inputs.into_iter().map(Some).collect();
+        arguments.resize(AT_ONCE, None);
+        arguments.push(Some(y));
+        // What a thread adds up: SUMMED of the kernel.
+        let piece = if sample.is_multiple_of(4) { 4 } else { 1 };
+        Launch::elementwise(kernel, count / piece, arguments)
+    };
+    Ok(groups.into_iter().enumerate().map(launch).collect())
+}
