@@ -1,5 +1,5 @@
-//! Means over windows: `kernels/avg_pool2d.cu`, and over as many windows as the output has elements:
-//! `kernels/adaptive_avg_pool2d.cu`.
+//! Means over windows: `kernels/average_pool.cu`, and over as many windows as the output has elements:
+//! `kernels/average_pool_adaptive.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
@@ -24,7 +24,7 @@ fn sliding(
     (window, padded): (&Window, bool),
     (count, add): (u64, u8),
 ) -> Kernel {
-    let kernel = sizes(context.kernel("avg_pool2d.cu", entry), op, count);
+    let kernel = sizes(context.kernel("average_pool.cu", entry), op, count);
     let kernel = kernel.with("KERNEL_H", window.kernel_size[0]).with("KERNEL_W", window.kernel_size[1]);
     let kernel = kernel.with("STRIDE_H", window.stride[0]).with("STRIDE_W", window.stride[1]);
     let kernel = kernel.with("PADDING_H", window.padding[0]).with("PADDING_W", window.padding[1]);
@@ -38,7 +38,7 @@ fn adaptive(
     lanes: u64,
     (count, add): (u64, u8),
 ) -> Kernel {
-    sizes(context.kernel("adaptive_avg_pool2d.cu", entry), op, count).with("LANES", lanes).with("ADD", add)
+    sizes(context.kernel("average_pool_adaptive.cu", entry), op, count).with("LANES", lanes).with("ADD", add)
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Launch>, Error> {
@@ -46,12 +46,12 @@ pub(super) fn forward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Lau
     let count = context.elements(y);
     let (kernel, lanes) = match &op.windows {
         Windows::Sliding { window, count_include_pad } => {
-            (sliding(context, "avg_pool2d_forward", op, (window, *count_include_pad), (count, 0)), 1)
+            (sliding(context, "average_pool_forward", op, (window, *count_include_pad), (count, 0)), 1)
         }
         Windows::Adaptive => {
             let side = |axis: usize| op.input[axis].div_ceil(op.output[axis].max(1));
             let lanes = if side(0).saturating_mul(side(1)) >= LARGE { 32 } else { 1 };
-            (adaptive(context, "adaptive_avg_pool2d_forward", op, lanes, (count, 0)), lanes)
+            (adaptive(context, "average_pool_adaptive_forward", op, lanes, (count, 0)), lanes)
         }
     };
     Ok(vec![Launch::elementwise(kernel, count.saturating_mul(lanes), vec![Some(x), Some(y)])])
@@ -62,9 +62,9 @@ pub(super) fn backward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<La
     let (count, add) = (context.elements(dx), context.adds(Slot::InputGradient(0)));
     let kernel = match &op.windows {
         Windows::Sliding { window, count_include_pad } => {
-            sliding(context, "avg_pool2d_backward", op, (window, *count_include_pad), (count, add))
+            sliding(context, "average_pool_backward", op, (window, *count_include_pad), (count, add))
         }
-        Windows::Adaptive => adaptive(context, "adaptive_avg_pool2d_backward", op, 1, (count, add)),
+        Windows::Adaptive => adaptive(context, "average_pool_adaptive_backward", op, 1, (count, add)),
     };
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
 }

@@ -1,4 +1,4 @@
-//! Batch normalisation: `kernels/batch_norm2d.cu`.
+//! Batch normalisation: `kernels/batch_norm.cu`.
 
 use super::context::Context;
 use super::grid::{norm_real, pack, parts, threads};
@@ -50,7 +50,7 @@ impl<'a> Plan<'a> {
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
         let (context, op) = (self.context, self.op);
-        let kernel = context.kernel("batch_norm2d.cu", entry).with("BATCH", format!("{}ull", self.samples));
+        let kernel = context.kernel("batch_norm.cu", entry).with("BATCH", format!("{}ull", self.samples));
         let kernel = kernel.with("CHANNELS", format!("{}ull", op.channels)).with("AREA", format!("{}ull", self.area));
         let kernel = kernel.with("PARTS", self.parts).with("PACK", self.pack);
         let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.affine));
@@ -102,10 +102,10 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
         };
         let partial = plan.partial();
         let arguments = vec![Some(x), partial, saved, mean, variance];
-        launches.push(plan.channels("batch_norm2d_statistics", [0; 3], arguments)?);
+        launches.push(plan.channels("batch_norm_statistics", [0; 3], arguments)?);
         if plan.parts > 1 {
             let arguments = vec![Some(x), partial, weight, bias, residual, saved, mean, variance, y];
-            launches.push(plan.channels("batch_norm2d_apply_parts", [0; 3], arguments)?);
+            launches.push(plan.channels("batch_norm_apply_parts", [0; 3], arguments)?);
             return Ok(launches);
         }
         [saved, None]
@@ -113,7 +113,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
         plan.parts = 1;
         [Some(context.read(Slot::Buffer(0))?), Some(context.read(Slot::Buffer(1))?)]
     };
-    let kernel = plan.kernel("batch_norm2d_apply", [0; 3]);
+    let kernel = plan.kernel("batch_norm_apply", [0; 3]);
     let arguments = vec![Some(x), weight, bias, mean, variance, residual, y];
     launches.push(Launch::elementwise(kernel, op.channels * plan.packs, arguments));
     Ok(launches)
@@ -139,12 +139,12 @@ pub(crate) fn backward_through(
     let mut arguments = vec![Some(dy), Some(x), weight, bias, Some(saved)];
     let Some(partial) = plan.partial() else {
         arguments.extend([dx, dweight, dbias]);
-        return Ok(vec![plan.channels("batch_norm2d_backward", add, arguments)?]);
+        return Ok(vec![plan.channels("batch_norm_backward", add, arguments)?]);
     };
     arguments.push(Some(partial));
-    let sums = plan.channels("batch_norm2d_sums", add, arguments.clone())?;
+    let sums = plan.channels("batch_norm_sums", add, arguments.clone())?;
     arguments.extend([dx, dweight, dbias]);
-    let mut input = plan.channels("batch_norm2d_input", add, arguments)?;
+    let mut input = plan.channels("batch_norm_input", add, arguments)?;
     if dx.is_none() {
         // Only the sums of each channel are left to be added up.
         (input.grid[1], input.block) = (1, [32, 1, 1]);

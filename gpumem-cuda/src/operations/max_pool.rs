@@ -1,4 +1,4 @@
-//! Maxima over windows: `kernels/max_pool2d.cu`.
+//! Maxima over windows: `kernels/max_pool.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
@@ -8,7 +8,7 @@ use gpumem_core::program::ops::MaxPool;
 
 fn kernel(context: &Context<'_>, entry: &'static str, op: &MaxPool, count: u64, saves: bool, add: u8) -> Kernel {
     let window = &op.window;
-    let kernel = context.kernel("max_pool2d.cu", entry).with("COUNT", format!("{count}ull"));
+    let kernel = context.kernel("max_pool.cu", entry).with("COUNT", format!("{count}ull"));
     let kernel = kernel.with("HEIGHT", op.input[0]).with("WIDTH", op.input[1]);
     let kernel = kernel.with("OUT_HEIGHT", op.output[0]).with("OUT_WIDTH", op.output[1]);
     let kernel = kernel.with("KERNEL_H", window.kernel_size[0]).with("KERNEL_W", window.kernel_size[1]);
@@ -22,7 +22,7 @@ pub(super) fn forward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch>
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let places = context.operation.written(Slot::Saved(0));
     let count = context.elements(y);
-    let kernel = kernel(context, "max_pool2d_forward", op, count, places.is_some(), 0);
+    let kernel = kernel(context, "max_pool_forward", op, count, places.is_some(), 0);
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y), places])])
 }
 
@@ -30,6 +30,6 @@ pub(super) fn backward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch
     let (dy, places) = (context.read(Slot::Gradient)?, context.read(Slot::Saved(0))?);
     let dx = context.written(Slot::InputGradient(0))?;
     let count = context.elements(dx);
-    let kernel = kernel(context, "max_pool2d_backward", op, count, true, context.adds(Slot::InputGradient(0)));
+    let kernel = kernel(context, "max_pool_backward", op, count, true, context.adds(Slot::InputGradient(0)));
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(places), Some(dx)])])
 }

@@ -120,10 +120,10 @@ fn parts(batch: u64, input: [u64; 3], text: &str, workspace: Option<u64>) -> Vec
 fn gradients_of_weights_in_parts() {
     // 2697 products in two parts; 8190 in seven, of which the last is shorter; one channel; transposed.
     let cases = [
-        (3, [3, 31, 29], "Conv2d(5, 3, padding = 1)", "conv2d_backward_filter", "2"),
-        (2, [4, 65, 63], "Conv2d(4, 1, groups = 2)", "conv2d_backward_filter", "7"),
-        (2, [3, 37, 41], "Conv2d(6, 3, groups = 3, bias = false)", "conv2d_backward_filter", "2"),
-        (3, [3, 31, 29], "ConvTranspose2d(4, 2, stride = 2)", "conv_transpose2d_backward_filter", "2"),
+        (3, [3, 31, 29], "Conv2d(5, 3, padding = 1)", "convolution_backward_filter", "2"),
+        (2, [4, 65, 63], "Conv2d(4, 1, groups = 2)", "convolution_backward_filter", "7"),
+        (2, [3, 37, 41], "Conv2d(6, 3, groups = 3, bias = false)", "convolution_backward_filter", "2"),
+        (3, [3, 31, 29], "ConvTranspose2d(4, 2, stride = 2)", "convolution_transposed_backward_filter", "2"),
     ];
     for (batch, input, text, entry, count) in cases {
         let found = parts(batch, input, text, None);
@@ -149,7 +149,7 @@ fn phases(input: [u64; 3], text: &str) -> usize {
     let (training, optimizer) = gradients();
     let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 2);
     let kernels = kernels_in(&placed, 2, Precision::F32, optimizer);
-    kernels.iter().filter(|kernel| kernel.entry == "conv2d_backward_data").count()
+    kernels.iter().filter(|kernel| kernel.entry == "convolution_backward_data").count()
 }
 
 #[test]

@@ -41,10 +41,10 @@ fn fuses(what: &str, batch: u64, expected: &[(usize, &[&str])], build: impl Fn(&
     check(what, batch, build);
 }
 
-const FORWARD: &[&str] = &["batch_norm2d_statistics", "batch_norm2d_apply"];
-const FORWARD_PARTS: &[&str] = &["batch_norm2d_statistics", "batch_norm2d_apply_parts"];
-const BACKWARD: &[&str] = &["batch_norm2d_backward"];
-const BACKWARD_PARTS: &[&str] = &["batch_norm2d_sums", "batch_norm2d_input"];
+const FORWARD: &[&str] = &["batch_norm_statistics", "batch_norm_apply"];
+const FORWARD_PARTS: &[&str] = &["batch_norm_statistics", "batch_norm_apply_parts"];
+const BACKWARD: &[&str] = &["batch_norm_backward"];
+const BACKWARD_PARTS: &[&str] = &["batch_norm_sums", "batch_norm_input"];
 
 #[test]
 fn batch_norm_and_rectifier() {
@@ -121,14 +121,14 @@ fn convolution_and_rectifier() {
         ([3, 8, 8], "Conv2d(6, 3, padding = 1, bias = false) | Relu6 | Sigmoid"),
         ([1, 7, 5], "Conv2d(5, 3) | Relu | Sigmoid"),
     ] {
-        fuses(layers, 2, &[(2, &["conv2d_forward"])], |graph| {
+        fuses(layers, 2, &[(2, &["convolution_forward"])], |graph| {
             let input = graph.input(numbers(&dims)).unwrap();
             chain(graph, input, layers)
         });
     }
     // In four phases, and element by element.
     for (channels, groups, phases) in [(4, 1, 4), (3, 3, 1)] {
-        let entries = vec!["conv_transpose2d_forward"; phases];
+        let entries = vec!["convolution_transposed_forward"; phases];
         fuses("ConvTranspose2d", 2, &[(2, &entries)], |graph| {
             let input = graph.input(numbers(&[3, 5, 4])).unwrap();
             let x = layer(graph, input, &format!("ConvTranspose2d({channels}, 3, stride = 2, groups = {groups})"));
@@ -240,7 +240,7 @@ fn forward_passes_are_fused() {
         let output = join(&mut graph, &[x, input], "Add");
         let options = Options { training: None };
         let placed = compile(&lower(&graph, &[output], &options).unwrap(), 3);
-        let expected: &[(usize, Vec<&str>)] = &[(2, vec!["batch_norm2d_apply"]), (2, vec!["batch_norm2d_apply"])];
+        let expected: &[(usize, Vec<&str>)] = &[(2, vec!["batch_norm_apply"]), (2, vec!["batch_norm_apply"])];
         assert_eq!(fused(&placed, 3), expected, "{layers}");
         forward(&graph, output, &options, 3, |value| value, 1e-5);
     }

@@ -78,8 +78,7 @@ fn batch_norm_in_parts() {
     // 1800 packs of 4: three parts of 600; 4558 single elements: eight parts, the last one shorter.
     for (dims, batch, parts) in [(&[2, 48, 50][..], 3, "3"), (&[2, 43, 53], 2, "8")] {
         let kernels = entries(dims, "BatchNorm2d", batch);
-        for entry in ["batch_norm2d_statistics", "batch_norm2d_apply_parts", "batch_norm2d_sums", "batch_norm2d_input"]
-        {
+        for entry in ["batch_norm_statistics", "batch_norm_apply_parts", "batch_norm_sums", "batch_norm_input"] {
             assert_eq!(constant(&kernels, entry, "PARTS"), parts, "{entry}");
         }
     }

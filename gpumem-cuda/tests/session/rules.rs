@@ -170,7 +170,7 @@ fn a_destructor_that_fails_is_alone_in_it() {
 #[test]
 fn a_kernel_that_fails_is_an_error_from_then_on() {
     let name = "rules::a_kernel_that_fails_is_an_error_from_then_on";
-    if !on_a_simulated_card(name, &[("GPUMEM_SIMULATED_FAILS", "max_pool2d_backward")]) {
+    if !on_a_simulated_card(name, &[("GPUMEM_SIMULATED_FAILS", "max_pool_backward")]) {
         return;
     }
     let job = job(Precision::F32);

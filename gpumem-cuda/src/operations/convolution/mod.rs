@@ -1,4 +1,4 @@
-//! Convolutions and their transposes: `kernels/conv2d.cu` and `kernels/conv_transpose2d.cu`, or cuDNN ([`library`]).
+//! Convolutions and their transposes: `kernels/convolution.cu` and `kernels/convolution_transposed.cu`, or cuDNN ([`library`]).
 //!
 //! Both slide windows over images and have a position for each. A convolution makes positions of images, its transpose images
 //! of positions.
@@ -15,19 +15,19 @@ use gpumem_core::program::ops::Convolution;
 use gpumem_core::program::{Slot, TensorId};
 
 const PLAIN: Kernels = Kernels {
-    file: "conv2d.cu",
-    forward: "conv2d_forward",
-    data: "conv2d_backward_data",
-    filter: ["conv2d_backward_filter", "conv2d_backward_filter_sum"],
-    bias: "conv2d_backward_bias",
+    file: "convolution.cu",
+    forward: "convolution_forward",
+    data: "convolution_backward_data",
+    filter: ["convolution_backward_filter", "convolution_backward_filter_sum"],
+    bias: "convolution_backward_bias",
 };
 
 const TRANSPOSED: Kernels = Kernels {
-    file: "conv_transpose2d.cu",
-    forward: "conv_transpose2d_forward",
-    data: "conv_transpose2d_backward_data",
-    filter: ["conv_transpose2d_backward_filter", "conv_transpose2d_backward_filter_sum"],
-    bias: "conv_transpose2d_backward_bias",
+    file: "convolution_transposed.cu",
+    forward: "convolution_transposed_forward",
+    data: "convolution_transposed_backward_data",
+    filter: ["convolution_transposed_backward_filter", "convolution_transposed_backward_filter_sum"],
+    bias: "convolution_transposed_backward_bias",
 };
 
 /// The sizes of an operation on as many samples as `y`, the output or its gradient, has.

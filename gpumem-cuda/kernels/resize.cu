@@ -28,7 +28,7 @@ struct alignas(PIECE * sizeof(real)) Piece {
     real at[PIECE];
 };
 
-KERNEL(upsample_forward)(const real *x, real *y) {
+KERNEL(resize_forward)(const real *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PIECE) return;
     const Index row = i / (WIDTH * SCALE_W / PIECE);
@@ -40,7 +40,7 @@ KERNEL(upsample_forward)(const real *x, real *y) {
     ((Piece *)y)[i] = piece;
 }
 
-KERNEL(upsample_backward)(const real *dy, real *dx) {
+KERNEL(resize_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     dy += (u64)(i / WIDTH) * (SCALE_H * WIDTH * SCALE_W) + (u32)(i % WIDTH) * SCALE_W;

@@ -39,7 +39,7 @@ static __device__ __forceinline__ float divisor(int o, int p) {
     return rows > 0 && columns > 0 ? (float)rows * (float)columns : 1.0f;
 }
 
-KERNEL(avg_pool2d_forward)(const real *x, real *y) {
+KERNEL(average_pool_forward)(const real *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
@@ -56,7 +56,7 @@ KERNEL(avg_pool2d_forward)(const real *x, real *y) {
     narrow(sum / divisor(o, p), &y[i]);
 }
 
-KERNEL(avg_pool2d_backward)(const real *dy, real *dx) {
+KERNEL(average_pool_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);

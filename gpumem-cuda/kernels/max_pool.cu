@@ -26,7 +26,7 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
-KERNEL(max_pool2d_forward)(const real *x, real *y, u32 *places) {
+KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
@@ -54,7 +54,7 @@ KERNEL(max_pool2d_forward)(const real *x, real *y, u32 *places) {
 #endif
 }
 
-KERNEL(max_pool2d_backward)(const real *dy, const u32 *places, real *dx) {
+KERNEL(max_pool_backward)(const real *dy, const u32 *places, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);

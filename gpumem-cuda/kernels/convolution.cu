@@ -11,22 +11,22 @@
 #include "correlation.cuh"
 
 #if PASS == GATHER
-KERNEL(__launch_bounds__(256, 1) conv2d_forward)
+KERNEL(__launch_bounds__(256, 1) convolution_forward)
 (const real *__restrict__ x, const real *__restrict__ weight, const real *__restrict__ bias, real *y) {
     gather(x, weight, bias, y);
 }
 #elif PASS == SCATTER
-KERNEL(__launch_bounds__(256, 1) conv2d_backward_data)
+KERNEL(__launch_bounds__(256, 1) convolution_backward_data)
 (const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { scatter(dy, weight, nullptr, dx); }
 #elif PASS == WEIGH
-KERNEL(__launch_bounds__(256) conv2d_backward_filter)
+KERNEL(__launch_bounds__(256) convolution_backward_filter)
 (const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, real *dweight) {
     weigh(x, dy, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(conv2d_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
+KERNEL(convolution_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
 #else
-KERNEL(__launch_bounds__(512) conv2d_backward_bias)(const real *__restrict__ dy, real *dbias) {
+KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict__ dy, real *dbias) {
     __shared__ float scratch[32];
     channel_sums<GROUPS * POSITION_CHANNELS, POSITION_AREA>(dy, scratch, dbias);
 }

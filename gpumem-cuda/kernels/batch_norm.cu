@@ -90,7 +90,7 @@ keep(Index c, float mean, float squares, float *saved, float *running_mean, floa
     running_var[c] = rest * running_var[c] + momentum * unbiased;
 }
 
-KERNEL(batch_norm2d_statistics)(const real *x, float *partial, float *saved, float *running_mean, float *running_var) {
+KERNEL(batch_norm_statistics)(const real *x, float *partial, float *saved, float *running_mean, float *running_var) {
     __shared__ float scratch[32];
     const Index c = blockIdx.x, part = blockIdx.y;
     // Count, mean, and squares around that mean, of what this thread has read: nothing cancels, however far from 0 the
@@ -141,7 +141,7 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
 }
 
 // A thread for each pack. `mean` is followed by 1 / std in training, and `variance` is read otherwise.
-KERNEL(batch_norm2d_apply)
+KERNEL(batch_norm_apply)
 (const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)CHANNELS * PACKS) return;
@@ -163,7 +163,7 @@ static __device__ __forceinline__ float join(const float *parts) {
 }
 
 // A block for each channel and part, after statistics.
-KERNEL(batch_norm2d_apply_parts)
+KERNEL(batch_norm_apply_parts)
 (const real *x, const float *partial, const Norm *weight, const Norm *bias, const real *residual, float *saved,
  float *running_mean, float *running_var, real *y) {
     const Index c = blockIdx.x, part = blockIdx.y;
@@ -251,7 +251,7 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 
 #if PARTS == 1
 
-KERNEL(batch_norm2d_backward)
+KERNEL(batch_norm_backward)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, real *dx, Norm *dweight,
  Norm *dbias) {
     __shared__ float scratch[32];
@@ -266,7 +266,7 @@ KERNEL(batch_norm2d_backward)
 
 #else
 
-KERNEL(batch_norm2d_sums)
+KERNEL(batch_norm_sums)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, float *partial) {
     __shared__ float scratch[32];
     const Index c = blockIdx.x, part = blockIdx.y;
@@ -278,7 +278,7 @@ KERNEL(batch_norm2d_sums)
 }
 
 // After sums. Without dx, one part is enough.
-KERNEL(batch_norm2d_input)
+KERNEL(batch_norm_input)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
  Norm *dweight, Norm *dbias) {
     const Index c = blockIdx.x, part = blockIdx.y;

@@ -33,7 +33,7 @@ static __device__ __forceinline__ u32 window_end(u32 o, u32 size, u32 windows) {
     return (u32)(((u64)(o + 1) * size + windows - 1) / windows);
 }
 
-KERNEL(adaptive_avg_pool2d_forward)(const real *x, real *y) {
+KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
     // Whole warps take part in the sum, so that one beyond the end adds up the last element once more.
     const Index team = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     const Index i = team < COUNT ? team : (Index)(COUNT - 1);
@@ -64,7 +64,7 @@ KERNEL(adaptive_avg_pool2d_forward)(const real *x, real *y) {
     if (team < COUNT && lane == 0) narrow(sum / (float)size, &y[i]);
 }
 
-KERNEL(adaptive_avg_pool2d_backward)(const real *dy, real *dx) {
+KERNEL(average_pool_adaptive_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const u32 w = (u32)(i % WIDTH), h = (u32)(i / WIDTH % HEIGHT);
