@@ -62,7 +62,7 @@ pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, car
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpumem_cuda::Cuda;
-pub use gpumem_macros::{fits, network, network_mod};
+pub use gpumem_macros::{blocks, blocks_mod, fits, network, network_mod};
 pub use selected::SELECTED;
 
 /// For generated code.
@@ -71,5 +71,5 @@ pub use gpumem_core as __private;
 
 /// What a program that declares and runs networks needs.
 pub mod prelude {
-    pub use crate::{D, Net, Network, Tensor, Train, fits, network, network_mod};
+    pub use crate::{D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, network, network_mod};
 }

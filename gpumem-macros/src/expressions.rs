@@ -1,5 +1,6 @@
 //! Values: numbers, flags and texts, folded with checked arithmetic.
 
+use crate::parse::NO_PATHS;
 use crate::resolve::Resolver;
 use crate::resolve::frame::{Frame, Known};
 use crate::syntax::{Expression, Kind, Operator};
@@ -31,7 +32,8 @@ impl<'s> Resolver<'s, '_> {
                 other => self.mistake(expression, frame, &format!("cannot negate {}", other.describe())),
             },
             Kind::Binary { operator, operands } => self.binary(expression, *operator, operands, frame),
-            Kind::Call { .. } | Kind::List(_) => {
+            Kind::Path { module, .. } if !self.imports(module, frame) => self.mistake(expression, frame, NO_PATHS),
+            Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) => {
                 let message = format!(
                     "expected a value, found `{expression}`; values are literals, parameters, constants of the network and \
                      operators between them"
@@ -69,7 +71,7 @@ impl<'s> Resolver<'s, '_> {
             // What is wrong with it has been reported.
             return Some(value.clone()).filter(|value| !matches!(value, Known::Open));
         }
-        if self.source.constants.iter().any(|constant| constant.name == name) {
+        if frame.module.constants.iter().any(|constant| constant.name == name) {
             return self.constant(expression, name, frame);
         }
         if self.source.declaration.batch.as_ref().is_some_and(|batch| batch == name) {
@@ -92,21 +94,23 @@ impl<'s> Resolver<'s, '_> {
     /// The names of all parameters and constants that `frame` sees.
     pub(crate) fn variables(&self, frame: &Frame<'s>) -> Vec<String> {
         let parameters = frame.parameters.iter().map(|(name, _)| name.clone());
-        parameters.chain(self.source.constants.iter().map(|constant| constant.name.to_string())).collect()
+        parameters.chain(frame.module.constants.iter().map(|constant| constant.name.to_string())).collect()
     }
 
     fn constant(&mut self, expression: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
-        if self.folding.iter().any(|open| open == name) {
+        let module = frame.module;
+        let key = (std::ptr::from_ref(module), name.to_string());
+        if self.folding.contains(&key) {
             return self.mistake(expression, frame, &format!("`{name}` is defined in terms of itself"));
         }
-        if let Some(value) = self.constants.get(name) {
+        if let Some(value) = self.constants.get(&key) {
             return value.clone();
         }
-        let constant = self.source.constants.iter().find(|constant| constant.name == name)?;
+        let constant = module.constants.iter().find(|constant| constant.name == name)?;
         let value = match &constant.value {
             Some(value) => {
-                self.folding.push(name.to_string());
-                let value = self.value(value, &Frame::global());
+                self.folding.push(key.clone());
+                let value = self.value(value, &Frame::global(module, Some(frame.clone()), expression.place));
                 self.folding.pop();
                 value
             }
@@ -117,7 +121,7 @@ impl<'s> Resolver<'s, '_> {
                 self.mistake(expression, frame, &message)
             }
         };
-        self.constants.insert(name.to_string(), value.clone());
+        self.constants.insert(key, value.clone());
         value
     }
 

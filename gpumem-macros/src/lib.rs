@@ -14,6 +14,7 @@
 //! Shapes, lifetimes and programs are `gpumem-core`'s; no memory is counted here. All mistakes are collected and reported in
 //! one build, each at its own tokens, and the struct exists even then, so that they are the only errors.
 
+mod declare;
 mod errors;
 mod expand;
 mod expressions;
@@ -26,7 +27,9 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod train;
+mod travel;
 
+use declare::declare;
 use proc_macro::TokenStream;
 
 /// Declares a network: a struct that implements `gpumem::Network`, checked against the memory of the cards it is aimed at.
@@ -69,6 +72,7 @@ use proc_macro::TokenStream;
 /// | `fn forward(x: Input) -> Output { .. }` | the network |
 /// | `fn name(a: usize, p: f64, f: bool, b: Block) -> Block { .. }` | a block, to be called as `name(..)` as often as you like |
 /// | `const NAME: usize = ..;` | a number for dimensions and for `TRAIN`; it is an item of the module if it is `pub` |
+/// | `use blocks path::to::resnet;` | blocks of a module that [`blocks!`] declares, here or in another crate, to be called as `resnet::bottleneck(..)`, or as `bottleneck(..)` where no other block has the name. Several at once, and `as`, are written as in Rust. `#[blocks] use path::to::resnet;` says the same |
 /// | `use ..;` | passed through |
 ///
 /// Inputs are `Image<C, H, W>`, `Features<N>`, `Tokens<T>` and `Sequence<T, D>`; outputs are `Logits<N>`, `Features<N>`,
@@ -115,6 +119,56 @@ pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
     module::network_mod(arguments.into(), item.into()).into()
 }
 
+/// Declares modules of blocks that networks use, in this crate and in others.
+///
+/// ```ignore
+/// blocks! {
+///     /// What residual networks are made of.
+///     pub mod resnet {
+///         const EXPANSION: usize = 4;
+///
+///         /// Reduces, convolves and expands.
+///         fn bottleneck(width: usize, stride: usize) -> Block {
+///             [conv(width, 1, 1), conv(width, 3, stride), conv(EXPANSION * width, 1, 1)]
+///         }
+///
+///         fn conv(channels: usize, kernel_size: usize, stride: usize) -> Block {
+///             [Conv2d(channels, kernel_size, stride = stride, padding = kernel_size / 2, bias = false), BatchNorm2d, Relu]
+///         }
+///     }
+/// }
+///
+/// network! {
+///     pub struct Net;
+///
+///     use blocks resnet;
+///
+///     fn forward(image: Image<3, 32, 32>) -> Map<256, 16, 16> {
+///         [resnet::bottleneck(64, 2)]
+///     }
+/// }
+/// ```
+///
+/// A module has blocks, `const`s, `use`s, and `use blocks ..` of its own. Every block of it can be called from where the
+/// module can be named. The generated module's documentation lists them.
+#[proc_macro]
+pub fn blocks(tokens: TokenStream) -> TokenStream {
+    let expanded = match travel::arrive("blocks", tokens.into()) {
+        Ok(gathered) if gathered.modules.is_empty() => module::blocks(gathered.tokens),
+        Ok(gathered) => declare::arrived(gathered.tokens, &gathered.modules),
+        Err(on_the_way) => on_the_way,
+    };
+    expanded.into()
+}
+
+/// The same as [`blocks!`] around a module, so that rustfmt and rust-analyzer see ordinary items:
+/// `#[blocks_mod] pub mod resnet { fn bottleneck(width: usize) -> Block { [..] } }`. There, and under
+/// [`macro@network_mod`], blocks are imported with `#[blocks] use path::to::resnet;`.
+#[proc_macro_attribute]
+pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    module::blocks_mod(arguments.into(), item.into()).into()
+}
+
 /// Checks one instantiation of a network that is generic over its batch: `fits!(Vgg16<64>);` fails under `cargo check` where
 /// `Vgg16<64>` does not fit. Other instantiations are checked by `cargo build`, where they are loaded.
 #[proc_macro]
@@ -122,13 +176,22 @@ pub fn fits(tokens: TokenStream) -> TokenStream {
     instantiation::fits(tokens.into()).into()
 }
 
-/// The whole way.
+/// The whole way. A network that uses modules of blocks is on its way to them first.
 fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
+    let travel::Gathered { tokens, modules } = match travel::arrive("network", tokens) {
+        Ok(gathered) => gathered,
+        Err(on_the_way) => return on_the_way,
+    };
     let mut errors = errors::Errors::default();
-    let Some(source) = parse::source(tokens, &mut errors) else {
+    let Some(source) = parse::source(tokens.clone(), &modules, &mut errors) else {
         let (items, last) = errors.into_tokens();
         return quote::quote!(#items #last);
     };
+    if modules.is_empty()
+        && let Some(on_the_way) = travel::depart("network", &source.module.uses, &tokens)
+    {
+        return on_the_way;
+    }
     let resolved = resolve::resolve(&source, &mut errors);
     let readings = read(&source, &resolved, &mut errors);
     expand::expand(&source, &resolved, &readings, errors)

@@ -1,21 +1,25 @@
-//! `#[network_mod] mod m { .. }`: the same items where rustfmt and rust-analyzer read them.
+//! `#[network_mod] mod m { .. }`, `#[blocks_mod] mod m { .. }` and `blocks! { mod m { .. } }`.
+//!
+//! The attributes hold the same items as the macros, where rustfmt and rust-analyzer read them.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
 
-pub(crate) fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    // The module is there all the same.
-    let unexpected = arguments.into_iter().next().map(|argument| {
-        let message = "`#[network_mod]` takes no arguments; remove them";
-        quote_spanned!(argument.span()=> ::core::compile_error! { #message })
-    });
-    let parsed = (|input: ParseStream<'_>| {
+/// `#[..] pub mod name { #![..] .. }`
+struct Written {
+    attributes: Vec<Attribute>,
+    visibility: Visibility,
+    name: Ident,
+    inner: Vec<Attribute>,
+    tokens: TokenStream,
+}
+
+impl Written {
+    fn parse(input: ParseStream<'_>, expected: &str) -> syn::Result<Written> {
         let attributes = input.call(Attribute::parse_outer)?;
         let visibility: Visibility = input.parse()?;
-        let expected =
-            "`#[network_mod]` stands before a module with a network in it: `mod name { pub struct Name; .. }`";
         if !(input.peek(Token![mod]) && input.peek3(syn::token::Brace)) {
             return Err(input.error(expected));
         }
@@ -24,14 +28,71 @@ pub(crate) fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStr
         let content;
         syn::braced!(content in input);
         let inner = content.call(Attribute::parse_inner)?;
-        let tokens: TokenStream = content.parse()?;
-        Ok((attributes, visibility, name, inner, tokens))
+        Ok(Written { attributes, visibility, name, inner, tokens: content.parse()? })
+    }
+
+    fn with_blocks(self) -> TokenStream {
+        let Written { attributes, visibility, name, inner, tokens } = self;
+        let (docs, contents) = crate::declare(&name, tokens);
+        quote!(#(#attributes)* #[doc = #docs] #visibility mod #name { #(#inner)* #contents })
+    }
+}
+
+pub(crate) fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let expected = "`#[network_mod]` stands before a module with a network in it: `mod name { pub struct Name; .. }`";
+    attribute("network_mod", expected, arguments, item, |module| {
+        let Written { attributes, visibility, name, inner, tokens } = module;
+        let network = crate::compile(tokens);
+        quote!(#(#attributes)* #visibility mod #name { #(#inner)* #network })
     })
-    .parse2(item.clone());
+}
+
+pub(crate) fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    let expected =
+        "`#[blocks_mod]` stands before a module with blocks in it: `pub mod name { fn block() -> Block { [..] } }`";
+    attribute("blocks_mod", expected, arguments, item, Written::with_blocks)
+}
+
+/// The modules inside `blocks! { .. }`.
+pub(crate) fn blocks(tokens: TokenStream) -> TokenStream {
+    let expected = "`blocks!` holds modules: `pub mod name { fn block() -> Block { [..] } }`";
+    let parsed = (|input: ParseStream<'_>| {
+        let mut modules = TokenStream::new();
+        while !input.is_empty() {
+            match Written::parse(input, expected) {
+                Ok(module) => modules.extend(module.with_blocks()),
+                Err(error) => {
+                    modules.extend(error.to_compile_error());
+                    let _ = input.parse::<TokenStream>();
+                }
+            }
+        }
+        Ok(modules)
+    })
+    .parse2(tokens);
     match parsed {
-        Ok((attributes, visibility, name, inner, tokens)) => {
-            let network = crate::compile(tokens);
-            quote!(#unexpected #(#attributes)* #visibility mod #name { #(#inner)* #network })
+        Ok(modules) if modules.is_empty() => quote!(::core::compile_error! { #expected }),
+        Ok(modules) => modules,
+        Err(error) => error.to_compile_error(),
+    }
+}
+
+fn attribute(
+    name: &str,
+    expected: &str,
+    arguments: TokenStream,
+    item: TokenStream,
+    expand: impl FnOnce(Written) -> TokenStream,
+) -> TokenStream {
+    // The module is there all the same.
+    let unexpected = arguments.into_iter().next().map(|argument| {
+        let message = format!("`#[{name}]` takes no arguments; remove them");
+        quote_spanned!(argument.span()=> ::core::compile_error! { #message })
+    });
+    match (|input: ParseStream<'_>| Written::parse(input, expected)).parse2(item.clone()) {
+        Ok(module) => {
+            let module = expand(module);
+            quote!(#unexpected #module)
         }
         Err(error) => {
             let error = error.to_compile_error();

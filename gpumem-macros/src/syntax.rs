@@ -41,11 +41,29 @@ pub(crate) struct Source {
     pub(crate) declaration: Declaration,
     pub(crate) train: Option<Settings>,
     pub(crate) infer: Option<Settings>,
-    pub(crate) constants: Vec<Constant>,
-    /// `use` items, passed through.
-    pub(crate) imports: Vec<TokenStream>,
     pub(crate) forward: Option<Function>,
+    /// What else was written with the network.
+    pub(crate) module: Module,
+}
+
+/// Names that see each other: those of a network, or of a module of blocks.
+#[derive(Default)]
+pub(crate) struct Module {
     pub(crate) blocks: Vec<Function>,
+    pub(crate) constants: Vec<Constant>,
+    /// `use` items of Rust, passed through.
+    pub(crate) imports: Vec<TokenStream>,
+    /// `use blocks ..;`
+    pub(crate) uses: Vec<Use>,
+}
+
+/// One module of a `use blocks path::to::resnet;`
+pub(crate) struct Use {
+    /// The name that it has here.
+    pub(crate) name: Ident,
+    pub(crate) path: TokenStream,
+    /// Empty until it has been fetched.
+    pub(crate) module: Module,
 }
 
 /// `pub struct Name<const BATCH: usize>;`
@@ -83,6 +101,8 @@ pub(crate) struct Constant {
 
 /// `fn forward(..) -> Logits<1000> { .. }`, or a block.
 pub(crate) struct Function {
+    /// The text of its `///` lines.
+    pub(crate) docs: String,
     pub(crate) name: Ident,
     pub(crate) parameters: Vec<Parameter>,
     /// Where the parentheses are.
@@ -137,6 +157,12 @@ pub(crate) enum Kind {
     Call {
         name: Ident,
         arguments: Vec<Argument>,
+    },
+    /// `resnet::bottleneck(64)`: a block of a module. Without parentheses there are no arguments.
+    Path {
+        module: Ident,
+        name: Ident,
+        arguments: Option<Vec<Argument>>,
     },
     /// `[a, b, c]`
     List(Vec<Expression>),
@@ -261,18 +287,10 @@ impl fmt::Display for Expression {
             Kind::Flag(value) => write!(f, "{value}"),
             Kind::Text(value) => write!(f, "{value:?}"),
             Kind::Name(name) => write!(f, "{name}"),
-            Kind::Call { name, arguments } => {
-                write!(f, "{name}(")?;
-                for (index, argument) in arguments.iter().enumerate() {
-                    if index > 0 {
-                        f.write_str(", ")?;
-                    }
-                    if let Some(name) = &argument.name {
-                        write!(f, "{name} = ")?;
-                    }
-                    write!(f, "{}", argument.value)?;
-                }
-                f.write_str(")")
+            Kind::Call { name, arguments } => write!(f, "{name}({})", listed(arguments)),
+            Kind::Path { module, name, arguments: None } => write!(f, "{module}::{name}"),
+            Kind::Path { module, name, arguments: Some(arguments) } => {
+                write!(f, "{module}::{name}({})", listed(arguments))
             }
             Kind::List(elements) if elements.is_empty() => f.write_str("[]"),
             Kind::List(_) => f.write_str("[..]"),
@@ -286,4 +304,13 @@ impl fmt::Display for Expression {
             Kind::Broken => f.write_str(".."),
         }
     }
+}
+
+/// `64, 3, padding = 1`
+fn listed(arguments: &[Argument]) -> String {
+    let written = arguments.iter().map(|Argument { name, value }| match name {
+        Some(name) => format!("{name} = {value}"),
+        None => value.to_string(),
+    });
+    written.collect::<Vec<_>>().join(", ")
 }

@@ -148,8 +148,9 @@ fn declaration(source: &Source, docs: &str) -> TokenStream {
     let Declaration { attributes, visibility, name, batch } = &source.declaration;
     let generics = batch.as_ref().map(|batch| quote!(<const #batch: ::core::primitive::usize>));
     let conditions = conditions(source);
-    let imports = source.imports.iter().map(|import| quote!(#conditions #[allow(unused_imports)] #import));
-    let public = source.constants.iter().filter(|constant| !matches!(constant.visibility, syn::Visibility::Inherited));
+    let imports = source.module.imports.iter().map(|import| quote!(#conditions #[allow(unused_imports)] #import));
+    let public =
+        source.module.constants.iter().filter(|constant| !matches!(constant.visibility, syn::Visibility::Inherited));
     let own = private_constants(source);
     let public = public.map(|constant| {
         let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
@@ -173,7 +174,8 @@ fn declaration(source: &Source, docs: &str) -> TokenStream {
 /// Constants without a visibility: they exist inside the values of others only, so that two networks of one module may use
 /// the same names.
 fn private_constants(source: &Source) -> TokenStream {
-    let private = source.constants.iter().filter(|constant| matches!(constant.visibility, syn::Visibility::Inherited));
+    let private =
+        source.module.constants.iter().filter(|constant| matches!(constant.visibility, syn::Visibility::Inherited));
     let items = private.map(|constant| {
         let Constant { attributes, name, kind, tokens, .. } = constant;
         quote!(#(#attributes)* #[allow(dead_code)] const #name: #kind = #tokens;)

@@ -3,12 +3,16 @@
 use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;
-use proc_macro2::Ident;
+use proc_macro2::{Ident, Span};
 use syn::parse::ParseStream;
 use syn::{Lit, Token};
 
 /// Expressions within expressions that the parser follows, so that it never runs out of stack.
 const DEEPEST: usize = 128;
+
+/// Said of a path where no block can stand.
+pub(crate) const NO_PATHS: &str =
+    "paths are not read here; write a literal, or a `const` that is declared inside the network";
 
 impl Parser<'_> {
     pub(super) fn expression(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
@@ -126,16 +130,20 @@ impl Parser<'_> {
         let mut start = Place::from(&name);
         if input.peek(Token![::]) {
             let is_layer = |name: &Ident| Entry::find(&name.to_string()).is_some();
+            let first = name.clone();
+            let mut segments = 1;
             while input.peek(Token![::]) && input.peek3(syn::Ident) {
                 input.parse::<Token![::]>()?;
                 let next: Ident = input.parse()?;
                 start.end = next.span();
+                segments += 1;
                 name = if is_layer(&name) { name } else { next };
             }
             if !is_layer(&name) {
-                let message =
-                    "paths are not read here; write a literal, or a `const` that is declared inside the network";
-                self.errors.add(start, message);
+                if segments == 2 && !input.peek(Token![::]) && !self.in_constant {
+                    return self.path(input, first, name, start);
+                }
+                self.errors.add(start, NO_PATHS);
                 // A call of a function, perhaps with a turbofish.
                 skip_to_comma(input);
                 return Ok(self.new_expression(start, Kind::Broken));
@@ -150,15 +158,35 @@ impl Parser<'_> {
 
     /// The parentheses of `Conv2d(64, 3)`.
     pub(super) fn call(&mut self, input: ParseStream<'_>, start: Place, name: Ident) -> syn::Result<Expression> {
+        let (arguments, end) = self.arguments(input)?;
+        Ok(self.new_expression(Place { end, ..start }, Kind::Call { name, arguments }))
+    }
+
+    /// What follows `resnet::bottleneck`, at `place`.
+    fn path(
+        &mut self,
+        input: ParseStream<'_>,
+        module: Ident,
+        name: Ident,
+        mut place: Place,
+    ) -> syn::Result<Expression> {
+        let mut arguments = None;
+        if input.peek(syn::token::Paren) {
+            let (list, end) = self.arguments(input)?;
+            (arguments, place.end) = (Some(list), end);
+        }
+        Ok(self.new_expression(place, Kind::Path { module, name, arguments }))
+    }
+
+    /// What is between parentheses, and the closing one.
+    fn arguments(&mut self, input: ParseStream<'_>) -> syn::Result<(Vec<Argument>, Span)> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
         let arguments = self.separated(&content, "an argument", Self::argument, |argument| match &argument.name {
             Some(name) => format!("{name} = {}", argument.value),
             None => argument.value.to_string(),
         });
-        let arguments = arguments.into_iter().map(|(argument, _)| argument).collect();
-        let place = Place { start: start.start, end: parentheses.span.close() };
-        Ok(self.new_expression(place, Kind::Call { name, arguments }))
+        Ok((arguments.into_iter().map(|(argument, _)| argument).collect(), parentheses.span.close()))
     }
 
     fn argument(&mut self, input: ParseStream<'_>) -> syn::Result<(Argument, Place)> {

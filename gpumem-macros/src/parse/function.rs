@@ -9,15 +9,18 @@ use syn::{Attribute, Token};
 impl Parser<'_> {
     pub(super) fn function(&mut self, input: ParseStream<'_>, attributes: &[Attribute]) -> syn::Result<Function> {
         let mut frozen = false;
+        let mut docs = String::new();
         for attribute in attributes {
             if attribute.path().is_ident("freeze") {
                 frozen = true;
                 if !matches!(attribute.meta, syn::Meta::Path(_)) {
                     self.errors.add(Place::of(attribute), "`#[freeze]` takes no arguments; remove them");
                 }
+            } else if attribute.path().is_ident("doc") {
+                docs.extend(line(attribute));
             } else if attribute.path().is_ident("checkpoint") {
                 self.errors.add(Place::of(attribute), "`#[checkpoint]` is not available yet; remove it");
-            } else if !["doc", "allow", "expect", "rustfmt"]
+            } else if !["allow", "expect", "rustfmt"]
                 .iter()
                 .any(|known| attribute.path().segments.first().is_some_and(|first| first.ident == known))
             {
@@ -46,6 +49,7 @@ impl Parser<'_> {
         let braces = syn::braced!(content in input);
         let body = self.body(&content, braces.span.join().into());
         Ok(Function {
+            docs,
             name,
             parameters: parameters.into_iter().map(|(parameter, _)| parameter).collect(),
             signature: Place { start: parentheses.span.open(), end: parentheses.span.close() },
@@ -188,5 +192,14 @@ fn skip_statement(input: ParseStream<'_>) {
         {
             return;
         }
+    }
+}
+
+/// The text of a `///` line, which `#[doc = include_str!(..)]` has not.
+fn line(documentation: &Attribute) -> Option<String> {
+    let syn::Meta::NameValue(syn::MetaNameValue { value, .. }) = &documentation.meta else { return None };
+    match value {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value() + "\n"),
+        _ => None,
     }
 }

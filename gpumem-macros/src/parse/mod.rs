@@ -3,37 +3,26 @@
 mod expression;
 mod function;
 mod habits;
+mod imports;
+
+pub(crate) use expression::NO_PATHS;
 
 use crate::errors::Errors;
-use crate::syntax::{Constant, Declaration, Field, Function, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Field, Function, Module, Place, Settings, Source};
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{ParseBuffer, ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
 
-/// Parses the inside of `network! { .. }`. `None` if there is no struct to attach anything to.
-pub(crate) fn source(tokens: TokenStream, errors: &mut Errors) -> Option<Source> {
-    let mut items = Items::default();
-    let parsed = (|input: ParseStream<'_>| {
-        let mut parser = Parser { errors: &mut *errors, next_id: 0, depth: 0 };
-        while input.peek(Token![#]) && input.peek2(Token![!]) {
-            let place = input.span();
-            input.call(Attribute::parse_inner)?;
-            parser.errors.add(place, "attributes and documentation stand before the struct, as `#[..]` and `///`");
-        }
-        while !input.is_empty() {
-            if let Err(error) = parser.item(input, &mut items) {
-                parser.errors.add_syn(&error);
-                skip_item(input);
-            }
-        }
-        Ok(())
-    })
-    .parse2(tokens.clone());
-    if let Err(error) = parsed {
-        errors.add_syn(&error);
-    }
+/// Parses the inside of `network! { .. }`. `None` if there is no struct to attach anything to. `fetched` are the modules of
+/// its `use blocks ..`, as [`crate::travel`] hands them over; none before they have been fetched.
+pub(crate) fn source(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> Option<Source> {
+    let mut parser = Parser { errors: &mut *errors, next_id: 0, depth: 0, of_blocks: false, in_constant: false };
+    let mut items = parser.items(tokens.clone());
+    let all = parser.fetch(&mut items.module.uses, fetched);
     items.find_forward(errors);
+    // Half of the names mean nothing.
+    items.forward = items.forward.filter(|_| all);
     // After a mistake the struct may be anywhere.
     let declaration = items.declaration.or_else(|| find_struct(tokens).filter(|_| !errors.is_empty()));
     let Some(declaration) = declaration else {
@@ -51,15 +40,15 @@ pub(crate) fn source(tokens: TokenStream, errors: &mut Errors) -> Option<Source>
             ),
         );
     }
-    Some(Source {
-        declaration,
-        train: items.train,
-        infer: items.infer,
-        constants: items.constants,
-        imports: items.imports,
-        forward: items.forward,
-        blocks: items.blocks,
-    })
+    Some(Source { declaration, train: items.train, infer: items.infer, forward: items.forward, module: items.module })
+}
+
+/// Parses the inside of a module of blocks. `fetched` are the modules that it uses.
+pub(crate) fn module(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> Module {
+    let mut parser = Parser { errors, next_id: 0, depth: 0, of_blocks: true, in_constant: false };
+    let mut items = parser.items(tokens);
+    parser.fetch(&mut items.module.uses, fetched);
+    items.module
 }
 
 /// The first `struct Name` or `struct Name<const BATCH: usize>`, wherever it stands.
@@ -97,10 +86,8 @@ struct Items {
     declaration: Option<Declaration>,
     train: Option<Settings>,
     infer: Option<Settings>,
-    constants: Vec<Constant>,
-    imports: Vec<TokenStream>,
     forward: Option<Function>,
-    blocks: Vec<Function>,
+    module: Module,
 }
 
 impl Items {
@@ -110,12 +97,12 @@ impl Items {
             return;
         }
         let returns_block = |function: &Function| function.outputs.first().is_none_or(|output| output.name == "Block");
-        let meant = self.blocks.iter().position(|block| {
+        let meant = self.module.blocks.iter().position(|block| {
             let is_near = nearest(&block.name.to_string(), &["forward"]).is_some();
-            !returns_block(block) && (is_near || self.blocks.len() == 1)
+            !returns_block(block) && (is_near || self.module.blocks.len() == 1)
         });
         if let Some(meant) = meant {
-            let function = self.blocks.remove(meant);
+            let function = self.module.blocks.remove(meant);
             errors.add(
                 &function.name,
                 format!("a network begins at `forward`, and there is none; rename `{}` to `forward`", function.name),
@@ -130,13 +117,43 @@ struct Parser<'e> {
     next_id: usize,
     /// Expressions around the one being read.
     depth: usize,
+    /// Whether the items are those of a module of blocks.
+    of_blocks: bool,
+    /// Whether a constant's value is being read, in which `a::b` is Rust's.
+    in_constant: bool,
 }
 
 impl Parser<'_> {
+    /// All items, as far as they can be read.
+    fn items(&mut self, tokens: TokenStream) -> Items {
+        let mut items = Items::default();
+        let parsed = (|input: ParseStream<'_>| {
+            while input.peek(Token![#]) && input.peek2(Token![!]) {
+                let place = input.span();
+                input.call(Attribute::parse_inner)?;
+                let what = if self.of_blocks { "module" } else { "struct" };
+                let message = format!("attributes and documentation stand before the {what}, as `#[..]` and `///`");
+                self.errors.add(place, message);
+            }
+            while !input.is_empty() {
+                if let Err(error) = self.item(input, &mut items) {
+                    self.errors.add_syn(&error);
+                    skip_item(input);
+                }
+            }
+            Ok(())
+        })
+        .parse2(tokens);
+        if let Err(error) = parsed {
+            self.errors.add_syn(&error);
+        }
+        items
+    }
+
     fn item(&mut self, input: ParseStream<'_>, items: &mut Items) -> syn::Result<()> {
         let attributes = input.call(Attribute::parse_outer)?;
         let visibility: Visibility = input.parse()?;
-        if input.peek(Token![struct]) {
+        if input.peek(Token![struct]) && !self.of_blocks {
             let declaration = self.declaration(input, attributes, visibility)?;
             match &items.declaration {
                 None => items.declaration = Some(declaration),
@@ -151,18 +168,22 @@ impl Parser<'_> {
         } else if input.peek(Token![const]) {
             self.constant(input, attributes, visibility, items)?;
         } else if input.peek(Token![use]) {
-            let import: syn::ItemUse = input.parse()?;
-            items.imports.push(quote::quote!(#(#attributes)* #visibility #import));
+            self.import(input, &attributes, &visibility, &mut items.module)?;
         } else if input.peek(Token![fn]) {
             let function = self.function(input, &attributes)?;
-            let known = items.forward.iter().chain(&items.blocks);
+            let known = items.forward.iter().chain(&items.module.blocks);
             if known.into_iter().any(|known| known.name == function.name) {
                 self.errors.add(&function.name, format!("`{}` is defined twice; rename or remove one", function.name));
-            } else if function.name == "forward" {
+            } else if function.name == "forward" && !self.of_blocks {
                 items.forward = Some(function);
             } else {
-                items.blocks.push(function);
+                items.module.blocks.push(function);
             }
+        } else if self.of_blocks {
+            return Err(input.error(
+                "a module of blocks has blocks `fn name(..) -> Block`, `const`s and `use`s; a network is declared with \
+                 `network!`",
+            ));
         } else {
             return Err(input.error(
                 "expected `pub struct Name;`, `const TRAIN: Train = Train { .. };`, `fn forward(..)`, a block \
@@ -215,7 +236,9 @@ impl Parser<'_> {
     ) -> syn::Result<()> {
         input.parse::<Token![const]>()?;
         let name: Ident = input.parse()?;
-        let place = if name == "TRAIN" {
+        let place = if self.of_blocks {
+            None
+        } else if name == "TRAIN" {
             Some(("Train", &mut items.train))
         } else if name == "INFER" {
             Some(("Infer", &mut items.infer))
@@ -250,17 +273,20 @@ impl Parser<'_> {
             self.errors.add_syn(&error);
             return Ok(());
         }
-        if items.constants.iter().any(|known| known.name == name) {
+        if items.module.constants.iter().any(|known| known.name == name) {
             self.errors.add(&name, format!("`{name}` is defined twice; rename or remove one"));
             return Ok(());
         }
         // What this language does not have is no mistake before a layer needs it.
         let mut errors = Errors::default();
-        let mut parser = Parser { errors: &mut errors, next_id: self.next_id, depth: 0 };
+        let next_id = self.next_id;
+        let mut parser =
+            Parser { errors: &mut errors, next_id, depth: 0, of_blocks: self.of_blocks, in_constant: true };
         let value = (|input: ParseStream<'_>| parser.expression(input)).parse2(tokens.clone()).ok();
         self.next_id = parser.next_id;
         let value = value.filter(|_| errors.is_empty());
-        items.constants.push(Constant { attributes, visibility, name, kind: quote::quote!(#kind), tokens, value });
+        let kind = quote::quote!(#kind);
+        items.module.constants.push(Constant { attributes, visibility, name, kind, tokens, value });
         Ok(())
     }
 

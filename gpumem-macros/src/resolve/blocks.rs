@@ -4,7 +4,8 @@ use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
 use super::habits::habit;
 use super::paths::snake_case;
-use crate::syntax::{Argument, Expression, Kind, Place};
+use crate::errors::Errors;
+use crate::syntax::{Argument, Expression, Function, Kind, Place};
 use gpumem_core::layers::Entry;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
@@ -41,8 +42,7 @@ impl<'s> Resolver<'s, '_> {
             self.check_no_arguments(element, &text, arguments, frame);
             return self.use_binding(element, &binding, frame, current, segment);
         }
-        let source = self.source;
-        if let Some(block) = source.blocks.iter().find(|block| block.name == text) {
+        if let Some(block) = self.block_called(element, &text, frame) {
             return self.call(element, block, arguments.unwrap_or_default(), frame, current, segment);
         }
         let written = arguments.unwrap_or_default();
@@ -92,13 +92,13 @@ impl<'s> Resolver<'s, '_> {
     ) -> Current {
         let name = at.to_string();
         let name = name.as_str();
-        if self.source.constants.iter().any(|constant| constant.name == name) {
+        if frame.module.constants.iter().any(|constant| constant.name == name) {
             let message = format!("expected a layer, but `{name}` is a constant");
             self.report(element.id, element.place, frame, &message);
             return None;
         }
         let mut known: Vec<String> = Entry::names().iter().chain(&KEYWORDS).map(ToString::to_string).collect();
-        known.extend(self.source.blocks.iter().map(|block| block.name.to_string()));
+        known.extend(self.block_names(frame));
         known.extend(frame.bindings.iter().map(|binding| binding.name.clone()));
         let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
         known.extend(blocks.map(|(name, _)| name.clone()));
@@ -124,35 +124,13 @@ impl<'s> Resolver<'s, '_> {
             return value;
         };
         self.meant.insert(near.to_string());
-        let near_block = self.source.blocks.iter().find(|block| block.name == near);
-        match (near_block, Entry::find(near)) {
+        match (self.block_called(element, near, frame), Entry::find(near)) {
             (Some(block), _) => self.call(element, block, arguments, frame, current, None),
             (None, Some(entry)) => self.layer(element, entry, arguments, frame, current, None),
             (None, None) => match frame.binding(near).cloned() {
                 Some(binding) => self.use_binding(element, &binding, frame, current, None),
                 None => self.fail_layer(),
             },
-        }
-    }
-
-    /// Names of blocks that nothing could call.
-    pub(super) fn check_blocks(&mut self) {
-        for block in &self.source.blocks {
-            let name = block.name.to_string();
-            if Entry::find(&name).is_some() || KEYWORDS.contains(&name.as_str()) {
-                self.errors.add(&block.name, format!("`{name}` has a meaning already; rename the block"));
-            }
-            for output in block.outputs.iter().filter(|output| output.name != "Block") {
-                self.errors.add(output.place, format!("a block returns `Block`, not `{}`", output.name));
-            }
-            for parameter in &block.parameters {
-                if !["usize", "f64", "bool", "Block"].contains(&parameter.kind.name.to_string().as_str()) {
-                    self.errors.add(
-                        parameter.kind.place,
-                        "a block's parameters are `usize`, `f64`, `bool` or `Block`; use one of these",
-                    );
-                }
-            }
         }
     }
 
@@ -350,6 +328,27 @@ impl<'s> Resolver<'s, '_> {
             (Some((name, place)), _) => self.paths.add(&name, Some(place)),
             (None, Some(segment)) => self.paths.add(segment, None),
             (None, None) => self.paths.add(&snake_case(kind), None),
+        }
+    }
+}
+
+/// Names of blocks that nothing could call, and types that no argument has.
+pub(super) fn check_blocks(blocks: &[Function], errors: &mut Errors) {
+    for block in blocks {
+        let name = block.name.to_string();
+        if Entry::find(&name).is_some() || KEYWORDS.contains(&name.as_str()) {
+            errors.add(&block.name, format!("`{name}` has a meaning already; rename the block"));
+        }
+        for output in block.outputs.iter().filter(|output| output.name != "Block") {
+            errors.add(output.place, format!("a block returns `Block`, not `{}`", output.name));
+        }
+        for parameter in &block.parameters {
+            if !["usize", "f64", "bool", "Block"].contains(&parameter.kind.name.to_string().as_str()) {
+                errors.add(
+                    parameter.kind.place,
+                    "a block's parameters are `usize`, `f64`, `bool` or `Block`; use one of these",
+                );
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
-use crate::syntax::{Argument, Expression, Function, Kind};
+use crate::syntax::{Argument, Expression, Function, Kind, Module};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ impl<'s> Resolver<'s, '_> {
     pub(super) fn call(
         &mut self,
         element: &'s Expression,
-        block: &'s Function,
+        (block, module): (&'s Function, &'s Module),
         arguments: &'s [Argument],
         frame: &Rc<Frame<'s>>,
         current: Current,
@@ -26,7 +26,7 @@ impl<'s> Resolver<'s, '_> {
                 "recursion without end: `{name}` is called {DEEPEST} calls deep; end it with `if`, on a parameter that counts down"
             );
             // All the calls around it would go on like this.
-            self.stop(element, &message);
+            self.stop(element, frame, &message);
             return None;
         }
         let parameters = self.call_arguments(element, block, arguments, frame);
@@ -34,6 +34,8 @@ impl<'s> Resolver<'s, '_> {
         let inner = Rc::new(Frame {
             call: Some(format!("{name}({})", values.join(", "))),
             caller: Some(frame.clone()),
+            place: element.place,
+            module,
             depth: frame.depth + 1,
             parameters,
             bindings: self.bindings(&block.body),
@@ -126,7 +128,10 @@ impl<'s> Resolver<'s, '_> {
         };
         let is_value = match (&value.kind, &known) {
             (Kind::Name(_), Some(known)) => !matches!(known, Known::Element(..) | Known::Open),
-            (Kind::Name(_) | Kind::Call { .. } | Kind::List(_) | Kind::If { .. } | Kind::Broken, _) => false,
+            (
+                Kind::Name(_) | Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) | Kind::If { .. } | Kind::Broken,
+                _,
+            ) => false,
             _ => true,
         };
         if is_value {

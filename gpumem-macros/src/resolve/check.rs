@@ -1,10 +1,11 @@
 //! Checks of the network as a whole.
 
+use super::blocks::check_blocks;
 use super::frame::Current;
 use super::types::Declared;
 use super::{Resolved, Resolver};
 use crate::errors::Errors;
-use crate::syntax::{Body, Expression, Function, Kind};
+use crate::syntax::{Body, Expression, Function, Kind, Module};
 use gpumem_core::graph::{NodeId, RowId, Source};
 use std::collections::HashSet;
 
@@ -14,22 +15,18 @@ impl Resolver<'_, '_> {
         let source = self.source;
         let mut mentioned: HashSet<String> = self.meant.clone();
         let mut open: Vec<&Function> = source.forward.iter().collect();
-        open.extend(source.blocks.iter().filter(|block| mentioned.contains(&block.name.to_string())));
+        let blocks = &source.module.blocks;
+        open.extend(blocks.iter().filter(|block| mentioned.contains(&block.name.to_string())));
         while let Some(function) = open.pop() {
             let names = names_in(&function.body);
-            for binding in &function.body.lets {
-                let name = binding.name.to_string();
-                if !names.contains(&name) && !self.meant.contains(&name) {
-                    self.errors.add(&binding.name, format!("`{name}` is never used; remove it or put it into a list"));
-                }
-            }
+            check_lets(&function.body, &names, &self.meant, self.errors);
             let new = |block: &&Function| {
                 names.contains(&block.name.to_string()) && !mentioned.contains(&block.name.to_string())
             };
-            open.extend(source.blocks.iter().filter(new));
+            open.extend(blocks.iter().filter(new));
             mentioned.extend(names);
         }
-        for block in &source.blocks {
+        for block in blocks {
             let name = block.name.to_string();
             if source.forward.is_some() && !mentioned.contains(&name) {
                 self.errors.add(&block.name, format!("block `{name}` is never used; remove it or call it"));
@@ -92,6 +89,32 @@ impl Resolver<'_, '_> {
     }
 }
 
+/// What is wrong with a module of blocks whatever its blocks are called with.
+pub(crate) fn check_module(module: &Module, errors: &mut Errors) {
+    check_blocks(&module.blocks, errors);
+    for block in &module.blocks {
+        if block.name == "forward" {
+            errors.add(&block.name, "a network begins at `forward`; rename the block");
+        }
+        check_lets(&block.body, &names_in(&block.body), &HashSet::new(), errors);
+        for (index, binding) in block.body.lets.iter().enumerate() {
+            if block.body.lets[..index].iter().any(|earlier| earlier.name == binding.name) {
+                errors.add(&binding.name, format!("`{}` is bound twice; rename one", binding.name));
+            }
+        }
+    }
+}
+
+/// `let`s that are never mentioned.
+fn check_lets(body: &Body, mentioned: &HashSet<String>, meant: &HashSet<String>, errors: &mut Errors) {
+    for binding in &body.lets {
+        let name = binding.name.to_string();
+        if !mentioned.contains(&name) && !meant.contains(&name) {
+            errors.add(&binding.name, format!("`{name}` is never used; remove it or put it into a list"));
+        }
+    }
+}
+
 /// `1 output`, `2 outputs`
 fn count(outputs: usize) -> String {
     format!("{outputs} output{}", if outputs == 1 { "" } else { "s" })
@@ -137,6 +160,7 @@ fn names_in(body: &Body) -> HashSet<String> {
                 names.insert(name.to_string());
                 open.extend(arguments.iter().map(|argument| &argument.value));
             }
+            Kind::Path { arguments, .. } => open.extend(arguments.iter().flatten().map(|argument| &argument.value)),
             Kind::List(elements) => open.extend(elements),
             Kind::Pair(pair) | Kind::Binary { operands: pair, .. } => open.extend(pair.iter()),
             Kind::If { condition, then, otherwise } => {

@@ -1,6 +1,6 @@
 //! What names mean: one frame for each call of a block.
 
-use crate::syntax::Expression;
+use crate::syntax::{Expression, Module, Place};
 use gpumem_core::graph::{NodeId, RowId};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -58,6 +58,10 @@ pub(crate) struct Frame<'s> {
     /// The call with its arguments evaluated, `stage(3, 64)`; `None` for `forward`.
     pub(crate) call: Option<String>,
     pub(crate) caller: Option<Rc<Frame<'s>>>,
+    /// Where the caller calls it.
+    pub(crate) place: Place,
+    /// The blocks and constants that are seen here.
+    pub(crate) module: &'s Module,
     /// Calls around this one.
     pub(crate) depth: usize,
     pub(crate) parameters: Vec<(String, Known<'s>)>,
@@ -76,11 +80,13 @@ pub(crate) struct Binding<'s> {
 }
 
 impl<'s> Frame<'s> {
-    /// The frame of constants, which sees nothing but constants.
-    pub(crate) fn global() -> Rc<Frame<'s>> {
+    /// The frame of the constants of `module`, which sees nothing but constants, used by `caller` at `place`.
+    pub(crate) fn global(module: &'s Module, caller: Option<Rc<Frame<'s>>>, place: Place) -> Rc<Frame<'s>> {
         Rc::new(Frame {
             call: None,
-            caller: None,
+            caller,
+            place,
+            module,
             depth: 0,
             parameters: Vec::new(),
             bindings: Vec::new(),

@@ -115,7 +115,8 @@ impl<'s> Resolver<'s, '_> {
                 }
                 let segment = self.layer_segment(call.name, segment, given.chosen.clone());
                 self.sharing.added(Some(row));
-                self.rows.push((segment, call.element.place));
+                let place = self.shown(call.element.place, call.frame).0;
+                self.rows.push((segment, place));
                 self.count += 1;
             }
             None => _ = self.fail_layer(),
@@ -252,8 +253,8 @@ impl<'s> Resolver<'s, '_> {
 
     /// Whether a name stands for anything, so that it cannot be an option's bare name.
     fn is_known(&self, name: &str, frame: &Frame<'s>) -> bool {
-        let is_block = self.source.blocks.iter().any(|block| block.name == name);
-        let is_constant = self.source.constants.iter().any(|constant| constant.name == name);
+        let is_block = !self.blocks_called(name, frame).is_empty();
+        let is_constant = frame.module.constants.iter().any(|constant| constant.name == name);
         let is_batch = self.source.declaration.batch.as_ref().is_some_and(|batch| batch == name);
         let is_layer = is_block || Entry::find(name).is_some();
         is_layer || is_constant || is_batch || frame.parameter(name).is_some() || frame.binding(name).is_some()
@@ -285,6 +286,6 @@ impl<'s> Resolver<'s, '_> {
             self.report(argument.value.id, argument.value.place, frame, message);
             return None;
         }
-        Some((name, argument.value.place))
+        Some((name, self.shown(argument.value.place, frame).0))
     }
 }

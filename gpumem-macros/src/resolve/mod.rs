@@ -7,12 +7,13 @@ pub(crate) mod frame;
 mod guesses;
 mod habits;
 mod layers;
+mod modules;
 mod paths;
 mod sharing;
 mod types;
 
 use crate::errors::Errors;
-use crate::syntax::{Expression, Kind, Place, Source};
+use crate::syntax::{Expression, Kind, Module, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId};
 use guesses::Guesses;
@@ -47,10 +48,10 @@ const MOST_STEPS: usize = 1 << 20;
 pub(crate) struct Resolver<'s, 'e> {
     pub(crate) source: &'s Source,
     pub(crate) errors: &'e mut Errors,
-    /// Constants that have been folded.
-    pub(crate) constants: HashMap<String, Option<Known<'s>>>,
+    /// Constants that have been folded, by their modules and names.
+    pub(crate) constants: HashMap<(*const Module, String), Option<Known<'s>>>,
     /// Constants that are being folded.
-    pub(crate) folding: Vec<String>,
+    pub(crate) folding: Vec<(*const Module, String)>,
     graph: Graph,
     paths: Paths,
     /// Segment and place of each row of the graph.
@@ -107,7 +108,7 @@ fn attempt(source: &Source, mut errors: Errors, guesses: Guesses) -> Attempt {
         steps: 0,
         stopped: false,
     };
-    resolver.check_blocks();
+    blocks::check_blocks(&source.module.blocks, resolver.errors);
     let resolved = resolver.network();
     let Resolver { guesses, steps, stopped, .. } = resolver;
     Attempt { resolved, errors, guesses, steps, stopped }
@@ -129,6 +130,8 @@ impl<'s> Resolver<'s, '_> {
         let frame = Rc::new(Frame {
             call: None,
             caller: None,
+            place: forward.signature,
+            module: &self.source.module,
             depth: 0,
             parameters: Vec::new(),
             bindings: self.bindings(&forward.body),
@@ -150,17 +153,20 @@ impl<'s> Resolver<'s, '_> {
 
     /// Reports a mistake once, however often its expression is unrolled, and names the call in which it was found.
     pub(crate) fn report(&mut self, id: usize, place: Place, frame: &Frame<'s>, message: &str) {
-        let message = match &frame.call {
-            Some(call) => format!("{message} (in `{call}`)"),
-            None => message.to_string(),
+        let (place, origin) = self.shown(place, frame);
+        let message = match (&frame.call, origin) {
+            (Some(call), Some(origin)) => format!("{message} (in `{call}`, at {origin})"),
+            (Some(call), None) => format!("{message} (in `{call}`)"),
+            (None, Some(origin)) => format!("{message} (at {origin})"),
+            (None, None) => message.to_string(),
         };
         self.errors.add_once(id, place, message);
     }
 
     /// Reports a limit, once, and resolves nothing more.
-    fn stop(&mut self, element: &Expression, message: &str) {
+    fn stop(&mut self, element: &Expression, frame: &Frame<'s>, message: &str) {
         if !std::mem::replace(&mut self.stopped, true) {
-            self.errors.add_once(element.id, element.place, message);
+            self.errors.add_once(element.id, self.shown(element.place, frame).0, message);
         }
     }
 
@@ -174,9 +180,10 @@ impl<'s> Resolver<'s, '_> {
     ) -> Current {
         self.steps += 1;
         if self.steps > MOST_STEPS {
-            self.stop(element, &format!("the network unrolls to more than {MOST_STEPS} elements; check its numbers"));
+            let message = format!("the network unrolls to more than {MOST_STEPS} elements; check its numbers");
+            self.stop(element, frame, &message);
         } else if self.count > MOST_ROWS {
-            self.stop(element, &format!("the network has more than {MOST_ROWS} layers; check its numbers"));
+            self.stop(element, frame, &format!("the network has more than {MOST_ROWS} layers; check its numbers"));
         }
         if self.stopped {
             return None;
@@ -192,6 +199,10 @@ impl<'s> Resolver<'s, '_> {
             }
             Kind::Name(name) => self.named(element, name, None, frame, current, segment),
             Kind::Call { name, arguments } => self.named(element, name, Some(arguments), frame, current, segment),
+            Kind::Path { module, name, arguments } => {
+                let arguments = arguments.as_deref().unwrap_or_default();
+                self.qualified(element, (module, name), arguments, frame, current, segment)
+            }
             Kind::If { condition, then, otherwise } => {
                 let holds = match self.flag(condition, frame) {
                     Some(holds) => holds,

@@ -19,7 +19,7 @@ use proc_macro2::TokenStream;
 fn resolved(text: &str) -> (Option<Resolved>, Errors) {
     let mut errors = Errors::default();
     let tokens: TokenStream = text.parse().expect("balanced tokens");
-    let Some(source) = parse::source(tokens, &mut errors) else { return (None, errors) };
+    let Some(source) = parse::source(tokens, &[], &mut errors) else { return (None, errors) };
     let resolved = resolve(&source, &mut errors);
     crate::read(&source, &resolved, &mut errors);
     (Some(resolved), errors)

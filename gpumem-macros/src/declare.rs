@@ -1,0 +1,66 @@
+//! A module of blocks as Rust: its constants, its documentation, and the macro that hands its blocks on.
+
+use crate::errors::Errors;
+use crate::syntax::{Constant, Module};
+use crate::{parse, resolve, travel};
+use proc_macro2::{Ident, TokenStream};
+use quote::quote;
+use std::fmt::Write as _;
+
+/// The documentation and the inside of the module `name`. A module that uses others is on its way to them first.
+pub(crate) fn declare(name: &Ident, tokens: TokenStream) -> (String, TokenStream) {
+    let mut errors = Errors::default();
+    let module = parse::module(tokens.clone(), &[], &mut errors);
+    let docs = documentation(&module);
+    let inside = match travel::depart("blocks", &module.uses, &quote!(#name { #tokens })) {
+        Some(on_the_way) => on_the_way,
+        None => inside(name, tokens, &[], &module, errors),
+    };
+    (docs, inside)
+}
+
+/// The inside of a module, once the modules that it uses have been fetched.
+pub(crate) fn arrived(written: TokenStream, fetched: &[TokenStream]) -> TokenStream {
+    let mut trees = written.into_iter();
+    let (Some(proc_macro2::TokenTree::Ident(name)), Some(proc_macro2::TokenTree::Group(tokens))) =
+        (trees.next(), trees.next())
+    else {
+        return TokenStream::new();
+    };
+    let mut errors = Errors::default();
+    let module = parse::module(tokens.stream(), fetched, &mut errors);
+    inside(&name, tokens.stream(), fetched, &module, errors)
+}
+
+fn inside(
+    name: &Ident,
+    tokens: TokenStream,
+    fetched: &[TokenStream],
+    module: &Module,
+    mut errors: Errors,
+) -> TokenStream {
+    resolve::check::check_module(module, &mut errors);
+    let handed_on = travel::hand_on(name, errors.is_empty().then_some(tokens), fetched);
+    let imports = module.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
+    let constants = module.constants.iter().map(|constant| {
+        let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
+        quote!(#(#attributes)* #[allow(dead_code)] #visibility const #name: #kind = #tokens;)
+    });
+    let (errors, last) = errors.into_tokens();
+    quote!(#errors #last #(#imports)* #(#constants)* #handed_on)
+}
+
+/// Markdown: each block with its parameters and what was written above it.
+fn documentation(module: &Module) -> String {
+    let mut text = String::from("\n# Blocks\n");
+    for block in &module.blocks {
+        let parameters =
+            block.parameters.iter().map(|parameter| format!("{}: {}", parameter.name, parameter.kind.name));
+        let _ = write!(text, "\n## `{}({})`\n\n", block.name, parameters.collect::<Vec<_>>().join(", "));
+        // As rustdoc does, without the space that follows `///`.
+        for line in block.docs.lines() {
+            let _ = writeln!(text, "{}", line.strip_prefix(' ').unwrap_or(line));
+        }
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! Blocks of other modules: what their names mean, and where their mistakes are shown.
+
+use super::Resolver;
+use super::frame::{Current, Frame};
+use crate::syntax::{Argument, Expression, Function, Module, Place, Use};
+use gpumem_core::suggest::nearest;
+use proc_macro2::Ident;
+use std::rc::Rc;
+
+/// A block, and the module that its names are those of.
+pub(super) type Block<'s> = (&'s Function, &'s Module);
+
+impl<'s> Resolver<'s, '_> {
+    /// The block that a name without a path stands for. Where several modules have one, that is a mistake.
+    pub(super) fn block_called(&mut self, element: &Expression, name: &str, frame: &Frame<'s>) -> Option<Block<'s>> {
+        let found = self.blocks_called(name, frame);
+        if found.len() > 1 {
+            let uses = frame.module.uses.iter().filter(|import| block(&import.module, name).is_some());
+            let uses: Vec<&Ident> = uses.map(|import| &import.name).collect();
+            let owners: Vec<String> = uses.iter().map(|import| format!("`{import}`")).collect();
+            let calls: Vec<String> = uses.iter().map(|import| format!("`{import}::{name}`")).collect();
+            let message = format!("`{name}` is a block of {}; write {}", owners.join(" and of "), calls.join(" or "));
+            self.report(element.id, element.place, frame, &message);
+        }
+        found.first().copied()
+    }
+
+    /// The blocks that a name without a path may stand for: the one of this module, or those of the modules it imports.
+    pub(super) fn blocks_called(&self, name: &str, frame: &Frame<'s>) -> Vec<Block<'s>> {
+        match block(frame.module, name) {
+            Some(own) => vec![own],
+            None => frame.module.uses.iter().filter_map(|import| block(&import.module, name)).collect(),
+        }
+    }
+
+    /// Every name that [`Resolver::blocks_called`] would find.
+    pub(super) fn block_names(&self, frame: &Frame<'s>) -> Vec<String> {
+        let modules = frame.module.uses.iter().map(|import| &import.module);
+        let modules = std::iter::once(frame.module).chain(modules);
+        modules.flat_map(|module| &module.blocks).map(|block| block.name.to_string()).collect()
+    }
+
+    /// Whether `module` is imported where `frame` is.
+    pub(crate) fn imports(&self, module: &Ident, frame: &Frame<'s>) -> bool {
+        frame.module.uses.iter().any(|import| import.name == *module)
+    }
+
+    /// `resnet::bottleneck(64)`
+    pub(super) fn qualified(
+        &mut self,
+        element: &'s Expression,
+        (module, name): (&Ident, &Ident),
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let uses = &frame.module.uses;
+        let names: Vec<String> = uses.iter().map(|import| import.name.to_string()).collect();
+        let import = self.called(&names, module).and_then(|(index, sound)| {
+            if !sound {
+                let message =
+                    format!("no module of blocks is imported as `{module}`; did you mean `{}`?", names[index]);
+                self.report(element.id, Place::from(module), frame, &message);
+            }
+            uses.get(index)
+        });
+        let Some(Use { module: blocks, .. }) = import else {
+            let message = format!(
+                "no module of blocks is imported as `{module}`; import it beside the blocks that call it, as `use blocks \
+                 path::to::{module};`"
+            );
+            self.report(element.id, Place::from(module), frame, &message);
+            return self.fail_layer();
+        };
+        let names: Vec<String> = blocks.blocks.iter().map(|block| block.name.to_string()).collect();
+        let found = self.called(&names, name);
+        if !found.is_some_and(|(_, sound)| sound) {
+            let hint = match found {
+                Some((index, _)) => format!("did you mean `{}`?", names[index]),
+                None if names.is_empty() => "it has no blocks".to_string(),
+                None => {
+                    format!("it has {}", names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+                }
+            };
+            let message = format!("`{module}` has no block `{name}`; {hint}");
+            self.report(element.id, Place::from(name), frame, &message);
+        }
+        match found.and_then(|(index, _)| blocks.blocks.get(index)) {
+            Some(block) => self.call(element, (block, blocks), arguments, frame, current, segment),
+            None => self.fail_layer(),
+        }
+    }
+
+    /// The index of a name among others, or of one like it, and whether it is itself.
+    fn called(&self, names: &[String], name: &Ident) -> Option<(usize, bool)> {
+        if let Some(index) = names.iter().position(|known| name == known) {
+            return Some((index, true));
+        }
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        let near = nearest(&name.to_string(), &known)?;
+        names.iter().position(|known| known == near).map(|index| (index, false))
+    }
+
+    /// Where a mistake at `place` is shown, and, if that is somewhere else, where it is: the text of a block from another
+    /// module may be in another crate, whose source may not be there, so the user's call of it is underlined.
+    pub(super) fn shown(&self, place: Place, frame: &Frame<'s>) -> (Place, Option<String>) {
+        let is_own = |frame: &Frame<'s>| std::ptr::eq(frame.module, &self.source.module);
+        let (mut shown, mut around) = (place, Some(frame));
+        while let Some(frame) = around.filter(|frame| !is_own(frame)) {
+            (shown, around) = (frame.place, frame.caller.as_deref());
+        }
+        let origin = (!is_own(frame)).then(|| {
+            let start = place.start.start();
+            format!("{}:{}:{}", place.start.file(), start.line, start.column + 1)
+        });
+        (shown, origin)
+    }
+}
+
+fn block<'s>(module: &'s Module, name: &str) -> Option<Block<'s>> {
+    module.blocks.iter().find(|block| block.name == name).map(|block| (block, module))
+}

@@ -1,0 +1,117 @@
+//! How blocks reach the networks that use them.
+//!
+//! A macro sees nothing but its own tokens. So each module of blocks has a hidden macro that hands its tokens on, and what
+//! uses the module calls that macro with the macro to go on with:
+//!
+//! ```text
+//! network! { pub struct Net; use blocks zoo::resnet; .. }
+//!     zoo::resnet::__declared_with_blocks! { network @ {} { pub struct Net; .. } }
+//!         ::gpumem::network! { @ {} { pub struct Net; .. } { [] fn bottleneck(..) .. } }
+//! ```
+//!
+//! The braces after `@` hold the paths that are still to be fetched, the next ones what was written at first, and one more
+//! is added for each module. A module that uses others hands theirs on as well, in the brackets.
+
+use crate::syntax::{Place, Use};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens as _, quote, quote_spanned};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// The hidden macro's name in its module. The compiler shows it where a path is no module of blocks: "could not find
+/// `__declared_with_blocks` in `nn`".
+const HANDED_ON: &str = "__declared_with_blocks";
+
+/// What was written in a macro that uses blocks, and the modules that have been fetched for it.
+pub(crate) struct Gathered {
+    pub(crate) tokens: TokenStream,
+    pub(crate) modules: Vec<TokenStream>,
+}
+
+/// Reads the tokens of a macro: as the user wrote them, or on the way. Then it is on the way further, where paths are left.
+pub(crate) fn arrive(macro_name: &str, tokens: TokenStream) -> Result<Gathered, TokenStream> {
+    let mut trees = tokens.clone().into_iter();
+    let marked = matches!(trees.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == '@');
+    let groups: Option<Vec<TokenStream>> = trees.map(contents).collect();
+    let Some([paths, written, modules @ ..]) = groups.as_deref().filter(|_| marked) else {
+        return Ok(Gathered { tokens, modules: Vec::new() });
+    };
+    let mut left: Vec<TokenStream> = paths.clone().into_iter().filter_map(contents).collect();
+    match left.is_empty() {
+        true => Ok(Gathered { tokens: written.clone(), modules: modules.to_vec() }),
+        false => Err(fetch(macro_name, left.remove(0), &left, written, modules)),
+    }
+}
+
+/// The way to the modules of `uses`, for a macro with these tokens.
+pub(crate) fn depart(macro_name: &str, uses: &[Use], written: &TokenStream) -> Option<TokenStream> {
+    let mut paths: Vec<TokenStream> = uses.iter().map(|import| import.path.clone()).collect();
+    (!paths.is_empty()).then(|| {
+        let first = paths.remove(0);
+        fetch(macro_name, first, &paths, written, &[])
+    })
+}
+
+/// `path::__declared_with_blocks! { network @ { .. } { .. } .. }`, at the place of the path.
+fn fetch(
+    macro_name: &str,
+    path: TokenStream,
+    left: &[TokenStream],
+    written: &TokenStream,
+    modules: &[TokenStream],
+) -> TokenStream {
+    let place = Place::of(&path).end;
+    let [callback, handed_on] = [macro_name, HANDED_ON].map(|name| Ident::new(name, place));
+    let mut braces = Group::new(Delimiter::Brace, quote!(#callback @ { #({ #left })* } { #written } #({ #modules })*));
+    braces.set_span(place);
+    let braces = braces.into_token_stream();
+    quote_spanned!(place=> #path::#handed_on! #braces)
+}
+
+/// The hidden macro of the module `name`. Without `tokens` the module has mistakes.
+pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[TokenStream]) -> TokenStream {
+    let contents = match tokens {
+        Some(tokens) => quote!([ #({ #nested })* ] #tokens),
+        None => quote!(!),
+    };
+    let unique = unique_name(name, &contents);
+    let handed_on = Ident::new(HANDED_ON, Span::call_site());
+    quote! {
+        #[doc(hidden)]
+        #[allow(non_local_definitions, unused_macros)]
+        #[macro_export]
+        macro_rules! #unique {
+            ($callback:ident $($all:tt)*) => { ::gpumem::$callback! { $($all)* { #contents } } };
+        }
+        #[doc(hidden)]
+        #[allow(unused_imports, unreachable_pub)]
+        pub use #unique as #handed_on;
+    }
+}
+
+/// What [`hand_on`] handed on: the modules that the module uses, and its tokens. `None` where it has mistakes.
+pub(crate) fn unpack(module: TokenStream) -> Option<(Vec<TokenStream>, TokenStream)> {
+    let mut trees = module.into_iter();
+    match trees.next() {
+        Some(TokenTree::Group(nested)) if nested.delimiter() == Delimiter::Bracket => {
+            Some((nested.stream().into_iter().filter_map(contents).collect(), trees.collect()))
+        }
+        _ => None,
+    }
+}
+
+/// A macro that other crates see stands at the root of its crate, so its name must be the only one there: it has the
+/// contents and the place of the module in it.
+fn unique_name(name: &Ident, contents: &TokenStream) -> Ident {
+    let (span, mut hasher) = (name.span(), DefaultHasher::new());
+    (contents.to_string(), span.file(), span.start().line, span.start().column).hash(&mut hasher);
+    let name = name.to_string();
+    let name = name.trim_start_matches("r#");
+    Ident::new(&format!("__gpumem_blocks_{name}_{:016x}", hasher.finish()), Span::call_site())
+}
+
+fn contents(tree: TokenTree) -> Option<TokenStream> {
+    match tree {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
+        _ => None,
+    }
+}
