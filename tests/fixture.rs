@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex};
 
-/// Both tests build in one folder.
+/// All tests build in one folder.
 static BUILDING: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
 
 fn cargo(arguments: &[&str]) -> (Output, PathBuf) {
@@ -79,6 +79,22 @@ fn the_example_fits_the_card_it_is_aimed_at_and_not_a_smaller_one() {
     assert!(fits, "{text}");
     let (fits, text) = check(&["--features", "vgg16,rtx3060"], None);
     assert!(!fits && text.contains("network `Vgg16` needs 12.23 GiB but an RTX 3060 has 11.63 GiB"), "{text}");
+}
+
+#[test]
+fn blocks_of_another_crate_are_called_and_named_in_mistakes() {
+    let _guard = BUILDING.lock();
+    let (sound, text) = check(&["--features", "blocks"], None);
+    assert!(sound, "{text}");
+    let (sound, text) = check(&["--features", "blocks-misfit"], None);
+    assert!(!sound, "a bottleneck of 12 channels is added to 8");
+    let message = "layer 12 `Add` joins branches of one shape, but branch 0 produces [8, 16, 16] and branch 1 produces \
+                   [12, 16, 16] (in `bottleneck(3)`, at ";
+    assert!(text.contains(message), "{text}");
+    // The place in the other crate, and the call in this one.
+    assert!(text.contains("zoo/src/lib.rs:20:17)"), "{text}");
+    assert!(text.contains("resnet::bottleneck(3),\n") && text.contains("^^^^^^^^^^^^^^^^^^^^^\n"), "{text}");
+    assert_eq!(text.matches("\nerror: layer").count(), 1, "{text}");
 }
 
 #[test]

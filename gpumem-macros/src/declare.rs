@@ -39,7 +39,7 @@ fn inside(
     module: &Module,
     mut errors: Errors,
 ) -> TokenStream {
-    resolve::check::check_module(module, &mut errors);
+    resolve::declare(module, &mut errors);
     let handed_on = travel::hand_on(name, errors.is_empty().then_some(tokens), fetched);
     let imports = module.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
     let constants = module.constants.iter().map(|constant| {

@@ -1,6 +1,6 @@
 //! Values: numbers, flags and texts, folded with checked arithmetic.
 
-use crate::parse::NO_PATHS;
+use crate::parse::no_paths;
 use crate::resolve::Resolver;
 use crate::resolve::frame::{Frame, Known};
 use crate::syntax::{Expression, Kind, Operator};
@@ -32,7 +32,9 @@ impl<'s> Resolver<'s, '_> {
                 other => self.mistake(expression, frame, &format!("cannot negate {}", other.describe())),
             },
             Kind::Binary { operator, operands } => self.binary(expression, *operator, operands, frame),
-            Kind::Path { module, .. } if !self.imports(module, frame) => self.mistake(expression, frame, NO_PATHS),
+            Kind::Path { module, .. } if !self.imports(module, frame) => {
+                self.mistake(expression, frame, &no_paths(self.declaring))
+            }
             Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) => {
                 let message = format!(
                     "expected a value, found `{expression}`; values are literals, parameters, constants of the network and \
@@ -74,7 +76,7 @@ impl<'s> Resolver<'s, '_> {
         if frame.module.constants.iter().any(|constant| constant.name == name) {
             return self.constant(expression, name, frame);
         }
-        if self.source.declaration.batch.as_ref().is_some_and(|batch| batch == name) {
+        if self.batch.is_some_and(|batch| batch == name) {
             let message = format!("`{name}` is the batch, which no layer can depend on");
             return self.mistake(expression, frame, &message);
         }
@@ -83,12 +85,17 @@ impl<'s> Resolver<'s, '_> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let hint = match nearest(name, &names) {
             Some(near) => format!("; did you mean `{near}`?"),
-            None => format!("; declare it inside the network, as `const {name}: usize = ..;`"),
+            None => format!("; declare it inside the {}, as `const {name}: usize = ..;`", self.around()),
         };
         let message = format!("no parameter or constant is called `{name}`{hint}");
         self.report(expression.id, expression.place, frame, &message);
         // The checks go on with what was probably meant.
         self.variable(expression, nearest(name, &names)?, frame)
+    }
+
+    /// What the blocks that are being resolved stand in, in a message.
+    pub(crate) fn around(&self) -> &'static str {
+        if self.declaring { "module" } else { "network" }
     }
 
     /// The names of all parameters and constants that `frame` sees.

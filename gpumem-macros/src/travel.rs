@@ -37,7 +37,7 @@ pub(crate) fn arrive(macro_name: &str, tokens: TokenStream) -> Result<Gathered, 
     };
     let mut left: Vec<TokenStream> = paths.clone().into_iter().filter_map(contents).collect();
     match left.is_empty() {
-        true => Ok(Gathered { tokens: written.clone(), modules: modules.to_vec() }),
+        true => Ok(Gathered { tokens: unpacked(written.clone()), modules: modules.to_vec() }),
         false => Err(fetch(macro_name, left.remove(0), &left, written, modules)),
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn depart(macro_name: &str, uses: &[Use], written: &TokenStream) -> O
     let mut paths: Vec<TokenStream> = uses.iter().map(|import| import.path.clone()).collect();
     (!paths.is_empty()).then(|| {
         let first = paths.remove(0);
-        fetch(macro_name, first, &paths, written, &[])
+        fetch(macro_name, first, &paths, &packed(written.clone()), &[])
     })
 }
 
@@ -70,7 +70,10 @@ fn fetch(
 /// The hidden macro of the module `name`. Without `tokens` the module has mistakes.
 pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[TokenStream]) -> TokenStream {
     let contents = match tokens {
-        Some(tokens) => quote!([ #({ #nested })* ] #tokens),
+        Some(tokens) => {
+            let tokens = packed(tokens);
+            quote!([ #({ #nested })* ] #tokens)
+        }
         None => quote!(!),
     };
     let unique = unique_name(name, &contents);
@@ -93,7 +96,7 @@ pub(crate) fn unpack(module: TokenStream) -> Option<(Vec<TokenStream>, TokenStre
     let mut trees = module.into_iter();
     match trees.next() {
         Some(TokenTree::Group(nested)) if nested.delimiter() == Delimiter::Bracket => {
-            Some((nested.stream().into_iter().filter_map(contents).collect(), trees.collect()))
+            Some((nested.stream().into_iter().filter_map(contents).collect(), unpacked(trees.collect())))
         }
         _ => None,
     }
@@ -114,4 +117,60 @@ fn contents(tree: TokenTree) -> Option<TokenStream> {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
         _ => None,
     }
+}
+
+/// Tokens as they go through `macro_rules!`, which dissolves the invisible groups that other macros bring: `2 * $n` with
+/// `3 + 4` for `$n` would become `2 * 3 + 4`. Such a group travels as `@ (..)`, and a `@` as `@ []`.
+fn packed(tokens: TokenStream) -> TokenStream {
+    let pack = |tree: TokenTree| match tree {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+            let mut visible = Group::new(Delimiter::Parenthesis, packed(group.stream()));
+            visible.set_span(group.span());
+            quote_spanned!(group.span()=> @ #visible)
+        }
+        TokenTree::Punct(mark) if mark.as_char() == '@' => quote_spanned!(mark.span()=> @ []),
+        other => within(other, packed).into(),
+    };
+    tokens.into_iter().flat_map(pack).collect()
+}
+
+/// The tokens that [`packed`] has packed.
+fn unpacked(tokens: TokenStream) -> TokenStream {
+    let mut trees = tokens.into_iter();
+    let mut unpacked_trees = Vec::new();
+    while let Some(tree) = trees.next() {
+        unpacked_trees.push(match &tree {
+            TokenTree::Punct(mark) if mark.as_char() == '@' => match trees.next() {
+                Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => {
+                    let mut invisible = Group::new(Delimiter::None, unpacked(group.stream()));
+                    invisible.set_span(group.span());
+                    invisible.into()
+                }
+                _ => tree,
+            },
+            _ => within(tree, unpacked),
+        });
+    }
+    unpacked_trees.into_iter().collect()
+}
+
+/// A group with what `change` makes of its contents; anything else as it is. A group without a `@` or an invisible group
+/// stays itself, with the places of its brackets.
+fn within(tree: TokenTree, change: fn(TokenStream) -> TokenStream) -> TokenTree {
+    match tree {
+        TokenTree::Group(group) if is_packed_or_invisible(group.stream()) => {
+            let mut changed = Group::new(group.delimiter(), change(group.stream()));
+            changed.set_span(group.span());
+            changed.into()
+        }
+        other => other,
+    }
+}
+
+fn is_packed_or_invisible(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|tree| match tree {
+        TokenTree::Punct(mark) => mark.as_char() == '@',
+        TokenTree::Group(group) => group.delimiter() == Delimiter::None || is_packed_or_invisible(group.stream()),
+        _ => false,
+    })
 }

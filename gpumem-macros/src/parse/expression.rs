@@ -11,8 +11,10 @@ use syn::{Lit, Token};
 const DEEPEST: usize = 128;
 
 /// Said of a path where no block can stand.
-pub(crate) const NO_PATHS: &str =
-    "paths are not read here; write a literal, or a `const` that is declared inside the network";
+pub(crate) fn no_paths(of_blocks: bool) -> String {
+    let around = if of_blocks { "module" } else { "network" };
+    format!("paths are not read here; write a literal, or a `const` that is declared inside the {around}")
+}
 
 impl Parser<'_> {
     pub(super) fn expression(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
@@ -143,7 +145,7 @@ impl Parser<'_> {
                 if segments == 2 && !input.peek(Token![::]) && !self.in_constant {
                     return self.path(input, first, name, start);
                 }
-                self.errors.add(start, NO_PATHS);
+                self.errors.add(start, no_paths(self.of_blocks));
                 // A call of a function, perhaps with a turbofish.
                 skip_to_comma(input);
                 return Ok(self.new_expression(start, Kind::Broken));

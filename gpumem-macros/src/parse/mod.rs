@@ -5,7 +5,7 @@ mod function;
 mod habits;
 mod imports;
 
-pub(crate) use expression::NO_PATHS;
+pub(crate) use expression::no_paths;
 
 use crate::errors::Errors;
 use crate::syntax::{Constant, Declaration, Field, Function, Module, Place, Settings, Source};

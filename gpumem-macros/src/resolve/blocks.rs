@@ -253,6 +253,10 @@ impl<'s> Resolver<'s, '_> {
         if let Some(value) = frame.tapped(&name) {
             return value;
         }
+        if self.declaring {
+            // A caller may have tapped it.
+            return None;
+        }
         let names = frame.tap_names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let near = nearest(&name, &names);
@@ -274,6 +278,9 @@ impl<'s> Resolver<'s, '_> {
         current: Current,
         segment: Option<&str>,
     ) -> Current {
+        if self.declaring {
+            return None;
+        }
         let message = match arguments.split_first() {
             Some((Argument { name: None, value: Expression { kind: Kind::Name(name), .. } }, options)) => {
                 match self.binding_called(&name.to_string(), frame) {

@@ -30,6 +30,15 @@ impl<'s> Resolver<'s, '_> {
             return None;
         }
         let parameters = self.call_arguments(element, block, arguments, frame);
+        if self.declaring {
+            // The block is looked at by itself.
+            for (_, value) in parameters {
+                if let Known::Element(inner, around) = value {
+                    self.element(inner, &around, None, None);
+                }
+            }
+            return None;
+        }
         let values: Vec<String> = parameters.iter().map(|(_, value)| value.to_string()).collect();
         let inner = Rc::new(Frame {
             call: Some(format!("{name}({})", values.join(", "))),

@@ -1,21 +1,19 @@
 //! Checks of the network as a whole.
 
-use super::blocks::check_blocks;
 use super::frame::Current;
 use super::types::Declared;
 use super::{Resolved, Resolver};
 use crate::errors::Errors;
-use crate::syntax::{Body, Expression, Function, Kind, Module};
+use crate::syntax::{Body, Expression, Function, Kind};
 use gpumem_core::graph::{NodeId, RowId, Source};
 use std::collections::HashSet;
 
 impl Resolver<'_, '_> {
     /// Blocks and `let`s that are never mentioned. A mention counts even where an `if` leaves it out this time.
-    pub(super) fn check_unused(&mut self) {
-        let source = self.source;
+    pub(super) fn check_unused(&mut self, forward: Option<&Function>) {
         let mut mentioned: HashSet<String> = self.meant.clone();
-        let mut open: Vec<&Function> = source.forward.iter().collect();
-        let blocks = &source.module.blocks;
+        let mut open: Vec<&Function> = forward.into_iter().collect();
+        let blocks = &self.module.blocks;
         open.extend(blocks.iter().filter(|block| mentioned.contains(&block.name.to_string())));
         while let Some(function) = open.pop() {
             let names = names_in(&function.body);
@@ -28,10 +26,18 @@ impl Resolver<'_, '_> {
         }
         for block in blocks {
             let name = block.name.to_string();
-            if source.forward.is_some() && !mentioned.contains(&name) {
+            if forward.is_some() && !mentioned.contains(&name) {
                 self.errors.add(&block.name, format!("block `{name}` is never used; remove it or call it"));
             }
         }
+    }
+
+    /// The name and the `let`s of a block that is declared for others.
+    pub(super) fn check_declared(&mut self, block: &Function) {
+        if block.name == "forward" {
+            self.errors.add(&block.name, "a network begins at `forward`; rename the block");
+        }
+        check_lets(&block.body, &names_in(&block.body), &self.meant, self.errors);
     }
 
     /// What `forward` promises, against what its body produces.
@@ -85,22 +91,6 @@ impl Resolver<'_, '_> {
         for (input, _) in forward.parameters.iter().zip(unread).filter(|(_, unread)| *unread) {
             let message = format!("nothing reads the input `{0}`; read it with `from({0})`, or remove it", input.name);
             self.errors.add(&input.name, message);
-        }
-    }
-}
-
-/// What is wrong with a module of blocks whatever its blocks are called with.
-pub(crate) fn check_module(module: &Module, errors: &mut Errors) {
-    check_blocks(&module.blocks, errors);
-    for block in &module.blocks {
-        if block.name == "forward" {
-            errors.add(&block.name, "a network begins at `forward`; rename the block");
-        }
-        check_lets(&block.body, &names_in(&block.body), &HashSet::new(), errors);
-        for (index, binding) in block.body.lets.iter().enumerate() {
-            if block.body.lets[..index].iter().any(|earlier| earlier.name == binding.name) {
-                errors.add(&binding.name, format!("`{}` is bound twice; rename one", binding.name));
-            }
         }
     }
 }

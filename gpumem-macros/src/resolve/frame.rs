@@ -18,7 +18,7 @@ pub(crate) enum Known<'s> {
     Flag(bool),
     Text(String),
     Pair([u64; 2]),
-    /// An argument of a block that is missing or wrong, which has been reported.
+    /// An argument of a block that is missing or wrong, which has been reported, or a parameter of a block that nobody calls.
     Open,
     /// A `Block` argument: an element with the names that it was written among.
     Element(&'s Expression, Rc<Frame<'s>>),

@@ -139,7 +139,10 @@ impl<'s> Resolver<'s, '_> {
         frame: &Frame<'s>,
         message: &str,
     ) {
-        let message = format!("layer {} `{name}` {message}", self.count);
+        let message = match self.declaring {
+            true => format!("`{name}` {message}"),
+            false => format!("layer {} `{name}` {message}", self.count),
+        };
         self.report(element.id, place, frame, &message);
     }
 
@@ -218,7 +221,7 @@ impl<'s> Resolver<'s, '_> {
             Some(near) => format!("; did you mean `{near}`?"),
             // The layer says so.
             None if nearest(name, options).is_some() => return flag,
-            None => format!("; a number is declared inside the network, as `const {name}: usize = ..;`"),
+            None => format!("; a number is declared inside the {}, as `const {name}: usize = ..;`", self.around()),
         };
         let message = format!("is given `{name}`, which is neither an option nor a parameter nor a constant{hint}");
         self.report_layer(&argument.value, argument.place(), call.name, call.frame, &message);
@@ -255,7 +258,7 @@ impl<'s> Resolver<'s, '_> {
     fn is_known(&self, name: &str, frame: &Frame<'s>) -> bool {
         let is_block = !self.blocks_called(name, frame).is_empty();
         let is_constant = frame.module.constants.iter().any(|constant| constant.name == name);
-        let is_batch = self.source.declaration.batch.as_ref().is_some_and(|batch| batch == name);
+        let is_batch = self.batch.is_some_and(|batch| batch == name);
         let is_layer = is_block || Entry::find(name).is_some();
         is_layer || is_constant || is_batch || frame.parameter(name).is_some() || frame.binding(name).is_some()
     }

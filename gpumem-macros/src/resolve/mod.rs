@@ -18,6 +18,7 @@ use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId};
 use guesses::Guesses;
 use paths::{Paths, Segment};
+use proc_macro2::Ident;
 use sharing::Sharing;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -46,7 +47,12 @@ const MOST_ROWS: usize = u16::MAX as usize - 1;
 const MOST_STEPS: usize = 1 << 20;
 
 pub(crate) struct Resolver<'s, 'e> {
-    pub(crate) source: &'s Source,
+    /// The names of the network, or of the module of blocks that is being declared.
+    pub(crate) module: &'s Module,
+    /// The name of the batch parameter.
+    pub(crate) batch: Option<&'s Ident>,
+    /// Whether this is a module of blocks without anyone who calls them: values, taps and shapes are not known.
+    pub(crate) declaring: bool,
     pub(crate) errors: &'e mut Errors,
     /// Constants that have been folded, by their modules and names.
     pub(crate) constants: HashMap<(*const Module, String), Option<Known<'s>>>,
@@ -91,32 +97,63 @@ pub(crate) fn resolve(source: &Source, errors: &mut Errors) -> Resolved {
 }
 
 fn attempt(source: &Source, mut errors: Errors, guesses: Guesses) -> Attempt {
-    let mut resolver = Resolver {
-        source,
-        errors: &mut errors,
-        constants: HashMap::new(),
-        folding: Vec::new(),
-        graph: Graph::default(),
-        paths: Paths::new(),
-        rows: Vec::new(),
-        count: 0,
-        sharing: Sharing::default(),
-        meant: HashSet::new(),
-        guesses,
-        open_conditions: HashSet::new(),
-        frozen: 0,
-        steps: 0,
-        stopped: false,
-    };
+    let mut resolver = Resolver::new(&source.module, source.declaration.batch.as_ref(), &mut errors);
+    resolver.guesses = guesses;
     blocks::check_blocks(&source.module.blocks, resolver.errors);
-    let resolved = resolver.network();
+    let resolved = resolver.network(source);
     let Resolver { guesses, steps, stopped, .. } = resolver;
     Attempt { resolved, errors, guesses, steps, stopped }
 }
 
+/// Resolves the blocks of a module as far as that goes without a call: names, arities, and arguments that are written out.
+pub(crate) fn declare(module: &Module, errors: &mut Errors) {
+    blocks::check_blocks(&module.blocks, errors);
+    for block in &module.blocks {
+        let mut resolver = Resolver::new(module, None, errors);
+        resolver.declaring = true;
+        let parameters = block.parameters.iter().map(|parameter| (parameter.name.to_string(), Known::Open));
+        let frame = Rc::new(Frame {
+            call: None,
+            caller: None,
+            place: block.signature,
+            module,
+            depth: 0,
+            parameters: parameters.collect(),
+            bindings: resolver.bindings(&block.body),
+            taps: RefCell::default(),
+        });
+        resolver.element(&block.body.element, &frame, None, None);
+        resolver.check_declared(block);
+    }
+}
+
+impl<'s, 'e> Resolver<'s, 'e> {
+    fn new(module: &'s Module, batch: Option<&'s Ident>, errors: &'e mut Errors) -> Resolver<'s, 'e> {
+        Resolver {
+            module,
+            batch,
+            declaring: false,
+            errors,
+            constants: HashMap::new(),
+            folding: Vec::new(),
+            graph: Graph::default(),
+            paths: Paths::new(),
+            rows: Vec::new(),
+            count: 0,
+            sharing: Sharing::default(),
+            meant: HashSet::new(),
+            guesses: Guesses::default(),
+            open_conditions: HashSet::new(),
+            frozen: 0,
+            steps: 0,
+            stopped: false,
+        }
+    }
+}
+
 impl<'s> Resolver<'s, '_> {
-    fn network(&mut self) -> Resolved {
-        let Some(forward) = &self.source.forward else {
+    fn network(&mut self, source: &'s Source) -> Resolved {
+        let Some(forward) = &source.forward else {
             let (graph, places, taps) = (Graph::default(), Vec::new(), HashMap::new());
             return Resolved { graph, outputs: None, taps, places, inputs: None, promised: None };
         };
@@ -131,7 +168,7 @@ impl<'s> Resolver<'s, '_> {
             call: None,
             caller: None,
             place: forward.signature,
-            module: &self.source.module,
+            module: &source.module,
             depth: 0,
             parameters: Vec::new(),
             bindings: self.bindings(&forward.body),
@@ -140,7 +177,7 @@ impl<'s> Resolver<'s, '_> {
         self.frozen = usize::from(forward.frozen);
         let outputs = self.outputs(&forward.body.element, &frame, starts.first().copied().flatten());
         self.spell_paths();
-        self.check_unused();
+        self.check_unused(Some(forward));
         if let Some(outputs) = outputs.as_ref().filter(|_| !self.stopped) {
             self.check_outputs(forward, outputs, promised.as_deref());
         }
@@ -202,6 +239,13 @@ impl<'s> Resolver<'s, '_> {
             Kind::Path { module, name, arguments } => {
                 let arguments = arguments.as_deref().unwrap_or_default();
                 self.qualified(element, (module, name), arguments, frame, current, segment)
+            }
+            Kind::If { condition, then, otherwise } if self.declaring => {
+                self.flag(condition, frame);
+                for branch in std::iter::once(then).chain(otherwise) {
+                    self.element(branch, frame, None, None);
+                }
+                None
             }
             Kind::If { condition, then, otherwise } => {
                 let holds = match self.flag(condition, frame) {

@@ -132,7 +132,7 @@ impl<'s> Resolver<'s, '_> {
             self.errors.add(written.place, message);
             return None;
         }
-        let global = Frame::global(&self.source.module, None, written.place);
+        let global = Frame::global(self.module, None, written.place);
         let mut dimensions = Vec::new();
         for dimension in &written.dimensions {
             let value = self.integer(dimension, &global);

@@ -4,6 +4,7 @@ mod expansion;
 mod going_on;
 mod habits;
 mod messages;
+mod modules;
 mod mutations;
 mod networks;
 mod parsing;
@@ -17,9 +18,19 @@ use proc_macro2::TokenStream;
 
 /// The network in `text`, resolved, with its mistakes.
 fn resolved(text: &str) -> (Option<Resolved>, Errors) {
+    resolved_with(text, &[])
+}
+
+/// The same with the modules that its `use blocks` bring.
+fn resolved_with(text: &str, modules: &[&str]) -> (Option<Resolved>, Errors) {
     let mut errors = Errors::default();
     let tokens: TokenStream = text.parse().expect("balanced tokens");
-    let Some(source) = parse::source(tokens, &[], &mut errors) else { return (None, errors) };
+    let fetched = |text: &&str| {
+        let module: TokenStream = text.parse().expect("balanced tokens");
+        quote::quote!([] #module)
+    };
+    let fetched: Vec<TokenStream> = modules.iter().map(fetched).collect();
+    let Some(source) = parse::source(tokens, &fetched, &mut errors) else { return (None, errors) };
     let resolved = resolve(&source, &mut errors);
     crate::read(&source, &resolved, &mut errors);
     (Some(resolved), errors)
@@ -27,7 +38,12 @@ fn resolved(text: &str) -> (Option<Resolved>, Errors) {
 
 /// The mistakes in `text`: what is underlined, and what is said.
 fn mistakes(text: &str) -> Vec<(String, String)> {
-    let (_, errors) = resolved(text);
+    mistakes_with(text, &[])
+}
+
+/// The same with the modules that its `use blocks` bring.
+fn mistakes_with(text: &str, modules: &[&str]) -> Vec<(String, String)> {
+    let (_, errors) = resolved_with(text, modules);
     let underlined = |place: crate::syntax::Place| {
         let (start, end) = (place.start.byte_range(), place.end.byte_range());
         text.get(start.start..end.end).unwrap_or_default().to_string()
