@@ -3,8 +3,8 @@
 use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;
-use proc_macro2::{Ident, Span};
-use syn::parse::ParseStream;
+use proc_macro2::{Delimiter, Ident, Span, TokenStream};
+use syn::parse::{ParseStream, Parser as _};
 use syn::{Lit, Token};
 
 /// Expressions within expressions that the parser follows, so that it never runs out of stack.
@@ -46,6 +46,9 @@ impl Parser<'_> {
     }
 
     fn shallow_operand(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        if let Some(inside) = invisible_expression(input) {
+            return (|input: ParseStream<'_>| self.expression(input)).parse2(inside);
+        }
         if input.peek(Token![!]) {
             let start = Place::from(input.parse::<Token![!]>()?.span);
             let value = self.operand(input)?;
@@ -262,6 +265,17 @@ impl Parser<'_> {
         let body = self.body(&content, place);
         Ok(Expression { place, ..body.element })
     }
+}
+
+/// What a macro brought in an invisible group, if that is more than one token: it is one operand. Takes it from `input`.
+fn invisible_expression(input: ParseStream<'_>) -> Option<TokenStream> {
+    let inside = input.step(|cursor| match cursor.group(Delimiter::None) {
+        Some((inside, _, rest)) if inside.token_stream().into_iter().nth(1).is_some() => {
+            Ok((inside.token_stream(), rest))
+        }
+        _ => Err(cursor.error("no invisible group")),
+    });
+    inside.ok()
 }
 
 fn operator(input: ParseStream<'_>) -> Option<Operator> {

@@ -317,3 +317,33 @@ fn declarations() {
     assert!(attribute("x", "mod m { }").contains("`#[blocks_mod]` takes no arguments; remove them"));
     assert!(attribute("", "fn f() {}").contains("`#[blocks_mod]` stands before a module with blocks in it"));
 }
+
+/// `macro_rules!` dissolves invisible groups; these arrive as they departed.
+#[test]
+fn invisible_groups_travel() {
+    use proc_macro2::{Delimiter, Group};
+    let sum = Group::new(Delimiter::None, quote::quote!(2 + 3));
+    let written = quote::quote! {
+        struct Net; use blocks m; fn forward(x: Features<3>) -> Features<10> { [wide(2 * #sum)] }
+    };
+    let call: syn::Macro = syn::parse2(compile(written.clone())).expect("a call of a hidden macro");
+    let module = declared("m", "fn wide(n: usize) -> Block { [Linear(n)] }").1;
+    assert!(!holds_invisible(call.tokens.clone()), "{}", call.tokens);
+    let called = call_hidden(&module, call.tokens).into_iter().skip(1).collect();
+    let Ok(gathered) = travel::arrive("network", called) else { panic!("paths are left") };
+    assert_eq!(gathered.tokens.to_string(), written.to_string());
+    assert!(holds_invisible(gathered.tokens));
+    let stray = quote::quote!(@ (1) struct @);
+    let uses = crate::parse::source(written, &[], &mut crate::errors::Errors::default()).expect("a struct").module.uses;
+    let call: syn::Macro = syn::parse2(travel::depart("network", &uses, &stray).expect("a use")).expect("a call");
+    let called = call_hidden(&module, call.tokens).into_iter().skip(1).collect();
+    let Ok(gathered) = travel::arrive("network", called) else { panic!("paths are left") };
+    assert_eq!(gathered.tokens.to_string(), stray.to_string());
+}
+
+fn holds_invisible(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|tree| match tree {
+        TokenTree::Group(group) => group.delimiter() == proc_macro2::Delimiter::None || holds_invisible(group.stream()),
+        _ => false,
+    })
+}

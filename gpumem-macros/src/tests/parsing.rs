@@ -222,6 +222,10 @@ fn invisible_groups() {
         };
         fn forward(x: Features<#width>) -> Features<#width> { [#layers, Linear(#width, bias = false), repeat(#width, #layers)] }
     };
+    let sum = hidden("2 + 3");
+    let product = quote::quote!(struct Net; fn forward(x: Features<3>) -> Features<10> { [Linear(2 * #sum)] });
+    let expansion = crate::compile(product).to_string();
+    assert!(!expansion.contains("compile_error"), "{expansion}");
     let expansion = crate::compile(tokens).to_string();
     assert!(!expansion.contains("compile_error"), "{expansion}");
     assert!(expansion.contains("Mixed (:: gpumem :: __private :: Half :: F16)"), "{expansion}");
