@@ -127,8 +127,8 @@ fn mistakes() {
         ),
         (
             "5x8",
-            "CausalSelfAttention(4, kv_heads = 2)",
-            "has no option `kv_heads`; its options are `dropout` and `bias`, after (heads)",
+            "CausalSelfAttention(4, vdim = 2)",
+            "has no option `vdim`; its options are `kv_heads`, `dropout` and `bias`, after (heads)",
         ),
         ("8", "Linear(out_feature = 4)", "has no option `out_feature`; did you mean `out_features`?"),
         ("3x8x8", "Conv2d(8, 3, dilate = 2)", "has no option `dilate`; did you mean `dilation`?"),

@@ -89,7 +89,7 @@ pub(super) fn habit(name: &str) -> Option<Habit> {
     }
 }
 
-/// A layer of another number of axes, `Conv1d`, or any of a family, `GroupNorm`.
+/// A layer of another number of axes, `Conv1d`, or any of a family, `InstanceNorm2d`.
 fn of_family(plain: &str) -> Option<Habit> {
     let is_other = plain.ends_with("1d") || plain.ends_with("2d") || plain.ends_with("3d");
     let known = Entry::names().iter().any(|name| name.to_lowercase() == plain);

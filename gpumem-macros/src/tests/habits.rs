@@ -132,7 +132,7 @@ fn other_layers() {
         ("LSTM(128)", "recurrent layers are not among the layers; sequences go through attention: `".into(), false),
         ("GRU", "recurrent layers are not among the layers; sequences go through attention: `".into(), false),
         ("Softplus", family("functions", "`Relu`"), true),
-        ("GroupNorm(4)", family("normalisations", "`BatchNorm2d`"), true),
+        ("InstanceNorm2d(4)", family("normalisations", "`BatchNorm2d`"), true),
         ("BatchNorm3d(4)", family("normalisations", "`BatchNorm2d`"), true),
         ("Conv1d(16, 3)", family("convolutions", "`Conv2d`"), false),
         ("MultiheadAttention(4)", family("attentions", "`CausalSelfAttention`"), false),
