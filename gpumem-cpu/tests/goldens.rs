@@ -126,6 +126,7 @@ layers! {
     gelu: "034_gelu_exact", "Gelu", ["x"];
     silu: "036_silu", "Silu", ["x"];
     tanh: "038_tanh", "Tanh", ["x"];
+    hardswish: "042_hardswish", "Hardswish", ["x"];
     relu6: "046_relu6", "Relu6", ["x"];
     embedding: "048_embedding_repeated_indices", "Embedding(10, 6)", ["idx"];
     add: "064_add_same_shape", "Add", ["a", "b"];

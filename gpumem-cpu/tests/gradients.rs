@@ -95,8 +95,8 @@ fn every_function() {
             _ => function.name(),
         };
         check_at(layer, &input, 1.0);
-        if *function == Function::Relu6 {
-            // On both sides of 6, and not near it.
+        if matches!(function, Function::Relu6 | Function::Hardswish) {
+            // On both sides of their kinks, and not near them.
             check_at(layer, &input, 5.5);
         }
     }

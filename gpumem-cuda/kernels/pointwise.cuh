@@ -89,3 +89,12 @@ struct Tanh {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return tanhf(x); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) { return 1.0f - k * k; }
 };
+
+struct Hardswish {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        return x * Relu6::value(x + 3.0f, Arguments()) / 6.0f;
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k < -3.0f ? 0.0f : k > 3.0f ? 1.0f : k / 3.0f + 0.5f;
+    }
+};

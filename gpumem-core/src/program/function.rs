@@ -140,4 +140,10 @@ functions! {
     ///
     /// PyTorch: `torch.nn.Tanh()`.
     Tanh = FunctionRow::KEEPS_OUTPUT;
+    /// `x * min(max(x + 3, 0), 6) / 6`: `Hardswish`.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.nn.Hardswish()`.
+    Hardswish = FunctionRow::KEEPS_INPUT;
 }

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 75;
+pub const KINDS: usize = 76;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -164,6 +164,7 @@ impl Drawing {
             72 => self.vectors.push(chain(g, map[0], "GlobalAvgPool | Linear(24)")),
             73 => self.sequences.push(chain(g, sequence[0], "Linear(24) | CausalAttention(2)")),
             74 => self.vectors.push(layer(g, vector[0], "Gelu(approximate = \"tanh\")")),
+            75 if kinked => self.vectors.push(layer(g, vector[0], "Hardswish")),
             _ => {}
         }
     }

@@ -40,6 +40,7 @@ fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         }
         Function::Sigmoid => it.apply(logistic, |y| y * (1.0 - y)),
         Function::Tanh => it.apply(f32::tanh, |y| 1.0 - y * y),
+        Function::Hardswish => it.apply(|x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0, hardswish_slope),
     }
 }
 
@@ -105,6 +106,17 @@ fn logistic(x: f32) -> f32 {
 fn silu_slope(x: f32) -> f32 {
     let gate = logistic(x);
     gate * (1.0 + x * (1.0 - gate))
+}
+
+/// A NaN stays one.
+fn hardswish_slope(x: f32) -> f32 {
+    if x < -3.0 {
+        0.0
+    } else if x > 3.0 {
+        1.0
+    } else {
+        x / 3.0 + 0.5
+    }
 }
 
 /// Elements of a batch of samples of this shape.
