@@ -1,7 +1,7 @@
 //! Which argument is which: written names to the signature's, then places to names.
 
 use super::arguments::{Argument, Arguments, Place, Signature};
-use super::mistake::{At, Kind, Mistake};
+use super::mistake::{Arity, At, Kind, Mistake, NoOption};
 use crate::suggest::nearest;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -55,7 +55,7 @@ impl Arguments<'_> {
                 self.take_as(index, meant, signature);
             }
             let (forms, options) = (signature.forms(), signature.options());
-            let kind = Kind::NoOption { given, meant, forms, options };
+            let kind = Kind::NoOption(NoOption { given, meant, forms, options }.into());
             self.mistakes.push(Mistake { at: At::Written(index), kind });
         }
     }
@@ -81,7 +81,7 @@ impl Arguments<'_> {
         let is_named = |name: &&'static str| self.names.contains(&Some(*name));
         let fits = |form: &Vec<&'static str>| {
             let (given, rest) = form.split_at(unnamed.len().min(form.len()));
-            given.len() == unnamed.len() && !given.iter().any(is_named) && rest.iter().all(|name| is_named(&name))
+            given.len() == unnamed.len() && !given.iter().any(is_named) && rest.iter().all(is_named)
         };
         signature.forms().into_iter().find(fits)
     }
@@ -98,8 +98,7 @@ impl Arguments<'_> {
         let unnamed = self.unnamed(true);
         let is_named = |name: &&'static str| self.names.contains(&Some(*name));
         let forms = signature.forms();
-        let free: Vec<Vec<&'static str>> =
-            forms.iter().filter(|form| !form.iter().any(|n| is_named(&n))).cloned().collect();
+        let free: Vec<Vec<&'static str>> = forms.iter().filter(|form| !form.iter().any(is_named)).cloned().collect();
         let longest = free.iter().max_by_key(|form| form.len()).cloned();
         let mut extras = Vec::new();
         let mut missing = Vec::new();
@@ -109,8 +108,7 @@ impl Arguments<'_> {
                 extras = self.extras(&unnamed[longest.len()..], signature);
             }
             None => {
-                let open: Vec<&'static str> =
-                    signature.required().into_iter().filter(|name| !is_named(&name)).collect();
+                let open: Vec<&'static str> = signature.required().into_iter().filter(|name| !is_named(name)).collect();
                 self.place(&unnamed, &open);
                 if self.written.iter().any(|written| written.name.is_some()) {
                     missing = open.into_iter().skip(unnamed.len()).collect();
@@ -122,7 +120,8 @@ impl Arguments<'_> {
         let is_broken = self.written.iter().any(|written| written.value == Argument::Unknown);
         if !is_left_out && !is_broken {
             let options = signature.options();
-            self.mistakes.push(Kind::Arity { forms, given: unnamed.len(), missing, extras, options }.into());
+            let arity = Arity { forms, given: unnamed.len(), missing, extras, options };
+            self.mistakes.push(Kind::Arity(arity.into()).into());
         }
     }
 

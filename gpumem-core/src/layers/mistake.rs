@@ -25,31 +25,11 @@ pub enum At {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// A named argument that the layer does not know.
-    NoOption {
-        /// What was written.
-        given: String,
-        /// What was probably meant.
-        meant: Option<&'static str>,
-        /// What stands in front of the options, in every way in which the layer can be written.
-        forms: Vec<Vec<&'static str>>,
-        /// What there is.
-        options: Vec<&'static str>,
-    },
+    NoOption(Box<NoOption>),
     /// A named argument that is given already.
     Repeated(String),
     /// A number of arguments that no form of the layer has.
-    Arity {
-        /// The ways to write the layer.
-        forms: Vec<Vec<&'static str>>,
-        /// Arguments without a name.
-        given: usize,
-        /// Those that must be there and are not, where others are given by name.
-        missing: Vec<&'static str>,
-        /// What is too much, as it would be written: `stride = 1`.
-        extras: Vec<String>,
-        /// What it takes by name only.
-        options: Vec<&'static str>,
-    },
+    Arity(Box<Arity>),
     /// A value of another kind than is wanted.
     Value {
         /// The argument.
@@ -74,6 +54,34 @@ pub enum Kind {
     Elements(TooLarge),
     /// Anything else, to be read after the layer's name.
     Says(String),
+}
+
+/// A named argument that a layer does not know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NoOption {
+    /// What was written.
+    pub given: String,
+    /// What was probably meant.
+    pub meant: Option<&'static str>,
+    /// What stands in front of the options, in every way in which the layer can be written.
+    pub forms: Vec<Vec<&'static str>>,
+    /// What there is.
+    pub options: Vec<&'static str>,
+}
+
+/// A number of arguments that no form of a layer has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arity {
+    /// The ways to write the layer.
+    pub forms: Vec<Vec<&'static str>>,
+    /// Arguments without a name.
+    pub given: usize,
+    /// Those that must be there and are not, where others are given by name.
+    pub missing: Vec<&'static str>,
+    /// What is too much, as it would be written: `stride = 1`.
+    pub extras: Vec<String>,
+    /// What it takes by name only.
+    pub options: Vec<&'static str>,
 }
 
 /// A shared parameter that has another shape than is needed.
@@ -136,45 +144,9 @@ impl fmt::Display for Mistake {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::NoOption { given, meant: Some(meant), .. } => {
-                write!(f, "has no option `{given}`; did you mean `{meant}`?")
-            }
-            Kind::NoOption { given, forms, options, .. } => {
-                let before = match in_parentheses(forms) {
-                    forms if forms == "()" => String::new(),
-                    forms => format!(", after {forms}"),
-                };
-                match options.as_slice() {
-                    [] => write!(f, "has no option `{given}`; it has no options{before}"),
-                    [option] => write!(f, "has no option `{given}`; its only option is `{option}`{before}"),
-                    _ => write!(f, "has no option `{given}`; its options are {}{before}", listed(options)),
-                }
-            }
+            Kind::NoOption(mistake) => mistake.fmt(f),
             Kind::Repeated(name) => write!(f, "is given `{name}` twice; remove one"),
-            Kind::Arity { forms, given, missing, extras, options } => {
-                match in_parentheses(forms) {
-                    none if none == "()" && options.is_empty() => f.write_str("takes no arguments")?,
-                    none if none == "()" => f.write_str("takes no arguments in front of its options")?,
-                    forms => write!(f, "takes {forms}")?,
-                }
-                match (missing.as_slice(), given) {
-                    ([], 0) => f.write_str(", but none is given")?,
-                    ([], 1) => f.write_str(", but 1 is given")?,
-                    ([], count) => write!(f, ", but {count} are given")?,
-                    (missing, _) => {
-                        write!(
-                            f,
-                            ", but {} {} missing",
-                            listed(missing),
-                            if missing.len() == 1 { "is" } else { "are" }
-                        )?;
-                    }
-                }
-                match extras.as_slice() {
-                    [] => Ok(()),
-                    extras => write!(f, "; options are given by name: `{}`", extras.join(", ")),
-                }
-            }
+            Kind::Arity(mistake) => mistake.fmt(f),
             Kind::Value { name, wanted, found } => write!(f, "needs {wanted} for `{name}`, not {found}"),
             Kind::Range { name, range, found } => write!(f, "needs `{name}` to be {range}, not {found}"),
             Kind::Shared(shared) => {
@@ -186,6 +158,46 @@ impl fmt::Display for Kind {
             }
             Kind::Elements(tensor) => tensor.fmt(f),
             Kind::Says(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for NoOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoOption { given, meant, forms, options } = self;
+        if let Some(meant) = meant {
+            return write!(f, "has no option `{given}`; did you mean `{meant}`?");
+        }
+        let before = match in_parentheses(forms) {
+            forms if forms == "()" => String::new(),
+            forms => format!(", after {forms}"),
+        };
+        match options.as_slice() {
+            [] => write!(f, "has no option `{given}`; it has no options{before}"),
+            [option] => write!(f, "has no option `{given}`; its only option is `{option}`{before}"),
+            _ => write!(f, "has no option `{given}`; its options are {}{before}", listed(options)),
+        }
+    }
+}
+
+impl fmt::Display for Arity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Arity { forms, given, missing, extras, options } = self;
+        match in_parentheses(forms) {
+            none if none == "()" && options.is_empty() => f.write_str("takes no arguments")?,
+            none if none == "()" => f.write_str("takes no arguments in front of its options")?,
+            forms => write!(f, "takes {forms}")?,
+        }
+        match (missing.as_slice(), given) {
+            ([], 0) => f.write_str(", but none is given")?,
+            ([], 1) => f.write_str(", but 1 is given")?,
+            ([], count) => write!(f, ", but {count} are given")?,
+            ([one], _) => write!(f, ", but `{one}` is missing")?,
+            (several, _) => write!(f, ", but {} are missing", listed(several))?,
+        }
+        match extras.as_slice() {
+            [] => Ok(()),
+            extras => write!(f, "; options are given by name: `{}`", extras.join(", ")),
         }
     }
 }

@@ -102,9 +102,12 @@ pub struct Entry {
     reader: Reader,
 }
 
+/// Reads the arguments of one layer.
+type Read = fn(&[Written], Guess) -> Reading<Box<dyn Build>>;
+
 #[derive(Clone, Copy, Debug)]
 enum Reader {
-    Layer { read: fn(&[Written], Guess) -> Reading<Box<dyn Build>>, signature: fn() -> Signature },
+    Layer { read: Read, signature: fn() -> Signature },
     Function(Function),
 }
 

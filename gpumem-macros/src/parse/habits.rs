@@ -4,7 +4,6 @@ use super::{Parser, drain};
 use crate::syntax::{Argument, Expression, Kind, Place};
 use gpumem_core::layers::Entry;
 use proc_macro2::{Ident, TokenStream, TokenTree};
-use quote::ToTokens;
 use syn::Token;
 use syn::parse::ParseStream;
 
@@ -197,6 +196,7 @@ fn drop_value(layer: &mut Kind) {
 fn mentions(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Group(group) => mentions(group.stream(), name),
-        token => token.to_token_stream().to_string() == name.to_string(),
+        TokenTree::Ident(other) => other == *name,
+        _ => false,
     })
 }
