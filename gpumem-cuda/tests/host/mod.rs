@@ -6,6 +6,7 @@ pub mod convolution;
 pub mod harness;
 pub mod product;
 
+mod cache;
 pub mod card;
 mod machine;
 
@@ -13,7 +14,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Class, StateWord, Tensor};
+use gpumem_core::program::{Action, Class, Program, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Half, Precision};
@@ -394,9 +395,8 @@ fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> 
         let simulated = |steps: &[Step], order: i32| -> Box<dyn Tested> {
             Box::new(Simulated::with_steps(placed.clone(), steps.to_vec(), batch, arena, precision, order))
         };
-        let own = steps(Products::Own);
+        let [own, library, poor] = [Products::Own, Products::Library, Products::Poor].map(steps);
         all.extend(orders.map(|order| (format!("order {order}"), simulated(&own, order))));
-        let (library, poor) = (steps(Products::Library), steps(Products::Poor));
         if library != own {
             all.push(("library".into(), simulated(&library, 0)));
         }
@@ -442,6 +442,29 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
     })
 }
 
+/// The program of a network as a job that trains in this number format.
+fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer) -> Job {
+    let compiled = harness::graphs::plan(program, batch, precision);
+    let placed = gpumem_core::memory::place::place(&compiled).unwrap();
+    let (arena, train, infer) = (compiled.budget[Line::Arena], Some(placed.clone()), placed);
+    let (tf32, deterministic) = (false, false);
+    Job { name: "test", arena, reserve: 0, batch, precision, train, infer, optimizer, tf32, deterministic }
+}
+
+/// Compiles together what a network's kernels are in several formats.
+pub fn prepare(formats: &[Format], (_, graph, output, training, batch, optimizer): Case<'_>) {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
+    let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
+    let all = [Products::Own, Products::Library, Products::Poor];
+    let steps = formats.iter().flat_map(|&(precision, capability)| {
+        let placed = job(&program, batch, precision, optimizer).infer;
+        all.map(|products| products.steps(&placed, batch, (precision, capability), optimizer))
+    });
+    Machine::new(steps.flat_map(|steps| kernels(&steps)));
+}
+
 /// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
 pub fn compare_in(
     (precision, capability): Format,
@@ -452,23 +475,8 @@ pub fn compare_in(
     tolerance: f64,
 ) {
     let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
-    let job = |precision| {
-        let compiled = harness::graphs::plan(&program, batch, precision);
-        let placed = gpumem_core::memory::place::place(&compiled).unwrap();
-        let (arena, train, infer) = (compiled.budget[Line::Arena], Some(placed.clone()), placed);
-        Job {
-            name: "test",
-            arena,
-            reserve: 0,
-            batch,
-            precision,
-            train,
-            infer,
-            optimizer,
-            tf32: false,
-            deterministic: false,
-        }
-    };
+    prepare(&[(precision, capability)], (what, graph, output, training, batch, optimizer));
+    let job = |precision| job(&program, batch, precision, optimizer);
     let placed = job(Precision::F32).infer;
     let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();
     let last = program.operations.len() as u32 - 1;

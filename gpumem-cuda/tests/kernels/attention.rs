@@ -91,6 +91,13 @@ fn sixteen_bits() {
 /// Several tiles of 64 rows, not all of them whole, and of 32 where heads are wide.
 #[test]
 fn sixteen_bits_in_several_tiles() {
+    attends_narrowly(1, 131, 1, 16, "");
+    attends_narrowly(1, 70, 1, 80, "");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn sixteen_bits_in_many_tiles() {
     attends_narrowly(1, 201, 2, 16, "");
     attends_narrowly(1, 130, 1, 64, "");
     attends_narrowly(1, 99, 1, 80, "");
@@ -99,6 +106,12 @@ fn sixteen_bits_in_several_tiles() {
 
 #[test]
 fn sixteen_bits_with_dropped_weights() {
+    attends_narrowly(1, 92, 1, 16, ", dropout = 0.2");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn sixteen_bits_with_dropped_weights_of_further_shapes() {
     attends_narrowly(2, 92, 2, 16, ", dropout = 0.2");
     attends_narrowly(1, 77, 2, 32, ", dropout = 0.5");
 }

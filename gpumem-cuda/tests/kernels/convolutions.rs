@@ -30,9 +30,14 @@ fn twice(batch: u64, input: [u64; 3], text: &str) {
 fn conv2d() {
     one(3, [3, 7, 5], "Conv2d(4, 3)");
     one(2, [4, 9, 8], "Conv2d(5, [3; 2], stride = [2; 1], padding = [1; 2], dilation = [2; 3], bias = false)");
-    one(2, [8, 6, 6], "Conv2d(37, 1)");
     one(3, [7, 5, 7], "Conv2d(6, 1)");
     one(2, [12, 6, 8], "Conv2d(20, 1, groups = 2)");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn conv2d_of_further_shapes() {
+    one(2, [8, 6, 6], "Conv2d(37, 1)");
     one(2, [9, 7, 6], "Conv2d(5, 1, stride = 2)");
     one(2, [9, 7, 6], "Conv2d(5, 1, padding = 1)");
     one(2, [34, 5, 7], "Conv2d(33, 5, stride = 3, padding = 4)");
@@ -51,6 +56,11 @@ fn conv2d_padded_to_the_same_size() {
 #[test]
 fn conv2d_in_large_tiles() {
     one(2, [3, 64, 65], "Conv2d(129, 1)");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn conv2d_in_large_tiles_of_windows() {
     one(2, [3, 47, 91], "Conv2d(129, 1, padding = 1)");
 }
 
@@ -129,11 +139,20 @@ fn gradients_of_weights_in_parts() {
         let found = parts(batch, input, text, None);
         assert_eq!(found[0], (entry, count.into()), "{text}");
         assert!(found[1].0.ends_with("_filter_sum") && found.len() == 2, "{text}: {found:?}");
-        one(batch, input, text);
         assert_eq!(parts(batch, input, text, Some(0)), [(entry, "1".into())], "{text}, without a workspace");
     }
     let capped = parts(2, [4, 65, 63], "Conv2d(4, 1)", Some(3 * 16 * 4 + 8));
     assert_eq!(capped[0].1, "3", "three weights of 16 elements fit");
+    twice(2, [3, 31, 29], "Conv2d(3, 3, padding = 1)");
+    one(2, [3, 37, 41], "Conv2d(6, 3, groups = 3, bias = false)");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn gradients_of_weights_in_parts_of_further_shapes() {
+    one(3, [3, 31, 29], "Conv2d(5, 3, padding = 1)");
+    one(2, [4, 65, 63], "Conv2d(4, 1, groups = 2)");
+    one(3, [3, 31, 29], "ConvTranspose2d(4, 2, stride = 2)");
     twice(3, [3, 31, 29], "Conv2d(3, 3, padding = 1)");
     twice(2, [3, 37, 41], "Conv2d(3, 3, groups = 3, padding = 1)");
     twice(3, [3, 31, 29], "ConvTranspose2d(3, 3, padding = 1)");
@@ -152,30 +171,47 @@ fn phases(input: [u64; 3], text: &str) -> usize {
     kernels.iter().filter(|kernel| kernel.entry == "convolution_backward_data").count()
 }
 
+/// Input, layer, and launches of the input's gradient.
+const PHASES: [([u64; 3], &str, usize); 8] = [
+    // Even and odd maps and padding; dilation that a stride divides, and one that it does not.
+    ([3, 8, 7], "Conv2d(5, 3, stride = 2, padding = 1)", 4),
+    ([4, 9, 8], "Conv2d(3, [3; 2], stride = [2; 1], padding = [1; 2], dilation = [2; 3])", 2),
+    ([2, 11, 12], "Conv2d(3, [2; 3], stride = [1; 4], padding = [0; 3], dilation = [1; 2])", 4),
+    ([3, 7, 13], "Conv2d(4, [1; 5], stride = [1; 3], padding = [0; 4], dilation = [1; 2])", 3),
+    // Three of four phases have no tap: they are 0.
+    ([3, 6, 5], "Conv2d(4, 1, stride = 2)", 4),
+    // A map of one column has no pixel in two of them.
+    ([3, 6, 1], "Conv2d(4, [3; 1], stride = 2, padding = [1; 0])", 2),
+    // Too many phases for a kernel each; none.
+    ([3, 9, 9], "Conv2d(4, 4, stride = 3, padding = 1)", 1),
+    ([3, 6, 5], "Conv2d(4, 3)", 1),
+];
+
+/// The layer alone, and its gradient added to one that is there.
+fn alone_and_added(input: [u64; 3], text: &str) {
+    one(2, input, text);
+    check(text, 2, |graph| {
+        let input = graph.input(numbers(&input)).unwrap();
+        let branches = [layer(graph, input, text), layer(graph, input, text)];
+        join(graph, &branches, "Add")
+    });
+}
+
 #[test]
 fn gradients_of_inputs_in_phases() {
-    for (input, text, count) in [
-        // Even and odd maps and padding; dilation that a stride divides, and one that it does not.
-        ([3, 8, 7], "Conv2d(5, 3, stride = 2, padding = 1)", 4),
-        ([4, 9, 8], "Conv2d(3, [3; 2], stride = [2; 1], padding = [1; 2], dilation = [2; 3])", 2),
-        ([2, 11, 12], "Conv2d(3, [2; 3], stride = [1; 4], padding = [0; 3], dilation = [1; 2])", 4),
-        ([3, 7, 13], "Conv2d(4, [1; 5], stride = [1; 3], padding = [0; 4], dilation = [1; 2])", 3),
-        // Three of four phases have no tap: they are 0.
-        ([3, 6, 5], "Conv2d(4, 1, stride = 2)", 4),
-        // A map of one column has no pixel in two of them.
-        ([3, 6, 1], "Conv2d(4, [3; 1], stride = 2, padding = [1; 0])", 2),
-        // Too many phases for a kernel each; none.
-        ([3, 9, 9], "Conv2d(4, 4, stride = 3, padding = 1)", 1),
-        ([3, 6, 5], "Conv2d(4, 3)", 1),
-    ] {
+    for (input, text, count) in PHASES {
         assert_eq!(phases(input, text), count, "{text}");
-        one(2, input, text);
-        // Added to a gradient that is there.
-        check(text, 2, |graph| {
-            let input = graph.input(numbers(&input)).unwrap();
-            let branches = [layer(graph, input, text), layer(graph, input, text)];
-            join(graph, &branches, "Add")
-        });
+    }
+    for (input, text, _) in [PHASES[1], PHASES[5]] {
+        alone_and_added(input, text);
+    }
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn gradients_of_inputs_in_every_kind_of_phases() {
+    for (input, text, _) in PHASES {
+        alone_and_added(input, text);
     }
     for text in ["ConvTranspose2d(4, 1, stride = 2)", "ConvTranspose2d(4, [2; 3], stride = 2, dilation = [2; 1])"] {
         one(2, [3, 5, 4], text);
@@ -198,11 +234,16 @@ fn narrow(batch: u64, input: [u64; 3], text: &str) {
 #[test]
 fn sixteen_bits() {
     narrow(2, [3, 7, 6], "Conv2d(5, 3, stride = 2, padding = 1)");
+    narrow(2, [16, 6, 8], "Conv2d(16, 1, groups = 2)");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn sixteen_bits_of_further_shapes() {
     narrow(1, [8, 19, 17], "Conv2d(40, 3, padding = 1)");
     narrow(3, [34, 5, 7], "Conv2d(33, 3, stride = 3, padding = 4)");
     narrow(2, [6, 6, 8], "Conv2d(9, [3; 2], groups = 3, dilation = [2; 1])");
     narrow(2, [40, 8, 8], "Conv2d(36, 1)");
-    narrow(2, [16, 6, 8], "Conv2d(16, 1, groups = 2)");
     narrow(3, [7, 5, 7], "Conv2d(6, 1)");
     narrow(2, [3, 7, 9], "Conv2d(6, 3, groups = 3, padding = 1)");
 }
@@ -210,11 +251,17 @@ fn sixteen_bits() {
 #[test]
 fn sixteen_bits_transposed() {
     narrow(2, [5, 5, 4], "ConvTranspose2d(4, 3, stride = 2, padding = 1, output_padding = 1)");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn sixteen_bits_transposed_of_further_shapes() {
     narrow(2, [33, 4, 5], "ConvTranspose2d(35, 2, stride = 2)");
 }
 
 /// Tiles of 128, and more positions than the gradient of a weight adds up at once.
 #[test]
+#[ignore = "a sweep: run by .ci/run"]
 fn sixteen_bits_in_large_tiles() {
     check_products("Conv2d(129, 1)", 2, |graph| {
         let input = graph.input(numbers(&[3, 64, 65])).unwrap();

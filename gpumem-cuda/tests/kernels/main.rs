@@ -47,36 +47,35 @@ pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
     host::compare(what, &graph, output, training, batch, optimizer, 1, 5, 1e-5);
 }
 
+/// A number format on a card, and the orders of warps that are tried.
+type Way = (host::Format, std::ops::Range<i32>);
+
 /// As [`check`], with 16-bit numbers, to 1e-2.
-pub fn check_narrow(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
-    for precision in [Precision::Bf16, Precision::F16] {
-        check_format(what, (precision, host::CAPABILITY), 0..1, batch, &build);
-    }
+pub fn check_narrow(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    let ways = [Precision::Bf16, Precision::F16].map(|precision| ((precision, host::CAPABILITY), 0..1));
+    check_formats(what, &ways, batch, build);
 }
 
 /// As [`check_narrow`], for products: on tensor cores with all orders of warps, on those of Turing, and without.
-pub fn check_products(what: &str, batch: u64, build: impl Fn(&mut Graph) -> NodeId) {
-    for (precision, capability, orders) in [
-        (Precision::Bf16, host::CAPABILITY, 0..3),
-        (Precision::F16, host::CAPABILITY, 0..1),
-        (Precision::F16, (7, 5), 0..1),
-        (Precision::Bf16, (7, 5), 0..1),
-    ] {
-        check_format(what, (precision, capability), orders, batch, &build);
-    }
+pub fn check_products(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    let ways = [
+        ((Precision::Bf16, host::CAPABILITY), 0..3),
+        ((Precision::F16, host::CAPABILITY), 0..1),
+        ((Precision::F16, (7, 5)), 0..1),
+        ((Precision::Bf16, (7, 5)), 0..1),
+    ];
+    check_formats(what, &ways, batch, build);
 }
 
-fn check_format(
-    what: &str,
-    format: host::Format,
-    orders: std::ops::Range<i32>,
-    batch: u64,
-    build: impl Fn(&mut Graph) -> NodeId,
-) {
+fn check_formats(what: &str, ways: &[Way], batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
     let mut graph = Graph::default();
     let output = build(&mut graph);
     let (training, optimizer) = gradients();
-    let label = format!("{what} in {format:?}");
-    let case = (label.as_str(), &graph, output, training, batch, optimizer);
-    host::compare_in(format, orders, case, 1, 5, 1e-2);
+    let formats: Vec<host::Format> = ways.iter().map(|(format, _)| *format).collect();
+    host::prepare(&formats, (what, &graph, output, training, batch, optimizer));
+    for (format, orders) in ways {
+        let label = format!("{what} in {format:?}");
+        let case = (label.as_str(), &graph, output, training, batch, optimizer);
+        host::compare_in(*format, orders.clone(), case, 1, 5, 1e-2);
+    }
 }

@@ -108,21 +108,31 @@ fn checked_steps_are_those_of_the_cpu() {
 
 #[test]
 fn sixteen_bits_and_master_copies() {
+    moments([(Precision::Bf16, Update::Fused), (Precision::Mixed(Half::F16), Update::Separate)]);
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn every_precision_with_every_way_to_update() {
+    let formats = [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
+    let updates = |precision| [Update::Fused, Update::Separate].map(|update| (precision, update));
+    moments(formats.into_iter().flat_map(updates));
+}
+
+fn moments(cases: impl IntoIterator<Item = (Precision, Update)> + Clone) {
     let (graph, output) = network(&[3, 36], "LayerNorm | Linear(31)");
     // Large steps, so that they show beside the digits of 16 bits, and without Adam's jumps where a gradient is almost 0.
     let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::DEFAULT };
     let adam = AdamW { lr: 0.5, eps: 1.0, weight_decay: 0.1, ..AdamW::DEFAULT };
     for optimizer in [Optimizer::Sgd(sgd), Optimizer::AdamW(adam)] {
-        for precision in [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)] {
-            for update in [Update::Fused, Update::Separate] {
-                let what = format!("{optimizer:?}, {precision:?}, {update:?}");
-                let training = match precision.scales_loss() {
-                    true => checked(&[Term::DOT], optimizer, update),
-                    false => training(&[Term::DOT], optimizer, update),
-                };
-                let case = (&*what, &graph, output, training, 2, optimizer);
-                compare_in((precision, CAPABILITY), 0..1, case, 1, 5, 1e-2);
-            }
+        for (precision, update) in cases.clone() {
+            let what = format!("{optimizer:?}, {precision:?}, {update:?}");
+            let training = match precision.scales_loss() {
+                true => checked(&[Term::DOT], optimizer, update),
+                false => training(&[Term::DOT], optimizer, update),
+            };
+            let case = (&*what, &graph, output, training, 2, optimizer);
+            compare_in((precision, CAPABILITY), 0..1, case, 1, 5, 1e-2);
         }
     }
 }

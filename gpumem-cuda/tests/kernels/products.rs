@@ -30,12 +30,20 @@ fn linear() {
 /// Results large enough for tiles of 128 and 64, and for more rows of tiles than are worked on together.
 #[test]
 fn linear_in_large_tiles() {
-    for (rows, text) in [(1100, "Linear(1802)"), (1027, "Linear(516)")] {
-        check(text, 1, |graph| {
-            let input = graph.input(numbers(&[rows, 5])).unwrap();
-            layer(graph, input, text)
-        });
-    }
+    large(1027, "Linear(516)");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn linear_in_larger_tiles() {
+    large(1100, "Linear(1802)");
+}
+
+fn large(rows: u64, text: &str) {
+    check(text, 1, |graph| {
+        let input = graph.input(numbers(&[rows, 5])).unwrap();
+        layer(graph, input, text)
+    });
 }
 
 /// An input and a layer that are used twice: gradients are added.
@@ -139,14 +147,23 @@ fn products_of_values_of_other_sizes_are_refused() {
 /// Halves add up without rounding in every format. Rows of 4 and of 3 times as many elements, in tiles that write four at once.
 #[test]
 fn linear_of_16_bits() {
+    halves([(Half::Bf16, 8, CAPABILITY), (Half::F16, 7, (7, 5)), (Half::F16, 8, (6, 1))]);
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn linear_of_16_bits_on_every_card() {
+    let shapes = [(Half::Bf16, 8), (Half::F16, 8), (Half::F16, 7)];
+    let cards = [CAPABILITY, (7, 5), (6, 1)];
+    halves(shapes.into_iter().flat_map(|(half, inputs)| cards.map(|capability| (half, inputs, capability))));
+}
+
+fn halves(cases: impl IntoIterator<Item = (Half, usize, (i32, i32))>) {
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }
     let (rows, outputs) = (1030usize, 516usize);
-    let shapes = [(Half::Bf16, 8usize), (Half::F16, 8), (Half::F16, 7)];
-    let cards = [CAPABILITY, (7, 5), (6, 1)];
-    for ((half, inputs), capability) in shapes.into_iter().flat_map(|shape| cards.map(|capability| (shape, capability)))
-    {
+    for (half, inputs, capability) in cases {
         let mut graph = Graph::default();
         let input = graph.input(numbers(&[rows as u64, inputs as u64])).unwrap();
         let output = layer(&mut graph, input, "Linear(516)");
@@ -205,19 +222,29 @@ fn sixteen_bits_backward() {
 /// Several tiles along each dimension, in rows of eights and of odd lengths, with every way of reading them.
 #[test]
 fn sixteen_bits_in_several_tiles() {
-    for (rows, features, text) in [(41, 72, "Linear(104)"), (39, 67, "Linear(101)"), (40, 72, "Linear(101)")] {
-        check_products(text, 3, |graph| {
-            let input = graph.input(numbers(&[rows, features])).unwrap();
-            let first = layer(graph, input, text);
-            // The input's gradient is added to.
-            let second = layer(graph, input, text);
-            join(graph, &[first, second], "Add")
-        });
-    }
+    several_tiles(41, 72, "Linear(104)");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn sixteen_bits_in_several_tiles_of_further_shapes() {
+    several_tiles(39, 67, "Linear(101)");
+    several_tiles(40, 72, "Linear(101)");
+}
+
+fn several_tiles(rows: u64, features: u64, text: &str) {
+    check_products(text, 3, |graph| {
+        let input = graph.input(numbers(&[rows, features])).unwrap();
+        let first = layer(graph, input, text);
+        // The input's gradient is added to.
+        let second = layer(graph, input, text);
+        join(graph, &[first, second], "Add")
+    });
 }
 
 /// Tiles of 128 and of 64, several along each dimension.
 #[test]
+#[ignore = "a sweep: run by .ci/run"]
 fn sixteen_bits_in_large_tiles() {
     for (rows, features, text) in [(1100, 5, "Linear(1804)"), (1027, 40, "Linear(517)")] {
         check_products(text, 1, |graph| {
