@@ -75,6 +75,7 @@ mod matrix;
 mod operands;
 mod parallel;
 mod session;
+mod staging;
 
 pub use session::Session;
 

@@ -3,7 +3,8 @@
 
 use crate::arena::{ALIGNMENT, Arena};
 use crate::kernels::{self, Frame, Kernel};
-use crate::operands::{Operands, Source, count};
+use crate::operands::{Moves, Operands, Source, count};
+use crate::staging::Staging;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Program, Slot};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 /// A bound operation, and the bytes of the tensors that die with it.
 struct Step {
     kernel: Kernel,
+    moves: Moves,
     dead: Vec<Range<usize>>,
 }
 
@@ -43,6 +45,7 @@ pub(crate) struct Loaded {
     steps: Vec<Step>,
     checks: Vec<IndexCheck>,
     transients: Vec<Range<usize>>,
+    staging: Staging,
     /// Moments that every update has.
     moments: u64,
 }
@@ -102,23 +105,24 @@ impl Loaded {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
         let transients: Vec<_> = program.transients().map(|tensor| ranges[tensor as usize].clone()).collect();
-        let mut loaded = Loaded { steps: Vec::new(), checks: Vec::new(), transients, moments: 2 };
+        let staging = Staging::new(program, batch)?;
+        let mut loaded = Loaded { steps: Vec::new(), checks: Vec::new(), transients, staging, moments: 2 };
         for (index, operation) in program.operations.iter().enumerate() {
-            let mut operands = Operands::new(program, operation, &ranges, arena, batch)?;
+            let mut operands = Operands::new(program, operation, &ranges, arena, &loaded.staging, batch)?;
             loaded.checks.extend(index_check(program, operation, &operands)?);
             if operation.action == Action::Update {
                 let moments = (0..2).take_while(|&moment| operands.writes(Slot::Moment(moment))).count();
                 loaded.moments = loaded.moments.min(moments as u64);
             }
             let kernel = kernels::bind(&operation.action, &mut operands)?;
-            operands.finish()?;
+            let moves = operands.finish()?;
             // What lives until the last operation is there to be read after it.
             let ends = index + 1 < program.operations.len();
             let dead = program.transients().filter(|&tensor| {
                 ends && program.tensor(tensor).last as usize == index && !program.results.contains(&tensor)
             });
             let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
-            loaded.steps.push(Step { kernel, dead });
+            loaded.steps.push(Step { kernel, moves, dead });
         }
         Ok(loaded)
     }
@@ -147,7 +151,15 @@ impl Loaded {
         };
         fill(&self.transients);
         for step in &mut self.steps {
+            for tensor in &step.moves.before {
+                // SAFETY: as in `fill`.
+                unsafe { tensor.load(arena, self.staging.arena()) }
+            }
             (step.kernel)(&mut frame);
+            for tensor in &step.moves.after {
+                // SAFETY: as in `fill`.
+                unsafe { tensor.store(arena, self.staging.arena()) }
+            }
             fill(&step.dead);
         }
     }

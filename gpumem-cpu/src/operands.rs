@@ -7,9 +7,11 @@
 use crate::DEVICE;
 use crate::arena::Arena;
 use crate::parallel;
+use crate::staging::{Move, Staging};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Operand, Operation, Program, Slot, TensorId};
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,6 +146,26 @@ pub(crate) struct Operands<'a> {
     arena: &'a Arc<Arena>,
     batch: u64,
     taken: Vec<TensorId>,
+    /// Samples of a tensor that has a batch.
+    samples: u64,
+    staging: &'a Staging,
+    staged: RefCell<Staged>,
+}
+
+/// What is moved before and after an operation, and where the next tensor goes.
+#[derive(Default)]
+struct Staged {
+    moves: Moves,
+    end: u64,
+}
+
+/// What is brought into the order of its shape before an operation runs, and what is brought back after it.
+#[derive(Default)]
+pub(crate) struct Moves {
+    /// Before it.
+    pub(crate) before: Vec<Move>,
+    /// After it.
+    pub(crate) after: Vec<Move>,
 }
 
 impl<'a> Operands<'a> {
@@ -156,8 +178,13 @@ impl<'a> Operands<'a> {
         operation: &'a Operation,
         ranges: &'a [Range<usize>],
         arena: &'a Arc<Arena>,
-        batch: u64,
+        staging: &'a Staging,
+        samples: u64,
     ) -> Result<Operands<'a>, Error> {
+        if !program.takes_layouts(operation) {
+            let what = "a tensor in another layout than its shape is written in, for this operation".into();
+            return Err(Error::Unsupported { device: DEVICE, what });
+        }
         let mut tensors: Vec<TensorId> = operation.tensors().collect();
         tensors.sort_unstable();
         tensors.dedup();
@@ -172,8 +199,9 @@ impl<'a> Operands<'a> {
         // One sample where the operation's output has no batch.
         let slots = [operation.written(Slot::Output), operation.read(Slot::Gradient), operation.read(Slot::Input(0))];
         let leading = slots.into_iter().flatten().next();
-        let batch = if leading.is_some_and(|tensor| !program.tensor(tensor).batched) { 1 } else { batch };
-        Ok(Operands { program, operation, ranges, arena, batch, taken: Vec::new() })
+        let batch = if leading.is_some_and(|tensor| !program.tensor(tensor).batched) { 1 } else { samples };
+        let (taken, staged) = (Vec::new(), RefCell::default());
+        Ok(Operands { program, operation, ranges, arena, batch, taken, samples, staging, staged })
     }
 
     /// Samples that the operation works on.
@@ -213,27 +241,50 @@ impl<'a> Operands<'a> {
     /// Elements of the tensor that is read or written as `slot`, if one is.
     pub(crate) fn any_length(&self, slot: Slot) -> Option<usize> {
         let tensor = self.operation.read(slot).or_else(|| self.operation.written(slot))?;
-        Some(self.ranges[tensor as usize].len() / 4)
+        Some(self.elements(tensor))
     }
 
     /// Elements of the tensor read as `slot`.
     pub(crate) fn length(&self, slot: Slot) -> Result<usize, Error> {
-        self.operation.read(slot).map(|tensor| self.ranges[tensor as usize].len() / 4).ok_or(MISSING)
+        self.operation.read(slot).map(|tensor| self.elements(tensor)).ok_or(MISSING)
     }
 
-    fn check<T: Element>(&self, tensor: TensorId, length: usize) -> Result<usize, Error> {
-        let range = &self.ranges[tensor as usize];
-        if !self.program.tensor(tensor).layout.is_dense() {
-            let what = "a tensor in another layout than its shape is written in, for this operation".into();
-            return Err(Error::Unsupported { device: DEVICE, what });
-        }
+    /// Elements of a tensor, without gaps.
+    fn elements(&self, id: TensorId) -> usize {
+        let tensor = self.program.tensor(id);
+        let stored = self.ranges[id as usize].len() / 4;
+        if tensor.layout.is_dense() { stored } else { tensor.elements(self.samples).map_or(0, |count| count as usize) }
+    }
+
+    /// Where the kernel finds a tensor, in the arena or in the staging memory.
+    fn check<T: Element>(&self, tensor: TensorId, length: usize) -> Result<(&Arc<Arena>, usize), Error> {
         if !T::holds(self.program.tensor(tensor).role) {
             return Err(Error::Damaged("an operation takes numbers for indices, or indices for numbers"));
         }
-        if range.len() / size_of::<T>() != length {
+        if self.elements(tensor) != length {
             return Err(Error::Damaged("a tensor's length does not match the layer that uses it"));
         }
-        Ok(range.start)
+        let range = &self.ranges[tensor as usize];
+        if self.program.tensor(tensor).layout.is_dense() {
+            return Ok((self.arena, range.start));
+        }
+        Ok((self.staging.arena(), self.stage(tensor)?))
+    }
+
+    /// A place in the staging memory for a tensor, with what has to be moved.
+    fn stage(&self, id: TensorId) -> Result<usize, Error> {
+        let tensor = self.program.tensor(id);
+        let samples = if tensor.batched { self.samples } else { 1 };
+        let mut staged = self.staged.borrow_mut();
+        let place = self.staging.place(&mut staged.end, tensor, self.samples)?;
+        let make = || Move::new(tensor, samples, self.ranges[id as usize].clone(), place);
+        if self.operation.reads.iter().any(|operand| operand.tensor == id) {
+            staged.moves.before.push(make()?);
+        }
+        if self.operation.writes.iter().any(|operand| operand.tensor == id) {
+            staged.moves.after.push(make()?);
+        }
+        Ok(place)
     }
 
     fn read<T: Element>(&self, slot: Slot, length: usize) -> Result<Source<T>, Error> {
@@ -241,18 +292,19 @@ impl<'a> Operands<'a> {
         if self.operation.writes.iter().any(|operand| operand.tensor == tensor) {
             return Err(Error::Damaged("an operation overwrites a tensor that its kernel still reads"));
         }
-        let offset = self.check::<T>(tensor, length)?;
-        Ok(Source { arena: self.arena.clone(), offset, length, elements: PhantomData })
+        let (arena, offset) = self.check::<T>(tensor, length)?;
+        Ok(Source { arena: arena.clone(), offset, length, elements: PhantomData })
     }
 
     fn write<T: Element>(&mut self, slot: Slot, length: usize) -> Result<Target<T>, Error> {
         let tensor = self.operation.written(slot).ok_or(MISSING)?;
-        let offset = self.check::<T>(tensor, length)?;
         if self.taken.contains(&tensor) {
             return Err(Error::Damaged("an operation writes one tensor in two roles"));
         }
+        let (arena, offset) = self.check::<T>(tensor, length)?;
+        let target = Target { arena: arena.clone(), offset, length, elements: PhantomData };
         self.taken.push(tensor);
-        Ok(Target { arena: self.arena.clone(), offset, length, elements: PhantomData })
+        Ok(target)
     }
 
     /// The numbers that are read as `slot`, `length` of them.
@@ -315,15 +367,16 @@ impl<'a> Operands<'a> {
         Ok((self.pair(Slot::Gradient, slot, length)?, accumulate))
     }
 
-    /// Ends the binding.
+    /// Ends the binding: what has to be moved before and after the operation.
     ///
     /// # Errors
     /// A tensor that the operation is said to write, but that its kernel knows nothing of.
-    pub(crate) fn finish(self) -> Result<(), Error> {
+    pub(crate) fn finish(self) -> Result<Moves, Error> {
         // Scratch memory is for backends that need it.
         let known = |operand: &Operand| operand.slot == Slot::Workspace || self.taken.contains(&operand.tensor);
         let all = self.operation.writes.iter().all(known);
-        if all { Ok(()) } else { Err(Error::Damaged("an operation writes a tensor that its kernel does not know")) }
+        let moves = self.staged.into_inner().moves;
+        if all { Ok(moves) } else { Err(Error::Damaged("an operation writes a tensor that its kernel does not know")) }
     }
 }
 

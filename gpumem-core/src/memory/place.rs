@@ -71,10 +71,15 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     if !matches {
         return Err(damaged());
     }
+    if program.tensors.iter().any(|tensor| tensor.stored(batch).is_none()) {
+        return Err(Error::Damaged("a tensor's layout has no room for its shape"));
+    }
     // What the host reads and writes is as the host has it.
     let is_inside = |tensor: &Tensor| matches!(tensor.class, Class::Transient | Class::Gradient);
-    if program.tensors.iter().any(|tensor| !is_inside(tensor) && !tensor.layout.is_dense()) {
-        return Err(Error::Damaged("a tensor that outlives the step is not stored as the host has it"));
+    let outlives = program.tensors.iter().filter(|tensor| !is_inside(tensor));
+    let results = program.results.iter().map(|&id| program.tensor(id));
+    if outlives.chain(results).any(|tensor| !tensor.layout.is_dense()) {
+        return Err(Error::Damaged("a tensor that the host sees is not stored as the host has it"));
     }
     let mut placed = Placed::new(program, offsets, batch, precision);
     for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {

@@ -1,6 +1,8 @@
 //! How the elements of a sample lie in memory.
 
 use super::encoding::{record, wire_enum};
+use super::op::Layouts;
+use super::{Action, Operation, Program, Slot, Tensor};
 use crate::shape::{Shape, product};
 
 /// Which axis of a map is the innermost one.
@@ -48,17 +50,30 @@ impl Layout {
         *self == Layout::DENSE
     }
 
-    /// Elements that a sample takes, gaps included: `None` if they exceed `u64`, or for a pitch shorter than a row.
+    /// Elements that a sample takes, gaps included: `None` if they exceed `u64`, for a pitch shorter than a row, and for the
+    /// channels of a shape that has none.
     pub fn elements(&self, shape: Shape) -> Option<u64> {
         let inner = match (self.order, shape.as_map()) {
             (Order::ChannelsLast, Some([channels, ..])) => channels,
-            _ => shape.last(),
+            (Order::ChannelsLast, None) => return None,
+            (Order::ChannelsFirst, _) => shape.last(),
         };
         match self.pitch {
             0 => shape.elements(),
             pitch if pitch < inner => None,
             pitch => shape.elements()?.checked_div(inner)?.checked_mul(pitch),
         }
+    }
+
+    /// Channels, rows and columns of a sample, and where their elements are. The last axis of a shape that is no map are columns,
+    /// all others rows. `None` as for [`Layout::elements`].
+    pub fn places(&self, shape: Shape) -> Option<([u64; 3], Strides)> {
+        if let Some(map) = shape.as_map() {
+            return Some((map, self.strides(shape)?));
+        }
+        let (sample, row) = (self.elements(shape)?, if self.pitch == 0 { shape.last() } else { self.pitch });
+        let rows = sample.checked_div(row)?;
+        Some(([1, rows, shape.last()], Strides { sample, channel: sample, row, column: 1 }))
     }
 
     /// Where the elements of a map are; `None` for a shape that is none, and as for [`Layout::elements`].
@@ -76,6 +91,35 @@ impl Layout {
                 Strides { sample, channel: 1, row: product(&[width, column]), column }
             }
         })
+    }
+}
+
+impl Program {
+    /// Whether an operation can run on its tensors as they lie: [`Layouts`] says which ones can. Those in which all tensors
+    /// are dense always do.
+    pub fn takes_layouts(&self, operation: &Operation) -> bool {
+        let tensor = |id: super::TensorId| self.tensor(id);
+        if operation.tensors().all(|id| tensor(id).layout.is_dense()) {
+            return true;
+        }
+        let layouts = match &operation.action {
+            Action::Run { op, .. } => op.layouts(),
+            Action::Accumulate | Action::Copy | Action::SumBatch => Layouts::Alike,
+            Action::Loss(_) | Action::Check | Action::Update | Action::Advance => Layouts::Dense,
+        };
+        match layouts {
+            Layouts::Dense => false,
+            Layouts::Maps(maps) => {
+                let lies = |tensor: &Tensor| tensor.layout.is_dense() || maps.contains(&tensor.shape);
+                operation.tensors().all(|id| lies(tensor(id)))
+            }
+            Layouts::Alike => {
+                let operands = operation.reads.iter().chain(&operation.writes);
+                let mut all = operands.filter(|operand| operand.slot != Slot::State).map(|it| tensor(it.tensor));
+                let first = all.next();
+                all.all(|other| first.is_some_and(|it| (it.shape, it.layout) == (other.shape, other.layout)))
+            }
+        }
     }
 }
 
@@ -102,5 +146,8 @@ mod tests {
         assert_eq!(Layout::DENSE.elements(sequence), Some(42));
         assert_eq!(Layout { pitch: 8, ..Layout::DENSE }.elements(sequence), Some(56));
         assert_eq!(Layout { pitch: 8, ..Layout::DENSE }.strides(sequence), None);
+        let strides = Strides { sample: 56, channel: 56, row: 8, column: 1 };
+        assert_eq!(Layout { pitch: 8, ..Layout::DENSE }.places(sequence), Some(([1, 7, 6], strides)));
+        assert_eq!(Layout { order: Order::ChannelsLast, pitch: 0 }.elements(sequence), None);
     }
 }

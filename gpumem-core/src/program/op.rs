@@ -49,6 +49,11 @@ pub trait Rule: Sized {
         false
     }
 
+    /// The layouts in which its tensors may lie.
+    fn layouts(&self) -> Layouts {
+        Layouts::Dense
+    }
+
     /// Whether the training forward pass reads the random state.
     fn draws(&self) -> bool {
         false
@@ -158,6 +163,17 @@ pub struct Workspace {
     pub batched: bool,
 }
 
+/// The layouts in which an operation's tensors may lie: what it says holds for both backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layouts {
+    /// As shapes are written, without gaps.
+    Dense,
+    /// Maps of these shapes in any layout, whatever those of the others are; all else is dense.
+    Maps(Vec<Shape>),
+    /// Any, as long as all tensors have the same shape and layout: no element depends on where another one is.
+    Alike,
+}
+
 /// What becomes of an operation when there is no training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inference {
@@ -243,6 +259,11 @@ macro_rules! operations {
             /// See [`Rule::in_place`].
             pub fn in_place(&self) -> bool {
                 match self { $(Op::$name(op) => op.in_place(),)* }
+            }
+
+            /// See [`Rule::layouts`].
+            pub fn layouts(&self) -> Layouts {
+                match self { $(Op::$name(op) => op.layouts(),)* }
             }
 
             /// See [`Rule::draws`].

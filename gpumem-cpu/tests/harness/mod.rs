@@ -4,6 +4,7 @@
 pub mod curves;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
+pub mod layouts;
 
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};

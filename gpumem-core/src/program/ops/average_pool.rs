@@ -1,6 +1,6 @@
 use super::Window;
 use crate::program::encoding::{Reader, Wire, record};
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -67,6 +67,11 @@ impl Rule for AveragePool {
 
     fn gradients(&self) -> Vec<Gradient> {
         vec![Gradient::computed(&[(0, Reads::NOTHING)])]
+    }
+
+    fn layouts(&self) -> Layouts {
+        let [height, width] = self.input;
+        Layouts::Maps(vec![Shape::new(&[self.channels, height, width]), self.output()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

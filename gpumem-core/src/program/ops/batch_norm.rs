@@ -1,6 +1,6 @@
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -63,6 +63,10 @@ impl Rule for BatchNorm {
     /// Its own gradient reads x, so this is for inference.
     fn in_place(&self) -> bool {
         true
+    }
+
+    fn layouts(&self) -> Layouts {
+        Layouts::Maps(vec![self.output()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,5 +1,5 @@
 use crate::program::encoding::{record, wire_enum};
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -125,6 +125,10 @@ impl Rule for Binary {
 
     fn in_place(&self) -> bool {
         true
+    }
+
+    fn layouts(&self) -> Layouts {
+        if self.is_plain() { Layouts::Alike } else { Layouts::Dense }
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,5 +1,5 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
@@ -40,6 +40,15 @@ impl Rule for Concat {
 
     fn gradients(&self) -> Vec<Gradient> {
         (0..self.lengths.len()).map(|branch| Gradient::computed(&[(branch as u8, Reads::NOTHING)])).collect()
+    }
+
+    /// Along the channels of maps.
+    fn layouts(&self) -> Layouts {
+        if self.axis != 0 || self.shape.as_map().is_none() {
+            return Layouts::Dense;
+        }
+        let inputs = self.lengths.iter().map(|&channels| self.shape.with(0, channels));
+        Layouts::Maps(inputs.chain([self.shape]).collect())
     }
 
     /// The values are joined one by one.

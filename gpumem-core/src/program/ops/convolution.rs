@@ -1,7 +1,7 @@
 use super::Window;
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -97,6 +97,11 @@ impl Rule for Convolution {
             [[self.out_channels, self.in_channels], self.output]
         };
         product(&[positions[0], height, width, positions[1] / self.groups, self.window.area()])
+    }
+
+    fn layouts(&self) -> Layouts {
+        let [height, width] = self.input;
+        Layouts::Maps(vec![Shape::new(&[self.in_channels, height, width]), self.output()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,5 +1,5 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Inference, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Inference, Layouts, Reads, Rule};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -38,6 +38,10 @@ impl Rule for Mask {
 
     fn inference(&self) -> Inference {
         Inference::PassesOn
+    }
+
+    fn layouts(&self) -> Layouts {
+        Layouts::Alike
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

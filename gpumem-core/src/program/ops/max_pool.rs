@@ -1,7 +1,7 @@
 use super::Window;
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Saved};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -36,6 +36,11 @@ impl Rule for MaxPool {
 
     fn saved(&self) -> Vec<Saved> {
         vec![Saved { shape: self.output(), batched: true, role: Role::Index }]
+    }
+
+    fn layouts(&self) -> Layouts {
+        let [height, width] = self.input;
+        Layouts::Maps(vec![Shape::new(&[self.channels, height, width]), self.output()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

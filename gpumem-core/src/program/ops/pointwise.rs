@@ -1,6 +1,6 @@
 use crate::program::encoding::record;
 use crate::program::function::{Function, Kept};
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -38,6 +38,10 @@ impl Rule for Pointwise {
 
     fn in_place(&self) -> bool {
         true
+    }
+
+    fn layouts(&self) -> Layouts {
+        Layouts::Alike
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,5 +1,5 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -29,6 +29,11 @@ impl Rule for Resize {
 
     fn gradients(&self) -> Vec<Gradient> {
         vec![Gradient::computed(&[(0, Reads::NOTHING)])]
+    }
+
+    fn layouts(&self) -> Layouts {
+        let [height, width] = self.input;
+        Layouts::Maps(vec![Shape::new(&[self.channels, height, width]), self.output()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,5 +1,5 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Rule};
 use crate::shape::Shape;
 use alloc::vec::Vec;
 
@@ -29,6 +29,10 @@ impl Rule for Sum {
 
     fn in_place(&self) -> bool {
         true
+    }
+
+    fn layouts(&self) -> Layouts {
+        Layouts::Alike
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,0 +1,138 @@
+//! Tensors in another layout than their shape is written in: brought into that order before their operation runs, and back
+//! after it, so that each kernel has one loop for all layouts. Programs whose tensors are all dense need none of this.
+
+use crate::arena::{ALIGNMENT, Arena};
+use gpumem_core::error::Error;
+use gpumem_core::program::{Program, Strides, Tensor};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Memory for the tensors of one operation at a time.
+pub(crate) struct Staging {
+    arena: Arc<Arena>,
+}
+
+/// Bytes of a tensor in the order that its shape is written in.
+fn bytes(tensor: &Tensor, batch: u64) -> Result<u64, Error> {
+    let bytes = tensor.elements(batch).and_then(|elements| elements.checked_mul(4));
+    let padded = bytes.and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT as u64));
+    padded.ok_or(Error::Damaged("a tensor's size exceeds 64 bits"))
+}
+
+impl Staging {
+    /// As much as the operation of `program` that needs most.
+    ///
+    /// # Errors
+    /// More than there is.
+    pub(crate) fn new(program: &Program, batch: u64) -> Result<Staging, Error> {
+        let mut most = 0u64;
+        for operation in &program.operations {
+            let mut sum = 0u64;
+            for id in operation.tensors() {
+                let tensor = program.tensor(id);
+                if !tensor.layout.is_dense() {
+                    sum = sum.saturating_add(bytes(tensor, batch)?);
+                }
+            }
+            most = most.max(sum);
+        }
+        Ok(Staging { arena: Arc::new(Arena::new(most)?) })
+    }
+
+    /// The memory.
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// A place for a tensor behind those that an operation has already; `end` is moved behind it.
+    pub(crate) fn place(&self, end: &mut u64, tensor: &Tensor, batch: u64) -> Result<usize, Error> {
+        let range = self.arena.range(*end, bytes(tensor, batch)?)?;
+        *end = range.end as u64;
+        Ok(range.start)
+    }
+}
+
+/// A tensor in the arena and its place in the staging memory.
+pub(crate) struct Move {
+    /// Bytes in the arena.
+    stored: Range<usize>,
+    staged: usize,
+    samples: usize,
+    /// Channels, rows and columns of a sample; a shape that is no map is one channel.
+    sizes: [usize; 3],
+    strides: Strides,
+}
+
+impl Move {
+    /// Between these bytes of the arena and this place.
+    ///
+    /// # Errors
+    /// A layout that does not fit the bytes.
+    pub(crate) fn new(tensor: &Tensor, samples: u64, stored: Range<usize>, staged: usize) -> Result<Move, Error> {
+        let damaged = || Error::Damaged("a tensor's length does not match its layout");
+        let (sizes, strides) = tensor.layout.places(tensor.shape).ok_or_else(damaged)?;
+        let bytes = strides.sample.checked_mul(samples).and_then(|elements| elements.checked_mul(4));
+        if bytes != Some(stored.len() as u64) {
+            return Err(damaged());
+        }
+        let samples = usize::try_from(samples).map_err(|_| damaged())?;
+        Ok(Move { stored, staged, samples, sizes: sizes.map(|size| size as usize), strides })
+    }
+
+    /// Calls `each` with the sample's dense row and the place of its first element, for every row of every sample.
+    fn rows(&self, dense: &mut [u32], each: impl Fn(&mut [u32], usize) + Sync) {
+        let [channels, height, width] = self.sizes;
+        let Strides { sample, channel, row, .. } = self.strides;
+        dense.par_chunks_mut(width).enumerate().for_each(|(index, line)| {
+            let (y, plane) = (index % height, index / height);
+            let at = [(plane / channels, sample), (plane % channels, channel), (y, row)];
+            each(line, at.into_iter().map(|(count, stride)| count * stride as usize).sum());
+        });
+    }
+
+    /// Both sides as words.
+    ///
+    /// # Safety
+    /// No slice over either arena is alive while the result is.
+    #[expect(clippy::mut_from_ref, reason = "an arena hands out its memory through shared references")]
+    unsafe fn sides<'a>(&self, arena: &'a Arena, staging: &'a Arena) -> (&'a mut [u32], &'a mut [u32]) {
+        let dense = self.samples * self.sizes.iter().product::<usize>();
+        let words = self.stored.len() / 4;
+        let (stored, staged) = (arena.pointer(self.stored.start, words), staging.pointer(self.staged, dense));
+        // SAFETY: `pointer` checked bounds and alignment, every pattern is valid, and the arenas are two allocations.
+        unsafe { (std::slice::from_raw_parts_mut(stored, words), std::slice::from_raw_parts_mut(staged, dense)) }
+    }
+
+    /// Into the staging memory.
+    ///
+    /// # Safety
+    /// No slice over either arena is alive.
+    pub(crate) unsafe fn load(&self, arena: &Arena, staging: &Arena) {
+        // SAFETY: the caller's.
+        let (stored, staged) = unsafe { self.sides(arena, staging) };
+        let (stored, step) = (&*stored, self.strides.column as usize);
+        self.rows(staged, |line, first| {
+            line.iter_mut().enumerate().for_each(|(x, to)| *to = stored[first + x * step]);
+        });
+    }
+
+    /// Out of the staging memory. What lies between the elements stays.
+    ///
+    /// # Safety
+    /// No slice over either arena is alive.
+    pub(crate) unsafe fn store(&self, arena: &Arena, staging: &Arena) {
+        // SAFETY: the caller's.
+        let (stored, staged) = unsafe { self.sides(arena, staging) };
+        let [channels, height, width] = self.sizes;
+        let Strides { sample, channel, row, column } = self.strides;
+        let [channel, row, column] = [channel, row, column].map(|stride| stride as usize);
+        let samples = stored.par_chunks_mut(sample as usize).zip(staged.par_chunks(channels * height * width));
+        samples.for_each(|(stored, staged)| {
+            for (index, line) in staged.chunks(width).enumerate() {
+                let first = index / height * channel + index % height * row;
+                line.iter().enumerate().for_each(|(x, value)| stored[first + x * column] = *value);
+            }
+        });
+    }
+}
