@@ -114,8 +114,8 @@ fn products_of_values_used_twice() {
 fn products_of_values_in_sixteen_bits() {
     for ([left, right], text) in [
         ([[2, 41, 37], [2, 37, 35]], "MatMul"),
-        ([[2, 40, 72], [2, 72, 40]], "MatMul"),
-        ([[2, 40, 72], [2, 40, 72]], "MatMul(transpose_b = true)"),
+        ([[2, 48, 72], [2, 72, 40]], "MatMul"),
+        ([[2, 48, 64], [2, 40, 64]], "MatMul(transpose_b = true)"),
     ] {
         check_products(text, 2, |graph| values(graph, [&left, &right], text));
     }
