@@ -184,13 +184,17 @@ fn a_kernel_that_fails_is_an_error_from_then_on() {
     assert!(failed.to_string().contains("SIMULATED_ERROR_700"), "{failed}");
     let (input, count) = at(placed, Class::Input);
     let images = bytes(&spread(count, 1));
-    for result in
-        [card.write(input, &images), card.feed(input, &images), card.train(), card.infer(), card.read(0, &mut [0; 4])]
-    {
+    for result in [
+        card.write(input, &images),
+        card.feed(input, &images),
+        card.train(),
+        card.infer(),
+        card.read(0, &mut [0; 4]),
+        card.set_optimizer(job.optimizer),
+    ] {
         assert!(result.unwrap_err().to_string().contains("SIMULATED_ERROR_700"));
     }
     let _ = card.loss(loss);
-    card.set_optimizer(job.optimizer).unwrap();
     drop(card);
     let error = load_on(&Cuda::new(0).unwrap(), &job).unwrap_err();
     assert!(error.to_string().contains("SIMULATED_ERROR_700"), "{error}");
