@@ -103,10 +103,12 @@ pub(crate) fn unpack(module: TokenStream) -> Option<(Vec<TokenStream>, TokenStre
 }
 
 /// A macro that other crates see stands at the root of its crate, so its name must be the only one there: it has the
-/// contents and the place of the module in it.
+/// contents and the place of the module in it. Of the file's path, the end must do: where a crate is built changes nothing.
 fn unique_name(name: &Ident, contents: &TokenStream) -> Ident {
     let (span, mut hasher) = (name.span(), DefaultHasher::new());
-    (contents.to_string(), span.file(), span.start().line, span.start().column).hash(&mut hasher);
+    let file = span.file();
+    let file: Vec<&str> = file.rsplit(['/', '\\']).take(3).collect();
+    (contents.to_string(), file, span.start().line, span.start().column).hash(&mut hasher);
     let name = name.to_string();
     let name = name.trim_start_matches("r#");
     Ident::new(&format!("__gpumem_blocks_{name}_{:016x}", hasher.finish()), Span::call_site())
