@@ -69,20 +69,26 @@ use proc_macro::TokenStream;
 /// | `pub struct Name;` | the network's type; `pub struct Name<const BATCH: usize>;` is generic over the batch and has `batch: BATCH` |
 /// | `const TRAIN: Train = Train { .. };` | how it is trained. Without it the network is for inference |
 /// | `const INFER: Infer = Infer { .. };` | how it is used without training; beside `TRAIN`, both programs are checked |
-/// | `fn forward(x: Input) -> Output { .. }` | the network |
-/// | `fn name(a: usize, p: f64, f: bool, b: Block) -> Block { .. }` | a block, to be called as `name(..)` as often as you like |
+/// | `fn forward(x: Input) -> Output { .. }` | the network. It may have several inputs, `(image: Image<..>, tokens: Tokens<..>)`, and outputs, `-> (Logits<10>, Map<4, 8, 8>)`; at run time both are tuples |
+/// | `fn name(a: usize, p: f64, f: bool, b: Block) -> Block { .. }` | a block, to be called as `name(..)` as often as you like. With `#[freeze]` it is frozen wherever it is called |
 /// | `const NAME: usize = ..;` | a number for dimensions and for `TRAIN`; it is an item of the module if it is `pub` |
 /// | `use blocks path::to::resnet;` | blocks of a module that [`blocks!`] declares, here or in another crate, to be called as `resnet::bottleneck(..)`, or as `bottleneck(..)` where no other block has the name. Several at once, and `as`, are written as in Rust. `#[blocks] use path::to::resnet;` says the same |
 /// | `use ..;` | passed through |
 ///
-/// Inputs are `Image<C, H, W>`, `Features<N>`, `Tokens<T>` and `Sequence<T, D>`; outputs are `Logits<N>`, `Features<N>`,
-/// `Map<C, H, W>`, `Sequence<T, D>` and `TokenLogits<T, V>`. The output is checked against what the layers produce.
+/// Inputs are `Image<C, H, W>`, `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, `Signal<C, L>` and, of any shape of up to four
+/// axes, `Values<A, B, ..>`; outputs are `Logits<N>`, `Features<N>`, `Map<C, H, W>`, `Sequence<T, D>`, `TokenLogits<T, V>`,
+/// `Signal<C, L>` and `Values<A, B, ..>`. The outputs are checked against what the layers produce. The body begins with the first
+/// input; every input can be read by its name, `from(tokens)`.
 ///
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
-/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }`), `loss` (`CrossEntropy`, `Mse`), `cards`, `update` (`Fused`, `Separate`),
-/// `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`. What
+/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }`, `Lion { .. }`), `loss`, `cards`, `update` (`Fused`, `Separate`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its
 /// default.
+///
+/// A loss is `CrossEntropy`, `Mse`, `Mean`, or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. A term
+/// measures the first output, or the tap or input named by `from`; terms without a `target = name` share the first target,
+/// those with one name have one of their own, and `Mean` compares with nothing. Targets are handed in as a tuple, in the order
+/// in which they are first named. What only a loss reads is not part of inference.
 ///
 /// # Elements
 ///
@@ -94,7 +100,10 @@ use proc_macro::TokenStream;
 /// | `Conv2d(64, 3, padding = 1)`, `Relu(inplace)`, `Flatten` | a layer with values, `name = value` options and flags |
 /// | `stage(2, 64)` | a block |
 /// | `repeat(n, x)` | `x` n times, with parameters of its own each time |
-/// | `Add(x, y, ..)`, `Mul(x, y)`, `Concat(x, y, ..)` | feeds its input to every branch and joins the results |
+/// | `Add(x, y, ..)`, `Sub(x, y)`, `Mul(x, y)`, `Div(x, y)` | feeds its input to every branch and joins the results, broadcast over the axes of a sample as numpy does |
+/// | `MatMul(x, y, transpose_b)`, `Concat(x, y, .., dim = 1)` | the same with matrix products, and side by side |
+/// | `Outputs(x, y)`, at the end of `forward` | the outputs, each from the same input |
+/// | `freeze(x)`, `Linear(10, freeze)` | `x` without training: its parameters get no gradient and no optimizer state, and nothing is kept for them; where nothing trainable lies before it, nothing flows back through it |
 /// | `if condition { x } else { y }` | one of them, decided at compile time |
 /// | `w`, after `let w = x;` | `x`; later uses share its parameters |
 /// | `Tied(w)` | the transposed use of a named `Embedding` or `Linear` |
