@@ -8,6 +8,7 @@
 // PADDING_H, PADDING_W     what the first window reaches beyond the plane
 // PADDED                   whether zeros of the padding count in the mean
 // ADD                      whether the gradient is added to what is there
+// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
 //
 // The window at (o, p) covers rows o * STRIDE_H - PADDING_H up to KERNEL_H rows later, columns likewise, as far as they lie in
 // the plane. size[o, p] is the number of elements covered, or with PADDED that of all within HEIGHT + 2 * PADDING_H times
@@ -17,12 +18,22 @@
 // backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread an element
 #include "base.cuh"
 #include "real.cuh"
+#include "layout.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
 typedef u64 Index;
+#endif
+
+// Where elements of x and dx, and of y and dy, are: in a plane.
+#ifdef X_STRIDES
+static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return in_map(Strides X_STRIDES, CHANNELS, plane, h, w); }
+static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return in_map(Strides Y_STRIDES, CHANNELS, plane, o, p); }
+#else
+static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return plane * (HEIGHT * WIDTH) + (h * WIDTH + w); }
+static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return plane * (OUT_HEIGHT * OUT_WIDTH) + (o * OUT_WIDTH + p); }
 #endif
 
 // How much of the window at (o, p) counts, along each axis.
@@ -43,24 +54,24 @@ KERNEL(average_pool_forward)(const real *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
-    x += (u64)(i / (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH);
+    const u64 plane = i / (OUT_HEIGHT * OUT_WIDTH);
     float sum = 0.0f;
     for (int k = 0; k < KERNEL_H; k++) {
         const int h = o * STRIDE_H + k - PADDING_H;
         if (h < 0 || h >= HEIGHT) continue;
         for (int l = 0; l < KERNEL_W; l++) {
             const int w = p * STRIDE_W + l - PADDING_W;
-            if (w >= 0 && w < WIDTH) sum += widen(x[(u32)h * WIDTH + (u32)w]);
+            if (w >= 0 && w < WIDTH) sum += widen(x[x_place(plane, (u32)h, (u32)w)]);
         }
     }
-    narrow(sum / divisor(o, p), &y[i]);
+    narrow(sum / divisor(o, p), &y[y_place(plane, (u32)o, (u32)p)]);
 }
 
 KERNEL(average_pool_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);
-    dy += (u64)(i / (HEIGHT * WIDTH)) * (OUT_HEIGHT * OUT_WIDTH);
+    const u64 plane = i / (HEIGHT * WIDTH);
     const int before_h = h + PADDING_H - KERNEL_H + 1, before_w = w + PADDING_W - KERNEL_W + 1;
     const int first_o = before_h > 0 ? (before_h + STRIDE_H - 1) / STRIDE_H : 0;
     const int first_p = before_w > 0 ? (before_w + STRIDE_W - 1) / STRIDE_W : 0;
@@ -68,9 +79,10 @@ KERNEL(average_pool_backward)(const real *dy, real *dx) {
     const int last_p = min((w + PADDING_W) / STRIDE_W, OUT_WIDTH - 1);
     float sum = 0.0f;
     for (int o = first_o; o <= last_o; o++)
-        for (int p = first_p; p <= last_p; p++) sum += widen(dy[(u32)o * OUT_WIDTH + (u32)p]) / divisor(o, p);
+        for (int p = first_p; p <= last_p; p++) sum += widen(dy[y_place(plane, (u32)o, (u32)p)]) / divisor(o, p);
+    real *to = &dx[x_place(plane, (u32)h, (u32)w)];
 #if ADD
-    sum += widen(dx[i]);
+    sum += widen(*to);
 #endif
-    narrow(sum, &dx[i]);
+    narrow(sum, to);
 }

@@ -6,6 +6,7 @@
 // OUT_HEIGHT, OUT_WIDTH   of a plane of y
 // LANES                   threads that add up one window: 32 where windows are large, else 1
 // ADD                     whether the gradient is added to what is there
+// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
 //
 // The window at (o, p) covers rows floor(o * HEIGHT / OUT_HEIGHT) up to, not including, ceil((o + 1) * HEIGHT / OUT_HEIGHT),
 // columns likewise; size[o, p] is the number of its elements. Windows may overlap.
@@ -14,6 +15,7 @@
 // backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread an element
 #include "base.cuh"
 #include "real.cuh"
+#include "layout.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x4000000ull
@@ -27,6 +29,15 @@ struct alignas(4 * sizeof(real)) Four {
     real at[4];
 };
 
+// Where elements of x and dx, and of y and dy, are: in a plane.
+#ifdef X_STRIDES
+static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return in_map(Strides X_STRIDES, CHANNELS, plane, h, w); }
+static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return in_map(Strides Y_STRIDES, CHANNELS, plane, o, p); }
+#else
+static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return plane * (HEIGHT * WIDTH) + (h * WIDTH + w); }
+static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return plane * (OUT_HEIGHT * OUT_WIDTH) + (o * OUT_WIDTH + p); }
+#endif
+
 static __device__ __forceinline__ u32 window_start(u32 o, u32 size, u32 windows) { return (u32)((u64)o * size / windows); }
 
 static __device__ __forceinline__ u32 window_end(u32 o, u32 size, u32 windows) {
@@ -38,9 +49,11 @@ KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
     const Index team = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     const Index i = team < COUNT ? team : (Index)(COUNT - 1);
     const u32 lane = threadIdx.x % LANES;
-    x += (u64)(i / (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH);
+    const u64 plane = i / (OUT_HEIGHT * OUT_WIDTH);
+    const u32 p = (u32)(i % OUT_WIDTH), o = (u32)(i / OUT_WIDTH % OUT_HEIGHT);
     float sum = 0.0f;
-#if OUT_HEIGHT == 1 && OUT_WIDTH == 1
+#if OUT_HEIGHT == 1 && OUT_WIDTH == 1 && !defined(X_STRIDES)
+    x += x_place(plane, 0, 0);
     // The window is the plane: its rows lie one after the other.
     const u32 size = HEIGHT * WIDTH;
 #if HEIGHT * WIDTH % 4 == 0
@@ -52,23 +65,22 @@ KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
     for (u32 e = lane; e < size; e += LANES) sum += widen(x[e]);
 #endif
 #else
-    const u32 p = (u32)(i % OUT_WIDTH), o = (u32)(i / OUT_WIDTH % OUT_HEIGHT);
     const u32 top = window_start(o, HEIGHT, OUT_HEIGHT), left = window_start(p, WIDTH, OUT_WIDTH);
     const u32 columns = window_end(p, WIDTH, OUT_WIDTH) - left;
     const u32 size = (window_end(o, HEIGHT, OUT_HEIGHT) - top) * columns;
-    for (u32 e = lane; e < size; e += LANES) sum += widen(x[(top + e / columns) * WIDTH + left + e % columns]);
+    for (u32 e = lane; e < size; e += LANES) sum += widen(x[x_place(plane, top + e / columns, left + e % columns)]);
 #endif
 #if LANES == 32
     sum = warp_sum(sum);
 #endif
-    if (team < COUNT && lane == 0) narrow(sum / (float)size, &y[i]);
+    if (team < COUNT && lane == 0) narrow(sum / (float)size, &y[y_place(plane, o, p)]);
 }
 
 KERNEL(average_pool_adaptive_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const u32 w = (u32)(i % WIDTH), h = (u32)(i / WIDTH % HEIGHT);
-    dy += (u64)(i / (HEIGHT * WIDTH)) * (OUT_HEIGHT * OUT_WIDTH);
+    const u64 plane = i / (HEIGHT * WIDTH);
     // Row h is in window o when o * HEIGHT < (h + 1) * OUT_HEIGHT and h * OUT_HEIGHT < (o + 1) * HEIGHT.
     const u32 first_o = window_start(h, OUT_HEIGHT, HEIGHT), end_o = window_end(h, OUT_HEIGHT, HEIGHT);
     const u32 first_p = window_start(w, OUT_WIDTH, WIDTH), end_p = window_end(w, OUT_WIDTH, WIDTH);
@@ -77,11 +89,12 @@ KERNEL(average_pool_adaptive_backward)(const real *dy, real *dx) {
         const u32 rows = window_end(o, HEIGHT, OUT_HEIGHT) - window_start(o, HEIGHT, OUT_HEIGHT);
         for (u32 p = first_p; p < end_p; p++) {
             const u32 columns = window_end(p, WIDTH, OUT_WIDTH) - window_start(p, WIDTH, OUT_WIDTH);
-            sum += widen(dy[o * OUT_WIDTH + p]) / (float)(rows * columns);
+            sum += widen(dy[y_place(plane, o, p)]) / (float)(rows * columns);
         }
     }
+    real *to = &dx[x_place(plane, h, w)];
 #if ADD
-    sum += widen(dx[i]);
+    sum += widen(*to);
 #endif
-    narrow(sum, &dx[i]);
+    narrow(sum, to);
 }

@@ -10,6 +10,7 @@
 // TRAINING         whether the statistics are the batch's or the running ones
 // RESIDUAL         whether another map is added to the normalised one, in the forward pass
 // RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
+// HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y and dy, and of dx: see layout.cuh. PACK is 1
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 //
 // x, y, residual, dy, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
@@ -28,6 +29,7 @@
 // parts of its channel for itself, always in the same order.
 #include "base.cuh"
 #include "real.cuh"
+#include "layout.cuh"
 #include "rectify.cuh"
 
 typedef NORM_REAL Norm;
@@ -51,6 +53,17 @@ static __device__ __forceinline__ Index place(Index i, Index c) {
     constexpr Index packs = (Index)(AREA / PACK);
     return (i / packs * (Index)CHANNELS + c) * packs + i % packs;
 }
+
+// Where a pack is that has this place in a dense map.
+#ifdef X_STRIDES
+static __device__ __forceinline__ u64 of_x(Index at) { return in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, at); }
+static __device__ __forceinline__ u64 of_y(Index at) { return in_order(Strides Y_STRIDES, CHANNELS, HEIGHT, WIDTH, at); }
+static __device__ __forceinline__ u64 of_dx(Index at) { return in_order(Strides D_STRIDES, CHANNELS, HEIGHT, WIDTH, at); }
+#else
+static __device__ __forceinline__ Index of_x(Index at) { return at; }
+static __device__ __forceinline__ Index of_y(Index at) { return at; }
+static __device__ __forceinline__ Index of_dx(Index at) { return at; }
+#endif
 
 // The first pack of a part and the one after its last.
 static __device__ __forceinline__ Index begin(Index part) { return part * PORTION; }
@@ -98,7 +111,7 @@ KERNEL(batch_norm_statistics)(const real *x, float *partial, float *saved, float
     float count = 0.0f, mean = 0.0f, squares = 0.0f;
 #pragma unroll 4
     for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
-        const Pack pack = ((const Pack *)x)[place(i, c)];
+        const Pack pack = ((const Pack *)x)[of_x(place(i, c))];
         float sum = 0.0f, own = 0.0f;
 #pragma unroll
         for (int k = 0; k < PACK; k++) sum += widen(pack.at[k]);
@@ -125,7 +138,7 @@ KERNEL(batch_norm_statistics)(const real *x, float *partial, float *saved, float
 // One pack of the output.
 static __device__ __forceinline__ void
 apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) {
-    Pack pack = ((const Pack *)x)[at];
+    Pack pack = ((const Pack *)x)[of_x(at)];
 #if RESIDUAL
     const Pack other = ((const Pack *)residual)[at];
 #endif
@@ -137,7 +150,7 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
 #endif
         narrow(rectify(value), &pack.at[k]);
     }
-    ((Pack *)y)[at] = pack;
+    ((Pack *)y)[of_y(at)] = pack;
 }
 
 // A thread for each pack. `mean` is followed by 1 / std in training, and `variance` is read otherwise.
@@ -201,7 +214,7 @@ sum_part(Index c, Index part, const Rule &how, const real *dy, const real *x, fl
 #pragma unroll 4
     for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
         const Index at = place(i, c);
-        const Pack gradients = ((const Pack *)dy)[at], inputs = ((const Pack *)x)[at];
+        const Pack gradients = ((const Pack *)dy)[of_y(at)], inputs = ((const Pack *)x)[of_x(at)];
         // A pack is summed by itself: the chains of additions are shorter, and so are their errors.
         float first = 0.0f, second = 0.0f;
 #pragma unroll
@@ -233,9 +246,9 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
     const Index last = begin(part) + end(part) - 1;
     for (Index j = begin(part) + threadIdx.x; j < end(part); j += blockDim.x) {
         const Index at = place(last - j, c);
-        const Pack gradients = ((const Pack *)dy)[at], inputs = ((const Pack *)x)[at];
+        const Pack gradients = ((const Pack *)dy)[of_y(at)], inputs = ((const Pack *)x)[of_x(at)];
 #if ADD
-        Pack to = ((const Pack *)dx)[at];
+        Pack to = ((const Pack *)dx)[of_dx(at)];
 #else
         Pack to = gradients;
 #endif
@@ -245,7 +258,7 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
             const float value = how.scale * (gradient - mean_sum - (input - how.mean) * mean_product);
             narrow(ADD ? widen(to.at[k]) + value : value, &to.at[k]);
         }
-        ((Pack *)dx)[at] = to;
+        ((Pack *)dx)[of_dx(at)] = to;
     }
 }
 

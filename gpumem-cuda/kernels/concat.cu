@@ -5,11 +5,14 @@
 // WHOLE elements of a row of all values together
 // START where the value begins in such a row
 // ADD   whether the gradient is added to what is there
+// X_STRIDES, Y_STRIDES  where maps that are side by side are not dense, of the value and of all together: see layout.cuh
+// CHANNELS, HEIGHT, WIDTH, FIRST  of the value then, and which channel of all is its first
 //
 // concat:          y[r, START + c] = x[r, c], x [COUNT / PART, PART], y [COUNT / PART, WHOLE]
 // concat_backward: dx[r, c] = dy[r, START + c]
 #include "base.cuh"
 #include "real.cuh"
+#include "layout.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -24,6 +27,31 @@ constexpr int MOVED = PART % 4 == 0 && WHOLE % 4 == 0 && START % 4 == 0 ? 4 : 1;
 struct alignas(MOVED * sizeof(real)) Pack {
     real at[MOVED];
 };
+
+#ifdef X_STRIDES
+
+// Where element `i` of the value is, and where it is among all values.
+static __device__ __forceinline__ u64 own(u64 i) { return in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, i); }
+static __device__ __forceinline__ u64 among_all(u64 i) {
+    return in_order(Strides Y_STRIDES, CHANNELS, HEIGHT, WIDTH, i) + FIRST * (Strides Y_STRIDES).channel;
+}
+
+KERNEL(concat)(const real *x, real *y) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < COUNT) y[among_all(i)] = x[own(i)];
+}
+
+KERNEL(concat_backward)(const real *dy, real *dx) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    float value = widen(dy[among_all(i)]);
+#if ADD
+    value += widen(dx[own(i)]);
+#endif
+    narrow(value, &dx[own(i)]);
+}
+
+#else
 
 // Where element `at` of the value is among all values.
 static __device__ __forceinline__ u64 place(Index at) { return at / (Index)PART * (u64)WHOLE + START + at % (Index)PART; }
@@ -47,3 +75,5 @@ KERNEL(concat_backward)(const real *dy, real *dx) {
 #endif
     *(Pack *)(dx + at) = pack;
 }
+
+#endif

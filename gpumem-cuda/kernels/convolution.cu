@@ -28,6 +28,6 @@ KERNEL(convolution_backward_filter_sum)(const float *partial, real *dweight) { s
 #else
 KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict__ dy, real *dbias) {
     __shared__ float scratch[32];
-    channel_sums<GROUPS * POSITION_CHANNELS, POSITION_AREA>(dy, scratch, dbias);
+    channel_sums<Positions>(dy, scratch, dbias);
 }
 #endif

@@ -29,6 +29,6 @@ KERNEL(convolution_transposed_backward_filter_sum)(const float *partial, real *d
 #else
 KERNEL(__launch_bounds__(512) convolution_transposed_backward_bias)(const real *__restrict__ dy, real *dbias) {
     __shared__ float scratch[32];
-    channel_sums<GROUPS * IMAGE_CHANNELS, IMAGE_AREA>(dy, scratch, dbias);
+    channel_sums<Images>(dy, scratch, dbias);
 }
 #endif

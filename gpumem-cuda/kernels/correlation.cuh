@@ -17,6 +17,8 @@
 // FIRST_Y, FIRST_X                  the first pixel of the phase, or 0
 // TAP_Y, TAP_X                      the first tap that reaches it, or KERNEL_HEIGHT or KERNEL_WIDTH if none does; without phases 0
 // TAP_STEP_Y, TAP_STEP_X            taps from one that reaches it to the next; without phases 1
+// IMAGE_STRIDES, POSITION_STRIDES   elements between samples, channels, rows and columns, in braces, where images or positions are
+//                                   not dense; of both or of neither
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
 // TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -64,8 +66,19 @@
 constexpr u32 IMAGE_AREA = (u32)IMAGE_HEIGHT * IMAGE_WIDTH;
 constexpr u32 POSITION_AREA = (u32)POSITION_HEIGHT * POSITION_WIDTH;
 constexpr u32 TAPS = (u32)KERNEL_HEIGHT * KERNEL_WIDTH;
+#ifdef IMAGE_STRIDES
+constexpr bool DENSE = false;
+constexpr u64 IMAGES_LIE[4] = IMAGE_STRIDES, POSITIONS_LIE[4] = POSITION_STRIDES;
+constexpr u64 IMAGE_SAMPLE = IMAGES_LIE[0], POSITION_SAMPLE = POSITIONS_LIE[0];
+constexpr u32 IMAGE_CHANNEL = IMAGES_LIE[1], IMAGE_ROW = IMAGES_LIE[2], IMAGE_COLUMN = IMAGES_LIE[3];
+constexpr u32 POSITION_CHANNEL = POSITIONS_LIE[1], POSITION_ROW = POSITIONS_LIE[2], POSITION_COLUMN = POSITIONS_LIE[3];
+#else
+constexpr bool DENSE = true;
 constexpr u64 IMAGE_SAMPLE = (u64)GROUPS * IMAGE_CHANNELS * IMAGE_AREA;
 constexpr u64 POSITION_SAMPLE = (u64)GROUPS * POSITION_CHANNELS * POSITION_AREA;
+constexpr u32 IMAGE_CHANNEL = IMAGE_AREA, IMAGE_ROW = IMAGE_WIDTH, IMAGE_COLUMN = 1;
+constexpr u32 POSITION_CHANNEL = POSITION_AREA, POSITION_ROW = POSITION_WIDTH, POSITION_COLUMN = 1;
+#endif
 // Elements of the weight of an output channel, and of a group.
 constexpr u32 FILTER = (u32)IMAGE_CHANNELS * TAPS;
 constexpr u64 GROUP_WEIGHT = (u64)POSITION_CHANNELS * FILTER;
@@ -73,6 +86,22 @@ constexpr u64 WEIGHTS = GROUPS * GROUP_WEIGHT;
 // A window and a tap that do not exist have rows so far outside that their sum is outside too, whichever of them it is.
 constexpr int NO_WINDOW = -(1 << 30);
 constexpr int NO_TAP = 1 << 29;
+
+// The two sides: channels of a group, pixels of a plane, and where they are.
+struct Images {
+    static constexpr u32 CHANNELS = IMAGE_CHANNELS, AREA = IMAGE_AREA, CHANNEL = IMAGE_CHANNEL;
+    static constexpr u64 SAMPLE = IMAGE_SAMPLE;
+    static __device__ __forceinline__ u32 within(u32 pixel) {
+        return DENSE ? pixel : pixel / IMAGE_WIDTH * IMAGE_ROW + pixel % IMAGE_WIDTH * IMAGE_COLUMN;
+    }
+};
+struct Positions {
+    static constexpr u32 CHANNELS = POSITION_CHANNELS, AREA = POSITION_AREA, CHANNEL = POSITION_CHANNEL;
+    static constexpr u64 SAMPLE = POSITION_SAMPLE;
+    static __device__ __forceinline__ u32 within(u32 position) {
+        return DENSE ? position : position / POSITION_WIDTH * POSITION_ROW + position % POSITION_WIDTH * POSITION_COLUMN;
+    }
+};
 
 static __device__ __forceinline__ void finish(float sum, real *to) {
 #if ADD
@@ -106,13 +135,13 @@ struct Windows {
         const u32 b = n / POSITION_AREA, position = n % POSITION_AREA;
         const int y = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y;
         const int x = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
-        return {images + b * IMAGE_SAMPLE, y * IMAGE_WIDTH + x, y, x};
+        return {images + b * IMAGE_SAMPLE, y * (int)IMAGE_ROW + x * (int)IMAGE_COLUMN, y, x};
     }
     static __device__ __forceinline__ Tap tap(u32 k) {
         if (k >= FILTER) return {0, NO_TAP, 0};
         const u32 c = k / TAPS, tap = k % TAPS;
         const int y = (int)(tap / KERNEL_WIDTH) * DILATION_Y, x = (int)(tap % KERNEL_WIDTH) * DILATION_X;
-        return {(int)(c * IMAGE_AREA) + y * IMAGE_WIDTH + x, y, x};
+        return {(int)(c * IMAGE_CHANNEL) + y * (int)IMAGE_ROW + x * (int)IMAGE_COLUMN, y, x};
     }
     static __device__ __forceinline__ real read(const Window &window, const Tap &tap) {
         const bool inside = (u32)(window.y + tap.y) < IMAGE_HEIGHT && (u32)(window.x + tap.x) < IMAGE_WIDTH;
@@ -181,7 +210,7 @@ struct PixelColumns {
         if (k >= SCATTER_DEPTH) return {0, NO_TAP, 0};
         const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
         constexpr int down = TAP_STEP_Y * DILATION_Y / PIXEL_STEP_Y, right = TAP_STEP_X * DILATION_X / PIXEL_STEP_X;
-        return {o * POSITION_AREA, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
+        return {o * POSITION_CHANNEL, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
     }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
         const int y = place.y - depth.y, x = place.x - depth.x;
@@ -192,7 +221,7 @@ struct PixelColumns {
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
 #endif
         if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return real();
-        return place.sample[depth.offset + p * POSITION_WIDTH + q];
+        return place.sample[depth.offset + p * POSITION_ROW + q * POSITION_COLUMN];
     }
 };
 
@@ -218,8 +247,8 @@ struct WeightRows {
 
 #endif
 
-// A map of `AREA` pixels and `CHANNELS` channels of `GROUPS` that is read.
-template <u32 CHANNELS, u32 AREA> struct Pixels {
+// A side that is read.
+template <class Side> struct Pixels {
     const real *group;
 
     struct Channel {
@@ -230,15 +259,15 @@ template <u32 CHANNELS, u32 AREA> struct Pixels {
         const real *data;
         bool inside;
     };
-    static __device__ __forceinline__ Channel channel(u32 c) { return {c * AREA, c < CHANNELS}; }
+    static __device__ __forceinline__ Channel channel(u32 c) { return {c * Side::CHANNEL, c < Side::CHANNELS}; }
     __device__ __forceinline__ Pixel pixel(u32 n) const {
-        return {group + n / AREA * ((u64)GROUPS * CHANNELS * AREA) + n % AREA, n < BATCH * AREA};
+        return {group + n / Side::AREA * Side::SAMPLE + Side::within(n % Side::AREA), n < BATCH * Side::AREA};
     }
 };
 
 // A row for each channel, k over samples and pixels.
-template <u32 CHANNELS, u32 AREA> struct PixelRows : Pixels<CHANNELS, AREA> {
-    typedef Pixels<CHANNELS, AREA> Base;
+template <class Side> struct PixelRows : Pixels<Side> {
+    typedef Pixels<Side> Base;
     typedef typename Base::Channel Place;
     typedef typename Base::Pixel Depth;
     __device__ __forceinline__ PixelRows(const real *group) : Base{group} {}
@@ -256,8 +285,8 @@ template <u32 CHANNELS, u32 AREA> struct PixelRows : Pixels<CHANNELS, AREA> {
 };
 
 // A column for each sample and pixel, k over channels.
-template <u32 CHANNELS, u32 AREA> struct ChannelColumns : Pixels<CHANNELS, AREA> {
-    typedef Pixels<CHANNELS, AREA> Base;
+template <class Side> struct ChannelColumns : Pixels<Side> {
+    typedef Pixels<Side> Base;
     typedef typename Base::Pixel Place;
     typedef typename Base::Channel Depth;
     __device__ __forceinline__ ChannelColumns(const real *group) : Base{group} {}
@@ -274,20 +303,20 @@ template <u32 CHANNELS, u32 AREA> struct ChannelColumns : Pixels<CHANNELS, AREA>
     }
 };
 
-// A map of `AREA` pixels and `CHANNELS` channels of `GROUPS` that is written, with a column for each sample and pixel.
-template <u32 CHANNELS, u32 AREA> struct Map {
+// A side that is written, with a column for each sample and pixel.
+template <class Side> struct Map {
     real *group;
     const real *biases; // of the group
 
     struct Column {
         real *pixel;
     };
-    static __device__ __forceinline__ u32 rows() { return CHANNELS; }
-    static __device__ __forceinline__ u32 columns() { return BATCH * AREA; }
+    static __device__ __forceinline__ u32 rows() { return Side::CHANNELS; }
+    static __device__ __forceinline__ u32 columns() { return BATCH * Side::AREA; }
     __device__ __forceinline__ Column column(u32 n) const {
-        return {group + n / AREA * ((u64)GROUPS * CHANNELS * AREA) + n % AREA};
+        return {group + n / Side::AREA * Side::SAMPLE + Side::within(n % Side::AREA)};
     }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.pixel + m * AREA; }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.pixel + m * Side::CHANNEL; }
     __device__ __forceinline__ float bias(u32 m, u32) const {
 #if BIAS
         return widen(biases[m]);
@@ -300,12 +329,12 @@ template <u32 CHANNELS, u32 AREA> struct Map {
 
 #if PASS == SCATTER
 // The images, with a column for each sample and pixel of the launch.
-struct PhasePixels : Map<IMAGE_CHANNELS, IMAGE_AREA> {
+struct PhasePixels : Map<Images> {
     static __device__ __forceinline__ u32 columns() { return BATCH * PHASE_AREA; }
     __device__ __forceinline__ Column column(u32 n) const {
         const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
         const u32 y = FIRST_Y + pixel / PHASE_WIDTH * PIXEL_STEP_Y, x = FIRST_X + pixel % PHASE_WIDTH * PIXEL_STEP_X;
-        return {group + b * IMAGE_SAMPLE + y * IMAGE_WIDTH + x};
+        return {group + b * IMAGE_SAMPLE + y * IMAGE_ROW + x * IMAGE_COLUMN};
     }
 };
 #endif
@@ -330,12 +359,12 @@ template <class Element> struct Weight {
 #if IMAGE_CHANNELS == 1
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= BATCH * POSITION_SAMPLE) return;
+    if (i >= BATCH * (u64)(GROUPS)*POSITION_CHANNELS * POSITION_AREA) return;
     const u32 plane = (u32)(i / POSITION_AREA), position = (u32)(i % POSITION_AREA);
     const u32 b = plane / (GROUPS * POSITION_CHANNELS), channel = plane % (GROUPS * POSITION_CHANNELS);
     const int top = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y;
     const int left = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
-    const real *image = images + (b * (u64)(GROUPS) + channel / POSITION_CHANNELS) * IMAGE_AREA;
+    const real *image = images + b * IMAGE_SAMPLE + channel / POSITION_CHANNELS * (u64)IMAGE_CHANNEL;
     float sum = 0.0f;
     for (int r = 0; r < KERNEL_HEIGHT; r++) {
         const int y = top + r * DILATION_Y;
@@ -344,13 +373,14 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
         for (int s = 0; s < KERNEL_WIDTH; s++) {
             const int x = left + s * DILATION_X;
             if ((u32)x >= IMAGE_WIDTH) continue;
-            sum += widen(weight[(channel * KERNEL_HEIGHT + r) * KERNEL_WIDTH + s]) * widen(image[y * IMAGE_WIDTH + x]);
+            const float tap = widen(weight[(channel * KERNEL_HEIGHT + r) * KERNEL_WIDTH + s]);
+            sum += tap * widen(image[y * IMAGE_ROW + x * IMAGE_COLUMN]);
         }
     }
 #if BIAS
     sum += widen(bias[channel]);
 #endif
-    finish(rectify(sum), &positions[i]);
+    finish(rectify(sum), &positions[DENSE ? i : b * POSITION_SAMPLE + channel * POSITION_CHANNEL + Positions::within(position)]);
 }
 #else
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
@@ -361,18 +391,18 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
     const Rows rows = {weight + group * GROUP_WEIGHT, FILTER, POSITION_CHANNELS, FILTER};
     typename Carrier<FILTER % VECTOR == 0, TILE_M, true, Rows>::Type a(rows, m);
 #if POINTWISE
-    typedef ChannelColumns<IMAGE_CHANNELS, IMAGE_AREA> Columns;
+    typedef ChannelColumns<Images> Columns;
 #else
     typedef WindowColumns Columns;
 #endif
-    typename Carrier<POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(
-        images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+    typename Carrier<DENSE && POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(
+        images + group * IMAGE_CHANNELS * IMAGE_CHANNEL, n);
     Sums sums;
     clear(sums);
     multiply(a, b, 0, FILTER, tiles, sums);
     const u64 first = group * POSITION_CHANNELS;
-    const Map<POSITION_CHANNELS, POSITION_AREA> map = {positions + first * POSITION_AREA, addend(bias, first)};
-    store<POSITION_AREA % 4 == 0>(map, m, n, tiles, sums);
+    const Map<Positions> map = {positions + first * POSITION_CHANNEL, addend(bias, first)};
+    store<DENSE && POSITION_AREA % 4 == 0>(map, m, n, tiles, sums);
 }
 #endif
 
@@ -381,10 +411,10 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
 #if IMAGE_CHANNELS == 1
 static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= BATCH * IMAGE_SAMPLE) return;
-    const u32 plane = (u32)(i / IMAGE_AREA), pixel = (u32)(i % IMAGE_AREA), group = plane % GROUPS;
+    if (i >= BATCH * (u64)(GROUPS)*IMAGE_AREA) return;
+    const u32 plane = (u32)(i / IMAGE_AREA), pixel = (u32)(i % IMAGE_AREA), group = plane % GROUPS, b = plane / GROUPS;
     const int bottom = (int)(pixel / IMAGE_WIDTH) + PADDING_Y, right = (int)(pixel % IMAGE_WIDTH) + PADDING_X;
-    const real *maps = positions + plane * (u64)(POSITION_CHANNELS)*POSITION_AREA;
+    const real *maps = positions + b * POSITION_SAMPLE + group * (u64)(POSITION_CHANNELS)*POSITION_CHANNEL;
     const real *filters = weight + group * GROUP_WEIGHT;
     float sum = 0.0f;
     for (u32 o = 0; o < POSITION_CHANNELS; o++) {
@@ -396,27 +426,27 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
                 const int x = right - s * DILATION_X;
                 if (x < 0 || x % STRIDE_X != 0 || x / STRIDE_X >= POSITION_WIDTH) continue;
                 const float tap = widen(filters[(o * KERNEL_HEIGHT + r) * KERNEL_WIDTH + s]);
-                sum += tap * widen(maps[o * POSITION_AREA + y / STRIDE_Y * POSITION_WIDTH + x / STRIDE_X]);
+                sum += tap * widen(maps[o * POSITION_CHANNEL + y / STRIDE_Y * POSITION_ROW + x / STRIDE_X * POSITION_COLUMN]);
             }
         }
     }
 #if BIAS
     sum += widen(bias[group]);
 #endif
-    finish(rectify(sum), &images[i]);
+    finish(rectify(sum), &images[DENSE ? i : b * IMAGE_SAMPLE + group * IMAGE_CHANNEL + Images::within(pixel)]);
 }
 #else
 static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
-    positions += group * POSITION_CHANNELS * POSITION_AREA;
+    positions += group * POSITION_CHANNELS * POSITION_CHANNEL;
     weight += group * GROUP_WEIGHT;
 #if POINTWISE
-    typedef ChannelColumns<POSITION_CHANNELS, POSITION_AREA> Columns;
+    typedef ChannelColumns<Positions> Columns;
     typedef Matrix<false> Rows;
     typename Carrier<FILTER % VECTOR == 0, TILE_M, false, Rows>::Type a({weight, FILTER, FILTER, POSITION_CHANNELS}, m);
-    typename Carrier<POSITION_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(positions, n);
+    typename Carrier<DENSE && POSITION_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(positions, n);
 #else
     Single<TILE_M, true, WeightRows> a({weight}, m);
     Single<TILE_N, false, PixelColumns> b({positions}, n);
@@ -425,8 +455,8 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
     clear(sums);
     multiply(a, b, 0, SCATTER_DEPTH, tiles, sums);
     const u64 first = group * IMAGE_CHANNELS;
-    const PhasePixels pixels = {{images + first * IMAGE_AREA, addend(bias, first)}};
-    store<PHASED == 0 && IMAGE_AREA % 4 == 0>(pixels, m, n, tiles, sums);
+    const PhasePixels pixels = {{images + first * IMAGE_CHANNEL, addend(bias, first)}};
+    store<DENSE && PHASED == 0 && IMAGE_AREA % 4 == 0>(pixels, m, n, tiles, sums);
 }
 #endif
 
@@ -442,8 +472,8 @@ static __device__ __forceinline__ void
 weigh(const real *images, const real *positions, float *partial, real *weight) {
     __shared__ float scratch[32];
     const u32 channel = blockIdx.x, r = blockIdx.y, part = blockIdx.z;
-    const real *image = images + channel / POSITION_CHANNELS * (u64)IMAGE_AREA;
-    const real *map = positions + channel * (u64)POSITION_AREA;
+    const real *image = images + channel / POSITION_CHANNELS * (u64)IMAGE_CHANNEL;
+    const real *map = positions + channel * (u64)POSITION_CHANNEL;
     float sums[KERNEL_WIDTH];
 #pragma unroll
     for (int s = 0; s < KERNEL_WIDTH; s++) sums[s] = 0.0f;
@@ -451,13 +481,13 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
         const u32 b = i / POSITION_AREA, position = i % POSITION_AREA;
         const int y = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y + (int)r * DILATION_Y;
         if ((u32)y >= IMAGE_HEIGHT) continue;
-        const float value = widen(map[b * POSITION_SAMPLE + position]);
-        const real *row = image + b * IMAGE_SAMPLE + y * IMAGE_WIDTH;
+        const float value = widen(map[b * POSITION_SAMPLE + Positions::within(position)]);
+        const real *row = image + b * IMAGE_SAMPLE + y * IMAGE_ROW;
         const int left = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
 #pragma unroll
         for (int s = 0; s < KERNEL_WIDTH; s++) {
             const int x = left + s * DILATION_X;
-            if ((u32)x < IMAGE_WIDTH) sums[s] += value * widen(row[x]);
+            if ((u32)x < IMAGE_WIDTH) sums[s] += value * widen(row[x * IMAGE_COLUMN]);
         }
     }
 #pragma unroll
@@ -481,16 +511,16 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z / PARTS;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, part = blockIdx.z % PARTS, last = end(part);
-    typedef PixelRows<POSITION_CHANNELS, POSITION_AREA> Rows;
+    typedef PixelRows<Positions> Rows;
 #if POINTWISE
-    typedef PixelRows<IMAGE_CHANNELS, IMAGE_AREA> Columns;
+    typedef PixelRows<Images> Columns;
 #else
     typedef TapColumns Columns;
 #endif
-    typename Carrier<POSITION_AREA % VECTOR == 0, TILE_M, true, Rows>::Type a(
-        positions + group * POSITION_CHANNELS * POSITION_AREA, m);
-    typename Carrier<POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, true, Columns>::Type b(
-        images + group * IMAGE_CHANNELS * IMAGE_AREA, n);
+    typename Carrier<DENSE && POSITION_AREA % VECTOR == 0, TILE_M, true, Rows>::Type a(
+        positions + group * POSITION_CHANNELS * POSITION_CHANNEL, m);
+    typename Carrier<DENSE && POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, true, Columns>::Type b(
+        images + group * IMAGE_CHANNELS * IMAGE_CHANNEL, n);
     Sums total, sums;
     clear(total);
     for (u32 first = begin(part); first < last; first += PORTION) {
@@ -521,14 +551,14 @@ static __device__ __forceinline__ void sum_parts(const float *partial, real *wei
 
 #else
 
-// sums[CHANNELS] over samples and pixels of map[B, CHANNELS, AREA]: a block for each channel.
-template <u32 CHANNELS, u32 AREA>
+// The sums over samples and pixels of a side: a block for each channel.
+template <class Side>
 static __device__ __forceinline__ void channel_sums(const real *map, float *scratch, real *sums) {
-    const real *plane = map + blockIdx.x * (u64)AREA;
-    constexpr u32 RUN_LENGTH = AREA % 4 == 0 ? 4 : 1;
+    const real *plane = map + blockIdx.x * (u64)Side::CHANNEL;
+    constexpr u32 RUN_LENGTH = DENSE && Side::AREA % 4 == 0 ? 4 : 1, RUNS = Side::AREA / RUN_LENGTH;
     float sum = 0.0f;
-    for (u32 i = threadIdx.x; i < BATCH * (AREA / RUN_LENGTH); i += blockDim.x) {
-        const real *from = plane + i / (AREA / RUN_LENGTH) * ((u64)CHANNELS * AREA) + i % (AREA / RUN_LENGTH) * RUN_LENGTH;
+    for (u32 i = threadIdx.x; i < BATCH * RUNS; i += blockDim.x) {
+        const real *from = plane + i / RUNS * Side::SAMPLE + Side::within(i % RUNS * RUN_LENGTH);
         if constexpr (RUN_LENGTH == 4) {
             float four[4];
             load4(from, four);

@@ -5,11 +5,13 @@
 // THRESHOLD an element is dropped when its random word is below it
 // SCALE     1 / (1 - p) for a share p of dropped elements
 // ADD       whether the result is added to what is there
+// CHANNELS, HEIGHT, WIDTH, X_STRIDES  where the tensors are not dense, of all of them: see layout.cuh
 //
 // y = keep ? x * SCALE : 0, where y may be x, and dx = keep ? dy * SCALE : 0, where dx may be dy: one entry point for both. Which
 // elements are kept is drawn from seed and step in the state, ROW and the element's place; nothing is stored.
 #include "base.cuh"
 #include "real.cuh"
+#include "layout.cuh"
 
 struct alignas(4 * sizeof(real)) Four {
     real at[4];
@@ -23,6 +25,20 @@ static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
 #endif
     narrow(value, y);
 }
+
+#ifdef X_STRIDES
+
+// A thread for each element, which is drawn by its place in the order of the shape.
+KERNEL(dropout)(const real *x, const u32 *state, real *y) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    u32 words[4];
+    drop_words(state, ROW, i / 4, words);
+    const u64 at = in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, i);
+    drop(words[i % 4], x[at], &y[at]);
+}
+
+#else
 
 // A thread for each four elements, which is what one draw decides about.
 KERNEL(mask)(const real *x, const u32 *state, real *y) {
@@ -46,3 +62,5 @@ KERNEL(mask)(const real *x, const u32 *state, real *y) {
     for (int e = 0; e < 4; e++)
         if (first + e < COUNT) drop(words[e], x[first + e], &y[first + e]);
 }
+
+#endif

@@ -9,6 +9,7 @@
 // DILATION_H, DILATION_W   steps between the elements of a window
 // SAVES                    whether the places of the maxima are kept
 // ADD                      whether the gradient is added to what is there
+// CHANNELS, X_STRIDES, Y_STRIDES, S_STRIDES  where maps are not dense, of channels, x, y and the places: see layout.cuh
 //
 // Element (k, l) of the window at (o, p) is at h = o * STRIDE_H + k * DILATION_H - PADDING_H, w likewise.
 //
@@ -18,6 +19,7 @@
 //           by one thread, in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
+#include "layout.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -26,11 +28,25 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
+// Where elements of x and dx, and of y and dy, are: in a plane.
+#ifdef X_STRIDES
+static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return in_map(Strides X_STRIDES, CHANNELS, plane, h, w); }
+static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return in_map(Strides Y_STRIDES, CHANNELS, plane, o, p); }
+#else
+static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return plane * (HEIGHT * WIDTH) + (h * WIDTH + w); }
+static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return plane * (OUT_HEIGHT * OUT_WIDTH) + (o * OUT_WIDTH + p); }
+#endif
+#ifdef X_STRIDES
+static __device__ __forceinline__ u64 saved_place(u64 plane, u32 o, u32 p) { return in_map(Strides S_STRIDES, CHANNELS, plane, o, p); }
+#else
+static __device__ __forceinline__ u64 saved_place(u64 plane, u32 o, u32 p) { return y_place(plane, o, p); }
+#endif
+
 KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
-    x += (u64)(i / (OUT_HEIGHT * OUT_WIDTH)) * (HEIGHT * WIDTH);
+    const u64 plane = i / (OUT_HEIGHT * OUT_WIDTH);
     float best = -__int_as_float(0x7f800000);
     // No place: the first element is taken even if it is minus infinity.
     u32 place = 0xffffffffu;
@@ -41,16 +57,16 @@ KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
             const int w = p * STRIDE_W + l * DILATION_W - PADDING_W;
             if (w < 0 || w >= WIDTH) continue;
             const u32 here = (u32)h * WIDTH + (u32)w;
-            const float value = widen(x[here]);
+            const float value = widen(x[x_place(plane, (u32)h, (u32)w)]);
             if (value > best || value != value || place == 0xffffffffu) {
                 best = value;
                 place = here;
             }
         }
     }
-    narrow(best, &y[i]);
+    narrow(best, &y[y_place(plane, (u32)o, (u32)p)]);
 #if SAVES
-    places[i] = place;
+    places[saved_place(plane, (u32)o, (u32)p)] = place;
 #endif
 }
 
@@ -59,7 +75,7 @@ KERNEL(max_pool_backward)(const real *dy, const u32 *places, real *dx) {
     if (i >= COUNT) return;
     const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);
     const u32 here = (u32)h * WIDTH + (u32)w;
-    const u64 plane = (u64)(i / (HEIGHT * WIDTH)) * (OUT_HEIGHT * OUT_WIDTH);
+    const u64 plane = i / (HEIGHT * WIDTH);
     // The windows that reach over this element start at most their span before it. Those that a dilation makes skip it have
     // their maximum elsewhere.
     const int before_h = h + PADDING_H - (KERNEL_H - 1) * DILATION_H;
@@ -70,12 +86,11 @@ KERNEL(max_pool_backward)(const real *dy, const u32 *places, real *dx) {
     const int last_p = min((w + PADDING_W) / STRIDE_W, OUT_WIDTH - 1);
     float sum = 0.0f;
     for (int o = first_o; o <= last_o; o++)
-        for (int p = first_p; p <= last_p; p++) {
-            const u64 at = plane + (u32)o * OUT_WIDTH + (u32)p;
-            if (places[at] == here) sum += widen(dy[at]);
-        }
+        for (int p = first_p; p <= last_p; p++)
+            if (places[saved_place(plane, (u32)o, (u32)p)] == here) sum += widen(dy[y_place(plane, (u32)o, (u32)p)]);
+    real *to = &dx[x_place(plane, (u32)h, (u32)w)];
 #if ADD
-    sum += widen(dx[i]);
+    sum += widen(*to);
 #endif
-    narrow(sum, &dx[i]);
+    narrow(sum, to);
 }

@@ -87,12 +87,13 @@ pub fn dense<T: Copy>(tensor: &Tensor, stored: &[T]) -> Vec<T> {
 /// A name, and what makes a network on a graph.
 pub type Case = (&'static str, fn(&mut Graph) -> NodeId);
 
-/// Layers between two convolutions of one pixel, whose other sides the host sees.
+/// Layers between two convolutions of one pixel, whose other sides the host sees. The first has no bias: behind it, a BatchNorm would
+/// leave its gradient nothing but rounding errors.
 macro_rules! between {
     ($([$($dims:literal),*] $text:literal,)*) => {
         [$(($text, |graph: &mut Graph| {
             let input = graph.input(numbers(&[$($dims),*])).unwrap();
-            chain(graph, input, concat!("Conv2d(4, 1) | ", $text, " | Conv2d(3, 1)"))
+            chain(graph, input, concat!("Conv2d(4, 1, bias = false) | ", $text, " | Conv2d(3, 1)"))
         }),)*]
     };
 }

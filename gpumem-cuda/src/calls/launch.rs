@@ -10,6 +10,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("attention_mma.cuh", include_str!("../../kernels/attention_mma.cuh")),
     ("base.cuh", include_str!("../../kernels/base.cuh")),
     ("correlation.cuh", include_str!("../../kernels/correlation.cuh")),
+    ("layout.cuh", include_str!("../../kernels/layout.cuh")),
     ("many.cuh", include_str!("../../kernels/many.cuh")),
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),
     ("mma.cuh", include_str!("../../kernels/mma.cuh")),

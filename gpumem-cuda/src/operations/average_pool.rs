@@ -4,8 +4,10 @@
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::Slot;
+use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{AveragePool, Window, Windows};
+use gpumem_core::program::{Slot, TensorId};
+use gpumem_core::shape::Shape;
 
 /// Adaptive windows of at least this many elements are added up by a warp each: then most of its lanes have something to do.
 const LARGE: u64 = 24;
@@ -41,9 +43,15 @@ fn adaptive(
     sizes(context.kernel("average_pool_adaptive.cu", entry), op, count).with("LANES", lanes).with("ADD", add)
 }
 
+/// The kernel with where the maps lie.
+fn lie(context: &Context<'_>, op: &AveragePool, kernel: Kernel, x: TensorId, y: TensorId) -> Result<Kernel, Error> {
+    let input = Shape::new(&[op.channels, op.input[0], op.input[1]]);
+    super::context::strided(context, kernel, op.channels, &[("X_STRIDES", x, input), ("Y_STRIDES", y, op.output())])
+}
+
 pub(super) fn forward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Launch>, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
-    let count = context.elements(y);
+    let count = context.count(y);
     let (kernel, lanes) = match &op.windows {
         Windows::Sliding { window, count_include_pad } => {
             (sliding(context, "average_pool_forward", op, (window, *count_include_pad), (count, 0)), 1)
@@ -54,17 +62,19 @@ pub(super) fn forward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Lau
             (adaptive(context, "average_pool_adaptive_forward", op, lanes, (count, 0)), lanes)
         }
     };
+    let kernel = lie(context, op, kernel, x, y)?;
     Ok(vec![Launch::elementwise(kernel, count.saturating_mul(lanes), vec![Some(x), Some(y)])])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Launch>, Error> {
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
-    let (count, add) = (context.elements(dx), context.adds(Slot::InputGradient(0)));
+    let (count, add) = (context.count(dx), context.adds(Slot::InputGradient(0)));
     let kernel = match &op.windows {
         Windows::Sliding { window, count_include_pad } => {
             sliding(context, "average_pool_backward", op, (window, *count_include_pad), (count, add))
         }
         Windows::Adaptive => adaptive(context, "average_pool_adaptive_backward", op, 1, (count, add)),
     };
+    let kernel = lie(context, op, kernel, dx, dy)?;
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
 }

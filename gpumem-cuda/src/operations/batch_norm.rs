@@ -5,6 +5,7 @@ use super::grid::{norm_real, pack, parts, threads};
 use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
+use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::BatchNorm;
 use gpumem_core::program::{Slot, TensorId};
 
@@ -33,22 +34,27 @@ struct Plan<'a> {
     parts: u64,
     rectifier: Rectifier,
     residual: bool,
+    /// x, y or its gradient, and the gradient of x or x.
+    maps: [TensorId; 3],
 }
 
 impl<'a> Plan<'a> {
-    fn new(context: &'a Context<'a>, op: &'a BatchNorm, x: TensorId, rectifier: Rectifier) -> Plan<'a> {
+    fn new(context: &'a Context<'a>, op: &'a BatchNorm, maps: [TensorId; 3], rectifier: Rectifier) -> Plan<'a> {
+        let x = maps[0];
         let (samples, area) = (context.samples(x), op.size[0] * op.size[1]);
         // As in `pack`; planes of 14 x 14 are whole packs of 4.
         let widest = pack(context, 0);
-        let pack = [8, 4, 2].into_iter().find(|&pack| pack <= widest && area.is_multiple_of(pack)).unwrap_or(1);
+        let is_dense = maps.iter().all(|&id| context.tensor(id).layout.is_dense());
+        let fits = |pack: &u64| is_dense && *pack <= widest && area.is_multiple_of(*pack);
+        let pack = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
         let packs = samples * area / pack;
         // Two f32 for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
         let parts = parts(packs, op.channels, room.clamp(1, 32), 512);
-        Plan { context, op, samples, area, pack, packs, parts, rectifier, residual: false }
+        Plan { context, op, samples, area, pack, packs, parts, rectifier, residual: false, maps }
     }
 
-    fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
+    fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Result<Kernel, Error> {
         let (context, op) = (self.context, self.op);
         let kernel = context.kernel("batch_norm.cu", entry).with("BATCH", format!("{}ull", self.samples));
         let kernel = kernel.with("CHANNELS", format!("{}ull", op.channels)).with("AREA", format!("{}ull", self.area));
@@ -57,7 +63,13 @@ impl<'a> Plan<'a> {
         let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
         let kernel = kernel.with("TRAINING", u8::from(context.placed.program.training));
         let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
-        kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
+        let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
+        let constants = kernel.constants.len();
+        let ([x, y, dx], shape) = (self.maps, op.output());
+        let maps = [("X_STRIDES", x, shape), ("Y_STRIDES", y, shape), ("D_STRIDES", dx, shape)];
+        let kernel = context.with_strides(kernel, &maps)?;
+        let dense = kernel.constants.len() == constants;
+        Ok(if dense { kernel } else { kernel.with("HEIGHT", op.size[0]).with("WIDTH", op.size[1]) })
     }
 
     /// A block for each channel and part.
@@ -65,7 +77,7 @@ impl<'a> Plan<'a> {
         let blocks = u32::try_from(self.op.channels)
             .map_err(|_| Error::Damaged("a batch normalisation has more channels than a grid has blocks"))?;
         let block = [threads(self.packs.div_ceil(self.parts)), 1, 1];
-        Ok(Launch { kernel: self.kernel(entry, add), grid: [blocks, self.parts as u32, 1], block, arguments })
+        Ok(Launch { kernel: self.kernel(entry, add)?, grid: [blocks, self.parts as u32, 1], block, arguments })
     }
 
     /// The workspace, if there are partial results.
@@ -91,7 +103,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
     let x = context.read(Slot::Input(0))?;
     let (residual, y) = (tail.residual, Some(tail.output));
     let [weight, bias] = parameters(context, op)?;
-    let mut plan = Plan { residual: residual.is_some(), ..Plan::new(context, op, x, tail.rectifier) };
+    let mut plan = Plan { residual: residual.is_some(), ..Plan::new(context, op, [x, tail.output, x], tail.rectifier) };
     let mut launches = Vec::new();
     let [mean, variance] = if context.placed.program.training {
         let saved = Some(context.written(Slot::Saved(0))?);
@@ -113,7 +125,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
         plan.parts = 1;
         [Some(context.read(Slot::Buffer(0))?), Some(context.read(Slot::Buffer(1))?)]
     };
-    let kernel = plan.kernel("batch_norm_apply", [0; 3]);
+    let kernel = plan.kernel("batch_norm_apply", [0; 3])?;
     let arguments = vec![Some(x), weight, bias, mean, variance, residual, y];
     launches.push(Launch::elementwise(kernel, op.channels * plan.packs, arguments));
     Ok(launches)
@@ -135,7 +147,7 @@ pub(crate) fn backward_through(
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
     let add = slots.map(|slot| context.adds(slot));
     let [weight, bias] = parameters(context, op)?;
-    let plan = Plan::new(context, op, x, rectifier);
+    let plan = Plan::new(context, op, [x, dy, dx.unwrap_or(x)], rectifier);
     let mut arguments = vec![Some(dy), Some(x), weight, bias, Some(saved)];
     let Some(partial) = plan.partial() else {
         arguments.extend([dx, dweight, dbias]);

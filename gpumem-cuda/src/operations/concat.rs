@@ -1,6 +1,6 @@
 //! Values side by side: `kernels/concat.cu`.
 
-use super::context::{Context, branch};
+use super::context::{Context, branch, other_layout};
 use crate::calls::Launch;
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::Concat;
@@ -9,11 +9,12 @@ use gpumem_core::program::{Slot, TensorId};
 /// A launch that moves one branch's part of the rows between the branch, of `count` elements, and all branches together.
 fn move_part(
     context: &Context<'_>,
+    op: &Concat,
     (parts, branch): (&[u64], usize),
     entry: &'static str,
     (count, add): (u64, u8),
     arguments: [TensorId; 2],
-) -> Launch {
+) -> Result<Launch, Error> {
     let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
     let (part, whole, start) = (parts[branch], sum(parts), sum(&parts[..branch]));
     // What a thread moves: MOVED of the kernel.
@@ -21,7 +22,18 @@ fn move_part(
     let kernel = context.kernel("concat.cu", entry).with("COUNT", format!("{count}ull"));
     let kernel = kernel.with("PART", format!("{part}ull")).with("WHOLE", format!("{whole}ull"));
     let kernel = kernel.with("START", format!("{start}ull")).with("ADD", add);
-    Launch::elementwise(kernel, count / piece, arguments.map(Some).to_vec())
+    if arguments.iter().all(|&id| context.tensor(id).layout.is_dense()) {
+        return Ok(Launch::elementwise(kernel, count / piece, arguments.map(Some).to_vec()));
+    }
+    // Along the channels of maps: the operation takes no other layouts elsewhere.
+    let channels = op.lengths[branch];
+    let own = op.shape.with(0, channels);
+    let [x, y] = if entry == "concat" { arguments } else { [arguments[1], arguments[0]] };
+    let kernel = context.with_strides(kernel, &[("X_STRIDES", x, own), ("Y_STRIDES", y, op.shape)])?;
+    let [_, height, width] = op.shape.as_map().ok_or_else(other_layout)?;
+    let first = op.lengths[..branch].iter().fold(0u64, |sum, &length| sum.saturating_add(length));
+    let kernel = kernel.with("CHANNELS", channels).with("HEIGHT", height).with("WIDTH", width).with("FIRST", first);
+    Ok(Launch::elementwise(kernel, count, arguments.map(Some).to_vec()))
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Concat) -> Result<Vec<Launch>, Error> {
@@ -29,7 +41,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Concat) -> Result<Vec<Launch>,
     let mut launches = Vec::new();
     for index in 0..parts.len() {
         let x = context.read(Slot::Input(branch(index)?))?;
-        launches.push(move_part(context, (&parts, index), "concat", (context.elements(x), 0), [x, y]));
+        launches.push(move_part(context, op, (&parts, index), "concat", (context.count(x), 0), [x, y])?);
     }
     Ok(launches)
 }
@@ -38,7 +50,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Concat) -> Result<Vec<Launch>
     let parts = op.parts();
     let (branch, dx) = context.gradient_of_branch(parts.len())?;
     let dy = context.read(Slot::Gradient)?;
-    let (count, add) = (context.elements(dx), context.adds(Slot::InputGradient(branch)));
+    let (count, add) = (context.count(dx), context.adds(Slot::InputGradient(branch)));
     let part = (&*parts, usize::from(branch));
-    Ok(vec![move_part(context, part, "concat_backward", (count, add), [dy, dx])])
+    Ok(vec![move_part(context, op, part, "concat_backward", (count, add), [dy, dx])?])
 }

@@ -3,7 +3,8 @@
 use crate::calls::{Kernel, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Operation, Slot, Tensor, TensorId};
+use gpumem_core::program::{Operation, Slot, Strides, Tensor, TensorId};
+use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Format, Precision};
 
@@ -61,9 +62,30 @@ impl Context<'_> {
         self.placed.program.tensor(id)
     }
 
-    /// Elements of a tensor.
+    /// Elements of a tensor as it is stored, gaps included: what an operation counts that takes each by itself.
     pub fn elements(&self, id: TensorId) -> u64 {
+        self.tensor(id).stored(self.setting.batch).unwrap_or(u64::MAX)
+    }
+
+    /// Elements of a tensor, without gaps.
+    pub fn count(&self, id: TensorId) -> u64 {
         self.tensor(id).elements(self.setting.batch).unwrap_or(u64::MAX)
+    }
+
+    /// A kernel with the strides of maps, if they are not all dense: see `kernels/layout.cuh`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if a map that is not dense has another shape than the operation says.
+    pub fn with_strides(&self, kernel: Kernel, maps: &[(&'static str, TensorId, Shape)]) -> Result<Kernel, Error> {
+        if maps.iter().all(|(_, id, _)| self.tensor(*id).layout.is_dense()) {
+            return Ok(kernel);
+        }
+        maps.iter().try_fold(kernel, |kernel, &(name, id, shape)| {
+            let tensor = self.tensor(id);
+            let fits = tensor.layout.is_dense() || tensor.shape == shape;
+            let (_, strides) = tensor.layout.places(shape).filter(|_| fits).ok_or_else(other_layout)?;
+            Ok(kernel.with(name, in_braces(strides)))
+        })
     }
 
     /// Samples in a tensor: the batch, or 1 for what is there once for the whole batch.
@@ -127,6 +149,30 @@ pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
         Format::F16 if capability >= (7, 5) => 8,
         Format::F32 | Format::Bf16 | Format::F16 | Format::U32 => 0,
     }
+}
+
+/// A kernel that knows its maps by `CHANNELS` too, where they are not all dense.
+pub(super) fn strided(
+    context: &Context<'_>,
+    kernel: Kernel,
+    channels: u64,
+    maps: &[(&'static str, TensorId, Shape)],
+) -> Result<Kernel, Error> {
+    let constants = kernel.constants.len();
+    let kernel = context.with_strides(kernel, maps)?;
+    let dense = kernel.constants.len() == constants;
+    Ok(if dense { kernel } else { kernel.with("CHANNELS", channels) })
+}
+
+/// The strides as the kernels read them.
+pub(super) fn in_braces(Strides { sample, channel, row, column }: Strides) -> String {
+    format!("{{{sample}ull,{channel}ull,{row}ull,{column}ull}}")
+}
+
+/// What an operation says to a layout that it does not take.
+pub(super) fn other_layout() -> Error {
+    let what = "a tensor in another layout than its shape is written in, for this operation".into();
+    Error::Unsupported { device: "CUDA", what }
 }
 
 #[cfg(test)]

@@ -18,9 +18,15 @@ pub(super) fn with_draws(kernel: Kernel, scale: &'static str, row: u32, p: f64) 
 
 fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
-    let kernel = context.kernel("mask.cu", "mask").with("COUNT", format!("{count}ull"));
+    let kernel = context.kernel("mask.cu", "mask").with("COUNT", format!("{}ull", context.count(y)));
     let kernel = with_draws(kernel, "SCALE", context.operation.row, op.p).with("ADD", add);
     let state = context.read(Slot::State)?;
+    if !context.tensor(y).layout.is_dense() {
+        let (sizes, _) = context.tensor(y).layout.places(op.shape).ok_or_else(super::context::other_layout)?;
+        let kernel = context.with_strides(kernel, &[("X_STRIDES", y, op.shape)])?;
+        let kernel = kernel.with("CHANNELS", sizes[0]).with("HEIGHT", sizes[1]).with("WIDTH", sizes[2]);
+        return Ok(vec![Launch::elementwise(kernel, context.count(y), vec![Some(x), Some(state), Some(y)])]);
+    }
     Ok(vec![Launch::elementwise(kernel, count.div_ceil(4), vec![Some(x), Some(state), Some(y)])])
 }
 

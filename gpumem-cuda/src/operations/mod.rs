@@ -34,9 +34,8 @@ use gpumem_core::program::{Action, Op, Operation, Pass};
 /// # Errors
 /// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel yet.
 pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
-    if !is_dense(context.placed, context.operation) {
-        let what = "a tensor in another layout than its shape is written in, for this operation".into();
-        return Err(Error::Unsupported { device: "CUDA", what });
+    if !context.placed.program.takes_layouts(context.operation) {
+        return Err(context::other_layout());
     }
     match &context.operation.action {
         Action::Run { op, pass: Pass::Forward } => forward(context, op),

@@ -3,8 +3,10 @@
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::Slot;
+use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::Resize;
+use gpumem_core::program::{Slot, TensorId};
+use gpumem_core::shape::Shape;
 
 fn kernel(context: &Context<'_>, entry: &'static str, op: &Resize, count: u64, add: u8) -> Kernel {
     let kernel = context.kernel("resize.cu", entry).with("COUNT", format!("{count}ull"));
@@ -12,19 +14,35 @@ fn kernel(context: &Context<'_>, entry: &'static str, op: &Resize, count: u64, a
     kernel.with("SCALE_H", op.scale_factor[0]).with("SCALE_W", op.scale_factor[1]).with("ADD", add)
 }
 
+/// The kernel with where the maps lie.
+fn lie(context: &Context<'_>, op: &Resize, kernel: Kernel, x: TensorId, y: TensorId) -> Result<Kernel, Error> {
+    let input = Shape::new(&[op.channels, op.input[0], op.input[1]]);
+    let constants = kernel.constants.len();
+    let kernel = super::context::strided(
+        context,
+        kernel,
+        op.channels,
+        &[("X_STRIDES", x, input), ("Y_STRIDES", y, op.output())],
+    )?;
+    let dense = kernel.constants.len() == constants;
+    Ok(if dense { kernel } else { kernel.with("HEIGHT", op.input[0]) })
+}
+
 pub(super) fn forward(context: &Context<'_>, op: &Resize) -> Result<Vec<Launch>, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
-    let count = context.elements(y);
+    let count = context.count(y);
     let row = op.input[1].saturating_mul(op.scale_factor[1]);
     // What a thread writes at once: PIECE of the kernel.
-    let piece = if row.is_multiple_of(4) { 4 } else { 1 };
-    let kernel = kernel(context, "resize_forward", op, count, 0);
+    let kernel = lie(context, op, kernel(context, "resize_forward", op, count, 0), x, y)?;
+    let is_dense = [x, y].iter().all(|&id| context.tensor(id).layout.is_dense());
+    let piece = if is_dense && row.is_multiple_of(4) { 4 } else { 1 };
     Ok(vec![Launch::elementwise(kernel, count / piece, vec![Some(x), Some(y)])])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &Resize) -> Result<Vec<Launch>, Error> {
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
-    let count = context.elements(dx);
+    let count = context.count(dx);
     let kernel = kernel(context, "resize_backward", op, count, context.adds(Slot::InputGradient(0)));
+    let kernel = lie(context, op, kernel, dx, dy)?;
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
 }

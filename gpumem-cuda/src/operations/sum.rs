@@ -23,7 +23,7 @@ pub(crate) fn add_and_rectify(
     rectifier: Rectifier,
 ) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
-    let sample = op.shape.elements().unwrap_or(u64::MAX);
+    let sample = context.tensor(y).layout.elements(op.shape).unwrap_or(u64::MAX);
     let mut own = 0;
     let mut others = Vec::new();
     for index in 0..op.branches as usize {

@@ -421,6 +421,11 @@ fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> 
     all
 }
 
+/// What a tensor holds in the order that its shape is written in.
+fn in_order(tensor: &Tensor, stored: Vec<u32>) -> Vec<u32> {
+    if tensor.layout.is_dense() { stored } else { harness::layouts::dense(tensor, &stored) }
+}
+
 /// The numbers that a test begins with.
 fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Optimizer) -> Option<Vec<u32>> {
     let count = tensor.elements(batch).unwrap() as usize;
@@ -453,13 +458,19 @@ fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer
 
 /// Compiles together what a network's kernels are in several formats.
 pub fn prepare(formats: &[Format], (_, graph, output, training, batch, optimizer): Case<'_>) {
+    let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
+    prepare_programs(formats, &[program], batch, optimizer);
+}
+
+/// Compiles together what the kernels of programs are in several formats.
+pub fn prepare_programs(formats: &[Format], programs: &[Program], batch: u64, optimizer: Optimizer) {
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }
-    let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
     let all = [Products::Own, Products::Library, Products::Poor];
-    let steps = formats.iter().flat_map(|&(precision, capability)| {
-        let placed = job(&program, batch, precision, optimizer).infer;
+    let each = formats.iter().flat_map(|format| programs.iter().map(move |program| (*format, program)));
+    let steps = each.flat_map(|((precision, capability), program)| {
+        let placed = job(program, batch, precision, optimizer).infer;
         all.map(|products| products.steps(&placed, batch, (precision, capability), optimizer))
     });
     Machine::new(steps.flat_map(|steps| kernels(&steps)));
@@ -475,12 +486,33 @@ pub fn compare_in(
     tolerance: f64,
 ) {
     let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
-    prepare(&[(precision, capability)], (what, graph, output, training, batch, optimizer));
-    let job = |precision| job(&program, batch, precision, optimizer);
-    let placed = job(Precision::F32).infer;
-    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(job(Precision::F32)).unwrap();
+    prepare_programs(&[(precision, capability)], std::slice::from_ref(&program), batch, optimizer);
+    let run = Run { batch, optimizer, steps, classes, tolerance };
+    compare_programs((precision, capability), orders, what, [&program, &program], run);
+}
+
+/// How two programs are compared.
+pub struct Run {
+    pub batch: u64,
+    pub optimizer: Optimizer,
+    pub steps: usize,
+    pub classes: u32,
+    pub tolerance: f64,
+}
+
+/// As [`compare_in`], with a program for the CPU backend and one for the kernels, which differ in layouts alone.
+pub fn compare_programs(
+    (precision, capability): Format,
+    orders: std::ops::Range<i32>,
+    what: &str,
+    [program, arranged]: [&Program; 2],
+    Run { batch, optimizer, steps, classes, tolerance }: Run,
+) {
+    let placed = job(program, batch, Precision::F32, optimizer);
+    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(placed.clone()).unwrap();
+    let placed = placed.infer;
     let last = program.operations.len() as u32 - 1;
-    for (who, mut tested) in everyone(&job(precision), capability, orders) {
+    for (who, mut tested) in everyone(&job(arranged, batch, precision, optimizer), capability, orders) {
         for (id, tensor) in program.tensors.iter().enumerate() {
             if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
                 tested.put(id, &words);
@@ -496,7 +528,7 @@ pub fn compare_in(
                 if tensor.class == Class::Transient && tensor.last != last {
                     continue;
                 }
-                let found = tested.get(id);
+                let found = in_order(&arranged.tensors[id], tested.get(id));
                 let mut bytes = vec![0; found.len() * 4];
                 reference.read(placed.offsets[id], &mut bytes).unwrap();
                 let expected: Vec<u32> =

@@ -12,6 +12,7 @@ mod curves;
 mod digits;
 mod fusions;
 mod joins;
+mod layouts;
 mod library;
 mod losses;
 mod movement;

@@ -1,15 +1,18 @@
 //! Windows that slide over images, as implicit matrix products: `kernels/correlation.cuh`.
 
 use crate::calls::{Kernel, Launch};
-use crate::operations::context::Context;
+use crate::operations::context::{Context, in_braces, other_layout};
 use crate::operations::grid::{small, tile};
 use crate::operations::pointwise::Rectifier;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Slot, TensorId};
+use gpumem_core::program::{Layout, Slot, TensorId};
+use gpumem_core::shape::Shape as Dimensions;
 
 /// A kernel file and its entry points.
 pub(super) struct Kernels {
     pub(super) file: &'static str,
+    /// Whether it makes images of positions.
+    pub(super) transposed: bool,
     pub(super) forward: &'static str,
     /// The gradient of the input.
     pub(super) data: &'static str,
@@ -146,6 +149,11 @@ impl Correlation {
         self.images == 1
     }
 
+    /// Whether images are what a forward pass makes.
+    fn is_transposed(&self) -> bool {
+        self.kernels.transposed
+    }
+
     /// The kernel with all its constants.
     fn constants(&self, kernel: Kernel, pass: &'static str, shape: &Shape, tail: &Tail) -> Kernel {
         let kernel = kernel.with("BATCH", self.batch).with("GROUPS", self.groups);
@@ -165,6 +173,26 @@ impl Correlation {
         let kernel = kernel.with("TAP_Y", phase.tap[0]).with("TAP_X", phase.tap[1]);
         let kernel = kernel.with("TAP_STEP_Y", phase.step[0]).with("TAP_STEP_X", phase.step[1]);
         kernel.with("PASS", pass).with("TILE_M", shape.tile[0]).with("TILE_N", shape.tile[1])
+    }
+
+    /// The kernel with where images and positions lie, of those that it touches.
+    fn lie(&self, context: &Context<'_>, kernel: Kernel, sides: [Option<TensorId>; 2]) -> Result<Kernel, Error> {
+        let layout = |side: Option<TensorId>| side.map_or(Layout::DENSE, |id| context.tensor(id).layout);
+        if sides.iter().all(|&side| layout(side).is_dense()) {
+            return Ok(kernel);
+        }
+        let sizes = [(self.images, self.image), (self.positions, self.position)];
+        let names = ["IMAGE_STRIDES", "POSITION_STRIDES"];
+        sides.into_iter().zip(sizes).zip(names).try_fold(kernel, |kernel, ((side, (channels, size)), name)| {
+            let shape = Dimensions::new(&[channels.saturating_mul(self.groups), size[0], size[1]]);
+            let fits = layout(side).is_dense() || side.is_some_and(|id| context.tensor(id).shape == shape);
+            let (_, strides) = layout(side).places(shape).filter(|_| fits).ok_or_else(other_layout)?;
+            // As what `checked` looks at.
+            if strides.sample >= 1 << 28 {
+                return Err(too_large());
+            }
+            Ok(kernel.with(name, in_braces(strides)))
+        })
     }
 
     fn tiled(&self, rows: u64, columns: u64) -> Shape {
@@ -204,9 +232,11 @@ impl Correlation {
         (entry, pass): (&'static str, &'static str),
         shape: &Shape,
         tail: &Tail,
+        sides: [Option<TensorId>; 2],
         arguments: Vec<Option<TensorId>>,
     ) -> Result<Launch, Error> {
         let kernel = self.constants(context.product_kernel(self.kernels.file, entry), pass, shape, tail);
+        let kernel = self.lie(context, kernel, sides)?;
         let [x, y, z] = shape.grid;
         if y > 65535 || z > 65535 {
             return Err(too_large());
@@ -229,7 +259,8 @@ impl Correlation {
             self.tiled(self.positions, columns)
         };
         let arguments = self.operands(context, images, &tail)?;
-        self.launch(context, (entry, "GATHER"), &shape, &tail, arguments)
+        let sides = [Some(images), Some(tail.to)];
+        self.launch(context, (entry, "GATHER"), &shape, &tail, sides, arguments)
     }
 
     /// Images from `positions` and the weight: a launch, or one for each phase of the strides.
@@ -242,7 +273,8 @@ impl Correlation {
     ) -> Result<Vec<Launch>, Error> {
         let launch = |shape: Shape| {
             let arguments = self.operands(context, positions, &tail)?;
-            self.launch(context, (entry, "SCATTER"), &shape, &tail, arguments)
+            let sides = [Some(tail.to), Some(positions)];
+            self.launch(context, (entry, "SCATTER"), &shape, &tail, sides, arguments)
         };
         if self.is_direct() {
             return Ok(vec![launch(self.each(self.batch * area(self.image) * self.groups))?]);
@@ -300,20 +332,21 @@ impl Correlation {
         if let Some(dw) = context.operation.written(Slot::InputGradient(1)) {
             let shape = self.split(context.workspace_bytes());
             let x = context.read(Slot::Input(0))?;
+            let sides = if self.is_transposed() { [Some(dy), Some(x)] } else { [Some(x), Some(dy)] };
             let tail = Tail::plain(dw, context.adds(Slot::InputGradient(1)));
             if shape.parts.count > 1 {
                 let partial = Some(context.written(Slot::Workspace)?);
                 let arguments = vec![Some(x), Some(dy), partial, None];
                 // Added to what is there when the parts are added up.
                 let part = Tail::plain(dw, 0);
-                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &part, arguments)?);
+                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &part, sides, arguments)?);
                 let weights = self.groups * self.positions * self.filter();
                 let each = Shape { parts: shape.parts, ..self.each(weights) };
                 let arguments = vec![partial, Some(dw)];
-                launches.push(self.launch(context, (sum, "SUM_PARTS"), &each, &tail, arguments)?);
+                launches.push(self.launch(context, (sum, "SUM_PARTS"), &each, &tail, [None; 2], arguments)?);
             } else {
                 let arguments = vec![Some(x), Some(dy), None, Some(dw)];
-                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &tail, arguments)?);
+                launches.push(self.launch(context, (filter, "WEIGH"), &shape, &tail, sides, arguments)?);
             }
         }
         launches.extend(self.bias_gradient(context)?);
@@ -326,7 +359,8 @@ impl Correlation {
         let blocks = context.elements(db);
         let shape = Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [blocks, 1, 1], threads: 512 };
         let tail = Tail::plain(db, context.adds(Slot::InputGradient(2)));
-        let arguments = vec![Some(context.read(Slot::Gradient)?), Some(db)];
-        self.launch(context, (self.kernels.bias, "CHANNEL_SUMS"), &shape, &tail, arguments).map(Some)
+        let dy = Some(context.read(Slot::Gradient)?);
+        let sides = if self.is_transposed() { [dy, None] } else { [None, dy] };
+        self.launch(context, (self.kernels.bias, "CHANNEL_SUMS"), &shape, &tail, sides, vec![dy, Some(db)]).map(Some)
     }
 }

@@ -48,7 +48,7 @@ fn convolution(
     pass: Pass,
     [x, w, y]: [TensorId; 3],
 ) -> Result<Option<Convolution>, Error> {
-    if !is_for_the_library(op) {
+    if !is_for_the_library(op) || ![x, w, y].iter().all(|&id| context.tensor(id).layout.is_dense()) {
         return Ok(None);
     }
     let Setting { precision, tf32, deterministic, .. } = context.setting;

@@ -16,6 +16,7 @@ use gpumem_core::program::{Slot, TensorId};
 
 const PLAIN: Kernels = Kernels {
     file: "convolution.cu",
+    transposed: false,
     forward: "convolution_forward",
     data: "convolution_backward_data",
     filter: ["convolution_backward_filter", "convolution_backward_filter_sum"],
@@ -24,6 +25,7 @@ const PLAIN: Kernels = Kernels {
 
 const TRANSPOSED: Kernels = Kernels {
     file: "convolution_transposed.cu",
+    transposed: true,
     forward: "convolution_transposed_forward",
     data: "convolution_transposed_backward_data",
     filter: ["convolution_transposed_backward_filter", "convolution_transposed_backward_filter_sum"],

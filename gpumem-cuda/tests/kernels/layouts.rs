@@ -1,0 +1,117 @@
+//! Maps in other layouts than the one that lowering chooses: channels last, and rows with a pitch.
+
+use crate::gradients;
+use crate::host::harness::graphs::{chain, compile, numbers};
+use crate::host::harness::layouts::{Case, WAYS, arrange, cases, first};
+use crate::host::{CAPABILITY, Format, Products, Run, compare_programs, prepare_programs};
+use gpumem_core::Precision;
+use gpumem_core::error::Error;
+use gpumem_core::graph::Graph;
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::program::{Action, Layout, Op, Order, Program, Slot};
+use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_cuda::steps::{Step, steps};
+use std::ops::Range;
+
+/// A training step with a loss of squares: one whose terms cancel is as wrong as its largest terms.
+fn program(build: impl FnOnce(&mut Graph) -> usize) -> Program {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let training = Training { loss: &[Term::MSE], ..gradients().0 };
+    lower(&graph, &[output], &Options { training: Some(training) }).unwrap()
+}
+
+/// The kernels on arranged programs against the CPU backend on the dense one.
+fn check((what, build): Case, format: Format, ways: Range<usize>, tolerance: f64) {
+    let plain = program(build);
+    let arranged = |way| {
+        let mut program = plain.clone();
+        arrange(&mut program, way);
+        program
+    };
+    let all: Vec<Program> = ways.clone().map(arranged).collect();
+    let (batch, optimizer) = (2, gradients().1);
+    prepare_programs(&[format], &all, batch, optimizer);
+    for (way, arranged) in ways.zip(&all) {
+        let run = Run { batch, optimizer, steps: 1, classes: 5, tolerance };
+        compare_programs(format, 0..1, &format!("{what}, way {way}"), [&plain, arranged], run);
+    }
+}
+
+/// All maps channels last, then each in a layout of its own.
+#[test]
+fn results_do_not_depend_on_layouts() {
+    for case in cases() {
+        check(case, (Precision::F32, CAPABILITY), 0..1, 1e-5);
+        check(case, (Precision::F32, CAPABILITY), 4..5, 1e-5);
+    }
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn results_do_not_depend_on_any_layouts() {
+    for case in cases() {
+        check(case, (Precision::F32, CAPABILITY), 0..WAYS, 1e-5);
+    }
+}
+
+/// On tensor cores.
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn layouts_of_sixteen_bits() {
+    for case in cases() {
+        check(case, (Precision::Bf16, CAPABILITY), 0..WAYS, 3e-2);
+    }
+}
+
+fn setting() -> Setting {
+    let (precision, optimizer) = (Precision::F32, gradients().1);
+    let (tf32, deterministic, library, cudnn) = (false, false, true, true);
+    Setting { batch: 2, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library, cudnn }
+}
+
+/// A program in which the output of the first convolution lies channels last.
+fn with_layout(text: &str) -> Program {
+    let mut program = program(|graph| {
+        let input = graph.input(numbers(&[3, 6, 5])).unwrap();
+        chain(graph, input, text)
+    });
+    let convolution = &program.operations[first(&program, |op| matches!(op, Op::Convolution(_)))];
+    let output = convolution.written(Slot::Output).unwrap();
+    program.tensors[output as usize].layout = Layout { order: Order::ChannelsLast, pitch: 0 };
+    program
+}
+
+#[test]
+fn what_an_operation_cannot_do_is_unsupported() {
+    for text in ["Conv2d(4, 1) | Softmax", "Conv2d(4, 1) | Gelu | Conv2d(3, 1)", "Conv2d(4, 1) | Flatten | Linear(3)"] {
+        let placed = compile(&with_layout(text), 2);
+        let error = steps(&placed, setting()).unwrap_err();
+        let expected = "a tensor in another layout than its shape is written in, for this operation";
+        assert!(matches!(error, Error::Unsupported { device: "CUDA", .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+/// The library is asked for dense convolutions only, and nothing that is not dense is fused.
+#[test]
+fn other_layouts_run_with_the_own_kernels() {
+    let text = "Conv2d(4, 3) | Relu | Conv2d(3, 1)";
+    let mut program = program(|graph| {
+        let input = graph.input(numbers(&[3, 6, 5])).unwrap();
+        chain(graph, input, text)
+    });
+    let plain = Products::Library.steps(&compile(&program, 2), 2, (Precision::F32, CAPABILITY), gradients().1);
+    let has_convolution =
+        |calls: &[gpumem_cuda::Call]| calls.iter().any(|it| matches!(it, gpumem_cuda::Call::Convolution(_)));
+    assert!(plain.iter().any(|step| step.count > 1) && plain.iter().any(|step| has_convolution(&step.calls)));
+    arrange(&mut program, 0);
+    let placed = compile(&program, 2);
+    let found = Products::Library.steps(&placed, 2, (Precision::F32, CAPABILITY), gradients().1);
+    let is_update = |step: &Step| placed.program.operations[step.first].action == Action::Update;
+    assert!(found.iter().all(|step| is_update(step) || step.count == 1 && !has_convolution(&step.calls)));
+    for operation in &placed.program.operations {
+        let calls = calls(&Context { placed: &placed, operation, setting: setting() }).unwrap();
+        assert!(!has_convolution(&calls));
+    }
+}
