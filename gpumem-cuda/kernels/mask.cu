@@ -29,7 +29,7 @@ static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
 #ifdef X_STRIDES
 
 // A thread for each element, which is drawn by its place in the order of the shape.
-KERNEL(dropout)(const real *x, const u32 *state, real *y) {
+KERNEL(mask)(const real *x, const u32 *state, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     u32 words[4];

@@ -50,7 +50,11 @@ impl<'a> Plan<'a> {
             tensor.is_none_or(|tensor| context.tensor(tensor).batched)
         });
         let axes = op.axes(context.samples(output), batched);
-        let axes = axes.ok_or(Error::Damaged("two values do not fit each other"))?;
+        let mut axes = axes.ok_or(Error::Damaged("two values do not fit each other"))?;
+        if !context.tensor(output).layout.is_dense() {
+            // All lie alike, gaps included: they are gone through as they are stored.
+            axes = vec![Axis { length: context.elements(output), has: [true; 2] }];
+        }
         let count = length(&axes, |_| true);
         let together = if axes[axes.len() - 1].length.is_multiple_of(4) { 4 } else { 1 };
         Ok(Plan { context, function: op.function, axes, count, together })
