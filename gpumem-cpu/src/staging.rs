@@ -30,7 +30,8 @@ impl Staging {
         for operation in &program.operations {
             let mut sum = 0u64;
             for id in operation.tensors() {
-                let tensor = program.tensor(id);
+                let missing = Error::Damaged("an operation names a tensor that does not exist");
+                let tensor = program.tensors.get(id as usize).ok_or(missing)?;
                 if !tensor.layout.is_dense() {
                     sum = sum.saturating_add(bytes(tensor, batch)?);
                 }
