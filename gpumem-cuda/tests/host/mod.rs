@@ -9,6 +9,7 @@ pub mod product;
 mod cache;
 pub mod card;
 mod machine;
+mod tested;
 
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
@@ -28,6 +29,7 @@ use gpumem_cuda::{Argument, Call, Cuda, Kernel, Session};
 use std::ffi::c_void;
 
 pub use machine::Machine;
+use tested::{OnCpu, everyone};
 
 /// The card that the shim plays.
 pub const CAPABILITY: (i32, i32) = (8, 0);
@@ -322,105 +324,6 @@ pub fn compare(
 /// A network with its training, batch and optimizer, by name.
 pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training<'a>, u64, Optimizer);
 
-/// Something that runs the kernels.
-trait Tested {
-    fn put(&mut self, id: usize, words: &[u32]);
-    fn get(&mut self, id: usize) -> Vec<u32>;
-    fn step(&mut self);
-}
-
-impl Tested for Simulated {
-    fn put(&mut self, id: usize, words: &[u32]) {
-        self.write(id, words);
-    }
-
-    fn get(&mut self, id: usize) -> Vec<u32> {
-        self.read(id)
-    }
-
-    fn step(&mut self) {
-        Simulated::step(self);
-    }
-}
-
-/// A network on a card.
-struct OnCard {
-    session: Session,
-    placed: Placed,
-    precision: Precision,
-}
-
-impl OnCard {
-    fn is_narrow(&self, id: usize) -> bool {
-        self.placed.program.tensors[id].role.bytes(self.precision) == 2
-    }
-}
-
-impl Tested for OnCard {
-    fn put(&mut self, id: usize, words: &[u32]) {
-        let whole: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        if let Some(master) = self.placed.masters[id] {
-            self.session.write(master, &whole).unwrap();
-        }
-        let half = || words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect();
-        let bytes = if self.is_narrow(id) { half() } else { whole };
-        self.session.write(self.placed.offsets[id], &bytes).unwrap();
-    }
-
-    fn get(&mut self, id: usize) -> Vec<u32> {
-        let mut bytes = vec![0; self.placed.bytes[id] as usize];
-        self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
-        if self.is_narrow(id) {
-            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
-            return halves.map(|half| widen(self.precision, half)).collect();
-        }
-        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
-    }
-
-    fn step(&mut self) {
-        self.session.train().unwrap();
-    }
-}
-
-/// Everything that can run the kernels here: the host shim in several orders of warps, with the library's products played by
-/// the host where there are any, and the first card with and without the library. On a machine with
-/// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
-fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
-    let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
-    if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
-        let Job { batch, arena, optimizer, precision, .. } = *job;
-        let format = (precision, capability);
-        let placed = &job.infer;
-        let steps = |products: Products| products.steps(placed, batch, format, optimizer);
-        let simulated = |steps: &[Step], order: i32| -> Box<dyn Tested> {
-            Box::new(Simulated::with_steps(placed.clone(), steps.to_vec(), batch, arena, precision, order))
-        };
-        let [own, library, poor] = [Products::Own, Products::Library, Products::Poor].map(steps);
-        all.extend(orders.map(|order| (format!("order {order}"), simulated(&own, order))));
-        if library != own {
-            all.push(("library".into(), simulated(&library, 0)));
-        }
-        if poor != library {
-            all.push(("poor library".into(), simulated(&poor, 0)));
-        }
-    }
-    // A card has the compute capability that it has.
-    if capability == CAPABILITY {
-        match Cuda::new(0) {
-            Ok(card) => {
-                for library in [true, false] {
-                    let chosen = card.clone().with_library(library).with_cudnn(library);
-                    let session = chosen.load(job.clone()).unwrap();
-                    let tested = OnCard { session, placed: job.infer.clone(), precision: job.precision };
-                    all.push((format!("card, libraries: {library}"), Box::new(tested)));
-                }
-            }
-            Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
-        }
-    }
-    all
-}
-
 /// What a tensor holds in the order that its shape is written in.
 fn in_order(tensor: &Tensor, stored: Vec<u32>) -> Vec<u32> {
     if tensor.layout.is_dense() { stored } else { harness::layouts::dense(tensor, &stored) }
@@ -487,8 +390,16 @@ pub fn compare_in(
 ) {
     let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
     prepare_programs(&[(precision, capability)], std::slice::from_ref(&program), batch, optimizer);
-    let run = Run { batch, optimizer, steps, classes, tolerance };
+    let run = Run { batch, optimizer, steps, classes, tolerance, reference: Reference::Cpu };
     compare_programs((precision, capability), orders, what, [&program, &program], run);
+}
+
+/// What the kernels are compared with.
+pub enum Reference {
+    /// The CPU backend, in f32.
+    Cpu,
+    /// The kernels themselves, in the same number format.
+    Kernels,
 }
 
 /// How two programs are compared.
@@ -498,44 +409,40 @@ pub struct Run {
     pub steps: usize,
     pub classes: u32,
     pub tolerance: f64,
+    pub reference: Reference,
 }
 
-/// As [`compare_in`], with a program for the CPU backend and one for the kernels, which differ in layouts alone.
+/// As [`compare_in`], with a program for the reference and one for the kernels, which differ in layouts alone.
 pub fn compare_programs(
     (precision, capability): Format,
     orders: std::ops::Range<i32>,
     what: &str,
     [program, arranged]: [&Program; 2],
-    Run { batch, optimizer, steps, classes, tolerance }: Run,
+    Run { batch, optimizer, steps, classes, tolerance, reference }: Run,
 ) {
-    let placed = job(program, batch, Precision::F32, optimizer);
-    let mut reference = Cpu::with_threads(1).unwrap().with_poison(true).load(placed.clone()).unwrap();
-    let placed = placed.infer;
+    let mut reference = match reference {
+        Reference::Cpu => OnCpu::boxed(job(program, batch, Precision::F32, optimizer)),
+        Reference::Kernels => everyone(&job(program, batch, precision, optimizer), capability, 0..1).swap_remove(0).1,
+    };
     let last = program.operations.len() as u32 - 1;
     for (who, mut tested) in everyone(&job(arranged, batch, precision, optimizer), capability, orders) {
         for (id, tensor) in program.tensors.iter().enumerate() {
             if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
                 tested.put(id, &words);
                 // Rounded to what the kernels got.
-                let bytes: Vec<u8> = tested.get(id).iter().flat_map(|word| word.to_le_bytes()).collect();
-                reference.write(placed.offsets[id], &bytes).unwrap();
+                reference.put(id, &tested.get(id));
             }
         }
         for step in 0..steps {
-            reference.train().unwrap();
+            reference.step();
             tested.step();
             for (id, tensor) in program.tensors.iter().enumerate() {
                 if tensor.class == Class::Transient && tensor.last != last {
                     continue;
                 }
-                let found = in_order(&arranged.tensors[id], tested.get(id));
-                let mut bytes = vec![0; found.len() * 4];
-                reference.read(placed.offsets[id], &mut bytes).unwrap();
-                let expected: Vec<u32> =
-                    bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+                let (found, mut expected) = (in_order(&arranged.tensors[id], tested.get(id)), reference.get(id));
                 let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
                 if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
-                    let mut expected = expected;
                     if tensor.class == Class::State && precision.scales_loss() {
                         expected[StateWord::GoodSteps as usize] = step as u32 + 1;
                     }

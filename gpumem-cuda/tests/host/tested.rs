@@ -1,0 +1,132 @@
+//! What runs a program and can be compared: the kernels through the shim, a card, the CPU backend.
+
+use super::*;
+
+/// Something that runs the kernels.
+pub trait Tested {
+    fn put(&mut self, id: usize, words: &[u32]);
+    fn get(&mut self, id: usize) -> Vec<u32>;
+    fn step(&mut self);
+}
+
+impl Tested for Simulated {
+    fn put(&mut self, id: usize, words: &[u32]) {
+        self.write(id, words);
+    }
+
+    fn get(&mut self, id: usize) -> Vec<u32> {
+        self.read(id)
+    }
+
+    fn step(&mut self) {
+        Simulated::step(self);
+    }
+}
+
+/// A network on a card.
+struct OnCard {
+    session: Session,
+    placed: Placed,
+    precision: Precision,
+}
+
+impl OnCard {
+    fn is_narrow(&self, id: usize) -> bool {
+        self.placed.program.tensors[id].role.bytes(self.precision) == 2
+    }
+}
+
+impl Tested for OnCard {
+    fn put(&mut self, id: usize, words: &[u32]) {
+        let whole: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if let Some(master) = self.placed.masters[id] {
+            self.session.write(master, &whole).unwrap();
+        }
+        let half = || words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect();
+        let bytes = if self.is_narrow(id) { half() } else { whole };
+        self.session.write(self.placed.offsets[id], &bytes).unwrap();
+    }
+
+    fn get(&mut self, id: usize) -> Vec<u32> {
+        let mut bytes = vec![0; self.placed.bytes[id] as usize];
+        self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
+        if self.is_narrow(id) {
+            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
+            return halves.map(|half| widen(self.precision, half)).collect();
+        }
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    fn step(&mut self) {
+        self.session.train().unwrap();
+    }
+}
+
+/// A network on the CPU backend, in f32.
+pub struct OnCpu {
+    session: gpumem_cpu::Session,
+    placed: Placed,
+}
+
+impl OnCpu {
+    pub fn boxed(job: Job) -> Box<dyn Tested> {
+        let placed = job.infer.clone();
+        Box::new(Self { session: Cpu::with_threads(1).unwrap().with_poison(true).load(job).unwrap(), placed })
+    }
+}
+
+impl Tested for OnCpu {
+    fn put(&mut self, id: usize, words: &[u32]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.session.write(self.placed.offsets[id], &bytes).unwrap();
+    }
+
+    fn get(&mut self, id: usize) -> Vec<u32> {
+        let mut bytes = vec![0; self.placed.bytes[id] as usize];
+        self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    fn step(&mut self) {
+        self.session.train().unwrap();
+    }
+}
+
+/// Everything that can run the kernels here: the host shim in several orders of warps, with the library's products played by
+/// the host where there are any, and the first card with and without the library. On a machine with
+/// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
+pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
+    let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
+        let Job { batch, arena, optimizer, precision, .. } = *job;
+        let format = (precision, capability);
+        let placed = &job.infer;
+        let steps = |products: Products| products.steps(placed, batch, format, optimizer);
+        let simulated = |steps: &[Step], order: i32| -> Box<dyn Tested> {
+            Box::new(Simulated::with_steps(placed.clone(), steps.to_vec(), batch, arena, precision, order))
+        };
+        let [own, library, poor] = [Products::Own, Products::Library, Products::Poor].map(steps);
+        all.extend(orders.map(|order| (format!("order {order}"), simulated(&own, order))));
+        if library != own {
+            all.push(("library".into(), simulated(&library, 0)));
+        }
+        if poor != library {
+            all.push(("poor library".into(), simulated(&poor, 0)));
+        }
+    }
+    // A card has the compute capability that it has.
+    if capability == CAPABILITY {
+        match Cuda::new(0) {
+            Ok(card) => {
+                for library in [true, false] {
+                    let chosen = card.clone().with_library(library).with_cudnn(library);
+                    let session = chosen.load(job.clone()).unwrap();
+                    let tested = OnCard { session, placed: job.infer.clone(), precision: job.precision };
+                    all.push((format!("card, libraries: {library}"), Box::new(tested)));
+                }
+            }
+            Err(error) => assert!(std::env::var_os("GPUMEM_REQUIRE_GPU").is_none(), "{error}"),
+        }
+    }
+    all
+}
