@@ -11,7 +11,7 @@
 //! | [`compile`] | kernels to machine code, kept on disk |
 //! | `libraries` | NVIDIA's libraries: [`preflight`] says which are there, the rest how they are asked |
 //!
-//! The kernels have not run on a device yet: the tests compile the same files as C++ and compare them with the CPU backend.
+//! Tests compile the kernels' files as C++, too, and compare them with the CPU backend.
 
 pub mod calls;
 mod card;

@@ -32,7 +32,7 @@ use gpumem_core::program::{Action, Op, Operation, Pass};
 /// The calls of one operation by itself, in order.
 ///
 /// # Errors
-/// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel yet.
+/// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel.
 pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
     if !context.placed.program.takes_layouts(context.operation) {
         return Err(context::other_layout());

@@ -47,17 +47,27 @@ fn every_measure_with_a_weight() {
 }
 
 /// The first term writes the loss, the others add to it; so do gradients of what is measured twice.
+fn check_pair(first: Measure, second: Measure) {
+    let (graph, hidden, output) = network(&[5], "Sigmoid");
+    let own = Term { weight: 0.5, from: Some(hidden), target: 1, ..Term::of(second) };
+    let again = Term { weight: 2.0, target: 2, ..Term::of(second) };
+    let what = format!("{first:?} and {second:?}");
+    for precision in [Precision::F32, Precision::Bf16] {
+        compare(&what, &[Term::of(first), own, again], precision, (&graph, output));
+    }
+}
+
 #[test]
 fn terms_with_targets_of_their_own() {
     for [first, second] in [[0, 1], [1, 2], [2, 3], [3, 0]].map(|pair| pair.map(|index: usize| MEASURES[index])) {
-        let (graph, hidden, output) = network(&[5], "Sigmoid");
-        let own = Term { weight: 0.5, from: Some(hidden), target: 1, ..Term::of(second) };
-        let again = Term { weight: 2.0, target: 2, ..Term::of(second) };
-        let what = format!("{first:?} and {second:?}");
-        for precision in [Precision::F32, Precision::Bf16] {
-            compare(&what, &[Term::of(first), own, again], precision, (&graph, output));
-        }
+        check_pair(first, second);
     }
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn every_pair_of_measures() {
+    MEASURES.iter().for_each(|&first| MEASURES.iter().for_each(|&second| check_pair(first, second)));
 }
 
 /// What nothing that is trained depends on has a loss, and no gradient.
