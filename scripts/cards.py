@@ -62,6 +62,24 @@ def integer(value):
     return f"{int(value):_}" if int(value) >= 10_000 else value
 
 
+def host(row):
+    """MiB that the host takes of the memory that CUDA sees."""
+    return int(row["host_mib"] or 0)
+
+
+def usable(row):
+    """MiB that a process can have."""
+    return int(row["usable_mib"]) - host(row)
+
+
+def memory(row, with_basis=False):
+    """How much a process can have, in words."""
+    basis = f" ({row['usable_basis']})" if with_basis else ""
+    if host(row):
+        return f"{int(row['usable_mib']):,} MiB seen{basis}, {host(row):,} MiB of it left to the host"
+    return f"{int(row['usable_mib']):,} MiB usable{basis}"
+
+
 def card(row):
     major, minor = row["compute_capability"].split(".")
     fields = [
@@ -75,6 +93,8 @@ def card(row):
         ("usable_mib", integer(row["usable_mib"])),
         ("basis", "Basis::" + row["usable_basis"].capitalize()),
         ("source", text(row["usable_source"])),
+        ("host_mib", integer(row["host_mib"] or "0")),
+        ("host_source", text(row["host_source"])),
         ("memory", text(row["mem_type"])),
         ("bus_bits", optional(row["bus_bits"])),
         ("bandwidth_gbs", optional(row["bandwidth_gbs"], float_literal)),
@@ -87,15 +107,15 @@ def card(row):
     # Four lines a card, or the table would be thousands of lines long.
     written = [f"{name}: {value}," for name, value in fields]
     return "\n".join([
-        f"/// {row['name']}: {int(row['usable_mib']):,} MiB usable ({row['usable_basis']}).",
+        f"/// {row['name']}: {memory(row, with_basis=True)}.",
         f"pub const {constant(row['slug'])}: Card = Card {{ " + " ".join(written[:4]),
-        "    " + " ".join(written[4:10]),
-        "    " + " ".join(written[10:]) + " };",
+        "    " + " ".join(written[4:12]),
+        "    " + " ".join(written[12:]) + " };",
     ])
 
 
 def table(rows):
-    by_usable = sorted(rows, key=lambda row: (int(row["usable_mib"]), row["slug"]))
+    by_usable = sorted(rows, key=lambda row: (usable(row), row["slug"]))
     parts = ["//! Generated from `data/cards.csv` by `scripts/cards.py`: change the table, then run the script.", ""]
     parts += ["use super::{Architecture, Basis, Card};", ""]
     parts += [card(row) for row in rows]
@@ -112,7 +132,7 @@ def features(rows):
     taken = set(slugs) | set(ALIASES)
     lines = []
     for row in rows:
-        lines.append(f"## {row['name']}: {int(row['usable_mib']):,} MiB usable.")
+        lines.append(f"## {row['name']}: {memory(row)}.")
         lines.append(f"{row['slug']} = []")
     lines.append("## Other names of the same cards.")
     lines += [f'{alias} = ["{slug}"]' for alias, slug in ALIASES.items()]

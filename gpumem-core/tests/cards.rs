@@ -30,6 +30,8 @@ fn every_column_of_every_row_is_in_the_table() {
         };
         assert_eq!(basis, row["usable_basis"]);
         assert_eq!(card.source, row["usable_source"]);
+        assert_eq!(card.host_mib, optional(&row["host_mib"]).unwrap_or(0));
+        assert_eq!(card.host_source, row["host_source"]);
         assert_eq!(card.memory, row["mem_type"]);
         assert_eq!(card.bus_bits, optional(&row["bus_bits"]));
         assert_eq!(card.bandwidth_gbs, optional(&row["bandwidth_gbs"]));
@@ -38,13 +40,13 @@ fn every_column_of_every_row_is_in_the_table() {
         assert_eq!(card.fp32_tflops, optional(&row["fp32_tflops"]));
         assert_eq!(card.tensor_fp16_tflops, optional(&row["tensor_fp16_dense_tflops"]));
         assert_eq!(card.notes, row["notes"]);
-        assert_eq!(row.len(), 16, "a column that this test does not know");
+        assert_eq!(row.len(), 18, "a column that this test does not know");
     }
 }
 
 #[test]
 fn all_is_sorted_and_names_are_unique() {
-    assert!(ALL.is_sorted_by_key(|card| card.usable_mib));
+    assert!(ALL.is_sorted_by_key(Card::usable));
     let names: [fn(&Card) -> &'static str; 3] = [|card| card.slug, |card| card.constant, |card| card.short_name];
     for name in names {
         let mut names: Vec<_> = ALL.iter().map(name).collect();
@@ -60,6 +62,36 @@ fn usable_memory_is_less_than_on_the_box_and_holds_the_reserve() {
         assert!(card.usable_mib < card.spec_mib, "{}", card.slug);
         assert!(card.reserve() < card.usable(), "{}", card.slug);
     }
+}
+
+/// What the operating system and the host's part of programs take is not there for a network.
+#[test]
+fn unified_memory_is_shared_with_the_host() {
+    for card in ALL {
+        assert_eq!(card.is_unified(), card.memory.starts_with("LPDDR"), "{}", card.slug);
+        assert_eq!(card.is_unified(), !card.host_source.is_empty(), "{}", card.slug);
+        assert_eq!(card.is_unified(), card.notes.contains("unified memory"), "{}", card.slug);
+        assert_eq!(card.usable(), u64::from(card.usable_mib - card.host_mib) << 20, "{}", card.slug);
+        // The largest share is half of a 4 GB board.
+        assert!(2 * card.host_mib < card.usable_mib, "{}", card.slug);
+    }
+    assert_eq!(cards::JETSON_ORIN_NX_16GB.usable(), (15_388 - 2560) << 20);
+    assert!(!cards::RTX_3060.is_unified() && cards::GB10_DGX_SPARK.is_unified());
+}
+
+/// The documentation of a constant and the comment of its Cargo feature say what is left to the host.
+#[test]
+fn the_share_of_the_host_is_documented() {
+    let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (table, manifest) = (read("src/cards/table.rs"), read("../Cargo.toml"));
+    for (name, seen, left) in [
+        ("Jetson Orin NX 16GB", "15,388 MiB seen", "2,560 MiB of it left to the host"),
+        ("NVIDIA GB10 (DGX Spark)", "122,502 MiB seen", "11,776 MiB of it left to the host"),
+    ] {
+        assert!(table.contains(&format!("/// {name}: {seen} (measured), {left}.")), "{name}");
+        assert!(manifest.contains(&format!("## {name}: {seen}, {left}.")), "{name}");
+    }
+    assert!(table.contains("/// GeForce RTX 3060 12GB: 11,906 MiB usable (measured)."));
 }
 
 #[test]

@@ -30,6 +30,11 @@ pub struct Card {
     pub basis: Basis,
     /// The source of `usable_mib`.
     pub source: &'static str,
+    /// What the operating system and the host's part of programs take of `usable_mib`, in MiB: 0 for a card with memory of
+    /// its own.
+    pub host_mib: u32,
+    /// The source of `host_mib`.
+    pub host_source: &'static str,
     /// Kind of memory.
     pub memory: &'static str,
     /// Width of the memory bus, in bits.
@@ -109,9 +114,14 @@ impl Architecture {
 const MIB: u64 = 1 << 20;
 
 impl Card {
-    /// Bytes that a process can have, before the reserve.
+    /// Bytes that a process can have, before the reserve: what a CUDA process sees, without the host's share.
     pub const fn usable(&self) -> u64 {
-        self.usable_mib as u64 * MIB
+        (self.usable_mib - self.host_mib) as u64 * MIB
+    }
+
+    /// Whether its memory is the host's as well, as that of a Jetson is.
+    pub const fn is_unified(&self) -> bool {
+        self.host_mib > 0
     }
 
     /// Bytes that context, modules, library handles and graph take.
