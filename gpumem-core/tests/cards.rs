@@ -1,6 +1,6 @@
 //! The generated table of cards against `data/cards.csv`, column by column.
 
-use gpumem_core::cards::{self, ALL, Basis, Card};
+use gpumem_core::cards::{self, ALL, Architecture, Basis, Card};
 
 fn rows() -> Vec<std::collections::HashMap<String, String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cards.csv");
@@ -77,6 +77,15 @@ fn unified_memory_is_shared_with_the_host() {
     }
     assert_eq!(cards::JETSON_ORIN_NX_16GB.usable(), (15_388 - 2560) << 20);
     assert!(!cards::RTX_3060.is_unified() && cards::GB10_DGX_SPARK.is_unified());
+}
+
+/// The CUDA backend refuses what is older than Pascal.
+#[test]
+fn all_but_kepler_run() {
+    for card in ALL {
+        assert_eq!(card.runs(), card.architecture != Architecture::Kepler, "{}", card.slug);
+    }
+    const { assert!(!cards::K80.runs() && cards::P100_16GB.runs()) };
 }
 
 /// The documentation of a constant and the comment of its Cargo feature say what is left to the host.

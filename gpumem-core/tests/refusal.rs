@@ -3,7 +3,7 @@
 mod chain;
 
 use chain::TENSORS;
-use gpumem_core::cards::{A100_80GB, Card, RTX_3060, RTX_3090, T4};
+use gpumem_core::cards::{A100_80GB, Card, GTX_1650, RTX_3060, RTX_3090, T4};
 use gpumem_core::memory::budget::{Plan, plan};
 use gpumem_core::memory::refusal::refusal;
 use gpumem_core::memory::tables::Tables;
@@ -78,6 +78,13 @@ fn more_cards_than_are_named() {
     let text = text(&STEP, 96, gpumem_core::cards::ALL, &[], None, 0).unwrap();
     assert!(text.contains("\n  and does not fit "), "{text}");
     assert!(text.contains("\n  fits on "), "{text}");
+}
+
+/// A K80 has room for it, and the CUDA backend does not run on one.
+#[test]
+fn cards_that_nothing_runs_on_are_not_offered() {
+    let text = refused(27, &[GTX_1650]);
+    assert!(text.contains("fits on       RTX 2080 Ti, GTX 1080 Ti, RTX 5070, "), "{text}");
 }
 
 #[test]

@@ -119,6 +119,12 @@ impl Card {
         (self.usable_mib - self.host_mib) as u64 * MIB
     }
 
+    /// Whether the CUDA backend runs on it: it refuses cards older than Pascal (compute capability 6.0). CUDA 12, which it
+    /// needs, has nothing for Kepler.
+    pub const fn runs(&self) -> bool {
+        self.compute_capability.0 >= 6
+    }
+
     /// Whether its memory is the host's as well, as that of a Jetson is.
     pub const fn is_unified(&self) -> bool {
         self.host_mib > 0
