@@ -39,6 +39,9 @@ def constant(slug):
 
 
 def short_name(slug):
+    slug, _, profile = slug.partition("-mig-")
+    if profile:
+        return f"{short_name(slug)} MIG {profile.replace('-', '.')}"
     spelled = [SPELLINGS.get(word, word.upper()) for word in words(slug)]
     # Data centre cards carry their memory or form in the name: A100-40GB, H100-PCIe.
     if re.fullmatch(r"[A-Z]{1,2}\d+", spelled[0]) and re.fullmatch(r"\d+GB|PCIe|SXM|NVL", spelled[-1]):
@@ -138,7 +141,8 @@ def features(rows):
     lines += [f'{alias} = ["{slug}"]' for alias, slug in ALIASES.items()]
     for slug in slugs:
         plain = slug.replace("-", "")
-        if plain not in taken:
+        # crates.io takes 300 features a crate: those of slices would use up a tenth of them.
+        if plain not in taken and "-mig-" not in slug:
             taken.add(plain)
             lines.append(f'{plain} = ["{slug}"]')
     return "\n".join(lines) + "\n"

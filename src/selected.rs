@@ -158,6 +158,30 @@ pub const SELECTED: &[Card] = &[
     gpumem_core::cards::A100_80GB,
     #[cfg(feature = "a100-pcie-80gb")]
     gpumem_core::cards::A100_PCIE_80GB,
+    #[cfg(feature = "a100-40gb-mig-1g-5gb")]
+    gpumem_core::cards::A100_40GB_MIG_1G_5GB,
+    #[cfg(feature = "a100-40gb-mig-1g-10gb")]
+    gpumem_core::cards::A100_40GB_MIG_1G_10GB,
+    #[cfg(feature = "a100-40gb-mig-2g-10gb")]
+    gpumem_core::cards::A100_40GB_MIG_2G_10GB,
+    #[cfg(feature = "a100-40gb-mig-3g-20gb")]
+    gpumem_core::cards::A100_40GB_MIG_3G_20GB,
+    #[cfg(feature = "a100-40gb-mig-4g-20gb")]
+    gpumem_core::cards::A100_40GB_MIG_4G_20GB,
+    #[cfg(feature = "a100-40gb-mig-7g-40gb")]
+    gpumem_core::cards::A100_40GB_MIG_7G_40GB,
+    #[cfg(feature = "a100-80gb-mig-1g-10gb")]
+    gpumem_core::cards::A100_80GB_MIG_1G_10GB,
+    #[cfg(feature = "a100-80gb-mig-1g-20gb")]
+    gpumem_core::cards::A100_80GB_MIG_1G_20GB,
+    #[cfg(feature = "a100-80gb-mig-2g-20gb")]
+    gpumem_core::cards::A100_80GB_MIG_2G_20GB,
+    #[cfg(feature = "a100-80gb-mig-3g-40gb")]
+    gpumem_core::cards::A100_80GB_MIG_3G_40GB,
+    #[cfg(feature = "a100-80gb-mig-4g-40gb")]
+    gpumem_core::cards::A100_80GB_MIG_4G_40GB,
+    #[cfg(feature = "a100-80gb-mig-7g-80gb")]
+    gpumem_core::cards::A100_80GB_MIG_7G_80GB,
     #[cfg(feature = "l4")]
     gpumem_core::cards::L4,
     #[cfg(feature = "l40")]
@@ -172,14 +196,50 @@ pub const SELECTED: &[Card] = &[
     gpumem_core::cards::H100_PCIE,
     #[cfg(feature = "h100-nvl")]
     gpumem_core::cards::H100_NVL,
+    #[cfg(feature = "h100-80gb-mig-1g-10gb")]
+    gpumem_core::cards::H100_80GB_MIG_1G_10GB,
+    #[cfg(feature = "h100-80gb-mig-1g-20gb")]
+    gpumem_core::cards::H100_80GB_MIG_1G_20GB,
+    #[cfg(feature = "h100-80gb-mig-2g-20gb")]
+    gpumem_core::cards::H100_80GB_MIG_2G_20GB,
+    #[cfg(feature = "h100-80gb-mig-3g-40gb")]
+    gpumem_core::cards::H100_80GB_MIG_3G_40GB,
+    #[cfg(feature = "h100-80gb-mig-4g-40gb")]
+    gpumem_core::cards::H100_80GB_MIG_4G_40GB,
+    #[cfg(feature = "h100-80gb-mig-7g-80gb")]
+    gpumem_core::cards::H100_80GB_MIG_7G_80GB,
     #[cfg(feature = "h20")]
     gpumem_core::cards::H20,
     #[cfg(feature = "gh200-96gb")]
     gpumem_core::cards::GH200_96GB,
     #[cfg(feature = "h200")]
     gpumem_core::cards::H200,
+    #[cfg(feature = "h200-mig-1g-18gb")]
+    gpumem_core::cards::H200_MIG_1G_18GB,
+    #[cfg(feature = "h200-mig-1g-35gb")]
+    gpumem_core::cards::H200_MIG_1G_35GB,
+    #[cfg(feature = "h200-mig-2g-35gb")]
+    gpumem_core::cards::H200_MIG_2G_35GB,
+    #[cfg(feature = "h200-mig-3g-71gb")]
+    gpumem_core::cards::H200_MIG_3G_71GB,
+    #[cfg(feature = "h200-mig-4g-71gb")]
+    gpumem_core::cards::H200_MIG_4G_71GB,
+    #[cfg(feature = "h200-mig-7g-141gb")]
+    gpumem_core::cards::H200_MIG_7G_141GB,
     #[cfg(feature = "b200")]
     gpumem_core::cards::B200,
+    #[cfg(feature = "b200-mig-1g-23gb")]
+    gpumem_core::cards::B200_MIG_1G_23GB,
+    #[cfg(feature = "b200-mig-1g-45gb")]
+    gpumem_core::cards::B200_MIG_1G_45GB,
+    #[cfg(feature = "b200-mig-2g-45gb")]
+    gpumem_core::cards::B200_MIG_2G_45GB,
+    #[cfg(feature = "b200-mig-3g-90gb")]
+    gpumem_core::cards::B200_MIG_3G_90GB,
+    #[cfg(feature = "b200-mig-4g-90gb")]
+    gpumem_core::cards::B200_MIG_4G_90GB,
+    #[cfg(feature = "b200-mig-7g-180gb")]
+    gpumem_core::cards::B200_MIG_7G_180GB,
     #[cfg(feature = "gb10-dgx-spark")]
     gpumem_core::cards::GB10_DGX_SPARK,
     #[cfg(feature = "quadro-rtx5000")]

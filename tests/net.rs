@@ -373,7 +373,7 @@ fn reports_have_the_keys() {
     }
     assert_eq!(json["train"]["optimizer"], 2 * json["train"]["weights"].as_u64().unwrap());
     let cards = json["cards"].as_array().unwrap();
-    assert_eq!(cards.len(), 112);
+    assert_eq!(cards.len(), 142);
     assert!(cards.iter().all(|card| card["fits"] == true && card["max_batch"].as_u64().unwrap() > 1_000_000));
 }
 

@@ -88,6 +88,35 @@ fn all_but_kepler_run() {
     const { assert!(!cards::K80.runs() && cards::P100_16GB.runs()) };
 }
 
+/// A slice is named after its card and its profile, has less than the card, and less than its own name says.
+#[test]
+fn slices_are_parts_of_their_cards() {
+    let whole = [
+        ("a100-40gb", cards::A100_40GB, 6),
+        ("a100-80gb", cards::A100_80GB, 6),
+        ("h100-80gb", cards::H100_PCIE, 6),
+        ("h200", cards::H200, 6),
+        ("b200", cards::B200, 6),
+    ];
+    for (base, card, count) in whole {
+        let slices: Vec<&Card> = ALL.iter().filter(|slice| slice.slug.starts_with(&format!("{base}-mig-"))).collect();
+        assert_eq!(slices.len(), count, "{base}");
+        for slice in slices {
+            assert!(slice.is_slice() && !card.is_slice(), "{}", slice.slug);
+            let (_, profile) = slice.slug.split_once("-mig-").unwrap();
+            assert!(slice.name.ends_with(&format!(" MIG {}", profile.replace('-', "."))), "{}", slice.name);
+            assert!(slice.usable_mib < card.usable_mib, "{}", slice.slug);
+            assert!(slice.multiprocessors <= card.multiprocessors, "{}", slice.slug);
+            assert!(slice.bandwidth_gbs <= card.bandwidth_gbs, "{}", slice.slug);
+            assert_eq!(slice.compute_capability, card.compute_capability);
+            let (_, gb) = profile.split_once('-').unwrap();
+            assert_eq!(format!("{}gb", slice.spec_mib / 1024), gb, "{}", slice.slug);
+        }
+    }
+    assert_eq!(ALL.iter().filter(|card| card.is_slice()).count(), 30);
+    assert_eq!(cards::A100_40GB_MIG_1G_5GB.usable(), 4864 << 20);
+}
+
 /// The documentation of a constant and the comment of its Cargo feature say what is left to the host.
 #[test]
 fn the_share_of_the_host_is_documented() {
@@ -113,6 +142,8 @@ fn names_read_as_they_should() {
         (cards::GTX_1060_6GB, "gtx1060-6gb", "a GTX 1060 6GB"),
         (cards::T4, "t4", "a T4"),
         (cards::A100_80GB, "a100-80gb", "an A100-80GB"),
+        (cards::A100_40GB_MIG_1G_5GB, "a100-40gb-mig-1g-5gb", "an A100-40GB MIG 1g.5gb"),
+        (cards::B200_MIG_7G_180GB, "b200-mig-7g-180gb", "a B200 MIG 7g.180gb"),
         (cards::H100_SXM, "h100-sxm", "an H100-SXM"),
         (cards::RTX_A6000, "rtx-a6000", "an RTX A6000"),
         (cards::JETSON_ORIN_NX_8GB, "jetson-orin-nx-8gb", "a Jetson Orin NX 8GB"),

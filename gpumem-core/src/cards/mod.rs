@@ -125,6 +125,18 @@ impl Card {
         self.compute_capability.0 >= 6
     }
 
+    /// Whether it is a part of a card, as MIG divides one.
+    pub const fn is_slice(&self) -> bool {
+        let mut rest = self.slug.as_bytes();
+        while let [_, after @ ..] = rest {
+            if let [b'-', b'm', b'i', b'g', b'-', ..] = rest {
+                return true;
+            }
+            rest = after;
+        }
+        false
+    }
+
     /// Whether its memory is the host's as well, as that of a Jetson is.
     pub const fn is_unified(&self) -> bool {
         self.host_mib > 0

@@ -310,6 +310,54 @@ pub const A100_80GB: Card = Card { slug: "a100-80gb", constant: "A100_80GB", sho
 pub const A100_PCIE_80GB: Card = Card { slug: "a100-pcie-80gb", constant: "A100_PCIE_80GB", short_name: "A100-PCIe-80GB", name: "NVIDIA A100 80GB PCIe",
     architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 81_920, usable_mib: 81_154, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",
     memory: "HBM2e", bus_bits: Some(5120), bandwidth_gbs: Some(1935.0), multiprocessors: Some(108), cuda_cores: Some(6912), fp32_tflops: Some(19.5), tensor_fp16_tflops: Some(312.0), notes: "", };
+/// NVIDIA A100 40GB MIG 1g.5gb: 4,864 MiB usable (measured).
+pub const A100_40GB_MIG_1G_5GB: Card = Card { slug: "a100-40gb-mig-1g-5gb", constant: "A100_40GB_MIG_1G_5GB", short_name: "A100-40GB MIG 1g.5gb", name: "NVIDIA A100 40GB MIG 1g.5gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 5120, usable_mib: 4864, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2", bus_bits: None, bandwidth_gbs: Some(194.4), multiprocessors: Some(14), cuda_cores: Some(896), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; cudaMemGetInfo shows the same (4.75 GiB of 1g.5gb)", };
+/// NVIDIA A100 40GB MIG 1g.10gb: 9,856 MiB usable (measured).
+pub const A100_40GB_MIG_1G_10GB: Card = Card { slug: "a100-40gb-mig-1g-10gb", constant: "A100_40GB_MIG_1G_10GB", short_name: "A100-40GB MIG 1g.10gb", name: "NVIDIA A100 40GB MIG 1g.10gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 10_240, usable_mib: 9856, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2", bus_bits: None, bandwidth_gbs: None, multiprocessors: Some(14), cuda_cores: Some(896), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA A100 40GB MIG 2g.10gb: 9,856 MiB usable (measured).
+pub const A100_40GB_MIG_2G_10GB: Card = Card { slug: "a100-40gb-mig-2g-10gb", constant: "A100_40GB_MIG_2G_10GB", short_name: "A100-40GB MIG 2g.10gb", name: "NVIDIA A100 40GB MIG 2g.10gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 10_240, usable_mib: 9856, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2", bus_bits: None, bandwidth_gbs: Some(388.8), multiprocessors: Some(28), cuda_cores: Some(1792), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA A100 40GB MIG 3g.20gb: 19,968 MiB usable (measured).
+pub const A100_40GB_MIG_3G_20GB: Card = Card { slug: "a100-40gb-mig-3g-20gb", constant: "A100_40GB_MIG_3G_20GB", short_name: "A100-40GB MIG 3g.20gb", name: "NVIDIA A100 40GB MIG 3g.20gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 20_480, usable_mib: 19_968, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2", bus_bits: None, bandwidth_gbs: Some(777.5), multiprocessors: Some(42), cuda_cores: Some(2688), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA A100 40GB MIG 4g.20gb: 19,968 MiB usable (measured).
+pub const A100_40GB_MIG_4G_20GB: Card = Card { slug: "a100-40gb-mig-4g-20gb", constant: "A100_40GB_MIG_4G_20GB", short_name: "A100-40GB MIG 4g.20gb", name: "NVIDIA A100 40GB MIG 4g.20gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 20_480, usable_mib: 19_968, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2", bus_bits: None, bandwidth_gbs: Some(777.5), multiprocessors: Some(56), cuda_cores: Some(3584), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA A100 40GB MIG 7g.40gb: 40,192 MiB usable (measured).
+pub const A100_40GB_MIG_7G_40GB: Card = Card { slug: "a100-40gb-mig-7g-40gb", constant: "A100_40GB_MIG_7G_40GB", short_name: "A100-40GB MIG 7g.40gb", name: "NVIDIA A100 40GB MIG 7g.40gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 40_960, usable_mib: 40_192, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2", bus_bits: None, bandwidth_gbs: Some(1555.0), multiprocessors: Some(98), cuda_cores: Some(6272), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA A100 80GB MIG 1g.10gb: 9,728 MiB usable (measured).
+pub const A100_80GB_MIG_1G_10GB: Card = Card { slug: "a100-80gb-mig-1g-10gb", constant: "A100_80GB_MIG_1G_10GB", short_name: "A100-80GB MIG 1g.10gb", name: "NVIDIA A100 80GB MIG 1g.10gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 10_240, usable_mib: 9728, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(254.9), multiprocessors: Some(14), cuda_cores: Some(896), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; bandwidth of the SXM form", };
+/// NVIDIA A100 80GB MIG 1g.20gb: 19,968 MiB usable (measured).
+pub const A100_80GB_MIG_1G_20GB: Card = Card { slug: "a100-80gb-mig-1g-20gb", constant: "A100_80GB_MIG_1G_20GB", short_name: "A100-80GB MIG 1g.20gb", name: "NVIDIA A100 80GB MIG 1g.20gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 20_480, usable_mib: 19_968, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: None, multiprocessors: Some(14), cuda_cores: Some(896), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA A100 80GB MIG 2g.20gb: 19,968 MiB usable (measured).
+pub const A100_80GB_MIG_2G_20GB: Card = Card { slug: "a100-80gb-mig-2g-20gb", constant: "A100_80GB_MIG_2G_20GB", short_name: "A100-80GB MIG 2g.20gb", name: "NVIDIA A100 80GB MIG 2g.20gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 20_480, usable_mib: 19_968, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(509.8), multiprocessors: Some(28), cuda_cores: Some(1792), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; bandwidth of the SXM form", };
+/// NVIDIA A100 80GB MIG 3g.40gb: 40,192 MiB usable (measured).
+pub const A100_80GB_MIG_3G_40GB: Card = Card { slug: "a100-80gb-mig-3g-40gb", constant: "A100_80GB_MIG_3G_40GB", short_name: "A100-80GB MIG 3g.40gb", name: "NVIDIA A100 80GB MIG 3g.40gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 40_960, usable_mib: 40_192, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(1019.5), multiprocessors: Some(42), cuda_cores: Some(2688), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; bandwidth of the SXM form", };
+/// NVIDIA A100 80GB MIG 4g.40gb: 40,192 MiB usable (measured).
+pub const A100_80GB_MIG_4G_40GB: Card = Card { slug: "a100-80gb-mig-4g-40gb", constant: "A100_80GB_MIG_4G_40GB", short_name: "A100-80GB MIG 4g.40gb", name: "NVIDIA A100 80GB MIG 4g.40gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 40_960, usable_mib: 40_192, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(1019.5), multiprocessors: Some(56), cuda_cores: Some(3584), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; bandwidth of the SXM form", };
+/// NVIDIA A100 80GB MIG 7g.80gb: 80,640 MiB usable (measured).
+pub const A100_80GB_MIG_7G_80GB: Card = Card { slug: "a100-80gb-mig-7g-80gb", constant: "A100_80GB_MIG_7G_80GB", short_name: "A100-80GB MIG 7g.80gb", name: "NVIDIA A100 80GB MIG 7g.80gb",
+    architecture: Architecture::Ampere, compute_capability: (8, 0), spec_mib: 81_920, usable_mib: 80_640, basis: Basis::Measured, source: "smallest figure of nvidia-smi mig -lgip in public logs, Nov 2026", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(2039.0), multiprocessors: Some(98), cuda_cores: Some(6272), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; bandwidth of the SXM form", };
 /// NVIDIA L4: 22,563 MiB usable (measured).
 pub const L4: Card = Card { slug: "l4", constant: "L4", short_name: "L4", name: "NVIDIA L4",
     architecture: Architecture::Ada, compute_capability: (8, 9), spec_mib: 24_576, usable_mib: 22_563, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",
@@ -338,6 +386,30 @@ pub const H100_PCIE: Card = Card { slug: "h100-pcie", constant: "H100_PCIE", sho
 pub const H100_NVL: Card = Card { slug: "h100-nvl", constant: "H100_NVL", short_name: "H100-NVL", name: "NVIDIA H100 NVL 94GB",
     architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 96_256, usable_mib: 95_320, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",
     memory: "HBM3", bus_bits: None, bandwidth_gbs: Some(3938.0), multiprocessors: Some(132), cuda_cores: Some(16_896), fp32_tflops: Some(60.32), tensor_fp16_tflops: Some(835.5), notes: "tensor D", };
+/// NVIDIA H100 80GB MIG 1g.10gb: 9,856 MiB usable (measured).
+pub const H100_80GB_MIG_1G_10GB: Card = Card { slug: "h100-80gb-mig-1g-10gb", constant: "H100_80GB_MIG_1G_10GB", short_name: "H100-80GB MIG 1g.10gb", name: "NVIDIA H100 80GB MIG 1g.10gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 10_240, usable_mib: 9856, basis: Basis::Measured, source: "https://www.scaleway.com/en/docs/compute/gpu/how-to/use-nvidia-mig-technology/", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(254.9), multiprocessors: Some(14), cuda_cores: Some(1792), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; figures of the PCIe form; the SXM form has more: 9.75 / 19.62 / 39.50 / 79.25 GiB and 16 / 26 / 32 / 60 / 64 / 132 multiprocessors", };
+/// NVIDIA H100 80GB MIG 1g.20gb: 19,968 MiB usable (measured).
+pub const H100_80GB_MIG_1G_20GB: Card = Card { slug: "h100-80gb-mig-1g-20gb", constant: "H100_80GB_MIG_1G_20GB", short_name: "H100-80GB MIG 1g.20gb", name: "NVIDIA H100 80GB MIG 1g.20gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 20_480, usable_mib: 19_968, basis: Basis::Measured, source: "https://www.scaleway.com/en/docs/compute/gpu/how-to/use-nvidia-mig-technology/", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: None, multiprocessors: Some(14), cuda_cores: Some(1792), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; figures of the PCIe form; the SXM form has more: 9.75 / 19.62 / 39.50 / 79.25 GiB and 16 / 26 / 32 / 60 / 64 / 132 multiprocessors", };
+/// NVIDIA H100 80GB MIG 2g.20gb: 19,968 MiB usable (measured).
+pub const H100_80GB_MIG_2G_20GB: Card = Card { slug: "h100-80gb-mig-2g-20gb", constant: "H100_80GB_MIG_2G_20GB", short_name: "H100-80GB MIG 2g.20gb", name: "NVIDIA H100 80GB MIG 2g.20gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 20_480, usable_mib: 19_968, basis: Basis::Measured, source: "https://www.scaleway.com/en/docs/compute/gpu/how-to/use-nvidia-mig-technology/", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(509.8), multiprocessors: Some(30), cuda_cores: Some(3840), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; figures of the PCIe form; the SXM form has more: 9.75 / 19.62 / 39.50 / 79.25 GiB and 16 / 26 / 32 / 60 / 64 / 132 multiprocessors", };
+/// NVIDIA H100 80GB MIG 3g.40gb: 40,192 MiB usable (measured).
+pub const H100_80GB_MIG_3G_40GB: Card = Card { slug: "h100-80gb-mig-3g-40gb", constant: "H100_80GB_MIG_3G_40GB", short_name: "H100-80GB MIG 3g.40gb", name: "NVIDIA H100 80GB MIG 3g.40gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 40_960, usable_mib: 40_192, basis: Basis::Measured, source: "https://www.scaleway.com/en/docs/compute/gpu/how-to/use-nvidia-mig-technology/", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(1019.5), multiprocessors: Some(46), cuda_cores: Some(5888), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; figures of the PCIe form; the SXM form has more: 9.75 / 19.62 / 39.50 / 79.25 GiB and 16 / 26 / 32 / 60 / 64 / 132 multiprocessors", };
+/// NVIDIA H100 80GB MIG 4g.40gb: 40,192 MiB usable (measured).
+pub const H100_80GB_MIG_4G_40GB: Card = Card { slug: "h100-80gb-mig-4g-40gb", constant: "H100_80GB_MIG_4G_40GB", short_name: "H100-80GB MIG 4g.40gb", name: "NVIDIA H100 80GB MIG 4g.40gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 40_960, usable_mib: 40_192, basis: Basis::Measured, source: "https://www.scaleway.com/en/docs/compute/gpu/how-to/use-nvidia-mig-technology/", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(1019.5), multiprocessors: Some(62), cuda_cores: Some(7936), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; figures of the PCIe form; the SXM form has more: 9.75 / 19.62 / 39.50 / 79.25 GiB and 16 / 26 / 32 / 60 / 64 / 132 multiprocessors", };
+/// NVIDIA H100 80GB MIG 7g.80gb: 80,896 MiB usable (measured).
+pub const H100_80GB_MIG_7G_80GB: Card = Card { slug: "h100-80gb-mig-7g-80gb", constant: "H100_80GB_MIG_7G_80GB", short_name: "H100-80GB MIG 7g.80gb", name: "NVIDIA H100 80GB MIG 7g.80gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 81_920, usable_mib: 80_896, basis: Basis::Measured, source: "https://www.scaleway.com/en/docs/compute/gpu/how-to/use-nvidia-mig-technology/", host_mib: 0, host_source: "",
+    memory: "HBM2e", bus_bits: None, bandwidth_gbs: Some(2039.0), multiprocessors: Some(114), cuda_cores: Some(14_592), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; figures of the PCIe form; the SXM form has more: 9.75 / 19.62 / 39.50 / 79.25 GiB and 16 / 26 / 32 / 60 / 64 / 132 multiprocessors", };
 /// NVIDIA H20 96GB: 97,285 MiB usable (measured).
 pub const H20: Card = Card { slug: "h20", constant: "H20", short_name: "H20", name: "NVIDIA H20 96GB",
     architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 98_304, usable_mib: 97_285, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",
@@ -350,10 +422,58 @@ pub const GH200_96GB: Card = Card { slug: "gh200-96gb", constant: "GH200_96GB", 
 pub const H200: Card = Card { slug: "h200", constant: "H200", short_name: "H200", name: "NVIDIA H200 (SXM5)",
     architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 144_384, usable_mib: 143_156, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",
     memory: "HBM3e", bus_bits: Some(6144), bandwidth_gbs: Some(4800.0), multiprocessors: Some(132), cuda_cores: Some(16_896), fp32_tflops: Some(66.9), tensor_fp16_tflops: Some(989.4), notes: "nvidia-smi total 143771; 141 is GB by marketing", };
+/// NVIDIA H200 MIG 1g.18gb: 16,384 MiB usable (measured).
+pub const H200_MIG_1G_18GB: Card = Card { slug: "h200-mig-1g-18gb", constant: "H200_MIG_1G_18GB", short_name: "H200 MIG 1g.18gb", name: "NVIDIA H200 MIG 1g.18gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 18_432, usable_mib: 16_384, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/issues/120", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(600.0), multiprocessors: Some(16), cuda_cores: Some(2048), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; torch shows the same (16.0 GiB of 1g.18gb)", };
+/// NVIDIA H200 MIG 1g.35gb: 33,024 MiB usable (measured).
+pub const H200_MIG_1G_35GB: Card = Card { slug: "h200-mig-1g-35gb", constant: "H200_MIG_1G_35GB", short_name: "H200 MIG 1g.35gb", name: "NVIDIA H200 MIG 1g.35gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 35_840, usable_mib: 33_024, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/issues/120", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: None, multiprocessors: Some(26), cuda_cores: Some(3328), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA H200 MIG 2g.35gb: 33,024 MiB usable (measured).
+pub const H200_MIG_2G_35GB: Card = Card { slug: "h200-mig-2g-35gb", constant: "H200_MIG_2G_35GB", short_name: "H200 MIG 2g.35gb", name: "NVIDIA H200 MIG 2g.35gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 35_840, usable_mib: 33_024, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/issues/120", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(1200.0), multiprocessors: Some(32), cuda_cores: Some(4096), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA H200 MIG 3g.71gb: 71,168 MiB usable (measured).
+pub const H200_MIG_3G_71GB: Card = Card { slug: "h200-mig-3g-71gb", constant: "H200_MIG_3G_71GB", short_name: "H200 MIG 3g.71gb", name: "NVIDIA H200 MIG 3g.71gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 72_704, usable_mib: 71_168, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/issues/120", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(2400.0), multiprocessors: Some(60), cuda_cores: Some(7680), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA H200 MIG 4g.71gb: 71,168 MiB usable (measured).
+pub const H200_MIG_4G_71GB: Card = Card { slug: "h200-mig-4g-71gb", constant: "H200_MIG_4G_71GB", short_name: "H200 MIG 4g.71gb", name: "NVIDIA H200 MIG 4g.71gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 72_704, usable_mib: 71_168, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/issues/120", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(2400.0), multiprocessors: Some(64), cuda_cores: Some(8192), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA H200 MIG 7g.141gb: 143,104 MiB usable (measured).
+pub const H200_MIG_7G_141GB: Card = Card { slug: "h200-mig-7g-141gb", constant: "H200_MIG_7G_141GB", short_name: "H200 MIG 7g.141gb", name: "NVIDIA H200 MIG 7g.141gb",
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 144_384, usable_mib: 143_104, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/issues/120", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(4800.0), multiprocessors: Some(132), cuda_cores: Some(16_896), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
 /// NVIDIA B200: 182,631 MiB usable (measured).
 pub const B200: Card = Card { slug: "b200", constant: "B200", short_name: "B200", name: "NVIDIA B200",
     architecture: Architecture::Blackwell, compute_capability: (10, 0), spec_mib: 184_320, usable_mib: 182_631, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",
     memory: "HBM3e", bus_bits: Some(8192), bandwidth_gbs: Some(8000.0), multiprocessors: Some(148), cuda_cores: Some(18_944), fp32_tflops: Some(74.45), tensor_fp16_tflops: Some(2250.0), notes: "tensor D (HGX 4500 sparse); sold as 180 or 192 GB", };
+/// NVIDIA B200 MIG 1g.23gb: 20,992 MiB usable (measured).
+pub const B200_MIG_1G_23GB: Card = Card { slug: "b200-mig-1g-23gb", constant: "B200_MIG_1G_23GB", short_name: "B200 MIG 1g.23gb", name: "NVIDIA B200 MIG 1g.23gb",
+    architecture: Architecture::Blackwell, compute_capability: (10, 0), spec_mib: 23_552, usable_mib: 20_992, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/pull/187", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(1000.0), multiprocessors: Some(18), cuda_cores: Some(2304), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html; 1g.23gb is 22.00 GiB on an earlier driver", };
+/// NVIDIA B200 MIG 1g.45gb: 45,312 MiB usable (measured).
+pub const B200_MIG_1G_45GB: Card = Card { slug: "b200-mig-1g-45gb", constant: "B200_MIG_1G_45GB", short_name: "B200 MIG 1g.45gb", name: "NVIDIA B200 MIG 1g.45gb",
+    architecture: Architecture::Blackwell, compute_capability: (10, 0), spec_mib: 46_080, usable_mib: 45_312, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/pull/187", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: None, multiprocessors: Some(30), cuda_cores: Some(3840), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA B200 MIG 2g.45gb: 45,312 MiB usable (measured).
+pub const B200_MIG_2G_45GB: Card = Card { slug: "b200-mig-2g-45gb", constant: "B200_MIG_2G_45GB", short_name: "B200 MIG 2g.45gb", name: "NVIDIA B200 MIG 2g.45gb",
+    architecture: Architecture::Blackwell, compute_capability: (10, 0), spec_mib: 46_080, usable_mib: 45_312, basis: Basis::Measured, source: "https://github.com/NVIDIA/mig-parted/pull/187", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(2000.0), multiprocessors: Some(36), cuda_cores: Some(4608), fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA B200 MIG 3g.90gb: 90,624 MiB usable (estimated).
+pub const B200_MIG_3G_90GB: Card = Card { slug: "b200-mig-3g-90gb", constant: "B200_MIG_3G_90GB", short_name: "B200 MIG 3g.90gb", name: "NVIDIA B200 MIG 3g.90gb",
+    architecture: Architecture::Blackwell, compute_capability: (10, 0), spec_mib: 92_160, usable_mib: 90_624, basis: Basis::Estimated, source: "estimated: twice the memory of 2g.45gb", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(4000.0), multiprocessors: None, cuda_cores: None, fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA B200 MIG 4g.90gb: 90,624 MiB usable (estimated).
+pub const B200_MIG_4G_90GB: Card = Card { slug: "b200-mig-4g-90gb", constant: "B200_MIG_4G_90GB", short_name: "B200 MIG 4g.90gb", name: "NVIDIA B200 MIG 4g.90gb",
+    architecture: Architecture::Blackwell, compute_capability: (10, 0), spec_mib: 92_160, usable_mib: 90_624, basis: Basis::Estimated, source: "estimated: twice the memory of 2g.45gb", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(4000.0), multiprocessors: None, cuda_cores: None, fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
+/// NVIDIA B200 MIG 7g.180gb: 181,248 MiB usable (estimated).
+pub const B200_MIG_7G_180GB: Card = Card { slug: "b200-mig-7g-180gb", constant: "B200_MIG_7G_180GB", short_name: "B200 MIG 7g.180gb", name: "NVIDIA B200 MIG 7g.180gb",
+    architecture: Architecture::Blackwell, compute_capability: (10, 0), spec_mib: 184_320, usable_mib: 181_248, basis: Basis::Estimated, source: "estimated: four times the memory of 2g.45gb", host_mib: 0, host_source: "",
+    memory: "HBM3e", bus_bits: None, bandwidth_gbs: Some(8000.0), multiprocessors: None, cuda_cores: None, fp32_tflops: None, tensor_fp16_tflops: None, notes: "MIG slice; profile: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html", };
 /// NVIDIA GB10 (DGX Spark): 122,502 MiB seen (measured), 11,776 MiB of it left to the host.
 pub const GB10_DGX_SPARK: Card = Card { slug: "gb10-dgx-spark", constant: "GB10_DGX_SPARK", short_name: "GB10 DGX Spark", name: "NVIDIA GB10 (DGX Spark)",
     architecture: Architecture::Blackwell, compute_capability: (12, 1), spec_mib: 131_072, usable_mib: 122_502, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 11_776, host_source: "110.34 of 121.69 GiB are available with a desktop: https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/47",
@@ -461,6 +581,7 @@ pub const ALL: &[Card] = &[
     GTX_1650,
     GTX_1050_TI,
     JETSON_XAVIER_NX_8GB,
+    A100_40GB_MIG_1G_5GB,
     JETSON_ORIN_NANO_8GB,
     JETSON_ORIN_NX_8GB,
     GTX_1660,
@@ -491,6 +612,10 @@ pub const ALL: &[Card] = &[
     GTX_1080,
     GTX_1070,
     GTX_1070_TI,
+    A100_80GB_MIG_1G_10GB,
+    A100_40GB_MIG_1G_10GB,
+    A100_40GB_MIG_2G_10GB,
+    H100_80GB_MIG_1G_10GB,
     RTX_3080_10GB,
     RTX_2080_TI,
     GTX_1080_TI,
@@ -527,8 +652,16 @@ pub const ALL: &[Card] = &[
     RTX_A4000,
     V100_16GB,
     P100_16GB,
+    H200_MIG_1G_18GB,
+    A100_40GB_MIG_3G_20GB,
+    A100_40GB_MIG_4G_20GB,
+    A100_80GB_MIG_1G_20GB,
+    A100_80GB_MIG_2G_20GB,
+    H100_80GB_MIG_1G_20GB,
+    H100_80GB_MIG_2G_20GB,
     RTX_4000_ADA,
     RTX_4000_SFF_ADA,
+    B200_MIG_1G_23GB,
     A10,
     L4,
     A10G,
@@ -545,7 +678,16 @@ pub const ALL: &[Card] = &[
     JETSON_AGX_XAVIER_32GB,
     RTX_5090,
     V100_32GB,
+    H200_MIG_1G_35GB,
+    H200_MIG_2G_35GB,
+    A100_40GB_MIG_7G_40GB,
+    A100_80GB_MIG_3G_40GB,
+    A100_80GB_MIG_4G_40GB,
+    H100_80GB_MIG_3G_40GB,
+    H100_80GB_MIG_4G_40GB,
     A100_40GB,
+    B200_MIG_1G_45GB,
+    B200_MIG_2G_45GB,
     L40S,
     A40,
     L40,
@@ -555,16 +697,24 @@ pub const ALL: &[Card] = &[
     RTX_6000_ADA,
     RTX_A6000,
     JETSON_AGX_ORIN_64GB,
+    H200_MIG_3G_71GB,
+    H200_MIG_4G_71GB,
+    A100_80GB_MIG_7G_80GB,
+    H100_80GB_MIG_7G_80GB,
     H100_PCIE,
     A100_80GB,
     H100_SXM,
     A100_PCIE_80GB,
+    B200_MIG_3G_90GB,
+    B200_MIG_4G_90GB,
     H100_NVL,
     GH200_96GB,
     RTX_PRO_6000_BLACKWELL,
     H20,
     GB10_DGX_SPARK,
     JETSON_THOR_128GB,
+    H200_MIG_7G_141GB,
     H200,
+    B200_MIG_7G_180GB,
     B200,
 ];

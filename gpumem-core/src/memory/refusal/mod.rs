@@ -405,7 +405,7 @@ const fn append_fitting_cards(text: &mut Text, arena: u64, headroom: u64) {
     while i < ALL.len() && found <= MOST_FITTING {
         let card = &ALL[i];
         let fits = arena.saturating_add(card.reserve()).saturating_add(headroom) <= card.usable();
-        if fits && card.runs() {
+        if fits && card.runs() && !card.is_slice() {
             if found > 0 {
                 text.text(", ");
             }
