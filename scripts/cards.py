@@ -16,8 +16,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ROOT / "gpumem-core" / "data" / "cards.csv"
 BEGIN = "# --- cards (scripts/cards.py) ---"
 END = "# --- end of cards ---"
-# A slug that names the card people mean when they leave the size out.
-ALIASES = {"rtx3080": "rtx3080-10gb"}
 SPELLINGS = {
     "ti": "Ti", "super": "SUPER", "laptop": "Laptop", "ada": "Ada", "pcie": "PCIe", "sxm": "SXM", "nvl": "NVL",
     "xp": "Xp", "jetson": "Jetson", "orin": "Orin", "nano": "Nano", "xavier": "Xavier", "thor": "Thor",
@@ -36,6 +34,11 @@ def words(slug):
 
 def constant(slug):
     return "_".join(words(slug)).upper()
+
+
+def aliases(rows):
+    """Other names of cards, each with the row of its card: what people write when they leave the size or the form out."""
+    return [(alias, row) for row in rows for alias in row["aliases"].split()]
 
 
 def short_name(slug):
@@ -110,7 +113,7 @@ def card(row):
     # Four lines a card, or the table would be thousands of lines long.
     written = [f"{name}: {value}," for name, value in fields]
     return "\n".join([
-        f"/// {row['name']}: {memory(row, with_basis=True)}.",
+        f"/// {row['name']}: {memory(row, with_basis=True)}. Cargo feature `{row['slug']}`.",
         f"pub const {constant(row['slug'])}: Card = Card {{ " + " ".join(written[:4]),
         "    " + " ".join(written[4:12]),
         "    " + " ".join(written[12:]) + " };",
@@ -120,26 +123,34 @@ def card(row):
 def table(rows):
     by_usable = sorted(rows, key=lambda row: (usable(row), row["slug"]))
     parts = ["//! Generated from `data/cards.csv` by `scripts/cards.py`: change the table, then run the script.", ""]
-    parts += ["use super::{Architecture, Basis, Card};", ""]
+    parts += ["use super::{Alias, Architecture, Basis, Card};", ""]
     parts += [card(row) for row in rows]
-    for alias, slug in ALIASES.items():
-        parts += [f"/// [`{constant(slug)}`]: the card that the name means when it says no size."]
-        parts += [f"pub const {constant(alias)}: Card = {constant(slug)};", ""]
-    parts += ["/// Every card, by usable memory, the smallest first."]
+    for alias, row in aliases(rows):
+        parts += [f"/// {row['name']}, [`{constant(row['slug'])}`]: the smallest card that the name can mean. Cargo feature `{alias}`."]
+        parts += [f"pub const {constant(alias)}: Card = {constant(row['slug'])};"]
+    parts += ["", "/// Every card, by usable memory, the smallest first."]
     parts += ["pub const ALL: &[Card] = &["] + [f"    {constant(row['slug'])}," for row in by_usable] + ["];", ""]
+    parts += ["/// Other names of cards."]
+    parts += ["pub const ALIASES: &[Alias] = &["]
+    for alias, row in aliases(rows):
+        parts += [f"    Alias {{ slug: {text(alias)}, constant: {text(constant(alias))}, card: &{constant(row['slug'])} }},"]
+    parts += ["];", ""]
     return "\n".join(parts)
 
 
 def features(rows):
     slugs = [row["slug"] for row in rows]
-    taken = set(slugs) | set(ALIASES)
+    others = aliases(rows)
+    taken = set(slugs) | {alias for alias, _ in others}
     lines = []
     for row in rows:
         lines.append(f"## {row['name']}: {memory(row)}.")
         lines.append(f"{row['slug']} = []")
-    lines.append("## Other names of the same cards.")
-    lines += [f'{alias} = ["{slug}"]' for alias, slug in ALIASES.items()]
-    for slug in slugs:
+    for alias, row in others:
+        lines.append(f"## {row['name']}, the smallest card that the name can mean.")
+        lines.append(f'{alias} = ["{row["slug"]}"]')
+    lines.append("## The same names without dashes.")
+    for slug in slugs + [alias for alias, _ in others]:
         plain = slug.replace("-", "")
         # crates.io takes 300 features a crate: those of slices would use up a tenth of them.
         if plain not in taken and "-mig-" not in slug:

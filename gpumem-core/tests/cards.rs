@@ -1,10 +1,14 @@
 //! The generated table of cards against `data/cards.csv`, column by column.
 
-use gpumem_core::cards::{self, ALL, Architecture, Basis, Card};
+use gpumem_core::cards::{self, ALIASES, ALL, Architecture, Basis, Card};
 
 fn rows() -> Vec<std::collections::HashMap<String, String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cards.csv");
     csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
 fn optional<T: std::str::FromStr>(text: &str) -> Option<T> {
@@ -40,7 +44,9 @@ fn every_column_of_every_row_is_in_the_table() {
         assert_eq!(card.fp32_tflops, optional(&row["fp32_tflops"]));
         assert_eq!(card.tensor_fp16_tflops, optional(&row["tensor_fp16_dense_tflops"]));
         assert_eq!(card.notes, row["notes"]);
-        assert_eq!(row.len(), 18, "a column that this test does not know");
+        let aliases: Vec<&str> = ALIASES.iter().filter(|alias| alias.card == card).map(|alias| alias.slug).collect();
+        assert_eq!(aliases.join(" "), row["aliases"]);
+        assert_eq!(row.len(), 19, "a column that this test does not know");
     }
 }
 
@@ -53,6 +59,45 @@ fn all_is_sorted_and_names_are_unique() {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), ALL.len());
+    }
+}
+
+/// A name without the size or the form means the smallest card that it can mean.
+#[test]
+fn aliases_mean_the_smallest() {
+    for alias in ALIASES {
+        assert!(ALL.iter().all(|card| card.slug != alias.slug && card.constant != alias.constant), "{}", alias.slug);
+        assert_eq!(alias.constant.replace('_', "").to_lowercase(), alias.slug.replace('-', ""));
+        assert!(!alias.card.is_slice());
+        let laptop = alias.slug.contains("laptop");
+        let same = |card: &&Card| card.slug.starts_with(&format!("{}-", alias.slug)) && !card.is_slice();
+        let smallest = ALL.iter().filter(same).find(|card| card.slug.contains("laptop") == laptop);
+        assert!(smallest.is_none_or(|card| card == alias.card), "{}", alias.slug);
+    }
+    let mut slugs: Vec<_> = ALIASES.iter().map(|alias| alias.slug).collect();
+    slugs.sort();
+    slugs.dedup();
+    assert_eq!(slugs.len(), ALIASES.len());
+    assert_eq!(cards::A100, cards::A100_40GB);
+    assert_eq!(cards::H100, cards::H100_PCIE);
+    assert_eq!(cards::RTX_3060_12GB, cards::RTX_3060);
+}
+
+/// Each card and each alias has a Cargo feature, which its documentation names; an alias turns on its card's.
+#[test]
+fn features_are_documented() {
+    let (table, manifest) = (read("src/cards/table.rs"), read("../Cargo.toml"));
+    let documented = |constant: &str, feature: &str| {
+        let (before, _) = table.split_once(&format!("\npub const {constant}: Card = ")).unwrap();
+        before.lines().last().unwrap().ends_with(&format!(". Cargo feature `{feature}`."))
+    };
+    for card in ALL {
+        assert!(manifest.contains(&format!("\n{} = []\n", card.slug)), "{}", card.slug);
+        assert!(documented(card.constant, card.slug), "{}", card.slug);
+    }
+    for alias in ALIASES {
+        assert!(manifest.contains(&format!("\n{} = [\"{}\"]\n", alias.slug, alias.card.slug)), "{}", alias.slug);
+        assert!(documented(alias.constant, alias.slug), "{}", alias.slug);
     }
 }
 
@@ -120,7 +165,6 @@ fn slices_are_parts_of_their_cards() {
 /// The documentation of a constant and the comment of its Cargo feature say what is left to the host.
 #[test]
 fn the_share_of_the_host_is_documented() {
-    let read = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let (table, manifest) = (read("src/cards/table.rs"), read("../Cargo.toml"));
     for (name, seen, left) in [
         ("Jetson Orin NX 16GB", "15,388 MiB seen", "2,560 MiB of it left to the host"),

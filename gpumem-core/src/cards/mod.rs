@@ -53,6 +53,17 @@ pub struct Card {
     pub notes: &'static str,
 }
 
+/// Another name of a card: the smallest one of those that the name can mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alias {
+    /// Lower-case name with dashes; also the name of the Cargo feature.
+    pub slug: &'static str,
+    /// Name of the constant in this module.
+    pub constant: &'static str,
+    /// The card.
+    pub card: &'static Card,
+}
+
 /// Where a card's usable memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
