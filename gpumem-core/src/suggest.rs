@@ -18,6 +18,16 @@ pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     })
 }
 
+/// The names in `known` that begin with what was written, however case and `_` are written: the one that is equal, or all.
+pub fn beginning<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let target = plain(written);
+    let found: Vec<&str> = known.into_iter().filter(|name| plain(name).starts_with(&target)).collect();
+    match found.iter().find(|name| plain(name) == target) {
+        Some(equal) => alloc::vec![*equal],
+        None => found,
+    }
+}
+
 /// The name that shares the longest beginning with `target`: two thirds of the shorter one, and four letters, at least.
 fn same_stem<'a>(target: &str, known: &[&'a str]) -> Option<&'a str> {
     let stem = |name: &&'a str| {
@@ -57,7 +67,7 @@ fn distance(from: &str, to: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{beginning, nearest};
 
     #[test]
     fn suggests_only_what_is_near() {
@@ -99,6 +109,21 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(nearest(written, &known), expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn beginnings_ignore_case_and_underscores() {
+        let known = ["A10", "A100_40GB", "A100_80GB", "RTX_3060", "RTX_3060_TI"];
+        for (written, expected) in [
+            ("A100", &["A100_40GB", "A100_80GB"][..]),
+            ("a1", &["A10", "A100_40GB", "A100_80GB"]),
+            ("A10_", &["A10"]),
+            ("rtx3060", &["RTX_3060"]),
+            ("RTX_3060_T", &["RTX_3060_TI"]),
+            ("RTX_3070", &[]),
+        ] {
+            assert_eq!(beginning(written, known), expected, "{written}");
         }
     }
 }

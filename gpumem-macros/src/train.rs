@@ -5,7 +5,7 @@ use crate::loss;
 use crate::resolve::Resolved;
 use crate::syntax::{Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::{either, listed};
-use gpumem_core::suggest::nearest;
+use gpumem_core::suggest::{beginning, nearest};
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Half, Precision, Update, cards};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -31,8 +31,8 @@ const TRAIN_FIELDS: [&str; 14] = [
 
 const INFER_FIELDS: [&str; 4] = ["batch", "precision", "cards", "headroom"];
 
-/// Another name of a card than its own.
-const CARD_ALIASES: [&str; 1] = ["RTX_3080"];
+/// The most cards that are named where one is unknown.
+const MOST_CARDS: usize = 16;
 
 /// What `TRAIN` or `INFER` says.
 pub(crate) struct Reading<'s> {
@@ -346,8 +346,7 @@ fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
         errors.add(Place::of(value), "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`");
         return quote!(&[]);
     };
-    let mut known: Vec<&str> = cards::ALL.iter().map(|card| card.constant).collect();
-    known.extend(CARD_ALIASES);
+    let known: Vec<&str> = card_names().collect();
     let mut tokens = TokenStream::new();
     for card in &array.elems {
         let Some(name) = last_name(card) else {
@@ -358,12 +357,41 @@ fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
         if known.contains(&text.as_str()) {
             tokens.extend(quote!(::gpumem::cards::#name,));
         } else {
-            let hint = match nearest(&text, &known) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`".to_string(),
-            };
-            errors.add(Place::of(card), format!("no card is called `{text}`; {hint}"));
+            errors.add(Place::of(card), format!("no card is called `{text}`; {}", card_hint(&text)));
         }
     }
     quote!(&[#tokens])
+}
+
+/// The constants of all cards and their other names.
+fn card_names() -> impl Iterator<Item = &'static str> {
+    cards::ALL.iter().map(|card| card.constant).chain(cards::ALIASES.iter().map(|alias| alias.constant))
+}
+
+/// What to write in place of `text`, which is no card: all that begin with it, or the nearest one. MIG slices only where it
+/// speaks of MIG.
+fn card_hint(text: &str) -> String {
+    let upper = text.to_uppercase();
+    let slice_of = upper.split_once("MIG");
+    let begins = |written: &str, name: &'static str| !beginning(written, [name]).is_empty();
+    let found = match slice_of {
+        // Both halves begin: `H100_MIG_1G` is short for any H100 and any profile of one compute slice.
+        Some((card, profile)) => {
+            let halves = cards::ALL.iter().filter_map(|card| Some((card.constant, card.constant.split_once("_MIG_")?)));
+            let fitting = halves.filter(|(_, (of, with))| begins(card, of) && begins(profile, with));
+            fitting.map(|(name, _)| name).collect()
+        }
+        None => beginning(text, cards::ALL.iter().filter(|card| !card.is_slice()).map(|card| card.constant)),
+    };
+    match found.len() {
+        1 => return format!("did you mean `{}`?", found[0]),
+        2..=MOST_CARDS => return format!("there are {}", listed(&found)),
+        0 => {}
+        count => return format!("{count} begin like that, see `gpumem::cards`"),
+    }
+    let known: Vec<&str> = card_names().filter(|name| slice_of.is_some() || !name.contains("_MIG_")).collect();
+    match nearest(text, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`".to_string(),
+    }
 }

@@ -113,6 +113,48 @@ fn fields_of_train() {
     );
 }
 
+/// A card that does not exist: all that begin with what was written, or else the nearest.
+#[test]
+fn unknown_cards() {
+    for (card, hint) in [
+        ("A100_", "there are `A100_40GB`, `A100_80GB` and `A100_PCIE_80GB`"),
+        ("a100", "there are `A100_40GB`, `A100_80GB` and `A100_PCIE_80GB`"),
+        ("H100_S", "did you mean `H100_SXM`?"),
+        ("RTX_4060_TI_", "there are `RTX_4060_TI_8GB` and `RTX_4060_TI_16GB`"),
+        ("gb10", "did you mean `GB10_DGX_SPARK`?"),
+        ("rtx_3060", "did you mean `RTX_3060`?"),
+        ("RTX3060", "did you mean `RTX_3060`?"),
+        ("h200", "did you mean `H200`?"),
+        ("h100_80gb", "did you mean `H100_80GB`?"),
+        ("JETSON_NANO", "did you mean `JETSON_ORIN_NANO`?"),
+        ("JETSON_XAVIER", "did you mean `JETSON_XAVIER_NX_8GB`?"),
+        ("RTX_3061", "did you mean `RTX_3060`?"),
+        ("H100_MIG_1G", "there are `H100_80GB_MIG_1G_10GB` and `H100_80GB_MIG_1G_20GB`"),
+        ("A100_40GB_MIG_1G", "there are `A100_40GB_MIG_1G_5GB` and `A100_40GB_MIG_1G_10GB`"),
+        ("MIG_1G_5GB", "did you mean `A100_40GB_MIG_1G_5GB`?"),
+        ("A100_40GB_MIG_1G_6GB", "did you mean `A100_40GB_MIG_1G_5GB`?"),
+    ] {
+        assert_mistakes(&aimed_at(card), &[(card, &format!("no card is called `{card}`; {hint}"))]);
+    }
+    let whole = gpumem_core::cards::ALL.iter().filter(|card| card.constant.starts_with("RTX_")).count();
+    let many = format!("no card is called `RTX_`; {whole} begin like that, see `gpumem::cards`");
+    assert_mistakes(&aimed_at("RTX_"), &[("RTX_", &many)]);
+}
+
+/// Other names of cards are names.
+#[test]
+fn aliases_of_cards() {
+    for alias in gpumem_core::cards::ALIASES {
+        assert_mistakes(&aimed_at(alias.constant), &[]);
+    }
+    assert_mistakes(&aimed_at("A100, H100, RTX_4060_TI, GB10, JETSON_THOR"), &[]);
+}
+
+fn aimed_at(cards: &str) -> String {
+    let train = format!("const TRAIN: Train = Train {{ batch: 4, loss: Mse, cards: [{cards}] }};");
+    forward("Features<8>", "Features<8>", "[Linear(8)]", &train)
+}
+
 /// Mistakes of the whole network, which show when it is lowered.
 #[test]
 fn nothing_to_train() {
