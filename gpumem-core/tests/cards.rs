@@ -1,6 +1,6 @@
 //! The generated table of cards against `data/cards.csv`, column by column.
 
-use gpumem_core::cards::{self, ALIASES, ALL, Architecture, Basis, Card};
+use gpumem_core::cards::{self, ALIASES, ALL, Architecture, Basis, Card, find};
 
 fn rows() -> Vec<std::collections::HashMap<String, String>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/cards.csv");
@@ -81,6 +81,28 @@ fn aliases_mean_the_smallest() {
     assert_eq!(cards::A100, cards::A100_40GB);
     assert_eq!(cards::H100, cards::H100_PCIE);
     assert_eq!(cards::RTX_3060_12GB, cards::RTX_3060);
+}
+
+/// By slug, constant and alias, whatever separates the words, in const evaluation too.
+#[test]
+fn cards_are_found_by_their_names() {
+    for card in ALL {
+        for name in [card.slug, card.constant, &card.slug.replace('-', ""), &card.constant.replace('_', " ")] {
+            assert_eq!(find(name), Some(card), "{name}");
+        }
+    }
+    for alias in ALIASES {
+        for name in [alias.slug, alias.constant, &alias.slug.replace('-', "").to_uppercase()] {
+            assert_eq!(find(name), Some(alias.card), "{name}");
+        }
+    }
+    const FOUND: [Option<&Card>; 2] = [find("T4"), find("h100_80gb")];
+    assert_eq!(FOUND, [Some(&cards::T4), Some(&cards::H100_PCIE)]);
+    assert_eq!(find(" RTX 4070 Ti SUPER "), Some(&cards::RTX_4070_TI_SUPER));
+    assert_eq!(find("A100-40GB MIG 1g.5gb"), Some(&cards::A100_40GB_MIG_1G_5GB));
+    for name in ["", "-", " ", "rtx", "rtx306", "rtx30600", "toaster", "A100/40GB", "rtx3060,t4", "\u{212a}80"] {
+        assert_eq!(find(name), None, "{name}");
+    }
 }
 
 /// Each card and each alias has a Cargo feature, which its documentation names; an alias turns on its card's.

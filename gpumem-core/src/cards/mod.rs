@@ -1,9 +1,11 @@
 //! The cards that networks are aimed at, and how much of their memory a process can have.
 
+mod find;
 #[rustfmt::skip]
 mod table;
 mod vram;
 
+pub use find::find;
 pub use table::*;
 pub use vram::{VramError, parse_vram};
 
