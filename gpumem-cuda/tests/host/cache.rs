@@ -17,10 +17,17 @@ use std::sync::{Condvar, LazyLock, Mutex, MutexGuard};
 /// Texts by file name.
 pub type Sources = BTreeMap<&'static str, String>;
 
+/// A library that was opened.
+pub struct Opened {
+    pub code: Library,
+    /// The fibers of `simt.h` are the library's: one launch at a time.
+    pub runs: Mutex<()>,
+}
+
 /// A kernel in a library.
 #[derive(Clone, Copy)]
 pub struct Compiled {
-    pub library: &'static Library,
+    pub library: &'static Opened,
     /// The number that its functions end with.
     pub number: usize,
 }
@@ -79,7 +86,10 @@ struct Compiler {
 static COMPILER: LazyLock<Compiler> = LazyLock::new(|| {
     let program = std::env::var("CXX").unwrap_or("c++".into());
     let mut flags: Vec<String> =
-        ["-std=c++17", "-O1", "-fPIC", "-w", "-ffp-contract=off"].map(String::from).into_iter().collect();
+        ["-std=c++17", "-O1", "-fPIC", "-fvisibility-inlines-hidden", "-w", "-ffp-contract=off"]
+            .map(String::from)
+            .into_iter()
+            .collect();
     flags.extend(std::env::var("GPUMEM_HOST_FLAGS").unwrap_or_default().split_whitespace().map(String::from));
     let version = Command::new(&program).arg("--version").output();
     let version = version.expect("the tests of the kernels need a C++ compiler, `c++` or what CXX names").stdout;
@@ -176,12 +186,13 @@ fn source(kernels: &[&Kernel]) -> String {
 }
 
 /// The library of this name, opened once and for good.
-fn open(name: &str) -> &'static Library {
-    static OPEN: Mutex<BTreeMap<String, &'static Library>> = Mutex::new(BTreeMap::new());
+fn open(name: &str) -> &'static Opened {
+    static OPEN: Mutex<BTreeMap<String, &'static Opened>> = Mutex::new(BTreeMap::new());
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     open.entry(name.to_string()).or_insert_with(|| {
         // SAFETY: the library was made by `compile` from kernels and a header without initialisers that do anything.
-        Box::leak(Box::new(unsafe { Library::new(folder().join(name)) }.unwrap()))
+        let code = unsafe { Library::new(folder().join(name)) }.unwrap();
+        Box::leak(Box::new(Opened { code, runs: Mutex::new(()) }))
     })
 }
 

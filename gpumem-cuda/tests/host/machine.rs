@@ -7,10 +7,6 @@ use gpumem_cuda::{Kernel, Launch, SOURCES};
 use libloading::Symbol;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
-use std::sync::Mutex;
-
-/// The fibers of `simt.h` are global: one launch at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 type Entry = unsafe extern "C" fn(grid: *const u32, block: *const u32, order: i32, arguments: *mut *mut c_void);
 
@@ -45,8 +41,8 @@ impl Machine {
         let Compiled { library, number } = &self.kernels[kernel];
         // SAFETY: `cache::source` gives every kernel functions of these types under these names.
         unsafe {
-            let launch: Symbol<Entry> = library.get(format!("launch{number}").as_bytes()).unwrap();
-            let arity: Symbol<extern "C" fn() -> i32> = library.get(format!("arity{number}").as_bytes()).unwrap();
+            let launch: Symbol<Entry> = library.code.get(format!("launch{number}").as_bytes()).unwrap();
+            let arity: Symbol<extern "C" fn() -> i32> = library.code.get(format!("arity{number}").as_bytes()).unwrap();
             (*launch as *mut c_void, arity())
         }
     }
@@ -54,11 +50,11 @@ impl Machine {
     /// Runs one launch on these tensors, with one of three orders of warps.
     pub fn launch(&self, launch: &Launch, order: i32, mut arguments: Vec<*mut c_void>) {
         let Compiled { library, number } = &self.kernels[&launch.kernel];
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _guard = library.runs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // SAFETY: `cache::source` gives every kernel a function of this type under this name; the addresses are of tensors in
         // a live arena, which the launch touches within their lengths, or the tests find out.
         unsafe {
-            let entry: Symbol<Entry> = library.get(format!("launch{number}").as_bytes()).unwrap();
+            let entry: Symbol<Entry> = library.code.get(format!("launch{number}").as_bytes()).unwrap();
             entry(launch.grid.as_ptr(), launch.block.as_ptr(), order, arguments.as_mut_ptr());
         }
     }

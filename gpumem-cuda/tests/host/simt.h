@@ -71,7 +71,10 @@ struct Fiber {
     State state;
     uint3 thread;
     int lane_in_block;
-    uint64_t offered;
+    // What the lane offers to others, in turns: a lane that goes on offers the next value in the other place, while there may be
+    // lanes that have yet to take this one.
+    uint64_t offered[2];
+    unsigned exchanges;
     // What the lane brings to an instruction of the whole warp, and what it gets.
     Collective collective;
     bool served;
@@ -81,15 +84,32 @@ struct Fiber {
 };
 
 constexpr size_t STACK = 128 * 1024;
-inline std::vector<Fiber> fibers;
-inline int current = -1;
-inline int threads = 0;
-inline int order = 0;
-inline void *scheduler = nullptr;
-inline void (*body)(void *) = nullptr;
-inline void *body_arguments = nullptr;
-inline uint3 block_index;
-inline dim3 block_size, grid_size;
+// A library's own: libraries run beside each other, each one launch at a time.
+static std::vector<Fiber> fibers;
+static int current = -1;
+static int threads = 0;
+static int order = 0;
+static void *scheduler = nullptr;
+static void (*body)(void *) = nullptr;
+static void *body_arguments = nullptr;
+static uint3 block_index;
+static dim3 block_size, grid_size;
+
+// The stacks of a host thread, for whatever it launches.
+struct Stacks {
+    std::vector<char *> all;
+
+    char *get(size_t i) {
+        while (all.size() <= i)
+            all.push_back((char *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        return all[i];
+    }
+
+    ~Stacks() {
+        for (char *stack : all) munmap(stack, STACK);
+    }
+};
+inline thread_local Stacks stacks;
 
 } // namespace simt
 
@@ -139,7 +159,9 @@ inline void prepare(int i) {
     if (fiber.copies) fiber.copies->clear();
     const unsigned u = i;
     fiber.thread = {u % block_size.x, u / block_size.x % block_size.y, u / (block_size.x * block_size.y)};
-    void **sp = (void **)(fiber.stack + STACK);
+    fiber.exchanges = 0;
+    // Stacks that all end at the same place of a page would take each other's lines of the host's caches.
+    void **sp = (void **)(fiber.stack + STACK - i % 32 * 576);
     *--sp = nullptr;
     *--sp = (void *)enter;
     for (int saved = 0; saved < 6; saved++) *--sp = nullptr;
@@ -199,11 +221,8 @@ inline void launch(dim3 grid, dim3 block, int warp_order, char *shared, char *sh
     block_size = block;
     order = warp_order;
     threads = block.x * block.y * block.z;
-    while ((int)fibers.size() < threads) {
-        Fiber fiber{};
-        fiber.stack = (char *)mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        fibers.push_back(fiber);
-    }
+    while ((int)fibers.size() < threads) fibers.push_back(Fiber{});
+    for (int i = 0; i < threads; i++) fibers[i].stack = stacks.get(i);
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
@@ -216,13 +235,16 @@ inline void launch(dim3 grid, dim3 block, int warp_order, char *shared, char *sh
 
 template <class T> inline T exchange(T value, int from) {
     static_assert(sizeof(T) <= 8);
-    const int own = fibers[current].lane_in_block, source = (own & ~31) + (from & 31);
-    fibers[current].offered = 0;
-    memcpy(&fibers[current].offered, &value, sizeof value);
+    Fiber &fiber = fibers[current];
+    const int own = fiber.lane_in_block, source = (own & ~31) + (from & 31);
+    const unsigned turn = fiber.exchanges++;
+    memcpy(&fiber.offered[turn & 1], &value, sizeof value);
     wait(AT_WARP);
+    const Fiber &other = fibers[source < threads ? source : own];
+    // It offered as many values, or has gone on to offer the next.
+    if (other.exchanges - turn - 1 > 1) fail("lanes of a warp that exchange different values");
     T result;
-    memcpy(&result, &fibers[source < threads ? source : own].offered, sizeof result);
-    wait(AT_WARP);
+    memcpy(&result, &other.offered[turn & 1], sizeof result);
     return result;
 }
 
