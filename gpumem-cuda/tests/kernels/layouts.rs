@@ -41,12 +41,12 @@ fn check((what, build): Case, format: Format, ways: Range<usize>, tolerance: f64
     }
 }
 
-/// All maps channels last, then each in a layout of its own.
+/// All maps channels last in every second case, each in a layout of its own in the others. The sweep has all of both.
 #[test]
 fn results_do_not_depend_on_layouts() {
-    for case in cases() {
-        check(case, (Precision::F32, CAPABILITY), 0..1, 1e-5);
-        check(case, (Precision::F32, CAPABILITY), 4..5, 1e-5);
+    for (index, case) in cases().into_iter().enumerate() {
+        let way = if index % 2 == 0 { 0 } else { 4 };
+        check(case, (Precision::F32, CAPABILITY), way..way + 1, 1e-5);
     }
 }
 
