@@ -68,6 +68,8 @@ pub use selected::SELECTED;
 /// For generated code.
 #[doc(hidden)]
 pub use gpumem_core as __private;
+#[doc(hidden)]
+pub use gpumem_core::__environment;
 
 /// What a program that declares and runs networks needs.
 pub mod prelude {

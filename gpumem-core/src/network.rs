@@ -27,10 +27,14 @@ pub struct LayerInfo {
 impl LayerInfo {
     /// Bytes of what its backward pass keeps and no earlier layer keeps already.
     pub const fn kept_bytes(&self, batch: u64, precision: Precision) -> u64 {
-        let [once, each, wide_once, wide_each] = self.kept;
-        (once + each * batch) * Role::Activation.bytes(precision)
-            + (wide_once + wide_each * batch) * Role::Statistic.bytes(precision)
+        kept_bytes(self.kept, batch, precision)
     }
+}
+
+/// Bytes of [`LayerInfo::kept`].
+pub const fn kept_bytes([once, each, wide_once, wide_each]: [u64; 4], batch: u64, precision: Precision) -> u64 {
+    (once + each * batch) * Role::Activation.bytes(precision)
+        + (wide_once + wide_each * batch) * Role::Statistic.bytes(precision)
 }
 
 /// A network that `network!` declared.

@@ -7,10 +7,11 @@ use gpumem_core::cards::{Card, H100_SXM, RTX_3060};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, Line, Plan, PlanError, live_ranges, padded, plan};
 use gpumem_core::memory::plan::{ALIGNMENT, verify};
-use gpumem_core::memory::record::{MAGIC, RECORD_BYTES, read_records, record};
+use gpumem_core::memory::record::{Declared, Text, Unreadable, bytes, digest, read_records, record, records, text};
+use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::program::Part;
-use gpumem_core::{Half, Precision, Role};
+use gpumem_core::{Half, Infer, Precision, Role, Train};
 
 static TRANSIENTS: [[u64; 5]; TENSORS] = chain::transients(1000, 500);
 static PARAMETERS: [[u64; 3]; 4] = chain::parameters(1000);
@@ -84,28 +85,80 @@ fn what_cannot_be_planned_says_why() {
     assert_eq!(plan::<3>(&STEP, 1, Precision::F32).error, Some(PlanError::Malformed));
 }
 
+const TRAIN: Plan<TENSORS> = plan(&STEP, 7, Precision::F32);
+
+const fn declared(name: &'static str, training: &'static Compiled) -> Declared<'static> {
+    const SETTINGS: Train = Train { headroom: 5, cards: &[RTX_3060, H100_SXM], ..Train::DEFAULT };
+    Declared {
+        name,
+        place: ("src/net.rs", 12),
+        is_generic: false,
+        train: Some(&SETTINGS),
+        infer: None,
+        training: Some(training),
+        inference: None,
+    }
+}
+
+static COMPILED: Compiled = compiled(TRAIN.budget(512));
+static TEXT: Text = text(&declared("Chain", &COMPILED));
+const BLUEPRINT: &[u8] = b"anything";
+static RECORD: [u8; bytes(&TEXT, BLUEPRINT)] = record(&TEXT, BLUEPRINT, digest(BLUEPRINT));
+
 #[test]
 fn records_are_read_back() {
-    const TRAIN: Plan<TENSORS> = plan(&STEP, 7, Precision::F32);
-    static RECORD: [u8; RECORD_BYTES] = record("Chain", Some(&compiled(TRAIN.budget(512))), None);
+    let second = text(&Declared { train: None, infer: Some(&Infer::DEFAULT), ..declared("B", &COMPILED) });
     let mut section = vec![0, 1, 2];
     section.extend(RECORD);
-    section.extend(MAGIC);
-    section.extend(u32::MAX.to_le_bytes());
-    section.extend([0; 5]);
-    section.extend(record("B", None, Some(&compiled(TRAIN.budget))));
-    section.extend(&MAGIC[..6]);
-    let texts: Vec<_> = read_records(&section).collect();
+    section.extend([0; 3]);
+    section.extend(record::<1024>(&second, &[], digest(&[])));
+    let found: Vec<_> = records(&section).map(Result::unwrap).collect();
     let lower_bound = TRAIN.budget.lower_bound;
-    let lines = format!(
-        "\"batch\":7,\"workspace\":0,\"lower_bound\":{lower_bound},\"weights\":16000,\"master\":0,\"gradients\":0,\
+    let expected = format!(
+        "{{\"name\":\"Chain\",\"file\":\"src/net.rs\",\"line\":12,\"generic\":false,\"settings\":{{\"train\":{{\"precision\":\"F32\",\
+         \"headroom\":5,\"conv_workspace\":268435456,\"cards\":[\"rtx3060\",\"h100-sxm\"]}},\"infer\":null}},\
+         \"train\":{{\"batch\":7,\"workspace\":0,\"lower_bound\":{lower_bound},\"weights\":16000,\"master\":0,\"gradients\":0,\
          \"optimizer\":32000,\"buffers\":8,\"batch_io\":688184,\"activations\":"
     );
-    assert_eq!(texts.len(), 2);
-    assert!(texts[0].starts_with(&format!("{{\"name\":\"Chain\",\"train\":{{{lines}")), "{}", texts[0]);
+    assert_eq!(found.len(), 2);
+    assert!(found[0].text.starts_with(&expected), "{}", found[0].text);
     let end = format!("\"reserve\":512,\"total\":{}}},\"infer\":null}}", TRAIN.arena() + 512);
-    assert!(texts[0].ends_with(&end), "{}", texts[0]);
-    assert!(texts[1].starts_with("{\"name\":\"B\",\"train\":null,\"infer\":{\"batch\":7,"), "{}", texts[1]);
+    assert!(found[0].text.ends_with(&end), "{}", found[0].text);
+    assert_eq!((found[0].blueprint, found[1].blueprint), (BLUEPRINT, &[][..]));
+    let infer = "\"settings\":{\"train\":null,\"infer\":{\"precision\":\"F32\",\"headroom\":0,\"cards\":[]}}";
+    assert!(found[1].text.contains(infer), "{}", found[1].text);
+    assert_eq!(read_records(&section).collect::<Vec<_>>(), found.iter().map(|record| record.text).collect::<Vec<_>>());
+}
+
+/// Whatever byte is changed and wherever a record is cut off, nothing wrong is read.
+#[test]
+fn damaged_and_foreign_records_are_named() {
+    let after = [&RECORD[..], &RECORD].concat();
+    for at in 0..RECORD.len() {
+        let mut damaged = after.clone();
+        damaged[at] ^= 0x10;
+        let found: Vec<_> = records(&damaged).collect();
+        // The first bytes make a record; the digit says of which layout.
+        let expected = match at {
+            0..=5 | 7 => vec![],
+            6 => vec![],
+            _ => vec![Err(Unreadable::Damaged)],
+        };
+        let sound = found.iter().filter(|record| record.is_ok()).count();
+        assert_eq!((sound, &found[..found.len() - 1]), (1, &expected[..]), "byte {at}");
+        assert_eq!(records(&RECORD[..at]).filter(|record| record.is_ok()).count(), 0, "{at} bytes");
+    }
+    for (digit, message) in [
+        (b'1', "a record of layout 1, written by an older gpumem; this one reads layout 2"),
+        (b'3', "a record of layout 3, written by a newer gpumem; this one reads layout 2"),
+    ] {
+        let mut other = RECORD;
+        other[6] = digit;
+        let found: Vec<_> = records(&other).collect();
+        assert_eq!(found, [Err(Unreadable::Version(digit - b'0'))]);
+        assert_eq!(found[0].unwrap_err().to_string(), message);
+    }
+    assert_eq!(Unreadable::Damaged.to_string(), "a damaged record: a length or a digest does not match");
 }
 
 #[test]
@@ -114,8 +167,19 @@ fn the_longest_record_is_complete_and_its_name_is_safe() {
     (budget.lines, budget.lower_bound, budget.workspace) = ([u64::MAX; Line::COUNT], u64::MAX, u64::MAX);
     let compiled = Compiled { batch: u64::MAX, ..compiled(budget) };
     let name = format!("a\"\\\n{}", "\u{e9}".repeat(200));
-    let record = record(&name, Some(&compiled), Some(&compiled));
-    let text = read_records(&record).next().unwrap();
+    let train =
+        Train { headroom: u64::MAX, conv_workspace: u64::MAX, cards: gpumem_core::cards::ALL, ..Train::DEFAULT };
+    let infer = Infer { headroom: u64::MAX, cards: gpumem_core::cards::ALL, ..Infer::DEFAULT };
+    let text = text(&Declared {
+        name: &name,
+        place: (&name, u32::MAX),
+        is_generic: true,
+        train: Some(&train),
+        infer: Some(&infer),
+        training: Some(&compiled),
+        inference: Some(&compiled),
+    });
+    let text = text.as_str();
     assert!(text.ends_with(&format!("\"total\":{}}}}}", u64::MAX)), "{text}");
     assert!(text.starts_with(&format!("{{\"name\":\"a___{}\",", "\u{e9}".repeat(62))), "{text}");
 }
@@ -151,10 +215,11 @@ fn workspaces_are_capped() {
 
 #[test]
 fn the_newest_card_decides_about_the_workspace_of_products() {
-    let product = |cards: [&[Card]; 2]| Workspaces::aimed(cards, 7).product >> 20;
+    let product =
+        |[cards, selected]: [&[Card]; 2]| Workspaces::aimed(&Aim { selected, ..Aim::at(cards) }, 7).product >> 20;
     assert_eq!(product([&[], &[]]), 32);
     assert_eq!(product([&[RTX_3060], &[]]), 4);
     assert_eq!(product([&[RTX_3060], &[H100_SXM]]), 32);
     assert_eq!(product([&[], &[RTX_3060]]), 4);
-    assert_eq!(Workspaces::aimed([&[], &[]], 7).convolution, 7);
+    assert_eq!(Workspaces::aimed(&Aim::at(&[]), 7).convolution, 7);
 }

@@ -5,7 +5,7 @@ mod chain;
 use chain::TENSORS;
 use gpumem_core::cards::{A100_80GB, Card, GTX_1650, RTX_3060, RTX_3090, T4};
 use gpumem_core::memory::budget::{Plan, plan};
-use gpumem_core::memory::refusal::refusal;
+use gpumem_core::memory::refusal::{Aim, Environment, UNCHECKED, check, refusal};
 use gpumem_core::memory::tables::Tables;
 use gpumem_core::{Precision, Role};
 
@@ -22,8 +22,13 @@ fn text(
     vram: Option<&str>,
     headroom: u64,
 ) -> Option<String> {
+    let environment = Environment { vram, ..Environment::NONE };
+    aimed(step, batch, &Aim { cards, selected, headroom, environment })
+}
+
+fn aimed(step: &Tables, batch: u64, aim: &Aim<'_>) -> Option<String> {
     let plan: Plan<TENSORS> = plan(step, batch, Precision::F32);
-    let text = refusal("Chain", step, &plan, cards, selected, vram, headroom)?;
+    let text = refusal("Chain", step, &plan, aim)?;
     println!("{}\n", text.as_str());
     assert!(text.as_str().lines().all(|line| line.trim_end() == line));
     Some(text.as_str().to_string())
@@ -48,6 +53,7 @@ network `Chain` needs 15.61 GiB but an RTX 3060 has 11.63 GiB (over by 3.98 GiB)
   weights       701.9 MiB    optimizer     1.37 GiB
   gradients           0 B    activations  13.05 GiB
   reserve       512.0 MiB
+  aimed by      `cards:` (RTX 3060)
   peak at       backward of head
   largest       stage[0].conv2d[0] output   2.15 GiB
   fits with     batch 33 | precision: Bf16 | precision: Mixed(Bf16)
@@ -104,7 +110,7 @@ fn one_sample_too_large() {
     assert!(text.contains("\n  no batch      one sample alone needs 20.62 GiB"), "{text}");
     let large = Tables { paths: &[], operation_tags: &[], ..step };
     let plan: Plan<TENSORS> = plan(&large, 8, Precision::F32);
-    let text = refusal("X", &large, &plan, &[RTX_3060], &[], None, 0).unwrap();
+    let text = refusal("X", &large, &plan, &Aim::at(&[RTX_3060])).unwrap();
     assert!(text.as_str().contains("fits with     nothing that was planned"), "{}", text.as_str());
     assert!(text.as_str().contains("fits on       B200 at this batch"), "{}", text.as_str());
 }
@@ -121,6 +127,14 @@ fn inference_has_its_own_words() {
 fn memory_given_by_the_user() {
     let short = text(&STEP, 16, &[], &[], Some("4.5 GiB"), 0).unwrap();
     assert!(short.contains("but the card of GPUMEM_VRAM has 4.50 GiB (over by"), "{short}");
+    assert!(short.contains("\n  aimed by      GPUMEM_VRAM\n"), "{short}");
+    let several = text(&STEP, 16, &[], &[], Some(" 4.5 GiB, ,5GiB,64GiB,"), 0).unwrap();
+    assert!(
+        several.contains("card of GPUMEM_VRAM has 4.50 GiB") && several.contains("has 5.00 GiB (over"),
+        "{several}"
+    );
+    assert!(several.contains("\n  aimed by      GPUMEM_VRAM, GPUMEM_VRAM\n"), "{several}");
+    assert_eq!(text(&STEP, 1 << 20, &[], &[], Some("  "), 0), None, "an empty variable is none");
     assert_eq!(
         text(&STEP, 16, &[], &[], Some("4.5G"), 0).unwrap(),
         "GPUMEM_VRAM is `4.5G`: the unit is unknown: write B, KiB, MiB, GiB (1024s) or KB, MB, GB (1000s), as in 11.5GiB"
@@ -163,10 +177,9 @@ fn no_plan() {
 #[test]
 fn refuses_in_const_evaluation() {
     const SMALL: Plan<TENSORS> = plan(&STEP, 4, Precision::F32);
-    const _: () =
-        gpumem_core::memory::refusal::check("Chain", &STEP, &SMALL, &[RTX_3060], &[T4], Some("8GiB"), 1 << 30);
+    const _: () = check("Chain", &STEP, &SMALL, &Aim::at(&[RTX_3060, T4]));
     const LARGE: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
-    const TEXT: gpumem_core::memory::refusal::Text = match refusal("Chain", &STEP, &LARGE, &[RTX_3060], &[], None, 0) {
+    const TEXT: gpumem_core::memory::refusal::Text = match refusal("Chain", &STEP, &LARGE, &Aim::at(&[RTX_3060])) {
         Some(text) => text,
         None => panic!("fits"),
     };
@@ -191,4 +204,52 @@ fn what_lasts_is_named_as_it_is() {
 fn no_card_is_large_enough() {
     let text = refused(1 << 20, &[RTX_3060]);
     assert!(text.ends_with("\n  fits on       no card in the table"), "{text}");
+}
+
+fn from_outside(environment: Environment<'_>) -> Option<String> {
+    aimed(&STEP, 48, &Aim { cards: &[RTX_3060], selected: &[T4], headroom: 1 << 20, environment })
+}
+
+#[test]
+fn every_card_names_who_asked_for_it() {
+    let text = from_outside(Environment { vram: Some("9GiB"), ..Environment::NONE }).unwrap();
+    let expected = "\n  aimed by      GPUMEM_VRAM, `cards:` (RTX 3060), Cargo feature `t4` (T4)\n";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn cards_from_outside_replace_those_that_are_written() {
+    let cards = |cards| from_outside(Environment { cards: Some(cards), ..Environment::NONE });
+    assert_eq!(cards("a100-80gb, RTX_3090"), None);
+    let text = cards("rtx3060ti,A100_80GB").unwrap();
+    assert!(text.contains("but an RTX 3060 Ti has") && !text.contains("and needs"), "{text}");
+    assert!(text.contains("\n  aimed by      GPUMEM_CARDS (RTX 3060 Ti)\n"), "{text}");
+    assert!(cards("").unwrap().contains("aimed by      `cards:` (RTX 3060), Cargo feature `t4` (T4)\n"));
+    assert_eq!(
+        cards("t4,toaster").unwrap(),
+        "GPUMEM_CARDS names `toaster`, which is no card: see `gpumem::cards` for their names, or give a size with \
+         GPUMEM_VRAM=11.5GiB"
+    );
+    assert_eq!(cards(&"t4,".repeat(65)).unwrap(), "GPUMEM_CARDS names more than 64: leave some out");
+}
+
+#[test]
+fn headroom_from_outside_is_the_larger_one() {
+    let headroom = |headroom| from_outside(Environment { headroom: Some(headroom), ..Environment::NONE }).unwrap();
+    assert!(headroom("2GiB").contains("has 11.63 GiB less 2.00 GiB headroom"));
+    assert!(headroom("0.5MiB").contains("has 11.63 GiB less 1.0 MiB headroom"));
+    assert!(headroom("0B").contains("less 1.0 MiB headroom"));
+    assert_eq!(
+        headroom("2"),
+        "GPUMEM_HEADROOM is `2`: the unit is missing: write B, KiB, MiB, GiB, KB, MB or GB after the number, as in 11.5GiB"
+    );
+}
+
+#[test]
+#[should_panic(expected = "network `Chain` needs 15.61 GiB")]
+fn the_check_is_left_out_for_a_tool_only() {
+    let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
+    let aim = |unchecked| Aim { environment: Environment { unchecked, ..Environment::NONE }, ..Aim::at(&[RTX_3060]) };
+    check("Chain", &STEP, &plan, &aim(Some(UNCHECKED)));
+    check("Chain", &STEP, &plan, &aim(Some("1")));
 }

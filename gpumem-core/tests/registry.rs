@@ -18,7 +18,7 @@ fn random_networks_have_every_layer_operation_and_function() {
         for (first, second) in (0..6).flat_map(|first| (0..6).map(move |second| (first, second))) {
             // After a layer whose weight can be tied.
             let (graph, _) = network(&[(12, 0, 0), (kind, first, second)], true);
-            layers.extend(graph.rows.iter().map(|row| row.kind));
+            layers.extend(graph.rows.iter().map(|row| row.kind.clone()));
             for node in &graph.nodes {
                 let Source::Op { op, .. } = &node.source else { continue };
                 operations.insert(op.name());
@@ -31,6 +31,7 @@ fn random_networks_have_every_layer_operation_and_function() {
     let missing = |all: &[&'static str], found: &BTreeSet<&str>| -> Vec<&'static str> {
         all.iter().copied().filter(|name| !found.contains(name)).collect()
     };
+    let layers = layers.iter().map(String::as_str).collect();
     assert_eq!(missing(&Entry::names(), &layers), [""; 0], "layers");
     assert_eq!(missing(Op::NAMES, &operations), [""; 0], "operations");
     let names: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();

@@ -1,6 +1,6 @@
 //! `fits!(Vgg16<64>);`: checks one instantiation of a network that is generic over its batch.
 
-use crate::expand::section;
+use crate::expand::{section, written_at};
 use proc_macro2::{Group, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 
@@ -17,13 +17,21 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Brace, std::mem::take(&mut checked));
     group.set_span(place.end);
     let checked = TokenTree::from(group);
-    let record = section(&quote! {
-        ::gpumem::__private::memory::record::record(
-            #network::NAME,
-            #network::TRAINING,
-            ::core::option::Option::Some(#network::INFERENCE),
-        )
-    });
+    let (file, line) = written_at(place.start);
+    let record = section(
+        &quote! {
+            ::gpumem::__private::memory::record::Declared {
+                name: #network::NAME,
+                place: (#file, #line),
+                is_generic: false,
+                train: #network::TRAIN.as_ref(),
+                infer: ::core::option::Option::None,
+                training: #network::TRAINING,
+                inference: ::core::option::Option::Some(#network::INFERENCE),
+            }
+        },
+        &[],
+    );
     quote! {
         const _: () = {
             #[allow(unused_braces)]

@@ -106,7 +106,7 @@ impl<'g> Builder<'g> {
             let Value { node, shape, index, batched } = value;
             let row = Row {
                 path: self.scope.path,
-                kind: self.scope.kind,
+                kind: self.scope.kind.into(),
                 output: Type { shape, index, batched },
                 parameters: if own { self.parameters.iter().map(elements).sum() } else { 0 },
                 parameter_ids: self.parameters,
@@ -285,7 +285,7 @@ impl<'g> Builder<'g> {
     }
 
     /// The name in the language of the layer whose parameters are shared.
-    pub fn owners_kind(&self) -> Option<&'static str> {
-        Some(self.graph.rows[self.scope.owner?].kind)
+    pub fn owners_kind(&self) -> Option<String> {
+        Some(self.graph.rows[self.scope.owner?].kind.clone())
     }
 }

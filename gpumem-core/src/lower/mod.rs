@@ -5,6 +5,7 @@
 //! decided here; they follow from the first and the last operation that touches a tensor.
 
 mod backward;
+mod blueprint;
 mod builder;
 mod finish;
 mod forward;
@@ -12,6 +13,7 @@ mod rewrite;
 mod tables;
 
 pub use backward::target_shape;
+pub use blueprint::{Blueprint, Steps};
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 
 use crate::graph::{Graph, NodeId, RowId};

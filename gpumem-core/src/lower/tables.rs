@@ -1,7 +1,7 @@
 //! What const evaluation needs of a program, as plain tables, and the layer table.
 
 use crate::graph::Graph;
-use crate::memory::tables::{BatchTensor, Parameter, Persistent, Transient};
+use crate::memory::tables::{BatchTensor, Parameter, Persistent, Tables, Transient, Workspaces};
 use crate::number::Role;
 use crate::program::NO_ROW;
 use crate::program::{Class, Program, Slot, Tensor};
@@ -34,6 +34,27 @@ pub struct OwnedTables {
     pub transient_tags: Vec<u8>,
     /// The paths of the layer rows.
     pub paths: Vec<String>,
+}
+
+impl OwnedTables {
+    /// The same for as long as the process lives, as tables are elsewhere: statics.
+    pub fn leak(self) -> Tables {
+        let paths: Vec<&'static str> = self.paths.into_iter().map(|path| &*path.leak()).collect();
+        Tables {
+            operations: self.operations,
+            transients: self.transients.leak(),
+            parameters: self.parameters.leak(),
+            buffers: self.buffers.leak(),
+            batch: self.batch.leak(),
+            moments: self.moments,
+            holds_gradients: self.holds_gradients,
+            training: self.training,
+            operation_tags: self.operation_tags.leak(),
+            transient_tags: self.transient_tags.leak(),
+            paths: paths.leak(),
+            workspaces: Workspaces::UNLIMITED,
+        }
+    }
 }
 
 /// The tables of a program.
@@ -73,7 +94,7 @@ pub struct LayerLine {
     /// The layer's path.
     pub path: String,
     /// The layer's name in the language.
-    pub kind: &'static str,
+    pub kind: String,
     /// Dimensions of its output, without the batch.
     pub output_shape: Vec<u64>,
     /// Elements of the parameters that it owns.
@@ -108,7 +129,7 @@ pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
     }
     let line = |((row, macs), kept): ((&crate::graph::Row, u64), [u64; 4])| LayerLine {
         path: row.path.clone(),
-        kind: row.kind,
+        kind: row.kind.clone(),
         output_shape: row.output.shape.dims().to_vec(),
         parameters: row.parameters,
         macs,

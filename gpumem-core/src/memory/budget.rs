@@ -101,6 +101,19 @@ pub enum PlanError {
     Malformed,
 }
 
+impl core::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            PlanError::ZeroBatch => "the batch is 0",
+            PlanError::EmptyNetwork => "the network is empty",
+            PlanError::Overflow => "its bytes do not fit 63 bits",
+            PlanError::Malformed => "its tables contradict each other",
+        })
+    }
+}
+
+impl core::error::Error for PlanError {}
+
 /// What a step needs, in bytes: `budget[Line::Arena]`.
 ///
 /// The lines are exact; the arena also has the padding of each tensor, so it is at least the sum of its parts.

@@ -1,51 +1,146 @@
-//! The records that every build leaves in the object section `.gpumem`, one a network.
+//! The records that every build leaves in the object section `.gpumem`, one a network: what it needs, and what a tool plans it
+//! from at any batch and precision.
 //!
-//! `GPUMEM1\0`, the length of the text as 32 bits little-endian, the text (JSON), zeros up to [`RECORD_BYTES`]. Linkers
-//! concatenate records in any order and may pad between them: a reader looks for the magic.
+//! | bytes | what |
+//! | ---: | --- |
+//! | 8 | `GPUMEM2\0`: the digit is the version of this layout |
+//! | 4 | length of the text |
+//! | | the text: JSON, with the budgets and settings of the network |
+//! | 8 | digest of the text |
+//! | 4 | length of the blueprint; 0 for one instance of a network that is generic over its batch |
+//! | | the blueprint, encoded by `lower::Blueprint` |
+//! | 8 | digest of the blueprint |
+//!
+//! Numbers are little-endian. Linkers concatenate records in any order and may pad between them: a reader looks for the first
+//! bytes.
 
+use crate::cards::Card;
 use crate::memory::Compiled;
 use crate::memory::budget::Line;
 use crate::message::Message;
-
-/// Bytes of a record.
-pub const RECORD_BYTES: usize = 1024;
+use crate::train::{Infer, Train};
 
 /// The first bytes of a record.
-pub const MAGIC: [u8; 8] = *b"GPUMEM1\0";
+pub const MAGIC: [u8; 8] = *b"GPUMEM2\0";
+
+/// The version in [`MAGIC`].
+pub const VERSION: u8 = 2;
 
 /// Magic and length.
 const HEADER: usize = 12;
 
-/// The most bytes of a name, so that twice thirteen numbers of twenty digits always fit beside it.
+/// Bytes of a record beside text and blueprint.
+const OVERHEAD: usize = HEADER + 8 + 4 + 8;
+
+/// The most bytes of a name or a path.
 const LONGEST_NAME: usize = 128;
 
-/// The record of a network: its name and the budgets of the programs it has, in bytes.
+/// The most cards that are named: a list of all that are known fits.
+const MOST_CARDS: usize = 256;
+
+/// The text of a record. The longest one fits: two names, two lists of cards, and some forty numbers of twenty digits.
+pub type Text = Message<{ 4096 + 2 * MOST_CARDS * 32 }>;
+
+/// What the text of a record says of a network.
+#[derive(Clone, Copy)]
+pub struct Declared<'a> {
+    /// Name of the struct.
+    pub name: &'a str,
+    /// The file that declares it, and the line that a refusal points at; empty and 0 if they are not known.
+    pub place: (&'a str, u32),
+    /// Whether it is generic over its batch: its batches, and with them its budgets, are not known then.
+    pub is_generic: bool,
+    /// `const TRAIN`.
+    pub train: Option<&'a Train>,
+    /// `const INFER`.
+    pub infer: Option<&'a Infer>,
+    /// The training step.
+    pub training: Option<&'a Compiled>,
+    /// The forward pass.
+    pub inference: Option<&'a Compiled>,
+}
+
+/// The text of a record: the network's name and place, the settings it was declared with, and the budgets of its programs in bytes.
 ///
 /// ```json
-/// {"name":"Vgg16","train":{"batch":64,"weights":553430176,...},"infer":null}
+/// {"name":"Vgg16","file":"examples/vgg16.rs","line":15,"generic":false,
+///  "settings":{"train":{"precision":"F32","headroom":0,"conv_workspace":268435456,"cards":["rtx3090"]},"infer":null},
+///  "train":{"batch":64,"weights":553430176,...},"infer":{"batch":64,...}}
 /// ```
-pub const fn record(name: &str, train: Option<&Compiled>, infer: Option<&Compiled>) -> [u8; RECORD_BYTES] {
-    let mut text = Message::<{ RECORD_BYTES - HEADER }>::new();
+pub const fn text(declared: &Declared<'_>) -> Text {
+    let mut text = Text::new();
     text.text("{\"name\":\"");
-    append_name(&mut text, name);
-    text.text("\",\"train\":");
-    append_program(&mut text, train);
+    append_name(&mut text, declared.name);
+    text.text("\",\"file\":\"");
+    append_name(&mut text, declared.place.0);
+    text.text("\",\"line\":").number(declared.place.1 as u64);
+    text.text(",\"generic\":").text(if declared.is_generic { "true" } else { "false" });
+    text.text(",\"settings\":{\"train\":");
+    match declared.train {
+        Some(train) => {
+            let Train { precision, headroom, conv_workspace, cards, .. } = train;
+            append_settings(&mut text, precision.name(), *headroom, Some(*conv_workspace), cards);
+        }
+        None => {
+            text.text("null");
+        }
+    }
     text.text(",\"infer\":");
-    append_program(&mut text, infer);
+    match declared.infer {
+        Some(Infer { precision, headroom, cards, .. }) => {
+            append_settings(&mut text, precision.name(), *headroom, None, cards);
+        }
+        None => {
+            text.text("null");
+        }
+    }
+    text.text("},\"train\":");
+    append_program(&mut text, declared.training);
+    text.text(",\"infer\":");
+    append_program(&mut text, declared.inference);
     text.text("}");
+    text
+}
 
+/// Bytes of a record.
+pub const fn bytes(text: &Text, blueprint: &[u8]) -> usize {
+    OVERHEAD + text.as_str().len() + blueprint.len()
+}
+
+/// A record: `N` must be [`bytes`], and `blueprint_digest` the [`digest`] of the blueprint, which the macro knows.
+pub const fn record<const N: usize>(text: &Text, blueprint: &[u8], blueprint_digest: u64) -> [u8; N] {
     let text = text.as_str().as_bytes();
-    let mut record = [0; RECORD_BYTES];
-    let (magic, rest) = record.split_at_mut(MAGIC.len());
-    magic.copy_from_slice(&MAGIC);
-    let (length, rest) = rest.split_at_mut(4);
-    length.copy_from_slice(&(text.len() as u32).to_le_bytes());
-    rest.split_at_mut(text.len()).0.copy_from_slice(text);
+    let mut record = [0; N];
+    let rest = put(&mut record, &MAGIC);
+    let rest = put(rest, &(text.len() as u32).to_le_bytes());
+    let rest = put(rest, text);
+    let rest = put(rest, &digest(text).to_le_bytes());
+    let rest = put(rest, &(blueprint.len() as u32).to_le_bytes());
+    let rest = put(rest, blueprint);
+    put(rest, &blueprint_digest.to_le_bytes());
     record
 }
 
+/// Writes `bytes` to the beginning of `record`, and returns the rest of it.
+const fn put<'r>(record: &'r mut [u8], bytes: &[u8]) -> &'r mut [u8] {
+    let (here, rest) = record.split_at_mut(bytes.len());
+    here.copy_from_slice(bytes);
+    rest
+}
+
+/// FNV-1a of 64 bits: notices damage, not malice.
+pub const fn digest(bytes: &[u8]) -> u64 {
+    let mut digest = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    while i < bytes.len() {
+        digest = (digest ^ bytes[i] as u64).wrapping_mul(0x0100_0000_01b3);
+        i += 1;
+    }
+    digest
+}
+
 /// Appends `name` as the inside of a JSON string. A Rust name needs no escape; what would need one becomes `_`.
-const fn append_name<const CAP: usize>(text: &mut Message<CAP>, name: &str) {
+const fn append_name(text: &mut Text, name: &str) {
     let mut safe = [0; LONGEST_NAME];
     let bytes = name.as_bytes();
     let mut length = if bytes.len() < LONGEST_NAME { bytes.len() } else { LONGEST_NAME };
@@ -65,7 +160,27 @@ const fn append_name<const CAP: usize>(text: &mut Message<CAP>, name: &str) {
     }
 }
 
-const fn append_program<const CAP: usize>(text: &mut Message<CAP>, compiled: Option<&Compiled>) {
+const fn append_settings(
+    text: &mut Text,
+    precision: &str,
+    headroom: u64,
+    convolution_workspace: Option<u64>,
+    cards: &[Card],
+) {
+    text.text("{\"precision\":\"").text(precision).text("\",\"headroom\":").number(headroom);
+    if let Some(bytes) = convolution_workspace {
+        text.text(",\"conv_workspace\":").number(bytes);
+    }
+    text.text(",\"cards\":[");
+    let mut i = 0;
+    while i < cards.len() && i < MOST_CARDS {
+        text.text(if i > 0 { ",\"" } else { "\"" }).text(cards[i].slug).text("\"");
+        i += 1;
+    }
+    text.text("]}");
+}
+
+const fn append_program(text: &mut Text, compiled: Option<&Compiled>) {
     let Some(compiled) = compiled else {
         text.text("null");
         return;
@@ -81,26 +196,76 @@ const fn append_program<const CAP: usize>(text: &mut Message<CAP>, compiled: Opt
     text.text("}");
 }
 
-/// The JSON texts of all records in the bytes of a section. What is no record is skipped.
-pub fn read_records(section: &[u8]) -> impl Iterator<Item = &str> {
+/// A record that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// See [`text`].
+    pub text: &'a str,
+    /// The encoded blueprint; empty for one instance of a network that is generic over its batch.
+    pub blueprint: &'a [u8],
+}
+
+/// Why something that begins like a record is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// It was written in a layout of this version.
+    Version(u8),
+    /// It is cut off, or a digest does not match.
+    Damaged,
+}
+
+impl core::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Unreadable::Version(version) => {
+                let who = if *version > VERSION { "a newer" } else { "an older" };
+                write!(f, "a record of layout {version}, written by {who} gpumem; this one reads layout {VERSION}")
+            }
+            Unreadable::Damaged => f.write_str("a damaged record: a length or a digest does not match"),
+        }
+    }
+}
+
+impl core::error::Error for Unreadable {}
+
+/// All records in the bytes of a section, and in the place of what begins like one and is none, why it is none.
+pub fn records(section: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Unreadable>> {
+    const NAME: usize = MAGIC.len() - 2;
     let mut rest = section;
     core::iter::from_fn(move || {
-        while let Some(at) = rest.windows(MAGIC.len()).position(|window| window == MAGIC) {
-            let record = &rest[at..];
-            if let Some(text) = read_record(record) {
-                rest = &record[HEADER + text.len()..];
-                return Some(text);
-            }
-            rest = &record[1..];
+        let at = rest.windows(MAGIC.len()).position(|window| {
+            window[..NAME] == MAGIC[..NAME] && window[NAME].is_ascii_digit() && window[NAME + 1] == MAGIC[NAME + 1]
+        })?;
+        let here = &rest[at..];
+        rest = &here[MAGIC.len()..];
+        let version = here[NAME] - b'0';
+        if version != VERSION {
+            return Some(Err(Unreadable::Version(version)));
         }
-        None
+        let Some((record, bytes)) = read(here) else { return Some(Err(Unreadable::Damaged)) };
+        rest = &here[bytes..];
+        Some(Ok(record))
     })
 }
 
-/// The text of the record that `bytes` begin with.
-fn read_record(bytes: &[u8]) -> Option<&str> {
-    let length = bytes.get(MAGIC.len()..HEADER)?.try_into().ok()?;
-    let end = HEADER.checked_add(usize::try_from(u32::from_le_bytes(length)).ok()?)?;
-    let text = core::str::from_utf8(bytes.get(HEADER..end)?).ok()?;
-    (text.starts_with('{') && text.ends_with('}')).then_some(text)
+/// The JSON texts of all sound records in the bytes of a section.
+pub fn read_records(section: &[u8]) -> impl Iterator<Item = &str> {
+    records(section).filter_map(|record| record.ok()).map(|record| record.text)
+}
+
+/// The record that `bytes` begin with, and its length.
+fn read(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+    let (text, rest) = part(bytes.get(MAGIC.len()..)?)?;
+    let (blueprint, rest) = part(rest)?;
+    let text = core::str::from_utf8(text).ok()?;
+    Some((Record { text, blueprint }, bytes.len() - rest.len()))
+}
+
+/// Bytes with their length in front and their digest behind, and what follows.
+fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (part, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+    let (stored, rest) = rest.split_first_chunk::<8>()?;
+    (u64::from_le_bytes(*stored) == digest(part)).then_some((part, rest))
 }

@@ -3,7 +3,7 @@
 //! Structure (which operation touches which tensor) is settled at macro time. What remains is arithmetic over these
 //! tables: bytes from element counts, offsets from lifetimes, the budget from both.
 
-use crate::cards::Card;
+use crate::memory::refusal::Aim;
 use crate::number::Role;
 
 /// A tensor that lives inside a step, `[role, fixed, per_sample, first, last]`: `fixed + per_sample * batch` elements of
@@ -72,23 +72,11 @@ impl Workspaces {
     /// Every workspace has what could be of use.
     pub const UNLIMITED: Workspaces = Workspaces { product: u64::MAX, convolution: u64::MAX };
 
-    /// The caps for networks aimed at these cards: of matrix products what is customary for the newest card, or for the
-    /// newest there is where no card is named.
-    pub const fn aimed(cards: [&[Card]; 2], convolution: u64) -> Workspaces {
+    /// The caps for networks with this aim: of matrix products what is customary for the newest card, or for the newest there is
+    /// where no card is named.
+    pub const fn aimed(aim: &Aim<'_>, convolution: u64) -> Workspaces {
         let [newer, older] = PRODUCT_WORKSPACE;
-        let mut product = if cards[0].is_empty() && cards[1].is_empty() { newer } else { older };
-        let mut list = 0;
-        while list < 2 {
-            let mut i = 0;
-            while i < cards[list].len() {
-                if cards[list][i].compute_capability.0 >= 9 {
-                    product = newer;
-                }
-                i += 1;
-            }
-            list += 1;
-        }
-        Workspaces { product, convolution }
+        Workspaces { product: if aim.reaches(9) { newer } else { older }, convolution }
     }
 
     /// Bytes of a tensor of this role that would take `bytes` bytes.

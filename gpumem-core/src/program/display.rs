@@ -11,7 +11,8 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.training { "training step" } else { "forward pass" };
         writeln!(f, "{kind}: {} operations, {} tensors", self.operations.len(), self.tensors.len())?;
-        let verbs: alloc::vec::Vec<String> = self.operations.iter().map(|operation| self.verb(operation)).collect();
+        let verbs: alloc::vec::Vec<String> =
+            self.operations.iter().map(|operation| self.operation_name(operation)).collect();
         let width = verbs.iter().map(String::len).max().unwrap_or(0);
         for (index, (operation, verb)) in self.operations.iter().zip(verbs).enumerate() {
             let reads = self.operands(&operation.reads);
@@ -34,7 +35,8 @@ impl Program {
         self.paths.get(row as usize).map_or("network", String::as_str)
     }
 
-    fn verb(&self, operation: &Operation) -> String {
+    /// What an operation is called in texts: `stage[0].conv2d[1] Convolution backward`.
+    pub fn operation_name(&self, operation: &Operation) -> String {
         let path = self.path(operation.row);
         let plus = if operation.accumulate { " +=" } else { "" };
         match &operation.action {

@@ -67,6 +67,16 @@ impl Wire for u64 {
     }
 }
 
+impl Wire for usize {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u64).put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<usize> {
+        u64::take(from)?.try_into().ok()
+    }
+}
+
 impl Wire for u32 {
     fn put(&self, out: &mut Vec<u8>) {
         u64::from(*self).put(out);
@@ -130,6 +140,19 @@ impl<T: Wire> Wire for Vec<T> {
     }
 }
 
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Option<T>> {
+        if bool::take(from)? { T::take(from).map(Some) } else { Some(None) }
+    }
+}
+
 impl Wire for String {
     fn put(&self, out: &mut Vec<u8>) {
         (self.len() as u64).put(out);
@@ -162,6 +185,14 @@ macro_rules! record {
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
 
+        $crate::program::encoding::wire_struct!($name { $($field),* });
+    };
+}
+pub(crate) use record;
+
+/// Writes and reads the fields of a struct in order.
+macro_rules! wire_struct {
+    ($name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::program::encoding::Wire for $name {
             fn put(&self, out: &mut ::alloc::vec::Vec<u8>) {
                 let _ = &out;
@@ -175,7 +206,7 @@ macro_rules! record {
         }
     };
 }
-pub(crate) use record;
+pub(crate) use wire_struct;
 
 /// Gives an enum without fields a number for each variant on the wire.
 macro_rules! wire_enum {
@@ -218,6 +249,7 @@ mod tests {
         round_trip(-0.1f64);
         round_trip([3u64, 224, 224]);
         round_trip(alloc::vec![1u64, 2, 300]);
+        round_trip(Some(7usize));
         round_trip(String::from("stage[0].conv2d[1]"));
     }
 

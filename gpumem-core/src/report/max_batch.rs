@@ -1,31 +1,40 @@
 //! The largest batch that fits a card.
 
-use crate::memory::budget::{Line, budget_at};
+use crate::memory::budget::{Budget, Line, PlanError, budget_at};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 use alloc::collections::BTreeMap;
 
-/// Arenas of one step by batch, each planned once.
-pub(super) struct Arenas<'a> {
+/// Budgets of one step by batch, each planned once.
+#[derive(Debug)]
+pub struct Arenas<'a> {
     tables: &'a Tables,
     precision: Precision,
-    planned: BTreeMap<u64, Option<u64>>,
+    planned: BTreeMap<u64, Result<Budget, PlanError>>,
 }
 
 impl<'a> Arenas<'a> {
-    pub(super) fn new(tables: &'a Tables, precision: Precision) -> Arenas<'a> {
+    /// Those of a step at this precision.
+    pub fn new(tables: &'a Tables, precision: Precision) -> Arenas<'a> {
         Arenas { tables, precision, planned: BTreeMap::new() }
     }
 
+    /// The budget for `batch` samples, with a reserve of 0.
+    ///
+    /// # Errors
+    /// See [`PlanError`].
+    pub fn budget(&mut self, batch: u64) -> Result<Budget, PlanError> {
+        *self.planned.entry(batch).or_insert_with(|| budget_at(self.tables, batch, self.precision))
+    }
+
     /// Whether a planned arena for `batch` samples has at most `room` bytes.
-    pub(super) fn fits(&mut self, batch: u64, room: u64) -> bool {
-        let plan = || budget_at(self.tables, batch, self.precision).ok().map(|budget| budget[Line::Arena]);
-        self.planned.entry(batch).or_insert_with(plan).is_some_and(|bytes| bytes <= room)
+    pub fn fits(&mut self, batch: u64, room: u64) -> bool {
+        self.budget(batch).is_ok_and(|budget| budget[Line::Arena] <= room)
     }
 
     /// The largest batch whose arena has at most `room` bytes: doubling, then halving. Every batch that decides is
     /// planned. 0 if not even one sample fits.
-    pub(super) fn largest(&mut self, room: u64) -> u64 {
+    pub fn largest(&mut self, room: u64) -> u64 {
         if !self.fits(1, room) {
             return 0;
         }

@@ -5,6 +5,7 @@ mod max_batch;
 mod table;
 
 pub use json::json;
+pub use max_batch::Arenas;
 pub use table::table;
 
 use crate::network::Network;

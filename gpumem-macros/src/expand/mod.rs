@@ -8,16 +8,18 @@ mod docs;
 mod fallback;
 mod plans;
 mod proofs;
+mod record;
 mod tables;
 
-pub(crate) use plans::section;
+pub(crate) use record::{section, written_at};
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Form, Resolved};
 use crate::syntax::{Constant, Declaration, Field, Place, Settings, Source};
 use crate::train::{Reading, literal};
+use gpumem_core::Precision;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{LowerError, Options, Term, Training, layer_table, lower};
+use gpumem_core::lower::{Blueprint, LowerError, Steps, Term};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -47,6 +49,8 @@ impl<'s> Readings<'s> {
 struct Programs {
     training: Option<Program>,
     inference: Program,
+    /// What they were lowered from.
+    blueprint: Blueprint,
 }
 
 /// The network as Rust, or its mistakes and a stand-in.
@@ -63,24 +67,20 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
 }
 
 fn programs(resolved: &Resolved, outputs: &[NodeId], readings: &Readings<'_>) -> Result<Programs, LowerError> {
-    let training = readings.train.as_ref().map(|train| Training {
-        loss: &train.loss.terms,
+    let steps = readings.train.as_ref().map(|train| Steps {
+        loss: train.loss.terms.clone(),
         moments: train.moments,
         update: train.update,
-        skips_overflow: train.precision.scales_loss(),
-        input_gradient: false,
     });
-    let training = match training {
-        Some(_) => Some(lower(&resolved.graph, outputs, &Options { training })?),
-        None => None,
-    };
-    Ok(Programs { training, inference: lower(&resolved.graph, outputs, &Options::default())? })
+    let blueprint = Blueprint { graph: resolved.graph.clone(), outputs: outputs.to_vec(), training: steps };
+    let precision = readings.train.as_ref().map_or(Precision::F32, |train| train.precision);
+    Ok(Programs { training: blueprint.training(precision)?, inference: blueprint.inference()?, blueprint })
 }
 
 fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {
     match error.row {
         Some(row) => {
-            let name = resolved.graph.rows[row].kind;
+            let name = &resolved.graph.rows[row].kind;
             errors.add(resolved.places[row], format!("layer {row} `{name}` {}", error.message));
         }
         None => errors.add(&source.declaration.name, error.message.clone()),
@@ -94,7 +94,7 @@ fn network(
     programs: &Programs,
     (inputs, promised): (&[Declared], &[Declared]),
 ) -> TokenStream {
-    let table = layer_table(&resolved.graph, programs.training.as_ref().unwrap_or(&programs.inference));
+    let table = programs.blueprint.layers(programs.training.as_ref().unwrap_or(&programs.inference));
     let docs = docs::layer_table(&table);
     let declaration = declaration(source, &docs);
     let constants = constants(source, readings);

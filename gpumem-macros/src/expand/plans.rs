@@ -1,7 +1,7 @@
 //! Plans, budgets and checks, each evaluated once.
 
 use super::tables::Names;
-use super::{Programs, Readings, generics, refusal_place};
+use super::{Programs, Readings, generics, record, refusal_place};
 use crate::syntax::{Place, Source};
 use crate::train::Reading;
 use gpumem_core::program::Program;
@@ -79,6 +79,8 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         all.iter().filter(|planned| planned.is_checked).map(|planned| check(source, planned)).collect();
     let states = readings.train.as_ref().and_then(|reading| states(source, reading));
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
+    let record =
+        record::of_network(source, readings, programs, [&training, &quote!(::core::option::Option::Some(#inference))]);
     let (items, checked) = match &source.declaration.batch {
         Some(parameter) => {
             let constants = all.iter().map(|planned| associated(source, planned));
@@ -88,19 +90,17 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
                     #(#constants)*
                 }
                 #states
+                #record
             };
             (items, quote!({ #(#checks;)* }))
         }
         None => {
             let statics = all.iter().map(|planned| statics(source, planned));
-            let record = record(programs.training.is_some(), &inference);
-            let name = source.declaration.name.unraw().to_string();
             let items = quote! {
                 #(#statics)*
                 #states
                 #(#[allow(long_running_const_eval)] const _: () = #checks;)*
                 #record
-                const __NAME: &::core::primitive::str = #name;
             };
             (items, quote!(()))
         }
@@ -115,6 +115,18 @@ fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
     quote!(<#path>::#constant)
 }
 
+/// What a program is checked against.
+fn aim(settings: &TokenStream) -> TokenStream {
+    quote! {
+        ::gpumem::__private::memory::refusal::Aim {
+            cards: #settings.cards,
+            selected: ::gpumem::SELECTED,
+            headroom: #settings.headroom,
+            environment: ::gpumem::__environment!(),
+        }
+    }
+}
+
 /// The name of the tables with their workspaces capped.
 fn aimed_name(planned: &Planned<'_>) -> Ident {
     format_ident!("__{}_AIMED", planned.prefix)
@@ -123,16 +135,14 @@ fn aimed_name(planned: &Planned<'_>) -> Ident {
 /// The tables with workspaces capped for the cards that the network is aimed at.
 fn aimed(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let settings = settings(source, planned);
-    let tables = &planned.names.tables;
+    let (tables, aim) = (&planned.names.tables, aim(&settings));
     let convolution = if planned.settings == "TRAIN" {
         quote!(#settings.conv_workspace)
     } else {
         quote!(::gpumem::__private::Train::DEFAULT.conv_workspace)
     };
     quote! {
-        #tables.with_workspaces(
-            ::gpumem::__private::memory::tables::Workspaces::aimed([#settings.cards, ::gpumem::SELECTED], #convolution)
-        )
+        #tables.with_workspaces(::gpumem::__private::memory::tables::Workspaces::aimed(&#aim, #convolution))
     }
 }
 
@@ -217,15 +227,12 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
         Some(parameter) => quote!(__Plans::<#parameter>::#name),
         None => quote!(&#name),
     });
-    let transients = Literal::usize_unsuffixed(planned.transients);
+    let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings));
     let arguments = quote! {
         #name,
         #tables,
         #plan,
-        #settings.cards,
-        ::gpumem::SELECTED,
-        ::core::option_env!("GPUMEM_VRAM"),
-        #settings.headroom
+        &#aim
     };
     called_at(quote_spanned!(start=> ::gpumem::__private::memory::refusal::check::<#transients>), arguments, end)
 }
@@ -251,23 +258,4 @@ fn called_at(mut function: TokenStream, arguments: TokenStream, end: Span) -> To
     group.set_span(end);
     function.extend([TokenTree::from(group)]);
     function
-}
-
-/// The record in the object section `.gpumem`.
-fn record(trains: bool, inference: &TokenStream) -> TokenStream {
-    let training =
-        if trains { quote!(::core::option::Option::Some(&__TRAINING)) } else { quote!(::core::option::Option::None) };
-    section(&quote! {
-        ::gpumem::__private::memory::record::record(__NAME, #training, ::core::option::Option::Some(#inference))
-    })
-}
-
-/// A static that survives into the binary.
-pub(crate) fn section(value: &TokenStream) -> TokenStream {
-    quote! {
-        #[used]
-        #[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__gpumem"))]
-        #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".gpumem"))]
-        static __RECORD: [::core::primitive::u8; ::gpumem::__private::memory::record::RECORD_BYTES] = #value;
-    }
 }

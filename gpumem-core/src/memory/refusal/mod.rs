@@ -3,22 +3,25 @@
 //! Everything in it was computed: an alternative is printed only if a plan of it was made and fits. The search runs only
 //! when a card is too small, and tries the lower bound, which is cheap, before it makes a plan.
 
-use crate::cards::{ALL, Card, VramError, parse_vram};
+use crate::cards::ALL;
 use crate::memory::budget::{Budget, Line, Plan, PlanError};
 use crate::memory::tables::Tables;
 use crate::message::{Message, same};
 use crate::number::{Half, Precision};
 use crate::program::{NO_ROW, Part, Phase};
 
+mod environment;
 mod search;
+mod target;
+
+pub use environment::{Environment, UNCHECKED};
+pub use target::Aim;
 
 use search::{Search, largest_batch, precision_fits};
+use target::Targets;
 
 /// The text of a refusal.
 pub type Text = Message<4096>;
-
-/// Bytes that a card given by `GPUMEM_VRAM` is assumed to lose to context, modules, library handles and graph.
-const CUSTOM_RESERVE: u64 = 512 << 20;
 
 /// The most cards that are too small which are named.
 const MOST_CARDS: usize = 8;
@@ -34,147 +37,33 @@ const RIGHT_VALUE: usize = 51;
 /// Where the lines below the table begin.
 const DETAIL: usize = 16;
 
-/// A card that a network is aimed at.
-#[derive(Clone, Copy)]
-struct Target<'a> {
-    article: &'a str,
-    name: &'a str,
-    usable: u64,
-    reserve: u64,
-}
-
-impl Target<'_> {
-    const fn fits(&self, arena: u64, headroom: u64) -> bool {
-        arena.saturating_add(self.reserve).saturating_add(headroom) <= self.usable
-    }
-
-    /// The largest arena that fits.
-    const fn room(&self, headroom: u64) -> u64 {
-        self.usable.saturating_sub(headroom).saturating_sub(self.reserve)
-    }
-}
-
-/// The cards that a network is aimed at: those of `TRAIN`, those of Cargo features, and the one of `GPUMEM_VRAM`.
-struct Targets<'a> {
-    cards: &'a [Card],
-    selected: &'a [Card],
-    custom: Option<u64>,
-}
-
-impl<'a> Targets<'a> {
-    const fn count(&self) -> usize {
-        self.cards.len() + self.selected.len() + self.custom.is_some() as usize
-    }
-
-    const fn get(&self, index: usize) -> Target<'a> {
-        let card = if index < self.cards.len() {
-            &self.cards[index]
-        } else if index - self.cards.len() < self.selected.len() {
-            &self.selected[index - self.cards.len()]
-        } else {
-            let usable = match self.custom {
-                Some(usable) => usable,
-                None => 0,
-            };
-            return Target { article: "the", name: "card of GPUMEM_VRAM", usable, reserve: CUSTOM_RESERVE };
-        };
-        Target { article: card.article(), name: card.short_name, usable: card.usable(), reserve: card.reserve() }
-    }
-
-    /// Whether the same card comes earlier in the list.
-    const fn is_repeated(&self, index: usize) -> bool {
-        let name = self.get(index).name;
-        let mut i = 0;
-        while i < index {
-            if same(self.get(i).name, name) {
-                return true;
-            }
-            i += 1;
-        }
-        false
-    }
-
-    /// The room on the tightest card.
-    const fn room(&self, headroom: u64) -> u64 {
-        let mut room = u64::MAX;
-        let mut i = 0;
-        while i < self.count() {
-            let here = self.get(i).room(headroom);
-            if here < room {
-                room = here;
-            }
-            i += 1;
-        }
-        room
-    }
-
-    /// Of the targets without room for `arena`, the one with the least memory that comes after `previous`.
-    const fn next_misfit(&self, arena: u64, headroom: u64, previous: Option<usize>) -> Option<usize> {
-        let mut next: Option<usize> = None;
-        let mut i = 0;
-        while i < self.count() {
-            let target = self.get(i);
-            let after_previous = match previous {
-                Some(previous) => {
-                    let usable = self.get(previous).usable;
-                    target.usable > usable || (target.usable == usable && i > previous)
-                }
-                None => true,
-            };
-            let before_next = match next {
-                Some(next) => target.usable < self.get(next).usable,
-                None => true,
-            };
-            if !target.fits(arena, headroom) && after_previous && before_next && !self.is_repeated(i) {
-                next = Some(i);
-            }
-            i += 1;
-        }
-        next
-    }
-}
-
-/// Refuses the crate, with one panic, if `plan` does not fit every card. See [`refusal`] for the parameters.
+/// Refuses the crate, with one panic, if `plan` does not fit every card that it is aimed at. See [`refusal`].
 #[track_caller]
-pub const fn check<const N: usize>(
-    name: &str,
-    tables: &Tables,
-    plan: &Plan<N>,
-    cards: &[Card],
-    selected: &[Card],
-    vram: Option<&str>,
-    headroom: u64,
-) {
-    if let Some(text) = refusal(name, tables, plan, cards, selected, vram, headroom) {
+pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) {
+    if let Some(tool) = aim.environment.unchecked
+        && same(tool, UNCHECKED)
+    {
+        return;
+    }
+    if let Some(text) = refusal(name, tables, plan, aim) {
         panic!("{}", text.as_str())
     }
 }
 
-/// The text that refuses network `name`, or `None` if its plan fits every card.
-///
-/// The cards are those of `TRAIN` or `INFER` (`cards`), those whose Cargo feature is on (`selected`) and the one whose
-/// memory is given in `vram` (the variable `GPUMEM_VRAM`). `headroom` bytes of each stay free.
-pub const fn refusal<const N: usize>(
-    name: &str,
-    tables: &Tables,
-    plan: &Plan<N>,
-    cards: &[Card],
-    selected: &[Card],
-    vram: Option<&str>,
-    headroom: u64,
-) -> Option<Text> {
+/// The text that refuses network `name`, or `None` if its plan fits every card that it is aimed at.
+pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) -> Option<Text> {
     if let Some(error) = plan.error {
         return Some(no_plan(name, tables, plan.batch, error));
     }
-    let custom = match vram {
-        Some(text) => match parse_vram(text) {
-            Ok(usable) => Some(usable),
-            Err(error) => return Some(bad_vram(text, error)),
-        },
-        None => None,
+    let targets = match aim.targets() {
+        Ok(targets) => targets,
+        Err(bad) => {
+            let mut text = Text::new();
+            bad.append(&mut text);
+            return Some(text);
+        }
     };
-    let targets = Targets { cards, selected, custom };
-    let first = match targets.next_misfit(plan.arena(), headroom, None) {
+    let first = match targets.next_misfit(plan.arena(), None) {
         Some(first) => targets.get(first),
         None => return None,
     };
@@ -182,11 +71,12 @@ pub const fn refusal<const N: usize>(
     let budget = plan.budget(first.reserve);
     let mut text = Text::new();
     append_network(&mut text, name, tables);
-    append_misfits(&mut text, &targets, plan, headroom);
+    append_misfits(&mut text, &targets, plan);
     append_table(&mut text, tables, &budget);
+    append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    append_alternatives(&mut text, tables, plan, targets.room(headroom), first.reserve, headroom);
-    append_fitting_cards(&mut text, plan.arena(), headroom);
+    append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
+    append_fitting_cards(&mut text, plan.arena(), targets.headroom);
     Some(text)
 }
 
@@ -211,12 +101,6 @@ const fn no_plan(name: &str, tables: &Tables, batch: u64, error: PlanError) -> T
     text
 }
 
-const fn bad_vram(value: &str, error: VramError) -> Text {
-    let mut text = Text::new();
-    text.text("GPUMEM_VRAM is `").text(value).text("`: ").text(error.message());
-    text
-}
-
 const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
     if !tables.training {
         text.text("inference of ");
@@ -225,10 +109,11 @@ const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
 }
 
 /// Each card that is too small with its figures, the smallest first.
-const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, plan: &Plan<N>, headroom: u64) {
+const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, plan: &Plan<N>) {
+    let headroom = targets.headroom;
     let mut named = 0;
     let mut previous = None;
-    while let Some(index) = targets.next_misfit(plan.arena(), headroom, previous) {
+    while let Some(index) = targets.next_misfit(plan.arena(), previous) {
         previous = Some(index);
         named += 1;
         if named > MOST_CARDS {
@@ -239,6 +124,9 @@ const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, 
         text.text(if named == 1 { " needs " } else { "\n  and needs " }).bytes(total);
         text.text(" but ").text(target.article).text(" ").text(target.name);
         text.text(" has ").bytes(target.usable);
+        if target.host > 0 {
+            text.text(" beside ").bytes(target.host).text(" for the host");
+        }
         if headroom > 0 {
             text.text(" less ").bytes(headroom).text(" headroom");
         }
@@ -246,6 +134,23 @@ const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, 
     }
     if named > MOST_CARDS {
         text.text("\n  and does not fit ").number((named - MOST_CARDS) as u64).text(" more");
+    }
+}
+
+/// Who asked for the cards that are too small, as far as they are named.
+const fn append_origins(text: &mut Text, targets: &Targets<'_>, arena: u64) {
+    append_label(text, "aimed by");
+    let mut named = 0;
+    let mut previous = None;
+    while let Some(index) = targets.next_misfit(arena, previous) {
+        previous = Some(index);
+        named += 1;
+        if named > MOST_CARDS {
+            text.text(", ...");
+            return;
+        }
+        text.text(if named > 1 { ", " } else { "" });
+        targets.get(index).append_origin(text);
     }
 }
 

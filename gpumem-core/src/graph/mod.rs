@@ -1,5 +1,7 @@
 //! The network as a graph of operations with every shape known. The macro builds it from layers; lowering reads it.
 
+mod encoding;
+
 use crate::number::Role;
 use crate::program::op::Edge;
 use crate::program::{Init, Op};
@@ -117,7 +119,7 @@ pub struct Row {
     /// Its path, such as `stage[0].conv2d[1]`.
     pub path: String,
     /// The layer's name in the language.
-    pub kind: &'static str,
+    pub kind: String,
     /// What it produces.
     pub output: Type,
     /// Elements of the parameters that it owns: none where it shares another layer's.
@@ -129,7 +131,7 @@ pub struct Row {
 }
 
 /// A network as a graph.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// Values in the order of the forward pass: inputs come before what is computed from them.
     pub nodes: Vec<Node>,

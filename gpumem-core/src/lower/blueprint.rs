@@ -1,0 +1,86 @@
+//! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
+
+use super::{LayerLine, LowerError, Options, Term, Training, layer_table, lower};
+use crate::graph::{Graph, NodeId};
+use crate::number::Precision;
+use crate::program::Program;
+use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
+use crate::train::Update;
+use alloc::vec::Vec;
+
+/// A network without its numbers: the graph, and what of `TRAIN` changes the program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Blueprint {
+    /// The network.
+    pub graph: Graph,
+    /// Its outputs, in order.
+    pub outputs: Vec<NodeId>,
+    /// How it is trained, if it is.
+    pub training: Option<Steps>,
+}
+
+/// How a network is trained, as far as the program depends on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steps {
+    /// The loss: the sum of these.
+    pub loss: Vec<Term>,
+    /// Optimizer state tensors for each parameter.
+    pub moments: u64,
+    /// When parameters are updated.
+    pub update: Update,
+}
+
+wire_enum!(Update { Fused, Separate });
+wire_struct!(Term { measure, weight, from, target });
+wire_struct!(Steps { loss, moments, update });
+
+impl Blueprint {
+    /// The training step at a precision, for a network that is trained.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn training(&self, precision: Precision) -> Result<Option<Program>, LowerError> {
+        let Some(steps) = &self.training else { return Ok(None) };
+        let training = Training {
+            loss: &steps.loss,
+            moments: steps.moments,
+            update: steps.update,
+            skips_overflow: precision.scales_loss(),
+            input_gradient: false,
+        };
+        lower(&self.graph, &self.outputs, &Options { training: Some(training) }).map(Some)
+    }
+
+    /// The forward pass, which is the same at every precision.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn inference(&self) -> Result<Program, LowerError> {
+        lower(&self.graph, &self.outputs, &Options::default())
+    }
+
+    /// The layer table, beside one of its programs.
+    pub fn layers(&self, program: &Program) -> Vec<LayerLine> {
+        layer_table(&self.graph, program)
+    }
+
+    /// The compact form that a record carries.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.graph.put(&mut bytes);
+        self.outputs.put(&mut bytes);
+        self.training.put(&mut bytes);
+        bytes
+    }
+
+    /// Reads what [`Blueprint::encode`] wrote, or `None` if the bytes are not that.
+    pub fn decode(bytes: &[u8]) -> Option<Blueprint> {
+        let mut from = Reader::new(bytes);
+        let graph = Graph::take(&mut from)?;
+        let outputs = Vec::<NodeId>::take(&mut from)?;
+        let training = <Option<Steps> as Wire>::take(&mut from)?;
+        let terms = training.iter().flat_map(|steps| &steps.loss).filter_map(|term| term.from);
+        let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
+        (from.is_empty() && exist).then_some(Blueprint { graph, outputs, training })
+    }
+}

@@ -1,0 +1,36 @@
+//! What environment variables say, at the time when a network is compiled.
+
+/// The value of [`Environment::unchecked`] that leaves the check out.
+pub const UNCHECKED: &str = "by cargo-gpumem";
+
+/// The variables that the check reads, as they were when the user's crate was compiled. An empty one is as good as none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Environment<'a> {
+    /// `GPUMEM_VRAM`: the memory of cards that are in no table, as `8GiB,11.5GiB`.
+    pub vram: Option<&'a str>,
+    /// `GPUMEM_CARDS`: cards to check instead of those of `cards:` and of Cargo features, as `t4,l4`.
+    pub cards: Option<&'a str>,
+    /// `GPUMEM_HEADROOM`: bytes of each card to be left to others at least, as `1GiB`.
+    pub headroom: Option<&'a str>,
+    /// `__GPUMEM_CHECK`: [`UNCHECKED`] where a tool builds networks to read their records, and itself asks what they fit.
+    pub unchecked: Option<&'a str>,
+}
+
+impl Environment<'_> {
+    /// No variable.
+    pub const NONE: Environment<'static> = Environment { vram: None, cards: None, headroom: None, unchecked: None };
+}
+
+/// The variables, read while the user's crate is compiled, so that it is compiled again when one of them changes.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __environment {
+    () => {
+        $crate::memory::refusal::Environment {
+            vram: ::core::option_env!("GPUMEM_VRAM"),
+            cards: ::core::option_env!("GPUMEM_CARDS"),
+            headroom: ::core::option_env!("GPUMEM_HEADROOM"),
+            unchecked: ::core::option_env!("__GPUMEM_CHECK"),
+        }
+    };
+}

@@ -1,0 +1,336 @@
+//! The cards that a network is checked against, and who asked for each.
+
+use super::{Environment, Text};
+use crate::cards::{Card, VramError, find, parse_vram};
+use crate::message::same;
+
+/// Bytes that a card given by its size is assumed to lose to context, modules, library handles and graph.
+const CUSTOM_RESERVE: u64 = 512 << 20;
+
+/// The most names or sizes in one environment variable.
+const MOST_NAMED: usize = 64;
+
+/// What a network is checked against.
+#[derive(Clone, Copy, Debug)]
+pub struct Aim<'a> {
+    /// The cards of `TRAIN` or `INFER`.
+    pub cards: &'a [Card],
+    /// The cards whose Cargo feature is on.
+    pub selected: &'a [Card],
+    /// Bytes of each card that stay free.
+    pub headroom: u64,
+    /// What environment variables add or put in the place of these.
+    pub environment: Environment<'a>,
+}
+
+impl<'a> Aim<'a> {
+    /// These cards, and nothing from outside.
+    pub const fn at(cards: &'a [Card]) -> Aim<'a> {
+        Aim { cards, selected: &[], headroom: 0, environment: Environment::NONE }
+    }
+
+    /// The cards and sizes, or what is wrong with a variable.
+    pub(super) const fn targets(&self) -> Result<Targets<'a>, BadVariable<'a>> {
+        let (mut cards, mut selected) = (self.cards, self.selected);
+        let mut named = Named { cards: [None; MOST_NAMED], sizes: [0; MOST_NAMED], count: 0 };
+        if let Some(list) = value(self.environment.cards) {
+            (cards, selected) = (&[], &[]);
+            let mut rest = list;
+            while let Some((name, after)) = next(rest) {
+                rest = after;
+                let Some(card) = find(name) else {
+                    return Err(BadVariable { variable: "GPUMEM_CARDS", value: name, fault: Fault::NoCard });
+                };
+                if !named.add(Some(card), 0) {
+                    return Err(BadVariable { variable: "GPUMEM_CARDS", value: list, fault: Fault::TooMany });
+                }
+            }
+        }
+        if let Some(list) = value(self.environment.vram) {
+            let mut rest = list;
+            while let Some((size, after)) = next(rest) {
+                rest = after;
+                let bytes = match parse_vram(size) {
+                    Ok(bytes) => bytes,
+                    Err(error) => {
+                        return Err(BadVariable { variable: "GPUMEM_VRAM", value: size, fault: Fault::Size(error) });
+                    }
+                };
+                if !named.add(None, bytes) {
+                    return Err(BadVariable { variable: "GPUMEM_VRAM", value: list, fault: Fault::TooMany });
+                }
+            }
+        }
+        let mut headroom = self.headroom;
+        if let Some(size) = value(self.environment.headroom) {
+            match parse_vram(size) {
+                Ok(bytes) if bytes > headroom => headroom = bytes,
+                Ok(_) | Err(VramError::Zero) => {}
+                Err(error) => {
+                    return Err(BadVariable { variable: "GPUMEM_HEADROOM", value: size, fault: Fault::Size(error) });
+                }
+            }
+        }
+        Ok(Targets { cards, selected, named, headroom })
+    }
+
+    /// Whether one of the cards that were named has at least this compute capability, or none was named. A variable that cannot
+    /// be read names none.
+    pub(crate) const fn reaches(&self, major: u8) -> bool {
+        let targets = match self.targets() {
+            Ok(targets) => targets,
+            Err(_) => return true,
+        };
+        let mut cards = 0;
+        let mut i = 0;
+        while i < targets.count() {
+            if let Some(card) = targets.card(i) {
+                cards += 1;
+                if card.compute_capability.0 >= major {
+                    return true;
+                }
+            }
+            i += 1;
+        }
+        cards == 0
+    }
+}
+
+/// A variable's value, unless it is empty.
+const fn value(variable: Option<&str>) -> Option<&str> {
+    match variable {
+        Some(value) if !value.trim_ascii().is_empty() => Some(value.trim_ascii()),
+        _ => None,
+    }
+}
+
+/// The first element of a list with commas that is not empty, and what follows it.
+const fn next(list: &str) -> Option<(&str, &str)> {
+    let mut list = list;
+    while !list.is_empty() {
+        let bytes = list.as_bytes();
+        let mut end = 0;
+        while end < bytes.len() && bytes[end] != b',' {
+            end += 1;
+        }
+        let (first, rest) = list.split_at(end);
+        list = if rest.is_empty() { rest } else { rest.split_at(1).1 };
+        if !first.trim_ascii().is_empty() {
+            return Some((first.trim_ascii(), list));
+        }
+    }
+    None
+}
+
+/// A variable that cannot be read.
+pub(super) struct BadVariable<'a> {
+    variable: &'static str,
+    value: &'a str,
+    fault: Fault,
+}
+
+/// What is wrong with it.
+#[derive(Clone, Copy)]
+enum Fault {
+    NoCard,
+    TooMany,
+    Size(VramError),
+}
+
+impl BadVariable<'_> {
+    pub(super) const fn append(&self, text: &mut Text) {
+        text.text(self.variable);
+        match self.fault {
+            Fault::NoCard => {
+                text.text(" names `")
+                    .text(self.value)
+                    .text("`, which is no card: see `gpumem::cards` for their names, ");
+                text.text("or give a size with GPUMEM_VRAM=11.5GiB")
+            }
+            Fault::TooMany => text.text(" names more than ").number(MOST_NAMED as u64).text(": leave some out"),
+            Fault::Size(error) => text.text(" is `").text(self.value).text("`: ").text(error.message()),
+        };
+    }
+}
+
+/// Who asked for a card.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// `cards:` of the network.
+    Written,
+    Feature,
+    /// `GPUMEM_CARDS`
+    Cards,
+    /// `GPUMEM_VRAM`
+    Vram,
+}
+
+/// A card that a network is aimed at.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) article: &'a str,
+    pub(super) name: &'a str,
+    /// The name of its Cargo feature.
+    slug: &'a str,
+    pub(super) usable: u64,
+    /// Bytes of its memory that stay with the host.
+    pub(super) host: u64,
+    pub(super) reserve: u64,
+    origin: Origin,
+}
+
+impl Target<'_> {
+    pub(super) const fn fits(&self, arena: u64, headroom: u64) -> bool {
+        arena.saturating_add(self.reserve).saturating_add(headroom) <= self.usable
+    }
+
+    /// The largest arena that fits.
+    const fn room(&self, headroom: u64) -> u64 {
+        self.usable.saturating_sub(headroom).saturating_sub(self.reserve)
+    }
+
+    /// Appends who asked for it.
+    pub(super) const fn append_origin(&self, text: &mut Text) {
+        match self.origin {
+            Origin::Written => text.text("`cards:`"),
+            Origin::Feature => text.text("Cargo feature `").text(self.slug).text("`"),
+            Origin::Cards => text.text("GPUMEM_CARDS"),
+            Origin::Vram => {
+                text.text("GPUMEM_VRAM");
+                return;
+            }
+        };
+        text.text(" (").text(self.name).text(")");
+    }
+}
+
+/// What variables name.
+#[derive(Clone, Copy)]
+struct Named {
+    /// A card, or none for a size.
+    cards: [Option<&'static Card>; MOST_NAMED],
+    sizes: [u64; MOST_NAMED],
+    count: usize,
+}
+
+impl Named {
+    /// Whether there was room for one more.
+    const fn add(&mut self, card: Option<&'static Card>, size: u64) -> bool {
+        if self.count == MOST_NAMED {
+            return false;
+        }
+        self.cards[self.count] = card;
+        self.sizes[self.count] = size;
+        self.count += 1;
+        true
+    }
+}
+
+/// The cards that a network is aimed at.
+pub(super) struct Targets<'a> {
+    cards: &'a [Card],
+    selected: &'a [Card],
+    named: Named,
+    /// Bytes of each that stay free.
+    pub(super) headroom: u64,
+}
+
+impl<'a> Targets<'a> {
+    const fn count(&self) -> usize {
+        self.cards.len() + self.selected.len() + self.named.count
+    }
+
+    /// A card of a table; a size is none.
+    const fn card(&self, index: usize) -> Option<&'a Card> {
+        if index < self.cards.len() {
+            Some(&self.cards[index])
+        } else if index - self.cards.len() < self.selected.len() {
+            Some(&self.selected[index - self.cards.len()])
+        } else {
+            self.named.cards[index - self.cards.len() - self.selected.len()]
+        }
+    }
+
+    pub(super) const fn get(&self, index: usize) -> Target<'a> {
+        let origin = if index < self.cards.len() {
+            Origin::Written
+        } else if index - self.cards.len() < self.selected.len() {
+            Origin::Feature
+        } else {
+            Origin::Cards
+        };
+        match self.card(index) {
+            Some(card) => Target {
+                article: card.article(),
+                name: card.short_name,
+                slug: card.slug,
+                usable: card.usable(),
+                host: (card.host_mib as u64) << 20,
+                reserve: card.reserve(),
+                origin,
+            },
+            None => Target {
+                article: "the",
+                name: "card of GPUMEM_VRAM",
+                slug: "",
+                usable: self.named.sizes[index - self.cards.len() - self.selected.len()],
+                host: 0,
+                reserve: CUSTOM_RESERVE,
+                origin: Origin::Vram,
+            },
+        }
+    }
+
+    /// Whether the same card comes earlier in the list.
+    const fn is_repeated(&self, index: usize) -> bool {
+        let this = self.get(index);
+        let mut i = 0;
+        while i < index {
+            let other = self.get(i);
+            if same(other.name, this.name) && other.usable == this.usable {
+                return true;
+            }
+            i += 1;
+        }
+        false
+    }
+
+    /// The room on the tightest card.
+    pub(super) const fn room(&self) -> u64 {
+        let mut room = u64::MAX;
+        let mut i = 0;
+        while i < self.count() {
+            let here = self.get(i).room(self.headroom);
+            if here < room {
+                room = here;
+            }
+            i += 1;
+        }
+        room
+    }
+
+    /// Of the targets without room for `arena`, the one with the least memory that comes after `previous`.
+    pub(super) const fn next_misfit(&self, arena: u64, previous: Option<usize>) -> Option<usize> {
+        let mut next: Option<usize> = None;
+        let mut i = 0;
+        while i < self.count() {
+            let target = self.get(i);
+            let after_previous = match previous {
+                Some(previous) => {
+                    let usable = self.get(previous).usable;
+                    target.usable > usable || (target.usable == usable && i > previous)
+                }
+                None => true,
+            };
+            let before_next = match next {
+                Some(next) => target.usable < self.get(next).usable,
+                None => true,
+            };
+            if !target.fits(arena, self.headroom) && after_previous && before_next && !self.is_repeated(i) {
+                next = Some(i);
+            }
+            i += 1;
+        }
+        next
+    }
+}

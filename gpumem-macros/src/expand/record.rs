@@ -1,0 +1,80 @@
+//! The record in the object section `.gpumem`.
+
+use super::{Programs, Readings, generics, refusal_place};
+use crate::syntax::Source;
+use gpumem_core::memory::record::digest;
+use proc_macro2::{Literal, Span, TokenStream};
+use quote::quote;
+use syn::ext::IdentExt as _;
+
+/// The record of a network, in front of the implementation of `Network`: `training` and `inference` are its programs, as expressions.
+pub(super) fn of_network(
+    source: &Source,
+    readings: &Readings<'_>,
+    programs: &Programs,
+    [training, inference]: [&TokenStream; 2],
+) -> TokenStream {
+    let name = source.declaration.name.unraw().to_string();
+    let path = match source.declaration.batch {
+        // How a network is trained does not depend on its batch, and nothing else of this instance is recorded.
+        Some(_) => {
+            let name = &source.declaration.name;
+            quote!(#name<1>)
+        }
+        None => generics(source).1,
+    };
+    let is_generic = source.declaration.batch.is_some();
+    let settings = |constant: TokenStream, exists: bool| {
+        if exists { quote!(::core::option::Option::Some(&<#path>::#constant)) } else { none() }
+    };
+    let train = settings(quote!(TRAIN), source.train.is_some());
+    let infer = settings(quote!(INFER), source.infer.is_some() || source.train.is_none());
+    let reading = readings.primary().map(|(_, reading)| reading);
+    let (file, line) = written_at(refusal_place(source, reading).start);
+    let program = |program: &TokenStream| if is_generic { none() } else { program.clone() };
+    let (training, inference) = (program(training), program(inference));
+    let blueprint = programs.blueprint.encode();
+    let declared = quote! {
+        ::gpumem::__private::memory::record::Declared {
+            name: #name,
+            place: (#file, #line),
+            is_generic: #is_generic,
+            train: #train,
+            infer: #infer,
+            training: #training,
+            inference: #inference,
+        }
+    };
+    section(&declared, &blueprint)
+}
+
+fn none() -> TokenStream {
+    quote!(::core::option::Option::None)
+}
+
+/// The file and the line of a token; nothing outside a compiler.
+pub(crate) fn written_at(span: Span) -> (String, u32) {
+    if !proc_macro::is_available() {
+        return (String::new(), 0);
+    }
+    let span = span.unwrap();
+    (span.file().replace('\\', "/"), u32::try_from(span.line()).unwrap_or(0))
+}
+
+/// A static that survives into the binary.
+pub(crate) fn section(declared: &TokenStream, blueprint: &[u8]) -> TokenStream {
+    let digest = Literal::u64_unsuffixed(digest(blueprint));
+    let blueprint = Literal::byte_string(blueprint);
+    quote! {
+        const __BLUEPRINT: &[::core::primitive::u8] = #blueprint;
+        static __RECORD_TEXT: ::gpumem::__private::memory::record::Text =
+            ::gpumem::__private::memory::record::text(&#declared);
+        #[used]
+        #[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__gpumem"))]
+        #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".gpumem"))]
+        static __RECORD: [
+            ::core::primitive::u8;
+            ::gpumem::__private::memory::record::bytes(&__RECORD_TEXT, __BLUEPRINT)
+        ] = ::gpumem::__private::memory::record::record(&__RECORD_TEXT, __BLUEPRINT, #digest);
+    }
+}
