@@ -1,0 +1,123 @@
+//! Building, and the records in what was built.
+
+use crate::Failure;
+use crate::network::{Network, networks};
+use crate::options::Build;
+use cargo_metadata::{Message, Metadata, MetadataCommand, Package, Target};
+use gpumem_core::memory::record::records;
+use gpumem_core::memory::refusal::UNCHECKED;
+use object::read::archive::ArchiveFile;
+use object::{Object as _, ObjectSection as _};
+use std::collections::BTreeSet;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The section that records are in.
+const SECTIONS: [&str; 2] = [".gpumem", "__gpumem"];
+
+/// Builds what was asked for and returns its networks. What begins like a record and is none is named on standard error.
+pub fn networks_of(build: &Build, folder: &Path) -> Result<Vec<Network>, Failure> {
+    let mut found = Vec::new();
+    for path in artefacts(build, folder)? {
+        let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        for section in sections(&bytes) {
+            for record in records(&section) {
+                match record {
+                    Ok(record) => found.push((record.text.to_string(), record.blueprint.to_vec())),
+                    Err(error) => eprintln!("warning: skipped in {}: {error}", path.display()),
+                }
+            }
+        }
+    }
+    networks(found)
+}
+
+/// Builds, and returns the files that were made of the workspace's packages.
+fn artefacts(build: &Build, folder: &Path) -> Result<BTreeSet<PathBuf>, Failure> {
+    let mut metadata = MetadataCommand::new();
+    metadata.current_dir(folder).no_deps();
+    if let Some(manifest) = &build.manifest_path {
+        metadata.manifest_path(manifest);
+    }
+    let metadata = metadata.exec()?;
+    // A folder of its own: what is built here is not checked, and nobody shall take it for what is.
+    let target = metadata.target_directory.join("gpumem");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(folder).args(["build", "--bins", "--examples"]);
+    // An error where there is none.
+    if has_library(&metadata, build, folder) {
+        command.arg("--lib");
+    }
+    command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(&target);
+    command.args(["--config", "profile.dev.debug=0", "--config", "profile.dev.strip=\"none\""]);
+    command.env("__GPUMEM_CHECK", UNCHECKED);
+    for (option, given) in [
+        ("--workspace", build.workspace),
+        ("--all-features", build.all_features),
+        ("--no-default-features", build.no_default_features),
+        ("--quiet", build.quiet),
+    ] {
+        if given {
+            command.arg(option);
+        }
+    }
+    command.args(build.package.iter().flat_map(|package| ["--package", package]));
+    command.args(build.features.iter().flat_map(|features| ["--features", features]));
+    if let Some(manifest) = &build.manifest_path {
+        command.arg("--manifest-path").arg(manifest);
+    }
+    let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?;
+    let output = child.stdout.take().ok_or("cargo has no output")?;
+    let mut files = BTreeSet::new();
+    for message in Message::parse_stream(BufReader::new(output)) {
+        if let Message::CompilerArtifact(artefact) = message?
+            && metadata.workspace_members.contains(&artefact.package_id)
+        {
+            let is_object = |path: &&cargo_metadata::camino::Utf8PathBuf| {
+                !matches!(path.extension(), Some("rmeta" | "d" | "pdb" | "dSYM" | "dwp"))
+            };
+            let paths = artefact.filenames.iter().filter(is_object).chain(&artefact.executable);
+            files.extend(paths.map(|path| path.clone().into_std_path_buf()));
+        }
+    }
+    if !child.wait()?.success() {
+        return Err("the build failed; mend what cargo says above".into());
+    }
+    Ok(files)
+}
+
+/// Whether one of the packages that cargo will choose has a library.
+fn has_library(metadata: &Metadata, build: &Build, folder: &Path) -> bool {
+    let all = metadata.workspace_packages();
+    let folder = build.manifest_path.as_deref().and_then(Path::parent).unwrap_or(folder);
+    let here = folder.canonicalize().unwrap_or_default();
+    let inside = |package: &&&Package| {
+        package.manifest_path.parent().is_some_and(|parent| here.starts_with(parent.as_std_path()))
+    };
+    // The innermost package around the folder, if it is not the whole workspace's.
+    let around = all.iter().filter(inside).max_by_key(|package| package.manifest_path.as_str().len());
+    let is_chosen = |package: &Package| {
+        if !build.package.is_empty() {
+            return build.package.iter().any(|name| package.name.as_str() == name);
+        }
+        build.workspace || around.is_none_or(|around| around.id == package.id)
+    };
+    let is_library =
+        |target: &Target| !target.is_bin() && !target.is_example() && !target.is_test() && !target.is_bench();
+    let mut chosen = all.iter().filter(|package| is_chosen(package));
+    chosen.any(|package| package.targets.iter().any(|target| is_library(target) && !target.is_custom_build()))
+}
+
+/// The bytes of all sections with records: of an executable or a library, or of every object in an archive. Anything else has none.
+fn sections(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(archive) = ArchiveFile::parse(bytes) else { return sections_of_object(bytes) };
+    let members = archive.members().filter_map(|member| member.ok()?.data(bytes).ok());
+    members.flat_map(sections_of_object).collect()
+}
+
+fn sections_of_object(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let Ok(file) = object::File::parse(bytes) else { return Vec::new() };
+    let sections = file.sections().filter(|section| section.name().is_ok_and(|name| SECTIONS.contains(&name)));
+    sections.filter_map(|section| section.data().ok().map(<[u8]>::to_vec)).collect()
+}

@@ -1,0 +1,179 @@
+//! `cargo gpumem diff`: what a change costs, network by network.
+
+use crate::Failure;
+use crate::artefacts::networks_of;
+use crate::network::Network;
+use crate::options::{Diff, Plain};
+use crate::plan::{Step, steps};
+use crate::text::{bytes, difference, table};
+use gpumem_core::memory::budget::{Budget, Line};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// A worktree that is removed at the end.
+struct Worktree {
+    repository: PathBuf,
+    folder: PathBuf,
+}
+
+impl Worktree {
+    /// Checks `revision` out beside the repository's build folder.
+    fn new(revision: &str) -> Result<Worktree, Failure> {
+        let repository = PathBuf::from(git(Path::new("."), &["rev-parse", "--show-toplevel"])?);
+        let commit = git(&repository, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])
+            .map_err(|_| format!("git knows no revision `{revision}`"))?;
+        let folder = std::env::temp_dir().join(format!("cargo-gpumem-{}-{}", &commit[..12], std::process::id()));
+        let path = folder.to_str().ok_or("the temporary folder's path is no text")?;
+        git(&repository, &["worktree", "add", "--detach", "--quiet", path, &commit])?;
+        Ok(Worktree { repository, folder })
+    }
+
+    /// The folder in it that corresponds to the current one.
+    fn here(&self) -> Result<PathBuf, Failure> {
+        let current = std::env::current_dir()?.canonicalize()?;
+        let inside = current.strip_prefix(self.repository.canonicalize()?)?.to_path_buf();
+        Ok(self.folder.join(inside))
+    }
+}
+
+impl Drop for Worktree {
+    fn drop(&mut self) {
+        if let Some(path) = self.folder.to_str() {
+            let _ = git(&self.repository, &["worktree", "remove", "--force", path]);
+        }
+    }
+}
+
+/// What git prints, without the end of the line.
+fn git(folder: &Path, arguments: &[&str]) -> Result<String, Failure> {
+    let output = Command::new("git").current_dir(folder).args(arguments).output();
+    let output = output.map_err(|error| format!("cannot run git: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string())
+}
+
+/// A program before and after; one of them where it is new or gone.
+struct Change {
+    title: String,
+    before: Option<(Step, Budget)>,
+    after: Option<(Step, Budget)>,
+}
+
+pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
+    let now = networks_of(&arguments.build, Path::new("."))?;
+    let before = {
+        let worktree = Worktree::new(&arguments.revision)?;
+        networks_of(&arguments.build, &worktree.here()?)?
+    };
+    let changes = changes(planned(&before, arguments)?, planned(&now, arguments)?);
+    if changes.is_empty() {
+        return Err("neither revision has a network with a batch".into());
+    }
+    match arguments.format {
+        Plain::Table => print!("{}", text(&changes, &arguments.revision)),
+        Plain::Json => println!("{:#}", as_json(&changes)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>, Failure> {
+    let mut planned = Vec::new();
+    for network in networks {
+        // One that is generic over its batch has no figures without one.
+        let Ok(steps) = steps(network, &arguments.settings) else { continue };
+        for step in steps {
+            let budget = step.written()?;
+            planned.push((step, budget));
+        }
+    }
+    Ok(planned)
+}
+
+fn changes(before: Vec<(Step, Budget)>, after: Vec<(Step, Budget)>) -> Vec<Change> {
+    let mut before: Vec<Option<(Step, Budget)>> = before.into_iter().map(Some).collect();
+    let mut changes = Vec::new();
+    for (step, budget) in after {
+        let same = |old: &&mut Option<(Step, Budget)>| old.as_ref().is_some_and(|(old, _)| old.title == step.title);
+        let old = before.iter_mut().find(same).and_then(Option::take);
+        changes.push(Change { title: step.title.clone(), before: old, after: Some((step, budget)) });
+    }
+    let gone = before.into_iter().flatten();
+    changes.extend(gone.map(|old| Change { title: old.0.title.clone(), before: Some(old), after: None }));
+    changes
+}
+
+fn parameters(step: &Step) -> u64 {
+    step.layers.iter().map(|layer| layer.parameters).sum()
+}
+
+fn macs(step: &Step) -> u64 {
+    step.layers.iter().map(|layer| layer.macs).sum()
+}
+
+fn text(changes: &[Change], revision: &str) -> String {
+    let heading = ["network", "", revision, "now", "change"];
+    let mut rows = vec![heading.map(String::from)];
+    for change in changes {
+        let (before, after) = match (&change.before, &change.after) {
+            (Some(before), Some(after)) => (before, after),
+            (None, Some((_, budget))) => {
+                let arena = bytes(budget[Line::Arena]);
+                rows.push([change.title.clone(), "arena".into(), String::new(), arena, "new".into()]);
+                continue;
+            }
+            (Some((_, budget)), None) => {
+                let arena = bytes(budget[Line::Arena]);
+                rows.push([change.title.clone(), "arena".into(), arena, String::new(), "gone".into()]);
+                continue;
+            }
+            (None, None) => continue,
+        };
+        let mut title = change.title.clone();
+        let mut row = |name: &str, cells: [String; 3]| {
+            let [before, after, change] = cells;
+            rows.push([std::mem::take(&mut title), name.into(), before, after, change]);
+        };
+        let arenas = [before, after].map(|(_, budget)| budget[Line::Arena]);
+        row("arena", [bytes(arenas[0]), bytes(arenas[1]), difference(arenas[0], arenas[1])]);
+        for line in Line::parts() {
+            let [old, new] = [before, after].map(|(_, budget)| budget[line]);
+            if old != new {
+                row(line.name(), [bytes(old), bytes(new), difference(old, new)]);
+            }
+        }
+        let counts = [before, after].map(|(step, _)| [step.batch, parameters(step), macs(step)]);
+        for (index, name) in ["batch", "parameters", "MACs"].into_iter().enumerate() {
+            let [old, new] = [counts[0][index], counts[1][index]];
+            if old != new {
+                let change = i128::from(new) - i128::from(old);
+                row(name, [old.to_string(), new.to_string(), format!("{change:+}")]);
+            }
+        }
+        let [old, new] = [&before.0, &after.0].map(|step| step.precision.name());
+        if old != new {
+            row("precision", [old.into(), new.into(), String::new()]);
+        }
+    }
+    table(&rows, &[2, 3, 4])
+}
+
+fn as_json(changes: &[Change]) -> Value {
+    let side = |side: &Option<(Step, Budget)>| match side {
+        None => Value::Null,
+        Some((step, budget)) => {
+            let lines = Line::parts().chain([Line::Arena]).map(|line| (line.name().to_string(), budget[line].into()));
+            json!({
+                "batch": step.batch,
+                "precision": step.precision.name(),
+                "parameters": parameters(step),
+                "macs": macs(step),
+                "budget": lines.collect::<serde_json::Map<String, Value>>(),
+            })
+        }
+    };
+    let change = |change: &Change| json!({ "network": change.title, "before": side(&change.before), "after": side(&change.after) });
+    json!({ "version": 1, "networks": changes.iter().map(change).collect::<Vec<_>>() })
+}

@@ -1,0 +1,199 @@
+//! `cargo gpumem fit`: networks beside cards.
+
+use crate::Failure;
+use crate::artefacts::networks_of;
+use crate::network::chosen;
+use crate::options::{Device, Fit, Format};
+use crate::plan::{Step, steps};
+use crate::text::{bytes, table};
+use gpumem_core::cards;
+use gpumem_core::memory::budget::Line;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The version of the JSON.
+const VERSION: u64 = 1;
+
+/// A program on a card.
+struct Answer<'a> {
+    step: &'a Step,
+    device: Device,
+    /// Bytes of the arena with the reserve.
+    total: u64,
+    /// Bytes that are left to others.
+    headroom: u64,
+    largest_batch: u64,
+}
+
+impl Answer<'_> {
+    /// Bytes that stay free; how many are missing.
+    fn left(&self) -> Result<u64, u64> {
+        let (needs, has) = (self.total.saturating_add(self.headroom), self.device.usable());
+        has.checked_sub(needs).ok_or(needs - has.min(needs))
+    }
+}
+
+pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
+    let networks = chosen(networks_of(&arguments.build, Path::new("."))?, &arguments.networks)?;
+    let mut all = Vec::new();
+    for network in &networks {
+        match steps(network, &arguments.settings) {
+            Ok(steps) => all.extend(steps),
+            // One that was not named is not in the way of the others.
+            Err(failure) if arguments.networks.is_empty() => eprintln!("warning: skipped: {failure}"),
+            Err(failure) => return Err(failure),
+        }
+    }
+    let mut answers = Vec::new();
+    for step in &all {
+        for device in devices(arguments, step) {
+            answers.push(answer(step, device, arguments.headroom)?);
+        }
+    }
+    if answers.is_empty() {
+        return Err("no card is named: give some with `--cards t4,l4`, or all with `--all`".into());
+    }
+    match arguments.format {
+        Format::Table => print!("{}", text(&answers)),
+        Format::Json => println!("{:#}", as_json(&answers)),
+        Format::Github => print!("{}", annotations(&answers)),
+    }
+    let refused = answers.iter().any(|answer| answer.left().is_err());
+    Ok(ExitCode::from(u8::from(refused && !arguments.all)))
+}
+
+/// The cards that were asked for, or those that are written.
+fn devices(arguments: &Fit, step: &Step) -> Vec<Device> {
+    if arguments.all {
+        return cards::ALL.iter().filter(|card| card.runs()).map(Device::Known).collect();
+    }
+    if !arguments.cards.is_empty() {
+        return arguments.cards.clone();
+    }
+    step.cards.iter().filter_map(|card| cards::find(card.slug)).map(Device::Known).collect()
+}
+
+fn answer(step: &Step, device: Device, headroom: Option<u64>) -> Result<Answer<'_>, Failure> {
+    let headroom = headroom.unwrap_or(step.headroom);
+    let total = step.budget(device)?.with_reserve(device.reserve())[Line::Total];
+    let room = device.usable().saturating_sub(headroom).saturating_sub(device.reserve());
+    Ok(Answer { step, device, total, headroom, largest_batch: step.largest_batch(device, room) })
+}
+
+fn text(answers: &[Answer<'_>]) -> String {
+    let heading = ["network", "batch", "precision", "needs", "card", "has", "", "largest batch"];
+    let mut rows = vec![heading.map(String::from)];
+    for answer in answers {
+        let Answer { step, device, total, headroom, largest_batch } = answer;
+        let verdict = match answer.left() {
+            Ok(left) => format!("fits, {} left", bytes(left)),
+            Err(over) => format!("over by {}", bytes(over)),
+        };
+        let has = match headroom {
+            0 => bytes(device.usable()),
+            headroom => format!("{} less {}", bytes(device.usable()), bytes(*headroom)),
+        };
+        let largest = if *largest_batch == 0 { "none".into() } else { largest_batch.to_string() };
+        let precision = step.precision.name().to_string();
+        rows.push([
+            step.title.clone(),
+            step.batch.to_string(),
+            precision,
+            bytes(*total),
+            device.name(),
+            has,
+            verdict,
+            largest,
+        ]);
+    }
+    let notes = notes(answers);
+    table(&rows, &[1, 3, 5, 7]) + &notes
+}
+
+/// What a card's figure leaves out, once for each card.
+fn notes(answers: &[Answer<'_>]) -> String {
+    let mut notes = String::new();
+    for answer in answers {
+        if let Device::Known(card) = answer.device
+            && card.is_unified()
+        {
+            let host = bytes(u64::from(card.host_mib) << 20);
+            let note = format!("{}: its memory is the host's too, which keeps {host} of it\n", card.short_name);
+            if !notes.contains(&note) {
+                notes += &note;
+            }
+        }
+    }
+    if notes.is_empty() { notes } else { format!("\n{notes}") }
+}
+
+fn as_json(answers: &[Answer<'_>]) -> Value {
+    let fit = |answer: &Answer<'_>| {
+        let Answer { step, device, total, headroom, largest_batch } = answer;
+        let (left, over) = match answer.left() {
+            Ok(left) => (left, 0),
+            Err(over) => (0, over),
+        };
+        json!({
+            "network": step.title,
+            "program": if step.training { "train" } else { "infer" },
+            "file": step.file,
+            "line": step.line,
+            "batch": step.batch,
+            "precision": step.precision.name(),
+            "card": device.slug(),
+            "usable": device.usable(),
+            "headroom": headroom,
+            "reserve": device.reserve(),
+            "total": total,
+            "fits": answer.left().is_ok(),
+            "left": left,
+            "over": over,
+            "max_batch": largest_batch,
+        })
+    };
+    json!({ "version": VERSION, "fits": answers.iter().map(fit).collect::<Vec<_>>() })
+}
+
+/// Annotations of GitHub Actions at the networks' places.
+fn annotations(answers: &[Answer<'_>]) -> String {
+    let line = |answer: &Answer<'_>| {
+        let Answer { step, device, total, largest_batch, .. } = answer;
+        let (kind, verdict) = match answer.left() {
+            Ok(left) => ("notice", format!("fits, {} left", bytes(left))),
+            Err(over) => ("error", format!("is over by {}", bytes(over))),
+        };
+        let message = format!(
+            "`{}` at batch {} needs {} and {verdict} ({} has {}); the largest batch is {largest_batch}",
+            step.title,
+            step.batch,
+            bytes(*total),
+            device.name(),
+            bytes(device.usable()),
+        );
+        let Step { file, line, title, .. } = step;
+        let title = format!("{title} on {}", device.name());
+        format!("::{kind} file={},line={line},title={}::{}\n", property(file), property(&title), escaped(&message))
+    };
+    answers.iter().map(line).collect()
+}
+
+/// Text of an annotation.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// A property of an annotation.
+fn property(text: &str) -> String {
+    escaped(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn annotations_are_escaped() {
+        assert_eq!(super::property("a:b,c%\n"), "a%3Ab%2Cc%25%0A");
+        assert_eq!(super::escaped("a:b,c%\n"), "a:b,c%25%0A");
+    }
+}

@@ -1,0 +1,257 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use gpumem_core::cards::{self, Card, parse_vram};
+use gpumem_core::{Half, Precision};
+use std::path::PathBuf;
+
+/// `cargo gpumem ..` calls `cargo-gpumem gpumem ..`.
+#[derive(Parser)]
+#[command(name = "cargo", bin_name = "cargo")]
+pub enum Cargo {
+    /// Which cards the networks of a crate fit, with which batch, and what a change costs.
+    #[command(version)]
+    Gpumem(Arguments),
+}
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Which cards the networks fit, what is left, and the largest batch.
+    ///
+    /// Exit code 0: all of them fit; 1: one does not fit a card that was named, here or in its `cards:`; 2: no answer.
+    Fit(Fit),
+    /// Layers, budget and the tensors alive at the peak of one network.
+    Show(Show),
+    /// What a change costs: every network now beside the same at a revision.
+    Diff(Diff),
+    /// The cards that are known: usable memory, and where that figure comes from.
+    Cards(Cards),
+}
+
+/// What to build.
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "What to build")]
+pub struct Build {
+    /// A package of the workspace, instead of those that cargo would build
+    #[arg(short, long, value_name = "NAME")]
+    pub package: Vec<String>,
+    /// All packages of the workspace
+    #[arg(long)]
+    pub workspace: bool,
+    /// Cargo features, with commas
+    #[arg(short = 'F', long, value_name = "LIST")]
+    pub features: Vec<String>,
+    /// All Cargo features
+    #[arg(long)]
+    pub all_features: bool,
+    /// No default features
+    #[arg(long)]
+    pub no_default_features: bool,
+    /// Path to Cargo.toml
+    #[arg(long, value_name = "PATH")]
+    pub manifest_path: Option<PathBuf>,
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Which program is planned, and how.
+#[derive(Args, Clone, Default)]
+pub struct Settings {
+    /// Samples in a step, instead of what is written
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: Option<u64>,
+    /// F32, Bf16, F16, "Mixed(Bf16)" or "Mixed(F16)", instead of what is written
+    #[arg(long, value_name = "P", value_parser = precision)]
+    pub precision: Option<Precision>,
+}
+
+#[derive(Args)]
+pub struct Fit {
+    /// Networks, by name; all of them if none is named
+    #[arg(value_name = "NETWORK")]
+    pub networks: Vec<String>,
+    /// Cards instead of those that are written: slugs with commas, or sizes such as 11.5GiB
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = device)]
+    pub cards: Vec<Device>,
+    /// All cards that are known
+    #[arg(long, conflicts_with = "cards")]
+    pub all: bool,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Memory of each card to be left to others, instead of what is written
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub headroom: Option<u64>,
+    /// How to print: a table, JSON, or annotations for GitHub Actions
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    #[command(flatten)]
+    pub build: Build,
+}
+
+#[derive(Args)]
+pub struct Show {
+    /// The network, by name
+    #[arg(value_name = "NETWORK")]
+    pub network: String,
+    /// Layers and tensors to list, the largest ones
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
+    /// What layers are sorted by
+    #[arg(long, value_enum, default_value = "kept")]
+    pub sort: Sort,
+    /// The forward pass instead of the training step
+    #[arg(long)]
+    pub inference: bool,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// How to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Plain,
+    #[command(flatten)]
+    pub build: Build,
+}
+
+#[derive(Args)]
+pub struct Diff {
+    /// What to compare with: a branch, tag or commit of git
+    #[arg(value_name = "REV")]
+    pub revision: String,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// How to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Plain,
+    #[command(flatten)]
+    pub build: Build,
+}
+
+#[derive(Args)]
+pub struct Cards {
+    /// A card, or the beginning of names; all cards if left out
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// How to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Plain,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+    Github,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Plain {
+    Table,
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// What the backward pass keeps of it
+    Kept,
+    Parameters,
+    Macs,
+    /// The order of the forward pass
+    Order,
+}
+
+/// A card of the table, or one of this many bytes.
+#[derive(Clone, Copy)]
+pub enum Device {
+    Known(&'static Card),
+    Size(u64),
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    if let Some(card) = cards::find(text) {
+        return Ok(Device::Known(card));
+    }
+    if text.trim_start().starts_with(|first: char| first.is_ascii_digit()) && parse_vram(text).is_ok() {
+        return size(text).map(Device::Size);
+    }
+    let slugs: Vec<&str> = cards::ALL.iter().map(|card| card.slug).collect();
+    let begins: Vec<&str> = slugs.iter().copied().filter(|slug| slug.starts_with(text)).collect();
+    let near = gpumem_core::suggest::nearest(text, &slugs);
+    Err(match (begins.as_slice(), near) {
+        ([_, ..], _) => format!("there is {}", begins.join(", ")),
+        ([], Some(near)) => format!("did you mean {near}? `cargo gpumem cards` lists them"),
+        ([], None) => "no such card; `cargo gpumem cards` lists them, and a size such as 11.5GiB will do".into(),
+    })
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    match parse_vram(text) {
+        Ok(bytes) => Ok(bytes),
+        Err(cards::VramError::Zero) => Ok(0),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The precisions, as they are written.
+pub const PRECISIONS: [Precision; 5] =
+    [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
+
+fn precision(text: &str) -> Result<Precision, String> {
+    let plain = |text: &str| text.to_lowercase().replace(['(', ')', '-', '_', ' '], "");
+    let found = PRECISIONS.into_iter().find(|precision| plain(precision.name()) == plain(text));
+    found.ok_or_else(|| "write F32, Bf16, F16, Mixed(Bf16) or Mixed(F16)".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cargo::command().debug_assert();
+    }
+
+    /// Each help page fits a screen of 50 lines.
+    #[test]
+    fn help_fits_a_screen() {
+        let command = Cargo::command();
+        let gpumem = command.find_subcommand("gpumem").unwrap();
+        for page in gpumem.get_subcommands() {
+            let mut page = page.clone();
+            let lines = page.render_help().to_string().lines().count();
+            assert!(lines <= 50, "{}: {lines} lines", page.get_name());
+        }
+    }
+
+    #[test]
+    fn cards_are_named_or_sizes() {
+        assert!(matches!(device("RTX_3060"), Ok(Device::Known(card)) if card.slug == "rtx3060"));
+        assert!(matches!(device("11.5GiB"), Ok(Device::Size(bytes)) if bytes == 23 << 29));
+        assert_eq!(device("rtx3061").err().unwrap(), "did you mean rtx3060? `cargo gpumem cards` lists them");
+        let begun = device("rtx-a").err().unwrap();
+        assert!(begun.starts_with("there is rtx-a") && begun.contains("rtx-a6000"), "{begun}");
+        assert!(device("toaster-oven").err().unwrap().starts_with("no such card"));
+    }
+
+    #[test]
+    fn precisions_are_read_as_written_and_in_lower_case() {
+        for wanted in PRECISIONS {
+            assert_eq!(precision(wanted.name()), Ok(wanted));
+        }
+        assert_eq!(precision("mixed-bf16"), Ok(Precision::Mixed(Half::Bf16)));
+        assert!(precision("fp8").is_err());
+    }
+
+    #[test]
+    fn no_headroom_is_a_size() {
+        assert_eq!(size("0B"), Ok(0));
+        assert_eq!(size("1.5GiB"), Ok(3 << 29));
+        assert!(size("1.5").is_err());
+    }
+}

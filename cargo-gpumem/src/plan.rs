@@ -1,0 +1,154 @@
+//! Plans of a network at any batch, precision and card: with the functions that the compiler evaluates.
+
+use crate::Failure;
+use crate::network::{Network, Written};
+use crate::options::{Device, Settings};
+use gpumem_core::Precision;
+use gpumem_core::cards::{Architecture, Card};
+use gpumem_core::lower::{LayerLine, tables};
+use gpumem_core::memory::budget::{Budget, budget_at};
+use gpumem_core::memory::refusal::Aim;
+use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::program::Program;
+use gpumem_core::report::Arenas;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// One of a network's programs with its settings.
+pub struct Step {
+    /// The network's name, with `(inference)` behind it where it has both programs.
+    pub title: String,
+    pub training: bool,
+    pub file: String,
+    pub line: u64,
+    pub batch: u64,
+    pub precision: Precision,
+    pub headroom: u64,
+    /// The cards that are written.
+    pub cards: Vec<Card>,
+    pub program: Program,
+    pub layers: Vec<LayerLine>,
+    tables: &'static Tables,
+    convolution_workspace: u64,
+    /// Plans by the workspace of products, which depends on the card.
+    arenas: RefCell<HashMap<u64, Arenas<'static>>>,
+}
+
+/// The programs of a network that its constants ask for.
+pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<Step>, Failure> {
+    let mut steps = Vec::new();
+    let both = network.train.is_some() && network.infer.is_some();
+    for (written, training) in [(&network.train, true), (&network.infer, false)] {
+        if let Some(written) = written {
+            let mut step = step(network, written, training, settings)?;
+            if both && !training {
+                step.title += " (inference)";
+            }
+            steps.push(step);
+        }
+    }
+    Ok(steps)
+}
+
+/// One program of a network.
+pub fn step(network: &Network, written: &Written, training: bool, settings: &Settings) -> Result<Step, Failure> {
+    let name = &network.name;
+    let precision = settings.precision.unwrap_or(written.precision);
+    let batch = settings.batch.or(written.batch).ok_or_else(|| {
+        format!("`{name}` is generic over its batch: give one with `--batch`, or check an instance with `fits!({name}<64>);`")
+    })?;
+    let lowered = match training {
+        true => network.blueprint.training(precision).transpose(),
+        false => Some(network.blueprint.inference()),
+    };
+    let program = lowered.ok_or_else(|| format!("`{name}` has no training step"))?;
+    let program = program.map_err(|error| format!("`{name}`: {}", error.message))?;
+    let layers = network.blueprint.layers(&program);
+    // Until the process ends: elsewhere tables are statics.
+    let tables: &'static Tables = Box::leak(Box::new(tables(&program).leak()));
+    Ok(Step {
+        title: name.clone(),
+        training,
+        file: network.file.clone(),
+        line: network.line,
+        batch,
+        precision,
+        headroom: written.headroom,
+        cards: written.cards.clone(),
+        program,
+        layers,
+        tables,
+        convolution_workspace: written.convolution_workspace,
+        arenas: RefCell::default(),
+    })
+}
+
+impl Step {
+    /// The tables as for these cards.
+    pub fn aimed(&self, cards: &[Card]) -> Tables {
+        self.tables.with_workspaces(Workspaces::aimed(&Aim::at(cards), self.convolution_workspace))
+    }
+
+    /// The budget as the compiler plans it, for the cards that are written; with the reserve of the first.
+    pub fn written(&self) -> Result<Budget, Failure> {
+        let tables = self.aimed(&self.cards);
+        let reserve = self.cards.first().map_or(Architecture::Unknown.reserve_mib() << 20, Card::reserve);
+        let budget = budget_at(&tables, self.batch, self.precision);
+        let budget = budget.map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch))?;
+        Ok(budget.with_reserve(reserve))
+    }
+
+    /// The budget with a reserve of 0, as for this card alone.
+    pub fn budget(&self, device: Device) -> Result<Budget, Failure> {
+        self.with_arenas(device, |arenas| arenas.budget(self.batch))
+            .map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch).into())
+    }
+
+    /// The largest batch whose arena has at most `room` bytes; 0 if there is none.
+    pub fn largest_batch(&self, device: Device, room: u64) -> u64 {
+        self.with_arenas(device, |arenas| arenas.largest(room))
+    }
+
+    fn with_arenas<T>(&self, device: Device, ask: impl FnOnce(&mut Arenas<'static>) -> T) -> T {
+        let tables = match device {
+            Device::Known(card) => self.aimed(std::slice::from_ref(card)),
+            Device::Size(_) => self.aimed(&[]),
+        };
+        let mut arenas = self.arenas.borrow_mut();
+        let new = || Arenas::new(Box::leak(Box::new(tables)), self.precision);
+        ask(arenas.entry(tables.workspaces.product).or_insert_with(new))
+    }
+}
+
+impl Device {
+    /// Bytes that a process can have.
+    pub fn usable(self) -> u64 {
+        match self {
+            Device::Known(card) => card.usable(),
+            Device::Size(bytes) => bytes,
+        }
+    }
+
+    /// Bytes that context, modules and library handles take.
+    pub fn reserve(self) -> u64 {
+        match self {
+            Device::Known(card) => card.reserve(),
+            Device::Size(_) => Architecture::Unknown.reserve_mib() << 20,
+        }
+    }
+
+    pub fn name(self) -> String {
+        match self {
+            Device::Known(card) => card.short_name.to_string(),
+            Device::Size(bytes) => crate::text::bytes(bytes),
+        }
+    }
+
+    /// The slug, or the size in bytes.
+    pub fn slug(self) -> String {
+        match self {
+            Device::Known(card) => card.slug.to_string(),
+            Device::Size(bytes) => bytes.to_string(),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `cargo gpumem show`: one network from near.
+
+use crate::Failure;
+use crate::artefacts::networks_of;
+use crate::network::chosen;
+use crate::options::{Plain, Show, Sort};
+use crate::plan::{Step, step};
+use crate::text::{bytes, count, table};
+use gpumem_core::lower::LayerLine;
+use gpumem_core::memory::budget::{Budget, Line};
+use gpumem_core::network::kept_bytes;
+use gpumem_core::program::{Class, Tensor};
+use gpumem_core::shape::Shape;
+use serde_json::json;
+use std::path::Path;
+use std::process::ExitCode;
+
+pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
+    let networks = chosen(networks_of(&arguments.build, Path::new("."))?, std::slice::from_ref(&arguments.network))?;
+    let network = networks.first().ok_or("no network")?;
+    let written = match (arguments.inference, &network.train, &network.infer) {
+        (false, Some(train), _) => (train, true),
+        (false, None, Some(infer)) | (true, _, Some(infer)) => (infer, false),
+        // The forward pass with the batch and the precision of `TRAIN`.
+        (true, Some(train), None) => (train, false),
+        (_, None, None) => return Err(format!("`{}` says neither TRAIN nor INFER", network.name).into()),
+    };
+    let step = step(network, written.0, written.1, &arguments.settings)?;
+    let budget = step.written()?;
+    let alive = alive(&step, budget.peak);
+    match arguments.format {
+        Plain::Table => print!("{}", text(arguments, &step, &budget, &alive)),
+        Plain::Json => println!("{:#}", as_json(&step, &budget, &alive)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A tensor that is alive at the peak, with its bytes.
+struct Alive<'s> {
+    tensor: &'s Tensor,
+    name: String,
+    bytes: u64,
+}
+
+/// The tensors inside the step that are alive at operation `peak`, the largest first.
+fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
+    let tensors = step.program.tensors.iter();
+    let at_peak = tensors.filter(|it| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
+    let workspaces = step.aimed(&step.cards).workspaces;
+    let alive = at_peak.map(|tensor| {
+        let elements = tensor.elements(step.batch).unwrap_or(u64::MAX);
+        let bytes = workspaces.cap(tensor.role, elements.saturating_mul(tensor.role.bytes(step.precision)));
+        Alive { tensor, name: step.program.tensor_name(tensor), bytes }
+    });
+    let mut alive: Vec<Alive<'_>> = alive.collect();
+    alive.sort_by_key(|alive| std::cmp::Reverse(alive.bytes));
+    alive
+}
+
+fn kept(step: &Step, layer: &LayerLine) -> u64 {
+    if step.training { kept_bytes(layer.kept, step.batch, step.precision) } else { 0 }
+}
+
+/// The layers with their numbers in the forward pass, as they are to be listed.
+fn sorted(step: &Step, sort: Sort) -> Vec<(usize, &LayerLine)> {
+    let mut layers: Vec<(usize, &LayerLine)> = step.layers.iter().enumerate().collect();
+    match sort {
+        Sort::Order => {}
+        Sort::Kept => layers.sort_by_key(|(_, layer)| std::cmp::Reverse(kept(step, layer))),
+        Sort::Parameters => layers.sort_by_key(|(_, layer)| std::cmp::Reverse(layer.parameters)),
+        Sort::Macs => layers.sort_by_key(|(_, layer)| std::cmp::Reverse(layer.macs)),
+    }
+    layers
+}
+
+fn text(arguments: &Show, step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> String {
+    let program = if step.training { "training" } else { "inference" };
+    let mut text = format!("{}: {program}, batch {}, {}\n\n", step.title, step.batch, step.precision.name());
+    let mut rows = vec![["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)];
+    for (index, layer) in sorted(step, arguments.sort).into_iter().take(arguments.top) {
+        rows.push([
+            index.to_string(),
+            layer.path.clone(),
+            layer.kind.clone(),
+            Shape::new(&layer.output_shape).to_string(),
+            count(layer.parameters),
+            count(layer.macs),
+            if step.training { bytes(kept(step, layer)) } else { String::new() },
+        ]);
+    }
+    text += &table(&rows, &[0, 4, 5, 6]);
+    let more = step.layers.len().saturating_sub(arguments.top);
+    if more > 0 {
+        text +=
+            &format!("and {more} more; `--top {}` lists all, `--sort order` as they are written\n", step.layers.len());
+    }
+    text.push('\n');
+    for line in Line::ALL {
+        text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
+    }
+    let percent = u128::from(budget.lower_bound) * 1000 / u128::from(budget[Line::Arena].max(1));
+    text += &format!("{:<12} {:>10} %\n", "packed", format!("{}.{}", percent / 10, percent % 10));
+    let operation = step.program.operations.get(budget.peak as usize);
+    let at = operation.map(|operation| step.program.operation_name(operation)).unwrap_or_default();
+    text += &format!("\nalive at the peak, {at}:\n");
+    let rows: Vec<[String; 3]> = std::iter::once(["tensor", "shape", "bytes"].map(String::from))
+        .chain(
+            alive
+                .iter()
+                .take(arguments.top)
+                .map(|alive| [alive.name.clone(), alive.tensor.shape.to_string(), bytes(alive.bytes)]),
+        )
+        .collect();
+    text += &table(&rows, &[2]);
+    let more = alive.len().saturating_sub(arguments.top);
+    if more > 0 {
+        text += &format!("and {more} more\n");
+    }
+    text
+}
+
+fn as_json(step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> serde_json::Value {
+    let layers = step.layers.iter().enumerate().map(|(index, layer)| {
+        json!({
+            "index": index,
+            "path": layer.path,
+            "kind": layer.kind,
+            "output_shape": layer.output_shape,
+            "parameters": layer.parameters,
+            "macs": layer.macs,
+            "kept_bytes": kept(step, layer),
+        })
+    });
+    let lines: serde_json::Map<String, serde_json::Value> =
+        Line::ALL.into_iter().map(|line| (line.name().to_string(), budget[line].into())).collect();
+    let alive = alive.iter().map(|alive| json!({ "name": alive.name, "bytes": alive.bytes }));
+    json!({
+        "version": 1,
+        "network": step.title,
+        "program": if step.training { "train" } else { "infer" },
+        "batch": step.batch,
+        "precision": step.precision.name(),
+        "budget": lines,
+        "lower_bound": budget.lower_bound,
+        "layers": layers.collect::<Vec<_>>(),
+        "alive_at_peak": alive.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,229 @@
+//! The command on a crate of its own.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+
+/// A copy of the fixture: what is built there is built once for all tests.
+static FIXTURE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixture");
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cargo-gpumem");
+    std::fs::create_dir_all(to.join("src")).unwrap();
+    let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let manifest = manifest.replace("../../..", &root.display().to_string().replace('\\', "/"));
+    write(&to.join("Cargo.toml"), &manifest);
+    write(&to.join("src/lib.rs"), &std::fs::read_to_string(from.join("src/lib.rs")).unwrap());
+    to
+});
+
+/// Writes what has changed, so that cargo builds no more than that.
+fn write(path: &Path, text: &str) {
+    if std::fs::read_to_string(path).ok().as_deref() != Some(text) {
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+/// One build at a time.
+static BUILDING: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    BUILDING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn clean(command: &mut Command) -> &mut Command {
+    for variable in ["GPUMEM_VRAM", "GPUMEM_CARDS", "GPUMEM_HEADROOM", "FIXTURE_BATCH", "RUSTFLAGS", "CARGO_TARGET_DIR"]
+    {
+        command.env_remove(variable);
+    }
+    command.current_dir(&*FIXTURE)
+}
+
+fn gpumem(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
+    clean(&mut command).arg("gpumem").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the command prints, with its exit code.
+fn printed(arguments: &[&str]) -> (String, i32) {
+    let output = gpumem(arguments);
+    let code = output.status.code().unwrap();
+    assert!(code < 2, "{}{}", text(&output.stdout), text(&output.stderr));
+    (text(&output.stdout), code)
+}
+
+fn failure(arguments: &[&str]) -> String {
+    let output = gpumem(arguments);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    text(&output.stderr)
+}
+
+fn fits(arguments: &[&str]) -> Vec<Value> {
+    let (text, _) = printed(&[&["fit", "--quiet", "--format", "json"], arguments].concat());
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["version"], 1);
+    value["fits"].as_array().unwrap().clone()
+}
+
+/// Whether the compiler accepts `Wide` at this batch on this card.
+fn compiles(batch: u64, card: &str) -> bool {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let command = clean(&mut command).args(["check", "--quiet", "--target-dir", "target/gpumem"]);
+    // As the command builds, so that it is built once.
+    command.args(["--config", "profile.dev.debug=0", "--config", "profile.dev.strip=\"none\""]);
+    let output = command.env("FIXTURE_BATCH", batch.to_string()).env("GPUMEM_CARDS", card).output().unwrap();
+    let errors = text(&output.stderr);
+    assert!(!errors.contains("error") || errors.contains(" needs "), "{errors}");
+    !errors.contains("network `Wide` needs")
+}
+
+/// Card by card, the largest batch is accepted by the compiler, and the next is refused.
+#[test]
+fn it_agrees_with_the_compiler() {
+    let _alone = alone();
+    for fit in fits(&["Wide", "--cards", "t4,rtx3060,h100-sxm"]) {
+        let (card, batch) = (fit["card"].as_str().unwrap(), fit["max_batch"].as_u64().unwrap());
+        assert!(batch > 8 && fit["fits"] == true, "{fit}");
+        assert!(compiles(batch, card), "{card} at {batch}");
+        assert!(!compiles(batch + 1, card), "{card} at {}", batch + 1);
+    }
+}
+
+#[test]
+fn networks_that_a_check_refuses_are_answered_for() {
+    let _alone = alone();
+    let (text, code) = printed(&["fit", "--quiet"]);
+    assert_eq!(code, 1, "{text}");
+    let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+    assert!(row("Huge").contains("over by") && row("Huge").contains("T4"), "{text}");
+    assert!(row("Wide").contains("fits, ") && row("Wide").contains("RTX 3090"), "{text}");
+    assert!(row("Both (inference)").contains(" less 1.0 MiB"), "{text}");
+    // No card is written for its training, nor for the generic network.
+    assert_eq!(text.lines().filter(|line| line.starts_with("Both ")).count(), 1, "{text}");
+    let (text, code) = printed(&["fit", "--quiet", "Wide"]);
+    assert_eq!((code, text.lines().count()), (0, 3), "{text}");
+    // With all cards, nothing was named that could refuse.
+    assert_eq!(printed(&["fit", "--quiet", "--all", "Huge"]).1, 0);
+}
+
+#[test]
+fn another_batch_precision_headroom_and_size() {
+    let _alone = alone();
+    let total = |arguments: &[&str]| fits(arguments)[0]["total"].as_u64().unwrap();
+    let plain = total(&["Wide", "--cards", "t4"]);
+    assert!(total(&["Wide", "--cards", "t4", "--batch", "9"]) > plain);
+    let half = total(&["Wide", "--cards", "t4", "--precision", "bf16"]);
+    assert!(half < plain && total(&["Wide", "--cards", "t4", "--precision", "F16"]) >= half, "F16 holds its gradients");
+    let exact = format!("{plain}B");
+    let tight = &fits(&["Wide", "--cards", &exact])[0];
+    assert_eq!((tight["fits"].as_bool(), tight["left"].as_u64()), (Some(true), Some(0)), "{tight}");
+    let over = &fits(&["Wide", "--cards", &exact, "--headroom", "3B"])[0];
+    assert_eq!((over["fits"].as_bool(), over["over"].as_u64()), (Some(false), Some(3)), "{over}");
+}
+
+#[test]
+fn generic_networks_have_instances_and_take_a_batch() {
+    let _alone = alone();
+    let instance = &fits(&["Generic<64>", "--cards", "t4"])[0];
+    let given = &fits(&["Generic", "--cards", "t4", "--batch", "64"])[0];
+    assert_eq!((&instance["batch"], &instance["total"]), (&given["batch"], &given["total"]));
+    let message = failure(&["fit", "--quiet", "Generic", "--cards", "t4"]);
+    let expected =
+        "`Generic` is generic over its batch: give one with `--batch`, or check an instance with `fits!(Generic<64>);`";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn annotations_are_at_the_batch() {
+    let _alone = alone();
+    let (text, _) = printed(&["fit", "--quiet", "Huge", "Wide", "--cards", "t4", "--format", "github"]);
+    let source = std::fs::read_to_string(FIXTURE.join("src/lib.rs")).unwrap();
+    let line = source.lines().position(|line| line.contains("batch: 4096")).unwrap() + 1;
+    assert!(
+        text.contains(&format!("::error file=src/lib.rs,line={line},title=Huge on T4::`Huge` at batch 4096 needs ")),
+        "{text}"
+    );
+    assert!(text.contains("::notice file=src/lib.rs,line="), "{text}");
+}
+
+#[test]
+fn one_network_from_near() {
+    let _alone = alone();
+    let (text, _) = printed(&["show", "--quiet", "Wide", "--top", "3"]);
+    assert!(text.starts_with("Wide: training, batch 8, F32\n\n"), "{text}");
+    for part in ["and 6 more; `--top 9` lists all", "activations", "packed            100.0 %", "alive at the peak, "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (text, _) = printed(&["show", "--quiet", "Wide", "--format", "json"]);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let alive: u64 = shown["alive_at_peak"].as_array().unwrap().iter().map(|it| it["bytes"].as_u64().unwrap()).sum();
+    let activations = shown["budget"]["activations"].as_u64().unwrap();
+    assert!(alive <= activations && alive + 64 * 256 > activations, "{alive} of {activations}");
+    let message = failure(&["show", "--quiet", "Narrow"]);
+    assert!(
+        message.contains("no network is called `Narrow`; there is Wide, Both, Generic<64>, Generic, Huge"),
+        "{message}"
+    );
+}
+
+#[test]
+fn cards_need_no_build() {
+    let (text, _) = printed(&["cards", "rtx3060"]);
+    for part in
+        ["RTX 3060", "--features gpumem/rtx3060", "gpumem::cards::RTX_3060", "measured: https://", "not counted"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (text, _) = printed(&["cards", "jetson-orin-nano-8gb"]);
+    assert!(text.contains("stay with the host"), "{text}");
+    let (text, _) = printed(&["cards", "--format", "json"]);
+    let cards: Value = serde_json::from_str(&text).unwrap();
+    assert!(cards["cards"].as_array().unwrap().len() > 100);
+    assert!(failure(&["cards", "toaster"]).contains("no card is called `toaster`"));
+}
+
+/// A repository with the fixture as it is and, before that, with a smaller network.
+#[test]
+#[ignore = "builds everything twice: run by .ci/run"]
+fn a_change_costs_what_it_costs() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let git = |arguments: &[&str]| {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"];
+        let output = Command::new("git").current_dir(folder.path()).args(identity).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    git(&["init", "--quiet"]);
+    std::fs::create_dir(folder.path().join("src")).unwrap();
+    let source = std::fs::read_to_string(FIXTURE.join("src/lib.rs")).unwrap();
+    let manifest = std::fs::read_to_string(FIXTURE.join("Cargo.toml")).unwrap();
+    std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
+    std::fs::write(folder.path().join(".gitignore"), "target\nCargo.lock\n").unwrap();
+    let library = folder.path().join("src/lib.rs");
+    std::fs::write(&library, source.replace("Linear(4096), Gelu", "Linear(1024), Gelu")).unwrap();
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "before"]);
+    std::fs::write(&library, source.replace("pub struct Huge", "pub struct Vast")).unwrap();
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
+    let output =
+        clean(&mut command).current_dir(folder.path()).args(["gpumem", "diff", "--quiet", "HEAD"]).output().unwrap();
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", text(&output.stderr));
+    let both = printed.lines().skip_while(|line| !line.starts_with("Both ")).collect::<Vec<_>>();
+    assert!(both[0].contains("arena") && both[0].contains('+'), "{printed}");
+    let count = |hidden: u64| 64 * hidden + hidden + 8 * hidden + 8;
+    let parameters = format!("+{}", count(4096) - count(1024));
+    assert!(both.iter().any(|line| line.contains("parameters") && line.contains(&parameters)), "{printed}");
+    let row = |name: &str| printed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{printed}"));
+    assert!(row("Wide").ends_with('='), "{printed}");
+    assert!(row("Vast").ends_with("new") && row("Huge").ends_with("gone"), "{printed}");
+    // The worktree is gone.
+    let output = Command::new("git").current_dir(folder.path()).args(["worktree", "list"]).output().unwrap();
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+}
