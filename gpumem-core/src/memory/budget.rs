@@ -398,9 +398,12 @@ impl Lasting {
             let mut line = 0;
             while line < lines.len() {
                 let (part, bytes, times) = lines[line];
-                let added = self.parts[part as usize].add(bytes, times);
-                if added.is_err() {
-                    return added;
+                // Every call costs the compiler time, and of four lines two are empty as a rule.
+                if bytes > 0 && times > 0 {
+                    let added = self.parts[part as usize].add(bytes, times);
+                    if added.is_err() {
+                        return added;
+                    }
                 }
                 line += 1;
             }

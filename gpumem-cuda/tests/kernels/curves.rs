@@ -58,11 +58,13 @@ fn check(curve: &Curve) {
 }
 
 #[test]
+#[ignore = "a sweep: run by .ci/run"]
 fn a_residual_network() {
     check(&residual_network());
 }
 
 #[test]
+#[ignore = "a sweep: run by .ci/run"]
 fn a_transformer_with_a_tied_head() {
     check(&transformer());
 }
