@@ -31,8 +31,9 @@
 //! # }
 //! ```
 //!
-//! A card is chosen in `cards:`, by a Cargo feature (`cargo check --features rtx3060`) or by its size
+//! A card is chosen in `cards:`, by a Cargo feature (`cargo check --features gpumem/rtx3060`) or by its size
 //! (`GPUMEM_VRAM=11.5GiB cargo check`). With several, the network must fit all of them; with none, nothing is checked.
+//! `GPUMEM_CARDS=t4,l4 cargo check` asks of other cards instead, and `GPUMEM_HEADROOM=1GiB` leaves more of each to others.
 //!
 //! | to | look at |
 //! | --- | --- |
@@ -53,9 +54,9 @@ pub use gpumem_core::memory::tables::Tables;
 pub use gpumem_core::memory::{Compiled, record};
 pub use gpumem_core::network::{LayerInfo, Network};
 pub use gpumem_core::run::device::Device;
-pub use gpumem_core::run::net::{Given, Net};
+pub use gpumem_core::run::net::{Given, Kind, Named, Net};
 pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, Tensor};
-pub use gpumem_core::train::optim;
+pub use gpumem_core::train::{gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, cards, layers, report};
 #[cfg(feature = "cpu")]
@@ -73,5 +74,7 @@ pub use gpumem_core::__environment;
 
 /// What a program that declares and runs networks needs.
 pub mod prelude {
-    pub use crate::{D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, network, network_mod};
+    #[cfg(any(feature = "cpu", feature = "cuda"))]
+    pub use crate::AnyDevice;
+    pub use crate::{D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, gib, mib, network, network_mod};
 }

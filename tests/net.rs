@@ -6,7 +6,7 @@ use gpumem::Line;
 use gpumem::Net;
 use gpumem::optim::Optimizer;
 use gpumem::prelude::*;
-use gpumem::{AnyDevice, Cpu, Error};
+use gpumem::{AnyDevice, Cpu, Error, Kind};
 
 network! {
     /// Every kind of state: weights, running statistics, moments, dropout.
@@ -162,6 +162,12 @@ fn parameters_by_name() {
         assert!(names.iter().any(|known| known == name), "{names:?}");
     }
     assert_eq!(net.get("batch_norm2d.running_var").unwrap(), [1.0; 4]);
+    assert_eq!(net.shape("head.weight"), Some(&[4, 64][..]));
+    assert_eq!((net.shape("head.weight.moment1"), net.shape("head")), (Some(&[4, 64][..]), None));
+    let kind = |name: &str| net.tensors().find(|tensor| tensor.name == name).map(|tensor| tensor.kind);
+    let kinds = ["head.bias", "batch_norm2d.running_var", "head.weight.moment1"].map(kind);
+    assert_eq!(kinds, [Some(Kind::Parameter), Some(Kind::Statistic), Some(Kind::OptimizerState)]);
+    assert!(net.tensors().map(|tensor| tensor.name).eq(net.names()));
     let weights = net.get("head.weight").unwrap();
     let bound = 1.0 / 64f32.sqrt();
     assert!(
@@ -398,4 +404,28 @@ fn the_table_as_text() {
     let table = gpumem::report::table::<Small>();
     assert!(table.starts_with("Small: training, batch 8, F32\n"), "{table}");
     assert!(table.contains("packed            100.0 %"), "{table}");
+}
+
+/// Training with one batch, serving with another: from one declaration.
+#[test]
+fn inference_runs_alone_at_its_own_batch() {
+    let (mut trained, mut serving) = (Both::on(&Cpu::new()).unwrap(), Both::infer_on(&Cpu::new()).unwrap());
+    for _ in 0..5 {
+        trained.train_step(&Tensor::from_fn(|index| index as f32 / 7.0), &Tensor::zeros()).unwrap();
+    }
+    serving.copy_from(&mut trained).unwrap();
+    let inputs = Tensor::<f32, (D<4>, D<3>)>::from_fn(|index| (index as f32).sin());
+    let expected = trained.forward(&inputs).unwrap();
+    for (sample, expected) in inputs.samples().zip(expected.samples()) {
+        let (one, _) = Tensor::<f32, (D<1>, D<3>)>::from_samples([sample]).unwrap();
+        assert_eq!(serving.forward(&one).unwrap().as_slice(), expected);
+    }
+    assert_eq!(serving.tensors().count(), 2, "no optimizer state is there");
+    let error = serving.train_again().unwrap_err().to_string();
+    assert_eq!(error, "Both: the network has no `const TRAIN`, so it makes no steps");
+    let error = serving.copy_from(&mut Frozen::on(&Cpu::new()).unwrap()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the network has nothing called `linear.weight`") || error.contains("elements"),
+        "{error}"
+    );
 }

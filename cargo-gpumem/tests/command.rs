@@ -166,7 +166,7 @@ fn one_network_from_near() {
     assert!(alive <= activations && alive + 64 * 256 > activations, "{alive} of {activations}");
     let message = failure(&["show", "--quiet", "Narrow"]);
     assert!(
-        message.contains("no network is called `Narrow`; there is Wide, Both, Generic<64>, Generic, Huge"),
+        message.contains("no network is called `Narrow`; there is Wide, Both, Generic, Generic<64>, Huge"),
         "{message}"
     );
 }

@@ -5,6 +5,7 @@ use crate::memory::budget::Budget;
 use crate::number::{Precision, Role};
 use crate::run::tensor::Hosts;
 use crate::train::Train;
+use core::marker::PhantomData;
 
 /// One line of a network's layer table.
 #[derive(Clone, Copy, Debug)]
@@ -74,4 +75,30 @@ pub trait Network: Sized {
     type Target: Hosts;
     /// A batch of outputs: a tensor, or a tuple where there are several.
     type Output: Hosts;
+}
+
+/// A network with `const INFER`, which can be loaded for that alone: see [`Serving`].
+pub trait Serve: Network {
+    /// A batch of inputs, of the size in `const INFER`.
+    type ServedInput: Hosts;
+    /// A batch of outputs, of the size in `const INFER`.
+    type ServedOutput: Hosts;
+}
+
+/// The forward pass of a network as `const INFER` says, at its own batch and precision, without the training step beside it.
+#[derive(Debug)]
+pub struct Serving<N>(PhantomData<fn() -> N>);
+
+impl<N: Serve> Network for Serving<N> {
+    const NAME: &'static str = N::NAME;
+    const LAYERS: &'static [LayerInfo] = N::LAYERS;
+    const TRAINING: Option<&'static Compiled> = None;
+    const INFERENCE: &'static Compiled = N::INFERENCE;
+    const EVALUATION: &'static Compiled = N::INFERENCE;
+    const TRAIN: Option<Train> = None;
+    const HEADROOM: u64 = N::HEADROOM;
+    const CHECKED: () = N::CHECKED;
+    type Input = N::ServedInput;
+    type Target = ();
+    type Output = N::ServedOutput;
 }

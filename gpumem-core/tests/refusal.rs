@@ -5,7 +5,7 @@ mod chain;
 use chain::TENSORS;
 use gpumem_core::cards::{A100_80GB, Card, GTX_1650, RTX_3060, RTX_3090, T4};
 use gpumem_core::memory::budget::{Plan, plan};
-use gpumem_core::memory::refusal::{Aim, Environment, UNCHECKED, check, refusal};
+use gpumem_core::memory::refusal::{Aim, Environment, UNCHECKED, check, check_together, largest, refusal, together};
 use gpumem_core::memory::tables::Tables;
 use gpumem_core::{Precision, Role};
 
@@ -252,4 +252,40 @@ fn the_check_is_left_out_for_a_tool_only() {
     let aim = |unchecked| Aim { environment: Environment { unchecked, ..Environment::NONE }, ..Aim::at(&[RTX_3060]) };
     check("Chain", &STEP, &plan, &aim(Some(UNCHECKED)));
     check("Chain", &STEP, &plan, &aim(Some("1")));
+}
+
+/// One process has one reserve, whatever it runs.
+#[test]
+fn networks_on_one_card() {
+    let fits = RTX_3060.usable() - RTX_3060.reserve();
+    let aim = Aim { headroom: largest(&[1 << 20, 3 << 20, 0]), ..Aim::at(&[RTX_3060]) };
+    assert!(together(&[("A", fits - (4 << 20)), ("B", 1 << 20)], &aim).is_none());
+    let text = together(&[("A", fits - (4 << 20)), ("B", 1 << 20), ("C", 256)], &aim).unwrap();
+    assert_eq!(
+        text.as_str(),
+        "\
+networks `A`, `B` and `C` together need 11.62 GiB but an RTX 3060 has 11.63 GiB less 3.0 MiB headroom (over by 256 B)
+  A             11.12 GiB
+  B             1.0 MiB
+  C             256 B
+  reserve       512.0 MiB
+  fits on       RTX 3080 12GB, RTX 3080 Ti, TITAN V, TITAN Xp, TITAN X (Pascal), ... at this batch"
+    );
+    let aim = Aim { selected: &[T4, RTX_3060], ..Aim::at(&[]) };
+    let text = together(&[("A", 20 << 30)], &aim).unwrap();
+    assert!(text.as_str().starts_with("network `A` needs 20.50 GiB but an RTX 3060 has "), "{}", text.as_str());
+    assert!(text.as_str().contains("\n  and needs 20.50 GiB but a T4 has 14.56 GiB (over by "), "{}", text.as_str());
+    assert!(text.as_str().contains("\n  aimed by      Cargo feature `rtx3060` (RTX 3060), Cargo feature `t4` (T4)\n"));
+    let bad = Aim { environment: Environment { vram: Some("4"), ..Environment::NONE }, ..Aim::at(&[]) };
+    assert!(together(&[], &bad).unwrap().as_str().starts_with("GPUMEM_VRAM is `4`: the unit is missing"));
+    assert!(together(&[], &Aim::at(&[RTX_3060])).is_none());
+    let tool = Environment { unchecked: Some(UNCHECKED), ..Environment::NONE };
+    check_together(&[("A", u64::MAX)], &Aim { environment: tool, ..Aim::at(&[RTX_3060]) });
+}
+
+/// Unified memory: what a card has is what the host leaves.
+#[test]
+fn what_stays_with_the_host_is_said() {
+    let text = refused(48, &[gpumem_core::cards::JETSON_ORIN_NX_8GB]);
+    assert!(text.contains(" has 5.12 GiB beside 2.00 GiB for the host (over by "), "{text}");
 }

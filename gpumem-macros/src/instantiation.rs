@@ -1,42 +1,121 @@
 //! `fits!(Vgg16<64>);`: checks one instantiation of a network that is generic over its batch.
+//! `fits!(Generator + Critic, RTX_3060);`: checks that networks fit a card at once.
 
+use crate::errors::Errors;
 use crate::expand::{section, written_at};
+use crate::syntax::Place;
+use crate::train::cards_of;
 use proc_macro2::{Group, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Expr, Token, Type};
+
+/// What stands in the parentheses.
+struct Asked {
+    networks: Punctuated<Type, Token![+]>,
+    cards: Punctuated<Expr, Token![,]>,
+}
+
+impl Parse for Asked {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Asked> {
+        let mut networks = Punctuated::new();
+        loop {
+            networks.push_value(input.call(Type::without_plus)?);
+            if !input.peek(Token![+]) {
+                break;
+            }
+            networks.push_punct(input.parse()?);
+        }
+        if !input.is_empty() {
+            input.parse::<Token![,]>()?;
+        }
+        Ok(Asked { networks, cards: Punctuated::parse_terminated(input)? })
+    }
+}
 
 pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
-    let path: syn::Type = match syn::parse2(tokens) {
-        Ok(path) => path,
+    let asked: Asked = match syn::parse2(tokens) {
+        Ok(asked) => asked,
         Err(error) => return error.to_compile_error(),
     };
-    let place = crate::syntax::Place::of(&path);
-    let path = path.into_token_stream();
-    let network = quote_spanned!(place.start=> <#path as ::gpumem::Network>);
-    let mut checked = quote!(#network::CHECKED);
-    // A block keeps the expression's span to the argument.
-    let mut group = Group::new(proc_macro2::Delimiter::Brace, std::mem::take(&mut checked));
-    group.set_span(place.end);
-    let checked = TokenTree::from(group);
-    let (file, line) = written_at(place.start);
-    let record = section(
-        &quote! {
-            ::gpumem::__private::memory::record::Declared {
-                name: #network::NAME,
-                place: (#file, #line),
-                is_generic: false,
-                train: #network::TRAIN.as_ref(),
-                infer: ::core::option::Option::None,
-                training: #network::TRAINING,
-                inference: ::core::option::Option::Some(#network::INFERENCE),
-            }
-        },
-        &[],
-    );
+    let mut errors = Errors::default();
+    let cards = cards_of(&asked.cards, &mut errors);
+    let (mistakes, last) = errors.into_tokens();
+    let place = Place::of(&asked.networks);
+    let networks = asked.networks.iter().map(|network| {
+        let Place { start, .. } = Place::of(network);
+        let path = network.to_token_stream();
+        (quote_spanned!(start=> <#path as ::gpumem::Network>), start)
+    });
+    let networks: Vec<_> = networks.collect();
+    let checked = match networks.as_slice() {
+        [(network, _)] if asked.cards.is_empty() => called_at(quote!(#network::CHECKED), place),
+        _ => {
+            together(&networks.iter().map(|(network, _)| network.clone()).collect::<Vec<_>>(), (&asked, &cards), place)
+        }
+    };
+    let records = networks.iter().map(|(network, start)| record(network, written_at(*start)));
     quote! {
+        #mistakes
+        #last
         const _: () = {
             #[allow(unused_braces)]
             const _: () = #checked;
-            #record
+            #(const _: () = { #records };)*
         };
     }
+}
+
+/// A block keeps an expression's span to the argument.
+fn called_at(expression: TokenStream, place: Place) -> TokenStream {
+    let mut group = Group::new(proc_macro2::Delimiter::Brace, expression);
+    group.set_span(place.end);
+    TokenTree::from(group).into()
+}
+
+/// The check that networks fit at once: the cards that are named, or those of Cargo features and variables.
+fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), place: Place) -> TokenStream {
+    let aim = if asked.cards.is_empty() {
+        quote! { cards: &[], selected: ::gpumem::SELECTED, environment: ::gpumem::__environment!() }
+    } else {
+        // These cards were asked about, whatever others are.
+        quote! {
+            cards: #cards,
+            selected: &[],
+            environment: ::gpumem::__private::memory::refusal::Environment {
+                cards: ::core::option::Option::None,
+                vram: ::core::option::Option::None,
+                ..::gpumem::__environment!()
+            }
+        }
+    };
+    let Place { start, end } = place;
+    let arguments = quote! {
+        &[#((#networks::NAME, #networks::BUDGET.get(::gpumem::__private::memory::budget::Line::Arena))),*],
+        &::gpumem::__private::memory::refusal::Aim {
+            headroom: ::gpumem::__private::memory::refusal::largest(&[#(#networks::HEADROOM),*]),
+            #aim
+        }
+    };
+    let mut call = quote_spanned!(start=> ::gpumem::__private::memory::refusal::check_together);
+    let mut group = Group::new(proc_macro2::Delimiter::Parenthesis, arguments);
+    group.set_span(end);
+    call.extend([TokenTree::from(group)]);
+    call
+}
+
+fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {
+    let declared = quote! {
+        ::gpumem::__private::memory::record::Declared {
+            name: #network::NAME,
+            place: (#file, #line),
+            is_generic: false,
+            train: #network::TRAIN.as_ref(),
+            infer: ::core::option::Option::None,
+            training: #network::TRAINING,
+            inference: ::core::option::Option::Some(#network::INFERENCE),
+        }
+    };
+    section(&declared, &[])
 }

@@ -180,6 +180,9 @@ pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Checks one instantiation of a network that is generic over its batch: `fits!(Vgg16<64>);` fails under `cargo check` where
 /// `Vgg16<64>` does not fit. Other instantiations are checked by `cargo build`, where they are loaded.
+///
+/// `fits!(Generator + Critic, RTX_3060);` checks that several networks fit a card at once, in one process. Without a card, those of
+/// Cargo features, `GPUMEM_CARDS` and `GPUMEM_VRAM` are checked.
 #[proc_macro]
 pub fn fits(tokens: TokenStream) -> TokenStream {
     instantiation::fits(tokens.into()).into()

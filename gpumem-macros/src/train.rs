@@ -346,9 +346,14 @@ fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
         errors.add(Place::of(value), "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`");
         return quote!(&[]);
     };
+    cards_of(&array.elems, errors)
+}
+
+/// The cards that these are the names of, as a list.
+pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &mut Errors) -> TokenStream {
     let known: Vec<&str> = card_names().collect();
     let mut tokens = TokenStream::new();
-    for card in &array.elems {
+    for card in names {
         let Some(name) = last_name(card) else {
             errors.add(Place::of(card), "expected the name of a card, such as `RTX_3060`");
             continue;

@@ -192,6 +192,21 @@ impl<N: Network, D: Device> Net<N, D> {
         self.main().program.tensors.iter().filter(|tensor| is_named(tensor.class)).map(|tensor| tensor.name.as_str())
     }
 
+    /// Everything in [`Net::names`] with its shape and what it is, in the same order.
+    pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
+        let tensors = self.main().program.tensors.iter();
+        tensors.filter_map(|tensor| {
+            let kind = Kind::of(tensor.class)?;
+            Some(Named { name: &tensor.name, shape: tensor.shape.dims(), kind })
+        })
+    }
+
+    /// The shape of a parameter, a running statistic or an optimizer state: as PyTorch lays it out, `[out, in, height, width]` of
+    /// a convolution's weight. `None` if there is nothing of that name.
+    pub fn shape(&self, name: &str) -> Option<&[u64]> {
+        self.tensors().find(|tensor| tensor.name == name).map(|tensor| tensor.shape)
+    }
+
     /// The values of a parameter, a running statistic or an optimizer state, in row-major order. Under mixed precision a
     /// parameter's values are those of its f32 master copy.
     ///
@@ -223,6 +238,21 @@ impl<N: Network, D: Device> Net<N, D> {
         }
         format.encode(&mut bytes);
         self.runner.write(offset, &bytes)
+    }
+
+    /// Takes the parameters and running statistics of another network that has all of this one's: of the one that was trained, for
+    /// the one that serves. Both may run on different devices and in different precisions.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if the other has nothing of a name, [`Error::Length`] if it has another number of elements; what was taken
+    /// before stays.
+    pub fn copy_from<M: Network, E: Device>(&mut self, other: &mut Net<M, E>) -> Result<(), Error> {
+        let is_model = |tensor: &Named<'_>| matches!(tensor.kind, Kind::Parameter | Kind::Statistic);
+        let names: Vec<String> = self.tensors().filter(is_model).map(|tensor| tensor.name.into()).collect();
+        for name in &names {
+            self.set(name, &other.get(name)?)?;
+        }
+        Ok(())
     }
 
     /// Training steps that have been made: what a training that goes on elsewhere needs beside everything in
@@ -324,7 +354,44 @@ fn nth_of(placed: &Placed, class: Class, index: usize, precision: Precision) -> 
 }
 
 fn is_named(class: Class) -> bool {
-    matches!(class, Class::Parameter | Class::Buffer | Class::Moment | Class::Gradient)
+    Kind::of(class).is_some()
+}
+
+/// A tensor that lasts from step to step: see [`Net::tensors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named<'n> {
+    /// Its name, such as `stage[0].conv2d[1].weight`.
+    pub name: &'n str,
+    /// Its dimensions, as PyTorch lays them out.
+    pub shape: &'n [u64],
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a tensor that lasts from step to step is. A model for others is its parameters and statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A weight, bias, scale or shift.
+    Parameter,
+    /// A running statistic.
+    Statistic,
+    /// Optimizer state of a parameter.
+    OptimizerState,
+    /// A gradient that is held until the end of the step.
+    Gradient,
+}
+
+impl Kind {
+    fn of(class: Class) -> Option<Kind> {
+        match class {
+            Class::Parameter => Some(Kind::Parameter),
+            Class::Buffer => Some(Kind::Statistic),
+            Class::Moment => Some(Kind::OptimizerState),
+            Class::Gradient => Some(Kind::Gradient),
+            Class::State | Class::Input | Class::Target | Class::Transient => None,
+        }
+    }
 }
 
 /// What the loss is multiplied with in the first step: gradients in binary16 would be lost below 6e-8. A backend changes it

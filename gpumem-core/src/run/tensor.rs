@@ -87,6 +87,43 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
         Tensor { elements: (0..S::ELEMENTS).map(f).collect(), shape: PhantomData }
     }
 
+    /// A batch of these samples, each its elements in row-major order, and how many there were: where they are fewer than the
+    /// batch has, the rest are zeros. Of an output, `samples().take(count)` are those that were given.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if a sample has another number of elements, or if there are more samples than the batch has.
+    pub fn from_samples<I>(samples: I) -> Result<(Tensor<T, S>, usize), Error>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<[T]>,
+    {
+        let batch = Self::batch();
+        let mut elements = Vec::with_capacity(S::ELEMENTS);
+        let mut count = 0;
+        for sample in samples {
+            let (sample, expected) = (sample.as_ref(), S::ELEMENTS / batch);
+            if sample.len() != expected {
+                let what = alloc::format!("sample {count} of a batch of shape {:?}", S::DIMS);
+                return Err(Error::Length { what, expected: expected as u64, found: sample.len() as u64 });
+            }
+            count += 1;
+            if count <= batch {
+                elements.extend_from_slice(sample);
+            }
+        }
+        if count > batch {
+            let what = alloc::format!("the samples of a batch of shape {:?}", S::DIMS);
+            return Err(Error::Length { what, expected: batch as u64, found: count as u64 });
+        }
+        elements.resize(S::ELEMENTS, T::default());
+        Ok((Tensor { elements, shape: PhantomData }, count))
+    }
+
+    /// Samples of a batch.
+    fn batch() -> usize {
+        S::DIMS.first().copied().unwrap_or(1).max(1)
+    }
+
     /// The dimensions, outermost first.
     pub fn dims(&self) -> &'static [usize] {
         S::DIMS
@@ -102,10 +139,67 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
         &mut self.elements
     }
 
+    /// The elements in row-major order.
+    pub fn into_vec(self) -> Vec<T> {
+        self.elements
+    }
+
+    /// The element at this position, outermost dimension first: `logits.get(&[0, 3])`. `None` outside.
+    pub fn get(&self, position: &[usize]) -> Option<&T> {
+        if position.len() != S::DIMS.len() {
+            return None;
+        }
+        let mut index = 0;
+        for (&at, &dim) in position.iter().zip(S::DIMS) {
+            if at >= dim {
+                return None;
+            }
+            index = index * dim + at;
+        }
+        self.elements.get(index)
+    }
+
     /// The elements of each sample, in order.
     pub fn samples(&self) -> impl Iterator<Item = &[T]> {
-        let batch = S::DIMS.first().copied().unwrap_or(1).max(1);
-        self.elements.chunks_exact((S::ELEMENTS / batch).max(1))
+        self.elements.chunks_exact((S::ELEMENTS / Self::batch()).max(1))
+    }
+}
+
+impl<S: HostShape> Tensor<f32, S> {
+    /// The position of the largest element of each sample, the first of several; of a NaN, where there is one: of logits the
+    /// predicted classes. PyTorch's `x.flatten(1).argmax(1)`.
+    pub fn argmax(&self) -> Vec<usize> {
+        let largest = |sample: &[f32]| {
+            let mut largest = 0;
+            for (index, &value) in sample.iter().enumerate() {
+                let best = sample[largest];
+                if value > best || (value.is_nan() && !best.is_nan()) {
+                    largest = index;
+                }
+            }
+            largest
+        };
+        self.samples().map(largest).collect()
+    }
+}
+
+impl<T: Element, const A: usize> From<[T; A]> for Tensor<T, (D<A>,)> {
+    fn from(elements: [T; A]) -> Self {
+        Tensor { elements: elements.to_vec(), shape: PhantomData }
+    }
+}
+
+impl<T: Element, const A: usize, const B: usize> From<[[T; B]; A]> for Tensor<T, (D<A>, D<B>)> {
+    fn from(elements: [[T; B]; A]) -> Self {
+        Tensor { elements: elements.as_flattened().to_vec(), shape: PhantomData }
+    }
+}
+
+impl<T: Element, const A: usize, const B: usize, const C: usize> From<[[[T; C]; B]; A]>
+    for Tensor<T, (D<A>, D<B>, D<C>)>
+{
+    fn from(elements: [[[T; C]; B]; A]) -> Self {
+        Tensor { elements: elements.as_flattened().as_flattened().to_vec(), shape: PhantomData }
     }
 }
 

@@ -71,6 +71,26 @@ impl Infer {
     pub const DEFAULT: Infer = Infer { batch: 1, precision: Precision::F32, cards: &[], headroom: 0 };
 }
 
+/// Bytes of this many GiB, a fraction of a byte cut off: `headroom: gib(1.5)`.
+///
+/// # Panics
+/// If it is negative, not a number, or 2^64 bytes or more; in `TRAIN` and `INFER` that is an error of the compiler.
+#[track_caller]
+pub const fn gib(count: f64) -> u64 {
+    mib(count * 1024.0)
+}
+
+/// Bytes of this many MiB: see [`gib`].
+///
+/// # Panics
+/// As [`gib`].
+#[track_caller]
+pub const fn mib(count: f64) -> u64 {
+    let bytes = count * 1_048_576.0;
+    assert!(bytes >= 0.0 && bytes < 18_446_744_073_709_551_616.0, "write a size that is not negative, as `gib(1.5)`");
+    bytes as u64
+}
+
 /// When parameters are updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

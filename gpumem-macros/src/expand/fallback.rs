@@ -3,7 +3,7 @@
 //! The last mistake stands in the type of the input. The compiler says nothing more of a type with an error in it, so that
 //! tensors of any type may be passed in and out.
 
-use super::{Readings, conditions, constants, declaration, generics};
+use super::{Readings, conditions, constants, declaration, generics, served_batch};
 use crate::errors::Errors;
 use crate::syntax::Source;
 use proc_macro2::TokenStream;
@@ -17,6 +17,15 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
     let name = source.declaration.name.unraw().to_string();
     let (errors, last) = errors.into_tokens();
     let conditions = conditions(source);
+    let served = served_batch(source, readings).map(|_| {
+        quote! {
+            #[automatically_derived]
+            impl #generics ::gpumem::__private::network::Serve for #path {
+                type ServedInput = <Self as ::gpumem::Network>::Input;
+                type ServedOutput = <Self as ::gpumem::Network>::Input;
+            }
+        }
+    });
     quote! {
         #errors
         #declaration
@@ -60,6 +69,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 type Target = <Self as ::gpumem::Network>::Input;
                 type Output = <Self as ::gpumem::Network>::Input;
             }
+            #served
         };
     }
 }

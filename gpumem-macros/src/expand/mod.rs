@@ -101,6 +101,7 @@ fn network(
     let structure = tables::structure(programs, &table);
     let plans = plans::plans(source, readings, programs);
     let types = types(source, readings, inputs, promised);
+    let served = served(source, readings, (inputs, promised));
     let proofs = proofs::proofs(source, resolved, readings, (inputs, promised));
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
@@ -132,6 +133,7 @@ fn network(
                 const CHECKED: () = #checked;
                 #types
             }
+            #served
             #proofs
         };
     }
@@ -192,7 +194,7 @@ fn generics(source: &Source) -> (TokenStream, TokenStream) {
     }
 }
 
-/// `TRAIN` and `INFER` as constants of the struct, and the way onto a device.
+/// `TRAIN` and `INFER` as constants of the struct, and the ways onto a device.
 fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
     let own = private_constants(source);
@@ -220,6 +222,21 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         constant("INFER", "Infer", source.infer.as_ref(), readings.infer.as_ref(), docs)
     });
     let conditions = conditions(source);
+    let serve = served_batch(source, readings).map(|_| {
+        quote! {
+            /// Loads the forward pass alone onto `device`, as `INFER` says: at its batch and its precision, without what training
+            /// needs. [`Net::copy_from`](::gpumem::Net::copy_from) gives it the weights of a network that was trained.
+            ///
+            /// # Errors
+            /// Too little memory, or a precision that the device cannot run.
+            #[allow(dead_code)]
+            pub fn infer_on<Device: ::gpumem::__private::run::device::Device>(
+                device: &Device,
+            ) -> ::core::result::Result<::gpumem::Net<::gpumem::__private::network::Serving<Self>, Device>, ::gpumem::Error> {
+                ::gpumem::Net::load(device)
+            }
+        }
+    });
     quote! {
         #conditions
         #[automatically_derived]
@@ -227,6 +244,7 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         impl #generics #path {
             #train
             #infer
+            #serve
 
             /// Loads the network onto `device`: one allocation of exactly the computed size.
             ///
@@ -244,13 +262,13 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
 
 /// The batch in a type: a literal where it is one, so that messages show what was written.
 fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
-    if let Some(parameter) = &source.declaration.batch {
-        return quote!(#parameter);
-    }
     let (constant, field) = match readings.primary() {
         Some((constant, reading)) => (constant, reading.batch),
         None => ("INFER", None),
     };
+    if let Some(parameter) = &source.declaration.batch {
+        return quote!(#parameter);
+    }
     match field.map(|Field { value, .. }| literal(value)) {
         Some(Some(value)) => {
             let value = Literal::u64_unsuffixed(value);
@@ -268,25 +286,70 @@ fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
 /// The associated types of `Network`.
 fn types(source: &Source, readings: &Readings<'_>, inputs: &[Declared], promised: &[Declared]) -> TokenStream {
     let batch = batch(source, readings);
-    let tensor = |index: bool, dimensions: &[u64]| {
-        let element = Ident::new(if index { "u32" } else { "f32" }, Span::call_site());
-        let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
-        quote!(::gpumem::Tensor<::core::primitive::#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
-    };
-    // One tensor stands for itself.
-    let all = |tensors: Vec<TokenStream>| match tensors.as_slice() {
-        [only] => only.clone(),
-        several => quote!((#(#several),*)),
-    };
-    let input = all(inputs.iter().map(|input| tensor(input.form == Form::Tokens, &input.dimensions)).collect());
-    let output = all(promised.iter().map(|output| tensor(false, &output.dimensions)).collect());
+    let [input, output] = batches(inputs, promised, &batch);
     let targets = readings.train.as_ref().map(|train| train.loss.targets.as_slice()).unwrap_or_default();
-    let target = all(targets.iter().map(|target| tensor(target.index, target.shape.dims())).collect());
+    let target = all(targets.iter().map(|target| tensor(target.index, target.shape.dims(), &batch)).collect());
     quote! {
         type Input = #input;
         type Target = #target;
         type Output = #output;
     }
+}
+
+/// What `infer_on` loads, where `INFER` is written.
+fn served(
+    source: &Source,
+    readings: &Readings<'_>,
+    (inputs, promised): (&[Declared], &[Declared]),
+) -> Option<TokenStream> {
+    let batch = served_batch(source, readings)?;
+    let [input, output] = batches(inputs, promised, &batch);
+    let (generics, path) = generics(source);
+    Some(quote! {
+        #[automatically_derived]
+        impl #generics ::gpumem::__private::network::Serve for #path {
+            type ServedInput = #input;
+            type ServedOutput = #output;
+        }
+    })
+}
+
+/// The batch of `INFER` in a type, where it is written and can be: of a network that is generic over its batch, a number or the
+/// parameter itself.
+fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream> {
+    source.infer.as_ref()?;
+    let field = readings.infer.as_ref()?.batch;
+    let value = field.map_or(Some(1), |Field { value, .. }| literal(value));
+    if let Some(value) = value.map(Literal::u64_unsuffixed) {
+        return Some(quote!(#value));
+    }
+    let name = &source.declaration.name;
+    match (&source.declaration.batch, field.map(|field| &field.value)) {
+        (None, _) => Some(quote!({ <#name>::INFER.batch })),
+        (Some(parameter), Some(syn::Expr::Path(path))) if path.path.is_ident(parameter) => Some(quote!(#parameter)),
+        (Some(_), _) => None,
+    }
+}
+
+/// The types of a batch of inputs and of outputs.
+fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream) -> [TokenStream; 2] {
+    let input = inputs.iter().map(|input| tensor(input.form == Form::Tokens, &input.dimensions, batch));
+    let output = promised.iter().map(|output| tensor(false, &output.dimensions, batch));
+    [all(input.collect()), all(output.collect())]
+}
+
+/// One tensor stands for itself.
+fn all(tensors: Vec<TokenStream>) -> TokenStream {
+    match tensors.as_slice() {
+        [only] => only.clone(),
+        several => quote!((#(#several),*)),
+    }
+}
+
+fn tensor(index: bool, dimensions: &[u64], batch: &TokenStream) -> TokenStream {
+    let element = Ident::new(if index { "u32" } else { "f32" }, Span::call_site());
+    let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
+    quote!(::gpumem::Tensor<::core::primitive::#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
 }
 
 /// Where a refusal points: the `batch` field, or the struct's name.

@@ -13,9 +13,11 @@ use crate::program::{NO_ROW, Part, Phase};
 mod environment;
 mod search;
 mod target;
+mod together;
 
 pub use environment::{Environment, UNCHECKED};
 pub use target::Aim;
+pub use together::{check_together, largest, together};
 
 use search::{Search, largest_batch, precision_fits};
 use target::Targets;
@@ -110,7 +112,6 @@ const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
 
 /// Each card that is too small with its figures, the smallest first.
 const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, plan: &Plan<N>) {
-    let headroom = targets.headroom;
     let mut named = 0;
     let mut previous = None;
     while let Some(index) = targets.next_misfit(plan.arena(), previous) {
@@ -119,18 +120,8 @@ const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, 
         if named > MOST_CARDS {
             continue;
         }
-        let target = targets.get(index);
-        let total = plan.budget(target.reserve).get(Line::Total);
-        text.text(if named == 1 { " needs " } else { "\n  and needs " }).bytes(total);
-        text.text(" but ").text(target.article).text(" ").text(target.name);
-        text.text(" has ").bytes(target.usable);
-        if target.host > 0 {
-            text.text(" beside ").bytes(target.host).text(" for the host");
-        }
-        if headroom > 0 {
-            text.text(" less ").bytes(headroom).text(" headroom");
-        }
-        text.text(" (over by ").bytes(total.saturating_add(headroom) - target.usable).text(")");
+        text.text(if named == 1 { " needs " } else { "\n  and needs " });
+        targets.append_misfit(text, index, plan.arena());
     }
     if named > MOST_CARDS {
         text.text("\n  and does not fit ").number((named - MOST_CARDS) as u64).text(" more");

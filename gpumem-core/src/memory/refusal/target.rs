@@ -281,6 +281,21 @@ impl<'a> Targets<'a> {
         }
     }
 
+    /// Appends what an arena of this size needs on a card that has no room for it, and what the card has.
+    pub(super) const fn append_misfit(&self, text: &mut Text, index: usize, arena: u64) {
+        let target = self.get(index);
+        let total = arena.saturating_add(target.reserve);
+        text.bytes(total).text(" but ").text(target.article).text(" ").text(target.name);
+        text.text(" has ").bytes(target.usable);
+        if target.host > 0 {
+            text.text(" beside ").bytes(target.host).text(" for the host");
+        }
+        if self.headroom > 0 {
+            text.text(" less ").bytes(self.headroom).text(" headroom");
+        }
+        text.text(" (over by ").bytes(total.saturating_add(self.headroom) - target.usable).text(")");
+    }
+
     /// Whether the same card comes earlier in the list.
     const fn is_repeated(&self, index: usize) -> bool {
         let this = self.get(index);
