@@ -1,10 +1,10 @@
 //! Networks, as their records say.
 
 use crate::Failure;
+use gpumem_core::Precision;
 use gpumem_core::cards::{Card, find};
 use gpumem_core::lower::Blueprint;
 use gpumem_core::train::Train;
-use gpumem_core::{Half, Precision};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -107,9 +107,7 @@ fn written(facts: &Value, program: &str) -> Option<Written> {
 }
 
 fn precision(name: &str) -> Option<Precision> {
-    let all =
-        [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
-    all.into_iter().find(|precision| precision.name() == name)
+    Precision::ALL.into_iter().find(|precision| precision.name() == name)
 }
 
 /// The networks with these names, in their order; all of them if none is named.

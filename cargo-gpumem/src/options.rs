@@ -1,8 +1,8 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
-use gpumem_core::{Half, Precision};
 use std::path::PathBuf;
 
 /// `cargo gpumem ..` calls `cargo-gpumem gpumem ..`.
@@ -197,13 +197,9 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The precisions, as they are written.
-pub const PRECISIONS: [Precision; 5] =
-    [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
-
 fn precision(text: &str) -> Result<Precision, String> {
     let plain = |text: &str| text.to_lowercase().replace(['(', ')', '-', '_', ' '], "");
-    let found = PRECISIONS.into_iter().find(|precision| plain(precision.name()) == plain(text));
+    let found = Precision::ALL.into_iter().find(|precision| plain(precision.name()) == plain(text));
     found.ok_or_else(|| "write F32, Bf16, F16, Mixed(Bf16) or Mixed(F16)".into())
 }
 
@@ -211,6 +207,7 @@ fn precision(text: &str) -> Result<Precision, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+    use gpumem_core::Half;
 
     #[test]
     fn the_command_line_is_sound() {
@@ -241,7 +238,7 @@ mod tests {
 
     #[test]
     fn precisions_are_read_as_written_and_in_lower_case() {
-        for wanted in PRECISIONS {
+        for wanted in Precision::ALL {
             assert_eq!(precision(wanted.name()), Ok(wanted));
         }
         assert_eq!(precision("mixed-bf16"), Ok(Precision::Mixed(Half::Bf16)));

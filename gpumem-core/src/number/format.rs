@@ -59,6 +59,10 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// Every precision.
+    pub const ALL: [Precision; 5] =
+        [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
+
     /// The name as written in `TRAIN`, for messages.
     pub const fn name(self) -> &'static str {
         match self {

@@ -38,20 +38,31 @@ fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
     (graph, output)
 }
 
+/// Each with one way to update; the sweep has both.
 #[test]
 fn every_optimizer() {
     let names: BTreeSet<&str> = optimizers().iter().map(|optimizer| optimizer.row().name).collect();
     assert_eq!(names, Optimizer::DEFAULTS.iter().map(|optimizer| optimizer.row().name).collect());
+    let updates = [Update::Fused, Update::Separate].into_iter().cycle();
+    trained(optimizers().into_iter().zip(updates));
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn every_optimizer_with_every_way_to_update() {
+    let both = |optimizer| [Update::Fused, Update::Separate].map(|update| (optimizer, update));
+    trained(optimizers().into_iter().flat_map(both));
+}
+
+fn trained(cases: impl Iterator<Item = (Optimizer, Update)>) {
     // 2480 weights: three blocks, the last one not full; 5 and 31 are no multiples of four.
     let (graph, output) =
         network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");
-    for optimizer in optimizers() {
-        for update in [Update::Fused, Update::Separate] {
-            let training = training(&[Term::CROSS_ENTROPY], optimizer, update);
-            let what = format!("{optimizer:?}, {update:?}");
-            // Adam divides by the gradient's own size: rounding differences of small gradients show.
-            compare(&what, &graph, output, training, 3, optimizer, 3, 31, 1e-3);
-        }
+    for (optimizer, update) in cases {
+        let training = training(&[Term::CROSS_ENTROPY], optimizer, update);
+        let what = format!("{optimizer:?}, {update:?}");
+        // Adam divides by the gradient's own size: rounding differences of small gradients show.
+        compare(&what, &graph, output, training, 3, optimizer, 3, 31, 1e-3);
     }
 }
 

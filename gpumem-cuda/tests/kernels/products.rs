@@ -58,6 +58,11 @@ fn linear_used_twice() {
             join(graph, &[second, third], "Add")
         });
     }
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn linear_used_twice_in_large_tiles() {
     check("large tiles", 1, |graph| {
         let input = graph.input(numbers(&[1027, 516])).unwrap();
         let branches = ["Linear(3)", "Linear(3)"].map(|text| layer(graph, input, text));
