@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::chosen;
+use crate::network::{Network, chosen};
 use crate::options::{Device, Fit, Format};
 use crate::plan::{Step, steps};
 use crate::text::{bytes, table};
@@ -40,6 +40,8 @@ pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
     for network in &networks {
         match steps(network, &arguments.settings) {
             Ok(steps) => all.extend(steps),
+            // Its instances speak for it.
+            Err(_) if arguments.networks.is_empty() && has_instance(&networks, &network.name) => {}
             // One that was not named is not in the way of the others.
             Err(failure) if arguments.networks.is_empty() => eprintln!("warning: skipped: {failure}"),
             Err(failure) => return Err(failure),
@@ -61,6 +63,11 @@ pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
     }
     let refused = answers.iter().any(|answer| answer.left().is_err());
     Ok(ExitCode::from(u8::from(refused && !arguments.all)))
+}
+
+/// Whether an instance of a network that is generic over its batch was built.
+fn has_instance(networks: &[Network], name: &str) -> bool {
+    networks.iter().any(|other| other.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('<')))
 }
 
 /// The cards that were asked for, or those that are written.

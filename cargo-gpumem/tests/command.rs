@@ -172,6 +172,14 @@ fn one_network_from_near() {
 }
 
 #[test]
+fn help_fits_a_screen() {
+    for command in ["fit", "show", "diff", "cards"] {
+        let (text, _) = printed(&[command, "--help"]);
+        assert!(text.contains("Usage: cargo gpumem") && text.lines().count() <= 40, "{text}");
+    }
+}
+
+#[test]
 fn cards_need_no_build() {
     let (text, _) = printed(&["cards", "rtx3060"]);
     for part in
