@@ -16,10 +16,11 @@ use std::process::{Command, Stdio};
 /// The section that records are in.
 const SECTIONS: [&str; 2] = [".gpumem", "__gpumem"];
 
-/// Builds what was asked for and returns its networks. What begins like a record and is none is named on standard error.
-pub fn networks_of(build: &Build, folder: &Path) -> Result<Vec<Network>, Failure> {
+/// Builds what was asked for from a folder and returns its networks. What begins like a record and is none is named on standard
+/// error. Without a `target` it builds in a folder of its own inside the one where cargo does.
+pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Result<Vec<Network>, Failure> {
     let mut found = Vec::new();
-    for path in artefacts(build, folder)? {
+    for path in artefacts(build, folder, target)? {
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         for section in sections(&bytes) {
             for record in records(&section) {
@@ -34,7 +35,7 @@ pub fn networks_of(build: &Build, folder: &Path) -> Result<Vec<Network>, Failure
 }
 
 /// Builds, and returns the files that were made of the workspace's packages.
-fn artefacts(build: &Build, folder: &Path) -> Result<BTreeSet<PathBuf>, Failure> {
+fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTreeSet<PathBuf>, Failure> {
     let mut metadata = MetadataCommand::new();
     metadata.current_dir(folder).no_deps();
     if let Some(manifest) = &build.manifest_path {
@@ -42,7 +43,7 @@ fn artefacts(build: &Build, folder: &Path) -> Result<BTreeSet<PathBuf>, Failure>
     }
     let metadata = metadata.exec()?;
     // A folder of its own: what is built here is not checked, and nobody shall take it for what is.
-    let target = metadata.target_directory.join("gpumem");
+    let target = target.map_or_else(|| metadata.target_directory.join("gpumem").into_std_path_buf(), Path::to_path_buf);
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(folder).args(["build", "--bins", "--examples"]);
     // An error where there is none.
@@ -90,8 +91,8 @@ fn artefacts(build: &Build, folder: &Path) -> Result<BTreeSet<PathBuf>, Failure>
 /// Whether one of the packages that cargo will choose has a library.
 fn has_library(metadata: &Metadata, build: &Build, folder: &Path) -> bool {
     let all = metadata.workspace_packages();
-    let folder = build.manifest_path.as_deref().and_then(Path::parent).unwrap_or(folder);
-    let here = folder.canonicalize().unwrap_or_default();
+    let beside = build.manifest_path.as_deref().and_then(Path::parent).map(|parent| folder.join(parent));
+    let here = beside.as_deref().unwrap_or(folder).canonicalize().unwrap_or_default();
     let inside = |package: &&&Package| {
         package.manifest_path.parent().is_some_and(|parent| here.starts_with(parent.as_std_path()))
     };

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::artefacts::networks_of;
 use crate::network::Network;
-use crate::options::{Diff, Plain};
+use crate::options::{Build, Diff, Plain};
 use crate::plan::{Step, steps};
 use crate::text::{bytes, difference, table};
 use gpumem_core::memory::budget::{Budget, Line};
@@ -18,7 +18,7 @@ struct Worktree {
 }
 
 impl Worktree {
-    /// Checks `revision` out beside the repository's build folder.
+    /// Checks `revision` out into a temporary folder.
     fn new(revision: &str) -> Result<Worktree, Failure> {
         let repository = PathBuf::from(git(Path::new("."), &["rev-parse", "--show-toplevel"])?);
         let commit = git(&repository, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])
@@ -29,11 +29,20 @@ impl Worktree {
         Ok(Worktree { repository, folder })
     }
 
-    /// The folder in it that corresponds to the current one.
-    fn here(&self) -> Result<PathBuf, Failure> {
-        let current = std::env::current_dir()?.canonicalize()?;
-        let inside = current.strip_prefix(self.repository.canonicalize()?)?.to_path_buf();
+    /// The path in it that corresponds to this one in the repository.
+    fn inside(&self, path: &Path) -> Result<PathBuf, Failure> {
+        let (path, repository) = (path.canonicalize()?, self.repository.canonicalize()?);
+        let inside = path.strip_prefix(&repository);
+        let inside = inside.map_err(|_| format!("{} is not in {}", path.display(), repository.display()))?;
         Ok(self.folder.join(inside))
+    }
+
+    /// The networks of the revision. They are built in it, wherever cargo builds otherwise: cargo takes a package at the same place
+    /// of two worktrees for one.
+    fn networks(&self, build: &Build) -> Result<Vec<Network>, Failure> {
+        let manifest_path = build.manifest_path.as_deref().map(|path| self.inside(path)).transpose()?;
+        let target = self.folder.join("target").join("gpumem");
+        networks_of(&Build { manifest_path, ..build.clone() }, &self.inside(Path::new("."))?, Some(&target))
     }
 }
 
@@ -63,11 +72,8 @@ struct Change {
 }
 
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
-    let now = networks_of(&arguments.build, Path::new("."))?;
-    let before = {
-        let worktree = Worktree::new(&arguments.revision)?;
-        networks_of(&arguments.build, &worktree.here()?)?
-    };
+    let now = networks_of(&arguments.build, Path::new("."), None)?;
+    let before = Worktree::new(&arguments.revision)?.networks(&arguments.build)?;
     let changes = changes(planned(&before, arguments)?, planned(&now, arguments)?);
     if changes.is_empty() {
         return Err("neither revision has a network with a batch".into());

@@ -6,7 +6,7 @@ use crate::network::{Network, chosen};
 use crate::options::{Device, Fit, Format};
 use crate::plan::{Step, steps};
 use crate::text::{bytes, table};
-use gpumem_core::cards;
+use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -35,7 +35,7 @@ impl Answer<'_> {
 }
 
 pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
-    let networks = chosen(networks_of(&arguments.build, Path::new("."))?, &arguments.networks)?;
+    let networks = chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?;
     let mut all = Vec::new();
     for network in &networks {
         match steps(network, &arguments.settings) {
@@ -48,9 +48,14 @@ pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
         }
     }
     let mut answers = Vec::new();
+    let asked = asked(arguments);
     for step in &all {
-        for device in devices(arguments, step) {
-            answers.push(answer(step, device, arguments.headroom)?);
+        // The compiler plans for all cards that are written, and for each that it is asked about, alone.
+        let written = step.cards.iter().map(|card| (Device::Known(card), step.cards.clone()));
+        let alone = asked.iter().flatten().map(|device| (*device, device.aim()));
+        let devices: Vec<_> = if asked.is_some() { alone.collect() } else { written.collect() };
+        for (device, aim) in devices {
+            answers.push(answer(step, device, &aim, arguments.headroom)?);
         }
     }
     if answers.is_empty() {
@@ -70,22 +75,19 @@ fn has_instance(networks: &[Network], name: &str) -> bool {
     networks.iter().any(|other| other.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('<')))
 }
 
-/// The cards that were asked for, or those that are written.
-fn devices(arguments: &Fit, step: &Step) -> Vec<Device> {
+/// The cards that were asked about instead of those that are written.
+fn asked(arguments: &Fit) -> Option<Vec<Device>> {
     if arguments.all {
-        return cards::ALL.iter().filter(|card| card.runs()).map(Device::Known).collect();
+        return Some(cards::ALL.iter().filter(|card| card.runs()).map(Device::Known).collect());
     }
-    if !arguments.cards.is_empty() {
-        return arguments.cards.clone();
-    }
-    step.cards.iter().filter_map(|card| cards::find(card.slug)).map(Device::Known).collect()
+    (!arguments.cards.is_empty()).then(|| arguments.cards.clone())
 }
 
-fn answer(step: &Step, device: Device, headroom: Option<u64>) -> Result<Answer<'_>, Failure> {
+fn answer<'s>(step: &'s Step, device: Device, aim: &[&Card], headroom: Option<u64>) -> Result<Answer<'s>, Failure> {
     let headroom = headroom.unwrap_or(step.headroom);
-    let total = step.budget(device)?.with_reserve(device.reserve())[Line::Total];
+    let total = step.budget(aim)?.with_reserve(device.reserve())[Line::Total];
     let room = device.usable().saturating_sub(headroom).saturating_sub(device.reserve());
-    Ok(Answer { step, device, total, headroom, largest_batch: step.largest_batch(device, room) })
+    Ok(Answer { step, device, total, headroom, largest_batch: step.largest_batch(aim, room) })
 }
 
 fn text(answers: &[Answer<'_>]) -> String {

@@ -29,7 +29,7 @@ pub struct Written {
     pub precision: Precision,
     pub headroom: u64,
     pub convolution_workspace: u64,
-    pub cards: Vec<Card>,
+    pub cards: Vec<&'static Card>,
 }
 
 /// The networks of records, each a text and a blueprint, in the order of their files and lines. The same record stands in every
@@ -93,7 +93,7 @@ fn instance(network: &Network, facts: &Value) -> Network {
 
 fn written(facts: &Value, program: &str) -> Option<Written> {
     let settings = facts["settings"][program].as_object()?;
-    let cards = settings["cards"].as_array()?.iter().filter_map(|slug| find(slug.as_str()?).copied());
+    let cards = settings["cards"].as_array()?.iter().filter_map(|slug| find(slug.as_str()?));
     Some(Written {
         batch: facts[program]["batch"].as_u64(),
         precision: precision(settings["precision"].as_str()?)?,

@@ -6,7 +6,7 @@ use crate::options::{Device, Settings};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Architecture, Card};
 use gpumem_core::lower::{LayerLine, tables};
-use gpumem_core::memory::budget::{Budget, budget_at};
+use gpumem_core::memory::budget::Budget;
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::program::Program;
@@ -25,7 +25,7 @@ pub struct Step {
     pub precision: Precision,
     pub headroom: u64,
     /// The cards that are written.
-    pub cards: Vec<Card>,
+    pub cards: Vec<&'static Card>,
     pub program: Program,
     pub layers: Vec<LayerLine>,
     tables: &'static Tables,
@@ -84,36 +84,32 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
 }
 
 impl Step {
-    /// The tables as for these cards.
-    pub fn aimed(&self, cards: &[Card]) -> Tables {
-        self.tables.with_workspaces(Workspaces::aimed(&Aim::at(cards), self.convolution_workspace))
+    /// The caps of workspaces where a network is aimed at these cards: they depend on the newest.
+    pub fn workspaces(&self, aim: &[&Card]) -> Workspaces {
+        let cards: Vec<Card> = aim.iter().copied().copied().collect();
+        Workspaces::aimed(&Aim::at(&cards), self.convolution_workspace)
     }
 
     /// The budget as the compiler plans it, for the cards that are written; with the reserve of the first.
     pub fn written(&self) -> Result<Budget, Failure> {
-        let tables = self.aimed(&self.cards);
-        let reserve = self.cards.first().map_or(Architecture::Unknown.reserve_mib() << 20, Card::reserve);
-        let budget = budget_at(&tables, self.batch, self.precision);
-        let budget = budget.map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch))?;
-        Ok(budget.with_reserve(reserve))
+        let unknown = Architecture::Unknown.reserve_mib() << 20;
+        let reserve = self.cards.first().map_or(unknown, |card| card.reserve());
+        Ok(self.budget(&self.cards)?.with_reserve(reserve))
     }
 
-    /// The budget with a reserve of 0, as for this card alone.
-    pub fn budget(&self, device: Device) -> Result<Budget, Failure> {
-        self.with_arenas(device, |arenas| arenas.budget(self.batch))
+    /// The budget with a reserve of 0, of a network that is aimed at these cards.
+    pub fn budget(&self, aim: &[&Card]) -> Result<Budget, Failure> {
+        self.with_arenas(aim, |arenas| arenas.budget(self.batch))
             .map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch).into())
     }
 
-    /// The largest batch whose arena has at most `room` bytes; 0 if there is none.
-    pub fn largest_batch(&self, device: Device, room: u64) -> u64 {
-        self.with_arenas(device, |arenas| arenas.largest(room))
+    /// The largest batch whose arena has at most `room` bytes, of a network that is aimed at these cards; 0 if there is none.
+    pub fn largest_batch(&self, aim: &[&Card], room: u64) -> u64 {
+        self.with_arenas(aim, |arenas| arenas.largest(room))
     }
 
-    fn with_arenas<T>(&self, device: Device, ask: impl FnOnce(&mut Arenas<'static>) -> T) -> T {
-        let tables = match device {
-            Device::Known(card) => self.aimed(std::slice::from_ref(card)),
-            Device::Size(_) => self.aimed(&[]),
-        };
+    fn with_arenas<T>(&self, aim: &[&Card], ask: impl FnOnce(&mut Arenas<'static>) -> T) -> T {
+        let tables = self.tables.with_workspaces(self.workspaces(aim));
         let mut arenas = self.arenas.borrow_mut();
         let new = || Arenas::new(Box::leak(Box::new(tables)), self.precision);
         ask(arenas.entry(tables.workspaces.product).or_insert_with(new))
@@ -141,6 +137,14 @@ impl Device {
         match self {
             Device::Known(card) => card.short_name.to_string(),
             Device::Size(bytes) => crate::text::bytes(bytes),
+        }
+    }
+
+    /// The cards that a network is aimed at which is aimed at this alone.
+    pub fn aim(self) -> Vec<&'static Card> {
+        match self {
+            Device::Known(card) => vec![card],
+            Device::Size(_) => Vec::new(),
         }
     }
 

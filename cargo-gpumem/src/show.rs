@@ -16,7 +16,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
-    let networks = chosen(networks_of(&arguments.build, Path::new("."))?, std::slice::from_ref(&arguments.network))?;
+    let networks =
+        chosen(networks_of(&arguments.build, Path::new("."), None)?, std::slice::from_ref(&arguments.network))?;
     let network = networks.first().ok_or("no network")?;
     let written = match (arguments.inference, &network.train, &network.infer) {
         (false, Some(train), _) => (train, true),
@@ -46,7 +47,7 @@ struct Alive<'s> {
 fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
     let tensors = step.program.tensors.iter();
     let at_peak = tensors.filter(|it| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
-    let workspaces = step.aimed(&step.cards).workspaces;
+    let workspaces = step.workspaces(&step.cards);
     let alive = at_peak.map(|tensor| {
         let elements = tensor.elements(step.batch).unwrap_or(u64::MAX);
         let bytes = workspaces.cap(tensor.role, elements.saturating_mul(tensor.role.bytes(step.precision)));

@@ -126,6 +126,20 @@ fn another_batch_precision_headroom_and_size() {
     assert_eq!((over["fits"].as_bool(), over["over"].as_u64()), (Some(false), Some(3)), "{over}");
 }
 
+/// The compiler plans once for all cards of a network, with the workspace that suits the newest.
+#[test]
+fn cards_that_are_written_share_a_plan() {
+    let _alone = alone();
+    let (text, _) = printed(&["show", "--quiet", "Products", "--format", "json"]);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let written = fits(&["Products"]);
+    let cards: Vec<&str> = written.iter().map(|fit| fit["card"].as_str().unwrap()).collect();
+    assert_eq!(cards, ["t4", "h100-sxm"]);
+    assert!(written.iter().all(|fit| fit["total"] == shown["budget"]["total"]), "{written:?} beside {shown}");
+    let alone = &fits(&["Products", "--cards", "t4"])[0];
+    assert!(alone["total"].as_u64() < written[0]["total"].as_u64(), "{alone}");
+}
+
 #[test]
 fn generic_networks_have_instances_and_take_a_batch() {
     let _alone = alone();
@@ -166,7 +180,7 @@ fn one_network_from_near() {
     assert!(alive <= activations && alive + 64 * 256 > activations, "{alive} of {activations}");
     let message = failure(&["show", "--quiet", "Narrow"]);
     assert!(
-        message.contains("no network is called `Narrow`; there is Wide, Both, Generic, Generic<64>, Huge"),
+        message.contains("no network is called `Narrow`; there is Wide, Both, Generic, Generic<64>, Products, Huge"),
         "{message}"
     );
 }
@@ -218,11 +232,20 @@ fn a_change_costs_what_it_costs() {
     git(&["commit", "--quiet", "-m", "before"]);
     std::fs::write(&library, source.replace("pub struct Huge", "pub struct Vast")).unwrap();
 
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
-    let output =
-        clean(&mut command).current_dir(folder.path()).args(["gpumem", "diff", "--quiet", "HEAD"]).output().unwrap();
-    let printed = text(&output.stdout);
-    assert!(output.status.success(), "{printed}{}", text(&output.stderr));
+    let diff = |elsewhere: bool| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
+        clean(&mut command).current_dir(folder.path()).args(["gpumem", "diff", "--quiet", "HEAD"]);
+        if elsewhere {
+            // One build folder for everything, and a manifest that is named as it is now.
+            command.env("CARGO_TARGET_DIR", folder.path().join("everything"));
+            command.arg("--manifest-path").arg(folder.path().join("Cargo.toml"));
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    };
+    let printed = diff(false);
+    assert_eq!(diff(true), printed);
     let both = printed.lines().skip_while(|line| !line.starts_with("Both ")).collect::<Vec<_>>();
     assert!(both[0].contains("arena") && both[0].contains('+'), "{printed}");
     let count = |hidden: u64| 64 * hidden + hidden + 8 * hidden + 8;
