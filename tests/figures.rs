@@ -20,7 +20,7 @@ use gpumem::__private::program::{Class, Program};
 use gpumem::Compiled;
 use gpumem::Line;
 use gpumem::optim::{Adam, Optimizer, Sgd};
-use gpumem::{Half, Network, Precision, Update};
+use gpumem::{Network, Precision, Update};
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::Setting;
 use gpumem_cuda::steps::steps;
@@ -28,9 +28,6 @@ use networks::{AlexNet, Gpt2, Gpt2Dropout, Mlp, MobileNetV2, ResNet18, ResNet50,
 use std::fmt::Write;
 
 const BATCHES: [u64; 3] = [1, 7, 32];
-
-const PRECISIONS: [Precision; 5] =
-    [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
 
 /// Workspaces as they are capped for cards of today.
 const WORKSPACES: Workspaces = Workspaces { product: 32 << 20, convolution: 256 << 20 };
@@ -210,7 +207,7 @@ fn digest(text: &str) -> String {
 fn lines(case: &Case) -> String {
     let mut lines = String::new();
     let folder = std::env::var_os("FIGURES_IN").map(std::path::PathBuf::from);
-    for precision in PRECISIONS {
+    for precision in Precision::ALL {
         for batch in BATCHES {
             let compiled = graphs::plan_within(&case.program, batch, precision, WORKSPACES);
             let placed = place(&compiled).unwrap();

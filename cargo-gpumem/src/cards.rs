@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::options::{Cards, Plain};
 use crate::text::{bytes, table};
 use gpumem_core::cards::{self, Basis, Card};
+use gpumem_core::suggest::beginning;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -27,8 +28,7 @@ fn found(name: Option<&str>) -> Vec<&'static Card> {
     if let Some(card) = cards::find(name) {
         return vec![card];
     }
-    let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' '], "");
-    cards::ALL.iter().filter(|card| plain(card.slug).starts_with(&plain(name))).collect()
+    beginning(name, cards::ALL.iter().map(|card| card.slug)).into_iter().filter_map(cards::find).collect()
 }
 
 fn basis(card: &Card) -> &'static str {
@@ -44,7 +44,7 @@ fn room(card: &Card) -> u64 {
 }
 
 fn host(card: &Card) -> String {
-    if card.is_unified() { bytes(u64::from(card.host_mib) << 20) } else { String::new() }
+    if card.is_unified() { bytes(card.host()) } else { String::new() }
 }
 
 fn many(cards: &[&Card]) -> String {
@@ -100,7 +100,7 @@ fn as_json(cards: &[&Card]) -> serde_json::Value {
             "slug": card.slug,
             "name": card.name,
             "usable": card.usable(),
-            "host": u64::from(card.host_mib) << 20,
+            "host": card.host(),
             "reserve": card.reserve(),
             "compute_capability": [card.compute_capability.0, card.compute_capability.1],
             "runs": card.runs(),

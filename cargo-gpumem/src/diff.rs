@@ -72,13 +72,13 @@ struct Change {
 }
 
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
-    let now = networks_of(&arguments.build, Path::new("."), None)?;
-    let before = Worktree::new(&arguments.revision)?.networks(&arguments.build)?;
+    let now = networks_of(&arguments.plan.build, Path::new("."), None)?;
+    let before = Worktree::new(&arguments.revision)?.networks(&arguments.plan.build)?;
     let changes = changes(planned(&before, arguments)?, planned(&now, arguments)?);
     if changes.is_empty() {
         return Err("neither revision has a network with a batch".into());
     }
-    match arguments.format {
+    match arguments.plan.format {
         Plain::Table => print!("{}", text(&changes, &arguments.revision)),
         Plain::Json => println!("{:#}", as_json(&changes)),
     }
@@ -89,7 +89,7 @@ fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>
     let mut planned = Vec::new();
     for network in networks {
         // One that is generic over its batch has no figures without one.
-        let Ok(steps) = steps(network, &arguments.settings) else { continue };
+        let Ok(steps) = steps(network, &arguments.plan.settings) else { continue };
         for step in steps {
             let budget = step.written()?;
             planned.push((step, budget));

@@ -127,7 +127,7 @@ fn notes(answers: &[Answer<'_>]) -> String {
         if let Device::Known(card) = answer.device
             && card.is_unified()
         {
-            let host = bytes(u64::from(card.host_mib) << 20);
+            let host = bytes(card.host());
             let note = format!("{}: its memory is the host's too, which keeps {host} of it\n", card.short_name);
             if !notes.contains(&note) {
                 notes += &note;

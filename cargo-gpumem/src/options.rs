@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
+use gpumem_core::suggest::{beginning, nearest};
 use std::path::PathBuf;
 
 /// `cargo gpumem ..` calls `cargo-gpumem gpumem ..`.
@@ -24,8 +25,8 @@ pub struct Arguments {
 pub enum Command {
     /// Which cards the networks fit, what is left, and the largest batch.
     #[command(
-        after_help = "Exit code 0: all of them fit; 1: one does not fit a card that was named, here or in its `cards:`; \
-                            2: no answer."
+        after_help = "Exit code 0: all of them fit, or `--all` was asked; 1: one does not fit a card that was named, here \
+                            or in its `cards:`; 2: no answer."
     )]
     Fit(Fit),
     /// Layers, budget and the tensors alive at the peak of one network.
@@ -74,6 +75,18 @@ pub struct Settings {
     pub precision: Option<Precision>,
 }
 
+/// What is planned, and how it is printed.
+#[derive(Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// How to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Plain,
+    #[command(flatten)]
+    pub build: Build,
+}
+
 #[derive(Args)]
 pub struct Fit {
     /// Networks, by name; all of them if none is named
@@ -112,12 +125,7 @@ pub struct Show {
     #[arg(long)]
     pub inference: bool,
     #[command(flatten)]
-    pub settings: Settings,
-    /// How to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Plain,
-    #[command(flatten)]
-    pub build: Build,
+    pub plan: Plan,
 }
 
 #[derive(Args)]
@@ -126,12 +134,7 @@ pub struct Diff {
     #[arg(value_name = "REV")]
     pub revision: String,
     #[command(flatten)]
-    pub settings: Settings,
-    /// How to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Plain,
-    #[command(flatten)]
-    pub build: Build,
+    pub plan: Plan,
 }
 
 #[derive(Args)]
@@ -182,10 +185,8 @@ fn device(text: &str) -> Result<Device, String> {
         return size(text).map(Device::Size);
     }
     let slugs: Vec<&str> = cards::ALL.iter().map(|card| card.slug).collect();
-    let begins: Vec<&str> = slugs.iter().copied().filter(|slug| slug.starts_with(text)).collect();
-    let near = gpumem_core::suggest::nearest(text, &slugs);
-    Err(match (begins.as_slice(), near) {
-        ([_, ..], _) => format!("there is {}", begins.join(", ")),
+    Err(match (beginning(text, slugs.iter().copied()).as_slice(), nearest(text, &slugs)) {
+        (begun @ [_, ..], _) => format!("there is {}", begun.join(", ")),
         ([], Some(near)) => format!("did you mean {near}? `cargo gpumem cards` lists them"),
         ([], None) => "no such card; `cargo gpumem cards` lists them, and a size such as 11.5GiB will do".into(),
     })

@@ -5,7 +5,7 @@ use crate::artefacts::networks_of;
 use crate::network::chosen;
 use crate::options::{Plain, Show, Sort};
 use crate::plan::{Step, step};
-use crate::text::{bytes, count, table};
+use crate::text::{bytes, count, percent, table};
 use gpumem_core::lower::LayerLine;
 use gpumem_core::memory::budget::{Budget, Line};
 use gpumem_core::network::kept_bytes;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
     let networks =
-        chosen(networks_of(&arguments.build, Path::new("."), None)?, std::slice::from_ref(&arguments.network))?;
+        chosen(networks_of(&arguments.plan.build, Path::new("."), None)?, std::slice::from_ref(&arguments.network))?;
     let network = networks.first().ok_or("no network")?;
     let written = match (arguments.inference, &network.train, &network.infer) {
         (false, Some(train), _) => (train, true),
@@ -26,10 +26,10 @@ pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
         (true, Some(train), None) => (train, false),
         (_, None, None) => return Err(format!("`{}` says neither TRAIN nor INFER", network.name).into()),
     };
-    let step = step(network, written.0, written.1, &arguments.settings)?;
+    let step = step(network, written.0, written.1, &arguments.plan.settings)?;
     let budget = step.written()?;
     let alive = alive(&step, budget.peak);
-    match arguments.format {
+    match arguments.plan.format {
         Plain::Table => print!("{}", text(arguments, &step, &budget, &alive)),
         Plain::Json => println!("{:#}", as_json(&step, &budget, &alive)),
     }
@@ -99,8 +99,7 @@ fn text(arguments: &Show, step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> 
     for line in Line::ALL {
         text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
     }
-    let percent = u128::from(budget.lower_bound) * 1000 / u128::from(budget[Line::Arena].max(1));
-    text += &format!("{:<12} {:>10} %\n", "packed", format!("{}.{}", percent / 10, percent % 10));
+    text += &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]));
     let operation = step.program.operations.get(budget.peak as usize);
     let at = operation.map(|operation| step.program.operation_name(operation)).unwrap_or_default();
     text += &format!("\nalive at the peak, {at}:\n");

@@ -1,21 +1,6 @@
 //! Tables for people.
 
-use gpumem_core::message::Message;
-
-/// `527.8 MiB`
-pub fn bytes(value: u64) -> String {
-    Message::<32>::new().bytes(value).as_str().to_string()
-}
-
-/// `138 357 544`; nothing for 0.
-pub fn count(value: u64) -> String {
-    if value == 0 {
-        return String::new();
-    }
-    let digits = value.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
-    groups.collect::<Vec<_>>().join(" ")
-}
+pub use gpumem_core::report::text::{bytes, count, percent};
 
 /// `+1.2 MiB`, `-3 B`, or `=`.
 pub fn difference(before: u64, after: u64) -> String {
@@ -52,7 +37,6 @@ mod tests {
 
     #[test]
     fn figures_read_well() {
-        assert_eq!((count(138_357_544), count(42), count(0)), ("138 357 544".into(), "42".into(), String::new()));
         assert_eq!(
             (difference(1 << 20, 3 << 20), difference(5, 2), difference(7, 7)),
             ("+2.0 MiB".into(), "-3 B".into(), "=".into())

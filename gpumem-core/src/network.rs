@@ -79,6 +79,8 @@ pub trait Network: Sized {
 
 /// A network with `const INFER`, which can be loaded for that alone: see [`Serving`].
 pub trait Serve: Network {
+    /// Bytes of each card that the forward pass leaves to others.
+    const SERVED_HEADROOM: u64;
     /// A batch of inputs, of the size in `const INFER`.
     type ServedInput: Hosts;
     /// A batch of outputs, of the size in `const INFER`.
@@ -96,7 +98,7 @@ impl<N: Serve> Network for Serving<N> {
     const INFERENCE: &'static Compiled = N::INFERENCE;
     const EVALUATION: &'static Compiled = N::INFERENCE;
     const TRAIN: Option<Train> = None;
-    const HEADROOM: u64 = N::HEADROOM;
+    const HEADROOM: u64 = N::SERVED_HEADROOM;
     const CHECKED: () = N::CHECKED;
     type Input = N::ServedInput;
     type Target = ();

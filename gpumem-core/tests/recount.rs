@@ -13,11 +13,8 @@ use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
-use gpumem_core::{Half, Precision, Update};
+use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
-
-const PRECISIONS: [Precision; 5] =
-    [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
 
 /// Bytes of an element, from the table in `docs/memory-model.md`.
 fn element(role: Role, precision: Precision) -> u64 {
@@ -132,7 +129,7 @@ proptest! {
     fn budgets_are_recounted(
         choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..24),
         batch in 1u64..40,
-        precision in prop::sample::select(&PRECISIONS[..]),
+        precision in prop::sample::select(&Precision::ALL[..]),
         training in prop::option::of((0u64..3, any::<bool>(), any::<bool>())),
         frozen in prop::collection::vec(0usize..60, 0..20),
         tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),

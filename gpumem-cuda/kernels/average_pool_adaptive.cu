@@ -15,7 +15,7 @@
 // backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread an element
 #include "base.cuh"
 #include "real.cuh"
-#include "layout.cuh"
+#include "planes.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x4000000ull
@@ -28,15 +28,6 @@ typedef u64 Index;
 struct alignas(4 * sizeof(real)) Four {
     real at[4];
 };
-
-// Where elements of x and dx, and of y and dy, are: in a plane.
-#ifdef X_STRIDES
-static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return in_map(Strides X_STRIDES, CHANNELS, plane, h, w); }
-static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return in_map(Strides Y_STRIDES, CHANNELS, plane, o, p); }
-#else
-static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return plane * (HEIGHT * WIDTH) + (h * WIDTH + w); }
-static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return plane * (OUT_HEIGHT * OUT_WIDTH) + (o * OUT_WIDTH + p); }
-#endif
 
 static __device__ __forceinline__ u32 window_start(u32 o, u32 size, u32 windows) { return (u32)((u64)o * size / windows); }
 

@@ -2,7 +2,7 @@
 //! `fits!(Generator + Critic, RTX_3060);`: checks that networks fit a card at once.
 
 use crate::errors::Errors;
-use crate::expand::{section, written_at};
+use crate::expand::{called_at, section, written_at};
 use crate::syntax::Place;
 use crate::train::cards_of;
 use proc_macro2::{Group, TokenStream, TokenTree};
@@ -50,7 +50,7 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
     });
     let networks: Vec<_> = networks.collect();
     let checked = match networks.as_slice() {
-        [(network, _)] if asked.cards.is_empty() => called_at(quote!(#network::CHECKED), place),
+        [(network, _)] if asked.cards.is_empty() => in_braces(quote!(#network::CHECKED), place),
         _ => {
             together(&networks.iter().map(|(network, _)| network.clone()).collect::<Vec<_>>(), (&asked, &cards), place)
         }
@@ -68,7 +68,7 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
 }
 
 /// A block keeps an expression's span to the argument.
-fn called_at(expression: TokenStream, place: Place) -> TokenStream {
+fn in_braces(expression: TokenStream, place: Place) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Brace, expression);
     group.set_span(place.end);
     TokenTree::from(group).into()
@@ -98,11 +98,7 @@ fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), pl
             #aim
         }
     };
-    let mut call = quote_spanned!(start=> ::gpumem::__private::memory::refusal::check_together);
-    let mut group = Group::new(proc_macro2::Delimiter::Parenthesis, arguments);
-    group.set_span(end);
-    call.extend([TokenTree::from(group)]);
-    call
+    called_at(quote_spanned!(start=> ::gpumem::__private::memory::refusal::check_together), arguments, end)
 }
 
 fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {

@@ -129,7 +129,7 @@ const MIB: u64 = 1 << 20;
 impl Card {
     /// Bytes that a process can have, before the reserve: what a CUDA process sees, without the host's share.
     pub const fn usable(&self) -> u64 {
-        (self.usable_mib - self.host_mib) as u64 * MIB
+        self.usable_mib.saturating_sub(self.host_mib) as u64 * MIB
     }
 
     /// Whether the CUDA backend runs on it: it refuses cards older than Pascal (compute capability 6.0). CUDA 12, which it
@@ -153,6 +153,11 @@ impl Card {
     /// Whether its memory is the host's as well, as that of a Jetson is.
     pub const fn is_unified(&self) -> bool {
         self.host_mib > 0
+    }
+
+    /// Bytes of its memory that stay with the host; 0 for a card with memory of its own.
+    pub const fn host(&self) -> u64 {
+        self.host_mib as u64 * MIB
     }
 
     /// Bytes that context, modules, library handles and graph take.

@@ -32,13 +32,16 @@ const HEADER: usize = 12;
 /// Bytes of a record beside text and blueprint.
 const OVERHEAD: usize = HEADER + 8 + 4 + 8;
 
-/// The most bytes of a name or a path.
+/// The most bytes of a name.
 const LONGEST_NAME: usize = 128;
+
+/// The most bytes of a path.
+const LONGEST_PATH: usize = 1024;
 
 /// The most cards that are named: a list of all that are known fits.
 const MOST_CARDS: usize = 256;
 
-/// The text of a record. The longest one fits: two names, two lists of cards, and some forty numbers of twenty digits.
+/// The text of a record. The longest one fits: a name, a path, two lists of cards, and some forty numbers of twenty digits.
 pub type Text = Message<{ 4096 + 2 * MOST_CARDS * 32 }>;
 
 /// What the text of a record says of a network.
@@ -70,9 +73,9 @@ pub struct Declared<'a> {
 pub const fn text(declared: &Declared<'_>) -> Text {
     let mut text = Text::new();
     text.text("{\"name\":\"");
-    append_name(&mut text, declared.name);
+    append_name::<LONGEST_NAME>(&mut text, declared.name);
     text.text("\",\"file\":\"");
-    append_name(&mut text, declared.place.0);
+    append_name::<LONGEST_PATH>(&mut text, declared.place.0);
     text.text("\",\"line\":").number(declared.place.1 as u64);
     text.text(",\"generic\":").text(if declared.is_generic { "true" } else { "false" });
     text.text(",\"settings\":{\"train\":");
@@ -139,11 +142,12 @@ pub const fn digest(bytes: &[u8]) -> u64 {
     digest
 }
 
-/// Appends `name` as the inside of a JSON string. A Rust name needs no escape; what would need one becomes `_`.
-const fn append_name(text: &mut Text, name: &str) {
-    let mut safe = [0; LONGEST_NAME];
+/// Appends `name` as the inside of a JSON string, `MOST` bytes of it at most. A Rust name needs no escape; what would need one
+/// becomes `_`.
+const fn append_name<const MOST: usize>(text: &mut Text, name: &str) {
+    let mut safe = [0; MOST];
     let bytes = name.as_bytes();
-    let mut length = if bytes.len() < LONGEST_NAME { bytes.len() } else { LONGEST_NAME };
+    let mut length = if bytes.len() < MOST { bytes.len() } else { MOST };
     while length < bytes.len() && bytes[length] & 0xC0 == 0x80 {
         length -= 1;
     }

@@ -3,6 +3,7 @@
 mod json;
 mod max_batch;
 mod table;
+pub mod text;
 
 pub use json::json;
 pub use max_batch::Arenas;

@@ -1,6 +1,6 @@
 use crate::memory::budget::Line;
-use crate::message::Message;
 use crate::network::Network;
+use crate::report::text::{bytes, count, percent};
 use crate::shape::Shape;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -30,9 +30,9 @@ pub fn table<N: Network>() -> String {
     text += &aligned(&rows);
     text.push('\n');
     for line in Line::ALL {
-        text += &format!("{:<12} {:>12}\n", line.name(), bytes_text(budget[line]));
+        text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
         if line == Line::Activations && budget.workspace > 0 {
-            text += &format!("  of which a workspace of at most {}\n", bytes_text(budget.workspace));
+            text += &format!("  of which a workspace of at most {}\n", bytes(budget.workspace));
         }
     }
     text + &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]))
@@ -59,45 +59,6 @@ fn aligned(rows: &[[String; 7]]) -> String {
     text
 }
 
-/// A count with spaces between groups of three digits; nothing for 0.
-fn count(value: u64) -> String {
-    if value == 0 {
-        return String::new();
-    }
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-fn size(bytes: u64) -> String {
-    if bytes == 0 { String::new() } else { bytes_text(bytes) }
-}
-
-fn bytes_text(bytes: u64) -> String {
-    Message::<32>::new().bytes(bytes).as_str().to_string()
-}
-
-/// `part / whole` in percent, rounded down to one digit, so that only an exact fit reads 100.0.
-fn percent(part: u64, whole: u64) -> String {
-    let thousandths = u128::from(part) * 1000 / u128::from(whole.max(1));
-    format!("{}.{}", thousandths / 10, thousandths % 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_read_well() {
-        assert_eq!(count(138_357_544), "138 357 544");
-        assert_eq!(count(0), "");
-        assert_eq!(percent(1000, 1000), "100.0");
-        assert_eq!(percent(9_999, 10_000), "99.9");
-    }
+fn size(value: u64) -> String {
+    if value == 0 { String::new() } else { bytes(value) }
 }

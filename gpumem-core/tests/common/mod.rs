@@ -144,20 +144,7 @@ pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspac
         .collect();
     let packed = pack_slice(&ranges).unwrap();
     assert!(verify_slice(&ranges, &packed.offsets, packed.size, 256));
-    let tables: &'static Tables = Box::leak(Box::new(Tables {
-        operations: tables.operations,
-        transients: tables.transients.leak(),
-        parameters: tables.parameters.leak(),
-        buffers: tables.buffers.leak(),
-        batch: tables.batch.leak(),
-        moments: tables.moments,
-        holds_gradients: tables.holds_gradients,
-        training: tables.training,
-        operation_tags: tables.operation_tags.leak(),
-        transient_tags: tables.transient_tags.leak(),
-        paths: &[],
-        workspaces,
-    }));
+    let tables: &'static Tables = Box::leak(Box::new(tables.leak().with_workspaces(workspaces)));
     let budget = budget_at(tables, batch, precision).unwrap();
     Compiled { program: program.encode().leak(), tables, offsets: packed.offsets.leak(), budget, batch, precision }
 }

@@ -14,6 +14,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("many.cuh", include_str!("../../kernels/many.cuh")),
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),
     ("mma.cuh", include_str!("../../kernels/mma.cuh")),
+    ("planes.cuh", include_str!("../../kernels/planes.cuh")),
     ("pointwise.cuh", include_str!("../../kernels/pointwise.cuh")),
     ("real.cuh", include_str!("../../kernels/real.cuh")),
     ("rectify.cuh", include_str!("../../kernels/rectify.cuh")),

@@ -21,6 +21,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
         quote! {
             #[automatically_derived]
             impl #generics ::gpumem::__private::network::Serve for #path {
+                const SERVED_HEADROOM: ::core::primitive::u64 = 0;
                 type ServedInput = <Self as ::gpumem::Network>::Input;
                 type ServedOutput = <Self as ::gpumem::Network>::Input;
             }

@@ -11,6 +11,7 @@ mod proofs;
 mod record;
 mod tables;
 
+pub(crate) use plans::called_at;
 pub(crate) use record::{section, written_at};
 
 use crate::errors::Errors;
@@ -308,6 +309,7 @@ fn served(
     Some(quote! {
         #[automatically_derived]
         impl #generics ::gpumem::__private::network::Serve for #path {
+            const SERVED_HEADROOM: ::core::primitive::u64 = <#path>::INFER.headroom;
             type ServedInput = #input;
             type ServedOutput = #output;
         }

@@ -253,7 +253,7 @@ fn states(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
 }
 
 /// A call that rustc underlines from the first token of `function` to `end`, should it panic.
-fn called_at(mut function: TokenStream, arguments: TokenStream, end: Span) -> TokenStream {
+pub(crate) fn called_at(mut function: TokenStream, arguments: TokenStream, end: Span) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Parenthesis, arguments);
     group.set_span(end);
     function.extend([TokenTree::from(group)]);

@@ -1,5 +1,7 @@
 //! What environment variables say, at the time when a network is compiled.
 
+use crate::message::same;
+
 /// The value of [`Environment::unchecked`] that leaves the check out.
 pub const UNCHECKED: &str = "by cargo-gpumem";
 
@@ -17,6 +19,11 @@ pub struct Environment<'a> {
 }
 
 impl Environment<'_> {
+    /// Whether the check is left out.
+    pub(super) const fn is_unchecked(&self) -> bool {
+        matches!(self.unchecked, Some(tool) if same(tool, UNCHECKED))
+    }
+
     /// No variable.
     pub const NONE: Environment<'static> = Environment { vram: None, cards: None, headroom: None, unchecked: None };
 }

@@ -6,7 +6,7 @@
 use crate::cards::ALL;
 use crate::memory::budget::{Budget, Line, Plan, PlanError};
 use crate::memory::tables::Tables;
-use crate::message::{Message, same};
+use crate::message::Message;
 use crate::number::{Half, Precision};
 use crate::program::{NO_ROW, Part, Phase};
 
@@ -42,12 +42,9 @@ const DETAIL: usize = 16;
 /// Refuses the crate, with one panic, if `plan` does not fit every card that it is aimed at. See [`refusal`].
 #[track_caller]
 pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) {
-    if let Some(tool) = aim.environment.unchecked
-        && same(tool, UNCHECKED)
+    if !aim.environment.is_unchecked()
+        && let Some(text) = refusal(name, tables, plan, aim)
     {
-        return;
-    }
-    if let Some(text) = refusal(name, tables, plan, aim) {
         panic!("{}", text.as_str())
     }
 }
@@ -73,7 +70,7 @@ pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>
     let budget = plan.budget(first.reserve);
     let mut text = Text::new();
     append_network(&mut text, name, tables);
-    append_misfits(&mut text, &targets, plan);
+    append_misfits(&mut text, &targets, plan.arena(), "needs ");
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
@@ -110,18 +107,18 @@ const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
     text.text("network `").text(name).text("`");
 }
 
-/// Each card that is too small with its figures, the smallest first.
-const fn append_misfits<const N: usize>(text: &mut Text, targets: &Targets<'_>, plan: &Plan<N>) {
+/// What is needed of each card that is too small, and what it has, the smallest first.
+const fn append_misfits(text: &mut Text, targets: &Targets<'_>, arena: u64, needs: &str) {
     let mut named = 0;
     let mut previous = None;
-    while let Some(index) = targets.next_misfit(plan.arena(), previous) {
+    while let Some(index) = targets.next_misfit(arena, previous) {
         previous = Some(index);
         named += 1;
         if named > MOST_CARDS {
             continue;
         }
-        text.text(if named == 1 { " needs " } else { "\n  and needs " });
-        targets.append_misfit(text, index, plan.arena());
+        text.text(if named == 1 { " " } else { "\n  and " }).text(needs);
+        targets.append_misfit(text, index, arena);
     }
     if named > MOST_CARDS {
         text.text("\n  and does not fit ").number((named - MOST_CARDS) as u64).text(" more");

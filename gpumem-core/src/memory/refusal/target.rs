@@ -265,7 +265,7 @@ impl<'a> Targets<'a> {
                 name: card.short_name,
                 slug: card.slug,
                 usable: card.usable(),
-                host: (card.host_mib as u64) << 20,
+                host: card.host(),
                 reserve: card.reserve(),
                 origin,
             },

@@ -1,8 +1,6 @@
 //! Several networks on one card: each has an arena, and all share what the card loses to one process.
 
-use super::target::Targets;
-use super::{Aim, MOST_CARDS, Text, UNCHECKED, append_fitting_cards, append_label, append_origins};
-use crate::message::same;
+use super::{Aim, Text, append_fitting_cards, append_label, append_misfits, append_origins};
 
 /// A network beside others: its name and the bytes of its arena.
 pub type Part<'a> = (&'a str, u64);
@@ -10,12 +8,9 @@ pub type Part<'a> = (&'a str, u64);
 /// Refuses the crate, with one panic, if the arenas of these networks do not fit every card of `aim` at once. See [`together`].
 #[track_caller]
 pub const fn check_together(networks: &[Part<'_>], aim: &Aim<'_>) {
-    if let Some(tool) = aim.environment.unchecked
-        && same(tool, UNCHECKED)
+    if !aim.environment.is_unchecked()
+        && let Some(text) = together(networks, aim)
     {
-        return;
-    }
-    if let Some(text) = together(networks, aim) {
         panic!("{}", text.as_str())
     }
 }
@@ -53,7 +48,7 @@ pub const fn together(networks: &[Part<'_>], aim: &Aim<'_>) -> Option<Text> {
         None => return None,
     };
     append_networks(&mut text, networks);
-    append_needs(&mut text, &targets, arenas, networks.len() > 1);
+    append_misfits(&mut text, &targets, arenas, if networks.len() > 1 { "need " } else { "needs " });
     let mut i = 0;
     while i < networks.len() {
         append_label(&mut text, networks[i].0);
@@ -82,22 +77,4 @@ const fn append_networks(text: &mut Text, networks: &[Part<'_>]) {
         i += 1;
     }
     text.text(if networks.len() > 1 { " together" } else { "" });
-}
-
-/// Each card that is too small with its figures, the smallest first.
-const fn append_needs(text: &mut Text, targets: &Targets<'_>, arenas: u64, several: bool) {
-    let mut named = 0;
-    let mut previous = None;
-    while let Some(index) = targets.next_misfit(arenas, previous) {
-        previous = Some(index);
-        named += 1;
-        if named <= MOST_CARDS {
-            let verb = if several { "need " } else { "needs " };
-            text.text(if named == 1 { " " } else { "\n  and " }).text(verb);
-            targets.append_misfit(text, index, arenas);
-        }
-    }
-    if named > MOST_CARDS {
-        text.text("\n  and fit not ").number((named - MOST_CARDS) as u64).text(" more");
-    }
 }
