@@ -1,5 +1,6 @@
 //! The best device of a machine.
 
+use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
@@ -68,6 +69,10 @@ macro_rules! each {
 impl Device for AnyDevice {
     type Runner = AnyRunner;
 
+    fn precision(&self, aimed: Precision) -> Precision {
+        each!(self, AnyDevice, device => device.precision(aimed))
+    }
+
     fn load(&self, job: Job) -> Result<AnyRunner, Error> {
         match self {
             #[cfg(feature = "cpu")]
@@ -97,6 +102,10 @@ impl Runner for AnyRunner {
 
     fn train(&mut self) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.train())
+    }
+
+    fn evaluate(&mut self) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.evaluate())
     }
 
     fn infer(&mut self) -> Result<(), Error> {

@@ -54,6 +54,17 @@ network! {
 }
 
 network! {
+    /// A loss of two terms, one of a value that inference does not have.
+    pub struct Helped;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: Mse + 0.5 * Mean(from = side) };
+
+    fn forward(features: Features<3>) -> Features<2> {
+        [Add([Linear(2)], [Linear(5, name = "aside"), Dropout(0.5), tap(side), Linear(2)])]
+    }
+}
+
+network! {
     /// The settings that only a card knows what to do with.
     pub struct Tuned;
 
@@ -255,8 +266,92 @@ fn training_and_inference_may_differ_in_batch() {
 fn what_the_cpu_cannot_run_is_an_error() {
     let error = Halved::on(&Cpu::new()).unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-    assert!(error.to_string().contains("precision: F32"), "{error}");
+    let expected = "the CPU: `Halved` has precision Mixed(Bf16), but it runs F32 only; `Cpu::new().emulate()` runs it in F32";
+    assert_eq!(error.to_string(), expected);
     const { assert!(Halved::BUDGET.get(Line::Master) > 0) };
+}
+
+/// What a card would run in 16 bits, in f32 and otherwise the same.
+#[test]
+fn networks_of_sixteen_bits_run_on_the_cpu_when_asked() {
+    macro_rules! declared {
+        ($name:ident, $precision:expr) => {
+            network! {
+                struct $name;
+                const TRAIN: Train = Train {
+                    batch: 8, optimizer: Adam { lr: 0.01 }, loss: CrossEntropy, seed: 3, precision: $precision,
+                };
+                fn forward(image: Image<1, 6, 6>) -> Logits<4> {
+                    [Conv2d(4, 3, bias = false), BatchNorm2d, Relu(inplace), Flatten, Dropout(0.2), Linear(4, name = "head")]
+                }
+            }
+        };
+    }
+    declared!(Narrow, Bf16);
+    declared!(Scaled, F16);
+    declared!(Doubled, Mixed(Bf16));
+    fn run<N>(mut net: Net<N, AnyDevice>, expected: &(Vec<f32>, Vec<f32>))
+    where
+        N: Network<Input = <Small as Network>::Input, Target = <Small as Network>::Target>,
+    {
+        let losses: Vec<f32> = (0..5).map(|_| net.train_step(&images(), &labels()).unwrap()).collect();
+        let weights = net.get("head.weight").unwrap();
+        // A step in F16 checks its gradients before it changes anything, and ends in the same numbers.
+        assert_eq!(&(losses, weights), expected, "{}", N::NAME);
+        assert!(net.eval_loss(&images(), &labels()).unwrap().is_finite());
+        net.forward(&images()).unwrap();
+    }
+    let device = AnyDevice::Cpu(Cpu::with_threads(2).unwrap().emulate());
+    let expected = train(5);
+    run(Small::on(&device).unwrap(), &expected);
+    run(Narrow::on(&device).unwrap(), &expected);
+    run(Scaled::on(&device).unwrap(), &expected);
+    run(Doubled::on(&device).unwrap(), &expected);
+}
+
+/// Mean cross entropy of logits.
+fn cross_entropy(logits: &[f32], labels: &[u32]) -> f32 {
+    let rows = logits.chunks_exact(4).zip(labels);
+    let terms = rows.map(|(row, &label)| row.iter().map(|x| x.exp()).sum::<f32>().ln() - row[label as usize]);
+    terms.sum::<f32>() / labels.len() as f32
+}
+
+#[test]
+fn a_validation_loss_changes_nothing() {
+    let mut net = Small::on(&Cpu::new()).unwrap();
+    for _ in 0..3 {
+        net.train_step(&images(), &labels()).unwrap();
+    }
+    let names: Vec<String> = net.names().map(String::from).collect();
+    let all = |net: &mut Net<Small, _>| names.iter().map(|name| net.get(name).unwrap()).collect::<Vec<_>>();
+    let before = all(&mut net);
+    let other = Tensor::from_fn(|index| ((index * 53) % 89) as f32 / 40.0 - 1.0);
+    let loss = net.eval_loss(&other, &labels()).unwrap();
+    assert_eq!(net.eval_loss(&other, &labels()).unwrap(), loss, "nothing is drawn");
+    assert_eq!((all(&mut net), net.steps().unwrap()), (before, 3));
+    let logits = net.forward(&other).unwrap();
+    let expected = cross_entropy(logits.as_slice(), labels().as_slice());
+    assert!((loss - expected).abs() < 1e-5, "{loss} {expected}");
+
+    let mut wrong = labels();
+    wrong.as_mut_slice()[2] = 9;
+    let error = net.eval_loss(&other, &wrong).unwrap_err();
+    assert_eq!(error.to_string(), "label 9 at position 2 is too large: it must be below 4");
+    let error = Frozen::on(&Cpu::new()).unwrap().eval_loss(&Tensor::zeros(), ()).unwrap_err();
+    assert_eq!(error.to_string(), "Frozen: the network has no `const TRAIN`; add one, with a loss");
+}
+
+#[test]
+fn a_validation_loss_has_every_term() {
+    let mut net = Helped::on(&Cpu::new()).unwrap();
+    net.set("aside.weight", &[0.5; 15]).unwrap();
+    net.set("aside.bias", &[1.0; 5]).unwrap();
+    let features = Tensor::from_fn(|index| index as f32 / 12.0);
+    let target = net.forward(&features).unwrap();
+    let loss = net.eval_loss(&features, &target).unwrap();
+    // What is tapped is 1 + 0.5 * (a sample's sum), without dropout.
+    let expected = 0.5 * (1.0 + 0.5 * features.as_slice().iter().sum::<f32>() / 4.0);
+    assert!((loss - expected).abs() < 1e-5, "{loss} {expected}");
 }
 
 /// A device that holds the arena, and what it was asked for, and computes nothing.
@@ -284,6 +379,10 @@ impl Runner for Held {
     }
 
     fn train(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<(), Error> {
         Ok(())
     }
 

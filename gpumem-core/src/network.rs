@@ -1,5 +1,6 @@
 //! What `network!` implements for the struct it generates.
 
+use crate::cards::Card;
 use crate::memory::Compiled;
 use crate::memory::budget::Budget;
 use crate::number::{Precision, Role};
@@ -55,6 +56,8 @@ pub trait Network: Sized {
     const TRAIN: Option<Train>;
     /// Bytes of each card that [`Network::PROGRAM`] leaves to others.
     const HEADROOM: u64;
+    /// The cards that [`Network::PROGRAM`] was written for.
+    const CARDS: &'static [Card] = &[];
     /// What [`Network::TRAINING`] needs of memory, or [`Network::INFERENCE`] for a network without training.
     const BUDGET: Budget = Self::PROGRAM.budget;
     /// The training step, or the forward pass for a network without training.

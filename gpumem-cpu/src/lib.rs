@@ -47,7 +47,7 @@
 //!     paths: vec!["relu".into()], results: vec![1],
 //! };
 //! let job = Job {
-//!     name: "Positive", arena: 512, reserve: 0, batch: 2, precision: Precision::F32, train: None,
+//!     name: "Positive", arena: 512, reserve: 0, batch: 2, precision: Precision::F32, train: None, evaluation: None,
 //!     infer: Placed::new(program, vec![0, 256], 2, Precision::F32), optimizer: Optimizer::Sgd(Sgd::DEFAULT),
 //!     tf32: false, deterministic: false,
 //! };
@@ -79,6 +79,7 @@ mod staging;
 
 pub use session::Session;
 
+use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::run::device::{Device, Job};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -92,12 +93,13 @@ const DEVICE: &str = "the CPU";
 pub struct Cpu {
     pool: Option<Arc<ThreadPool>>,
     poison: bool,
+    emulates: bool,
 }
 
 impl Cpu {
     /// All cores, through rayon's global pool.
     pub fn new() -> Cpu {
-        Cpu { pool: None, poison: cfg!(debug_assertions) }
+        Cpu { pool: None, poison: cfg!(debug_assertions), emulates: false }
     }
 
     /// A pool of `threads` threads of its own. The results do not depend on their number.
@@ -117,6 +119,13 @@ impl Cpu {
     pub fn with_poison(self, poison: bool) -> Cpu {
         Cpu { poison, ..self }
     }
+
+    /// The CPU in place of a card: a network that is aimed at 16 bits runs here in f32, so that a machine without a card can test
+    /// it. The program and the order of its tensors in memory are the same, in an arena of twice the size; what rounding to 16
+    /// bits does to the results is not shown. Without this, such a network is refused.
+    pub fn emulate(self) -> Cpu {
+        Cpu { emulates: true, ..self }
+    }
 }
 
 impl Default for Cpu {
@@ -130,5 +139,9 @@ impl Device for Cpu {
 
     fn load(&self, job: Job) -> Result<Session, Error> {
         Session::new(job, self.pool.clone(), self.poison)
+    }
+
+    fn precision(&self, aimed: Precision) -> Precision {
+        if self.emulates { Precision::F32 } else { aimed }
     }
 }

@@ -13,11 +13,15 @@ use rayon::ThreadPool;
 use std::fmt;
 use std::sync::Arc;
 
+/// What is said of a network without `TRAIN` that is to be trained.
+const UNTRAINED: &str = "was compiled without training; give it a `const TRAIN`";
+
 /// A network loaded onto the CPU: an arena and the programs that run in it.
 pub struct Session {
     name: &'static str,
     arena: Arc<Arena>,
     train: Option<Loaded>,
+    evaluation: Option<Loaded>,
     infer: Loaded,
     optimizer: Optimizer,
     pool: Option<Arc<ThreadPool>>,
@@ -30,14 +34,15 @@ impl Session {
         if job.precision != Precision::F32 {
             let (name, precision) = (job.name, job.precision.name());
             let what =
-                format!("`{name}` has precision {precision}, but it runs F32 only; set precision: F32 to run it here");
+                format!("`{name}` has precision {precision}, but it runs F32 only; `Cpu::new().emulate()` runs it in F32");
             return Err(Error::Unsupported { device: DEVICE, what });
         }
         let arena = Arc::new(Arena::new(job.arena)?);
         let train = job.train.map(|placed| Loaded::new(&placed, &arena, job.batch)).transpose()?;
+        let evaluation = job.evaluation.map(|placed| Loaded::new(&placed, &arena, job.batch)).transpose()?;
         let infer = Loaded::new(&job.infer, &arena, job.batch)?;
         let Job { name, optimizer, .. } = job;
-        Ok(Session { name, arena, train, infer, optimizer, pool, poison, scratch: Vec::new() })
+        Ok(Session { name, arena, train, evaluation, infer, optimizer, pool, poison, scratch: Vec::new() })
     }
 
     fn unsupported(&self, what: &str) -> Error {
@@ -66,7 +71,7 @@ impl Runner for Session {
 
     fn train(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.train else {
-            return Err(self.unsupported("was compiled without training; give it a `const TRAIN`"));
+            return Err(self.unsupported(UNTRAINED));
         };
         if !is_known(&self.optimizer) {
             return Err(self.unsupported("has an optimizer that has no rule here; train it on another device"));
@@ -75,6 +80,14 @@ impl Runner for Session {
             let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
             return Err(self.unsupported(what));
         }
+        program.check()?;
+        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
+        run(program, self.pool.as_deref(), &self.arena, frame, self.poison);
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<(), Error> {
+        let Some(program) = &mut self.evaluation else { return Err(self.unsupported(UNTRAINED)) };
         program.check()?;
         let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
         run(program, self.pool.as_deref(), &self.arena, frame, self.poison);

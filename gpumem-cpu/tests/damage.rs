@@ -55,6 +55,7 @@ proptest! {
             batch: BATCH,
             precision: Precision::F32,
             train: Some(placed.clone()),
+            evaluation: placed.evaluation().ok(),
             infer: placed,
             optimizer: Optimizer::Adam(Adam::DEFAULT),
             tf32: false,

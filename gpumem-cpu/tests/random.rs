@@ -160,6 +160,32 @@ proptest! {
         check_gradients(&graph, output);
     }
 
+    /// A validation loss is that of the forward pass without training, and changes nothing.
+    #[test]
+    fn evaluation_is_the_loss_of_inference(choices in choices(24)) {
+        let (graph, output) = network(&choices, true);
+        let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, momentum: 0.9, ..Sgd::DEFAULT });
+        let training =
+            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false };
+        let mut loaded = Loaded::new(&graph, output, training, BATCH, sgd);
+        fill(&mut loaded);
+        // Running statistics that are not those of the batch.
+        loaded.step().unwrap();
+        fill(&mut loaded);
+        let carried = loaded.carried();
+        let found = f64::from(loaded.evaluate().unwrap());
+        prop_assert_eq!(loaded.carried(), carried.clone());
+        let mut inference = Loaded::with_threads(&graph, output, None, BATCH, sgd, 2);
+        fill(&mut inference);
+        for (name, words) in carried {
+            if inference.get(&name).is_some() {
+                inference.set(&name, &words);
+            }
+        }
+        let expected = cross_entropy(&inference.infer().unwrap());
+        prop_assert!((found - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{} {}", found, expected);
+    }
+
     /// The two programs work in place at different places.
     #[test]
     fn inference_computes_what_training_does(mut choices in choices(24)) {
@@ -179,6 +205,16 @@ proptest! {
         let expected = squares / target.len() as f64;
         prop_assert!((found - expected).abs() <= 1e-5 * expected.abs(), "{} {}", found, expected);
     }
+}
+
+/// Mean cross entropy of the rows of `logits` at the classes that `fill` gives.
+fn cross_entropy(logits: &[f32]) -> f64 {
+    let classes = logits.len() / BATCH as usize;
+    let terms = logits.chunks_exact(classes).zip([0, 3, 1]).map(|(row, class)| {
+        let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+        sum.ln() - f64::from(row[class])
+    });
+    terms.sum::<f64>() / BATCH as f64
 }
 
 /// A rectifier in front of a pooling is computed after it. With a second reader, though one that nothing depends on, it

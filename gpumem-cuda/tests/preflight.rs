@@ -173,6 +173,7 @@ fn second_process() {
                 batch: 1,
                 precision: Precision::F32,
                 train: None,
+                evaluation: None,
                 infer: Placed::new(program, Vec::new(), 1, Precision::F32),
                 optimizer: Optimizer::Sgd(Sgd::DEFAULT),
                 tf32: false,

@@ -63,8 +63,9 @@ fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision
     let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);
     let (train, mut infer) = (place(&train).unwrap(), place(&infer).unwrap());
     let arena = share(&train, &mut infer, planned, activations).unwrap();
-    let (name, train) = ("test", Some(train));
-    Job { name, arena, batch: BATCH, precision, train, infer, optimizer, tf32: false, deterministic: false, reserve: 0 }
+    let (name, reserve, batch, train, evaluation) = ("test", 0, BATCH, Some(train), None);
+    let (tf32, deterministic) = (false, false);
+    Job { name, arena, batch, precision, train, evaluation, infer, optimizer, tf32, deterministic, reserve }
 }
 
 /// The job's network on the card, whose kernels are made known to it first.
@@ -75,7 +76,7 @@ fn load(job: &Job) -> Session {
 
 fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
     let Job { batch, precision, optimizer, .. } = *job;
-    let programs: Vec<&Placed> = job.train.iter().chain([&job.infer]).collect();
+    let programs: Vec<&Placed> = job.train.iter().chain(&job.evaluation).chain([&job.infer]).collect();
     // Whatever the library can do.
     let all = [Products::Own, Products::Library, Products::Poor].into_iter().flat_map(|products| {
         programs
@@ -132,7 +133,7 @@ fn at(placed: &Placed, class: Class) -> (u64, usize) {
 }
 
 /// Another input and target for each step.
-fn feed(job: &Job, runner: &mut impl Runner, step: usize) {
+fn feed(job: &Job, runner: &mut (impl Runner + ?Sized), step: usize) {
     let placed = job.train.as_ref().unwrap();
     let ((input, count), (target, labels)) = (at(placed, Class::Input), at(placed, Class::Target));
     runner.feed(input, &stored(job, Role::Activation, &spread(count, 100 + step))).unwrap();
@@ -248,6 +249,47 @@ fn steps_are_fed_and_replayed() {
     assert_eq!(end[1], card.arena_bytes());
     drop(card);
     assert_eq!(counts()[1], 0, "bytes on the card");
+}
+
+/// The loss without an update, between steps that are fed, changes nothing and is another graph.
+#[test]
+fn a_validation_loss_between_steps() {
+    if !on_a_simulated_card("a_validation_loss_between_steps", &[]) {
+        return;
+    }
+    let mut job = job(Precision::F32);
+    job.evaluation = Some(job.train.as_ref().unwrap().evaluation().unwrap());
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    let start = counts();
+    assert_eq!(start[2..], [4, 0], "both halves of the input, the loss and the forward pass are captured");
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    for step in 0..4 {
+        for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+            feed(&job, runner, step);
+            runner.train().unwrap();
+        }
+        let before = state(&job, &mut card);
+        let [found, expected] = [&mut card as &mut dyn Runner, &mut cpu].map(|runner| validate(&job, runner, step));
+        assert!((found - expected).abs() < 1e-4, "step {step}: {found}, {expected}");
+        assert_eq!(state(&job, &mut card), before, "nothing that lasts has changed");
+    }
+    compare("after 4 steps", &state(&job, &mut card), &state(&job, &mut cpu));
+    assert_eq!(counts()[3] - start[3], 8, "graphs replayed");
+}
+
+/// The loss of an input and target of its own.
+fn validate(job: &Job, runner: &mut dyn Runner, step: usize) -> f32 {
+    let placed = job.evaluation.as_ref().unwrap();
+    let ((input, count), (target, labels)) = (at(placed, Class::Input), at(placed, Class::Target));
+    runner.write(input, &bytes(&spread(count, 200 + step))).unwrap();
+    let labels: Vec<u32> = (0..labels).map(|index| (2 * index + step) as u32 % CLASSES).collect();
+    runner.write(target, &bytes(&labels)).unwrap();
+    runner.evaluate().unwrap();
+    let mut loss = [0; 4];
+    runner.read(placed.offsets[placed.program.results[0] as usize], &mut loss).unwrap();
+    f32::from_le_bytes(loss)
 }
 
 /// 16-bit networks learn what the f32 network learns; master copies and weights stay together.

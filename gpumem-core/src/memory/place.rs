@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::memory::Compiled;
 use crate::memory::budget::{Line, padded};
-use crate::number::Precision;
-use crate::program::{Class, Program, Tensor, TensorId};
+use crate::number::{Precision, Role};
+use crate::program::{Class, Evaluation, Program, Tensor, TensorId};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,6 +30,39 @@ impl Placed {
         let bytes = program.tensors.iter().map(|tensor| size(tensor).unwrap_or(u64::MAX)).collect();
         let masters = alloc::vec![None; program.tensors.len()];
         Placed { program, offsets, bytes, masters }
+    }
+
+    /// The loss of this training step without its update: see [`Program::evaluation`]. Every tensor stays where it is.
+    ///
+    /// # Errors
+    /// A program without a loss.
+    pub fn evaluation(&self) -> Result<Placed, Error> {
+        let without = Error::Damaged("the training step has no loss");
+        let Evaluation { program, tensors } = self.program.evaluation().ok_or(without)?;
+        let number = |id: &TensorId| *id as usize;
+        Ok(Placed {
+            program,
+            offsets: tensors.iter().map(|id| self.offsets[number(id)]).collect(),
+            bytes: tensors.iter().map(|id| self.bytes[number(id)]).collect(),
+            masters: tensors.iter().map(|id| self.masters[number(id)]).collect(),
+        })
+    }
+
+    /// The same program with 4 bytes for every element, in an arena of twice the size: each tensor at twice its offset, so that
+    /// tensors of 16 bits have room and none overlap that did not before. A parameter is then its own master copy.
+    ///
+    /// # Errors
+    /// Offsets beyond 64 bits.
+    pub fn stretched(self, batch: u64) -> Result<Placed, Error> {
+        let twice = |offset: &u64| offset.checked_mul(2).ok_or(Error::Damaged("a tensor's place exceeds 64 bits"));
+        let offsets = self.offsets.iter().map(twice).collect::<Result<_, _>>()?;
+        let mut placed = Placed::new(self.program, offsets, batch, Precision::F32);
+        for ((tensor, bytes), planned) in placed.program.tensors.iter().zip(&mut placed.bytes).zip(self.bytes) {
+            if matches!(tensor.role, Role::ProductWorkspace | Role::ConvolutionWorkspace) {
+                *bytes = planned;
+            }
+        }
+        Ok(placed)
     }
 }
 

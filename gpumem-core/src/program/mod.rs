@@ -6,6 +6,7 @@
 
 mod display;
 pub mod encoding;
+mod evaluation;
 pub mod function;
 mod layout;
 pub mod op;
@@ -18,6 +19,7 @@ use crate::train::Loss;
 use alloc::string::String;
 use alloc::vec::Vec;
 use encoding::{Reader, Wire, record, wire_enum};
+pub use evaluation::Evaluation;
 pub use layout::{Layout, Order, Strides};
 pub use op::Op;
 pub use tag::{NO_ROW, Part, Phase};

@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What a network needs, as a JSON object: `name`, `parameters`, `flops_forward` (two for each multiply-accumulate of one
+/// What a network needs, as a JSON object: `version` (1; keys may be added, and what one means changes only with it), `name`, `parameters`, `flops_forward` (two for each multiply-accumulate of one
 /// sample), `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and
 /// the largest batch that does. All sizes are in bytes; `output_shape` is without the batch; `kept_bytes` is for the
 /// whole batch.
@@ -16,7 +16,7 @@ pub fn json<N: Network>() -> String {
         (0..N::LAYERS.len()).map(|index| layer(index, &N::LAYERS[index], super::kept::<N>(index))).collect();
     let train = N::TRAINING.map_or("null".into(), program);
     format!(
-        "{{\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",
+        "{{\"version\":1,\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",
         quoted(N::NAME),
         super::parameters::<N>(),
         2 * super::macs::<N>(),

@@ -1,5 +1,8 @@
+use crate::cards::Card;
 use crate::memory::budget::Line;
+use crate::memory::refusal::{Text, append_fitting_cards, append_peak};
 use crate::network::Network;
+use crate::report::Arenas;
 use crate::report::text::{bytes, count, percent};
 use crate::shape::Shape;
 use alloc::format;
@@ -7,7 +10,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 /// What a network needs, as a table: each layer's output shape, parameters, multiply-accumulates (of one sample) and what
-/// its backward pass keeps (of the whole batch); then the lines of the budget.
+/// its backward pass keeps (of the whole batch); then the lines of the budget, where the peak is, and the cards: those in `cards:`
+/// with what is left of each and the largest batch that fits, and the smallest others that fit.
 pub fn table<N: Network>() -> String {
     let budget = N::BUDGET;
     let doing = if N::TRAINING.is_some() { "training" } else { "inference" };
@@ -35,7 +39,26 @@ pub fn table<N: Network>() -> String {
             text += &format!("  of which a workspace of at most {}\n", bytes(budget.workspace));
         }
     }
-    text + &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]))
+    text += &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]));
+    let mut peak = Text::new();
+    append_peak(&mut peak, N::PROGRAM.tables, &budget);
+    append_fitting_cards(&mut peak, budget[Line::Arena], N::HEADROOM);
+    text += peak.as_str();
+    text.push('\n');
+    text + &cards::<N>()
+}
+
+/// A line for each card in `cards:`, as JSON's `fits` and `max_batch`.
+fn cards<N: Network>() -> String {
+    let mut arenas = Arenas::new(N::PROGRAM.tables, N::PROGRAM.precision);
+    let mut line = |card: &Card| {
+        let room = card.usable().saturating_sub(card.reserve()).saturating_sub(N::HEADROOM);
+        let arena = N::BUDGET[Line::Arena];
+        let (left, word) = if arena <= room { (room - arena, "left") } else { (arena - room, "too much") };
+        let largest = arenas.largest(room);
+        format!("  on {}: {} {word}, largest batch {largest}\n", card.short_name, bytes(left))
+    };
+    N::CARDS.iter().map(&mut line).collect()
 }
 
 /// Left-aligned texts and right-aligned figures, with a rule under the heading and above the total.

@@ -20,6 +20,8 @@ pub struct Job {
     pub precision: Precision,
     /// The training step, if the network is trained.
     pub train: Option<Placed>,
+    /// The loss of a training step without its update, in the step's place. There where there is a training step.
+    pub evaluation: Option<Placed>,
     /// The forward pass. Its parameters and buffers are where the training step's are.
     pub infer: Placed,
     /// The optimizer with its hyperparameters.
@@ -35,11 +37,17 @@ pub trait Device {
     /// A network loaded onto this device.
     type Runner: Runner;
 
-    /// Allocates the arena and prepares both programs. The arena's contents are undefined.
+    /// Allocates the arena and prepares the programs. The arena's contents are undefined.
     ///
     /// # Errors
     /// A precision or a program that the device cannot run, or too little memory.
     fn load(&self, job: Job) -> Result<Self::Runner, Error>;
+
+    /// The precision in which a network that is meant for `aimed` runs here: that one, unless the device was asked to stand in
+    /// for another.
+    fn precision(&self, aimed: Precision) -> Precision {
+        aimed
+    }
 }
 
 /// A network loaded onto a device: an arena and the programs that run in it.
@@ -80,6 +88,12 @@ pub trait Runner {
     /// # Errors
     /// A network without training, or invalid data such as a label beyond the last class.
     fn train(&mut self) -> Result<(), Error>;
+
+    /// Computes the loss of the input and target in the arena, as without training, and changes nothing that lasts.
+    ///
+    /// # Errors
+    /// A network without training, or invalid data such as a label beyond the last class.
+    fn evaluate(&mut self) -> Result<(), Error>;
 
     /// Runs one forward pass on the input in the arena.
     ///

@@ -26,7 +26,10 @@ pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 pub struct Net<N, D: Device> {
     runner: D::Runner,
     train: Option<Placed>,
+    evaluation: Option<Placed>,
     infer: Placed,
+    /// The number format in which the device runs it.
+    precision: Precision,
     seed: u64,
     optimizer: Optimizer,
     buffer: Vec<u8>,
@@ -40,9 +43,6 @@ impl<N: Network, D: Device> fmt::Debug for Net<N, D> {
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// The training step's number format, and that of the forward pass beside it.
-    const PRECISION: Precision = N::EVALUATION.precision;
-
     /// Loads the network onto `device`: one allocation, then the parameters are initialised from the seed in `TRAIN`.
     ///
     /// # Errors
@@ -50,26 +50,37 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn load(device: &D) -> Result<Net<N, D>, Error> {
         let () = N::CHECKED;
         let settings = N::TRAIN.unwrap_or(Train::DEFAULT);
-        let train = N::TRAINING.map(place).transpose()?;
+        let mut train = N::TRAINING.map(place).transpose()?;
         let mut infer = place(N::EVALUATION)?;
         let mut arena = N::EVALUATION.budget[Line::Arena];
         if let Some(train) = &train {
             arena = share(train, &mut infer, N::PROGRAM.budget[Line::Arena], N::EVALUATION.budget[Line::Activations])?;
         }
+        let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.batch);
+        let precision = device.precision(aimed);
+        if precision != aimed {
+            train = train.map(|placed| placed.stretched(batch)).transpose()?;
+            infer = infer.stretched(batch)?;
+            arena = arena.checked_mul(2).ok_or(Error::Damaged("the arena's size exceeds 64 bits"))?;
+        }
+        let evaluation = train.as_ref().map(Placed::evaluation).transpose()?;
         let runner = device.load(Job {
             name: N::NAME,
             arena,
             reserve: N::BUDGET[Line::Reserve],
-            batch: N::EVALUATION.batch,
-            precision: Self::PRECISION,
+            batch,
+            precision,
             train: train.clone(),
+            evaluation: evaluation.clone(),
             infer: infer.clone(),
             optimizer: settings.optimizer,
             tf32: settings.tf32,
             deterministic: settings.deterministic,
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
-        let mut net = Net { runner, train, infer, seed, optimizer, buffer: Vec::new(), network: PhantomData };
+        let buffer = Vec::new();
+        let mut net =
+            Net { runner, train, evaluation, infer, precision, seed, optimizer, buffer, network: PhantomData };
         net.reset()?;
         Ok(net)
     }
@@ -84,7 +95,7 @@ impl<N: Network, D: Device> Net<N, D> {
         for (id, tensor) in placed.program.tensors.iter().enumerate() {
             bytes.clear();
             let elements = tensor.elements(1).unwrap_or(0);
-            let Spot { offset, format } = spot(placed, id, Self::PRECISION);
+            let Spot { offset, format } = spot(placed, id, self.precision);
             match tensor.class {
                 Class::Parameter | Class::Moment | Class::Buffer => {
                     let mut stream = Stream::new(self.seed, id as u32);
@@ -99,7 +110,7 @@ impl<N: Network, D: Device> Net<N, D> {
                     words[StateWord::Seed as usize] = self.seed as u32;
                     words[StateWord::Seed as usize + 1] = (self.seed >> 32) as u32;
                     words[StateWord::LearningRate as usize] = (self.optimizer.lr() as f32).to_bits();
-                    words[StateWord::LossScale as usize] = loss_scale(Self::PRECISION).to_bits();
+                    words[StateWord::LossScale as usize] = loss_scale(self.precision).to_bits();
                     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
                 }
                 Class::Input | Class::Target | Class::Gradient => {
@@ -130,17 +141,34 @@ impl<N: Network, D: Device> Net<N, D> {
     /// As for [`Net::train_step`].
     pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
         let Some(train) = &self.train else { return Err(Self::untrained("; add one to train it")) };
-        let (runner, buffer) = (&mut self.runner, &mut self.buffer);
+        let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
         let mut feed = |class, index, put: &dyn Fn(&mut Vec<u8>)| {
-            let Spot { offset, format } = nth_of(train, class, index, Self::PRECISION)?;
-            buffer.clear();
-            put(buffer);
-            format.encode(buffer);
+            let offset = encoded(train, (class, index), precision, put, buffer)?;
             runner.feed(offset, buffer)
         };
         N::Input::put(input, &mut |index, put| feed(Class::Input, index, put))?;
         N::Target::put(target, &mut |index, put| feed(Class::Target, index, put))?;
         self.runner.train()
+    }
+
+    /// The loss without an update, for validation: as the training step computes it, all its terms included, but with BatchNorm's
+    /// running statistics and without dropout. Nothing that lasts is changed.
+    ///
+    /// # Errors
+    /// As for [`Net::train_step`].
+    pub fn eval_loss(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
+        let Some(evaluation) = &self.evaluation else { return Err(Self::untrained("; add one, with a loss")) };
+        let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
+        let mut write = |class, index, put: &dyn Fn(&mut Vec<u8>)| {
+            let offset = encoded(evaluation, (class, index), precision, put, buffer)?;
+            runner.write(offset, buffer)
+        };
+        N::Input::put(input, &mut |index, put| write(Class::Input, index, put))?;
+        N::Target::put(target, &mut |index, put| write(Class::Target, index, put))?;
+        runner.evaluate()?;
+        let mut loss = [0; 4];
+        runner.read(evaluation.offsets[evaluation.program.results[0] as usize], &mut loss)?;
+        Ok(f32::from_le_bytes(loss))
     }
 
     /// The loss of the last training step, waiting for it if it is not known yet.
@@ -154,7 +182,8 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     /// Starts one more training step on the batch of the last one, which is on the device already: nothing is copied, and
-    /// only a step that is running is waited for.
+    /// only a step that is running is waited for. What [`Net::forward`] or [`Net::eval_loss`] were given since then has taken its
+    /// place.
     ///
     /// # Errors
     /// A network without `TRAIN`, or a failure of the device.
@@ -168,18 +197,15 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// Invalid data such as a token beyond the table.
     pub fn forward(&mut self, input: Given<'_, N::Input>) -> Result<N::Output, Error> {
-        let (runner, infer, buffer) = (&mut self.runner, &self.infer, &mut self.buffer);
+        let (runner, infer, buffer, precision) = (&mut self.runner, &self.infer, &mut self.buffer, self.precision);
         N::Input::put(input, &mut |index, put| {
-            let Spot { offset, format } = nth_of(infer, Class::Input, index, Self::PRECISION)?;
-            buffer.clear();
-            put(buffer);
-            format.encode(buffer);
+            let offset = encoded(infer, (Class::Input, index), precision, put, buffer)?;
             runner.write(offset, buffer)
         })?;
         runner.infer()?;
         N::Output::take(&mut |index, elements| {
             let output = infer.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
-            let Spot { offset, format } = spot(infer, *output as usize, Self::PRECISION);
+            let Spot { offset, format } = spot(infer, *output as usize, precision);
             let mut bytes = vec![0; elements * format.bytes() as usize];
             runner.read(offset, &mut bytes)?;
             format.decode(&mut bytes);
@@ -214,7 +240,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// [`Error::Name`] if there is nothing of that name.
     pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
         let (id, elements) = self.find(name)?;
-        let Spot { offset, format } = exact(self.main(), id, Self::PRECISION);
+        let Spot { offset, format } = exact(self.main(), id, self.precision);
         let mut bytes = vec![0; elements as usize * format.bytes() as usize];
         self.runner.read(offset, &mut bytes)?;
         format.decode(&mut bytes);
@@ -232,7 +258,7 @@ impl<N: Network, D: Device> Net<N, D> {
             return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
         }
         let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let Spot { offset, format } = spot(self.main(), id, Self::PRECISION);
+        let Spot { offset, format } = spot(self.main(), id, self.precision);
         if let Some(master) = self.main().masters[id] {
             self.runner.write(master, &bytes)?;
         }
@@ -287,7 +313,7 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     fn state(&self) -> Result<u64, Error> {
-        let state = nth_of(self.trained()?, Class::State, 0, Self::PRECISION)?;
+        let state = nth_of(self.trained()?, Class::State, 0, self.precision)?;
         Ok(state.offset + 4 * StateWord::Step as u64)
     }
 
@@ -346,6 +372,21 @@ fn exact(placed: &Placed, id: usize, precision: Precision) -> Spot {
     let own = spot(placed, id, precision);
     let master = placed.masters[id].zip(placed.program.tensors[id].role.master(precision));
     master.map_or(own, |(offset, format)| Spot { offset, format })
+}
+
+/// Puts the input or target of this number into `buffer`, as the arena has it; the offset there is returned.
+fn encoded(
+    placed: &Placed,
+    (class, index): (Class, usize),
+    precision: Precision,
+    put: &dyn Fn(&mut Vec<u8>),
+    buffer: &mut Vec<u8>,
+) -> Result<u64, Error> {
+    let Spot { offset, format } = nth_of(placed, class, index, precision)?;
+    buffer.clear();
+    put(buffer);
+    format.encode(buffer);
+    Ok(offset)
 }
 
 fn nth_of(placed: &Placed, class: Class, index: usize, precision: Precision) -> Result<Spot, Error> {

@@ -105,6 +105,7 @@ impl Builder {
             batch,
             precision: Precision::F32,
             train: training.then_some(placed),
+            evaluation: None,
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             tf32: false,

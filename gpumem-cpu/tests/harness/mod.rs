@@ -74,6 +74,7 @@ impl<R: Runner> Loaded<R> {
             batch,
             precision: Precision::F32,
             train: Some(train.clone()),
+            evaluation: train.evaluation().ok(),
             infer: train.clone(),
             optimizer,
             tf32: false,
@@ -129,6 +130,15 @@ impl<R: Runner> Loaded<R> {
     pub fn step(&mut self) -> Result<f32, Error> {
         self.runner.train()?;
         self.runner.loss(self.train.offsets[self.train.program.results[0] as usize])
+    }
+
+    /// The loss without an update.
+    pub fn evaluate(&mut self) -> Result<f32, Error> {
+        self.runner.evaluate()?;
+        let placed = self.train.evaluation()?;
+        let mut bytes = [0; 4];
+        self.runner.read(placed.offsets[placed.program.results[0] as usize], &mut bytes)?;
+        Ok(f32::from_le_bytes(bytes))
     }
 
     /// The values, as bits, of everything that is carried from step to step: parameters, statistics, optimizer state.

@@ -37,6 +37,7 @@ use transfers::Transfers;
 pub struct Session {
     // Fields are dropped in this order: graphs before the modules and the memory that they use.
     train: Option<Feeding>,
+    evaluation: Option<Prepared>,
     infer: Prepared,
     /// Whether the stream may be at an input beside a step's: a forward pass reads it, or it is being written.
     input_in_use: bool,
@@ -63,11 +64,16 @@ impl Session {
         let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
         let steps = |placed: &Placed| possible_steps(placed, setting, &arena, libraries);
         let train_steps = job.train.as_ref().map(steps).transpose()?;
+        let evaluation_steps = job.evaluation.as_ref().map(steps).transpose()?;
         let infer_steps = steps(&job.infer)?;
-        let modules = Modules::new(card, kernels(train_steps.iter().flatten().chain(&infer_steps)))?;
+        let all = train_steps.iter().chain(&evaluation_steps).flatten().chain(&infer_steps);
+        let modules = Modules::new(card, kernels(all))?;
         let binding = Binding { card, arena: &arena, modules: &modules, libraries };
         let train = job.train.as_ref().zip(train_steps.as_deref());
         let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
+        let evaluation = job.evaluation.as_ref().zip(evaluation_steps.as_deref());
+        let prepare = |(placed, steps)| Prepared::new(binding, placed, steps, 0, None);
+        let evaluation = evaluation.map(prepare).transpose()?;
         let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
         let programs = job.train.iter().chain([&job.infer]);
         let checks = programs.flat_map(|placed| index_checks(placed, batch)).collect();
@@ -75,7 +81,7 @@ impl Session {
         let state = job.train.as_ref().and_then(state);
         let transfers = Transfers::new(&stream)?;
         let mut session =
-            Session { train, infer, input_in_use: false, modules, transfers, arena, stream, state, checks };
+            Session { train, evaluation, infer, input_in_use: false, modules, transfers, arena, stream, state, checks };
         session.record(name)?;
         Ok(session)
     }
@@ -94,6 +100,9 @@ impl Session {
         if let Some(train) = &mut self.train {
             train.capture(&self.stream)?;
         }
+        if let Some(evaluation) = &mut self.evaluation {
+            evaluation.capture(&self.stream)?;
+        }
         self.infer.capture(&self.stream)?;
         self.wait()
     }
@@ -102,6 +111,9 @@ impl Session {
     fn discard_graphs(&mut self) -> Result<(), Error> {
         if let Some(train) = &mut self.train {
             train.discard_graphs();
+        }
+        if let Some(evaluation) = &mut self.evaluation {
+            evaluation.discard_graph();
         }
         self.infer.discard_graph();
         self.wait()
@@ -145,6 +157,11 @@ impl Session {
         }
         self.transfers.wait()
     }
+}
+
+/// A network without `TRAIN` that is to be trained.
+fn untrained() -> Error {
+    Error::Unsupported { device: "CUDA", what: "the network has no training step; add `const TRAIN`".into() }
 }
 
 /// The kernels of our own in a program's calls.
@@ -203,11 +220,16 @@ impl Runner for Session {
 
     fn train(&mut self) -> Result<(), Error> {
         let Some(train) = &mut self.train else {
-            let what = "the network has no training step; add `const TRAIN`".into();
-            return Err(Error::Unsupported { device: "CUDA", what });
+            return Err(untrained());
         };
         bind(self.stream.context())?;
         train.run(&self.stream)
+    }
+
+    fn evaluate(&mut self) -> Result<(), Error> {
+        self.follow_feeds()?;
+        self.input_in_use = true;
+        self.evaluation.as_ref().ok_or_else(untrained)?.run(&self.stream)
     }
 
     fn infer(&mut self) -> Result<(), Error> {

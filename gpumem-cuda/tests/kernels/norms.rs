@@ -156,6 +156,7 @@ pub fn forward(
         batch,
         precision: Precision::F32,
         train,
+        evaluation: None,
         infer: placed.clone(),
         optimizer,
         tf32: false,

@@ -130,6 +130,7 @@ fn network(
                 const EVALUATION: &'static ::gpumem::__private::memory::Compiled = #evaluation;
                 const TRAIN: ::core::option::Option<::gpumem::__private::Train> = #train;
                 const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
+                const CARDS: &'static [::gpumem::cards::Card] = <#path>::#primary.cards;
                 #[allow(long_running_const_eval)]
                 const CHECKED: () = #checked;
                 #types

@@ -196,7 +196,7 @@ const fn append_label(text: &mut Text, label: &str) {
 }
 
 /// The operation at which most bytes are live, and the largest tensor.
-const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budget) {
+pub(crate) const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budget) {
     if let Some((phase, row)) = tag(tables.operation_tags, budget.peak) {
         append_label(text, "peak at");
         match path(tables, row) {
@@ -291,7 +291,7 @@ const fn append_alternatives<const N: usize>(
 }
 
 /// The smallest cards with room for `arena`.
-const fn append_fitting_cards(text: &mut Text, arena: u64, headroom: u64) {
+pub(crate) const fn append_fitting_cards(text: &mut Text, arena: u64, headroom: u64) {
     append_label(text, "fits on");
     let mut found = 0;
     let mut i = 0;

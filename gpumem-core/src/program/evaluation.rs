@@ -1,0 +1,91 @@
+//! The loss without an update: the forward half of a training step, as without training.
+
+use super::op::{Inference, Work};
+use super::{Action, Class, Operand, Operation, Pass, Phase, Program, Slot, TensorId};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// What is left of a training step, and which of its tensors that needs.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// The program. Its one result is the loss.
+    pub program: Program,
+    /// The number in the training step of each of its tensors.
+    pub tensors: Vec<TensorId>,
+}
+
+impl Program {
+    /// The forward pass of a training step and its loss, with every operation as it is without training: BatchNorm with its running
+    /// statistics, no dropout, and nothing changed that lasts. Its tensors are those of the training step, so that they can lie where
+    /// that has them.
+    ///
+    /// `None` for a program without a loss.
+    pub fn evaluation(&self) -> Option<Evaluation> {
+        let is_measured = |operation: &Operation| operation.phase() == Phase::Loss;
+        let loss = self.operations.iter().find(|operation| is_measured(operation))?.written(Slot::Loss)?;
+        let wanted = |operation: &&Operation| matches!(operation.phase(), Phase::Forward | Phase::Loss);
+        let mut operations: Vec<Operation> = self.operations.iter().filter(wanted).filter_map(untrained).collect();
+        let (mut first, mut last) = (vec![None; self.tensors.len()], vec![0; self.tensors.len()]);
+        for (index, operation) in operations.iter().enumerate() {
+            for id in operation.tensors() {
+                first[id as usize].get_or_insert(index as u32);
+                last[id as usize] = index as u32;
+            }
+        }
+        let stays = |id: &TensorId| self.tensor(*id).class != Class::Transient || first[*id as usize].is_some();
+        let kept: Vec<TensorId> = (0..self.tensors.len() as TensorId).filter(stays).collect();
+        let mut numbers: Vec<TensorId> = vec![0; self.tensors.len()];
+        kept.iter().enumerate().for_each(|(number, &id)| numbers[id as usize] = number as TensorId);
+        for operation in &mut operations {
+            for operand in operation.reads.iter_mut().chain(&mut operation.writes) {
+                operand.tensor = numbers[operand.tensor as usize];
+            }
+        }
+        let mut tensors: Vec<_> = kept.iter().map(|&id| self.tensor(id).clone()).collect();
+        for (tensor, &id) in tensors.iter_mut().zip(&kept) {
+            (tensor.first, tensor.last) = (first[id as usize].unwrap_or(0), last[id as usize]);
+        }
+        let program = Program {
+            training: false,
+            moments: 0,
+            holds_gradients: false,
+            tensors,
+            operations,
+            paths: self.paths.clone(),
+            results: vec![numbers[loss as usize]],
+        };
+        Some(Evaluation { program, tensors: kept })
+    }
+}
+
+/// An operation of a training step's forward half as it is without training, if it is there at all.
+fn untrained(operation: &Operation) -> Option<Operation> {
+    let action = match &operation.action {
+        Action::Run { op, pass: Pass::Forward } if op.inference() == Inference::PassesOn => {
+            // In training its output is a tensor of its own, unless it works in place.
+            if operation.read(Slot::Input(0)) == operation.written(Slot::Output) {
+                return None;
+            }
+            Action::Copy
+        }
+        action => action.clone(),
+    };
+    let works = match &action {
+        Action::Run { op, .. } => op.workspace(Work::Inference).is_some(),
+        Action::Loss(_) => true,
+        _ => false,
+    };
+    let reads = |operand: &&Operand| operand.slot != Slot::State;
+    let writes = |operand: &&Operand| match operand.slot {
+        Slot::Output | Slot::Loss => true,
+        Slot::Workspace => works,
+        _ => false,
+    };
+    Some(Operation {
+        action,
+        row: operation.row,
+        accumulate: false,
+        reads: operation.reads.iter().filter(reads).copied().collect(),
+        writes: operation.writes.iter().filter(writes).copied().collect(),
+    })
+}
