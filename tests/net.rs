@@ -266,7 +266,8 @@ fn training_and_inference_may_differ_in_batch() {
 fn what_the_cpu_cannot_run_is_an_error() {
     let error = Halved::on(&Cpu::new()).unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-    let expected = "the CPU: `Halved` has precision Mixed(Bf16), but it runs F32 only; `Cpu::new().emulate()` runs it in F32";
+    let expected =
+        "the CPU: `Halved` has precision Mixed(Bf16), but it runs F32 only; `Cpu::new().emulate()` runs it in F32";
     assert_eq!(error.to_string(), expected);
     const { assert!(Halved::BUDGET.get(Line::Master) > 0) };
 }

@@ -33,8 +33,9 @@ impl Session {
     pub(crate) fn new(job: Job, pool: Option<Arc<ThreadPool>>, poison: bool) -> Result<Session, Error> {
         if job.precision != Precision::F32 {
             let (name, precision) = (job.name, job.precision.name());
-            let what =
-                format!("`{name}` has precision {precision}, but it runs F32 only; `Cpu::new().emulate()` runs it in F32");
+            let what = format!(
+                "`{name}` has precision {precision}, but it runs F32 only; `Cpu::new().emulate()` runs it in F32"
+            );
             return Err(Error::Unsupported { device: DEVICE, what });
         }
         let arena = Arc::new(Arena::new(job.arena)?);

@@ -4,11 +4,12 @@
 //! `FIGURES_IN=folder cargo test --test figures` writes the texts behind the digests into a folder, to be compared with those
 //! of another version; `UPDATE_FIGURES=1` writes `tests/figures/digests.txt` anew.
 
-#[path = "../examples/digits.rs"]
-#[allow(dead_code, reason = "the example's network is used, not its program")]
+#[path = "../../examples/digits.rs"]
+#[allow(dead_code, unexpected_cfgs, reason = "the example's network is used, not its program")]
 mod digits;
-#[path = "../gpumem-core/tests/common/mod.rs"]
+#[path = "../../gpumem-core/tests/common/mod.rs"]
 mod graphs;
+#[path = "../../tests/networks/mod.rs"]
 mod networks;
 
 use digits::Digits;

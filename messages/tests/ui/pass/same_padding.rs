@@ -19,6 +19,6 @@ network! {
     }
 }
 
-fn main() {
+pub(crate) fn main() {
     assert_eq!(<Net as gpumem::Network>::LAYERS[2].output_shape, [4, 7, 9]);
 }

@@ -76,7 +76,7 @@ pub mod made {
     }
 }
 
-fn main() {
+pub(crate) fn main() {
     assert_eq!(<names::Mlp as gpumem::Network>::LAYERS.len(), 5);
     assert_eq!(<made::Made as gpumem::Network>::LAYERS.len(), 7);
 }

@@ -60,7 +60,7 @@ network! {
 
 gpumem::fits!(Generic<64>);
 
-fn main() {
+pub(crate) fn main() {
     assert_eq!(Written::LAYERS.last().unwrap().path, "head");
     assert!(module::Written::TRAINING.is_some());
     assert_eq!(Generic::<4>::PROGRAM.batch, 4);

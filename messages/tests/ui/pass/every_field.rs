@@ -59,7 +59,7 @@ mod documented {
     }
 }
 
-fn main() {
+pub(crate) fn main() {
     let train = Every::TRAIN;
     assert_eq!(train.batch, if cfg!(debug_assertions) { 8 } else { 64 });
     assert_eq!((train.precision, train.update), (Precision::Mixed(Half::F16), Update::Separate));

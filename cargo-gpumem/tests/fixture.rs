@@ -1,19 +1,24 @@
 //! A crate of its own that depends on this one: features choose cards, and built artefacts carry the budget.
 
-use gpumem::record::read_records;
+use gpumem_core::memory::record::read_records;
 use object::{Object, ObjectSection};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex};
 
 /// All tests build in one folder.
 static BUILDING: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
 
+/// The folder of the crate, with the versions of this workspace: nothing is looked up.
+fn app() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let app = here.join("tests/fixtures/app");
+    std::fs::copy(here.join("../Cargo.lock"), app.join("Cargo.lock")).unwrap();
+    app
+}
+
 fn cargo(arguments: &[&str]) -> (Output, PathBuf) {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let fixture = root.join("tests/fixtures/app");
-    // The versions of this workspace: nothing is looked up.
-    std::fs::copy(root.join("Cargo.lock"), fixture.join("Cargo.lock")).unwrap();
+    let fixture = app();
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fixture");
     let output = Command::new(env!("CARGO"))
         .args(arguments)
@@ -28,14 +33,12 @@ fn cargo(arguments: &[&str]) -> (Output, PathBuf) {
 }
 
 fn check(arguments: &[&str], vram: Option<&str>) -> (bool, String) {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    std::fs::copy(root.join("Cargo.lock"), root.join("tests/fixtures/app/Cargo.lock")).unwrap();
     let mut command = Command::new(env!("CARGO"));
     command
         .arg("check")
         .args(arguments)
         .arg("--offline")
-        .current_dir(root.join("tests/fixtures/app"))
+        .current_dir(app())
         .env("CARGO_TARGET_DIR", PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fixture"))
         .env_remove("GPUMEM_VRAM");
     if let Some(vram) = vram {

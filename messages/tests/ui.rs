@@ -3,6 +3,5 @@
 #[test]
 fn messages() {
     let cases = trybuild::TestCases::new();
-    cases.pass("tests/ui/pass/*.rs");
     cases.compile_fail("tests/ui/fail/*.rs");
 }

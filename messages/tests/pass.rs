@@ -1,0 +1,30 @@
+//! Programs that compile without a warning and say what they should: beside those that do not, in `ui/fail`.
+
+#[path = "ui/pass/both_entry_points.rs"]
+mod both_entry_points;
+#[path = "ui/pass/every_field.rs"]
+mod every_field;
+#[path = "ui/pass/same_padding.rs"]
+mod same_padding;
+#[path = "ui/pass/shadowed_names.rs"]
+mod shadowed_names;
+
+#[test]
+fn both_entry_points_passes() {
+    both_entry_points::main();
+}
+
+#[test]
+fn every_field_passes() {
+    every_field::main();
+}
+
+#[test]
+fn same_padding_passes() {
+    same_padding::main();
+}
+
+#[test]
+fn shadowed_names_passes() {
+    shadowed_names::main();
+}
