@@ -17,6 +17,7 @@ extern crate alloc;
 pub mod cards;
 pub mod error;
 pub mod graph;
+pub mod language;
 pub mod layers;
 #[cfg(feature = "lower")]
 pub mod lower;

@@ -1,6 +1,7 @@
 //! A module of blocks as Rust: its constants, its documentation, and the macro that hands its blocks on.
 
 use crate::errors::Errors;
+use crate::expand::links_of_blocks;
 use crate::syntax::{Constant, Module};
 use crate::{parse, resolve, travel};
 use proc_macro2::{Ident, TokenStream};
@@ -46,8 +47,9 @@ fn inside(
         let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
         quote!(#(#attributes)* #[allow(dead_code)] #visibility const #name: #kind = #tokens;)
     });
+    let links = links_of_blocks(module, errors.is_empty());
     let (errors, last) = errors.into_tokens();
-    quote!(#errors #last #(#imports)* #(#constants)* #handed_on)
+    quote!(#errors #last #(#imports)* #(#constants)* #links #handed_on)
 }
 
 /// Markdown: each block with its parameters and what was written above it.

@@ -98,7 +98,7 @@ fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), pl
             #aim
         }
     };
-    called_at(quote_spanned!(start=> ::gpumem::__private::memory::refusal::check_together), arguments, end)
+    called_at(quote!(::gpumem::__private::memory::refusal::check_together), arguments, Place { start, end })
 }
 
 fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {

@@ -36,6 +36,8 @@ pub(crate) struct Reading {
 
 /// A term as it was written.
 struct Written {
+    /// Where its name stands, for editors.
+    name: Span,
     loss: Loss,
     weight: f64,
     from: Option<Ident>,
@@ -55,7 +57,8 @@ pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
     let Some(promised) = resolved.promised.as_ref().and_then(|promised| promised.first()) else {
         return Reading::default();
     };
-    let term = Written { loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None, place: promised.place };
+    let name = Span::call_site();
+    let term = Written { name, loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None, place: promised.place };
     assemble(&[term], resolved, errors)
 }
 
@@ -137,7 +140,7 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
         errors.add(place, format!("no loss is called `{text}`; {hint}"));
         return None;
     };
-    let mut written = Written { loss: *loss, weight: 1.0, from: None, target: None, place };
+    let mut written = Written { name: name.span(), loss: *loss, weight: 1.0, from: None, target: None, place };
     for argument in arguments {
         let (Some(option), Some(value)) = option(argument) else {
             let message = format!("expected `from = name` or `target = name`, as `{text}(from = aux)`");
@@ -296,7 +299,7 @@ fn check_target(term: &Written, known: Target, needed: Target, errors: &mut Erro
 
 fn tokens(term: &Written) -> TokenStream {
     let known = LOSSES.iter().find(|(_, loss)| *loss == term.loss);
-    let loss = Ident::new(known.map_or("CrossEntropy", |(name, _)| name), Span::call_site());
+    let loss = Ident::new(known.map_or("CrossEntropy", |(name, _)| name), term.name);
     let name = |name: &Option<Ident>| match name {
         Some(name) => {
             let name = name.to_string();

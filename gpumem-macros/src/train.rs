@@ -311,8 +311,10 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
     reading.moments = there.count() as u64;
     reading.optimizer = Some(Place::of(value));
     let kind = Ident::new(&text, Span::call_site());
+    // An editor explains the name where it stands.
+    let named = Ident::new(&text, name.span());
     let rest = (given.len() < known.len()).then(|| quote!(..::gpumem::__private::train::optim::#kind::DEFAULT));
-    quote!(::gpumem::__private::train::optim::Optimizer::#kind(::gpumem::__private::train::optim::#kind { #tokens #rest }))
+    quote!(::gpumem::__private::train::optim::Optimizer::#kind(::gpumem::__private::train::optim::#named { #tokens #rest }))
 }
 
 fn is_zero(value: &Expr) -> bool {

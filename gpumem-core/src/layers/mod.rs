@@ -21,8 +21,6 @@ pub mod pool;
 pub mod shape;
 pub mod window;
 
-use crate::program::function::Function;
-use activation::Activation;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::ToString;
@@ -34,6 +32,14 @@ use core::fmt;
 use guess::Guess;
 use mistake::Mistake;
 
+/// Functions of one number, which are layers by their name.
+pub use self::activation::Function::*;
+/// The layer; its two forms are two functions.
+pub use self::activation::Gelu;
+pub use self::{
+    activation::*, attention::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*, pool::*,
+    shape::*,
+};
 pub use add::Built;
 
 /// The layers of all families.

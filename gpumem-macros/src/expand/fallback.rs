@@ -15,6 +15,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
     let constants = constants(source, readings);
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
+    let links = super::editor::links(source, false);
     let (errors, last) = errors.into_tokens();
     let conditions = conditions(source);
     let served = served_batch(source, readings).map(|_| {
@@ -72,5 +73,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             }
             #served
         };
+        #conditions
+        #links
     }
 }

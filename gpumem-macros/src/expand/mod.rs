@@ -5,12 +5,14 @@
 //! statics; everything else is the same.
 
 mod docs;
+mod editor;
 mod fallback;
 mod plans;
 mod proofs;
 mod record;
 mod tables;
 
+pub(crate) use editor::links_of_blocks;
 pub(crate) use plans::called_at;
 pub(crate) use record::{section, written_at};
 
@@ -103,6 +105,7 @@ fn network(
     let plans = plans::plans(source, readings, programs);
     let types = types(source, readings, inputs, promised);
     let served = served(source, readings, (inputs, promised));
+    let links = editor::links(source, true);
     let proofs = proofs::proofs(source, resolved, readings, (inputs, promised));
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
@@ -138,6 +141,8 @@ fn network(
             #served
             #proofs
         };
+        #conditions
+        #links
     }
 }
 

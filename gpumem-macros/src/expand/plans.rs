@@ -6,7 +6,7 @@ use crate::syntax::{Place, Source};
 use crate::train::Reading;
 use gpumem_core::program::Program;
 use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{format_ident, quote};
 use syn::ext::IdentExt as _;
 
 /// What `Network` is told.
@@ -234,7 +234,7 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
         #plan,
         &#aim
     };
-    called_at(quote_spanned!(start=> ::gpumem::__private::memory::refusal::check::<#transients>), arguments, end)
+    called_at(quote!(::gpumem::__private::memory::refusal::check::<#transients>), arguments, Place { start, end })
 }
 
 /// The check that the optimizer keeps as many states as the program has, at the optimizer.
@@ -245,17 +245,19 @@ fn states(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
     let path = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
     let moments = Literal::u64_unsuffixed(reading.moments);
     let call = called_at(
-        quote_spanned!(start=> ::gpumem::__private::train::optim::assert_states),
+        quote!(::gpumem::__private::train::optim::assert_states),
         quote!(&<#path>::TRAIN.optimizer, #moments),
-        end,
+        Place { start, end },
     );
     Some(quote!(const _: () = #call;))
 }
 
-/// A call that rustc underlines from the first token of `function` to `end`, should it panic.
-pub(crate) fn called_at(mut function: TokenStream, arguments: TokenStream, end: Span) -> TokenStream {
+/// A call that rustc underlines at `place`, should it panic: every name of the path `function` has the place of its beginning.
+pub(crate) fn called_at(function: TokenStream, arguments: TokenStream, place: Place) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Parenthesis, arguments);
-    group.set_span(end);
-    function.extend([TokenTree::from(group)]);
-    function
+    group.set_span(place.end);
+    let mut tokens: Vec<TokenTree> = function.into_iter().collect();
+    tokens.iter_mut().for_each(|token| token.set_span(place.start));
+    tokens.push(group.into());
+    tokens.into_iter().collect()
 }

@@ -1,0 +1,49 @@
+//! The words of the language that are no layers, as pages: an editor shows them where the words are written in a network.
+//!
+//! Nothing here is used by a program.
+#![allow(non_camel_case_types, reason = "they are spelt as in a network")]
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        $($(#[$doc])* #[derive(Clone, Copy, Debug)] pub enum $name {})*
+
+        /// The names of all words.
+        pub const WORDS: &[&str] = &[$(stringify!($name),)*];
+    };
+}
+
+words! {
+    /// `repeat(n, x)`: `x` so many times, one after the other, with parameters of its own each time.
+    repeat,
+    /// `tap(name)`: marks the value here, for `from(name)` and for the loss. It changes nothing.
+    tap,
+    /// `from(name)`: the value that `tap(name)` marked, or an input of that name, in place of what arrives.
+    from,
+    /// `freeze(x)`, or `freeze` among a layer's options: its parameters get no gradient and no optimizer state, and nothing is kept
+    /// for them. Where nothing trainable lies before it, nothing flows back through it.
+    freeze,
+    /// `Tied(w)` after `let w = Embedding(..);` or `let w = Linear(..);`: the transposed use of the same parameter.
+    Tied,
+    /// `Outputs(x, y)`, at the end of `forward`: the network's outputs, each computed from what arrives.
+    Outputs,
+    /// `fn stage(depth: usize) -> Block { [..] }`: a block, to be called as `stage(2)`; as the type of a parameter, any element.
+    Block,
+    /// `Image<C, H, W>`: an input of C channels, H pixels high and W wide. `Tensor<f32, (D<batch>, D<C>, D<H>, D<W>)>` at run time.
+    Image,
+    /// `Features<N>`: a vector of N numbers a sample. `Tensor<f32, (D<batch>, D<N>)>` at run time.
+    Features,
+    /// `Tokens<T>`: an input of T indices a sample. `Tensor<u32, (D<batch>, D<T>)>` at run time.
+    Tokens,
+    /// `Sequence<T, D>`: T vectors of D numbers a sample. `Tensor<f32, (D<batch>, D<T>, D<D>)>` at run time.
+    Sequence,
+    /// `Signal<C, L>`: C channels of L numbers a sample. `Tensor<f32, (D<batch>, D<C>, D<L>)>` at run time.
+    Signal,
+    /// `Values<A, B, ..>`: numbers of any shape of up to four axes a sample.
+    Values,
+    /// `Logits<N>`: an output of N class scores a sample, as `CrossEntropy` takes them. `Tensor<f32, (D<batch>, D<N>)>` at run time.
+    Logits,
+    /// `Map<C, H, W>`: an output of C channels, H pixels high and W wide.
+    Map,
+    /// `TokenLogits<T, V>`: an output of V class scores for each of T positions.
+    TokenLogits,
+}

@@ -1,0 +1,170 @@
+//! What an editor needs to explain a network: a link from each name that was written to where it is explained.
+//!
+//! The expansion has no names of layers in it, so that an editor would find nothing behind them. Each link is a `use` of the
+//! documented item whose last segment has the place of the name; for blocks and taps, of an item that stands for their
+//! declaration.
+
+use crate::syntax::{Argument, Body, Expression, Function, Kind, Module, Source, Type};
+use gpumem_core::language::WORDS;
+use gpumem_core::layers::Entry;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+use std::collections::{BTreeMap, HashSet};
+
+/// The links of a network. Where there are mistakes, what it declares itself may be one of them, and has none.
+pub(super) fn links(source: &Source, is_sound: bool) -> TokenStream {
+    all(&source.module, source.forward.as_ref(), is_sound)
+}
+
+/// The links of a module of blocks.
+pub(crate) fn links_of_blocks(module: &Module, is_sound: bool) -> TokenStream {
+    all(module, None, is_sound)
+}
+
+fn all(module: &Module, forward: Option<&Function>, is_sound: bool) -> TokenStream {
+    let declared = if is_sound { module.blocks.as_slice() } else { &[] };
+    let blocks = declared.iter().map(|block| block.name.to_string()).collect();
+    let mut links = Links { is_sound, blocks, taps: BTreeMap::new(), tokens: TokenStream::new() };
+    let functions = || forward.into_iter().chain(&module.blocks);
+    for function in functions().filter(|_| is_sound) {
+        links.taps_of(&function.body);
+    }
+    for function in functions() {
+        links.function(function);
+    }
+    let blocks = declared.iter().map(declaration);
+    let taps = links.taps.values().map(|name| {
+        let docs = format!("The value that `tap({name})` marks.");
+        quote!(#[doc = #docs] pub(super) const #name: () = ();)
+    });
+    let tokens = &links.tokens;
+    quote! {
+        #[allow(warnings, clippy::all, clippy::pedantic, clippy::nursery)]
+        const _: () = {
+            // The compiler has no use for it.
+            #[cfg(rust_analyzer)]
+            const _: () = {
+                mod __blocks {
+                    use ::gpumem::__private::language::Block;
+                    #(#blocks)*
+                }
+                mod __taps { #(#taps)* }
+                #tokens
+            };
+        };
+    }
+}
+
+/// A block as a function, which an editor shows with its documentation.
+fn declaration(block: &Function) -> TokenStream {
+    let Function { docs, name, parameters, .. } = block;
+    let names = parameters.iter().map(|parameter| &parameter.name);
+    let kinds = parameters.iter().map(|parameter| Ident::new(&parameter.kind.name.to_string(), Span::call_site()));
+    quote!(#[doc = #docs] pub(super) fn #name(#(#names: #kinds),*) -> Block { loop {} })
+}
+
+struct Links {
+    is_sound: bool,
+    blocks: HashSet<String>,
+    /// Taps by name, where each is marked first.
+    taps: BTreeMap<String, Ident>,
+    tokens: TokenStream,
+}
+
+impl Links {
+    fn function(&mut self, function: &Function) {
+        let kinds = function.parameters.iter().map(|parameter| &parameter.kind).chain(&function.outputs);
+        for Type { name, .. } in kinds {
+            self.word(name);
+        }
+        self.body(&function.body, &mut Links::expression);
+    }
+
+    fn taps_of(&mut self, body: &Body) {
+        self.body(body, &mut |links, expression| {
+            if let Kind::Call { name, arguments } = &expression.kind
+                && name == "tap"
+                && let [Argument { name: None, value: Expression { kind: Kind::Name(tap), .. } }] = arguments.as_slice()
+            {
+                links.taps.entry(tap.to_string()).or_insert_with(|| tap.clone());
+            }
+        });
+    }
+
+    /// Does something with every expression of a body.
+    fn body(&mut self, body: &Body, each: &mut impl FnMut(&mut Links, &Expression)) {
+        for element in body.lets.iter().map(|it| &it.element).chain([&body.element]) {
+            self.walk(element, each);
+        }
+    }
+
+    fn walk(&mut self, expression: &Expression, each: &mut impl FnMut(&mut Links, &Expression)) {
+        each(self, expression);
+        match &expression.kind {
+            Kind::Call { arguments, .. } | Kind::Path { arguments: Some(arguments), .. } => {
+                arguments.iter().for_each(|argument| self.walk(&argument.value, each));
+            }
+            Kind::List(elements) => elements.iter().for_each(|element| self.walk(element, each)),
+            Kind::Pair(pair) => pair.iter().for_each(|element| self.walk(element, each)),
+            Kind::If { condition, then, otherwise } => {
+                [condition, then].into_iter().chain(otherwise).for_each(|part| self.walk(part, each));
+            }
+            Kind::Not(inner) | Kind::Negative(inner) => self.walk(inner, each),
+            Kind::Binary { operands, .. } => operands.iter().for_each(|operand| self.walk(operand, each)),
+            _ => {}
+        }
+    }
+
+    fn expression(&mut self, expression: &Expression) {
+        match &expression.kind {
+            Kind::Name(name) => self.name(name),
+            Kind::Call { name, arguments } => {
+                self.name(name);
+                let taps = name == "tap" || name == "from";
+                for argument in arguments {
+                    match (&argument.name, &argument.value.kind) {
+                        (None, Kind::Name(tap)) if taps && self.taps.contains_key(&tap.to_string()) => {
+                            self.tokens.extend(quote!(use __taps::#tap as _;));
+                        }
+                        // An option is explained on its layer's page.
+                        (Some(option), _) => self.layer(&name.to_string(), option.span()),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn name(&mut self, name: &Ident) {
+        let text = name.to_string();
+        if self.blocks.contains(&text) {
+            self.tokens.extend(quote!(use __blocks::#name as _;));
+        } else {
+            self.layer(&text, name.span());
+            self.word(name);
+            if !self.is_sound
+                && Entry::find(&text).is_none()
+                && !WORDS.contains(&text.as_str())
+                && text.starts_with(char::is_uppercase)
+            {
+                // Perhaps it is being typed: an editor completes it with what it finds there.
+                self.tokens.extend(quote!(const _: fn() = || { ::gpumem::layers::#name; };));
+            }
+        }
+    }
+
+    /// A link from `place` to the page of a layer, if `name` is one.
+    fn layer(&mut self, name: &str, place: Span) {
+        if Entry::find(name).is_some() {
+            let page = Ident::new(name, place);
+            self.tokens.extend(quote!(use ::gpumem::layers::#page as _;));
+        }
+    }
+
+    fn word(&mut self, name: &Ident) {
+        if WORDS.iter().any(|word| name == word) {
+            self.tokens.extend(quote!(use ::gpumem::__private::language::#name as _;));
+        }
+    }
+}
