@@ -41,9 +41,12 @@
 //! | say how it is trained | [`Train`], [`optim`] |
 //! | read what it needs | [`report::table`], [`report::json`](fn@report::json), [`Network::BUDGET`] |
 //! | run it | `on`, which every network has, and [`Net`] |
+//! | port a PyTorch module, train on data of your own, save, serve, check in CI | the [`guide`] |
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
 mod device;
+#[cfg(doc)]
+pub mod guide;
 mod selected;
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
@@ -52,7 +55,7 @@ pub use gpumem_core::error::Error;
 pub use gpumem_core::memory::budget::{Budget, Line};
 pub use gpumem_core::memory::tables::Tables;
 pub use gpumem_core::memory::{Compiled, record};
-pub use gpumem_core::network::{LayerInfo, Network};
+pub use gpumem_core::network::{LayerInfo, Network, Serve, Serving};
 pub use gpumem_core::run::device::Device;
 pub use gpumem_core::run::net::{Given, Kind, Named, Net};
 pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, Tensor};

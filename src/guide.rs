@@ -1,0 +1,30 @@
+//! Pages for those who use the crate. Their programs are compiled and run as tests.
+//!
+//! | page | is about |
+//! | --- | --- |
+//! | [`porting`] | a PyTorch module beside its network, a table of names, what differs, weights in and out |
+//! | [`your_own_data`] | batches, labels, the last batch, a training loop with validation |
+//! | [`save_resume_serve`] | a file of weights, exact resume, inference alone, a server |
+//! | [`ci`] | the fit check of a pull request |
+//! | [`cards`](mod@cards) | usable memory and where it comes from, and what is not counted |
+
+#[doc = include_str!("../docs/porting.md")]
+pub mod porting {}
+
+#[doc = include_str!("../docs/your-own-data.md")]
+pub mod your_own_data {}
+
+// In the files links lead to files. The first definition of a link counts: here it leads to a page.
+/// [porting]: crate::guide::porting
+/// [server]: https://github.com/gpumem/gpumem/blob/HEAD/examples/serve/src/lib.rs
+#[doc = ""]
+#[doc = include_str!("../docs/save-resume-serve.md")]
+pub mod save_resume_serve {}
+
+#[doc = include_str!("../docs/ci.md")]
+pub mod ci {}
+
+/// [memory-model]: https://github.com/gpumem/gpumem/blob/HEAD/docs/memory-model.md
+#[doc = ""]
+#[doc = include_str!("../docs/cards.md")]
+pub mod cards {}
