@@ -48,3 +48,55 @@ fn names() {
         assert!(name.starts_with(char::is_uppercase) && name.chars().all(char::is_alphanumeric), "{name}");
     }
 }
+
+/// What is code in a column of the first table after a heading.
+fn column<'t>(text: &'t str, heading: &str, column: usize) -> BTreeSet<&'t str> {
+    let (_, text) = text.split_once(heading).unwrap_or_else(|| panic!("no `{heading}`"));
+    let rows = text.lines().map(|line| line.trim_start_matches("//! ")).skip_while(|line| !line.starts_with('|'));
+    let cells = rows.take_while(|line| line.starts_with('|')).filter_map(|row| row.split('|').nth(column));
+    let code = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // `Conv2d` of `Conv2d(o, k)`.
+    code.filter_map(|code| code.split(|c: char| !c.is_alphanumeric()).next()).collect()
+}
+
+/// The text of a file, from the crate's folder.
+fn read(path: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Whoever comes from PyTorch finds every layer in the guide, and whoever looks for a layer finds it in the module's page.
+#[test]
+fn tables_of_layers_have_all_of_them() {
+    let (guide, module) = (read("../docs/porting.md"), read("src/layers/mod.rs"));
+    for (what, named) in
+        [("docs/porting.md", column(&guide, "\n## Names\n", 2)), ("layers/mod.rs", column(&module, "", 2))]
+    {
+        let missing: Vec<_> = Entry::names().into_iter().filter(|layer| !named.contains(layer)).collect();
+        assert_eq!(missing, [""; 0], "{what}");
+    }
+}
+
+/// A layer's page begins with how it is written.
+#[test]
+fn pages_of_layers_begin_with_what_is_written() {
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/layers")];
+    let mut sources = vec![read("src/program/function.rs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { sources.push(std::fs::read_to_string(path).unwrap()) }
+        }
+    }
+    // The first line of each comment.
+    let mut first = BTreeSet::new();
+    for source in &sources {
+        let is_doc = |line: &str| line.trim_start().starts_with("///");
+        let lines = std::iter::once("").chain(source.lines());
+        let begun = lines.zip(source.lines()).filter(|(before, line)| !is_doc(before) && is_doc(line));
+        let code = begun.filter_map(|(_, line)| line.trim_start().strip_prefix("/// `"));
+        first.extend(code.filter_map(|code| code.split(|c: char| !c.is_alphanumeric()).next()));
+    }
+    let missing: Vec<_> = Entry::names().into_iter().filter(|layer| !first.contains(layer)).collect();
+    assert_eq!(missing, [""; 0]);
+}

@@ -1,6 +1,30 @@
-//! The layers: what users write. One file each, in the folder of its family: how it is written, shapes, parameters and their
-//! initialisation, documentation, and the operations that it is built of. A new layer is a new file and its lines in the
-//! family's `mod.rs`; [functions of one number](crate::program::function) are rows of a table.
+//! The layers: what is written in a network.
+//!
+//! ```text
+//! [Conv2d(64, 3, padding = 1, bias = false), BatchNorm2d, Relu(inplace), MaxPool2d(2), Flatten, Linear(10, name = "fc")]
+//! ```
+//!
+//! Arguments come in PyTorch's order, without the sizes that are known from what arrives; options are `name = value` in any order,
+//! and one that is yes or no may be written as a flag, `inplace`. Each layer's page has its options with their defaults, shapes,
+//! parameters, what its backward pass keeps, and PyTorch's name for it. Every layer takes `name = "fc"`, its name in paths, and
+//! `freeze`.
+//!
+//! | family | layers |
+//! | --- | --- |
+//! | [convolutions](convolution) | [`Conv2d`](convolution::Conv2d), [`ConvTranspose2d`](convolution::ConvTranspose2d) |
+//! | [affine maps](linear) | [`Linear`](linear::Linear), [`Tied`](linear::Tied) |
+//! | [normalisation](norm) | [`BatchNorm2d`](norm::BatchNorm2d), [`GroupNorm`](norm::GroupNorm), [`LayerNorm`](norm::LayerNorm), [`RmsNorm`](norm::RmsNorm) |
+//! | [pooling](pool) | [`MaxPool2d`](pool::MaxPool2d), [`AvgPool2d`](pool::AvgPool2d), [`AdaptiveAvgPool2d`](pool::AdaptiveAvgPool2d), [`GlobalAvgPool`](pool::GlobalAvgPool) |
+//! | [shapes](shape) | [`Flatten`](shape::Flatten), [`Upsample`](shape::Upsample) |
+//! | [functions](activation) | [`Relu`](Function::Relu), [`Relu6`](Function::Relu6), [`LeakyRelu`](Function::LeakyRelu), [`Gelu`](activation::Gelu), [`Silu`](Function::Silu), [`Hardswish`](Function::Hardswish), [`Sigmoid`](Function::Sigmoid), [`Tanh`](Function::Tanh), [`Softmax`](activation::Softmax), [`Exp`](Function::Exp), [`Scale`](Function::Scale) |
+//! | [random zeros](dropout) | [`Dropout`](dropout::Dropout) |
+//! | [tables of rows](embedding) | [`Embedding`](embedding::Embedding), [`PositionEmbedding`](embedding::PositionEmbedding) |
+//! | [self-attention](attention) | [`CausalSelfAttention`](attention::CausalSelfAttention), [`CausalAttention`](attention::CausalAttention) |
+//! | [joins of branches](join) | [`Add`](join::Add), [`Sub`](join::Sub), [`Mul`](join::Mul), [`Div`](join::Div), [`MatMul`](join::MatMul), [`Concat`](join::Concat) |
+//!
+//! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
+//! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`;
+//! [functions of one number](crate::program::function) are rows of a table. The items below are for those who add one.
 
 pub mod activation;
 mod add;

@@ -73,20 +73,20 @@ macro_rules! functions {
 }
 
 functions! {
-    /// `max(x, 0)`: `Relu` or `Relu(inplace)`.
+    /// `Relu` or `Relu(inplace)`: `max(x, 0)`.
     ///
     /// * Backward keeps the output. In place it costs nothing. Without `inplace` the output still overwrites the input
     ///   wherever nothing else needs the input; with it, that is promised, or an error.
     ///
     /// PyTorch: `torch.nn.ReLU(inplace)`.
     Relu = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
-    /// `min(max(x, 0), 6)`: `Relu6` or `Relu6(inplace)`.
+    /// `Relu6` or `Relu6(inplace)`: `min(max(x, 0), 6)`.
     ///
     /// * Backward keeps the output. In place it costs nothing.
     ///
     /// PyTorch: `torch.nn.ReLU6(inplace)`.
     Relu6 = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
-    /// `x` where it is positive, else `negative_slope * x`: `LeakyRelu` or `LeakyRelu(negative_slope)`.
+    /// `LeakyRelu(negative_slope = 0.01, inplace)`: `x` where it is positive, else `negative_slope * x`.
     ///
     /// * Options: `negative_slope = 0.01`, at least 0; `inplace`.
     /// * Backward keeps the output. In place it costs nothing.
@@ -102,25 +102,25 @@ functions! {
     Gelu = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
     /// `0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`: see [`Gelu`](crate::layers::activation::Gelu).
     GeluTanh = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
-    /// Sigmoid linear unit, `x / (1 + exp(-x))`: `Silu`.
+    /// `Silu`: sigmoid linear unit, `x / (1 + exp(-x))`.
     ///
     /// * Backward keeps the input.
     ///
     /// PyTorch: `torch.nn.SiLU()`.
     Silu = FunctionRow::KEEPS_INPUT;
-    /// `1 / (1 + exp(-x))`: `Sigmoid`.
+    /// `Sigmoid`: `1 / (1 + exp(-x))`.
     ///
     /// * Backward keeps the output.
     ///
     /// PyTorch: `torch.nn.Sigmoid()`.
     Sigmoid = FunctionRow::KEEPS_OUTPUT;
-    /// `exp(x)`: `Exp`.
+    /// `Exp`: `exp(x)`.
     ///
     /// * Backward keeps the output.
     ///
     /// PyTorch: `torch.exp(x)`.
     Exp = FunctionRow::KEEPS_OUTPUT;
-    /// `factor * x + shift`: `Scale(factor)` or `Scale(factor, shift)`.
+    /// `Scale(factor = 1.0, shift = 0.0)`: `factor * x + shift`.
     ///
     /// * Options: `factor = 1.0`, `shift = 0.0`.
     /// * Backward keeps nothing.
@@ -134,13 +134,13 @@ functions! {
         ],
         ..FunctionRow::KEEPS_OUTPUT
     };
-    /// Hyperbolic tangent: `Tanh`.
+    /// `Tanh`: hyperbolic tangent.
     ///
     /// * Backward keeps the output.
     ///
     /// PyTorch: `torch.nn.Tanh()`.
     Tanh = FunctionRow::KEEPS_OUTPUT;
-    /// `x * min(max(x + 3, 0), 6) / 6`: `Hardswish`.
+    /// `Hardswish`: `x * min(max(x + 3, 0), 6) / 6`.
     ///
     /// * Backward keeps the input.
     ///

@@ -6,32 +6,35 @@ use crate::cards::Card;
 use crate::number::Precision;
 use crate::train::optim::{Optimizer, Sgd};
 
-/// How a network is trained. Fields left out take the values of [`Train::DEFAULT`].
+/// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields
+/// left out take the values of [`Train::DEFAULT`].
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
-    /// Samples in one training step.
+    /// Samples in one training step. 1 if left out.
     pub batch: usize,
-    /// Parts that a batch is split into; gradients are accumulated over them.
+    /// Parts that a batch is split into. 1 if left out; any other number is refused.
     pub micro_batches: usize,
-    /// Number format of weights and activations.
+    /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,
-    /// The optimizer and its hyperparameters.
+    /// The optimizer and its hyperparameters, as `Adam { lr: 1e-3 }`. `Sgd { lr: 1e-3 }` if left out.
     pub optimizer: Optimizer,
-    /// The loss that training minimises: the sum of these terms.
+    /// The loss that training minimises, as `CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the sum of these terms. `CrossEntropy`
+    /// if left out.
     pub loss: &'static [LossTerm],
-    /// The cards that the training step must fit.
+    /// The cards that the training step must fit, all of them: constants of [`cards`](crate::cards), as `[RTX_3060, T4]`. None if
+    /// left out, and nothing is checked unless a Cargo feature or a variable names a card.
     pub cards: &'static [Card],
-    /// When parameters are updated.
+    /// When parameters are updated: `Fused` (if left out) or `Separate`.
     pub update: Update,
-    /// Most bytes that one convolution may use as workspace.
+    /// Most bytes that one convolution may use as workspace, as `mib(64.0)`. 256 MiB if left out.
     pub conv_workspace: u64,
-    /// Bytes of each card that are left to others.
+    /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
     pub headroom: u64,
-    /// Whether f32 products may run in TensorFloat-32.
+    /// Whether f32 products may run in TensorFloat-32 on a card. `false` if left out.
     pub tf32: bool,
-    /// Whether only deterministic algorithms may be used.
+    /// Whether only deterministic algorithms may be used on a card. `false` if left out.
     pub deterministic: bool,
-    /// Seed of initialisation and dropout.
+    /// Seed of initialisation and dropout. 0 if left out.
     pub seed: u64,
 }
 
@@ -53,16 +56,16 @@ impl Train {
     };
 }
 
-/// How a network is used without training. Fields left out take the values of [`Infer::DEFAULT`].
+/// How a network is used without training: `const INFER: Infer = Infer { batch: 1, cards: [T4] };`. Fields left out take the values of [`Infer::DEFAULT`].
 #[derive(Clone, Copy, Debug)]
 pub struct Infer {
-    /// Samples in one forward pass.
+    /// Samples in one forward pass. 1 if left out.
     pub batch: usize,
-    /// Number format of weights and activations.
+    /// Number format of weights and activations, as in [`Train::precision`]. `F32` if left out.
     pub precision: Precision,
-    /// The cards that the forward pass must fit.
+    /// The cards that the forward pass must fit, all of them: constants of [`cards`](crate::cards), as `[T4]`. None if left out.
     pub cards: &'static [Card],
-    /// Bytes of each card that are left to others.
+    /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
     pub headroom: u64,
 }
 

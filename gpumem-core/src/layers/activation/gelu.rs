@@ -6,7 +6,7 @@ use crate::program::function::Function;
 use crate::program::ops::Pointwise;
 use alloc::vec::Vec;
 
-/// Gaussian error linear unit, `x * Phi(x)`: `Gelu` or `Gelu(approximate = "tanh")`.
+/// `Gelu(approximate = "none")`: Gaussian error linear unit, `x * Phi(x)`. All of it may be left out: `Gelu`.
 ///
 /// * Options: `approximate = "none"` (the error function) or `"tanh"`
 ///   (`0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`).

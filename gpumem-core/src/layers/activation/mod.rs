@@ -1,6 +1,7 @@
-//! Functions of one number, and others of any shape.
+//! `Relu`, `Silu`, `Softmax`: functions of one number, and others of any shape.
 //!
-//! Functions whose value says it all are rows of [`Function`]: `Relu`, `Silu` and so on are layers by their row.
+//! [`Gelu`] and [`Softmax`] have pages of their own; all others are on that of [`Function`], each with its arguments. They take any
+//! one shape, give that shape, and have no parameters.
 
 mod gelu;
 mod softmax;

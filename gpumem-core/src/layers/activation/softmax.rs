@@ -6,7 +6,7 @@ use crate::program::ops;
 use crate::shape::product;
 use alloc::format;
 
-/// `exp(x) / sum(exp(x))` along one axis: `Softmax`.
+/// `Softmax` or `Softmax(dim = 1)`: `exp(x) / sum(exp(x))` along one axis.
 ///
 /// * Options: `dim`, the axis as PyTorch counts it, with the batch as axis 0. Left out, it is the channels of a feature map
 ///   and the last axis of anything else.

@@ -6,7 +6,8 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::Attention;
 use alloc::format;
 
-/// Causal scaled dot-product attention on projected queries, keys and values: `CausalAttention(heads)`.
+/// `CausalAttention(heads, dropout = 0.0, kv_heads = heads)`: causal scaled dot-product attention on projected queries, keys and
+/// values.
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `kv_heads = heads`, a divisor
 ///   of `heads`: the heads of keys and values, each of which neighbouring heads of queries share.

@@ -6,7 +6,8 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::linear::Linear;
 use crate::layers::mistake::Mistake;
 
-/// Multi-head self-attention in which a step sees itself and the steps before it: `CausalSelfAttention(heads)`.
+/// `CausalSelfAttention(heads, dropout = 0.0, bias = true, kv_heads = heads)`: multi-head self-attention in which a step sees
+/// itself and the steps before it.
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.

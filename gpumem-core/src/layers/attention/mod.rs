@@ -1,4 +1,4 @@
-//! Attention.
+//! `CausalSelfAttention(12)`: attention.
 
 mod causal_attention;
 mod causal_self_attention;

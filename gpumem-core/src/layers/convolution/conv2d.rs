@@ -6,7 +6,8 @@ use crate::layers::mistake::Mistake;
 use crate::layers::window::Padding;
 use crate::program::ops::{Convolution, Window};
 
-/// 2-D convolution: `Conv2d(out_channels, kernel_size)` or `Conv2d(in_channels, out_channels, kernel_size)`.
+/// `Conv2d(out_channels, kernel_size, stride = 1, padding = 0, dilation = 1, groups = 1, bias = true)`: 2-D convolution. With
+/// `in_channels` in front, `Conv2d(in_channels, out_channels, kernel_size)`, what arrives is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `dilation = 1`, each a number or a pair `(height, width)`; `groups = 1`,
 ///   `bias = true`. `padding = "same"` gives the output the input's size, where `stride` is 1; `"valid"` is none.

@@ -6,8 +6,8 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::{Convolution, Window};
 use alloc::format;
 
-/// Transposed 2-D convolution: `ConvTranspose2d(out_channels, kernel_size)` or
-/// `ConvTranspose2d(in_channels, out_channels, kernel_size)`.
+/// `ConvTranspose2d(out_channels, kernel_size, stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1,
+/// bias = true)`: transposed 2-D convolution. With `in_channels` in front what arrives is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `output_padding = 0`, `dilation = 1`, each a number or a pair
 ///   `(height, width)`; `groups = 1`, `bias = true`.

@@ -1,4 +1,4 @@
-//! Convolutions.
+//! `Conv2d(64, 3, padding = 1)`: convolutions.
 
 mod conv2d;
 mod conv_transpose2d;

@@ -1,4 +1,4 @@
-//! Random zeros.
+//! `Dropout(0.5)`: random zeros.
 
 use super::Entry;
 use super::Layer;
@@ -10,8 +10,7 @@ use crate::program::ops::Mask;
 /// The layers of the family.
 pub(super) const LAYERS: &[Entry] = &[Entry::of::<Dropout>()];
 
-/// Sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`: `Dropout` or
-/// `Dropout(p)`.
+/// `Dropout(p = 0.5, inplace)`: sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`.
 ///
 /// * Options: `p = 0.5`; `inplace`.
 /// * Input and output of any one shape. In inference it is gone.

@@ -6,7 +6,7 @@ use crate::number::Role;
 use crate::program::Init;
 use crate::program::ops::Gather;
 
-/// One row of a table for each token: `Embedding(num_embeddings, embedding_dim)`.
+/// `Embedding(num_embeddings, embedding_dim)`: one row of a table for each token.
 ///
 /// * Input tokens `[T]`, each below `num_embeddings`; output `[T, embedding_dim]`.
 /// * Parameters: `weight` `[num_embeddings, embedding_dim]`, normal with mean 0 and deviation 1.

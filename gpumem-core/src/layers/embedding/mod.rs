@@ -1,4 +1,4 @@
-//! Tables of rows.
+//! `Embedding(50257, 768)`: tables of rows.
 
 #[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
 mod embedding;

@@ -7,8 +7,8 @@ use crate::program::Init;
 use crate::program::ops::Slice;
 use alloc::format;
 
-/// One row of a table for each position: `PositionEmbedding(positions, embedding_dim)`, or
-/// `PositionEmbedding(positions)` on a sequence, whose width it takes.
+/// `PositionEmbedding(positions, embedding_dim)`, or `PositionEmbedding(positions)` on a sequence, whose width it takes: one row of
+/// a table for each position.
 ///
 /// * Input tokens `[T]` or a sequence `[T, D]`, of which only the length matters; output `[T, embedding_dim]`, the
 ///   first T rows of the table, one for the whole batch. Add it to the tokens' rows:

@@ -5,7 +5,7 @@ use crate::layers::mistake::Mistake;
 use crate::layers::{Layer, MOST_BRANCHES};
 use crate::program::ops::{BinaryFunction, Sum};
 
-/// Sum of branches: `Add(x, y, ..)`. A residual is `Add([], [..])`.
+/// `Add(x, y, ..)`: the sum of branches. A residual is `Add([], [..])`.
 ///
 /// * Every branch gets the layer's input. Their outputs have one shape, or are broadcast as numpy does: aligned at their last
 ///   axes, an axis that one of them lacks or that has length 1 is repeated.

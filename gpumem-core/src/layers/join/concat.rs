@@ -6,8 +6,8 @@ use crate::program::ops;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// Branches side by side: `Concat(x, y, ..)`, along the channels of feature maps and the last axis of vectors and
-/// sequences, or `Concat(x, y, .., dim = 1)`.
+/// `Concat(x, y, ..)` or `Concat(x, y, .., dim = 1)`: branches side by side; without `dim` along the channels of feature maps and
+/// the last axis of vectors and sequences.
 ///
 /// * Option: `dim`, the axis as PyTorch counts them: the batch is 0, and -1 is the last.
 /// * Every branch gets the layer's input; their outputs agree in all other dimensions.

@@ -5,7 +5,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::BinaryFunction;
 
-/// Quotient of two branches, element by element: `Div(x, y)`.
+/// `Div(x, y)`: the quotient of two branches, element by element.
 ///
 /// * Both branches get the layer's input. Their outputs have one shape, or are broadcast as numpy does: aligned at their last
 ///   axes, an axis that one of them lacks or that has length 1 is repeated.

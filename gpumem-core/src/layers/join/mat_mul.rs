@@ -7,7 +7,7 @@ use crate::program::ops;
 use crate::shape::{Shape, product};
 use alloc::format;
 
-/// Matrix product of two branches: `MatMul(x, y)` or `MatMul(x, y, transpose_b)`.
+/// `MatMul(x, y)` or `MatMul(x, y, transpose_b)`: the matrix product of two branches.
 ///
 /// * Option: `transpose_b = false`, whether y is taken transposed.
 /// * Both branches get the layer's input. x `[.., M, K]` and y `[.., K, N]`, or `[.., N, K]` with `transpose_b`, agree in all axes

@@ -1,4 +1,4 @@
-//! Joins of branches.
+//! `Add([], [..])`: joins of branches.
 
 mod add;
 mod concat;

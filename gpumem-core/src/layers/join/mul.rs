@@ -5,7 +5,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::BinaryFunction;
 
-/// Product of two branches, element by element: `Mul(x, y)`.
+/// `Mul(x, y)`: the product of two branches, element by element.
 ///
 /// * Both branches get the layer's input. Their outputs have one shape, or are broadcast as numpy does: aligned at their last
 ///   axes, an axis that one of them lacks or that has length 1 is repeated.

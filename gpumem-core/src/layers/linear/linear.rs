@@ -6,7 +6,8 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::Product;
 use crate::shape::{Shape, product};
 
-/// Affine map of the last axis: `Linear(out_features)` or `Linear(in_features, out_features)`.
+/// `Linear(out_features, bias = true)`: an affine map of the last axis. With `in_features` in front, `Linear(in_features,
+/// out_features)`, what arrives is checked.
 ///
 /// * Options: `bias = true`.
 /// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`.

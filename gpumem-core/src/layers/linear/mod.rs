@@ -1,4 +1,4 @@
-//! Affine maps.
+//! `Linear(10)`: affine maps.
 
 #[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
 mod linear;

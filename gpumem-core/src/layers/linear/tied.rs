@@ -6,8 +6,7 @@ use crate::program::Op;
 use crate::program::ops::{Gather, Product};
 use alloc::format;
 
-/// The transposed use of a named layer's weight, without bias: `Tied(w)` after `let w = Embedding(..)` or
-/// `let w = Linear(..)`.
+/// `Tied(w)`, after `let w = Embedding(..)` or `let w = Linear(..)`: the transposed use of a named layer's weight, without bias.
 ///
 /// * Input `[D]` or `[T, D]`, output `[V]` or `[T, V]`: where the embedding maps V tokens to D features, or the
 ///   linear layer V features to D.

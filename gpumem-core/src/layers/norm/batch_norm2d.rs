@@ -5,7 +5,8 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::BatchNorm;
 use alloc::vec;
 
-/// Batch normalisation of feature maps: `BatchNorm2d` or `BatchNorm2d(num_features)`.
+/// `BatchNorm2d(eps = 1e-5, momentum = 0.1, affine = true)`: batch normalisation of feature maps. All of it may be left out:
+/// `BatchNorm2d`. With `num_features` in front what arrives is checked.
 ///
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
 /// * Input and output `[C, H, W]`. In training each channel is normalised with the mean and the biased variance over

@@ -7,7 +7,8 @@ use crate::shape::product;
 use alloc::format;
 use alloc::vec;
 
-/// Normalisation of groups of channels: `GroupNorm(num_groups)` or `GroupNorm(num_groups, num_channels)`.
+/// `GroupNorm(num_groups, eps = 1e-5, affine = true)`: normalisation of groups of channels. With
+/// `num_channels`, `GroupNorm(num_groups, num_channels)`, what arrives is checked.
 ///
 /// * Options: `eps = 1e-5`, `affine = true`.
 /// * Input and output `[C, ..]`, of which `num_groups` divides the channels. Each sample's group of `C / num_groups` channels is

@@ -5,7 +5,8 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::Normalize;
 use alloc::vec;
 
-/// Layer normalisation of the last axis: `LayerNorm` or `LayerNorm(normalized_shape)`.
+/// `LayerNorm(eps = 1e-5, elementwise_affine = true, bias = true)`: layer normalisation of the last axis. All of it may be left
+/// out: `LayerNorm`. With `normalized_shape` in front what arrives is checked.
 ///
 /// * Options: `eps = 1e-5`, `elementwise_affine = true`, `bias = true`.
 /// * Input and output `[N]` or `[T, D]`. Each row is normalised with its own mean and biased variance.

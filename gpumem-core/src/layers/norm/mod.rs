@@ -1,4 +1,4 @@
-//! Normalisation.
+//! `BatchNorm2d`, `LayerNorm`: normalisation.
 
 mod batch_norm2d;
 mod group_norm;

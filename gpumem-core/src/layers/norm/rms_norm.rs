@@ -5,7 +5,8 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::Normalize;
 use alloc::vec;
 
-/// Root-mean-square normalisation of the last axis: `RmsNorm` or `RmsNorm(normalized_shape)`.
+/// `RmsNorm(eps = 1.1920929e-7, elementwise_affine = true)`: root-mean-square normalisation of the last axis. All of it may be left
+/// out: `RmsNorm`. With `normalized_shape` in front what arrives is checked.
 ///
 /// * Options: `eps = 1.1920929e-7`, the distance from 1 to the next f32; `elementwise_affine = true`.
 /// * Input and output `[N]` or `[T, D]`. Each row is divided by `sqrt(mean(x^2) + eps)`; its mean stays.

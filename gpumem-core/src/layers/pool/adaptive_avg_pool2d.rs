@@ -4,8 +4,8 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::{AveragePool, Windows};
 
-/// Mean over as many windows as the output has elements: `AdaptiveAvgPool2d(output_size)`, a number or a pair
-/// `(height, width)`.
+/// `AdaptiveAvgPool2d(output_size)`, a number or a pair `(height, width)`: the mean over as many windows as the output has
+/// elements.
 ///
 /// * Input `[C, H, W]`, output `[C, H', W']`. Row `i` of the output is the mean of rows `floor(i * H / H')` up to,
 ///   not including, `ceil((i + 1) * H / H')`; columns likewise.

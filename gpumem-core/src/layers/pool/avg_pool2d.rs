@@ -4,7 +4,8 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::{AveragePool, Window, Windows};
 
-/// Mean over windows: `AvgPool2d(kernel_size)` or `AvgPool2d(kernel_size, stride)`.
+/// `AvgPool2d(kernel_size, stride = kernel_size, padding = 0, ceil_mode = false, count_include_pad = true)`: the mean over
+/// windows.
 ///
 /// * Options: `stride = kernel_size`, `padding = 0`, each a number or a pair `(height, width)`;
 ///   `ceil_mode = false`, `count_include_pad = true` (whether zeros of the padding count in the mean).

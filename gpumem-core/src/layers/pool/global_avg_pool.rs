@@ -5,7 +5,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::shape::Shape;
 
-/// Mean over height and width: `GlobalAvgPool`.
+/// `GlobalAvgPool`: the mean over height and width.
 ///
 /// * Input `[C, H, W]`, output `[C]`.
 /// * Parameters: none.

@@ -4,7 +4,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::{MaxPool, Window};
 
-/// Maximum over windows: `MaxPool2d(kernel_size)` or `MaxPool2d(kernel_size, stride)`.
+/// `MaxPool2d(kernel_size, stride = kernel_size, padding = 0, dilation = 1, ceil_mode = false)`: the maximum over windows.
 ///
 /// * Options: `stride = kernel_size`, `padding = 0`, `dilation = 1`, each a number or a pair `(height, width)`;
 ///   `ceil_mode = false`.

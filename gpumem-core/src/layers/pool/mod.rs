@@ -1,4 +1,4 @@
-//! Pooling.
+//! `MaxPool2d(2)`: pooling.
 
 mod adaptive_avg_pool2d;
 mod avg_pool2d;

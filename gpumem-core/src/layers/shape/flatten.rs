@@ -4,7 +4,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::shape::{Shape, product};
 
-/// All elements of a sample as one vector: `Flatten`.
+/// `Flatten`: all elements of a sample as one vector.
 ///
 /// * Input of any shape, output `[N]` with as many elements. The same memory under another shape: no operation.
 /// * Parameters: none.

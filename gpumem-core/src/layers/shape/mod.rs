@@ -1,4 +1,4 @@
-//! Layers that change shapes.
+//! `Flatten`, `Upsample(2)`: layers that change shapes.
 
 mod flatten;
 mod upsample;

@@ -4,7 +4,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Resize;
 
-/// Repeats rows and columns: `Upsample(scale_factor)`, a number or a pair `(height, width)`.
+/// `Upsample(scale_factor, mode = "nearest")`, a number or a pair `(height, width)`: repeats rows and columns.
 ///
 /// * Options: `mode = "nearest"`.
 /// * Input `[C, H, W]`, output `[C, H * scale_factor, W * scale_factor]`.

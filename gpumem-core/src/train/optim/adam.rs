@@ -1,6 +1,6 @@
 use super::{Row, State};
 
-/// Adam with bias correction; `weight_decay` is added to the gradient (L2 regularisation).
+/// `Adam { lr: 1e-3 }`: Adam with bias correction; `weight_decay` is added to the gradient (L2 regularisation).
 ///
 /// ```text
 /// g = gradient + weight_decay * w
@@ -14,13 +14,13 @@ use super::{Row, State};
 /// PyTorch: `torch.optim.Adam(params, lr, betas, eps, weight_decay)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// Learning rate.
+    /// Learning rate. 1e-3 if left out.
     pub lr: f64,
-    /// Decay rates of the two running means.
+    /// Decay rates of the two running means, each from 0 to 1. (0.9, 0.999) if left out.
     pub betas: (f64, f64),
-    /// Added to the denominator.
+    /// Added to the denominator. 1e-8 if left out.
     pub eps: f64,
-    /// L2 regularisation.
+    /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
 }
 

@@ -1,6 +1,6 @@
 use super::{Row, State};
 
-/// Adam with decoupled weight decay: the weight shrinks by `lr * weight_decay` before the update, and the gradient is
+/// `AdamW { lr: 1e-3 }`: Adam with decoupled weight decay: the weight shrinks by `lr * weight_decay` before the update, and the gradient is
 /// left alone.
 ///
 /// ```text
@@ -15,13 +15,13 @@ use super::{Row, State};
 /// PyTorch: `torch.optim.AdamW(params, lr, betas, eps, weight_decay)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
-    /// Learning rate.
+    /// Learning rate. 1e-3 if left out.
     pub lr: f64,
-    /// Decay rates of the two running means.
+    /// Decay rates of the two running means, each from 0 to 1. (0.9, 0.999) if left out.
     pub betas: (f64, f64),
-    /// Added to the denominator.
+    /// Added to the denominator. 1e-8 if left out.
     pub eps: f64,
-    /// Decoupled weight decay.
+    /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0.01 if left out.
     pub weight_decay: f64,
 }
 

@@ -1,6 +1,6 @@
 use super::{Row, State};
 
-/// Lion, which steps by the sign of an interpolation of gradient and momentum, with decoupled weight decay (Chen et al., 2023,
+/// `Lion { lr: 1e-4 }`: Lion, which steps by the sign of an interpolation of gradient and momentum, with decoupled weight decay (Chen et al., 2023,
 /// "Symbolic Discovery of Optimization Algorithms", program 1).
 ///
 /// ```text
@@ -14,11 +14,11 @@ use super::{Row, State};
 /// PyTorch: `lion_pytorch.Lion(params, lr, betas, weight_decay)`; PyTorch itself has none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lion {
-    /// Learning rate.
+    /// Learning rate. 1e-4 if left out.
     pub lr: f64,
-    /// Shares of the momentum that enter the step, and that are kept.
+    /// Shares of the momentum that enter the step, and that are kept, each from 0 to 1. (0.9, 0.99) if left out.
     pub betas: (f64, f64),
-    /// Decoupled weight decay.
+    /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0 if left out.
     pub weight_decay: f64,
 }
 

@@ -1,5 +1,8 @@
-//! Optimizers, one file each: the update rule, its hyperparameters and the state it keeps. A new optimizer is a new file, its
-//! `mod` line and a name in the list below; a backend then needs its rule.
+//! Optimizers: what is written in `TRAIN`, as `optimizer: AdamW { lr: 1e-3 }`. Hyperparameters left out take PyTorch's defaults.
+//! [`Sgd`], [`Adam`], [`AdamW`] and [`Lion`] each have a page with the update rule, the hyperparameters and the state they keep.
+//!
+//! In the crate each is one file. A new optimizer is a new file, its `mod` line and a name in the list below; a backend then needs
+//! its rule.
 
 mod adam;
 mod adamw;

@@ -1,6 +1,6 @@
 use super::{Row, State};
 
-/// Stochastic gradient descent with optional momentum.
+/// `Sgd { lr: 0.1, momentum: 0.9 }`: stochastic gradient descent with optional momentum.
 ///
 /// ```text
 /// g = gradient + weight_decay * w
@@ -13,15 +13,15 @@ use super::{Row, State};
 /// PyTorch: `torch.optim.SGD(params, lr, momentum, dampening, weight_decay, nesterov)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// Learning rate.
+    /// Learning rate. 1e-3 if left out.
     pub lr: f64,
-    /// Share of the previous step's velocity that is kept.
+    /// Share of the previous step's velocity that is kept, from 0 to 1. 0 if left out: no velocity, and no memory for it.
     pub momentum: f64,
-    /// Share of the gradient that does not enter the velocity.
+    /// Share of the gradient that does not enter the velocity, from 0 to 1. 0 if left out.
     pub dampening: f64,
-    /// L2 regularisation.
+    /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
-    /// Whether the gradient is looked up one step ahead.
+    /// Whether the gradient is looked up one step ahead. `false` if left out.
     pub nesterov: bool,
 }
 
