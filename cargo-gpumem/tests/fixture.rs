@@ -100,6 +100,32 @@ fn blocks_of_another_crate_are_called_and_named_in_mistakes() {
     assert_eq!(text.matches("\nerror: layer").count(), 1, "{text}");
 }
 
+/// What docs/ci.md says: a card that one member asks for is checked for every network that is built with it.
+#[test]
+fn a_workspace_unites_the_cards_of_its_members() {
+    let _guard = BUILDING.lock();
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let workspace = root.join("tests/fixtures/workspace");
+    std::fs::copy(root.join("Cargo.lock"), workspace.join("Cargo.lock")).unwrap();
+    let check = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO"));
+        command.arg("check").args(arguments).arg("--offline").current_dir(&workspace);
+        command.env("CARGO_TARGET_DIR", PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fixture"));
+        for variable in ["GPUMEM_VRAM", "GPUMEM_CARDS", "GPUMEM_HEADROOM", "RUSTFLAGS"] {
+            command.env_remove(variable);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, text) = check(&["-p", "b"]);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = check(&["--workspace"]);
+    assert_eq!(code, Some(101), "{text}");
+    assert!(text.contains("network `Large` needs") && text.contains("but an RTX 3050 6GB has"), "{text}");
+    let origin = text.lines().find(|line| line.contains("aimed by")).unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(origin.trim(), "aimed by      Cargo feature `rtx3050-6gb` (RTX 3050 6GB)");
+}
+
 #[test]
 fn a_stripped_release_binary_carries_the_budget() {
     let _guard = BUILDING.lock();
