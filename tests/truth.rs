@@ -130,7 +130,8 @@ fn peaks<N: Network>(file: &str, text: &mut String) {
             let budget = budget_at(&tables, batch.parse().unwrap(), Precision::F32).unwrap();
             // PyTorch's figure has one copy of the batch.
             let ours = budget[Line::Arena] - budget[Line::BatchIo] / 2;
-            assert!(ours <= theirs, "{file}, batch {batch}, {name}: {ours} bytes, PyTorch {theirs}");
+            let arena = budget[Line::Arena];
+            assert!(arena <= theirs, "{file}, batch {batch}, {name}: {arena} bytes, PyTorch {theirs}");
             let ratio = ours as f64 / theirs as f64;
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             writeln!(text, "| {} | {batch} | {name} | {:.1} | {:.1} | {ratio:.2} |", N::NAME, mib(ours), mib(theirs))
