@@ -9,16 +9,16 @@ use std::sync::{LazyLock, Mutex};
 /// All tests build in one folder.
 static BUILDING: LazyLock<Mutex<()>> = LazyLock::new(Mutex::default);
 
-/// The folder of the crate, with the versions of this workspace: nothing is looked up.
-fn app() -> PathBuf {
+/// The folder of a fixture, with the versions of this workspace: nothing is looked up.
+fn fixture(name: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let app = here.join("tests/fixtures/app");
-    std::fs::copy(here.join("../Cargo.lock"), app.join("Cargo.lock")).unwrap();
-    app
+    let folder = here.join("tests/fixtures").join(name);
+    std::fs::copy(here.join("../Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    folder
 }
 
 fn cargo(arguments: &[&str]) -> (Output, PathBuf) {
-    let fixture = app();
+    let fixture = fixture("app");
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fixture");
     let output = Command::new(env!("CARGO"))
         .args(arguments)
@@ -38,7 +38,7 @@ fn check(arguments: &[&str], vram: Option<&str>) -> (bool, String) {
         .arg("check")
         .args(arguments)
         .arg("--offline")
-        .current_dir(app())
+        .current_dir(fixture("app"))
         .env("CARGO_TARGET_DIR", PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fixture"))
         .env_remove("GPUMEM_VRAM");
     if let Some(vram) = vram {
@@ -104,9 +104,7 @@ fn blocks_of_another_crate_are_called_and_named_in_mistakes() {
 #[test]
 fn a_workspace_unites_the_cards_of_its_members() {
     let _guard = BUILDING.lock();
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let workspace = root.join("tests/fixtures/workspace");
-    std::fs::copy(root.join("Cargo.lock"), workspace.join("Cargo.lock")).unwrap();
+    let workspace = fixture("workspace");
     let check = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
         command.arg("check").args(arguments).arg("--offline").current_dir(&workspace);
