@@ -4,8 +4,10 @@ mod chain;
 
 use chain::TENSORS;
 use gpumem_core::cards::{A100_80GB, Card, GTX_1650, RTX_3060, RTX_3090, T4};
-use gpumem_core::memory::budget::{Plan, plan};
-use gpumem_core::memory::refusal::{Aim, Environment, UNCHECKED, check, check_together, largest, refusal, together};
+use gpumem_core::memory::budget::{Line, Plan, plan, plan_within};
+use gpumem_core::memory::refusal::{
+    Aim, Environment, UNCHECKED, check, check_together, largest, limit, refusal, together,
+};
 use gpumem_core::memory::tables::Tables;
 use gpumem_core::{Precision, Role};
 
@@ -252,6 +254,49 @@ fn the_check_is_left_out_for_a_tool_only() {
     let aim = |unchecked| Aim { environment: Environment { unchecked, ..Environment::NONE }, ..Aim::at(&[RTX_3060]) };
     check("Chain", &STEP, &plan, &aim(Some(UNCHECKED)));
     check("Chain", &STEP, &plan, &aim(Some("1")));
+}
+
+/// A chain of `N` tensors, each alive with its neighbours: the plan's limit, the plan, and the refusal.
+fn long<const N: usize>(aim: &Aim<'_>) -> (u64, Plan<N>, Option<String>) {
+    let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, at, (at + 2).min(N as u64 - 1)];
+    let tensors: Vec<[u64; 5]> = (0..N as u64).map(tensor).collect();
+    let tables = Tables { operations: N as u64, transients: tensors.leak(), ..STEP };
+    let limit = limit(N, aim);
+    let plan: Plan<N> = plan_within(&tables, 256, Precision::F32, limit);
+    let text = refusal("Long", &tables, &plan, aim).map(|text| text.as_str().to_string());
+    (limit, plan, text)
+}
+
+/// Where packing takes seconds, nothing is packed that the lower bound refuses, and little or nothing else is tried.
+#[test]
+fn large_networks_are_refused_before_they_are_packed() {
+    let aim = Aim::at(&[RTX_3060, A100_80GB]);
+    let room = RTX_3060.usable() - RTX_3060.reserve();
+
+    let (limit, plan, text) = long::<1500>(&aim);
+    assert_eq!((limit, plan.is_packed), (u64::MAX, true));
+    let text = text.unwrap();
+    assert!(text.starts_with("network `Long` needs 31."), "{text}");
+
+    let (limit, plan, text) = long::<1600>(&aim);
+    let text = text.unwrap();
+    assert_eq!((limit, plan.is_packed, plan.arena()), (room, false, plan.budget.lower_bound));
+    assert!(text.starts_with("network `Long` needs at least 31."), "{text}");
+    assert!(text.contains("\n  fits with     batch 81\n"), "{text}");
+    assert!(text.ends_with("\n  more          takes long to search here: ask `cargo gpumem fit Long`"), "{text}");
+
+    let (_, plan, text) = long::<4001>(&aim);
+    let text = text.unwrap();
+    assert!(!plan.is_packed && !text.contains("fits with") && !text.contains("fits on"), "{text}");
+    assert!(text.contains("largest ") && text.contains("aimed by"), "{text}");
+    assert!(text.ends_with("\n  more          takes long to search here: ask `cargo gpumem fit Long`"), "{text}");
+    assert_eq!(plan.budget[Line::Arena], plan.budget.lower_bound);
+
+    // What fits is packed; so is what is not checked.
+    let unchecked = Aim { environment: Environment { unchecked: Some(UNCHECKED), ..Environment::NONE }, ..aim };
+    for aim in [Aim::at(&[A100_80GB]), Aim::at(&[]), unchecked] {
+        assert!(long::<1600>(&aim).1.is_packed);
+    }
 }
 
 /// One process has one reserve, whatever it runs.

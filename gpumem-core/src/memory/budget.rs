@@ -1,6 +1,6 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
-use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify};
+use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack_slice, pack_within, verify};
 use crate::memory::tables::{Persistent, Tables};
 use crate::number::{Precision, Role};
 use crate::program::Part;
@@ -166,6 +166,8 @@ impl Index<Line> for Budget {
 pub struct Plan<const N: usize> {
     /// Why there is no plan, if there is none.
     pub error: Option<PlanError>,
+    /// Whether tensors have offsets. Without them, sizes are the lower bounds, which were too large already: see [`plan_within`].
+    pub is_packed: bool,
     /// Offsets inside [`Line::Activations`].
     pub packing: Packing<N>,
     /// Bytes from the beginning of the arena to each of its parts.
@@ -446,10 +448,16 @@ impl Lasting {
 
 /// Plans `step` at `batch` samples. A plan that cannot be made says why in [`Plan::error`].
 pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precision) -> Plan<N> {
-    match try_plan(tables, batch, precision) {
+    plan_within(tables, batch, precision, u64::MAX)
+}
+
+/// The same, unless the arena cannot be brought to `limit` bytes: then nothing is packed, which is most of the work.
+pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision: Precision, limit: u64) -> Plan<N> {
+    match try_plan(tables, batch, precision, limit) {
         Ok(plan) => plan,
         Err(error) => Plan {
             error: Some(error),
+            is_packed: false,
             packing: Packing { offsets: [0; N], size: 0, lower_bound: 0, peak: 0 },
             starts: [0; Line::PARTS],
             budget: Budget::EMPTY,
@@ -459,7 +467,12 @@ pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precis
     }
 }
 
-const fn try_plan<const N: usize>(tables: &Tables, batch: u64, precision: Precision) -> Result<Plan<N>, PlanError> {
+const fn try_plan<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    limit: u64,
+) -> Result<Plan<N>, PlanError> {
     if batch == 0 {
         return Err(PlanError::ZeroBatch);
     }
@@ -475,10 +488,19 @@ const fn try_plan<const N: usize>(tables: &Tables, batch: u64, precision: Precis
         Ok(largest) => largest,
         Err(error) => return Err(error),
     };
-    let packing = match pack(&ranges) {
+    // What activations may have of the limit.
+    let limit = match lasting.arena(0) {
+        Ok(lasting) => limit.saturating_sub(lasting),
+        Err(error) => return Err(error),
+    };
+    let mut packing = match pack_within(&ranges, limit) {
         Ok(packing) => packing,
         Err(Overflow) => return Err(PlanError::Overflow),
     };
+    let is_packed = packing.size < u64::MAX;
+    if !is_packed {
+        packing.size = packing.lower_bound;
+    }
     let mut starts = [0; Line::PARTS];
     let mut i = 1;
     while i < Line::PARTS {
@@ -487,15 +509,15 @@ const fn try_plan<const N: usize>(tables: &Tables, batch: u64, precision: Precis
     }
     let packed = Packed { size: packing.size, lower_bound: packing.lower_bound, peak: packing.peak };
     match lasting.budget(packed, largest) {
-        Ok(budget) => Ok(Plan { error: None, packing, starts, budget, batch, precision }),
+        Ok(budget) => Ok(Plan { error: None, is_packed, packing, starts, budget, batch, precision }),
         Err(error) => Err(error),
     }
 }
 
 /// Fails to compile if two tensors that are alive at once overlap, one lies outside its part of the arena, or one is misaligned. It
-/// shares no code with the planners. A plan that could not be made is the refusal's to report.
+/// shares no code with the planners. A plan that could not be made, or was not because it is too large, is the refusal's to report.
 pub const fn assert_packed<const N: usize>(tables: &Tables, plan: &Plan<N>) {
-    if plan.error.is_some() {
+    if !plan.is_packed {
         return;
     }
     match live_ranges::<N>(tables, plan.batch, plan.precision) {

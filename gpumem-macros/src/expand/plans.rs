@@ -146,16 +146,28 @@ fn aimed(source: &Source, planned: &Planned<'_>) -> TokenStream {
     }
 }
 
-/// The plan of `tables` as an expression.
+/// The plan of `tables` as an expression. Where the compiler will refuse it, it need not be packed.
 fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenStream {
     let settings = settings(source, planned);
-    let transients = Literal::usize_unsuffixed(planned.transients);
+    let (transients, limit) = (Literal::usize_unsuffixed(planned.transients), limit(source, planned));
     quote! {
-        ::gpumem::__private::memory::budget::plan::<#transients>(
+        ::gpumem::__private::memory::budget::plan_within::<#transients>(
             #tables,
             #settings.batch as ::core::primitive::u64,
             #settings.precision,
+            #limit,
         )
+    }
+}
+
+/// The most bytes that an arena may have. A network that is generic over its batch is planned wherever it is named, refused or not.
+fn limit(source: &Source, planned: &Planned<'_>) -> TokenStream {
+    let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings(source, planned)));
+    match (&source.declaration.batch, planned.is_checked) {
+        (Some(_), _) => quote!(::core::primitive::u64::MAX),
+        (None, true) => quote!(::gpumem::__private::memory::refusal::limit(#transients, &#aim)),
+        // Beside a training step that is refused, nothing runs.
+        (None, false) => quote!(if __TRAINING_PLAN.is_packed { ::core::primitive::u64::MAX } else { 0 }),
     }
 }
 

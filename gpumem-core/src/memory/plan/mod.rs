@@ -118,12 +118,18 @@ struct Scratch<'a> {
 
 /// Packs `ranges` in const evaluation.
 pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>, Overflow> {
+    pack_within(ranges, u64::MAX)
+}
+
+/// Packs `ranges`, unless nothing that could come of it has at most `limit` bytes: then the size is the largest number, and every
+/// offset 0.
+pub(crate) const fn pack_within<const N: usize>(ranges: &[LiveRange; N], limit: u64) -> Result<Packing<N>, Overflow> {
     let mut offsets = [0; N];
     let mut spans = [NO_SPAN; N];
     let mut words = [[0; WORDS]; N];
     let mut longs = [[0; LONGS]; N];
     let scratch = Scratch { spans: &mut spans, words: &mut words, longs: &mut longs };
-    match pack_into(ranges, &mut offsets, scratch) {
+    match pack_into(ranges, &mut offsets, limit, scratch) {
         Ok((size, peak)) => Ok(Packing { offsets, size, lower_bound: peak.bytes, peak: peak.operation }),
         Err(Overflow) => Err(Overflow),
     }
@@ -138,7 +144,7 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
         words: &mut vec![[0; WORDS]; count],
         longs: &mut vec![[0; LONGS]; count],
     };
-    let (size, peak) = pack_into(ranges, &mut offsets, scratch)?;
+    let (size, peak) = pack_into(ranges, &mut offsets, u64::MAX, scratch)?;
     Ok(PackedSlice { offsets, size, lower_bound: peak.bytes, peak: peak.operation })
 }
 
@@ -181,8 +187,14 @@ impl<const N: usize> Timeline<N> {
     }
 }
 
-/// Writes the best offsets found; returns their size and the lower bound. The scratch memory must be all 0.
-const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'_>) -> Result<(u64, Peak), Overflow> {
+/// Writes the best offsets found; returns their size and the lower bound. Above `limit` bytes nothing is written, and the size is the
+/// largest number. The scratch memory must be all 0.
+const fn pack_into(
+    ranges: &[LiveRange],
+    offsets: &mut [u64],
+    limit: u64,
+    scratch: Scratch<'_>,
+) -> Result<(u64, Peak), Overflow> {
     let count = ranges.len();
     let Scratch { spans, words, longs } = scratch;
     let (by_first, words) = words.as_flattened_mut().split_at_mut(count);
@@ -209,11 +221,14 @@ const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'
     }
     order::by_first(ranges, by_first, starts, begins, next);
     order::by_last(ranges, by_last, starts, begins, next);
-    order::by_size(ranges, by_size, starts, begins, next);
     let peak = match bound::peak(ranges, by_first, by_last) {
         Ok(peak) => peak,
         Err(Overflow) => return Err(Overflow),
     };
+    if peak.bytes > limit {
+        return Ok((u64::MAX, peak));
+    }
+    order::by_size(ranges, by_size, starts, begins, next);
     let axis = bound::compress(ranges, by_first, by_last, &peak, spans);
 
     let mut size = u64::MAX;

@@ -28,6 +28,12 @@ pub type Text = Message<4096>;
 /// The most cards that are too small which are named.
 const MOST_CARDS: usize = 8;
 
+/// More tensors than these take a second or more to pack.
+const MANY: usize = 1500;
+
+/// With more than these, nothing else is tried: the command answers at once, and natively.
+const TOO_MANY: usize = 4000;
+
 /// The most cards that would fit which are named.
 const MOST_FITTING: usize = 5;
 
@@ -38,6 +44,20 @@ const RIGHT: usize = 29;
 const RIGHT_VALUE: usize = 51;
 /// Where the lines below the table begin.
 const DETAIL: usize = 16;
+
+/// Bytes that an arena with `transients` tensors inside the step may have for all cards that it is aimed at, where there are so many
+/// that packing them would take seconds for nothing: see [`plan_within`](crate::memory::budget::plan_within). The largest number
+/// where it is to be packed in any case.
+pub const fn limit(transients: usize, aim: &Aim<'_>) -> u64 {
+    if transients <= MANY || aim.environment.is_unchecked() {
+        return u64::MAX;
+    }
+    match aim.targets() {
+        Ok(targets) => targets.room(),
+        // The variable is refused.
+        Err(_) => u64::MAX,
+    }
+}
 
 /// Refuses the crate, with one panic, if `plan` does not fit every card that it is aimed at. See [`refusal`].
 #[track_caller]
@@ -70,12 +90,20 @@ pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>
     let budget = plan.budget(first.reserve);
     let mut text = Text::new();
     append_network(&mut text, name, tables);
-    append_misfits(&mut text, &targets, plan.arena(), "needs ");
+    append_misfits(&mut text, &targets, plan.arena(), if plan.is_packed { "needs " } else { "needs at least " });
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
-    append_fitting_cards(&mut text, plan.arena(), targets.headroom);
+    if N <= TOO_MANY {
+        append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
+    }
+    if N > MANY {
+        append_label(&mut text, "more");
+        text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
+    }
+    if plan.is_packed {
+        append_fitting_cards(&mut text, plan.arena(), targets.headroom);
+    }
     Some(text)
 }
 
@@ -250,7 +278,7 @@ const fn append_alternatives<const N: usize>(
         text.text("batch ").number(batch);
         found += 1;
     }
-    if matches!(plan.precision, Precision::F32) {
+    if matches!(plan.precision, Precision::F32) && N <= MANY {
         let tried = [Precision::Bf16, Precision::Mixed(Half::Bf16)];
         let mut i = 0;
         while i < tried.len() {

@@ -18,8 +18,10 @@ pub(super) enum Search {
     Unknown,
 }
 
-/// The most plans made for one answer.
-const MOST_PLANS: usize = 4;
+/// The most plans made for one answer: one where it takes long.
+const fn most_plans(transients: usize) -> usize {
+    if transients > super::MANY { 1 } else { 4 }
+}
 
 /// Lower bounds at several batches.
 struct Bounds<'a, const N: usize> {
@@ -102,7 +104,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
 
     let mut batch = low;
     let mut plans = 0;
-    while plans < MOST_PLANS && batch > 0 {
+    while plans < most_plans(N) && batch > 0 {
         let tried: Plan<N> = make_plan(tables, batch, precision);
         if tried.error.is_none() && tried.arena() <= room {
             return Search::Fits(batch);
