@@ -112,6 +112,10 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.infer())
     }
 
+    fn serve(&mut self) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.serve())
+    }
+
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.set_optimizer(optimizer))
     }

@@ -310,6 +310,67 @@ fn networks_of_sixteen_bits_run_on_the_cpu_when_asked() {
     run(Doubled::on(&device).unwrap(), &expected);
 }
 
+network! {
+    /// Served one by one while it is trained.
+    struct Shared;
+
+    const TRAIN: Train = Train { batch: 8, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: 2 };
+
+    fn forward(tokens: Tokens<6>) -> TokenLogits<6, 5> {
+        [Embedding(5, 8), LayerNorm, Linear(8), Gelu, Dropout(0.5), Linear(5)]
+    }
+}
+
+#[test]
+fn training_and_serving_share_one_set_of_weights() {
+    let mut net = Shared::shared_on(&Cpu::new()).unwrap();
+    let tokens = Tensor::from_fn(|index| index as u32 * 7 % 5);
+    let two = || Tensor::from_samples(tokens.samples().take(2)).unwrap().0;
+    for _ in 0..3 {
+        net.train_step(&tokens, &tokens).unwrap();
+        let all = net.forward(&tokens).unwrap();
+        // As the step has left them, without a copy.
+        let some = net.infer(&two()).unwrap();
+        assert!(some.as_slice().iter().zip(all.as_slice()).all(|(some, all)| (some - all).abs() < 1e-5));
+    }
+    let mut beside = Shared::on(&Cpu::new()).unwrap();
+    for _ in 0..3 {
+        beside.train_step(&tokens, &tokens).unwrap();
+    }
+    assert_eq!(
+        beside.get("linear[0].weight").unwrap(),
+        net.get("linear[0].weight").unwrap(),
+        "training does not see it"
+    );
+    let expected = "Shared: it was loaded without the forward pass of `INFER`; load it with `shared_on`";
+    assert_eq!(beside.infer(&two()).unwrap_err().to_string(), expected);
+    let wrong = Tensor::from_fn(|index| index as u32);
+    let error = net.infer(&wrong).unwrap_err().to_string();
+    assert_eq!(error, "token 5 at position 5 is too large: it must be below 5");
+}
+
+#[test]
+fn what_cannot_share_weights_says_why() {
+    macro_rules! declared {
+        ($name:ident, $infer:expr) => {
+            network! {
+                struct $name;
+                const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: Mse };
+                const INFER: Infer = $infer;
+                fn forward(features: Features<3>) -> Features<2> { [Linear(2)] }
+            }
+        };
+    }
+    declared!(Narrow, Infer { batch: 1, precision: Bf16 });
+    declared!(Wide, Infer { batch: 5 });
+    let so = ", so they cannot share one set of weights; load it alone with `infer_on`";
+    let error = Narrow::shared_on(&Cpu::new()).unwrap_err().to_string();
+    assert_eq!(error, format!("Narrow: `INFER` has precision Bf16 and `TRAIN` F32{so}"));
+    let error = Wide::shared_on(&Cpu::new()).unwrap_err().to_string();
+    assert_eq!(error, format!("Wide: `INFER` has batch 5, more than 4 in `TRAIN`{so}"));
+}
+
 /// Mean cross entropy of logits.
 fn cross_entropy(logits: &[f32], labels: &[u32]) -> f32 {
     let rows = logits.chunks_exact(4).zip(labels);

@@ -7,7 +7,7 @@ use crate::kernels::optimizer::is_known;
 use crate::load::Loaded;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
-use gpumem_core::run::device::{Job, Runner};
+use gpumem_core::run::device::{Job, Runner, Served};
 use gpumem_core::train::optim::Optimizer;
 use rayon::ThreadPool;
 use std::fmt;
@@ -23,6 +23,7 @@ pub struct Session {
     train: Option<Loaded>,
     evaluation: Option<Loaded>,
     infer: Loaded,
+    served: Option<Loaded>,
     optimizer: Optimizer,
     pool: Option<Arc<ThreadPool>>,
     poison: bool,
@@ -42,8 +43,9 @@ impl Session {
         let train = job.train.map(|placed| Loaded::new(&placed, &arena, job.batch)).transpose()?;
         let evaluation = job.evaluation.map(|placed| Loaded::new(&placed, &arena, job.batch)).transpose()?;
         let infer = Loaded::new(&job.infer, &arena, job.batch)?;
+        let served = job.served.map(|Served { placed, batch }| Loaded::new(&placed, &arena, batch)).transpose()?;
         let Job { name, optimizer, .. } = job;
-        Ok(Session { name, arena, train, evaluation, infer, optimizer, pool, poison, scratch: Vec::new() })
+        Ok(Session { name, arena, train, evaluation, infer, served, optimizer, pool, poison, scratch: Vec::new() })
     }
 
     fn unsupported(&self, what: &str) -> Error {
@@ -99,6 +101,14 @@ impl Runner for Session {
         self.infer.check()?;
         let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
         run(&mut self.infer, self.pool.as_deref(), &self.arena, frame, self.poison);
+        Ok(())
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
+        let Some(program) = &mut self.served else { return Err(self.unsupported("was loaded without it")) };
+        program.check()?;
+        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
+        run(program, self.pool.as_deref(), &self.arena, frame, self.poison);
         Ok(())
     }
 

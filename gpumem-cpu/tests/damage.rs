@@ -56,6 +56,7 @@ proptest! {
             precision: Precision::F32,
             train: Some(placed.clone()),
             evaluation: placed.evaluation().ok(),
+            served: None,
             infer: placed,
             optimizer: Optimizer::Adam(Adam::DEFAULT),
             tf32: false,

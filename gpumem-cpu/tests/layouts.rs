@@ -42,6 +42,7 @@ fn load(program: &Program) -> Result<(Session, Vec<u64>), Error> {
         precision: Precision::F32,
         train: program.training.then(|| placed.clone()),
         evaluation: None,
+        served: None,
         infer: placed.clone(),
         optimizer: Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }),
         tf32: false,

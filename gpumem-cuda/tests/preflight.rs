@@ -174,6 +174,7 @@ fn second_process() {
                 precision: Precision::F32,
                 train: None,
                 evaluation: None,
+                served: None,
                 infer: Placed::new(program, Vec::new(), 1, Precision::F32),
                 optimizer: Optimizer::Sgd(Sgd::DEFAULT),
                 tf32: false,

@@ -17,7 +17,7 @@ use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::{place, share};
 use gpumem_core::program::{Class, StateWord};
-use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::run::device::{Device, Job, Runner, Served};
 use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
 use gpumem_cpu::Cpu;
@@ -47,6 +47,11 @@ fn job(precision: Precision) -> Job {
 }
 
 fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision) -> Job {
+    job_serving(dims, layers, optimizer, precision, None)
+}
+
+/// The same with a forward pass for so many samples beside the two, if for any.
+fn job_serving(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision, serving: Option<u64>) -> Job {
     let mut graph = Graph::default();
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
@@ -58,14 +63,20 @@ fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision
         skips_overflow: false,
         input_gradient: false,
     };
-    let compiled = |training| plan(&lower(&graph, &[output], &Options { training }).unwrap(), BATCH, precision);
-    let (train, infer) = (compiled(Some(training)), compiled(None));
+    let compiled = |training, batch| plan(&lower(&graph, &[output], &Options { training }).unwrap(), batch, precision);
+    let (train, infer) = (compiled(Some(training), BATCH), compiled(None, BATCH));
     let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);
     let (train, mut infer) = (place(&train).unwrap(), place(&infer).unwrap());
     let arena = share(&train, &mut infer, planned, activations).unwrap();
+    let served = serving.map(|batch| {
+        let compiled = compiled(None, batch);
+        let mut placed = place(&compiled).unwrap();
+        assert_eq!(share(&train, &mut placed, arena, compiled.budget[Line::Activations]), Ok(arena));
+        Served { placed, batch }
+    });
     let (name, reserve, batch, train, evaluation) = ("test", 0, BATCH, Some(train), None);
     let (tf32, deterministic) = (false, false);
-    Job { name, arena, batch, precision, train, evaluation, infer, optimizer, tf32, deterministic, reserve }
+    Job { name, arena, batch, precision, train, evaluation, infer, served, optimizer, tf32, deterministic, reserve }
 }
 
 /// The job's network on the card, whose kernels are made known to it first.
@@ -76,12 +87,14 @@ fn load(job: &Job) -> Session {
 
 fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
     let Job { batch, precision, optimizer, .. } = *job;
-    let programs: Vec<&Placed> = job.train.iter().chain(&job.evaluation).chain([&job.infer]).collect();
+    let served = job.served.iter().map(|served| (&served.placed, served.batch));
+    let all = job.train.iter().chain(&job.evaluation).chain([&job.infer]).map(|placed| (placed, batch)).chain(served);
+    let programs: Vec<(&Placed, u64)> = all.collect();
     // Whatever the library can do.
     let all = [Products::Own, Products::Library, Products::Poor].into_iter().flat_map(|products| {
-        programs
-            .iter()
-            .flat_map(move |placed| kernels(&products.steps(placed, batch, (precision, CAPABILITY), optimizer)))
+        programs.iter().flat_map(move |&(placed, batch)| {
+            kernels(&products.steps(placed, batch, (precision, CAPABILITY), optimizer))
+        })
     });
     let all: Vec<_> = all.collect();
     let machine = Box::leak(Box::new(Machine::new(all.clone())));
@@ -277,6 +290,48 @@ fn a_validation_loss_between_steps() {
     }
     compare("after 4 steps", &state(&job, &mut card), &state(&job, &mut cpu));
     assert_eq!(counts()[3] - start[3], 8, "graphs replayed");
+}
+
+/// A forward pass of another batch between steps: over the parameters as they are, in its own graph.
+#[test]
+fn another_batch_is_served_between_steps() {
+    if !on_a_simulated_card("another_batch_is_served_between_steps", &[]) {
+        return;
+    }
+    // Adam divides by the gradient's size and would make much of its last bits.
+    let sgd = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
+    let job = job_serving(
+        &[2, 6, 6],
+        "Conv2d(4, 3, bias = false) | BatchNorm2d | Relu | Flatten | Linear(5)",
+        sgd,
+        Precision::F32,
+        Some(2),
+    );
+    let Served { placed, batch } = job.served.clone().unwrap();
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    let start = counts();
+    assert_eq!(start[2..], [4, 0], "both halves of the input and two forward passes are captured");
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    let result = placed.program.results[0] as usize;
+    let elements = placed.program.tensors[result].elements(batch).unwrap() as usize;
+    for step in 0..3 {
+        let mut serve = |runner: &mut dyn Runner| {
+            feed(&job, runner, step);
+            runner.train().unwrap();
+            let input = placed.program.of_class(Class::Input).next().unwrap() as usize;
+            let count = placed.program.tensors[input].elements(batch).unwrap() as usize;
+            runner.write(placed.offsets[input], &bytes(&spread(count, 300 + step))).unwrap();
+            runner.serve().unwrap();
+            let mut found = vec![0; 4 * elements];
+            runner.read(placed.offsets[result], &mut found).unwrap();
+            found.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<f32>>()
+        };
+        let (found, expected) = (serve(&mut card), serve(&mut cpu));
+        host::harness::assert_close("served", &found, &expected, 1e-3);
+    }
+    compare("after 3 steps", &state(&job, &mut card), &state(&job, &mut cpu));
 }
 
 /// The loss of an input and target of its own.

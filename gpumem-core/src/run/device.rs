@@ -24,12 +24,23 @@ pub struct Job {
     pub evaluation: Option<Placed>,
     /// The forward pass. Its parameters and buffers are where the training step's are.
     pub infer: Placed,
+    /// A further forward pass with a batch of its own, over the same parameters, if one was asked for.
+    pub served: Option<Served>,
     /// The optimizer with its hyperparameters.
     pub optimizer: Optimizer,
     /// Whether f32 products may run in TensorFloat-32.
     pub tf32: bool,
     /// Whether every run must give the same bits. A device whose algorithms all do may leave it.
     pub deterministic: bool,
+}
+
+/// A forward pass beside the training step: see [`Job::served`].
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The program, in the training step's arena.
+    pub placed: Placed,
+    /// Samples in a pass.
+    pub batch: u64,
 }
 
 /// Something that networks run on.
@@ -100,6 +111,14 @@ pub trait Runner {
     /// # Errors
     /// Invalid data such as a token beyond the table.
     fn infer(&mut self) -> Result<(), Error>;
+
+    /// Runs one forward pass of [`Job::served`] on its input in the arena.
+    ///
+    /// # Errors
+    /// As for [`Runner::infer`], or where there is none.
+    fn serve(&mut self) -> Result<(), Error> {
+        Err(Error::Damaged("no further forward pass was loaded"))
+    }
 
     /// Changes the optimizer's hyperparameters from the next step on.
     ///

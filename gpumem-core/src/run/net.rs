@@ -1,14 +1,15 @@
 //! A network on a device: typed steps over an untyped runner.
 
 use crate::error::Error;
+use crate::memory::Compiled;
 use crate::memory::budget::Line;
 use crate::memory::place::Placed;
 use crate::memory::place::{place, share};
-use crate::network::Network;
+use crate::network::{Network, Serve};
 use crate::number::random::Stream;
 use crate::number::{Format, Precision};
 use crate::program::{Class, Init, StateWord};
-use crate::run::device::{Device, Job, Runner};
+use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::tensor::Hosts;
 use crate::suggest::nearest;
 use crate::train::Train;
@@ -27,6 +28,7 @@ pub struct Net<N, D: Device> {
     runner: D::Runner,
     train: Option<Placed>,
     evaluation: Option<Placed>,
+    served: Option<Served>,
     infer: Placed,
     /// The number format in which the device runs it.
     precision: Precision,
@@ -48,6 +50,10 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// Too little memory, or a precision that the device cannot run.
     pub fn load(device: &D) -> Result<Net<N, D>, Error> {
+        Self::load_with(device, None)
+    }
+
+    fn load_with(device: &D, serving: Option<&Compiled>) -> Result<Net<N, D>, Error> {
         let () = N::CHECKED;
         let settings = N::TRAIN.unwrap_or(Train::DEFAULT);
         let mut train = N::TRAINING.map(place).transpose()?;
@@ -56,11 +62,15 @@ impl<N: Network, D: Device> Net<N, D> {
         if let Some(train) = &train {
             arena = share(train, &mut infer, N::PROGRAM.budget[Line::Arena], N::EVALUATION.budget[Line::Activations])?;
         }
+        let mut served =
+            serving.zip(train.as_ref()).map(|(serving, train)| beside::<N>(train, arena, serving)).transpose()?;
         let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.batch);
         let precision = device.precision(aimed);
         if precision != aimed {
             train = train.map(|placed| placed.stretched(batch)).transpose()?;
             infer = infer.stretched(batch)?;
+            let stretched = |Served { placed, batch }| Ok(Served { placed: placed.stretched(batch)?, batch });
+            served = served.map(stretched).transpose()?;
             arena = arena.checked_mul(2).ok_or(Error::Damaged("the arena's size exceeds 64 bits"))?;
         }
         let evaluation = train.as_ref().map(Placed::evaluation).transpose()?;
@@ -72,6 +82,7 @@ impl<N: Network, D: Device> Net<N, D> {
             precision,
             train: train.clone(),
             evaluation: evaluation.clone(),
+            served: served.clone(),
             infer: infer.clone(),
             optimizer: settings.optimizer,
             tf32: settings.tf32,
@@ -80,7 +91,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let buffer = Vec::new();
         let mut net =
-            Net { runner, train, evaluation, infer, precision, seed, optimizer, buffer, network: PhantomData };
+            Net { runner, train, evaluation, served, infer, precision, seed, optimizer, buffer, network: PhantomData };
         net.reset()?;
         Ok(net)
     }
@@ -198,19 +209,9 @@ impl<N: Network, D: Device> Net<N, D> {
     /// Invalid data such as a token beyond the table.
     pub fn forward(&mut self, input: Given<'_, N::Input>) -> Result<N::Output, Error> {
         let (runner, infer, buffer, precision) = (&mut self.runner, &self.infer, &mut self.buffer, self.precision);
-        N::Input::put(input, &mut |index, put| {
-            let offset = encoded(infer, (Class::Input, index), precision, put, buffer)?;
-            runner.write(offset, buffer)
-        })?;
+        give::<N::Input, _>(runner, infer, precision, buffer, input)?;
         runner.infer()?;
-        N::Output::take(&mut |index, elements| {
-            let output = infer.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
-            let Spot { offset, format } = spot(infer, *output as usize, precision);
-            let mut bytes = vec![0; elements * format.bytes() as usize];
-            runner.read(offset, &mut bytes)?;
-            format.decode(&mut bytes);
-            Ok(bytes)
-        })
+        take::<N::Output, _>(runner, infer, precision)
     }
 
     /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
@@ -354,6 +355,80 @@ impl<N: Network, D: Device> Net<N, D> {
             }
         }
     }
+}
+
+impl<N: Serve, D: Device> Net<N, D> {
+    /// The training step and the forward pass of `INFER`, at its own batch, over one set of parameters and in one arena:
+    /// [`Net::infer`] runs it.
+    ///
+    /// # Errors
+    /// As for [`Net::load`]; [`Error::Unsupported`] where `INFER` has another precision, a larger batch, or more activations than
+    /// `TRAIN`: `infer_on` loads it alone.
+    pub fn load_shared(device: &D) -> Result<Net<N, D>, Error> {
+        Self::load_with(device, Some(N::INFERENCE))
+    }
+
+    /// One forward pass as `INFER` says, with the parameters as training has left them.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a network that was not loaded with `shared_on`; invalid data such as a token beyond the table.
+    pub fn infer(&mut self, input: Given<'_, N::ServedInput>) -> Result<N::ServedOutput, Error> {
+        let Some(Served { placed, .. }) = &self.served else {
+            let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
+            return Err(Error::Unsupported { device: N::NAME, what });
+        };
+        give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, input)?;
+        self.runner.serve()?;
+        take::<N::ServedOutput, _>(&mut self.runner, placed, self.precision)
+    }
+}
+
+/// The forward pass `serving` in the arena of the training step, whose size stays as it is.
+fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<Served, Error> {
+    let refused = |why: &str| {
+        let what =
+            alloc::format!("`INFER` {why}, so they cannot share one set of weights; load it alone with `infer_on`");
+        Err(Error::Unsupported { device: N::NAME, what })
+    };
+    let (own, step) = (N::EVALUATION.precision, N::EVALUATION.batch);
+    if serving.precision != own {
+        return refused(&alloc::format!("has precision {} and `TRAIN` {}", serving.precision.name(), own.name()));
+    }
+    // Its inputs lie where the training step's do.
+    if serving.batch > step {
+        return refused(&alloc::format!("has batch {}, more than {step} in `TRAIN`", serving.batch));
+    }
+    let mut placed = place(serving)?;
+    if share(train, &mut placed, arena, serving.budget[Line::Activations])? > arena {
+        return refused("needs more memory for its activations than `TRAIN`");
+    }
+    Ok(Served { placed, batch: serving.batch })
+}
+
+/// Writes the inputs of a forward pass.
+fn give<T: Hosts, R: Runner>(
+    runner: &mut R,
+    placed: &Placed,
+    precision: Precision,
+    buffer: &mut Vec<u8>,
+    input: Given<'_, T>,
+) -> Result<(), Error> {
+    T::put(input, &mut |index, put| {
+        let offset = encoded(placed, (Class::Input, index), precision, put, buffer)?;
+        runner.write(offset, buffer)
+    })
+}
+
+/// Reads the outputs of a forward pass.
+fn take<T: Hosts, R: Runner>(runner: &mut R, placed: &Placed, precision: Precision) -> Result<T, Error> {
+    T::take(&mut |index, elements| {
+        let output = placed.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
+        let Spot { offset, format } = spot(placed, *output as usize, precision);
+        let mut bytes = vec![0; elements * format.bytes() as usize];
+        runner.read(offset, &mut bytes)?;
+        format.decode(&mut bytes);
+        Ok(bytes)
+    })
 }
 
 /// A tensor's place in the arena, and what its elements are there.

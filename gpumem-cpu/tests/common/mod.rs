@@ -106,6 +106,7 @@ impl Builder {
             precision: Precision::F32,
             train: training.then_some(placed),
             evaluation: None,
+            served: None,
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             tf32: false,

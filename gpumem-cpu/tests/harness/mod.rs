@@ -75,6 +75,7 @@ impl<R: Runner> Loaded<R> {
             precision: Precision::F32,
             train: Some(train.clone()),
             evaluation: train.evaluation().ok(),
+            served: None,
             infer: train.clone(),
             optimizer,
             tf32: false,

@@ -9,7 +9,7 @@ use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Slot};
 #[derive(Debug)]
 pub(super) struct IndexCheck {
     pub(super) offset: u64,
-    bytes: u64,
+    pub(super) bytes: u64,
     what: &'static str,
     limit: u64,
 }

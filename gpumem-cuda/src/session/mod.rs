@@ -24,7 +24,7 @@ use feeding::Feeding;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Class, StateWord};
-use gpumem_core::run::device::{Job, Runner};
+use gpumem_core::run::device::{Job, Runner, Served};
 use gpumem_core::train::optim::Optimizer;
 use modules::Modules;
 use prepared::{Binding, Libraries, Prepared, possible_steps};
@@ -39,6 +39,7 @@ pub struct Session {
     train: Option<Feeding>,
     evaluation: Option<Prepared>,
     infer: Prepared,
+    served: Option<Prepared>,
     /// Whether the stream may be at an input beside a step's: a forward pass reads it, or it is being written.
     input_in_use: bool,
     modules: Modules,
@@ -66,7 +67,11 @@ impl Session {
         let train_steps = job.train.as_ref().map(steps).transpose()?;
         let evaluation_steps = job.evaluation.as_ref().map(steps).transpose()?;
         let infer_steps = steps(&job.infer)?;
-        let all = train_steps.iter().chain(&evaluation_steps).flatten().chain(&infer_steps);
+        let serving = |Served { placed, batch }: &Served| {
+            possible_steps(placed, Setting { batch: *batch, ..setting }, &arena, libraries)
+        };
+        let served_steps = job.served.as_ref().map(serving).transpose()?;
+        let all = train_steps.iter().chain(&evaluation_steps).chain(&served_steps).flatten().chain(&infer_steps);
         let modules = Modules::new(card, kernels(all))?;
         let binding = Binding { card, arena: &arena, modules: &modules, libraries };
         let train = job.train.as_ref().zip(train_steps.as_deref());
@@ -75,13 +80,27 @@ impl Session {
         let prepare = |(placed, steps)| Prepared::new(binding, placed, steps, 0, None);
         let evaluation = evaluation.map(prepare).transpose()?;
         let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
+        let served = job.served.as_ref().map(|served| &served.placed).zip(served_steps.as_deref());
+        let served = served.map(prepare).transpose()?;
         let programs = job.train.iter().chain([&job.infer]);
-        let checks = programs.flat_map(|placed| index_checks(placed, batch)).collect();
+        let serving = job.served.iter().flat_map(|served| index_checks(&served.placed, served.batch));
+        let checks = programs.flat_map(|placed| index_checks(placed, batch)).chain(serving).collect();
         let state = |placed: &Placed| Some(placed.offsets[placed.program.of_class(Class::State).next()? as usize]);
         let state = job.train.as_ref().and_then(state);
         let transfers = Transfers::new(&stream)?;
-        let mut session =
-            Session { train, evaluation, infer, input_in_use: false, modules, transfers, arena, stream, state, checks };
+        let mut session = Session {
+            train,
+            evaluation,
+            infer,
+            served,
+            input_in_use: false,
+            modules,
+            transfers,
+            arena,
+            stream,
+            state,
+            checks,
+        };
         session.record(name)?;
         Ok(session)
     }
@@ -100,10 +119,9 @@ impl Session {
         if let Some(train) = &mut self.train {
             train.capture(&self.stream)?;
         }
-        if let Some(evaluation) = &mut self.evaluation {
-            evaluation.capture(&self.stream)?;
+        for program in self.evaluation.iter_mut().chain([&mut self.infer]).chain(&mut self.served) {
+            program.capture(&self.stream)?;
         }
-        self.infer.capture(&self.stream)?;
         self.wait()
     }
 
@@ -112,10 +130,8 @@ impl Session {
         if let Some(train) = &mut self.train {
             train.discard_graphs();
         }
-        if let Some(evaluation) = &mut self.evaluation {
-            evaluation.discard_graph();
-        }
-        self.infer.discard_graph();
+        let others = self.evaluation.iter_mut().chain([&mut self.infer]).chain(&mut self.served);
+        others.for_each(Prepared::discard_graph);
         self.wait()
     }
 
@@ -140,7 +156,12 @@ impl Session {
     }
 
     fn check(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.checks.iter().filter(|check| check.offset == offset).try_for_each(|check| check.run(bytes))
+        let here = || self.checks.iter().filter(|check| check.offset == offset);
+        // Programs of different batches may have their inputs in one place.
+        match here().find(|check| check.bytes == bytes.len() as u64).or_else(|| here().next()) {
+            Some(check) => check.run(bytes),
+            None => Ok(()),
+        }
     }
 
     /// Lets all that the stream is given from now on come after what has been fed.
@@ -236,6 +257,13 @@ impl Runner for Session {
         self.follow_feeds()?;
         self.input_in_use = true;
         self.infer.run(&self.stream)
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
+        self.follow_feeds()?;
+        self.input_in_use = true;
+        let unknown = Error::Damaged("no further forward pass was loaded");
+        self.served.as_ref().ok_or(unknown)?.run(&self.stream)
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

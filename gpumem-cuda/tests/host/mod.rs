@@ -356,8 +356,21 @@ fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer
     let placed = gpumem_core::memory::place::place(&compiled).unwrap();
     let (arena, train, infer) = (compiled.budget[Line::Arena], Some(placed.clone()), placed);
     let (tf32, deterministic) = (false, false);
-    let evaluation = None;
-    Job { name: "test", arena, reserve: 0, batch, precision, train, evaluation, infer, optimizer, tf32, deterministic }
+    let (evaluation, served) = (None, None);
+    Job {
+        name: "test",
+        arena,
+        reserve: 0,
+        batch,
+        precision,
+        train,
+        evaluation,
+        infer,
+        served,
+        optimizer,
+        tf32,
+        deterministic,
+    }
 }
 
 /// Compiles together what a network's kernels are in several formats.

@@ -157,6 +157,7 @@ pub fn forward(
         precision: Precision::F32,
         train,
         evaluation: None,
+        served: None,
         infer: placed.clone(),
         optimizer,
         tf32: false,

@@ -229,8 +229,25 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         constant("INFER", "Infer", source.infer.as_ref(), readings.infer.as_ref(), docs)
     });
     let conditions = conditions(source);
+    let shares = source.train.as_ref().map(|_| {
+        quote! {
+            /// Loads the training step and, beside it, the forward pass of `INFER` at its own batch, over one set of weights and in one
+            /// arena: `infer` runs that.
+            ///
+            /// # Errors
+            /// As for `on`, and where `INFER` has another precision, a larger batch or more activations than `TRAIN`.
+            #[allow(dead_code)]
+            pub fn shared_on<Device: ::gpumem::__private::run::device::Device>(
+                device: &Device,
+            ) -> ::core::result::Result<::gpumem::Net<Self, Device>, ::gpumem::Error> {
+                ::gpumem::Net::load_shared(device)
+            }
+        }
+    });
     let serve = served_batch(source, readings).map(|_| {
         quote! {
+            #shares
+
             /// Loads the forward pass alone onto `device`, as `INFER` says: at its batch and its precision, without what training
             /// needs. [`Net::copy_from`](::gpumem::Net::copy_from) gives it the weights of a network that was trained.
             ///
