@@ -73,6 +73,9 @@ struct Change {
 
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
     let now = networks_of(&arguments.plan.build, Path::new("."), None)?;
+    if !arguments.plan.build.quiet {
+        eprintln!("the same at {}:", arguments.revision);
+    }
     let before = Worktree::new(&arguments.revision)?.networks(&arguments.plan.build)?;
     let changes = changes(planned(&before, arguments)?, planned(&now, arguments)?);
     if changes.is_empty() {

@@ -29,6 +29,7 @@ pub struct Written {
     pub precision: Precision,
     pub headroom: u64,
     pub convolution_workspace: u64,
+    /// Those that are written, and those of Cargo features.
     pub cards: Vec<&'static Card>,
 }
 
@@ -93,7 +94,11 @@ fn instance(network: &Network, facts: &Value) -> Network {
 
 fn written(facts: &Value, program: &str) -> Option<Written> {
     let settings = facts["settings"][program].as_object()?;
-    let cards = settings["cards"].as_array()?.iter().filter_map(|slug| find(slug.as_str()?));
+    // As the compiler does: those that are written, and those of Cargo features.
+    let mut cards: Vec<&'static Card> = Vec::new();
+    for slug in settings["cards"].as_array()?.iter().chain(facts["selected"].as_array().into_iter().flatten()) {
+        cards.extend(slug.as_str().and_then(find).filter(|card| !cards.iter().any(|known| known.slug == card.slug)));
+    }
     Some(Written {
         batch: facts[program]["batch"].as_u64(),
         precision: precision(settings["precision"].as_str()?)?,
@@ -102,7 +107,7 @@ fn written(facts: &Value, program: &str) -> Option<Written> {
             .get("conv_workspace")
             .and_then(Value::as_u64)
             .unwrap_or(Train::DEFAULT.conv_workspace),
-        cards: cards.collect(),
+        cards,
     })
 }
 

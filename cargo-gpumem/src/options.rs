@@ -25,8 +25,8 @@ pub struct Arguments {
 pub enum Command {
     /// Which cards the networks fit, what is left, and the largest batch.
     #[command(
-        after_help = "Exit code 0: all of them fit, or `--all` was asked; 1: one does not fit a card that was named, here \
-                            or in its `cards:`; 2: no answer."
+        after_help = "Exit code 0: all of them fit, or `--all` was asked; 1: one does not fit a card that was named, here, \
+                            in its `cards:` or by a Cargo feature; 2: no answer."
     )]
     Fit(Fit),
     /// Layers, budget and the tensors alive at the peak of one network.

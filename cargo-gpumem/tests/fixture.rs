@@ -127,7 +127,7 @@ fn a_workspace_unites_the_cards_of_its_members() {
 #[test]
 fn a_stripped_release_binary_carries_the_budget() {
     let _guard = BUILDING.lock();
-    let (output, target) = cargo(&["build", "--release"]);
+    let (output, target) = cargo(&["build", "--release", "--features", "h200"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let binary = target.join("release").join(format!("app{}", std::env::consts::EXE_SUFFIX));
     let bytes = std::fs::read(&binary).unwrap();
@@ -138,7 +138,7 @@ fn a_stripped_release_binary_carries_the_budget() {
     let records: Vec<serde_json::Value> =
         read_records(section).map(|record| serde_json::from_str(record).unwrap()).collect();
     assert_eq!(records.len(), 1);
-    assert_eq!(records[0]["name"], "App");
+    assert_eq!((&records[0]["name"], &records[0]["selected"]), (&"App".into(), &serde_json::json!(["h200"])));
 
     let report = Command::new(&binary).output().unwrap().stdout;
     let report: serde_json::Value = serde_json::from_slice(&report).unwrap();

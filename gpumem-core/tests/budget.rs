@@ -93,6 +93,7 @@ const fn declared(name: &'static str, training: &'static Compiled) -> Declared<'
         name,
         place: ("src/net.rs", 12),
         is_generic: false,
+        selected: &[],
         train: Some(&SETTINGS),
         infer: None,
         training: Some(training),
@@ -115,7 +116,7 @@ fn records_are_read_back() {
     let found: Vec<_> = records(&section).map(Result::unwrap).collect();
     let lower_bound = TRAIN.budget.lower_bound;
     let expected = format!(
-        "{{\"name\":\"Chain\",\"file\":\"src/net.rs\",\"line\":12,\"generic\":false,\"settings\":{{\"train\":{{\"precision\":\"F32\",\
+        "{{\"name\":\"Chain\",\"file\":\"src/net.rs\",\"line\":12,\"generic\":false,\"selected\":[],\"settings\":{{\"train\":{{\"precision\":\"F32\",\
          \"headroom\":5,\"conv_workspace\":268435456,\"cards\":[\"rtx3060\",\"h100-sxm\"]}},\"infer\":null}},\
          \"train\":{{\"batch\":7,\"workspace\":0,\"lower_bound\":{lower_bound},\"weights\":16000,\"master\":0,\"gradients\":0,\
          \"optimizer\":32000,\"buffers\":8,\"batch_io\":688184,\"activations\":"
@@ -174,6 +175,7 @@ fn the_longest_record_is_complete_and_its_name_is_safe() {
         name: &name,
         place: (&name, u32::MAX),
         is_generic: true,
+        selected: gpumem_core::cards::ALL,
         train: Some(&train),
         infer: Some(&infer),
         training: Some(&compiled),

@@ -317,7 +317,7 @@ fn another_batch_is_served_between_steps() {
     let result = placed.program.results[0] as usize;
     let elements = placed.program.tensors[result].elements(batch).unwrap() as usize;
     for step in 0..3 {
-        let mut serve = |runner: &mut dyn Runner| {
+        let serve = |runner: &mut dyn Runner| {
             feed(&job, runner, step);
             runner.train().unwrap();
             let input = placed.program.of_class(Class::Input).next().unwrap() as usize;

@@ -41,8 +41,8 @@ const LONGEST_PATH: usize = 1024;
 /// The most cards that are named: a list of all that are known fits.
 const MOST_CARDS: usize = 256;
 
-/// The text of a record. The longest one fits: a name, a path, two lists of cards, and some forty numbers of twenty digits.
-pub type Text = Message<{ 4096 + 2 * MOST_CARDS * 32 }>;
+/// The text of a record. The longest one fits: a name, a path, three lists of cards, and some forty numbers of twenty digits.
+pub type Text = Message<{ 4096 + 3 * MOST_CARDS * 32 }>;
 
 /// What the text of a record says of a network.
 #[derive(Clone, Copy)]
@@ -53,6 +53,8 @@ pub struct Declared<'a> {
     pub place: (&'a str, u32),
     /// Whether it is generic over its batch: its batches, and with them its budgets, are not known then.
     pub is_generic: bool,
+    /// The cards whose Cargo feature is on.
+    pub selected: &'a [Card],
     /// `const TRAIN`.
     pub train: Option<&'a Train>,
     /// `const INFER`.
@@ -67,7 +69,7 @@ pub struct Declared<'a> {
 ///
 /// ```json
 /// {"name":"Vgg16","file":"examples/vgg16.rs","line":15,"generic":false,
-///  "settings":{"train":{"precision":"F32","headroom":0,"conv_workspace":268435456,"cards":["rtx3090"]},"infer":null},
+///  "selected":[],"settings":{"train":{"precision":"F32","headroom":0,"conv_workspace":268435456,"cards":["rtx3090"]},"infer":null},
 ///  "train":{"batch":64,"weights":553430176,...},"infer":{"batch":64,...}}
 /// ```
 pub const fn text(declared: &Declared<'_>) -> Text {
@@ -78,6 +80,8 @@ pub const fn text(declared: &Declared<'_>) -> Text {
     append_name::<LONGEST_PATH>(&mut text, declared.place.0);
     text.text("\",\"line\":").number(declared.place.1 as u64);
     text.text(",\"generic\":").text(if declared.is_generic { "true" } else { "false" });
+    text.text(",\"selected\":");
+    append_cards(&mut text, declared.selected);
     text.text(",\"settings\":{\"train\":");
     match declared.train {
         Some(train) => {
@@ -175,13 +179,19 @@ const fn append_settings(
     if let Some(bytes) = convolution_workspace {
         text.text(",\"conv_workspace\":").number(bytes);
     }
-    text.text(",\"cards\":[");
+    text.text(",\"cards\":");
+    append_cards(text, cards);
+    text.text("}");
+}
+
+const fn append_cards(text: &mut Text, cards: &[Card]) {
+    text.text("[");
     let mut i = 0;
     while i < cards.len() && i < MOST_CARDS {
         text.text(if i > 0 { ",\"" } else { "\"" }).text(cards[i].slug).text("\"");
         i += 1;
     }
-    text.text("]}");
+    text.text("]");
 }
 
 const fn append_program(text: &mut Text, compiled: Option<&Compiled>) {
