@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 /// The documentation and the inside of the module `name`. A module that uses others is on its way to them first.
 pub(crate) fn declare(name: &Ident, tokens: TokenStream) -> (String, TokenStream) {
     let mut errors = Errors::default();
-    let module = parse::module(tokens.clone(), &[], &mut errors);
+    let (module, facade) = parse::module(tokens.clone(), &[], &mut errors);
     let docs = documentation(&module);
-    let inside = match travel::depart("blocks", &module.uses, &quote!(#name { #tokens })) {
+    let inside = match travel::depart(&facade, "blocks", &module.uses, &quote!(#name { #tokens })) {
         Some(on_the_way) => on_the_way,
         None => inside(name, tokens, &[], &module, errors),
     };
@@ -29,7 +29,7 @@ pub(crate) fn arrived(written: TokenStream, fetched: &[TokenStream]) -> TokenStr
         return TokenStream::new();
     };
     let mut errors = Errors::default();
-    let module = parse::module(tokens.stream(), fetched, &mut errors);
+    let (module, _) = parse::module(tokens.stream(), fetched, &mut errors);
     inside(&name, tokens.stream(), fetched, &module, errors)
 }
 

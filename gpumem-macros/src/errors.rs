@@ -69,6 +69,11 @@ impl Errors {
         &self.list
     }
 
+    /// Leaves out all but the first `count` mistakes: what was said of the parts of something that is one mistake as a whole.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.list.truncate(count);
+    }
+
     /// One `compile_error!` each: all but the last, as items, and the last, to stand for an item or a value.
     pub(crate) fn into_tokens(mut self) -> (TokenStream, TokenStream) {
         let last = self.list.pop();

@@ -3,9 +3,14 @@
 use crate::parse::no_paths;
 use crate::resolve::Resolver;
 use crate::resolve::frame::{Frame, Known};
-use crate::syntax::{Expression, Kind, Operator};
+use crate::syntax::{Expression, Kind, Operator, Place};
+use gpumem_core::layers::Entry;
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
+
+/// Said at a constant of other code that a layer needs.
+const ELSEWHERE: &str = "a macro cannot read constants of other code; write the number here, as `pub const NAME: usize = 64;`, which \
+                         is then a constant of this module that other code can use";
 
 impl<'s> Resolver<'s, '_> {
     /// The value of an expression; `None` after a mistake, which has been reported.
@@ -34,6 +39,23 @@ impl<'s> Resolver<'s, '_> {
             Kind::Binary { operator, operands } => self.binary(expression, *operator, operands, frame),
             Kind::Path { module, .. } if !self.imports(module, frame) => {
                 self.mistake(expression, frame, &no_paths(self.declaring))
+            }
+            Kind::List(sizes) if sizes.len() == 2 && !sizes.iter().any(crate::parse::is_element) => {
+                let (height, width) = (&sizes[0], &sizes[1]);
+                self.report(
+                    expression.id,
+                    expression.place,
+                    frame,
+                    &format!("a pair is written `({height}, {width})`"),
+                );
+                Some(Known::Pair([self.integer(height, frame)?, self.integer(width, frame)?]))
+            }
+            Kind::Call { name, .. } if Entry::find(&name.to_string()).is_some() => {
+                let message = format!(
+                    "`{expression}` is a layer, and no layer takes one as a value; layers are listed, each after the one that it \
+                     follows: `[{expression}, ..]`"
+                );
+                self.mistake(expression, frame, &message)
             }
             Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) => {
                 let message = format!(
@@ -80,6 +102,9 @@ impl<'s> Resolver<'s, '_> {
             let message = format!("`{name}` is the batch, which no layer can depend on");
             return self.mistake(expression, frame, &message);
         }
+        if self.is_imported(expression.id, name, frame) {
+            return None;
+        }
         let mut names = self.variables(frame);
         names.sort();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -104,6 +129,16 @@ impl<'s> Resolver<'s, '_> {
         parameters.chain(frame.module.constants.iter().map(|constant| constant.name.to_string())).collect()
     }
 
+    /// Whether a name is one that a `use` brings, which is a mistake where its value is needed.
+    pub(crate) fn is_imported(&mut self, id: usize, name: &str, frame: &Frame<'s>) -> bool {
+        let Some(imported) = frame.module.imported.iter().find(|imported| *imported == name) else { return false };
+        if self.imports_named.insert((std::ptr::from_ref(frame.module), name.to_string())) {
+            let (place, _) = self.shown(Place::from(imported), frame);
+            self.errors.add_once(id, place, ELSEWHERE.replace("NAME", name));
+        }
+        true
+    }
+
     fn constant(&mut self, expression: &'s Expression, name: &str, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
         let module = frame.module;
         let key = (std::ptr::from_ref(module), name.to_string());
@@ -122,10 +157,19 @@ impl<'s> Resolver<'s, '_> {
                 value
             }
             None => {
-                let message = format!(
-                    "`{name}` is no expression that `network!` can read; layers need literals, and constants made of literals"
-                );
-                self.mistake(expression, frame, &message)
+                let written = constant.tokens.to_string();
+                // Calls are something else: `size_of::<u8>()`.
+                let is_path = written.contains("::") && !written.contains('(');
+                let message = match is_path {
+                    true => ELSEWHERE.replace("NAME", name),
+                    false => format!(
+                        "`{name}` is no expression that `network!` can read; layers need literals, and constants made of literals"
+                    ),
+                };
+                let around = Frame::global(module, Some(frame.clone()), expression.place);
+                let (place, _) = self.shown(Place::of(&constant.tokens), &around);
+                self.errors.add(place, message);
+                None
             }
         };
         self.constants.insert(key, value.clone());

@@ -3,7 +3,7 @@
 
 use crate::errors::Errors;
 use crate::expand::{called_at, section, written_at};
-use crate::syntax::Place;
+use crate::syntax::{Facade, Place};
 use crate::train::cards_of;
 use proc_macro2::{Group, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,12 +13,18 @@ use syn::{Expr, Token, Type};
 
 /// What stands in the parentheses.
 struct Asked {
+    facade: Facade,
     networks: Punctuated<Type, Token![+]>,
     cards: Punctuated<Expr, Token![,]>,
 }
 
 impl Parse for Asked {
     fn parse(input: ParseStream<'_>) -> syn::Result<Asked> {
+        let facade = crate::parse::facade(input)?;
+        if facade.is_some() {
+            input.parse::<Token![;]>()?;
+        }
+        let facade = facade.unwrap_or_default();
         let mut networks = Punctuated::new();
         loop {
             networks.push_value(input.call(Type::without_plus)?);
@@ -30,7 +36,7 @@ impl Parse for Asked {
         if !input.is_empty() {
             input.parse::<Token![,]>()?;
         }
-        Ok(Asked { networks, cards: Punctuated::parse_terminated(input)? })
+        Ok(Asked { facade, networks, cards: Punctuated::parse_terminated(input)? })
     }
 }
 
@@ -46,7 +52,7 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
     let networks = asked.networks.iter().map(|network| {
         let Place { start, .. } = Place::of(network);
         let path = network.to_token_stream();
-        (quote_spanned!(start=> <#path as ::gpumem::Network>), start)
+        (quote_spanned!(start=> <#path as __gpumem::Network>), start)
     });
     let networks: Vec<_> = networks.collect();
     let checked = match networks.as_slice() {
@@ -55,11 +61,13 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
             together(&networks.iter().map(|(network, _)| network.clone()).collect::<Vec<_>>(), (&asked, &cards), place)
         }
     };
+    let import = asked.facade.import();
     let records = networks.iter().map(|(network, start)| record(network, written_at(*start)));
     quote! {
         #mistakes
         #last
         const _: () = {
+            #import
             #[allow(unused_braces)]
             const _: () = #checked;
             #(const _: () = { #records };)*
@@ -77,33 +85,33 @@ fn in_braces(expression: TokenStream, place: Place) -> TokenStream {
 /// The check that networks fit at once: the cards that are named, or those of Cargo features and variables.
 fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), place: Place) -> TokenStream {
     let aim = if asked.cards.is_empty() {
-        quote! { cards: &[], selected: ::gpumem::SELECTED, environment: ::gpumem::__environment!() }
+        quote! { cards: &[], selected: __gpumem::SELECTED, environment: __gpumem::__environment!() }
     } else {
         // These cards were asked about, whatever others are.
         quote! {
             cards: #cards,
             selected: &[],
-            environment: ::gpumem::__private::memory::refusal::Environment {
+            environment: __gpumem::__private::memory::refusal::Environment {
                 cards: ::core::option::Option::None,
                 vram: ::core::option::Option::None,
-                ..::gpumem::__environment!()
+                ..__gpumem::__environment!()
             }
         }
     };
     let Place { start, end } = place;
     let arguments = quote! {
-        &[#((#networks::NAME, #networks::BUDGET.get(::gpumem::__private::memory::budget::Line::Arena))),*],
-        &::gpumem::__private::memory::refusal::Aim {
-            headroom: ::gpumem::__private::memory::refusal::largest(&[#(#networks::HEADROOM),*]),
+        &[#((#networks::NAME, #networks::BUDGET.get(__gpumem::__private::memory::budget::Line::Arena))),*],
+        &__gpumem::__private::memory::refusal::Aim {
+            headroom: __gpumem::__private::memory::refusal::largest(&[#(#networks::HEADROOM),*]),
             #aim
         }
     };
-    called_at(quote!(::gpumem::__private::memory::refusal::check_together), arguments, Place { start, end })
+    called_at(quote!(__gpumem::__private::memory::refusal::check_together), arguments, Place { start, end })
 }
 
 fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {
     let declared = quote! {
-        ::gpumem::__private::memory::record::Declared {
+        __gpumem::__private::memory::record::Declared {
             name: #network::NAME,
             place: (#file, #line),
             is_generic: false,

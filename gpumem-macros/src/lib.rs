@@ -21,6 +21,7 @@ mod expressions;
 mod instantiation;
 mod loss;
 mod module;
+mod names;
 mod parse;
 mod resolve;
 mod syntax;
@@ -200,7 +201,7 @@ fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
         return quote::quote!(#items #last);
     };
     if modules.is_empty()
-        && let Some(on_the_way) = travel::depart("network", &source.module.uses, &tokens)
+        && let Some(on_the_way) = travel::depart(&source.facade, "network", &source.module.uses, &tokens)
     {
         return on_the_way;
     }
@@ -215,8 +216,9 @@ fn read<'s>(
     resolved: &resolve::Resolved,
     errors: &mut errors::Errors,
 ) -> expand::Readings<'s> {
+    let is_generic = source.declaration.batch.is_some();
     let readings = expand::Readings {
-        train: source.train.as_ref().map(|settings| train::train(settings, resolved, errors)),
+        train: source.train.as_ref().map(|settings| train::train(settings, is_generic, resolved, errors)),
         infer: source.infer.as_ref().map(|settings| train::infer(settings, errors)),
     };
     train::check_generic_batch(&source.declaration, readings.primary(), errors);

@@ -5,7 +5,7 @@ use crate::resolve::{Declared, Form, Resolved};
 use crate::syntax::Place;
 use crate::train::{last_name, plain};
 use gpumem_core::Loss;
-use gpumem_core::graph::{NodeId, Type};
+use gpumem_core::graph::{NodeId, Source, Type};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::Term;
 use gpumem_core::shape::Shape;
@@ -13,6 +13,11 @@ use gpumem_core::suggest::nearest;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::{BinOp, Expr, ExprLit, Lit, UnOp};
+
+/// The names of the losses.
+pub(crate) fn names() -> Vec<&'static str> {
+    LOSSES.iter().map(|(name, _)| *name).collect()
+}
 
 /// The losses by name.
 const LOSSES: [(&str, Loss); 3] = [("CrossEntropy", Loss::CrossEntropy), ("Mse", Loss::Mse), ("Mean", Loss::Mean)];
@@ -186,6 +191,7 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
         let Some(measured) = measured(term, resolved, errors) else { continue };
         let (node, value) = measured;
         check_classes(term, resolved, value, errors);
+        check_logits(term, resolved, node, errors);
         let target = match target_of(term.loss, value) {
             None => 0,
             Some(target) => {
@@ -242,6 +248,8 @@ fn measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<
         return None;
     }
     if !value.batched {
+        // Of an output the network itself says so.
+        term.from.as_ref()?;
         errors.add(term.place, format!("a loss measures each sample, but {what} is the same for every sample"));
         return None;
     }
@@ -271,6 +279,30 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
         }
         _ => {}
     }
+}
+
+/// Cross entropy takes logits: it has a softmax of its own, and anything that bounds what it gets keeps it from learning.
+fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &mut Errors) {
+    if term.loss != Loss::CrossEntropy {
+        return;
+    }
+    while let Source::View(input) = resolved.graph.nodes[node].source {
+        node = input;
+    }
+    let Source::Op { .. } = &resolved.graph.nodes[node].source else { return };
+    let row = resolved.graph.nodes[node].row;
+    let layer = resolved.graph.rows[row].kind.as_str();
+    let does = match layer {
+        "Softmax" | "LogSoftmax" => "and makes their softmax itself",
+        "Relu" | "Relu6" => "also negative ones, which are cut off here",
+        "Sigmoid" => "of any size, which are pressed between 0 and 1 here",
+        _ => return,
+    };
+    let message = format!(
+        "`CrossEntropy` takes logits, {does}; remove `{layer}`, or let the loss measure what arrives, with `tap(logits)` before \
+         `{layer}` and `CrossEntropy(from = logits)`"
+    );
+    errors.add(resolved.places[row], message);
 }
 
 /// What a loss compares a value with, if it does.
@@ -309,8 +341,8 @@ fn tokens(term: &Written) -> TokenStream {
     };
     let (from, target, weight) = (name(&term.from), name(&term.target), Literal::f64_unsuffixed(term.weight));
     quote! {
-        ::gpumem::__private::LossTerm {
-            loss: ::gpumem::__private::Loss::#loss,
+        __gpumem::__private::LossTerm {
+            loss: __gpumem::__private::Loss::#loss,
             weight: #weight,
             from: #from,
             target: #target,

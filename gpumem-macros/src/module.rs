@@ -2,6 +2,7 @@
 //!
 //! The attributes hold the same items as the macros, where rustfmt and rust-analyzer read them.
 
+use crate::syntax::Facade;
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser as _};
@@ -31,6 +32,15 @@ impl Written {
         Ok(Written { attributes, visibility, name, inner, tokens: content.parse()? })
     }
 
+    /// Lets the items begin with `crate = gm;`.
+    fn reached_by(mut self, facade: Option<&Facade>) -> Written {
+        if let Some(Facade(path)) = facade {
+            let tokens = self.tokens;
+            self.tokens = quote!(crate = #path; #tokens);
+        }
+        self
+    }
+
     fn with_blocks(self) -> TokenStream {
         let Written { attributes, visibility, name, inner, tokens } = self;
         let (docs, contents) = crate::declare(&name, tokens);
@@ -58,9 +68,13 @@ pub(crate) fn blocks(tokens: TokenStream) -> TokenStream {
     let expected = "`blocks!` holds modules: `pub mod name { fn block() -> Block { [..] } }`";
     let parsed = (|input: ParseStream<'_>| {
         let mut modules = TokenStream::new();
+        let facade = crate::parse::facade(input)?;
+        if facade.is_some() {
+            input.parse::<Token![;]>()?;
+        }
         while !input.is_empty() {
             match Written::parse(input, expected) {
-                Ok(module) => modules.extend(module.with_blocks()),
+                Ok(module) => modules.extend(module.reached_by(facade.as_ref()).with_blocks()),
                 Err(error) => {
                     modules.extend(error.to_compile_error());
                     let _ = input.parse::<TokenStream>();
@@ -84,14 +98,16 @@ fn attribute(
     item: TokenStream,
     expand: impl FnOnce(Written) -> TokenStream,
 ) -> TokenStream {
+    let place = arguments.clone().into_iter().next().map(|argument| argument.span());
+    let facade = crate::parse::facade.parse2(arguments).ok().flatten();
     // The module is there all the same.
-    let unexpected = arguments.into_iter().next().map(|argument| {
-        let message = format!("`#[{name}]` takes no arguments; remove them");
-        quote_spanned!(argument.span()=> ::core::compile_error! { #message })
+    let unexpected = place.filter(|_| facade.is_none()).map(|place| {
+        let message = format!("`#[{name}]` takes nothing but `crate = path`, the path of this library; remove this");
+        quote_spanned!(place=> ::core::compile_error! { #message })
     });
     match (|input: ParseStream<'_>| Written::parse(input, expected)).parse2(item.clone()) {
         Ok(module) => {
-            let module = expand(module);
+            let module = expand(module.reached_by(facade.as_ref()));
             quote!(#unexpected #module)
         }
         Err(error) => {

@@ -38,12 +38,32 @@ impl From<&Ident> for Place {
 
 /// A whole network.
 pub(crate) struct Source {
+    /// Where generated code finds this library.
+    pub(crate) facade: Facade,
     pub(crate) declaration: Declaration,
     pub(crate) train: Option<Settings>,
     pub(crate) infer: Option<Settings>,
     pub(crate) forward: Option<Function>,
     /// What else was written with the network.
     pub(crate) module: Module,
+}
+
+/// The path by which the user's crate reaches this library: `::gpumem`, or what `crate = gm;` says.
+#[derive(Clone)]
+pub(crate) struct Facade(pub(crate) TokenStream);
+
+impl Default for Facade {
+    fn default() -> Facade {
+        Facade(quote::quote!(::gpumem))
+    }
+}
+
+impl Facade {
+    /// `use ::gpumem as __gpumem;`: in generated code every path begins with that name.
+    pub(crate) fn import(&self) -> TokenStream {
+        let Facade(path) = self;
+        quote::quote!(#[allow(unused_imports)] use #path as __gpumem;)
+    }
 }
 
 /// Names that see each other: those of a network, or of a module of blocks.
@@ -53,6 +73,8 @@ pub(crate) struct Module {
     pub(crate) constants: Vec<Constant>,
     /// `use` items of Rust, passed through.
     pub(crate) imports: Vec<TokenStream>,
+    /// The names that they bring.
+    pub(crate) imported: Vec<Ident>,
     /// `use blocks ..;`
     pub(crate) uses: Vec<Use>,
 }
@@ -77,6 +99,10 @@ pub(crate) struct Declaration {
 
 /// `const TRAIN: Train = Train { .. };` or the same with `INFER`.
 pub(crate) struct Settings {
+    /// The constant's name.
+    pub(crate) place: Place,
+    /// Whether some of it could not be read, which has been reported.
+    pub(crate) is_broken: bool,
     pub(crate) attributes: Vec<syn::Attribute>,
     pub(crate) fields: Vec<Field>,
 }
@@ -105,6 +131,8 @@ pub(crate) struct Function {
     pub(crate) docs: String,
     pub(crate) name: Ident,
     pub(crate) parameters: Vec<Parameter>,
+    /// Whether a parameter could not be read, which has been reported.
+    pub(crate) is_broken: bool,
     /// Where the parentheses are.
     pub(crate) signature: Place,
     /// What stands after `->`: several types in parentheses, or one. None after a mistake.
@@ -124,6 +152,15 @@ pub(crate) struct Type {
     pub(crate) name: Ident,
     pub(crate) dimensions: Vec<Expression>,
     pub(crate) place: Place,
+    /// Whether it could not be read, which has been reported.
+    pub(crate) is_broken: bool,
+}
+
+impl Type {
+    /// What should have been a type.
+    pub(crate) fn broken(place: Place) -> Type {
+        Type { name: Ident::new("_unread", place.start), dimensions: Vec::new(), place, is_broken: true }
+    }
 }
 
 /// What is between a function's braces.

@@ -29,6 +29,9 @@ const TRAIN_FIELDS: [&str; 14] = [
     "seed",
 ];
 
+/// Fields that are known and refused.
+const LATER_FIELDS: [&str; 2] = ["clip", "schedule"];
+
 const INFER_FIELDS: [&str; 4] = ["batch", "precision", "cards", "headroom"];
 
 /// The most cards that are named where one is unknown.
@@ -67,7 +70,12 @@ impl Reading<'_> {
 }
 
 /// Reads `const TRAIN`.
-pub(crate) fn train<'s>(settings: &'s Settings, resolved: &Resolved, errors: &mut Errors) -> Reading<'s> {
+pub(crate) fn train<'s>(
+    settings: &'s Settings,
+    is_generic: bool,
+    resolved: &Resolved,
+    errors: &mut Errors,
+) -> Reading<'s> {
     let mut reading = Reading::new();
     for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
@@ -101,13 +109,23 @@ pub(crate) fn train<'s>(settings: &'s Settings, resolved: &Resolved, errors: &mu
         };
         reading.fields.extend(quote!(#name: #tokens,));
     }
-    // `clip` and `schedule` are no fields of `Train` yet.
-    reading.complete = settings.fields.len() == TRAIN_FIELDS.len() - 2;
+    // What is refused is no field of `Train`.
+    reading.complete = settings.fields.len() == TRAIN_FIELDS.len() - LATER_FIELDS.len();
+    check_batch(settings, is_generic, errors);
     // The default loss is checked too.
     if !settings.fields.iter().any(|field| field.name == "loss") {
         reading.loss = loss::default(resolved, errors);
     }
     reading
+}
+
+/// The batch is what a step's memory depends on most, so that nobody else can choose it.
+fn check_batch(settings: &Settings, is_generic: bool, errors: &mut Errors) {
+    let meant = |field: &Field| nearest(&field.name.to_string(), &TRAIN_FIELDS) == Some("batch");
+    // What is said of a generic network's parameter is the same.
+    if !is_generic && !settings.is_broken && !settings.fields.iter().any(meant) {
+        errors.add(settings.place, "`TRAIN` has no `batch`; write how many samples a step has, as `batch: 32`");
+    }
 }
 
 /// Reads `const INFER`.
@@ -181,10 +199,7 @@ fn known_fields<'s>(settings: &'s Settings, constant: &str, known: &[&str], erro
     for field in &settings.fields {
         let name = field.name.to_string();
         if !known.contains(&name.as_str()) {
-            let hint = match nearest(&name, known) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("its fields are {}", listed(known)),
-            };
+            let hint = field_hint(field, settings, known);
             errors.add(&field.name, format!("`{constant}` has no field `{name}`; {hint}"));
         } else if fields.iter().any(|earlier| earlier.name == name) {
             errors.add(&field.name, format!("`{name}` is given twice; remove one"));
@@ -193,6 +208,62 @@ fn known_fields<'s>(settings: &'s Settings, constant: &str, known: &[&str], erro
         }
     }
     fields
+}
+
+/// What to write in place of a field that there is not.
+fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
+    let name = field.name.to_string();
+    let trains = known.contains(&"optimizer");
+    let optimizers = || Optimizer::ROWS.iter().filter(|row| row.fields.contains(&name.as_str()));
+    if trains && let Some(first) = optimizers().next() {
+        // The one that is written, if it has such a hyperparameter.
+        let written =
+            settings.fields.iter().find(|field| field.name == "optimizer").and_then(|field| named(&field.value));
+        let row = optimizers().find(|row| written.is_some_and(|written| written == row.name)).unwrap_or(first);
+        let value = text(&field.value);
+        return format!("it belongs to the optimizer, as `optimizer: {} {{ {name}: {value} }}`", row.name);
+    }
+    match name.as_str() {
+        "epochs" | "num_epochs" | "steps" | "max_steps" | "iterations" | "shuffle" if trains => {
+            return "it says what one step is; how often `train_step` is called, and with which samples, is up to the loop \
+                    around it"
+                .to_string();
+        }
+        "device" | "gpu" | "gpus" | "accelerator" => {
+            return "where a network runs is said where it is loaded, `Net::on(&device)`; the cards that it must fit are \
+                    `cards: [RTX_3060]`"
+                .to_string();
+        }
+        "dtype" | "amp" | "fp16" | "bf16" => {
+            return "did you mean `precision`, as `precision: Mixed(Bf16)`?".to_string();
+        }
+        "criterion" if trains => return "did you mean `loss`?".to_string(),
+        _ => {}
+    }
+    match nearest(&name, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let there: Vec<&str> = known.iter().copied().filter(|field| !LATER_FIELDS.contains(field)).collect();
+            format!("its fields are {}", listed(&there))
+        }
+    }
+}
+
+/// The name of the optimizer that is written, in whatever form: `Adam { .. }`, `Adam(..)`, `Adam::new(..)`.
+fn named(value: &Expr) -> Option<&Ident> {
+    let path = match plain(value) {
+        Expr::Struct(written) => &written.path,
+        Expr::Path(written) => &written.path,
+        Expr::Call(call) => return named(&call.func),
+        _ => return None,
+    };
+    let is_optimizer = |name: &&Ident| Optimizer::ROWS.iter().any(|row| *name == row.name);
+    path.segments.iter().map(|segment| &segment.ident).find(is_optimizer)
+}
+
+/// An expression as it was written, more or less.
+fn text(value: &impl quote::ToTokens) -> String {
+    value.to_token_stream().to_string().replace(" ,", ",").replace("( ", "(").replace(" )", ")")
 }
 
 fn batch<'s>(field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -> TokenStream {
@@ -230,7 +301,7 @@ fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usiz
 }
 
 fn precision(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
-    let path = quote_spanned!(Span::call_site()=> ::gpumem::__private::Precision);
+    let path = quote_spanned!(Span::call_site()=> __gpumem::__private::Precision);
     if let Expr::Call(call) = plain(value)
         && last_name(&call.func).is_some_and(|name| name == "Mixed")
         && call.args.len() == 1
@@ -239,7 +310,7 @@ fn precision(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
         let (name, half) = halves[one_of(&call.args[0], "16-bit format", &halves.map(|(name, _)| name), errors)];
         reading.precision = Precision::Mixed(half);
         let half = Ident::new(name, Span::call_site());
-        return quote!(#path::Mixed(::gpumem::__private::Half::#half));
+        return quote!(#path::Mixed(__gpumem::__private::Half::#half));
     }
     let names = ["F32", "Bf16", "F16", "Mixed(Bf16)", "Mixed(F16)"];
     let plain = one_of(value, "precision", &names, errors).min(2);
@@ -260,11 +331,15 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
         other => (last_name(other), None),
     };
     let Some(name) = name else {
-        errors.add(
-            Place::of(value),
-            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`",
-        );
-        return quote!(::gpumem::__private::Train::DEFAULT.optimizer);
+        let message = match plain(value) {
+            Expr::Call(call) => in_braces(call),
+            _ => None,
+        };
+        let message = message.unwrap_or_else(|| {
+            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`".to_string()
+        });
+        errors.add(Place::of(value), message);
+        return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
     };
     let text = name.to_string();
     let Some(row) = Optimizer::ROWS.iter().find(|row| row.name == text) else {
@@ -274,7 +349,7 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
             None => format!("there are {}", listed(&names)),
         };
         errors.add(name, format!("no optimizer is called `{text}`; {hint}"));
-        return quote!(::gpumem::__private::Train::DEFAULT.optimizer);
+        return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
     };
     let known = row.fields;
     // Hyperparameters that may be something else than 0.
@@ -313,8 +388,22 @@ fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
     let kind = Ident::new(&text, Span::call_site());
     // An editor explains the name where it stands.
     let named = Ident::new(&text, name.span());
-    let rest = (given.len() < known.len()).then(|| quote!(..::gpumem::__private::train::optim::#kind::DEFAULT));
-    quote!(::gpumem::__private::train::optim::Optimizer::#kind(::gpumem::__private::train::optim::#named { #tokens #rest }))
+    let rest = (given.len() < known.len()).then(|| quote!(..__gpumem::__private::train::optim::#kind::DEFAULT));
+    quote!(__gpumem::__private::train::optim::Optimizer::#kind(__gpumem::__private::train::optim::#named { #tokens #rest }))
+}
+
+/// `Adam(lr = 1e-3)`, which should be `Adam { lr: 1e-3 }`.
+fn in_braces(call: &syn::ExprCall) -> Option<String> {
+    let name = named(&call.func)?;
+    let row = Optimizer::ROWS.iter().find(|row| name == row.name)?;
+    let fields = call.args.iter().enumerate().map(|(index, argument)| match plain(argument) {
+        Expr::Assign(assign) => Some(format!("{}: {}", last_name(&assign.left)?, text(&assign.right))),
+        other => Some(format!("{}: {}", row.fields.get(index)?, text(other))),
+    });
+    let fields: Vec<String> = fields.collect::<Option<_>>()?;
+    let written =
+        if fields.is_empty() { row.name.to_string() } else { format!("{} {{ {} }}", row.name, fields.join(", ")) };
+    Some(format!("hyperparameters stand in braces; write `{written}`"))
 }
 
 fn is_zero(value: &Expr) -> bool {
@@ -331,7 +420,7 @@ fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> Token
     let (name, update) = updates[one_of(value, "update", &["Fused", "Separate"], errors)];
     reading.update = update;
     let name = Ident::new(name, Span::call_site());
-    quote!(::gpumem::__private::Update::#name)
+    quote!(__gpumem::__private::Update::#name)
 }
 
 /// `[RTX_3060, A100_80GB]`
@@ -362,7 +451,7 @@ pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &m
         };
         let text = name.to_string();
         if known.contains(&text.as_str()) {
-            tokens.extend(quote!(::gpumem::cards::#name,));
+            tokens.extend(quote!(__gpumem::cards::#name,));
         } else {
             errors.add(Place::of(card), format!("no card is called `{text}`; {}", card_hint(&text)));
         }

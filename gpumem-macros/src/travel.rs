@@ -5,14 +5,14 @@
 //!
 //! ```text
 //! network! { pub struct Net; use blocks zoo::resnet; .. }
-//!     zoo::resnet::__declared_with_blocks! { network @ {} { pub struct Net; .. } }
-//!         ::gpumem::network! { @ {} { pub struct Net; .. } { [] fn bottleneck(..) .. } }
+//!     zoo::resnet::__declared_with_blocks! { [::gpumem::network] @ { [::gpumem] } { pub struct Net; .. } }
+//!         ::gpumem::network! { @ { [::gpumem] } { pub struct Net; .. } { [] fn bottleneck(..) .. } }
 //! ```
 //!
-//! The braces after `@` hold the paths that are still to be fetched, the next ones what was written at first, and one more
+//! The braces after `@` hold where this library is found and the paths that are still to be fetched, the next ones what was written at first, and one more
 //! is added for each module. A module that uses others hands theirs on as well, in the brackets.
 
-use crate::syntax::{Place, Use};
+use crate::syntax::{Facade, Place, Use};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote, quote_spanned};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -35,24 +35,29 @@ pub(crate) fn arrive(macro_name: &str, tokens: TokenStream) -> Result<Gathered, 
     let Some([paths, written, modules @ ..]) = groups.as_deref().filter(|_| marked) else {
         return Ok(Gathered { tokens, modules: Vec::new() });
     };
+    let facade = match paths.clone().into_iter().next() {
+        Some(TokenTree::Group(path)) if path.delimiter() == Delimiter::Bracket => Facade(path.stream()),
+        _ => Facade::default(),
+    };
     let mut left: Vec<TokenStream> = paths.clone().into_iter().filter_map(contents).collect();
     match left.is_empty() {
         true => Ok(Gathered { tokens: unpacked(written.clone()), modules: modules.to_vec() }),
-        false => Err(fetch(macro_name, left.remove(0), &left, written, modules)),
+        false => Err(fetch(&facade, macro_name, left.remove(0), &left, written, modules)),
     }
 }
 
 /// The way to the modules of `uses`, for a macro with these tokens.
-pub(crate) fn depart(macro_name: &str, uses: &[Use], written: &TokenStream) -> Option<TokenStream> {
+pub(crate) fn depart(facade: &Facade, macro_name: &str, uses: &[Use], written: &TokenStream) -> Option<TokenStream> {
     let mut paths: Vec<TokenStream> = uses.iter().map(|import| import.path.clone()).collect();
     (!paths.is_empty()).then(|| {
         let first = paths.remove(0);
-        fetch(macro_name, first, &paths, &packed(written.clone()), &[])
+        fetch(facade, macro_name, first, &paths, &packed(written.clone()), &[])
     })
 }
 
-/// `path::__declared_with_blocks! { network @ { .. } { .. } .. }`, at the place of the path.
+/// `path::__declared_with_blocks! { [::gpumem::network] @ { .. } { .. } .. }`, at the place of the path.
 fn fetch(
+    Facade(facade): &Facade,
     macro_name: &str,
     path: TokenStream,
     left: &[TokenStream],
@@ -61,7 +66,10 @@ fn fetch(
 ) -> TokenStream {
     let place = Place::of(&path).end;
     let [callback, handed_on] = [macro_name, HANDED_ON].map(|name| Ident::new(name, place));
-    let mut braces = Group::new(Delimiter::Brace, quote!(#callback @ { #({ #left })* } { #written } #({ #modules })*));
+    let mut braces = Group::new(
+        Delimiter::Brace,
+        quote!([#facade::#callback] @ { [#facade] #({ #left })* } { #written } #({ #modules })*),
+    );
     braces.set_span(place);
     let braces = braces.into_token_stream();
     quote_spanned!(place=> #path::#handed_on! #braces)
@@ -83,7 +91,7 @@ pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[Token
         #[allow(non_local_definitions, unused_macros)]
         #[macro_export]
         macro_rules! #unique {
-            ($callback:ident $($all:tt)*) => { ::gpumem::$callback! { $($all)* { #contents } } };
+            ([$($callback:tt)*] $($all:tt)*) => { $($callback)*! { $($all)* { #contents } } };
         }
         #[doc(hidden)]
         #[allow(unused_imports, unreachable_pub)]

@@ -172,6 +172,17 @@ impl Entry {
         Entry::all().map(|entry| entry.name).collect()
     }
 
+    /// The names of the layers of one family: those beside `member`, functions of one number among the activations.
+    pub fn family(member: &str) -> Vec<&'static str> {
+        let has_member = |family: &Vec<&'static str>| family.contains(&member);
+        let names = |family: &&[Entry]| family.iter().map(|entry| entry.name).collect::<Vec<_>>();
+        let mut activations = names(&activation::LAYERS);
+        let functions = Function::ALL.iter().filter(|function| function.row().is_layer);
+        activations.extend(functions.map(|function| function.name()));
+        let families = FAMILIES.iter().map(names).chain([activations]);
+        families.filter(has_member).max_by_key(Vec::len).unwrap_or_default()
+    }
+
     /// Whether it is a function of one number.
     pub fn is_function(&self) -> bool {
         matches!(self.reader, Reader::Function(_))

@@ -18,13 +18,14 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
     let links = super::editor::links(source, false);
     let (errors, last) = errors.into_tokens();
     let conditions = conditions(source);
+    let import = source.facade.import();
     let served = served_batch(source, readings).map(|_| {
         quote! {
             #[automatically_derived]
-            impl #generics ::gpumem::__private::network::Serve for #path {
+            impl #generics __gpumem::__private::network::Serve for #path {
                 const SERVED_HEADROOM: ::core::primitive::u64 = 0;
-                type ServedInput = <Self as ::gpumem::Network>::Input;
-                type ServedOutput = <Self as ::gpumem::Network>::Input;
+                type ServedInput = <Self as __gpumem::Network>::Input;
+                type ServedOutput = <Self as __gpumem::Network>::Input;
             }
         }
     });
@@ -34,7 +35,8 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
         #constants
         #conditions
         const _: () = {
-            static __TABLES: ::gpumem::__private::memory::tables::Tables = ::gpumem::__private::memory::tables::Tables {
+            #import
+            static __TABLES: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
                 operations: 0,
                 transients: &[],
                 parameters: &[],
@@ -46,30 +48,30 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 operation_tags: &[],
                 transient_tags: &[],
                 paths: &[],
-                workspaces: ::gpumem::__private::memory::tables::Workspaces::UNLIMITED,
+                workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
             };
-            static __COMPILED: ::gpumem::__private::memory::Compiled = ::gpumem::__private::memory::Compiled {
+            static __COMPILED: __gpumem::__private::memory::Compiled = __gpumem::__private::memory::Compiled {
                 program: &[],
                 tables: &__TABLES,
                 offsets: &[],
-                budget: ::gpumem::__private::memory::budget::plan::<0>(&__TABLES, 1, ::gpumem::__private::Precision::F32).budget,
+                budget: __gpumem::__private::memory::budget::plan::<0>(&__TABLES, 1, __gpumem::__private::Precision::F32).budget,
                 batch: 1,
-                precision: ::gpumem::__private::Precision::F32,
+                precision: __gpumem::__private::Precision::F32,
             };
             #[automatically_derived]
-            impl #generics ::gpumem::Network for #path {
+            impl #generics __gpumem::Network for #path {
                 const NAME: &'static ::core::primitive::str = #name;
-                const LAYERS: &'static [::gpumem::__private::network::LayerInfo] = &[];
-                const TRAINING: ::core::option::Option<&'static ::gpumem::__private::memory::Compiled> =
+                const LAYERS: &'static [__gpumem::__private::network::LayerInfo] = &[];
+                const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled> =
                     ::core::option::Option::None;
-                const INFERENCE: &'static ::gpumem::__private::memory::Compiled = &__COMPILED;
-                const EVALUATION: &'static ::gpumem::__private::memory::Compiled = &__COMPILED;
-                const TRAIN: ::core::option::Option<::gpumem::__private::Train> = ::core::option::Option::None;
+                const INFERENCE: &'static __gpumem::__private::memory::Compiled = &__COMPILED;
+                const EVALUATION: &'static __gpumem::__private::memory::Compiled = &__COMPILED;
+                const TRAIN: ::core::option::Option<__gpumem::__private::Train> = ::core::option::Option::None;
                 const HEADROOM: ::core::primitive::u64 = 0;
                 const CHECKED: () = ();
                 type Input = [(); #last];
-                type Target = <Self as ::gpumem::Network>::Input;
-                type Output = <Self as ::gpumem::Network>::Input;
+                type Target = <Self as __gpumem::Network>::Input;
+                type Output = <Self as __gpumem::Network>::Input;
             }
             #served
         };

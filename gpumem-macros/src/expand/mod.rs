@@ -18,7 +18,7 @@ pub(crate) use record::{section, written_at};
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Form, Resolved};
-use crate::syntax::{Constant, Declaration, Field, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
 use crate::train::{Reading, literal};
 use gpumem_core::Precision;
 use gpumem_core::graph::NodeId;
@@ -116,24 +116,26 @@ fn network(
         None => quote!(::core::option::Option::None),
     };
     let conditions = conditions(source);
+    let import = source.facade.import();
     quote! {
         #declaration
         #constants
         #conditions
         #[allow(long_running_const_eval, clippy::all, clippy::pedantic)]
         const _: () = {
+            #import
             #structure
             #items
             #[automatically_derived]
-            impl #generics ::gpumem::Network for #path {
+            impl #generics __gpumem::Network for #path {
                 const NAME: &'static ::core::primitive::str = #name;
-                const LAYERS: &'static [::gpumem::__private::network::LayerInfo] = &__LAYERS;
-                const TRAINING: ::core::option::Option<&'static ::gpumem::__private::memory::Compiled> = #training;
-                const INFERENCE: &'static ::gpumem::__private::memory::Compiled = #inference;
-                const EVALUATION: &'static ::gpumem::__private::memory::Compiled = #evaluation;
-                const TRAIN: ::core::option::Option<::gpumem::__private::Train> = #train;
+                const LAYERS: &'static [__gpumem::__private::network::LayerInfo] = &__LAYERS;
+                const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled> = #training;
+                const INFERENCE: &'static __gpumem::__private::memory::Compiled = #inference;
+                const EVALUATION: &'static __gpumem::__private::memory::Compiled = #evaluation;
+                const TRAIN: ::core::option::Option<__gpumem::__private::Train> = #train;
                 const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
-                const CARDS: &'static [::gpumem::cards::Card] = <#path>::#primary.cards;
+                const CARDS: &'static [__gpumem::cards::Card] = <#path>::#primary.cards;
                 #[allow(long_running_const_eval)]
                 const CHECKED: () = #checked;
                 #types
@@ -205,19 +207,21 @@ fn generics(source: &Source) -> (TokenStream, TokenStream) {
 fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
     let own = private_constants(source);
+    let (Facade(facade), import) = (&source.facade, source.facade.import());
     let constant = |name: &str, kind: &str, settings: Option<&Settings>, reading: Option<&Reading<'_>>, docs: &str| {
         let (name, kind) = (Ident::new(name, Span::call_site()), Ident::new(kind, Span::call_site()));
         let fields = reading.map(|reading| &reading.fields);
         let rest =
-            (!reading.is_some_and(|reading| reading.complete)).then(|| quote!(..::gpumem::__private::#kind::DEFAULT));
+            (!reading.is_some_and(|reading| reading.complete)).then(|| quote!(..__gpumem::__private::#kind::DEFAULT));
         let attributes = settings.map(|settings| settings.attributes.as_slice()).unwrap_or_default();
         quote! {
             #[doc = #docs]
             #(#attributes)*
             #[allow(dead_code)]
-            pub const #name: ::gpumem::__private::#kind = {
+            pub const #name: #facade::__private::#kind = {
+                #import
                 #own
-                ::gpumem::__private::#kind { #fields #rest }
+                __gpumem::__private::#kind { #fields #rest }
             };
         }
     };
@@ -245,19 +249,23 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         }
     });
     let serve = served_batch(source, readings).map(|_| {
+        let weights = format!(
+            " needs. [`Net::copy_from`]({}::Net::copy_from) gives it the weights of a network that was trained.",
+            facade.to_string().replace(' ', "")
+        );
         quote! {
             #shares
 
             /// Loads the forward pass alone onto `device`, as `INFER` says: at its batch and its precision, without what training
-            /// needs. [`Net::copy_from`](::gpumem::Net::copy_from) gives it the weights of a network that was trained.
+            #[doc = #weights]
             ///
             /// # Errors
             /// Too little memory, or a precision that the device cannot run.
             #[allow(dead_code)]
-            pub fn infer_on<Device: ::gpumem::__private::run::device::Device>(
+            pub fn infer_on<Device: #facade::__private::run::device::Device>(
                 device: &Device,
-            ) -> ::core::result::Result<::gpumem::Net<::gpumem::__private::network::Serving<Self>, Device>, ::gpumem::Error> {
-                ::gpumem::Net::load(device)
+            ) -> ::core::result::Result<#facade::Net<#facade::__private::network::Serving<Self>, Device>, #facade::Error> {
+                #facade::Net::load(device)
             }
         }
     });
@@ -275,10 +283,10 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// # Errors
             /// Too little memory, or a precision that the device cannot run.
             #[allow(dead_code)]
-            pub fn on<Device: ::gpumem::__private::run::device::Device>(
+            pub fn on<Device: #facade::__private::run::device::Device>(
                 device: &Device,
-            ) -> ::core::result::Result<::gpumem::Net<Self, Device>, ::gpumem::Error> {
-                ::gpumem::Net::load(device)
+            ) -> ::core::result::Result<#facade::Net<Self, Device>, #facade::Error> {
+                #facade::Net::load(device)
             }
         }
     }
@@ -331,7 +339,7 @@ fn served(
     let (generics, path) = generics(source);
     Some(quote! {
         #[automatically_derived]
-        impl #generics ::gpumem::__private::network::Serve for #path {
+        impl #generics __gpumem::__private::network::Serve for #path {
             const SERVED_HEADROOM: ::core::primitive::u64 = <#path>::INFER.headroom;
             type ServedInput = #input;
             type ServedOutput = #output;
@@ -374,7 +382,7 @@ fn all(tensors: Vec<TokenStream>) -> TokenStream {
 fn tensor(index: bool, dimensions: &[u64], batch: &TokenStream) -> TokenStream {
     let element = Ident::new(if index { "u32" } else { "f32" }, Span::call_site());
     let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
-    quote!(::gpumem::Tensor<::core::primitive::#element, (::gpumem::D<#batch>, #(::gpumem::D<#dimensions>,)*)>)
+    quote!(__gpumem::Tensor<::core::primitive::#element, (__gpumem::D<#batch>, #(__gpumem::D<#dimensions>,)*)>)
 }
 
 /// Where a refusal points: the `batch` field, or the struct's name.

@@ -118,11 +118,11 @@ fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
 /// What a program is checked against.
 fn aim(settings: &TokenStream) -> TokenStream {
     quote! {
-        ::gpumem::__private::memory::refusal::Aim {
+        __gpumem::__private::memory::refusal::Aim {
             cards: #settings.cards,
-            selected: ::gpumem::SELECTED,
+            selected: __gpumem::SELECTED,
             headroom: #settings.headroom,
-            environment: ::gpumem::__environment!(),
+            environment: __gpumem::__environment!(),
         }
     }
 }
@@ -139,10 +139,10 @@ fn aimed(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let convolution = if planned.settings == "TRAIN" {
         quote!(#settings.conv_workspace)
     } else {
-        quote!(::gpumem::__private::Train::DEFAULT.conv_workspace)
+        quote!(__gpumem::__private::Train::DEFAULT.conv_workspace)
     };
     quote! {
-        #tables.with_workspaces(::gpumem::__private::memory::tables::Workspaces::aimed(&#aim, #convolution))
+        #tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(&#aim, #convolution))
     }
 }
 
@@ -151,7 +151,7 @@ fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenSt
     let settings = settings(source, planned);
     let (transients, limit) = (Literal::usize_unsuffixed(planned.transients), limit(source, planned));
     quote! {
-        ::gpumem::__private::memory::budget::plan_within::<#transients>(
+        __gpumem::__private::memory::budget::plan_within::<#transients>(
             #tables,
             #settings.batch as ::core::primitive::u64,
             #settings.precision,
@@ -165,7 +165,7 @@ fn limit(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings(source, planned)));
     match (&source.declaration.batch, planned.is_checked) {
         (Some(_), _) => quote!(::core::primitive::u64::MAX),
-        (None, true) => quote!(::gpumem::__private::memory::refusal::limit(#transients, &#aim)),
+        (None, true) => quote!(__gpumem::__private::memory::refusal::limit(#transients, &#aim)),
         // Beside a training step that is refused, nothing runs.
         (None, false) => quote!(if __TRAINING_PLAN.is_packed { ::core::primitive::u64::MAX } else { 0 }),
     }
@@ -176,13 +176,13 @@ fn compiled(source: &Source, planned: &Planned<'_>, tables: &TokenStream, plan: 
     let settings = settings(source, planned);
     let program = &planned.names.program;
     quote! {
-        ::gpumem::__private::memory::Compiled {
+        __gpumem::__private::memory::Compiled {
             program: #program,
             tables: #tables,
             offsets: &#plan.packing.offsets,
             budget: #plan.budget(match #settings.cards {
                 [card, ..] => card.reserve(),
-                [] => ::gpumem::__private::cards::Architecture::Unknown.reserve_mib() << 20,
+                [] => __gpumem::__private::cards::Architecture::Unknown.reserve_mib() << 20,
             }),
             batch: #plan.batch,
             precision: #plan.precision,
@@ -199,12 +199,12 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(#plan_name));
     quote! {
-        static #aimed_name: ::gpumem::__private::memory::tables::Tables = #aimed;
+        static #aimed_name: __gpumem::__private::memory::tables::Tables = #aimed;
         #[allow(long_running_const_eval)]
-        static #plan_name: ::gpumem::__private::memory::budget::Plan<#transients> = #plan;
-        static #compiled_name: ::gpumem::__private::memory::Compiled = #compiled;
+        static #plan_name: __gpumem::__private::memory::budget::Plan<#transients> = #plan;
+        static #compiled_name: __gpumem::__private::memory::Compiled = #compiled;
         #[allow(long_running_const_eval)]
-        const _: () = ::gpumem::__private::memory::budget::assert_packed(#tables, &#plan_name);
+        const _: () = __gpumem::__private::memory::budget::assert_packed(#tables, &#plan_name);
     }
 }
 
@@ -217,12 +217,12 @@ fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name));
     quote! {
-        const #aimed_name: &'static ::gpumem::__private::memory::tables::Tables = &#aimed;
+        const #aimed_name: &'static __gpumem::__private::memory::tables::Tables = &#aimed;
         #[allow(long_running_const_eval)]
-        const #plan_name: &'static ::gpumem::__private::memory::budget::Plan<#transients> = &#plan;
+        const #plan_name: &'static __gpumem::__private::memory::budget::Plan<#transients> = &#plan;
         #[allow(long_running_const_eval)]
-        const #compiled_name: &'static ::gpumem::__private::memory::Compiled = {
-            ::gpumem::__private::memory::budget::assert_packed(#tables, Self::#plan_name);
+        const #compiled_name: &'static __gpumem::__private::memory::Compiled = {
+            __gpumem::__private::memory::budget::assert_packed(#tables, Self::#plan_name);
             &#compiled
         };
     }
@@ -246,7 +246,7 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
         #plan,
         &#aim
     };
-    called_at(quote!(::gpumem::__private::memory::refusal::check::<#transients>), arguments, Place { start, end })
+    called_at(quote!(__gpumem::__private::memory::refusal::check::<#transients>), arguments, Place { start, end })
 }
 
 /// The check that the optimizer keeps as many states as the program has, at the optimizer.
@@ -257,7 +257,7 @@ fn states(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
     let path = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
     let moments = Literal::u64_unsuffixed(reading.moments);
     let call = called_at(
-        quote!(::gpumem::__private::train::optim::assert_states),
+        quote!(__gpumem::__private::train::optim::assert_states),
         quote!(&<#path>::TRAIN.optimizer, #moments),
         Place { start, end },
     );

@@ -53,7 +53,7 @@ pub(super) fn proofs(
     quote! {
         #[allow(non_camel_case_types, dead_code)]
         const _: () = {
-            use ::gpumem::__private::typed as __typed;
+            use __gpumem::__private::typed as __typed;
             #aliases
             #edges
             #dimensions

@@ -35,7 +35,7 @@ pub(super) fn of_network(
     let (training, inference) = (program(training), program(inference));
     let blueprint = programs.blueprint.encode();
     let declared = quote! {
-        ::gpumem::__private::memory::record::Declared {
+        __gpumem::__private::memory::record::Declared {
             name: #name,
             place: (#file, #line),
             is_generic: #is_generic,
@@ -68,14 +68,14 @@ pub(crate) fn section(declared: &TokenStream, blueprint: &[u8]) -> TokenStream {
     let blueprint = Literal::byte_string(blueprint);
     quote! {
         const __BLUEPRINT: &[::core::primitive::u8] = #blueprint;
-        static __RECORD_TEXT: ::gpumem::__private::memory::record::Text =
-            ::gpumem::__private::memory::record::text(&#declared);
+        static __RECORD_TEXT: __gpumem::__private::memory::record::Text =
+            __gpumem::__private::memory::record::text(&#declared);
         #[used]
         #[cfg_attr(target_vendor = "apple", unsafe(link_section = "__DATA,__gpumem"))]
         #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".gpumem"))]
         static __RECORD: [
             ::core::primitive::u8;
-            ::gpumem::__private::memory::record::bytes(&__RECORD_TEXT, __BLUEPRINT)
-        ] = ::gpumem::__private::memory::record::record(&__RECORD_TEXT, __BLUEPRINT, #digest);
+            __gpumem::__private::memory::record::bytes(&__RECORD_TEXT, __BLUEPRINT)
+        ] = __gpumem::__private::memory::record::record(&__RECORD_TEXT, __BLUEPRINT, #digest);
     }
 }

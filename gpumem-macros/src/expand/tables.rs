@@ -47,12 +47,12 @@ fn layers(table: &[LayerLine]) -> TokenStream {
             kind: &'static ::core::primitive::str,
             output_shape: &'static [::core::primitive::u64],
             numbers: [::core::primitive::u64; 6],
-        ) -> ::gpumem::__private::network::LayerInfo {
+        ) -> __gpumem::__private::network::LayerInfo {
             let [parameters, macs, once, each, wide_once, wide_each] = numbers;
             let kept = [once, each, wide_once, wide_each];
-            ::gpumem::__private::network::LayerInfo { path, kind, output_shape, parameters, macs, kept }
+            __gpumem::__private::network::LayerInfo { path, kind, output_shape, parameters, macs, kept }
         }
-        static __LAYERS: [::gpumem::__private::network::LayerInfo; #count] = [#(#lines),*];
+        static __LAYERS: [__gpumem::__private::network::LayerInfo; #count] = [#(#lines),*];
     }
 }
 
@@ -77,7 +77,7 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
     let transient_tags = Literal::byte_string(&transient_tags);
     let bytes = Literal::byte_string(&program.encode());
     quote! {
-        static #own: ::gpumem::__private::memory::tables::Tables = ::gpumem::__private::memory::tables::Tables {
+        static #own: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
             operations: #operations,
             transients: #transients,
             parameters: #parameters,
@@ -89,7 +89,7 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
             operation_tags: #operation_tags,
             transient_tags: #transient_tags,
             paths: __PATHS,
-            workspaces: ::gpumem::__private::memory::tables::Workspaces::UNLIMITED,
+            workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
         };
         static #name: &[::core::primitive::u8] = #bytes;
     }

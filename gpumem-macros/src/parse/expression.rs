@@ -1,5 +1,6 @@
 //! Elements and values.
 
+use super::function::begins_with_path;
 use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;
@@ -13,16 +14,19 @@ const DEEPEST: usize = 128;
 /// Said of a path where no block can stand.
 pub(crate) fn no_paths(of_blocks: bool) -> String {
     let around = if of_blocks { "module" } else { "network" };
-    format!("paths are not read here; write a literal, or a `const` that is declared inside the {around}")
+    format!(
+        "a macro cannot read what other code declares; write the number, or a `const` that is declared inside the {around}"
+    )
 }
 
 impl Parser<'_> {
     pub(super) fn expression(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
-        self.binary(input, 1)
+        let first = self.binary(input, 1)?;
+        if self.in_constant { Ok(first) } else { self.piped(input, first) }
     }
 
     /// Precedence climbing: an operand, then every operator that binds at least as tight as `least`.
-    fn binary(&mut self, input: ParseStream<'_>, least: u8) -> syn::Result<Expression> {
+    pub(super) fn binary(&mut self, input: ParseStream<'_>, least: u8) -> syn::Result<Expression> {
         let mut left = self.operand(input)?;
         while let Some(operator) = operator(input).filter(|operator| operator.precedence() >= least) {
             for _ in operator.symbol().chars() {
@@ -61,20 +65,26 @@ impl Parser<'_> {
             self.conditional(input)
         } else if input.peek(Lit) {
             self.literal(input)
-        } else if input.peek(Token![for]) {
-            self.for_loop(input)
+        } else if input.peek(Token![for]) || input.peek(Token![while]) || input.peek(Token![loop]) {
+            self.any_loop(input)
         } else if input.peek(Token![return]) {
-            self.errors.add(input.span(), "remove `return`: a body stands for its list");
-            input.parse::<Token![return]>()?;
-            self.operand(input)
+            self.returned(input)
+        } else if input.peek(Token![|]) && !self.in_constant {
+            self.closure(input)
+        } else if begins_with_path(input) {
+            let path = input.call(syn::Path::parse_mod_style)?;
+            let place = Place::of(&path);
+            self.errors.add(place, no_paths(self.of_blocks));
+            skip_to_comma(input);
+            Ok(self.new_expression(place, Kind::Broken))
         } else if input.peek(syn::Ident) {
             self.chain(input)
         } else if input.peek(syn::token::Bracket) {
             self.list(input)
         } else if input.peek(syn::token::Paren) {
             self.parenthesized(input)
-        } else if input.peek(syn::token::Brace) {
-            Err(input.error("expected a layer, a block or a list `[..]`, found `{..}`"))
+        } else if input.peek(syn::token::Brace) && !self.in_constant {
+            self.braced(input)
         } else {
             let found = input.cursor().token_tree().map(|(token, _)| token);
             let found = found.map_or("nothing".into(), |token| format!("`{}`", brief(&token)));
@@ -99,7 +109,7 @@ impl Parser<'_> {
         Expression { id: self.id(), place, kind }
     }
 
-    fn placed(&mut self, input: ParseStream<'_>) -> syn::Result<(Expression, Place)> {
+    pub(super) fn placed(&mut self, input: ParseStream<'_>) -> syn::Result<(Expression, Place)> {
         let expression = self.expression(input)?;
         let place = expression.place;
         Ok((expression, place))
@@ -220,6 +230,7 @@ impl Parser<'_> {
         let mut values: Vec<Expression> = values.into_iter().map(|(value, _)| value).collect();
         match values.len() {
             1 => Ok(Expression { place, ..values.remove(0) }),
+            _ if values.iter().any(is_element) => Ok(self.layers_in_parentheses(place, values)),
             2 => {
                 let second = values.remove(1);
                 let first = values.remove(0);
@@ -267,6 +278,15 @@ impl Parser<'_> {
     }
 }
 
+/// Whether an expression can be nothing but an element.
+pub(crate) fn is_element(expression: &Expression) -> bool {
+    match &expression.kind {
+        Kind::Name(name) => Entry::find(&name.to_string()).is_some(),
+        Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) => true,
+        _ => false,
+    }
+}
+
 /// What a macro brought in an invisible group, if that is more than one token: it is one operand. Takes it from `input`.
 fn invisible_expression(input: ParseStream<'_>) -> Option<TokenStream> {
     let inside = input.step(|cursor| match cursor.group(Delimiter::None) {
@@ -288,9 +308,10 @@ fn operator(input: ParseStream<'_>) -> Option<Operator> {
         Operator::LessOrEqual => input.peek(Token![<=]),
         Operator::GreaterOrEqual => input.peek(Token![>=]),
         Operator::Less => input.peek(Token![<]),
-        Operator::Greater => input.peek(Token![>]),
+        // `>>` and `->` are pipes.
+        Operator::Greater => input.peek(Token![>]) && !input.peek(Token![>>]),
         Operator::Plus => input.peek(Token![+]),
-        Operator::Minus => input.peek(Token![-]),
+        Operator::Minus => input.peek(Token![-]) && !input.peek(Token![->]),
         Operator::Times => input.peek(Token![*]),
         Operator::Over => input.peek(Token![/]),
         Operator::Remainder => input.peek(Token![%]),

@@ -1,44 +1,37 @@
 //! `fn forward(..)` and blocks.
 
-use super::{Parser, drain};
-use crate::syntax::{Body, Expression, Function, Kind, Let, Parameter, Place, Type};
-use proc_macro2::{Ident, TokenTree};
+use super::{Parser, brief, drain, skip_to_comma};
+use crate::syntax::{Function, Parameter, Place, Type};
+use proc_macro2::Ident;
+use syn::ext::IdentExt as _;
 use syn::parse::ParseStream;
 use syn::{Attribute, Token};
 
 impl Parser<'_> {
     pub(super) fn function(&mut self, input: ParseStream<'_>, attributes: &[Attribute]) -> syn::Result<Function> {
-        let mut frozen = false;
-        let mut docs = String::new();
-        for attribute in attributes {
-            if attribute.path().is_ident("freeze") {
-                frozen = true;
-                if !matches!(attribute.meta, syn::Meta::Path(_)) {
-                    self.errors.add(Place::of(attribute), "`#[freeze]` takes no arguments; remove them");
-                }
-            } else if attribute.path().is_ident("doc") {
-                docs.extend(line(attribute));
-            } else if attribute.path().is_ident("checkpoint") {
-                self.errors.add(Place::of(attribute), "`#[checkpoint]` is not available yet; remove it");
-            } else if !["allow", "expect", "rustfmt"]
-                .iter()
-                .any(|known| attribute.path().segments.first().is_some_and(|first| first.ident == known))
-            {
-                self.errors.add(Place::of(attribute), "blocks have no such attribute; remove it");
-            }
-        }
+        let (docs, frozen) = self.attributes_of_function(attributes);
         let keyword = input.parse::<Token![fn]>()?;
         let name: Ident = input.parse()?;
+        if input.peek(Token![<]) {
+            let generics: syn::Generics = input.parse()?;
+            let message =
+                format!("`{name}` has no parameters in `<..>`; numbers stand in its parentheses, as `(n: usize)`");
+            self.errors.add(Place::of(&generics), message);
+        }
         let content;
         let parentheses = syn::parenthesized!(content in input);
-        let parameters = self.separated(&content, "a parameter", Self::parameter, |parameter| {
+        let before = self.errors.list().len();
+        let is_forward = name == "forward";
+        let parameter = |parser: &mut Self, input: ParseStream<'_>| parser.parameter(input, is_forward);
+        let parameters = self.separated(&content, "a parameter", parameter, |parameter| {
             format!("{}: {}", parameter.name, parameter.kind.name)
         });
+        let is_broken = self.errors.list().len() > before;
         let outputs = if input.peek(Token![->]) {
             input.parse::<Token![->]>()?;
-            self.output_types(input)?
+            self.output_types(input)
         } else {
-            let output = if name == "forward" { "Logits<1000>" } else { "Block" };
+            let output = if is_forward { "Logits<1000>" } else { "Block" };
             self.errors.add(
                 Place { start: keyword.span, end: parentheses.span.close() },
                 format!("`{name}` has no output type; write `-> {output}` after its parentheses"),
@@ -47,11 +40,17 @@ impl Parser<'_> {
         };
         let content;
         let braces = syn::braced!(content in input);
+        self.outputs = outputs.len();
+        if is_forward {
+            self.inputs = parameters.iter().map(|(input, _)| input.name.to_string()).collect();
+        }
         let body = self.body(&content, braces.span.join().into());
+        (self.outputs, self.inputs) = (0, Vec::new());
         Ok(Function {
             docs,
             name,
             parameters: parameters.into_iter().map(|(parameter, _)| parameter).collect(),
+            is_broken,
             signature: Place { start: parentheses.span.open(), end: parentheses.span.close() },
             outputs,
             frozen,
@@ -59,58 +58,207 @@ impl Parser<'_> {
         })
     }
 
-    fn parameter(&mut self, input: ParseStream<'_>) -> syn::Result<(Parameter, Place)> {
+    /// What its `///` lines say, and whether it has `#[freeze]`.
+    fn attributes_of_function(&mut self, attributes: &[Attribute]) -> (String, bool) {
+        let (mut docs, mut frozen) = (String::new(), false);
+        for attribute in attributes {
+            let is_known = |known: &[&str]| known.iter().any(|known| attribute.path().is_ident(known));
+            let first = attribute.path().segments.first();
+            if is_known(&["freeze"]) {
+                frozen = true;
+                if !matches!(attribute.meta, syn::Meta::Path(_)) {
+                    self.errors.add(Place::of(attribute), "`#[freeze]` takes no arguments; remove them");
+                }
+            } else if is_known(&["doc"]) {
+                docs.extend(line(attribute));
+            } else if is_known(&["checkpoint"]) {
+                self.errors.add(Place::of(attribute), "`#[checkpoint]` is not available yet; remove it");
+            } else if is_known(&["cfg", "cfg_attr"]) {
+                self.condition(attribute);
+            } else if !first
+                .is_some_and(|first| ["allow", "expect", "rustfmt"].iter().any(|known| first.ident == known))
+            {
+                self.errors.add(Place::of(attribute), "blocks have no such attribute; remove it");
+            }
+        }
+        (docs, frozen)
+    }
+
+    /// `#[cfg(..)]` on a part of a network, which the macro reads whatever the condition says.
+    pub(super) fn condition(&mut self, attribute: &Attribute) {
+        let message = match self.of_blocks {
+            true => "no part of a module of blocks has a condition; put `#[cfg(..)]` before the module".to_string(),
+            false => {
+                "no part of a network has a condition; put `#[cfg(..)]` before `pub struct ..;`, where it is for the \
+                      whole network, and write a second network for the other case"
+                    .to_string()
+            }
+        };
+        self.errors.add(Place::of(attribute), message);
+    }
+
+    fn parameter(&mut self, input: ParseStream<'_>, is_forward: bool) -> syn::Result<(Parameter, Place)> {
+        if input.peek(Token![mut]) {
+            self.errors.add(input.span(), "inputs and parameters never change; remove `mut`");
+            input.parse::<Token![mut]>()?;
+        }
         if input.peek(Token![&]) || input.peek(Token![self]) {
             return Err(
                 input.error("a network has no `self`: `forward` takes its inputs only, and blocks their parameters")
             );
         }
         let name: Ident = input.parse()?;
-        if !input.peek(Token![:]) {
-            return Err(input.error(format!("expected `: usize`, `: f64`, `: bool` or `: Block` after `{name}`")));
+        let [example, types] = match is_forward {
+            true => ["Image<3, 224, 224>", "a type, as `Image<3, 224, 224>`"],
+            false => ["usize", "`usize`, `f64`, `bool` or `Block`"],
+        };
+        if input.peek(Token![<]) && is_forward {
+            let place = Place::from(&name).to(self.angles(input));
+            self.errors.add(place, format!("every input has a name; write `x: {name}<..>`"));
+            return Ok((Parameter { name, kind: Type::broken(place) }, place));
+        }
+        if !input.peek(Token![:]) || input.peek(Token![::]) {
+            let place = Place::from(&name);
+            self.errors.add(place, format!("`{name}` has no type; write `{name}: {example}`"));
+            skip_to_comma(input);
+            return Ok((Parameter { name, kind: Type::broken(place) }, place));
         }
         input.parse::<Token![:]>()?;
-        let kind = self.written_type(input)?;
+        let kind = self.written_type(input, types);
         let place = Place::from(&name).to(kind.place);
         Ok((Parameter { name, kind }, place))
     }
 
-    /// `Logits<1000>`, or `(Logits<10>, Map<4, 8, 8>)`
-    fn output_types(&mut self, input: ParseStream<'_>) -> syn::Result<Vec<Type>> {
+    /// `Logits<1000>`, or `(Logits<10>, Map<4, 8, 8>)`. None after a mistake.
+    fn output_types(&mut self, input: ParseStream<'_>) -> Vec<Type> {
+        let expected = "a type, as `Logits<1000>`, or several in parentheses, as `(Logits<10>, Map<4, 8, 8>)`";
+        if input.peek(syn::token::Brace) && input.peek2(syn::token::Brace) {
+            let _ = self.fields(input);
+            return Vec::new();
+        }
         if !input.peek(syn::token::Paren) {
-            return Ok(vec![self.written_type(input)?]);
-        }
-        let content;
-        syn::parenthesized!(content in input);
-        let item = |parser: &mut Self, input: ParseStream<'_>| {
-            let written = parser.written_type(input)?;
-            let place = written.place;
-            Ok((written, place))
-        };
-        let types = self.separated(&content, "a type", item, |written| written.name.to_string());
-        Ok(types.into_iter().map(|(written, _)| written).collect())
-    }
-
-    /// `Block`, `Image<3, 224, { SIZE / 2 }>`
-    fn written_type(&mut self, input: ParseStream<'_>) -> syn::Result<Type> {
-        let name: Ident = input.parse()?;
-        let mut place = Place::from(&name);
-        let mut dimensions = Vec::new();
-        if input.peek(Token![<]) {
-            input.parse::<Token![<]>()?;
-            while !input.peek(Token![>]) {
-                dimensions.push(self.dimension(input)?);
-                if !input.peek(Token![,]) {
-                    break;
-                }
-                input.parse::<Token![,]>()?;
+            let written = self.written_type(input, expected);
+            if input.peek(syn::token::Brace) && input.peek2(syn::token::Brace) {
+                let _ = self.fields(input);
+                return Vec::new();
             }
-            place.end = input.parse::<Token![>]>()?.span;
+            return if written.is_broken { Vec::new() } else { vec![written] };
         }
-        Ok(Type { name, dimensions, place })
+        let types = (|| {
+            let content;
+            syn::parenthesized!(content in input);
+            let item = |parser: &mut Self, input: ParseStream<'_>| {
+                let written = parser.written_type(input, expected);
+                let place = written.place;
+                Ok((written, place))
+            };
+            Ok::<_, syn::Error>(self.separated(&content, "a type", item, |written| written.name.to_string()))
+        })();
+        let types: Vec<Type> = types.unwrap_or_default().into_iter().map(|(written, _)| written).collect();
+        if types.iter().any(|written| written.is_broken) { Vec::new() } else { types }
     }
 
-    fn dimension(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+    /// `{ classes: Map<81, 8, 8>, boxes: Map<4, 8, 8> }` after `->`, which Rust has not either.
+    fn fields(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+        let content;
+        let braces = syn::braced!(content in input);
+        drain(&content);
+        let message = "outputs have no names; their types stand in parentheses, as `-> (Map<81, 8, 8>, Map<4, 8, 8>)`, and the \
+                       body ends with `Outputs(x, y)`";
+        self.errors.add(braces.span.join(), message);
+        Ok(())
+    }
+
+    /// `Block`, `Image<3, 224, { SIZE / 2 }>`. What is no type is reported, and so is a part that cannot be read.
+    fn written_type(&mut self, input: ParseStream<'_>, expected: &str) -> Type {
+        if input.peek(Token![&]) {
+            self.errors.add(input.span(), "there are no references; remove `&`");
+            let _ = input.parse::<Token![&]>();
+        }
+        let start = Place::from(input.span());
+        let Ok(mut name) = input.call(Ident::parse_any) else {
+            let found = input.cursor().token_tree().map_or("nothing".into(), |(token, _)| brief(&token));
+            self.errors.add(start, format!("expected {expected}, found `{found}`"));
+            skip_to_comma_or_braces(input);
+            return Type::broken(start);
+        };
+        let mut place = Place::from(&name);
+        while input.peek(Token![::]) && input.peek3(syn::Ident) {
+            let _ = input.parse::<Token![::]>();
+            let Ok(next) = input.parse::<Ident>() else { break };
+            (name, place.end) = (next.clone(), next.span());
+            if !input.peek(Token![::]) {
+                self.errors.add(place, format!("types have no path; write `{name}`"));
+            }
+        }
+        let (mut dimensions, mut is_broken) = (Vec::new(), false);
+        if input.peek(Token![<]) && !crate::resolve::is_type(&name.to_string()) {
+            // That there is no such type is what is wrong.
+            place.end = self.angles(input).end;
+        } else if input.peek(Token![<]) || input.peek(syn::token::Paren) {
+            match self.dimensions(input, &name) {
+                Ok((written, end)) => (dimensions, place.end) = (written, end),
+                Err(error) => {
+                    self.errors.add_syn(&error);
+                    skip_to_comma_or_braces(input);
+                    is_broken = true;
+                }
+            }
+        }
+        Type { name, dimensions, place, is_broken }
+    }
+
+    /// `<3, 224, 224>`, and where it ends.
+    fn dimensions(
+        &mut self,
+        input: ParseStream<'_>,
+        name: &Ident,
+    ) -> syn::Result<(Vec<crate::syntax::Expression>, proc_macro2::Span)> {
+        if input.peek(syn::token::Paren) {
+            let content;
+            let parentheses = syn::parenthesized!(content in input);
+            let placed = |parser: &mut Self, input: ParseStream<'_>| {
+                let value = parser.expression(input)?;
+                let place = value.place;
+                Ok((value, place))
+            };
+            let values = self.separated(&content, "a number", placed, ToString::to_string);
+            let values: Vec<_> = values.into_iter().map(|(value, _)| value).collect();
+            let written: Vec<String> = values.iter().map(ToString::to_string).collect();
+            let place = Place { start: parentheses.span.open(), end: parentheses.span.close() };
+            let message = format!("sizes stand between `<` and `>`; write `{name}<{}>`", written.join(", "));
+            self.errors.add(place, message);
+            return Ok((values, place.end));
+        }
+        let mut dimensions = Vec::new();
+        input.parse::<Token![<]>()?;
+        while !input.peek(Token![>]) {
+            dimensions.push(self.dimension(input)?);
+            if !input.peek(Token![,]) {
+                break;
+            }
+            input.parse::<Token![,]>()?;
+        }
+        let end = input.parse::<Token![>]>()?.span;
+        Ok((dimensions, end))
+    }
+
+    /// Skips from `<` to its `>`.
+    fn angles(&mut self, input: ParseStream<'_>) -> Place {
+        let mut place = Place::from(input.span());
+        let mut depth = 0;
+        while !input.is_empty() {
+            place.end = input.span();
+            depth += i32::from(input.peek(Token![<])) - i32::from(input.peek(Token![>]));
+            super::skip_token(input);
+            if depth <= 0 {
+                break;
+            }
+        }
+        place
+    }
+
+    fn dimension(&mut self, input: ParseStream<'_>) -> syn::Result<crate::syntax::Expression> {
         if input.peek(syn::token::Brace) {
             let content;
             syn::braced!(content in input);
@@ -122,76 +270,23 @@ impl Parser<'_> {
             }
             drain(&content);
             value
-        } else if input.peek(syn::Lit) || input.peek(syn::Ident) {
+        } else if input.peek(syn::Lit) || input.peek(syn::Ident) || begins_with_path(input) {
             self.operand(input)
         } else {
             Err(input.error("expected a number, a constant or `{ .. }` around a longer expression"))
         }
     }
-
-    /// `let` statements and one element.
-    pub(super) fn body(&mut self, input: ParseStream<'_>, place: Place) -> Body {
-        let mut lets = Vec::new();
-        let mut element: Option<Expression> = None;
-        while !input.is_empty() {
-            if input.peek(Token![let]) {
-                match self.binding(input) {
-                    Ok(binding) => lets.push(binding),
-                    Err(error) => {
-                        self.errors.add_syn(&error);
-                        skip_statement(input);
-                    }
-                }
-                continue;
-            }
-            match self.expression(input) {
-                Ok(more) => match &element {
-                    None => element = Some(more),
-                    Some(first) => self.errors.add(
-                        more.place,
-                        format!("a body ends with one list, and `{first}` is already it; put both into one list"),
-                    ),
-                },
-                Err(error) => {
-                    self.errors.add_syn(&error);
-                    // Something was there, so that it is not reported as missing too.
-                    element.get_or_insert(Expression { id: self.id(), place, kind: Kind::Broken });
-                    skip_statement(input);
-                }
-            }
-            if input.peek(Token![;]) {
-                self.errors.add(input.span(), "remove this `;`: the list is what the body stands for");
-                let _ = input.parse::<Token![;]>();
-            }
-        }
-        let element = element.unwrap_or_else(|| {
-            self.errors.add(place, "the body has no layers; write `[]` for one that passes its input on");
-            Expression { id: self.id(), place, kind: Kind::Broken }
-        });
-        Body { lets, element }
-    }
-
-    fn binding(&mut self, input: ParseStream<'_>) -> syn::Result<Let> {
-        input.parse::<Token![let]>()?;
-        let name: Ident = input.parse()?;
-        input.parse::<Token![=]>()?;
-        let element = self.expression(input)?;
-        if input.peek(Token![;]) {
-            input.parse::<Token![;]>()?;
-        } else {
-            self.errors.add(input.span(), format!("expected `;` after `let {name} = {element}`"));
-        }
-        Ok(Let { name, element })
-    }
 }
 
-fn skip_statement(input: ParseStream<'_>) {
-    while !input.is_empty() {
-        if let Ok(TokenTree::Punct(punct)) = input.parse::<TokenTree>()
-            && punct.as_char() == ';'
-        {
-            return;
-        }
+/// Whether a path that begins with one of Rust's own words is next.
+pub(super) fn begins_with_path(input: ParseStream<'_>) -> bool {
+    let word = input.peek(Token![crate]) || input.peek(Token![super]) || input.peek(Token![self]);
+    input.peek(Token![::]) || word && input.peek2(Token![::])
+}
+
+fn skip_to_comma_or_braces(input: ParseStream<'_>) {
+    while !input.is_empty() && !input.peek(Token![,]) && !input.peek(syn::token::Brace) {
+        super::skip_token(input);
     }
 }
 

@@ -1,20 +1,22 @@
-//! What other languages and libraries taught: `nn.ReLU()`, `x.relu()`, `for i in 0..3 { .. }`, `[x; 3]`, `True`.
+//! What other languages and libraries taught: `nn.ReLU()`, `x.relu()`, `a | b`, `True`. Loops are in `loops`.
 
-use super::{Parser, drain};
+use super::body::all;
+use super::{Parser, drain, skip_token};
+use crate::names;
 use crate::syntax::{Argument, Expression, Kind, Place};
 use gpumem_core::layers::Entry;
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::Token;
 use syn::parse::ParseStream;
 
-/// Where PyTorch and Keras keep their layers.
-const MODULES: [&str; 9] = ["nn", "F", "torch", "functional", "modules", "tf", "keras", "layers", "torchvision"];
+/// Where PyTorch, Keras and Flax keep their layers.
+const MODULES: [&str; 12] =
+    ["nn", "F", "torch", "functional", "modules", "tf", "keras", "layers", "torchvision", "linen", "nnx", "jax"];
 
 /// The layer of this name but for case and `_`, `relu` or `ReLU`.
 fn layer_called(name: &Ident) -> Option<Ident> {
-    let plain = |name: &str| name.to_lowercase().replace('_', "");
-    let target = plain(&name.to_string());
-    Entry::names().into_iter().find(|known| plain(known) == target).map(|known| Ident::new(known, name.span()))
+    let target = names::plain(&name.to_string());
+    Entry::names().into_iter().find(|known| names::plain(known) == target).map(|known| Ident::new(known, name.span()))
 }
 
 impl Parser<'_> {
@@ -26,6 +28,7 @@ impl Parser<'_> {
             self.errors.add(&name, format!("lists need no macro; write `[..]` without `{name}!`"));
             return self.list(input);
         }
+        let before = self.errors.list().len();
         let first = self.name_or_call(input)?;
         if input.peek(syn::token::Paren) {
             return self.applied(input, first);
@@ -43,30 +46,48 @@ impl Parser<'_> {
             |part: &Expression| matches!(&part.kind, Kind::Name(name) if MODULES.iter().any(|module| name == module));
         if is_module(&parts[0]) {
             // The last one is the layer: `torch.nn.ReLU()`.
-            let mut layer = parts.pop().map_or(Kind::Broken, |last| last.kind);
-            drop_value(&mut layer);
-            if let Kind::Name(name) | Kind::Call { name, .. } = &mut layer {
-                *name = layer_called(name).unwrap_or_else(|| name.clone());
-                self.errors.add(place, format!("layers have no path; write `{name}`"));
-            }
-            return Ok(self.new_expression(place, layer));
+            let layer = parts.pop().map_or(Kind::Broken, |last| last.kind);
+            return Ok(self.of_a_module(layer, place));
         }
-        Ok(self.methods(parts, place))
+        Ok(self.methods(parts, place, before))
     }
 
-    /// `x.conv2d(8, 3).relu()`: the layers in a list. What they are called on is not one, unless it is the first layer.
-    fn methods(&mut self, mut parts: Vec<Expression>, place: Place) -> Expression {
+    /// `nn.ReLU()`, `F.relu(x)`. Of what is no layer the resolver says so.
+    fn of_a_module(&mut self, mut layer: Kind, place: Place) -> Expression {
+        drop_value(&mut layer);
+        if let Kind::Name(name) | Kind::Call { name, .. } = &mut layer
+            && let Some(known) = layer_called(name)
+        {
+            *name = known;
+            self.errors.add(place, format!("layers have no path; write `{name}`"));
+        }
+        self.new_expression(place, layer)
+    }
+
+    /// `x.conv2d(8, 3).relu()`: the layers in a list. What they are called on is not one, unless it is the first layer. `before`
+    /// are the mistakes in front of it.
+    fn methods(&mut self, mut parts: Vec<Expression>, place: Place, before: usize) -> Expression {
+        let mut hint = None;
         for part in &mut parts {
             if let Kind::Call { name, arguments } = &part.kind
                 && arguments.is_empty()
             {
                 part.kind = Kind::Name(name.clone());
             }
-            if let Kind::Name(name) | Kind::Call { name, .. } = &mut part.kind
-                && let Some(known) = layer_called(name)
-            {
-                *name = known;
+            if let Kind::Name(name) | Kind::Call { name, .. } = &mut part.kind {
+                match layer_called(name) {
+                    Some(known) => *name = known,
+                    None => {
+                        hint = hint
+                            .or_else(|| names::of_elsewhere(&name.to_string()).map(|found| (name.clone(), found.hint)))
+                    }
+                }
             }
+        }
+        if let Some((name, hint)) = hint {
+            self.errors.truncate(before);
+            self.errors.add(place, format!("layers have no methods, and there is no layer `{name}`; {hint}"));
+            return self.new_expression(place, Kind::Broken);
         }
         let is_layer = |part: &Expression| match &part.kind {
             Kind::Name(name) => Entry::find(&name.to_string()).is_some(),
@@ -76,94 +97,121 @@ impl Parser<'_> {
         if !is_layer(&parts[0]) {
             parts.remove(0);
         }
-        let layers: Vec<String> = parts.iter().map(ToString::to_string).collect();
-        let message = format!(
-            "layers have no methods; they are listed, each after the one that it follows: `[{}]`",
-            layers.join(", ")
-        );
+        let message =
+            format!("layers have no methods; they are listed, each after the one that it follows: `[{}]`", all(&parts));
         self.errors.add(place, message);
         self.new_expression(place, Kind::List(parts))
     }
 
-    /// `Conv2d(8, 3)(x)`: a layer that is called with a value.
+    /// `Conv2d(8, 3)(x)`: a layer that is called with a value. The body says so, once.
     fn applied(&mut self, input: ParseStream<'_>, layer: Expression) -> syn::Result<Expression> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
         drain(&content);
-        let place = Place { start: parentheses.span.open(), end: parentheses.span.close() };
-        let message = format!(
-            "layers are not called with a value; they are listed, each after the one that it follows: `[{layer}, ..]`"
-        );
-        self.errors.add(place, message);
+        if self.applied.is_none() {
+            self.applied = Some(Place { start: parentheses.span.open(), end: parentheses.span.close() });
+            self.applied_layer = Some(layer.to_string());
+        }
         Ok(layer)
     }
 
-    /// `for i in 0..3 { .. }`: the body, repeated.
-    pub(super) fn for_loop(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
-        let keyword: Token![for] = input.parse()?;
-        let start = Place::from(keyword.span);
-        let mut head = TokenStream::new();
-        while !input.is_empty() && !input.peek(syn::token::Brace) && !input.peek(Token![,]) {
-            head.extend([input.parse::<TokenTree>()?]);
+    /// `a | b`, `a |> b`, `a >> b`, `a -> b`, `a => b`: the layers in a list.
+    pub(super) fn piped(&mut self, input: ParseStream<'_>, first: Expression) -> syn::Result<Expression> {
+        let is_pipe = |input: ParseStream<'_>| {
+            let is_arrow = input.peek(Token![->]) || input.peek(Token![=>]) || input.peek(Token![>>]);
+            is_arrow || input.peek(Token![|]) && !input.peek(Token![||])
+        };
+        if !is_pipe(input) {
+            return Ok(first);
         }
-        if !input.peek(syn::token::Brace) {
-            self.errors.add(start, "there are no loops; write `repeat(3, [..])`");
-            return Ok(self.new_expression(start, Kind::Broken));
-        }
-        let content;
-        let braces = syn::braced!(content in input);
-        let place = start.to(Place::from(braces.span.close()));
-        // `i in 0..3`: how often it runs, where it counts from 0.
-        let written: Vec<TokenTree> = head.into_iter().collect();
-        let range = match written.as_slice() {
-            [
-                TokenTree::Ident(counter),
-                _,
-                TokenTree::Literal(zero),
-                TokenTree::Punct(_),
-                TokenTree::Punct(dot),
-                times @ ..,
-            ] if zero.to_string() == "0" && dot.as_char() == '.' => {
-                let times: TokenStream = times.iter().cloned().collect();
-                let value = |input: ParseStream<'_>| self.expression(input);
-                syn::parse::Parser::parse2(value, times).ok().map(|times| (counter, times))
+        let mut place = Place::from(input.span());
+        let mut elements = vec![first];
+        while is_pipe(input) {
+            let is_bar = input.peek(Token![|]);
+            skip_token(input);
+            if !is_bar || input.peek(Token![>]) {
+                if elements.len() == 1 {
+                    place.end = input.span();
+                }
+                skip_token(input);
             }
-            _ => None,
-        };
-        let Some((counter, times)) = range else {
-            self.errors.add(start, "there are no loops; write `repeat(3, [..])`");
-            drain(&content);
-            return Ok(self.new_expression(place, Kind::Broken));
-        };
-        self.errors.add(start, format!("there are no loops; write `repeat({times}, [..])`"));
-        if mentions(content.fork().parse()?, counter) {
-            // Which number it is each time is for a block with a parameter to know.
-            drain(&content);
-            return Ok(self.new_expression(place, Kind::Broken));
+            elements.push(self.binary(input, 1)?);
         }
-        let body = self.body(&content, place).element;
-        let arguments = [times, body].map(|value| Argument { name: None, value }).into();
-        Ok(self.new_expression(place, Kind::Call { name: Ident::new("repeat", keyword.span), arguments }))
+        let message = format!("layers are listed, each after the one that it follows: `[{}]`", all(&elements));
+        self.errors.add(place, message);
+        let place = elements[0].place.to(elements[elements.len() - 1].place);
+        Ok(self.new_expression(place, Kind::List(elements)))
     }
 
-    /// `[x; 3]`, if that stands between the brackets.
-    pub(super) fn repeated(&mut self, content: ParseStream<'_>, place: Place) -> Option<Expression> {
-        let tokens: Vec<TokenTree> = content.fork().parse::<TokenStream>().ok()?.into_iter().collect();
-        let is_semicolon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';');
-        let at = tokens.iter().position(is_semicolon)?;
-        let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
-        if at == 0 || at + 1 == tokens.len() || tokens.iter().any(is_comma) {
-            return None;
+    /// `return [..];`
+    pub(super) fn returned(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        self.errors.add(input.span(), "remove `return`: a body stands for its list");
+        input.parse::<Token![return]>()?;
+        let value = self.operand(input)?;
+        if input.peek(Token![;]) {
+            skip_token(input);
         }
-        let [element, times] = [&tokens[..at], &tokens[at + 1..]].map(|part| {
-            let value = |input: ParseStream<'_>| self.expression(input);
-            syn::parse::Parser::parse2(value, part.iter().cloned().collect()).ok()
-        });
-        let (element, times) = (element?, times?);
-        drain(content);
-        self.errors.add(place, format!("what is repeated is written `repeat({times}, {element})`"));
-        let arguments = [times, element].map(|value| Argument { name: None, value }).into();
-        Some(self.new_expression(place, Kind::Call { name: Ident::new("repeat", place.start), arguments }))
+        Ok(value)
+    }
+
+    /// `|i| [..]`: the element, unless it depends on `i`.
+    pub(super) fn closure(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let mut place = Place::from(input.span());
+        skip_token(input);
+        let mut counters = Vec::new();
+        while !input.is_empty() && !input.peek(Token![|]) {
+            if let Ok(TokenTree::Ident(counter)) = input.parse() {
+                counters.push(counter);
+            }
+        }
+        place.end = input.span();
+        skip_token(input);
+        let (before, rest) = (self.errors.list().len(), input.fork());
+        let element = self.operand(input)?;
+        let uses = |counter: &Ident| mentions(&rest, input, counter);
+        let counter = counters.iter().find(|counter| uses(counter));
+        self.errors.truncate(before);
+        let Some(counter) = counter else {
+            self.errors
+                .add(place, format!("what is repeated is no function; write it alone, as `repeat(3, {element})`"));
+            return Ok(element);
+        };
+        let message = format!(
+            "what is repeated is no function, and the same each time; for a `{counter}` that counts, write a block with a \
+             parameter that calls itself: `fn stage({counter}: usize) -> Block {{ .. }}`"
+        );
+        self.errors.add(place, message);
+        Ok(self.new_expression(element.place, Kind::Broken))
+    }
+
+    /// `{ a, b }`: the layers in a list.
+    pub(super) fn braced(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let content;
+        let braces = syn::braced!(content in input);
+        let place = Place { start: braces.span.open(), end: braces.span.close() };
+        let before = self.errors.list().len();
+        let element = self.body(&content, place).element;
+        self.errors.truncate(before);
+        let elements = match element.kind {
+            Kind::List(elements) => elements,
+            Kind::Broken => Vec::new(),
+            _ => vec![element],
+        };
+        self.errors.add(place, format!("layers are listed in brackets, not in braces: `[{}]`", all(&elements)));
+        Ok(self.new_expression(place, Kind::List(elements)))
+    }
+
+    /// `(a, b)`: a list of layers, or the outputs of `forward`.
+    pub(super) fn layers_in_parentheses(&mut self, place: Place, layers: Vec<Expression>) -> Expression {
+        let written = all(&layers);
+        if self.outputs == layers.len() && self.outputs > 1 {
+            self.errors.add(place, format!("several outputs are written `Outputs({written})`"));
+            let arguments = layers.into_iter().map(|value| Argument { name: None, value }).collect();
+            let name = Ident::new("Outputs", place.start);
+            return self.new_expression(place, Kind::Call { name, arguments });
+        }
+        self.errors.add(place, format!("layers are listed in brackets, not in parentheses: `[{written}]`"));
+        self.new_expression(place, Kind::List(layers))
     }
 
     /// A bare name; `True`, `False` and `None` are Python's.
@@ -182,20 +230,34 @@ impl Parser<'_> {
     }
 }
 
-/// Leaves out what a function is called with: `relu(x)`.
+/// Leaves out what a function is called with: `relu(x)`. What flattens takes nothing else either: `flatten(x, 1)`.
 fn drop_value(layer: &mut Kind) {
     if let Kind::Call { name, arguments } = layer
         && name.to_string().starts_with(char::is_lowercase)
         && matches!(arguments.first(), Some(Argument { name: None, value: Expression { kind: Kind::Name(_), .. } }))
     {
         arguments.remove(0);
+        let takes_nothing = |entry: Entry| entry.signature().names().is_empty();
+        if layer_called(name).and_then(|name| Entry::find(&name.to_string())).is_some_and(takes_nothing) {
+            arguments.clear();
+        }
     }
 }
 
+/// Whether a name stands between these two positions.
+fn mentions(start: ParseStream<'_>, end: ParseStream<'_>, name: &Ident) -> bool {
+    let (start, mut open) = (start.fork(), Vec::new());
+    let left = |input: ParseStream<'_>| input.fork().parse::<TokenStream>().map_or(0, |rest| rest.into_iter().count());
+    for _ in left(end)..left(&start) {
+        open.extend(start.parse::<TokenTree>());
+    }
+    stands_in(open.into_iter().collect(), name)
+}
+
 /// Whether a name stands anywhere among these tokens.
-fn mentions(tokens: TokenStream, name: &Ident) -> bool {
+pub(super) fn stands_in(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
-        TokenTree::Group(group) => mentions(group.stream(), name),
+        TokenTree::Group(group) => stands_in(group.stream(), name),
         TokenTree::Ident(other) => other == *name,
         _ => false,
     })

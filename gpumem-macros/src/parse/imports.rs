@@ -28,6 +28,7 @@ impl Parser<'_> {
         } else {
             let import: syn::ItemUse = input.parse()?;
             if !marked {
+                names_of(&import.tree, &mut module.imported);
                 module.imports.push(quote!(#(#attributes)* #visibility #import));
                 return Ok(());
             }
@@ -99,6 +100,17 @@ impl Parser<'_> {
             self.of_blocks = around;
         }
         all
+    }
+}
+
+/// The names that a `use` brings, but for those of `*`.
+fn names_of(tree: &UseTree, names: &mut Vec<Ident>) {
+    match tree {
+        UseTree::Path(path) => names_of(&path.tree, names),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| names_of(tree, names)),
+        UseTree::Name(name) => names.push(name.ident.clone()),
+        UseTree::Rename(rename) => names.push(rename.rename.clone()),
+        UseTree::Glob(_) => {}
     }
 }
 

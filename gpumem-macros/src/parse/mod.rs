@@ -1,14 +1,16 @@
 //! Tokens to syntax. A mistake is reported where it is, and parsing goes on with what follows it.
 
+mod body;
 mod expression;
 mod function;
 mod habits;
 mod imports;
+mod loops;
 
-pub(crate) use expression::no_paths;
+pub(crate) use expression::{is_element, no_paths};
 
 use crate::errors::Errors;
-use crate::syntax::{Constant, Declaration, Field, Function, Module, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Facade, Field, Function, Module, Place, Settings, Source};
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{ParseBuffer, ParseStream, Parser as _};
@@ -17,7 +19,7 @@ use syn::{Attribute, Token, Visibility};
 /// Parses the inside of `network! { .. }`. `None` if there is no struct to attach anything to. `fetched` are the modules of
 /// its `use blocks ..`, as [`crate::travel`] hands them over; none before they have been fetched.
 pub(crate) fn source(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> Option<Source> {
-    let mut parser = Parser { errors: &mut *errors, next_id: 0, depth: 0, of_blocks: false, in_constant: false };
+    let mut parser = Parser::new(&mut *errors, 0, false);
     let mut items = parser.items(tokens.clone());
     let all = parser.fetch(&mut items.module.uses, fetched);
     items.find_forward(errors);
@@ -40,15 +42,27 @@ pub(crate) fn source(tokens: TokenStream, fetched: &[TokenStream], errors: &mut 
             ),
         );
     }
-    Some(Source { declaration, train: items.train, infer: items.infer, forward: items.forward, module: items.module })
+    let Items { facade, train, infer, forward, module, .. } = items;
+    Some(Source { facade, declaration, train, infer, forward, module })
 }
 
-/// Parses the inside of a module of blocks. `fetched` are the modules that it uses.
-pub(crate) fn module(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> Module {
-    let mut parser = Parser { errors, next_id: 0, depth: 0, of_blocks: true, in_constant: false };
+/// Parses the inside of a module of blocks, and where its macros are found. `fetched` are the modules that it uses.
+pub(crate) fn module(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> (Module, Facade) {
+    let mut parser = Parser::new(errors, 0, true);
     let mut items = parser.items(tokens);
     parser.fetch(&mut items.module.uses, fetched);
-    items.module
+    (items.module, items.facade)
+}
+
+/// `crate = gm;`, which says by which path this library is reached, if it stands next.
+pub(crate) fn facade(input: ParseStream<'_>) -> syn::Result<Option<Facade>> {
+    if !(input.peek(Token![crate]) && input.peek2(Token![=])) {
+        return Ok(None);
+    }
+    input.parse::<Token![crate]>()?;
+    input.parse::<Token![=]>()?;
+    let path = input.call(syn::Path::parse_mod_style)?;
+    Ok(Some(Facade(quote::quote!(#path))))
 }
 
 /// The first `struct Name` or `struct Name<const BATCH: usize>`, wherever it stands.
@@ -83,6 +97,7 @@ fn find_struct(tokens: TokenStream) -> Option<Declaration> {
 /// What has been read so far.
 #[derive(Default)]
 struct Items {
+    facade: Facade,
     declaration: Option<Declaration>,
     train: Option<Settings>,
     infer: Option<Settings>,
@@ -121,6 +136,30 @@ struct Parser<'e> {
     of_blocks: bool,
     /// Whether a constant's value is being read, in which `a::b` is Rust's.
     in_constant: bool,
+    /// The names of `forward`'s inputs, while its body is read.
+    inputs: Vec<String>,
+    /// How many outputs the function has whose body is read.
+    outputs: usize,
+    /// Where a layer of the body was first called with a value, as `Relu()(x)`.
+    applied: Option<Place>,
+    /// That layer.
+    applied_layer: Option<String>,
+}
+
+impl<'e> Parser<'e> {
+    fn new(errors: &'e mut Errors, next_id: usize, of_blocks: bool) -> Parser<'e> {
+        Parser {
+            errors,
+            next_id,
+            depth: 0,
+            of_blocks,
+            in_constant: false,
+            inputs: Vec::new(),
+            outputs: 0,
+            applied: None,
+            applied_layer: None,
+        }
+    }
 }
 
 impl Parser<'_> {
@@ -151,6 +190,11 @@ impl Parser<'_> {
     }
 
     fn item(&mut self, input: ParseStream<'_>, items: &mut Items) -> syn::Result<()> {
+        if let Some(facade) = facade(input)? {
+            items.facade = facade;
+            input.parse::<Token![;]>()?;
+            return Ok(());
+        }
         let attributes = input.call(Attribute::parse_outer)?;
         let visibility: Visibility = input.parse()?;
         if input.peek(Token![struct]) && !self.of_blocks {
@@ -165,7 +209,9 @@ impl Parser<'_> {
                     ),
                 ),
             }
-        } else if input.peek(Token![const]) {
+        } else if input.peek(Token![impl]) && !self.of_blocks {
+            self.implementation(input, items)?;
+        } else if input.peek(Token![const]) || input.peek(Token![static]) {
             self.constant(input, attributes, visibility, items)?;
         } else if input.peek(Token![use]) {
             self.import(input, &attributes, &visibility, &mut items.module)?;
@@ -189,6 +235,25 @@ impl Parser<'_> {
                 "expected `pub struct Name;`, `const TRAIN: Train = Train { .. };`, `fn forward(..)`, a block \
                  `fn name(..) -> Block`, a `const` or a `use`",
             ));
+        }
+        Ok(())
+    }
+
+    /// `impl Net { fn forward(..) .. }`: its items stand beside the struct.
+    fn implementation(&mut self, input: ParseStream<'_>, items: &mut Items) -> syn::Result<()> {
+        let mut place = Place::from(input.span());
+        while !input.is_empty() && !input.peek(syn::token::Brace) {
+            place.end = input.span();
+            skip_token(input);
+        }
+        self.errors.add(place, "a network has no `impl`; put `fn forward(..)` beside the struct");
+        let content;
+        syn::braced!(content in input);
+        while !content.is_empty() {
+            if let Err(error) = self.item(&content, items) {
+                self.errors.add_syn(&error);
+                skip_item(&content);
+            }
         }
         Ok(())
     }
@@ -230,11 +295,21 @@ impl Parser<'_> {
     fn constant(
         &mut self,
         input: ParseStream<'_>,
-        attributes: Vec<Attribute>,
+        mut attributes: Vec<Attribute>,
         visibility: Visibility,
         items: &mut Items,
     ) -> syn::Result<()> {
-        input.parse::<Token![const]>()?;
+        attributes.retain(|attribute| {
+            let is_condition = attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr");
+            if is_condition {
+                self.condition(attribute);
+            }
+            !is_condition
+        });
+        if input.peek(Token![static]) {
+            self.errors.add(input.span(), "write `const` for `static`");
+        }
+        skip_token(input);
         let name: Ident = input.parse()?;
         let place = if self.of_blocks {
             None
@@ -246,8 +321,10 @@ impl Parser<'_> {
             None
         };
         if let Some((kind, settings)) = place {
-            let mut read = Settings { attributes, fields: Vec::new() };
+            let mut read = Settings { place: Place::from(&name), is_broken: true, attributes, fields: Vec::new() };
+            let before = self.errors.list().len();
             let result = self.settings(input, &mut read, kind);
+            read.is_broken = result.is_err() || self.errors.list().len() > before;
             if settings.is_some() {
                 self.errors.add(&name, format!("`{name}` is defined twice; remove one"));
             }
@@ -260,6 +337,16 @@ impl Parser<'_> {
         }
         input.parse::<Token![:]>()?;
         let kind: syn::Type = input.parse()?;
+        if let syn::Type::Path(syn::TypePath { path, .. }) = &kind
+            && let Some((_, meant)) =
+                [("Train", "TRAIN"), ("Infer", "INFER")].into_iter().find(|(kind, _)| path.is_ident(kind))
+        {
+            let kind = &path.segments[0].ident;
+            return Err(syn::Error::new(
+                name.span(),
+                format!("a constant `{kind}` is called `{meant}`; rename `{name}`"),
+            ));
+        }
         input.parse::<Token![=]>()?;
         let mut tokens = TokenStream::new();
         while !input.peek(Token![;]) {
@@ -280,8 +367,7 @@ impl Parser<'_> {
         // What this language does not have is no mistake before a layer needs it.
         let mut errors = Errors::default();
         let next_id = self.next_id;
-        let mut parser =
-            Parser { errors: &mut errors, next_id, depth: 0, of_blocks: self.of_blocks, in_constant: true };
+        let mut parser = Parser { in_constant: true, ..Parser::new(&mut errors, next_id, self.of_blocks) };
         let value = (|input: ParseStream<'_>| parser.expression(input)).parse2(tokens.clone()).ok();
         self.next_id = parser.next_id;
         let value = value.filter(|_| errors.is_empty());
@@ -321,7 +407,7 @@ impl Parser<'_> {
     fn field(&mut self, input: ParseStream<'_>) -> syn::Result<(Field, Place)> {
         if input.peek(Token![..]) {
             let dots: Token![..] = input.parse()?;
-            return Err(syn::Error::new_spanned(dots, "fields left out take PyTorch's defaults; remove the `..`"));
+            return Err(syn::Error::new_spanned(dots, "fields left out take their defaults; remove the `..`"));
         }
         let name: Ident = input.parse()?;
         if !input.peek(Token![:]) {
@@ -353,9 +439,11 @@ impl Parser<'_> {
             let found = input.cursor().token_tree().map(|(token, _)| token);
             let start = input.span();
             let after = items.last().filter(|_| comma_missing).map(|(last, _)| describe(last));
+            let before = self.errors.list().len();
             match item(self, input) {
                 Ok((item, place)) => {
-                    if let Some(after) = after {
+                    // What came without a comma may be the mistake that has been reported.
+                    if let Some(after) = after.filter(|_| self.errors.list().len() == before) {
                         self.errors.add(place, format!("expected `,` after `{after}`"));
                     }
                     items.push((item, place));
@@ -363,6 +451,7 @@ impl Parser<'_> {
                 Err(error) => {
                     match (after, found) {
                         (Some(after), Some(found)) => {
+                            self.errors.truncate(before);
                             self.errors.add(start, format!("expected `,` after `{after}`, found `{}`", brief(&found)));
                         }
                         _ => self.errors.add_syn(&error),

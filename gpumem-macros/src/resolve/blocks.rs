@@ -2,9 +2,9 @@
 
 use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
-use super::habits::habit;
 use super::paths::snake_case;
 use crate::errors::Errors;
+use crate::names;
 use crate::syntax::{Argument, Expression, Function, Kind, Place};
 use gpumem_core::layers::Entry;
 use gpumem_core::suggest::nearest;
@@ -103,25 +103,37 @@ impl<'s> Resolver<'s, '_> {
         let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
         known.extend(blocks.map(|(name, _)| name.clone()));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        if let Some(value) = frame.tapped(name) {
+            return self.value_as_layer(element, name, frame, value);
+        }
         // A name of another library is no misspelling, unless of one that was declared here.
-        let elsewhere = habit(name);
+        let elsewhere = names::of_elsewhere(name);
         let own: Vec<&str> = known.iter().copied().filter(|known| Entry::find(known).is_none()).collect();
         let near = if elsewhere.is_some() { nearest(name, &own) } else { nearest(name, &known) };
         let hint = match (near, &elsewhere) {
             (Some(near), _) => format!("did you mean `{near}`?"),
-            (None, Some(habit)) => habit.hint.clone(),
-            (None, None) => {
+            (None, Some(found)) => found.hint.clone(),
+            // Blocks are written in small letters, and so would one be that is missing.
+            (None, None) if name.starts_with(char::is_lowercase) => {
                 format!("declare it, as `fn {name}() -> Block {{ [..] }}`, or see `gpumem::layers` for what there is")
+            }
+            (None, None) => {
+                format!(
+                    "see `gpumem::layers` for what there is; what those can build is a block, as `fn {}() -> Block {{ [..] }}`",
+                    snake_case(name)
+                )
             }
         };
         self.report(element.id, Place::from(at), frame, &format!("no layer or block is called `{name}`; {hint}"));
         // What was meant is not unused as well, and what follows is checked as if it had been written.
-        let meant = near.or_else(|| elsewhere.as_ref()?.meant);
-        let keeps_shape = near.is_none() && elsewhere.as_ref().is_some_and(|habit| habit.keeps_shape);
-        let Some(near) = meant else {
-            let value = current.filter(|_| keeps_shape);
+        let found = elsewhere.filter(|_| near.is_none());
+        if found.as_ref().is_some_and(|found| found.is_list) {
+            let layers = arguments.iter().filter(|argument| argument.name.is_none());
+            return layers.fold(current, |current, layer| self.element(&layer.value, frame, current, None));
+        }
+        let Some(near) = near.or_else(|| found.as_ref()?.meant) else {
             self.fail_layer();
-            return value;
+            return current.filter(|_| found.is_some_and(|found| found.keeps_shape));
         };
         self.meant.insert(near.to_string());
         match (self.block_called(element, near, frame), Entry::find(near)) {
@@ -132,6 +144,15 @@ impl<'s> Resolver<'s, '_> {
                 None => self.fail_layer(),
             },
         }
+    }
+
+    /// An input or a tap whose name stands where a layer should: it is read.
+    fn value_as_layer(&mut self, element: &Expression, name: &str, frame: &Frame<'s>, value: Current) -> Current {
+        let message = format!(
+            "`{name}` is a value and no layer; read it with `from({name})`, or leave it out where it is what arrives"
+        );
+        self.report(element.id, element.place, frame, &message);
+        value
     }
 
     /// A use of `let w = ..`.
@@ -174,32 +195,58 @@ impl<'s> Resolver<'s, '_> {
         frame: &Rc<Frame<'s>>,
         current: Current,
     ) -> Current {
-        let (times, inner) = match arguments {
-            [Argument { name: None, value: times }, Argument { name: None, value: inner }]
-                if !matches!((&times.kind, &inner.kind), (Kind::List(_), Kind::Integer(_))) =>
-            {
-                (self.integer(times, frame), inner)
-            }
-            _ => {
-                let message = "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`";
-                self.report(element.id, element.place, frame, message);
-                let is_list = |argument: &&Argument| matches!(argument.value.kind, Kind::List(_));
-                let inner = &arguments.iter().find(is_list)?.value;
-                let times = arguments.iter().find_map(|argument| match argument.value.kind {
-                    Kind::Integer(times) => Some(times),
-                    _ => None,
-                });
-                (times, inner)
-            }
-        };
+        let (times, layers) = self.repeated(element, arguments, frame);
         let mut end = current;
         for _ in 0..times.unwrap_or(1) {
-            end = self.element(inner, frame, end, None);
+            end = layers.iter().fold(end, |end, layer| self.element(layer, frame, end, None));
             if self.stopped {
                 break;
             }
         }
         end.filter(|_| times.is_some())
+    }
+
+    /// How often, and what. After a mistake what was probably meant.
+    fn repeated(
+        &mut self,
+        element: &Expression,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+    ) -> (Option<u64>, Vec<&'s Expression>) {
+        let values: Vec<&'s Expression> = arguments.iter().map(|argument| &argument.value).collect();
+        let is_element = |value: &Expression| match &value.kind {
+            Kind::Name(name) => {
+                let name = name.to_string();
+                let is_block = !self.blocks_called(&name, frame).is_empty() || frame.binding(&name).is_some();
+                is_block || Entry::find(&name).is_some()
+            }
+            Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) => true,
+            _ => false,
+        };
+        let takes = "`repeat` takes how often and what";
+        let (times, layers, message) = match values.as_slice() {
+            [times, layer] if !is_element(times) => (Some(*times), vec![*layer], None),
+            [layer, times] if !is_element(times) => {
+                (Some(*times), vec![*layer], Some(format!("{takes}; write `repeat({times}, {layer})`")))
+            }
+            [times, layers @ ..] if !is_element(times) && !layers.is_empty() => {
+                let written: Vec<String> = layers.iter().map(ToString::to_string).collect();
+                let message =
+                    format!("{takes}; put the layers into a list: `repeat({times}, [{}])`", written.join(", "));
+                (Some(*times), layers.to_vec(), Some(message))
+            }
+            _ => {
+                let layers = values.iter().copied().filter(|value| is_element(value)).collect();
+                (None, layers, Some(format!("{takes}, as `repeat(3, [Linear(64), Relu])`")))
+            }
+        };
+        let named = arguments.iter().any(|argument| argument.name.is_some());
+        if let Some(message) =
+            message.or_else(|| named.then(|| format!("{takes}, without names, as `repeat(3, [Relu])`")))
+        {
+            self.report(element.id, element.place, frame, &message);
+        }
+        (times.and_then(|times| self.integer(times, frame)), layers)
     }
 
     /// `freeze(x)`: training leaves the parameters inside as they are.
@@ -349,7 +396,7 @@ pub(super) fn check_blocks(blocks: &[Function], errors: &mut Errors) {
         for output in block.outputs.iter().filter(|output| output.name != "Block") {
             errors.add(output.place, format!("a block returns `Block`, not `{}`", output.name));
         }
-        for parameter in &block.parameters {
+        for parameter in block.parameters.iter().filter(|parameter| !parameter.kind.is_broken) {
             if !["usize", "f64", "bool", "Block"].contains(&parameter.kind.name.to_string().as_str()) {
                 errors.add(
                     parameter.kind.place,

@@ -83,7 +83,7 @@ impl<'s> Resolver<'s, '_> {
                 _ => fits = false,
             }
         }
-        if !fits || given.iter().any(Option::is_none) {
+        if !block.is_broken && (!fits || given.iter().any(Option::is_none)) {
             let written: Vec<String> = block
                 .parameters
                 .iter()

@@ -67,6 +67,16 @@ impl Resolver<'_, '_> {
             let what = if outputs.len() == 1 { "the last layer produces".into() } else { format!("output {index} is") };
             if value.index {
                 self.errors.add(promised.place, format!("{promise}, but the network returns its tokens"));
+            } else if let Some((row, written, tokens)) = self.lost_at(output).filter(|_| !value.batched) {
+                let (layer, place) = (&self.graph.rows[row].kind, self.rows[row].1);
+                let added = if tokens { "Embedding(..)" } else { "[]" };
+                let message = format!(
+                    "layer {row} `{layer}` gives the same for every sample, so that what arrives is lost here; add it: \
+                     `Add({added}, {written})`"
+                );
+                if !self.errors.list().iter().any(|error| error.message == message) {
+                    self.errors.add(place, message);
+                }
             } else if value.shape != shape {
                 self.errors.add(promised.place, format!("{promise}, but {what} {}", value.shape));
             } else if !value.batched {
@@ -78,6 +88,22 @@ impl Resolver<'_, '_> {
             }
         }
         self.check_inputs(forward);
+    }
+
+    /// The first layer on the way to a value whose own value does not depend on the sample, though samples arrive.
+    fn lost_at(&self, output: NodeId) -> Option<(RowId, String, bool)> {
+        let mut open = vec![output];
+        let mut first: Option<&(RowId, String, bool)> = None;
+        let mut seen = vec![false; self.graph.nodes.len()];
+        while let Some(node) = open.pop() {
+            if std::mem::replace(&mut seen[node], true) {
+                continue;
+            }
+            let row = self.graph.nodes[node].row;
+            first = self.lost.iter().filter(|lost| lost.0 == row).chain(first).min_by_key(|lost| lost.0);
+            open.extend(self.graph.nodes[node].inputs());
+        }
+        first.cloned()
     }
 
     /// Inputs that nothing reads. The first one is what the body begins with.

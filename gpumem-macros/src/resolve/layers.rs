@@ -55,7 +55,13 @@ impl<'s> Resolver<'s, '_> {
                 // What is wrong with the arguments is wrong whatever arrives.
                 None => self.graph.layer_of_unknown(guess, &entry, &given.values),
             };
-            return self.finish(&call, &given, built, segment);
+            return self.finish(&call, &given, built, current, segment);
+        }
+        if self.has_forgotten_list(&call, &given) {
+            let branch = given.branches.iter().map(|&index| &arguments[index].value);
+            let end = branch.fold(current, |current, layer| self.element(layer, frame, current, None));
+            self.fail_layer();
+            return end;
         }
         let branches = given.branches.iter().map(|&index| &arguments[index].value);
         let outputs: Vec<Current> = branches.map(|branch| self.element(branch, frame, current, None)).collect();
@@ -72,7 +78,51 @@ impl<'s> Resolver<'s, '_> {
                 Built { value: known, ..built }
             }
         };
-        self.finish(&call, &given, built, segment)
+        self.finish(&call, &given, built, None, segment)
+    }
+
+    /// Whether the layers of one branch stand beside `[]` as if each were a branch, `Add([], Conv2d(3, 3), BatchNorm2d)`, which is
+    /// reported: PyTorch's eye reads them as a sequence.
+    ///
+    /// That is so where a layer follows another one that it is usually put behind: a norm, an activation, dropout or attention. A
+    /// join of nothing but activations means what it says, and so does one of layers that change shapes.
+    fn has_forgotten_list(&mut self, call: &Call<'s, '_>, given: &Given) -> bool {
+        let branches: Vec<&Expression> = given.branches.iter().map(|&index| &call.arguments[index].value).collect();
+        let is_identity = |branch: &&&Expression| matches!(&branch.kind, Kind::List(elements) if elements.is_empty());
+        let layers: Vec<&Expression> = branches.iter().filter(|branch| !is_identity(branch)).copied().collect();
+        if layers.len() + 1 != branches.len() || layers.len() < 2 {
+            return false;
+        }
+        let entry_of = |branch: &Expression| match &branch.kind {
+            Kind::Name(name) | Kind::Call { name, .. } if !self.is_declared(&name.to_string(), call.frame) => {
+                Entry::find(&name.to_string())
+            }
+            _ => None,
+        };
+        let entries: Option<Vec<Entry>> = layers.iter().map(|layer| entry_of(layer)).collect();
+        let Some(entries) = entries else { return false };
+        let activations = Entry::family("Relu");
+        let follows = |entry: &Entry| entry.keeps_shape && !entry.is_join();
+        let are_activations = entries.iter().all(|entry| activations.contains(&entry.name));
+        if are_activations || !entries[1..].iter().any(follows) {
+            return false;
+        }
+        let written: Vec<String> = layers.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "joins {} branches here; put the layers of one branch into a list: `{}([], [{}])`",
+            branches.len(),
+            call.name,
+            written.join(", ")
+        );
+        let place = layers[0].place.to(layers[layers.len() - 1].place);
+        self.report_layer(call.element, place, call.name, call.frame, &message);
+        true
+    }
+
+    /// Whether a name is one that the user declared.
+    fn is_declared(&self, name: &str, frame: &Frame<'s>) -> bool {
+        let is_block = !self.blocks_called(name, frame).is_empty();
+        is_block || frame.parameter(name).is_some() || frame.binding(name).is_some()
     }
 
     /// `Tied(w)`, with the row of `w`.
@@ -99,11 +149,18 @@ impl<'s> Resolver<'s, '_> {
         }
         let (Some(input), Some(entry)) = (current, Entry::find("Tied")) else { return self.fail_layer() };
         let built = self.graph.layer(&entry, &[], &[input], String::new(), Some(owner));
-        self.finish(&call, &given, built, segment)
+        self.finish(&call, &given, built, current, segment)
     }
 
     /// Reports what is wrong with a layer, and notes its row.
-    fn finish(&mut self, call: &Call<'s, '_>, given: &Given, built: Built, segment: Option<&str>) -> Current {
+    fn finish(
+        &mut self,
+        call: &Call<'s, '_>,
+        given: &Given,
+        built: Built,
+        arriving: Current,
+        segment: Option<&str>,
+    ) -> Current {
         self.guesses.note(call.element.id, built.guessed);
         for mistake in &built.mistakes {
             self.report_mistake(call, given, mistake);
@@ -115,6 +172,11 @@ impl<'s> Resolver<'s, '_> {
                 }
                 let segment = self.layer_segment(call.name, segment, given.chosen.clone());
                 self.sharing.added(Some(row));
+                let is_lost = built.value.is_some_and(|value| !self.graph.value(value).batched);
+                let arriving = arriving.map(|node| self.graph.value(node)).filter(|value| value.batched);
+                if let Some(arriving) = arriving.filter(|_| is_lost) {
+                    self.lost.push((row, call.element.to_string(), arriving.index));
+                }
                 let place = self.shown(call.element.place, call.frame).0;
                 self.rows.push((segment, place));
                 self.count += 1;
@@ -213,6 +275,9 @@ impl<'s> Resolver<'s, '_> {
         let flag = layers::Written::named(name, Argument::Flag(true));
         if options.contains(&name) {
             return flag;
+        }
+        if self.is_imported(argument.value.id, name, call.frame) {
+            return layers::Written::positional(Argument::Unknown);
         }
         let variables = self.variables(call.frame);
         let variables: Vec<&str> = variables.iter().map(String::as_str).collect();

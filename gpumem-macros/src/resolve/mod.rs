@@ -5,17 +5,17 @@ mod calls;
 pub(crate) mod check;
 pub(crate) mod frame;
 mod guesses;
-mod habits;
 mod layers;
 mod modules;
 mod paths;
 mod sharing;
+mod taps;
 mod types;
 
 use crate::errors::Errors;
 use crate::syntax::{Expression, Kind, Module, Place, Source};
 use frame::{Binding, Current, Frame, Known};
-use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
 use paths::{Paths, Segment};
 use proc_macro2::Ident;
@@ -23,7 +23,7 @@ use sharing::Sharing;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-pub(crate) use types::{Declared, Form};
+pub(crate) use types::{Declared, Form, is_type};
 
 /// A network without blocks and names.
 pub(crate) struct Resolved {
@@ -65,8 +65,13 @@ pub(crate) struct Resolver<'s, 'e> {
     /// Layers so far, with those that could not be made.
     count: usize,
     sharing: Sharing,
+    /// Imported constants that have been reported, by their modules and names.
+    pub(crate) imports_named: HashSet<(*const Module, String)>,
     /// Names that a misspelt name was probably meant to be.
     meant: HashSet<String>,
+    /// Layers whose value is the same for every sample, though samples arrive: the row, how it is written, and whether tokens
+    /// arrive.
+    lost: Vec<(RowId, String, bool)>,
     /// What to take mistakes for.
     guesses: Guesses,
     /// Conditions that are not known and have been passed.
@@ -124,6 +129,7 @@ pub(crate) fn declare(module: &Module, errors: &mut Errors) {
         });
         resolver.element(&block.body.element, &frame, None, None);
         resolver.check_declared(block);
+        taps::check_declared(block, module, errors);
     }
 }
 
@@ -141,7 +147,9 @@ impl<'s, 'e> Resolver<'s, 'e> {
             rows: Vec::new(),
             count: 0,
             sharing: Sharing::default(),
+            imports_named: HashSet::new(),
             meant: HashSet::new(),
+            lost: Vec::new(),
             guesses: Guesses::default(),
             open_conditions: HashSet::new(),
             frozen: 0,
@@ -181,6 +189,7 @@ impl<'s> Resolver<'s, '_> {
         if let Some(outputs) = outputs.as_ref().filter(|_| !self.stopped) {
             self.check_outputs(forward, outputs, promised.as_deref());
         }
+        taps::check(source, self.errors);
         let places = self.rows.iter().map(|(_, place)| *place).collect();
         let taps = frame.taps.borrow().clone();
         let outputs = outputs.and_then(|outputs| outputs.into_iter().collect());
@@ -263,8 +272,18 @@ impl<'s> Resolver<'s, '_> {
             Kind::Broken => None,
             Kind::Binary { operator, operands } if operator.join().is_some() => {
                 let join = operator.join().unwrap_or_default();
-                let message = format!("layers are joined by name; write `{join}({}, {})`", operands[0], operands[1]);
-                self.report(element.id, element.place, frame, &message);
+                // A value is read by its name.
+                let branch = |operand: &Expression| match &operand.kind {
+                    Kind::Name(name) if frame.tapped(&name.to_string()).is_some() => format!("from({name})"),
+                    _ => operand.to_string(),
+                };
+                let branches = [branch(&operands[0]), branch(&operands[1])].join(", ");
+                self.report(
+                    element.id,
+                    element.place,
+                    frame,
+                    &format!("layers are joined by name; write `{join}({branches})`"),
+                );
                 None
             }
             _ => {

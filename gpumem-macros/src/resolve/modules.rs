@@ -104,7 +104,7 @@ impl<'s> Resolver<'s, '_> {
 
     /// Where a mistake at `place` is shown, and, if that is somewhere else, where it is: the text of a block from another
     /// module may be in another crate, whose source may not be there, so the user's call of it is underlined.
-    pub(super) fn shown(&self, place: Place, frame: &Frame<'s>) -> (Place, Option<String>) {
+    pub(crate) fn shown(&self, place: Place, frame: &Frame<'s>) -> (Place, Option<String>) {
         let is_own = |frame: &Frame<'s>| std::ptr::eq(frame.module, self.module);
         let (mut shown, mut around) = (place, Some(frame));
         while let Some(frame) = around.filter(|frame| !is_own(frame)) {

@@ -4,6 +4,7 @@ use super::Resolver;
 use super::frame::Frame;
 use crate::syntax::{Function, Place, Type};
 use gpumem_core::graph;
+use gpumem_core::layers::mistake::either;
 use gpumem_core::run::tensor::MOST_HOSTS;
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
@@ -45,6 +46,12 @@ const OUTPUTS: [Row; 7] = [
     ("Values", Form::Values, ANY),
 ];
 
+/// Whether there is a type of this name, or one that it was probably meant to be.
+pub(crate) fn is_type(name: &str) -> bool {
+    let known: Vec<&str> = INPUTS.iter().chain(&OUTPUTS).map(|(known, ..)| *known).collect();
+    nearest(name, &known).is_some()
+}
+
 /// The dimensions of a type that has any.
 const ANY: &str = "A, B, ..";
 
@@ -76,7 +83,7 @@ impl<'s> Resolver<'s, '_> {
             forward.parameters.iter().map(|input| self.declared(&input.kind, &INPUTS, "an input")).collect();
         let outputs: Vec<Option<Declared>> =
             forward.outputs.iter().map(|output| self.declared(output, &OUTPUTS, "an output")).collect();
-        if inputs.is_empty() {
+        if inputs.is_empty() && !forward.is_broken {
             let message = "`forward` has no input; declare one, as `fn forward(image: Image<3, 224, 224>)`";
             self.errors.add(forward.signature, message);
         }
@@ -90,11 +97,15 @@ impl<'s> Resolver<'s, '_> {
             let message = format!("a network has at most {MOST_HOSTS} inputs and as many outputs, not {count}");
             self.errors.add(forward.signature, message);
         }
-        [inputs, outputs]
-            .map(|list| list.into_iter().collect::<Option<Vec<Declared>>>().filter(|list| !list.is_empty()))
+        let [inputs, outputs] = [inputs, outputs]
+            .map(|list| list.into_iter().collect::<Option<Vec<Declared>>>().filter(|list| !list.is_empty()));
+        [inputs.filter(|_| !forward.is_broken), outputs]
     }
 
     fn declared(&mut self, written: &'s Type, known: &[Row], what: &str) -> Option<Declared> {
+        if written.is_broken {
+            return None;
+        }
         let name = written.name.to_string();
         let row = |name: &str| known.iter().find(|(known, ..)| *known == name);
         let (name, form, arguments) = match row(&name) {
@@ -104,7 +115,12 @@ impl<'s> Resolver<'s, '_> {
                 let near = nearest(&name, &names);
                 let hint = match near {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("use {}", gpumem_core::layers::mistake::listed(&names)),
+                    None => {
+                        let types: Vec<String> =
+                            known.iter().map(|(name, _, sizes)| format!("{name}<{sizes}>")).collect();
+                        let types: Vec<&str> = types.iter().map(String::as_str).collect();
+                        format!("of one sample, without the batch, write {}", either(&types))
+                    }
                 };
                 self.errors.add(&written.name, format!("no type of {what} is called `{name}`; {hint}"));
                 row(near?)?
@@ -125,6 +141,7 @@ impl<'s> Resolver<'s, '_> {
                 "`{name}` has {expected} dimension{}, `{name}<{arguments}>`, but {} given",
                 if expected == 1 { "" } else { "s" },
                 match written.dimensions.len() {
+                    0 => "none is".to_string(),
                     1 => "1 is".to_string(),
                     count => format!("{count} are"),
                 }

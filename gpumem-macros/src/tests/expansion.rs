@@ -32,7 +32,7 @@ fn raw_names_are_shown_without_their_prefix() {
 fn a_condition_holds_for_all_of_the_network() {
     for body in ["[Linear(4)]", "[Linear(3)]"] {
         let file = expanded(&format!(
-            "#[cfg(feature = \"x\")] pub struct Net; use std::mem; pub const SIZE: usize = 4; const TRAIN: Train = Train {{ loss: Mse }};
+            "#[cfg(feature = \"x\")] pub struct Net; use std::mem; pub const SIZE: usize = 4; const TRAIN: Train = Train {{ batch: 4, loss: Mse }};
              fn forward(x: Features<SIZE>) -> Features<SIZE> {{ {body} }}"
         ));
         let items = syn::parse_file(&file).expect("items").items;
@@ -93,7 +93,7 @@ fn a_module_with_a_network() {
     let tokens = crate::module::network_mod(Default::default(), item.parse().expect("balanced tokens"));
     let file = prettyplease::unparse(&syn::parse2(tokens).expect("items"));
     assert!(file.starts_with("#[allow(dead_code)]\npub mod tiny {\n"), "{file}");
-    assert!(file.contains("impl ::gpumem::Network for Tiny"), "{file}");
+    assert!(file.contains("impl __gpumem::Network for Tiny"), "{file}");
 }
 
 #[test]

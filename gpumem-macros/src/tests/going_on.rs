@@ -173,8 +173,8 @@ fn numbers_that_could_be_any() {
 /// Layers that nobody knows, and values that are not what a layer works on.
 #[test]
 fn values_that_could_be_any() {
-    let unknown = "no layer or block is called `Foo`; declare it, as `fn Foo() -> Block { [..] }`, or see `gpumem::layers` for \
-                   what there is";
+    let unknown = "no layer or block is called `Foo`; see `gpumem::layers` for what there is; what those can build is a block, as \
+                   `fn foo() -> Block { [..] }`";
     for body in [
         "[Foo, Conv2d(9, 8, 3), BatchNorm2d(8), Flatten, Linear(99, 10)]",
         "[Foo, Linear(99, 10)]",
@@ -275,7 +275,7 @@ fn names_that_were_meant() {
     assert_mistakes(
         &forward("Features<8>", "Features<9>", "[repeat([Linear(8)], 3), Linear(7, 8)]", ""),
         &[
-            ("repeat([Linear(8)], 3)", "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`"),
+            ("repeat([Linear(8)], 3)", "`repeat` takes how often and what; write `repeat(3, [..])`"),
             ("Linear(7, 8)", "layer 3 `Linear` expects 7 input features, but the previous layer produces [8]"),
             ("Features<9>", "forward promises Features<9> = [9], but the last layer produces [8]"),
         ],

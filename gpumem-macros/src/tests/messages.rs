@@ -13,13 +13,13 @@ fn unknown_layer() {
             ("bloc", "no layer or block is called `bloc`; did you mean `block`?"),
         ],
     );
-    let text = forward("Features<4>", "Features<4>", "[Linear(4), Transformer(8)]", "");
+    let text = forward("Features<4>", "Features<4>", "[Linear(4), LayerScale(8)]", "");
     assert_mistakes(
         &text,
         &[(
-            "Transformer",
-            "no layer or block is called `Transformer`; declare it, as `fn Transformer() -> Block { [..] }`, or see \
-             `gpumem::layers` for what there is",
+            "LayerScale",
+            "no layer or block is called `LayerScale`; see `gpumem::layers` for what there is; what those can build is a block, \
+             as `fn layer_scale() -> Block { [..] }`",
         )],
     );
 }
@@ -91,7 +91,7 @@ fn wrong_number_of_arguments() {
             ),
             ("Flatten(3)", "layer 5 `Flatten` takes no arguments, but 1 is given"),
             ("Add([])", "layer 6 `Add` joins at least 2 branches, but 1 is given; a branch can be `[]`"),
-            ("repeat(2)", "`repeat` takes (times, element), as `repeat(3, [Linear(64), Relu])`"),
+            ("repeat(2)", "`repeat` takes how often and what, as `repeat(3, [Linear(64), Relu])`"),
             ("tap()", "expected one name, as `tap(skip)`"),
         ],
     );
@@ -187,8 +187,9 @@ fn output_type() {
     assert_mistakes(
         &text,
         &[(
-            "Sequence<8, 4>",
-            "forward promises Sequence<8, 4> = [8, 4], but what the last layer produces is the same for every sample",
+            "PositionEmbedding(8, 4)",
+            "layer 0 `PositionEmbedding` gives the same for every sample, so that what arrives is lost here; add it: \
+             `Add(Embedding(..), PositionEmbedding(8, 4))`",
         )],
     );
 }
@@ -320,7 +321,7 @@ fn arithmetic() {
             ("true + 1", "`+` does not apply to `true` or `false` and a whole number"),
             ("3", "expected `true` or `false`, found `3`"),
             (
-                "B",
+                "size_of::<u8>()",
                 "`B` is no expression that `network!` can read; layers need literals, and constants made of literals",
             ),
         ],

@@ -7,9 +7,11 @@ mod messages;
 mod modules;
 mod mutations;
 mod networks;
+mod outside;
 mod parsing;
 mod settings;
 mod structure;
+mod traps;
 
 use crate::errors::Errors;
 use crate::parse;

@@ -2,6 +2,7 @@
 
 use super::{assert_mistakes, forward, mistakes_with, sound};
 use crate::declare::declare;
+use crate::syntax::Facade;
 use crate::{compile, travel};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
@@ -78,11 +79,11 @@ fn a_network_fetches_one_module_after_the_other() {
         let (_, text) = modules.iter().find(|(known, _)| *known == path).unwrap_or_else(|| panic!("{path}"));
         let called = call_hidden(&declared("m", text).1, call.tokens);
         let mut trees = called.into_iter();
-        assert_eq!(trees.next().expect("a callback").to_string(), "network");
+        assert_eq!(trees.next().expect("a callback").to_string(), "[:: gpumem :: network]");
         tokens = trees.collect();
     }
     let expanded = compile(tokens).to_string();
-    assert!(expanded.contains("impl :: gpumem :: Network for Net"), "{expanded}");
+    assert!(expanded.contains("impl __gpumem :: Network for Net"), "{expanded}");
     assert!(!expanded.contains("compile_error"), "{expanded}");
 }
 
@@ -93,7 +94,7 @@ fn a_module_hands_on_the_modules_that_it_uses() {
     let call: syn::Macro = syn::parse2(on_the_way).expect("a call of a hidden macro");
     let called = call_hidden(&declared("inner", "fn linear(n: usize) -> Block { [Linear(n)] }").1, call.tokens);
     let mut trees = called.into_iter();
-    assert_eq!(trees.next().expect("a callback").to_string(), "blocks");
+    assert_eq!(trees.next().expect("a callback").to_string(), "[:: gpumem :: blocks]");
     let Ok(gathered) = travel::arrive("blocks", trees.collect()) else { panic!("paths are left") };
     let inside = crate::declare::arrived(gathered.tokens, &gathered.modules);
     let handed: Vec<TokenTree> = call_hidden(&inside, "network".parse().expect("a name")).into_iter().collect();
@@ -164,7 +165,7 @@ fn names_of_imported_blocks() {
         &network("[Conv2d(config::WIDTH, 1)]", ""),
         &[(
             "config::WIDTH",
-            "paths are not read here; write a literal, or a `const` that is declared inside the network",
+            "a macro cannot read what other code declares; write the number, or a `const` that is declared inside the network",
         )],
     );
 }
@@ -269,7 +270,7 @@ fn mistakes_that_need_no_call() {
         ("fn f() -> Block { [Relu(inplce)] }", "`Relu` has no option `inplce`; did you mean `inplace`?"),
         (
             "fn f() -> Block { [Linear(zoo::WIDTH)] }",
-            "paths are not read here; write a literal, or a `const` that is declared inside the module",
+            "a macro cannot read what other code declares; write the number, or a `const` that is declared inside the module",
         ),
         (
             "fn f() -> Block { [Linear(2 * WIDTH)] }",
@@ -314,7 +315,7 @@ fn declarations() {
         crate::module::blocks_mod(arguments, item).to_string()
     };
     assert!(attribute("", "mod m { fn f() -> Block { [] } }").contains("macro_rules"));
-    assert!(attribute("x", "mod m { }").contains("`#[blocks_mod]` takes no arguments; remove them"));
+    assert!(attribute("x", "mod m { }").contains("`#[blocks_mod]` takes nothing but `crate = path`"));
     assert!(attribute("", "fn f() {}").contains("`#[blocks_mod]` stands before a module with blocks in it"));
 }
 
@@ -335,7 +336,8 @@ fn invisible_groups_travel() {
     assert!(holds_invisible(gathered.tokens));
     let stray = quote::quote!(@ (1) struct @);
     let uses = crate::parse::source(written, &[], &mut crate::errors::Errors::default()).expect("a struct").module.uses;
-    let call: syn::Macro = syn::parse2(travel::depart("network", &uses, &stray).expect("a use")).expect("a call");
+    let call: syn::Macro =
+        syn::parse2(travel::depart(&Facade::default(), "network", &uses, &stray).expect("a use")).expect("a call");
     let called = call_hidden(&module, call.tokens).into_iter().skip(1).collect();
     let Ok(gathered) = travel::arrive("network", called) else { panic!("paths are left") };
     assert_eq!(gathered.tokens.to_string(), stray.to_string());

@@ -28,7 +28,7 @@ const NETWORKS: [&str; 3] = [
 ];
 
 /// Pieces that a mutation may put anywhere.
-const PIECES: [&str; 44] = [
+const PIECES: [&str; 52] = [
     "0",
     "18446744073709551615",
     "99999999999999999999999999999999999999999",
@@ -67,6 +67,14 @@ const PIECES: [&str; 44] = [
     "for",
     "[Relu; 3]",
     "return",
+    "|",
+    "|i| { [Relu] }",
+    "->",
+    "while true { Relu }",
+    "crate = gm;",
+    "crate::W",
+    "impl Net { }",
+    "tap(x)",
     "vec![Relu]",
     "Conv2d(0)(x)",
     "padding: None",

@@ -77,7 +77,7 @@ fn items() {
     );
     assert_mistakes(
         "struct A; struct B; struct C { x: u8 }
-         const X: usize = 1; const X: usize = 2; static Y: u8 = 0;
+         const X: usize = 1; const X: usize = 2; static Y: u8 = 0; enum Z {}
          fn forward(x: Features<2>) -> Features<2> { [Relu] }
          fn forward(x: Features<3>) -> Features<2> { [Relu] }",
         &[
@@ -85,8 +85,9 @@ fn items() {
             ("{", "expected `;` after `struct C`: a network's struct has no fields"),
             ("C", "a `network!` declares one struct, and `A` is already it; use a second `network!`"),
             ("X", "`X` is defined twice; rename or remove one"),
+            ("static", "write `const` for `static`"),
             (
-                "static",
+                "enum",
                 "expected `pub struct Name;`, `const TRAIN: Train = Train { .. };`, `fn forward(..)`, a block \
                  `fn name(..) -> Block`, a `const` or a `use`",
             ),
@@ -107,7 +108,7 @@ fn settings() {
         &text,
         &[
             ("optimizer: Sgd { lr: 0.1 }", "expected `,` after `batch: ..`"),
-            ("..", "fields left out take PyTorch's defaults; remove the `..`"),
+            ("..", "fields left out take their defaults; remove the `..`"),
             ("", "expected `;` after `Train { .. }`"),
         ],
     );
@@ -175,10 +176,13 @@ fn paths() {
         &forward("Features<4>", "Features<4>", body, ""),
         &[
             ("nn::Linear", "layers have no path; write `Linear`"),
-            ("size_of", "paths are not read here; write a literal, or a `const` that is declared inside the network"),
+            (
+                "size_of",
+                "a macro cannot read what other code declares; write the number, or a `const` that is declared inside the network",
+            ),
             (
                 "std::mem::size_of",
-                "paths are not read here; write a literal, or a `const` that is declared inside the network",
+                "a macro cannot read what other code declares; write the number, or a `const` that is declared inside the network",
             ),
             ("layers::Relu", "layers have no path; write `Relu`"),
         ],
@@ -228,7 +232,7 @@ fn invisible_groups() {
     assert!(!expansion.contains("compile_error"), "{expansion}");
     let expansion = crate::compile(tokens).to_string();
     assert!(!expansion.contains("compile_error"), "{expansion}");
-    assert!(expansion.contains("Mixed (:: gpumem :: __private :: Half :: F16)"), "{expansion}");
+    assert!(expansion.contains("Mixed (__gpumem :: __private :: Half :: F16)"), "{expansion}");
     assert!(expansion.contains("Update :: Separate"), "{expansion}");
 }
 
@@ -243,9 +247,85 @@ fn modules() {
     assert!(!documented.contains("compile_error"), "{documented}");
     assert!(documented.contains("Inside") && documented.contains("pub mod m"), "{documented}");
     let with_arguments = expand("batch = 4", &format!("mod m {{ {network} }}"));
-    assert!(with_arguments.contains("`#[network_mod]` takes no arguments; remove them"), "{with_arguments}");
+    assert!(with_arguments.contains("`#[network_mod]` takes nothing but `crate = path`"), "{with_arguments}");
     assert!(with_arguments.contains("mod m"), "{with_arguments}");
     let on_a_struct = expand("", "pub struct Net;");
     assert!(on_a_struct.contains("`#[network_mod]` stands before a module with a network in it"), "{on_a_struct}");
     assert!(on_a_struct.contains("pub struct Net ;"), "{on_a_struct}");
+}
+
+/// Inputs and outputs as other languages write them: one mistake each.
+#[test]
+fn inputs_and_outputs() {
+    let types = "of one sample, without the batch, write `Image<C, H, W>`, `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, \
+                 `Signal<C, L>` or `Values<A, B, ..>`";
+    let tensor = format!("no type of an input is called `Tensor`; {types}");
+    let no_self = "a network has no `self`: `forward` takes its inputs only, and blocks their parameters";
+    for (inputs, place, said) in [
+        ("x: Tensor<f32, (D<1>, D<8>)>", "Tensor", tensor.as_str()),
+        ("x: Tensor", "Tensor", &tensor),
+        ("&self, x: Features<8>", "&", no_self),
+        ("&mut self", "&", no_self),
+        ("self: &Self, x: Features<8>", "self", no_self),
+        ("x: &Features<8>", "&", "there are no references; remove `&`"),
+        ("mut x: Features<8>", "mut", "inputs and parameters never change; remove `mut`"),
+        ("Features<8>", "Features<8>", "every input has a name; write `x: Features<..>`"),
+        ("x", "x", "`x` has no type; write `x: Image<3, 224, 224>`"),
+        ("x: [f32; 8]", "[", "expected a type, as `Image<3, 224, 224>`, found `[..]`"),
+        ("x: Features(8)", "(8)", "sizes stand between `<` and `>`; write `Features<8>`"),
+        ("x: gpumem::Features<8>", "gpumem::Features", "types have no path; write `Features`"),
+        ("x: Features", "Features", "`Features` has 1 dimension, `Features<N>`, but none is given"),
+    ] {
+        let text = format!("struct Net; fn forward({inputs}) -> Logits<4> {{ [Linear(4)] }}");
+        // The last `&` of a receiver is part of what is skipped.
+        let found = super::mistakes(&text);
+        assert_eq!(found.len(), 1, "{inputs}: {found:#?}");
+        assert!(found[0].0.starts_with(place), "{inputs}: {found:#?}");
+        assert_eq!(found[0].1, said);
+    }
+    let fields = "outputs have no names; their types stand in parentheses, as `-> (Map<81, 8, 8>, Map<4, 8, 8>)`, and the body ends \
+                  with `Outputs(x, y)`";
+    for (output, place, said) in [
+        ("{ cls: Map<1, 2, 3>, boxes: Map<1, 2, 3> }", "{ cls: Map<1, 2, 3>, boxes: Map<1, 2, 3> }", fields),
+        ("Heads { cls: Map<1, 2, 3> }", "{ cls: Map<1, 2, 3> }", fields),
+        (
+            "[Logits<4>; 2]",
+            "[",
+            "expected a type, as `Logits<1000>`, or several in parentheses, as `(Logits<10>, Map<4, 8, 8>)`, found `[..]`",
+        ),
+        (
+            "(Logits<4>, Logits<4>)",
+            "Logits<4>, Logits<4>",
+            "forward promises 2 outputs, but its body produces 1 output; end it with `Outputs(x, y)`, a value for each type",
+        ),
+    ] {
+        let text = format!("struct Net; fn forward(x: Features<8>) -> {output} {{ [Linear(4)] }}");
+        assert_mistakes(&text, &[(place, said)]);
+    }
+}
+
+/// Items that Rust has in such places.
+#[test]
+fn items_of_rust() {
+    let forward = "fn forward(x: Features<8>) -> Logits<4> { [Linear(4)] }";
+    for (items, place, said) in [
+        (
+            format!("impl Net {{ {forward} }}"),
+            "impl Net",
+            "a network has no `impl`; put `fn forward(..)` beside the struct",
+        ),
+        (format!("static TRAIN: Train = Train {{ batch: 4 }}; {forward}"), "static", "write `const` for `static`"),
+        (
+            format!("const SETTINGS: Train = Train {{ batch: 4 }}; {forward}"),
+            "SETTINGS",
+            "a constant `Train` is called `TRAIN`; rename `SETTINGS`",
+        ),
+        (
+            forward.replace("forward", "forward<const N: usize>"),
+            "<const N: usize>",
+            "`forward` has no parameters in `<..>`; numbers stand in its parentheses, as `(n: usize)`",
+        ),
+    ] {
+        assert_mistakes(&format!("struct Net; {items}"), &[(place, said)]);
+    }
 }

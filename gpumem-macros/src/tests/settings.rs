@@ -5,6 +5,8 @@ use super::{assert_mistakes, forward, mistakes};
 #[test]
 fn training_settings() {
     let train = |fields: &str| {
+        let batch = if fields.contains("batch:") { "" } else { "batch: 4, " };
+        let fields = format!("{batch}{fields}");
         forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("const TRAIN: Train = Train {{ {fields} }};"))
     };
     for (fields, place, message) in [
@@ -30,8 +32,12 @@ fn training_settings() {
         assert_mistakes(&train(fields), &[(place, message)]);
     }
     assert_mistakes(&train("batch: N * 2, optimizer: AdamW, update: Separate, cards: [RTX_3080, T4], seed: 3"), &[]);
-    let text =
-        forward("Features<4>", "Features<4>", "[Linear(4)]", "const TRAIN: Train = Train { loss: CrossEntropy };");
+    let text = forward(
+        "Features<4>",
+        "Features<4>",
+        "[Linear(4)]",
+        "const TRAIN: Train = Train { batch: 4, loss: CrossEntropy };",
+    );
     assert_mistakes(
         &text,
         &[(
@@ -184,7 +190,7 @@ fn declarations() {
             ("TRAIN", "`TRAIN` is defined twice; remove one"),
             ("let", "`let` stands at the start of a function's body, not inside `if`"),
             ("#[inline]", "blocks have no such attribute; remove it"),
-            (")", "unexpected end of input, expected `: usize`, `: f64`, `: bool` or `: Block` after `n`"),
+            ("n", "`n` has no type; write `n: usize`"),
             ("", "unexpected end of input, expected `;` after `const OTHER`"),
             ("i32", "a block's parameters are `usize`, `f64`, `bool` or `Block`; use one of these"),
             ("Features<8>", "a block returns `Block`, not `Features`"),
@@ -192,7 +198,6 @@ fn declarations() {
             ("a", "`a` is bound twice; rename one"),
             ("b", "`b` uses itself"),
             ("WIDTH", "expected a layer, but `WIDTH` is a constant"),
-            ("Relu(3, 4)", "block `Relu` takes (), but `Relu(3, 4)` is given"),
         ],
     );
     for (dimension, place, said) in [
@@ -207,4 +212,60 @@ fn declarations() {
         &forward("Features<8>", "Features<8>", "[Linear(8), block()]", "fn block(n: usize) -> Block { [Linear(n)] }"),
         &[("block()", "block `block` takes (n: usize), but nothing is given")],
     );
+}
+
+/// Fields that stand somewhere else, and forms of an optimizer that it has elsewhere.
+#[test]
+fn settings_in_other_words() {
+    let train = |fields: &str| {
+        forward(
+            "Features<4>",
+            "Logits<4>",
+            "[Linear(4)]",
+            &format!("const TRAIN: Train = Train {{ batch: 4, {fields} }};"),
+        )
+    };
+    let loop_around = "it says what one step is; how often `train_step` is called, and with which samples, is up to the loop around it";
+    for (field, hint) in [
+        ("lr: 0.1", "it belongs to the optimizer, as `optimizer: Sgd { lr: 0.1 }`"),
+        ("betas: (0.9, 0.99)", "it belongs to the optimizer, as `optimizer: Adam { betas: (0.9, 0.99) }`"),
+        ("epochs: 10", loop_around),
+        ("shuffle: true", loop_around),
+        (
+            "device: cuda",
+            "where a network runs is said where it is loaded, `Net::on(&device)`; the cards that it must fit are \
+             `cards: [RTX_3060]`",
+        ),
+        ("dtype: bf16", "did you mean `precision`, as `precision: Mixed(Bf16)`?"),
+        ("criterion: Mse", "did you mean `loss`?"),
+    ] {
+        let name = field.split(':').next().unwrap_or_default();
+        assert_mistakes(&train(field), &[(name, &format!("`TRAIN` has no field `{name}`; {hint}"))]);
+    }
+    assert_mistakes(
+        &train("optimizer: AdamW { eps: 1e-8 }, lr: 3e-4"),
+        &[("lr", "`TRAIN` has no field `lr`; it belongs to the optimizer, as `optimizer: AdamW { lr: 3e-4 }`")],
+    );
+    // What is refused is not offered.
+    let found = mistakes(&train("toaster: 1"));
+    assert!(!found[0].1.contains("clip") && found[0].1.contains("`headroom`"), "{found:#?}");
+    for (written, instead) in [
+        ("Adam(lr = 1e-3)", "Adam { lr: 1e-3 }"),
+        ("Adam(lr = 1e-3, betas = (0.9, 0.99))", "Adam { lr: 1e-3, betas: (0.9, 0.99) }"),
+        ("AdamW(1e-3)", "AdamW { lr: 1e-3 }"),
+        ("Sgd::new(0.1, 0.9)", "Sgd { lr: 0.1, momentum: 0.9 }"),
+        ("Lion()", "Lion"),
+    ] {
+        let said = format!("hyperparameters stand in braces; write `{instead}`");
+        assert_mistakes(&train(&format!("optimizer: {written}")), &[(written, &said)]);
+    }
+    // A loss that was not written is not judged.
+    let text = forward(
+        "Features<4>",
+        "Features<1>",
+        "[Linear(1)]",
+        "const TRAIN: Train = Train { batch: 4, loss: Contrastive };",
+    );
+    let losses = "no loss is called `Contrastive`; there are `CrossEntropy`, `Mse` and `Mean`";
+    assert_mistakes(&text, &[("Contrastive", losses)]);
 }

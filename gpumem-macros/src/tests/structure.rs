@@ -5,10 +5,11 @@ use super::{assert_mistakes, forward, sound};
 /// A network that taps `wide` `[T, D]`, `aux` and `words`, and is trained with this loss.
 fn with_loss(loss: &str) -> String {
     format!(
-        "struct Net; const TRAIN: Train = Train {{ loss: {loss} }};
+        "struct Net; const TRAIN: Train = Train {{ batch: 2, loss: {loss} }};
          fn forward(image: Values<2, 3, 4, 5>, tokens: Tokens<7>) -> Logits<4> {{
              [tap(cube), Flatten, Linear(6), tap(aux), from(tokens), tap(words), PositionEmbedding(7, 5), tap(places),
-              from(words), Embedding(9, 5), Add([], from(places)), tap(wide), Flatten, Concat([], from(aux)), Linear(4)]
+              from(words), Embedding(9, 5), Add([], from(places)), tap(wide), Flatten,
+              Concat([], from(aux), [from(cube), Flatten], [from(wide), Flatten]), Linear(4)]
          }}"
     )
 }

@@ -49,9 +49,18 @@ fn unequal_shapes(x: &[Value]) -> Option<(usize, Mistake)> {
             Some(shape) => shape,
             None => {
                 let (first, other) = (x[0].shape, value.shape);
-                let text = format!(
+                let mut text = format!(
                     "joins branches of one shape, but branch 0 produces {first} and branch {branch} produces {other}"
                 );
+                if let (&[channels, ..], &[features]) = (first.dims(), other.dims())
+                    && first.dims().len() == 3
+                    && channels == features
+                {
+                    // Squeeze and excitation.
+                    text += &format!(
+                        "; as a map of [{channels}, 1, 1], from `AdaptiveAvgPool2d(1)` and 1x1 convolutions, it is broadcast"
+                    );
+                }
                 return Some((branch, Mistake::of_input(branch, text)));
             }
         };

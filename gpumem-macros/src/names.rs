@@ -1,0 +1,235 @@
+//! Names that PyTorch, Keras and Flax have and this language has not: what to write in their place.
+//!
+//! The table says only what stays true: which layers there are of a family is read from the layers, and a name that becomes one
+//! of a layer is no longer looked up here.
+
+use crate::loss;
+use gpumem_core::layers::Entry;
+use gpumem_core::layers::mistake::{either, listed};
+use gpumem_core::train::optim::Optimizer;
+
+/// What a name is in other libraries.
+#[derive(Clone, Debug)]
+pub(crate) struct Elsewhere {
+    /// To be read after "no layer or block is called ..".
+    pub(crate) hint: String,
+    /// The layer to go on with.
+    pub(crate) meant: Option<&'static str>,
+    /// Whether it has the shape of what arrives.
+    pub(crate) keeps_shape: bool,
+    /// Whether its arguments are layers that follow each other.
+    pub(crate) is_list: bool,
+}
+
+/// What to write in place of a name.
+#[derive(Clone, Copy, Debug)]
+enum Here {
+    /// This layer, which is the same.
+    Layer(&'static str),
+    /// A layer of the family of this one: what the family is, what the message begins with, whether its layers keep shapes.
+    Family(&'static str, &'static str, bool),
+    /// Words.
+    Says(&'static str),
+    /// Words about what keeps the shape of what arrives.
+    Passes(&'static str),
+    /// Words about attention, before the attentions that there are.
+    Attention(&'static str),
+    /// A list of layers.
+    List,
+    /// A loss.
+    Loss,
+    /// An optimizer.
+    Optimizer,
+}
+
+use Here::{Attention, Family, Layer, List, Passes, Says};
+
+const FUNCTION: Here = Family("Relu", "of the functions there are", true);
+const NORM: Here = Family("LayerNorm", "of the normalisations there are", true);
+const POOL: Here = Family("MaxPool2d", "of the poolings there are", false);
+const CONVOLUTION: Here = Family("Conv2d", "of the convolutions there are", false);
+const DROPOUT: Here = Family("Dropout", "of this kind there is", true);
+const SHAPE: Here = Family("Flatten", "of what changes shapes there are", false);
+const EMBEDDING: Here = Family("Embedding", "of the embeddings there are", false);
+const JOIN: Here = Family("Add", "branches are joined by", false);
+const NO_LAYER: Here = Says("the input is a parameter of `forward`, as `fn forward(image: Image<3, 224, 224>)`");
+const PADDING: Here = Says("padding is an option of convolutions, with zeros: `Conv2d(64, 3, padding = 1)`");
+const LARGER: Here =
+    Says("maps are made larger by `Upsample(2)`, which repeats rows and columns, and by `ConvTranspose2d`");
+const DEVICE: Here = Passes("where a network runs is said where it is loaded, as `Net::on(&device)`; leave it out");
+const TRANSFORMER: Here = Attention(
+    "a transformer's layer is a block, as `[Add([], [LayerNorm, attention(8)]), Add([], [LayerNorm, Linear(2048), Gelu, \
+     Linear(512)])]`, where `attention` is one of",
+);
+const RECURRENT: Here = Attention("recurrent layers are not among the layers; sequences go through attention:");
+const ATTENTION: Here = Attention("of the attentions there are");
+
+/// Names in small letters and without `_`, and what to write in their place.
+#[rustfmt::skip]
+const TABLE: &[(&[&str], Here)] = &[
+    (&["dense", "fc", "fullyconnected", "lazylinear"], Layer("Linear")),
+    (&["densegeneral", "lineargeneral"], Says("on the last axis it is `Linear`")),
+    (&["conv", "convolution2d", "lazyconv2d"], Layer("Conv2d")),
+    (&["conv2dtranspose", "convtranspose", "deconv2d", "convolution2dtranspose"], Layer("ConvTranspose2d")),
+    (&["conv1d", "conv3d", "convtranspose1d", "convtranspose3d", "conv1dtranspose", "conv3dtranspose"], CONVOLUTION),
+    (&["depthwiseconv2d", "depthwiseconv"], Says("it is a convolution with a group for each channel, as `Conv2d(64, 3, groups = 64)`")),
+    (&["separableconv2d"], Says("it is two convolutions, as `[Conv2d(64, 3, groups = 64), Conv2d(128, 1)]`")),
+    (&["globalaveragepooling2d", "globalavgpool2d", "globalaveragepool"], Layer("GlobalAvgPool")),
+    (&["averagepooling2d", "avgpool"], Layer("AvgPool2d")),
+    (&["maxpooling2d", "maxpool"], Layer("MaxPool2d")),
+    (&["maxpool1d", "maxpool3d", "avgpool1d", "avgpool3d", "maxpooling1d", "maxpooling3d", "lppool2d", "fractionalmaxpool2d"], POOL),
+    (&["adaptiveavgpool1d", "adaptiveavgpool3d", "adaptivemaxpool2d", "globalmaxpool2d", "globalmaxpooling2d", "maxunpool2d"], POOL),
+    (&["layernormalization"], Layer("LayerNorm")),
+    (&["groupnormalization"], Layer("GroupNorm")),
+    (&["rmsnormalization"], Layer("RmsNorm")),
+    (&["batchnormalization"], Passes("after a convolution it is `BatchNorm2d`")),
+    (&["batchnorm1d", "batchnorm3d", "syncbatchnorm", "localresponsenorm", "weightnorm", "spectralnorm", "unitnormalization"], NORM),
+    (&["instancenorm", "instancenorm1d", "instancenorm2d", "instancenorm3d"],
+        Passes("a group for each channel is the same, as `GroupNorm(64, affine = false)` for 64 channels")),
+    (&["swish"], Layer("Silu")),
+    (&["elu", "celu", "selu", "prelu", "rrelu", "mish", "softplus", "softsign", "softshrink", "hardshrink", "tanhshrink"], FUNCTION),
+    (&["hardtanh", "hardsigmoid", "logsigmoid", "threshold", "thresholdedrelu", "log", "sqrt", "abs", "pow", "clamp"], FUNCTION),
+    (&["activation"], Passes("an activation is a layer of its own, as `Relu`")),
+    (&["glu"], Says("it is a product of two branches, as `Mul(Linear(64), [Linear(64), Sigmoid])`")),
+    (&["swiglu"], Says("it is a product of two branches, as `Mul([Linear(64), Silu], Linear(64))`")),
+    (&["geglu"], Says("it is a product of two branches, as `Mul([Linear(64), Gelu], Linear(64))`")),
+    (&["square"], Passes("it is a product with itself: `Mul([], [])`")),
+    (&["neg", "negative"], Passes("it is `Scale(-1.0)`")),
+    (&["logsoftmax"], Passes("`CrossEntropy` takes the logits as they are; leave it out")),
+    (&["dropout1d", "dropout2d", "dropout3d", "alphadropout", "featurealphadropout", "spatialdropout1d", "spatialdropout2d"], DROPOUT),
+    (&["gaussiandropout", "gaussiannoise", "droppath", "stochasticdepth"], DROPOUT),
+    (&["embed"], Layer("Embedding")),
+    (&["embeddingbag", "rotaryembedding", "rope"], EMBEDDING),
+    (&["positionalencoding", "positionalembedding", "positionencoding", "learnedpositionembedding"],
+        Passes("positions are added to what arrives, as `Add([], PositionEmbedding(196))`")),
+    (&["multiheadattention", "multiheaddotproductattention", "selfattention", "attention", "additiveattention"], ATTENTION),
+    (&["scaleddotproductattention", "groupqueryattention", "crossattention"], ATTENTION),
+    (&["transformer", "transformerencoder", "transformerencoderlayer", "transformerdecoder", "transformerdecoderlayer"], TRANSFORMER),
+    (&["lstm", "gru", "rnn", "lstmcell", "grucell", "rnncell", "simplernn", "bidirectional", "convlstm2d"], RECURRENT),
+    (&["sequential", "modulelist", "moduledict"], List),
+    (&["parameterlist", "parameterdict", "parameter", "param", "variable"],
+        Says("parameters are those of layers, as the table of `Embedding` and the weight of `Linear`")),
+    (&["identity", "noop", "passthrough"], Passes("what passes its input on is `[]`")),
+    (&["input", "inputlayer", "placeholder"], NO_LAYER),
+    (&["lambda", "module"], Says("code cannot stand in a network; what layers can compute is a block, as `fn name() -> Block { [..] }`")),
+    (&["timedistributed", "vmap"], Says("`Linear` and the norms work on every step of a sequence; leave it out")),
+    (&["reshape", "view", "permute", "transpose", "unflatten", "squeeze", "unsqueeze", "flip", "rearrange", "movedim"], SHAPE),
+    (&["swapaxes", "repeatvector", "cropping2d", "chunk", "split", "unfold", "fold", "channelshuffle"], SHAPE),
+    (&["contiguous"], Passes("every value lies as its layer needs it; leave it out")),
+    (&["zeropad2d", "zeropadding2d", "constantpad2d", "reflectionpad2d", "replicationpad2d", "pad"], PADDING),
+    (&["upsampling2d", "upsamplingnearest2d", "interpolate"], Layer("Upsample")),
+    (&["upsamplingbilinear2d", "pixelshuffle", "pixelunshuffle", "resizing"], LARGER),
+    (&["cat", "concatenate", "hstack", "vstack"], Says("branches are put side by side by `Concat(x, y)`")),
+    (&["stack", "maximum", "minimum", "bilinear", "cosinesimilarity", "pairwisedistance", "einsum"], JOIN),
+    (&["multiply"], Says("branches are multiplied by `Mul(x, y)`")),
+    (&["subtract"], Says("branches are subtracted by `Sub(x, y)`")),
+    (&["divide"], Says("branches are divided by `Div(x, y)`")),
+    (&["bmm", "mm", "dot"], Says("branches are multiplied as matrices by `MatMul(x, y)`")),
+    (&["average"], Says("the mean of two branches is `[Add(x, y), Scale(0.5)]`")),
+    (&["mean", "sum"], Says("the mean of a map is `GlobalAvgPool`")),
+    (&["argmax"], Passes("the network ends with its logits, and `logits.argmax()` is for the tensor that `forward` returns; leave it out")),
+    (&["detach", "stopgradient", "nograd"], Passes("what is not trained is written `freeze(..)`")),
+    (&["cuda", "cpu", "to", "device"], DEVICE),
+    (&["crossentropyloss", "mseloss", "nllloss", "bceloss", "bcewithlogitsloss", "l1loss", "smoothl1loss", "huberloss"], Here::Loss),
+    (&["kldivloss", "ctcloss", "tripletmarginloss", "cosineembeddingloss", "crossentropy", "mse"], Here::Loss),
+    (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adamax", "nadam", "lion"], Here::Optimizer),
+];
+
+/// A name in small letters, without `_`.
+pub(crate) fn plain(name: &str) -> String {
+    name.to_lowercase().replace('_', "")
+}
+
+/// What `name` is elsewhere, if no layer is called so.
+pub(crate) fn of_elsewhere(name: &str) -> Option<Elsewhere> {
+    let plain_name = plain(name);
+    if Entry::names().into_iter().any(|known| plain(known) == plain_name) {
+        return None;
+    }
+    let (_, here) = TABLE.iter().find(|(names, _)| names.contains(&plain_name.as_str()))?;
+    Some(here.says())
+}
+
+impl Here {
+    fn says(self) -> Elsewhere {
+        let says = |hint: String| Elsewhere { hint, meant: None, keeps_shape: false, is_list: false };
+        match self {
+            Layer(layer) => Elsewhere { meant: Some(layer), ..says(format!("here it is `{layer}`")) },
+            Family(member, begin, keeps_shape) => {
+                Elsewhere { keeps_shape, ..says(format!("{begin} {}", listed(&Entry::family(member)))) }
+            }
+            Says(hint) => says(hint.into()),
+            Passes(hint) => Elsewhere { keeps_shape: true, ..says(hint.into()) },
+            Attention(begin) => {
+                let layers: Vec<String> = Entry::family("CausalSelfAttention").into_iter().map(call).collect();
+                let layers: Vec<&str> = layers.iter().map(String::as_str).collect();
+                says(format!("{begin} {}", either(&layers)))
+            }
+            List => Elsewhere { is_list: true, ..says("layers are listed, as `[Linear(8), Relu]`".into()) },
+            Here::Loss => {
+                let losses = either(&loss::names());
+                let hint =
+                    format!("a loss is no layer but a field of `TRAIN`, as `loss: CrossEntropy`; it is {losses}");
+                Elsewhere { keeps_shape: true, ..says(hint) }
+            }
+            Here::Optimizer => {
+                let optimizers: Vec<&str> = Optimizer::ROWS.iter().map(|row| row.name).collect();
+                let hint = "an optimizer is no layer but a field of `TRAIN`, as `optimizer: Adam { lr: 1e-3 }`; it is";
+                Elsewhere { keeps_shape: true, ..says(format!("{hint} {}", either(&optimizers))) }
+            }
+        }
+    }
+}
+
+/// How a layer is written: `CausalSelfAttention(heads)`.
+fn call(name: &'static str) -> String {
+    let form = Entry::find(name).and_then(|entry| entry.signature().forms().into_iter().next()).unwrap_or_default();
+    if form.is_empty() { name.to_string() } else { format!("{name}({})", form.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Here, TABLE, plain};
+    use gpumem_core::layers::Entry;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_name_is_a_layers_or_stands_twice() {
+        let layers: HashSet<String> = Entry::names().into_iter().map(plain).collect();
+        let mut seen = HashSet::new();
+        for name in TABLE.iter().flat_map(|(names, _)| *names) {
+            assert!(!layers.contains(*name), "there is a layer `{name}` now; remove the name from the table");
+            assert!(seen.insert(name), "`{name}` stands in the table twice");
+            assert_eq!(plain(name), *name);
+        }
+        assert!(seen.len() >= 80);
+    }
+
+    /// Every name in a hint that begins with a capital letter is a layer, or one of the few other names of the language.
+    #[test]
+    fn hints_name_what_exists() {
+        let others = ["Image", "CrossEntropy", "Mse", "Mean", "Sgd", "Adam", "AdamW", "Lion", "Block", "Net", "TRAIN"];
+        for (names, here) in TABLE {
+            if let Here::Family(member, ..) | Here::Layer(member) = here {
+                assert!(Entry::find(member).is_some(), "{member}");
+            }
+            let hint = here.says().hint;
+            for (index, code) in hint.split('`').enumerate().filter(|(index, _)| index % 2 == 1) {
+                let words = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+                for word in words.filter(|word| word.starts_with(char::is_uppercase)) {
+                    let is_known = Entry::find(word).is_some() || others.contains(&word);
+                    assert!(is_known, "the hint for {names:?} names `{word}` (part {index}): {hint}");
+                }
+            }
+        }
+    }
+
+    /// What a hint says of families does not depend on which layers there are.
+    #[test]
+    fn families_are_read_from_the_layers() {
+        for entry in Entry::all() {
+            assert!(Entry::family(entry.name).contains(&entry.name));
+        }
+        assert!(Entry::family("Relu").contains(&"Gelu"));
+    }
+}

@@ -1,0 +1,80 @@
+//! Loops of Rust and Python, which are `repeat` here: `for i in 0..3 { .. }`, `[x; 3]`, `x for _ in range(3)`.
+
+use super::habits::stands_in;
+use super::{Parser, drain, skip_token};
+use crate::syntax::{Argument, Expression, Kind, Place};
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use syn::Token;
+use syn::parse::ParseStream;
+
+impl Parser<'_> {
+    /// `for i in 0..3 { .. }`: the body, repeated. How often anything else runs is not known.
+    pub(super) fn any_loop(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let is_for = input.peek(Token![for]);
+        let keyword = input.span();
+        skip_token(input);
+        let start = Place::from(keyword);
+        let mut head: Vec<TokenTree> = Vec::new();
+        while !input.is_empty() && !input.peek(syn::token::Brace) && !input.peek(Token![,]) {
+            head.push(input.parse()?);
+        }
+        let (counter, times) = if is_for { self.counted(&head) } else { (None, None) };
+        let written = times.as_ref().map_or("3".to_string(), ToString::to_string);
+        self.errors.add(start, format!("there are no loops; write `repeat({written}, [..])`"));
+        if !input.peek(syn::token::Brace) {
+            return Ok(self.new_expression(start, Kind::Broken));
+        }
+        let content;
+        let braces = syn::braced!(content in input);
+        let place = start.to(Place::from(braces.span.close()));
+        let contents: TokenStream = content.fork().parse()?;
+        // Which number it is each time is for a block with a parameter to know.
+        let (Some(times), false) = (times, counter.is_some_and(|counter| stands_in(contents, &counter))) else {
+            drain(&content);
+            return Ok(self.new_expression(place, Kind::Broken));
+        };
+        let body = self.body(&content, place).element;
+        let arguments = [times, body].map(|value| Argument { name: None, value }).into();
+        Ok(self.new_expression(place, Kind::Call { name: Ident::new("repeat", keyword), arguments }))
+    }
+
+    /// `i in 0..3` or `i in range(3)`: what counts, and how often.
+    fn counted(&mut self, head: &[TokenTree]) -> (Option<Ident>, Option<Expression>) {
+        let Some(TokenTree::Ident(counter)) = head.first() else { return (None, None) };
+        let times: TokenStream = match &head[1..] {
+            // From 0, so that the end is the count.
+            [_, TokenTree::Literal(zero), TokenTree::Punct(_), TokenTree::Punct(dot), times @ ..]
+                if zero.to_string() == "0" && dot.as_char() == '.' =>
+            {
+                times.iter().cloned().collect()
+            }
+            [_, TokenTree::Ident(range), TokenTree::Group(times)] if range == "range" => times.stream(),
+            _ => return (Some(counter.clone()), None),
+        };
+        let before = self.errors.list().len();
+        let value = |input: ParseStream<'_>| self.expression(input);
+        let times = syn::parse::Parser::parse2(value, times).ok();
+        self.errors.truncate(before);
+        (Some(counter.clone()), times)
+    }
+
+    /// `[x; 3]`, if that stands between the brackets.
+    pub(super) fn repeated(&mut self, content: ParseStream<'_>, place: Place) -> Option<Expression> {
+        let tokens: Vec<TokenTree> = content.fork().parse::<TokenStream>().ok()?.into_iter().collect();
+        let is_semicolon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';');
+        let at = tokens.iter().position(is_semicolon)?;
+        let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
+        if at == 0 || at + 1 == tokens.len() || tokens.iter().any(is_comma) {
+            return None;
+        }
+        let [element, times] = [&tokens[..at], &tokens[at + 1..]].map(|part| {
+            let value = |input: ParseStream<'_>| self.expression(input);
+            syn::parse::Parser::parse2(value, part.iter().cloned().collect()).ok()
+        });
+        let (element, times) = (element?, times?);
+        drain(content);
+        self.errors.add(place, format!("what is repeated is written `repeat({times}, {element})`"));
+        let arguments = [times, element].map(|value| Argument { name: None, value }).into();
+        Some(self.new_expression(place, Kind::Call { name: Ident::new("repeat", place.start), arguments }))
+    }
+}
