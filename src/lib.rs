@@ -58,7 +58,7 @@ pub use gpumem_core::memory::{Compiled, record};
 pub use gpumem_core::network::{LayerInfo, Network, Serve, Serving};
 pub use gpumem_core::run::device::Device;
 pub use gpumem_core::run::net::{Given, Kind, Named, Net};
-pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, Tensor};
+pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, NoConstTrain, Tensor};
 pub use gpumem_core::train::{gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, cards, layers, report};

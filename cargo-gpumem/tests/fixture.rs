@@ -95,7 +95,7 @@ fn blocks_of_another_crate_are_called_and_named_in_mistakes() {
                    [12, 16, 16] (in `bottleneck(3)`, at ";
     assert!(text.contains(message), "{text}");
     // The place in the other crate, and the call in this one.
-    assert!(text.contains("zoo/src/lib.rs:17:25)"), "{text}");
+    assert!(text.contains("zoo/src/lib.rs:19:25)"), "{text}");
     assert!(text.contains("resnet::bottleneck(3),\n") && text.contains("^^^^^^^^^^^^^^^^^^^^^\n"), "{text}");
     assert_eq!(text.matches("\nerror: layer").count(), 1, "{text}");
 }

@@ -4,7 +4,7 @@ use crate::cards::Card;
 use crate::memory::Compiled;
 use crate::memory::budget::Budget;
 use crate::number::{Precision, Role};
-use crate::run::tensor::Hosts;
+use crate::run::tensor::{Hosts, NoConstTrain};
 use crate::train::Train;
 use core::marker::PhantomData;
 
@@ -40,6 +40,10 @@ pub const fn kept_bytes([once, each, wide_once, wide_each]: [u64; 4], batch: u64
 }
 
 /// A network that `network!` declared.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no network",
+    label = "a network is declared with `network! {{ pub struct Name; fn forward(..) -> .. {{ [..] }} }}`"
+)]
 pub trait Network: Sized {
     /// The struct's name.
     const NAME: &'static str;
@@ -73,14 +77,18 @@ pub trait Network: Sized {
 
     /// A batch of inputs: a tensor, or a tuple where there are several.
     type Input: Hosts;
-    /// What the loss compares a batch of outputs with: a tensor, or a tuple where there are several; `()` for a network without
-    /// training, or with a loss that compares with nothing.
+    /// What the loss compares a batch of outputs with: a tensor, or a tuple where there are several; `()` for a loss that compares
+    /// with nothing, and [`NoConstTrain`] for a network without training.
     type Target: Hosts;
     /// A batch of outputs: a tensor, or a tuple where there are several.
     type Output: Hosts;
 }
 
 /// A network with `const INFER`, which can be loaded for that alone: see [`Serving`].
+#[diagnostic::on_unimplemented(
+    message = "network `{Self}` has no `const INFER`",
+    label = "add `const INFER: Infer = Infer {{ batch: 1 }};` to load the forward pass alone"
+)]
 pub trait Serve: Network {
     /// Bytes of each card that the forward pass leaves to others.
     const SERVED_HEADROOM: u64;
@@ -104,6 +112,6 @@ impl<N: Serve> Network for Serving<N> {
     const HEADROOM: u64 = N::SERVED_HEADROOM;
     const CHECKED: () = N::CHECKED;
     type Input = N::ServedInput;
-    type Target = ();
+    type Target = NoConstTrain;
     type Output = N::ServedOutput;
 }

@@ -14,7 +14,7 @@ pub use typenum::{B0, B1, UInt, UTerm};
 pub struct D<const N: usize>;
 
 /// Maps [`D<N>`](D) to its typenum number, for the network `Net`. Generated code implements it, once per distinct number
-/// of a network; the parameter keeps two networks' implementations apart.
+/// of a network; the parameter, a type of that code, keeps two networks' implementations apart.
 pub trait TypenumOf<Net> {
     /// The same number in binary.
     type Number: Unsigned;

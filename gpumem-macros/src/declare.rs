@@ -2,7 +2,7 @@
 
 use crate::errors::Errors;
 use crate::expand::links_of_blocks;
-use crate::syntax::{Constant, Module};
+use crate::syntax::{Constant, Facade, Module};
 use crate::{parse, resolve, travel};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -15,7 +15,7 @@ pub(crate) fn declare(name: &Ident, tokens: TokenStream) -> (String, TokenStream
     let docs = documentation(&module);
     let inside = match travel::depart(&facade, "blocks", &module.uses, &quote!(#name { #tokens })) {
         Some(on_the_way) => on_the_way,
-        None => inside(name, tokens, &[], &module, errors),
+        None => inside(name, tokens, &[], (&module, &facade), errors),
     };
     (docs, inside)
 }
@@ -29,15 +29,15 @@ pub(crate) fn arrived(written: TokenStream, fetched: &[TokenStream]) -> TokenStr
         return TokenStream::new();
     };
     let mut errors = Errors::default();
-    let (module, _) = parse::module(tokens.stream(), fetched, &mut errors);
-    inside(&name, tokens.stream(), fetched, &module, errors)
+    let (module, facade) = parse::module(tokens.stream(), fetched, &mut errors);
+    inside(&name, tokens.stream(), fetched, (&module, &facade), errors)
 }
 
 fn inside(
     name: &Ident,
     tokens: TokenStream,
     fetched: &[TokenStream],
-    module: &Module,
+    (module, facade): (&Module, &Facade),
     mut errors: Errors,
 ) -> TokenStream {
     resolve::declare(module, &mut errors);
@@ -47,7 +47,7 @@ fn inside(
         let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
         quote!(#(#attributes)* #[allow(dead_code)] #visibility const #name: #kind = #tokens;)
     });
-    let links = links_of_blocks(module, errors.is_empty());
+    let links = links_of_blocks(facade, module, errors.is_empty());
     let (errors, last) = errors.into_tokens();
     quote!(#errors #last #(#imports)* #(#constants)* #links #handed_on)
 }

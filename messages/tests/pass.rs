@@ -1,13 +1,22 @@
 //! Programs that compile without a warning and say what they should: beside those that do not, in `ui/fail`.
 
+#[path = "ui/pass/another_name.rs"]
+mod another_name;
 #[path = "ui/pass/both_entry_points.rs"]
 mod both_entry_points;
 #[path = "ui/pass/every_field.rs"]
 mod every_field;
+#[path = "ui/pass/generic_fit.rs"]
+mod generic_fit;
 #[path = "ui/pass/same_padding.rs"]
 mod same_padding;
 #[path = "ui/pass/shadowed_names.rs"]
 mod shadowed_names;
+
+#[test]
+fn another_name_passes() {
+    another_name::main();
+}
 
 #[test]
 fn both_entry_points_passes() {
@@ -17,6 +26,11 @@ fn both_entry_points_passes() {
 #[test]
 fn every_field_passes() {
     every_field::main();
+}
+
+#[test]
+fn generic_fit_passes() {
+    generic_fit::main();
 }
 
 #[test]

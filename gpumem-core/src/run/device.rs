@@ -44,6 +44,10 @@ pub struct Served {
 }
 
 /// Something that networks run on.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no device that networks run on",
+    label = "open one, as `let device = gpumem::default_device()?;`"
+)]
 pub trait Device {
     /// A network loaded onto this device.
     type Runner: Runner;

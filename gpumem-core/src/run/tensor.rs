@@ -212,6 +212,10 @@ impl<T: fmt::Debug, S: HostShape> fmt::Debug for Tensor<T, S> {
 }
 
 /// Something whose elements can be copied into the arena and out of it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no tensor on the host",
+    label = "what goes into a network and comes out of it is a `gpumem::Tensor`"
+)]
 pub trait Host: Sized {
     /// Number of elements.
     const ELEMENTS: usize;
@@ -238,6 +242,10 @@ impl<T: Element, S: HostShape> Host for Tensor<T, S> {
 }
 
 /// What a network takes, compares with or gives: one tensor, several as a tuple, or none as `()`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a tensor on the host nor a tuple of tensors",
+    label = "what goes into a network and comes out of it is a `gpumem::Tensor`, or a tuple of them where there are several"
+)]
 pub trait Hosts: Sized {
     /// How it is handed in: `&Tensor<..>`, `(&Tensor<..>, &Tensor<..>)` or `()`.
     type Given<'a>
@@ -317,6 +325,26 @@ hosts! {
     (A: 0, B: 1, C: 2, E: 3, F: 4, G: 5)
     (A: 0, B: 1, C: 2, E: 3, F: 4, G: 5, H: 6)
     (A: 0, B: 1, C: 2, E: 3, F: 4, G: 5, H: 6, I: 7)
+}
+
+/// The target of a network that has no `const TRAIN`: **add one to train it**. There is no value of this type.
+#[derive(Clone, Copy, Debug)]
+pub enum NoConstTrain {}
+
+impl Hosts for NoConstTrain {
+    type Given<'a> = &'a NoConstTrain;
+
+    fn given(&self) -> &NoConstTrain {
+        self
+    }
+
+    fn put(given: &NoConstTrain, _: &mut PutEach<'_>) -> Result<(), Error> {
+        match *given {}
+    }
+
+    fn take(_: &mut TakeEach<'_>) -> Result<Self, Error> {
+        Err(Error::Damaged("a network without `const TRAIN` has no target"))
+    }
 }
 
 /// The most tensors of a tuple.

@@ -4,7 +4,7 @@
 //! documented item whose last segment has the place of the name; for blocks and taps, of an item that stands for their
 //! declaration.
 
-use crate::syntax::{Argument, Body, Expression, Function, Kind, Module, Source, Type};
+use crate::syntax::{Argument, Body, Expression, Facade, Function, Kind, Module, Source, Type};
 use gpumem_core::language::WORDS;
 use gpumem_core::layers::Entry;
 use proc_macro2::{Ident, Span, TokenStream};
@@ -13,18 +13,18 @@ use std::collections::{BTreeMap, HashSet};
 
 /// The links of a network. Where there are mistakes, what it declares itself may be one of them, and has none.
 pub(super) fn links(source: &Source, is_sound: bool) -> TokenStream {
-    all(&source.module, source.forward.as_ref(), is_sound)
+    all(&source.facade, &source.module, source.forward.as_ref(), is_sound)
 }
 
 /// The links of a module of blocks.
-pub(crate) fn links_of_blocks(module: &Module, is_sound: bool) -> TokenStream {
-    all(module, None, is_sound)
+pub(crate) fn links_of_blocks(facade: &Facade, module: &Module, is_sound: bool) -> TokenStream {
+    all(facade, module, None, is_sound)
 }
 
-fn all(module: &Module, forward: Option<&Function>, is_sound: bool) -> TokenStream {
+fn all(Facade(facade): &Facade, module: &Module, forward: Option<&Function>, is_sound: bool) -> TokenStream {
     let declared = if is_sound { module.blocks.as_slice() } else { &[] };
     let blocks = declared.iter().map(|block| block.name.to_string()).collect();
-    let mut links = Links { is_sound, blocks, taps: BTreeMap::new(), tokens: TokenStream::new() };
+    let mut links = Links { facade: facade.clone(), is_sound, blocks, taps: BTreeMap::new(), tokens: TokenStream::new() };
     let functions = || forward.into_iter().chain(&module.blocks);
     for function in functions().filter(|_| is_sound) {
         links.taps_of(&function.body);
@@ -45,7 +45,7 @@ fn all(module: &Module, forward: Option<&Function>, is_sound: bool) -> TokenStre
             #[cfg(rust_analyzer)]
             const _: () = {
                 mod __blocks {
-                    use ::gpumem::__private::language::Block;
+                    use #facade::__private::language::Block;
                     #(#blocks)*
                 }
                 mod __taps { #(#taps)* }
@@ -64,6 +64,7 @@ fn declaration(block: &Function) -> TokenStream {
 }
 
 struct Links {
+    facade: TokenStream,
     is_sound: bool,
     blocks: HashSet<String>,
     /// Taps by name, where each is marked first.
@@ -149,7 +150,8 @@ impl Links {
                 && text.starts_with(char::is_uppercase)
             {
                 // Perhaps it is being typed: an editor completes it with what it finds there.
-                self.tokens.extend(quote!(const _: fn() = || { ::gpumem::layers::#name; };));
+                let facade = &self.facade;
+                self.tokens.extend(quote!(const _: fn() = || { #facade::layers::#name; };));
             }
         }
     }
@@ -158,13 +160,15 @@ impl Links {
     fn layer(&mut self, name: &str, place: Span) {
         if Entry::find(name).is_some() {
             let page = Ident::new(name, place);
-            self.tokens.extend(quote!(use ::gpumem::layers::#page as _;));
+            let facade = &self.facade;
+            self.tokens.extend(quote!(use #facade::layers::#page as _;));
         }
     }
 
     fn word(&mut self, name: &Ident) {
         if WORDS.iter().any(|word| name == word) {
-            self.tokens.extend(quote!(use ::gpumem::__private::language::#name as _;));
+            let facade = &self.facade;
+            self.tokens.extend(quote!(use #facade::__private::language::#name as _;));
         }
     }
 }

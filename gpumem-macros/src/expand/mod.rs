@@ -106,7 +106,7 @@ fn network(
     let types = types(source, readings, inputs, promised);
     let served = served(source, readings, (inputs, promised));
     let links = editor::links(source, true);
-    let proofs = proofs::proofs(source, resolved, readings, (inputs, promised));
+    let proofs = proofs::proofs(resolved, readings, (inputs, promised));
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
     let plans::Plans { items, training, inference, evaluation, checked } = plans;
@@ -241,10 +241,10 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// # Errors
             /// As for `on`, and where `INFER` has another precision, a larger batch or more activations than `TRAIN`.
             #[allow(dead_code)]
-            pub fn shared_on<Device: ::gpumem::__private::run::device::Device>(
+            pub fn shared_on<Device: #facade::__private::run::device::Device>(
                 device: &Device,
-            ) -> ::core::result::Result<::gpumem::Net<Self, Device>, ::gpumem::Error> {
-                ::gpumem::Net::load_shared(device)
+            ) -> ::core::result::Result<#facade::Net<Self, Device>, #facade::Error> {
+                #facade::Net::load_shared(device)
             }
         }
     });
@@ -319,8 +319,13 @@ fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
 fn types(source: &Source, readings: &Readings<'_>, inputs: &[Declared], promised: &[Declared]) -> TokenStream {
     let batch = batch(source, readings);
     let [input, output] = batches(inputs, promised, &batch);
-    let targets = readings.train.as_ref().map(|train| train.loss.targets.as_slice()).unwrap_or_default();
-    let target = all(targets.iter().map(|target| tensor(target.index, target.shape.dims(), &batch)).collect());
+    let target = match &readings.train {
+        Some(train) => {
+            let targets = train.loss.targets.iter();
+            all(targets.map(|target| tensor(target.index, target.shape.dims(), &batch)).collect())
+        }
+        None => quote!(__gpumem::NoConstTrain),
+    };
     quote! {
         type Input = #input;
         type Target = #target;

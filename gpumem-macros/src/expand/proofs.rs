@@ -1,8 +1,8 @@
 //! `typenum` assertions: one for each distinct edge of the graph, and one for each number in the network's types.
 
-use super::{Readings, generics};
+use super::Readings;
 use crate::resolve::{Declared, Resolved};
-use crate::syntax::{Field, Source};
+use crate::syntax::Field;
 use crate::train::literal;
 use gpumem_core::program::op::Edge;
 use gpumem_core::shape::Shape;
@@ -41,19 +41,20 @@ impl Numbers {
 }
 
 pub(super) fn proofs(
-    source: &Source,
     resolved: &Resolved,
     readings: &Readings<'_>,
     (inputs, promised): (&[Declared], &[Declared]),
 ) -> TokenStream {
     let mut numbers = Numbers::default();
     let edges = edges(resolved, &mut numbers);
-    let dimensions = dimensions(source, readings, inputs.iter().chain(promised), &mut numbers);
+    let dimensions = dimensions(readings, inputs.iter().chain(promised), &mut numbers);
     let aliases = numbers.aliases();
     quote! {
         #[allow(non_camel_case_types, dead_code)]
         const _: () = {
             use __gpumem::__private::typed as __typed;
+            // Nobody's numbers but this network's.
+            struct __Net;
             #aliases
             #edges
             #dimensions
@@ -87,7 +88,6 @@ fn edges(resolved: &Resolved, numbers: &mut Numbers) -> TokenStream {
 
 /// `D<224>` and its number, for each number in the network's types.
 fn dimensions<'d>(
-    source: &Source,
     readings: &Readings<'_>,
     types: impl Iterator<Item = &'d Declared>,
     numbers: &mut Numbers,
@@ -100,17 +100,14 @@ fn dimensions<'d>(
     {
         distinct.extend(literal(value));
     }
-    let (generics, path) = generics(source);
-    let name = &source.declaration.name;
-    let concrete = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
     let each = distinct.into_iter().map(|number| {
         let typed = numbers.name(number);
         let number = Literal::u64_unsuffixed(number);
         quote! {
-            impl #generics __typed::TypenumOf<#path> for __typed::D<#number> {
+            impl __typed::TypenumOf<__Net> for __typed::D<#number> {
                 type Number = #typed;
             }
-            const _: () = __typed::assert_dimension::<#concrete, #number>();
+            const _: () = __typed::assert_dimension::<__Net, #number>();
         }
     });
     each.collect()
