@@ -43,7 +43,11 @@ impl Parse for Asked {
 pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
     let asked: Asked = match syn::parse2(tokens) {
         Ok(asked) => asked,
-        Err(error) => return error.to_compile_error(),
+        Err(error) => {
+            let message = "`fits!` takes networks and the cards that they must fit, as `fits!(Vgg16<64>);` or \
+                           `fits!(Generator + Critic, RTX_3060, T4);`";
+            return syn::Error::new(error.span(), message).to_compile_error();
+        }
     };
     let mut errors = Errors::default();
     let cards = cards_of(&asked.cards, &mut errors);

@@ -20,6 +20,7 @@ mod expand;
 mod expressions;
 mod instantiation;
 mod loss;
+mod manifest;
 mod module;
 mod names;
 mod parse;
@@ -75,6 +76,10 @@ use proc_macro::TokenStream;
 /// | `const NAME: usize = ..;` | a number for dimensions and for `TRAIN`; it is an item of the module if it is `pub` |
 /// | `use blocks path::to::resnet;` | blocks of a module that [`blocks!`] declares, here or in another crate, to be called as `resnet::bottleneck(..)`, or as `bottleneck(..)` where no other block has the name. Several at once, and `as`, are written as in Rust. `#[blocks] use path::to::resnet;` says the same |
 /// | `use ..;` | passed through |
+/// | `crate = gm;` | first, where this library has another name or is reached through another crate, `crate = company::gpumem;`. The path is read where the network stands; the attributes have it as `#[network_mod(crate = gm)]`, and `blocks!` and `fits!` begin with it |
+///
+/// Numbers that layers need stand in the network: a macro cannot read constants of other code. Other code can read those of the
+/// network that are `pub`. No part of a network has a `#[cfg(..)]`; one before the struct is for all of it.
 ///
 /// Inputs are `Image<C, H, W>`, `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, `Signal<C, L>` and, of any shape of up to four
 /// axes, `Values<A, B, ..>`; outputs are `Logits<N>`, `Features<N>`, `Map<C, H, W>`, `Sequence<T, D>`, `TokenLogits<T, V>`,
@@ -84,12 +89,13 @@ use proc_macro::TokenStream;
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
 /// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }`, `Lion { .. }`), `loss`, `cards`, `update` (`Fused`, `Separate`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its
-/// default.
+/// default, but for the `batch` of `Train`, which nobody else can choose.
 ///
 /// A loss is `CrossEntropy`, `Mse`, `Mean`, or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. A term
 /// measures the first output, or the tap or input named by `from`; terms without a `target = name` share the first target,
 /// those with one name have one of their own, and `Mean` compares with nothing. Targets are handed in as a tuple, in the order
-/// in which they are first named. What only a loss reads is not part of inference.
+/// in which they are first named. What only a loss reads is not part of inference. `CrossEntropy` measures logits, so it is refused
+/// right behind `Softmax`, `Relu` or `Sigmoid`; a tap before these is measured with `CrossEntropy(from = logits)`.
 ///
 /// # Elements
 ///
@@ -108,7 +114,7 @@ use proc_macro::TokenStream;
 /// | `if condition { x } else { y }` | one of them, decided at compile time |
 /// | `w`, after `let w = x;` | `x`; later uses share its parameters |
 /// | `Tied(w)` | the transposed use of a named `Embedding` or `Linear` |
-/// | `tap(name)`, `from(name)` | marks a value; reads it again, here or in a block called from here. The input has its own name |
+/// | `tap(name)`, `from(name)` | marks a value, under a name of its own; reads it again, here or in a block called from here. The input has its own name. A tap is read by a `from` or by the loss |
 ///
 /// Values are numbers, `true`, `false`, texts, pairs `(height, width)` and expressions over literals, block parameters and
 /// constants, with `+ - * / %`, comparisons, `&& || !` and `if`. Every layer takes `name = "fc1"`, its segment in the path.
@@ -196,10 +202,19 @@ fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
         Err(on_the_way) => return on_the_way,
     };
     let mut errors = errors::Errors::default();
-    let Some(source) = parse::source(tokens.clone(), &modules, &mut errors) else {
+    let Some(mut source) = parse::source(tokens.clone(), &modules, &mut errors) else {
         let (items, last) = errors.into_tokens();
         return quote::quote!(#items #last);
     };
+    if source.facade.is_default()
+        && let Some(name) = manifest::other_name()
+    {
+        let message = format!(
+            "this crate calls `gpumem` by the name `{name}`; begin with `crate = {name};`, or write `#[network_mod(crate = {name})]`"
+        );
+        errors.add(&source.declaration.name, message);
+        source.facade = syntax::Facade::named(&name);
+    }
     if modules.is_empty()
         && let Some(on_the_way) = travel::depart(&source.facade, "network", &source.module.uses, &tokens)
     {

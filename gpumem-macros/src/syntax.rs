@@ -59,6 +59,17 @@ impl Default for Facade {
 }
 
 impl Facade {
+    /// The crate of this name.
+    pub(crate) fn named(name: &str) -> Facade {
+        let name = Ident::new(name, Span::call_site());
+        Facade(quote::quote!(::#name))
+    }
+
+    /// Whether nothing was said.
+    pub(crate) fn is_default(&self) -> bool {
+        self.0.to_string() == Facade::default().0.to_string()
+    }
+
     /// `use ::gpumem as __gpumem;`: in generated code every path begins with that name.
     pub(crate) fn import(&self) -> TokenStream {
         let Facade(path) = self;
@@ -343,11 +354,16 @@ impl fmt::Display for Expression {
     }
 }
 
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name} = {}", self.value),
+            None => self.value.fmt(f),
+        }
+    }
+}
+
 /// `64, 3, padding = 1`
 fn listed(arguments: &[Argument]) -> String {
-    let written = arguments.iter().map(|Argument { name, value }| match name {
-        Some(name) => format!("{name} = {value}"),
-        None => value.to_string(),
-    });
-    written.collect::<Vec<_>>().join(", ")
+    arguments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

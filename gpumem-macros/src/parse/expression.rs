@@ -197,10 +197,7 @@ impl Parser<'_> {
     fn arguments(&mut self, input: ParseStream<'_>) -> syn::Result<(Vec<Argument>, Span)> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
-        let arguments = self.separated(&content, "an argument", Self::argument, |argument| match &argument.name {
-            Some(name) => format!("{name} = {}", argument.value),
-            None => argument.value.to_string(),
-        });
+        let arguments = self.separated(&content, "an argument", Self::argument, ToString::to_string);
         Ok((arguments.into_iter().map(|(argument, _)| argument).collect(), parentheses.span.close()))
     }
 

@@ -42,6 +42,13 @@ impl<'s> Resolver<'s, '_> {
         current: Current,
         segment: Option<&str>,
     ) -> Current {
+        if let [Written { name: None, value: inner }, rest @ ..] = arguments
+            && !entry.is_join()
+            && matches!(&inner.kind, Kind::Call { name, .. } if Entry::find(&name.to_string()).is_some())
+        {
+            let current = self.nested(element, entry, (inner, rest), frame, current);
+            return self.layer(element, entry, rest, frame, current, segment);
+        }
         let call = Call { element, name: entry.name, arguments, frame };
         let given = self.given(&call, entry);
         let guess = self.guesses.of(element.id);
@@ -79,6 +86,27 @@ impl<'s> Resolver<'s, '_> {
             }
         };
         self.finish(&call, &given, built, None, segment)
+    }
+
+    /// `Relu(Conv2d(16, 3))`, as functions are called: the inner layer comes first. What it makes of what arrives.
+    fn nested(
+        &mut self,
+        element: &'s Expression,
+        entry: Entry,
+        (inner, rest): (&'s Expression, &'s [Written]),
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+    ) -> Current {
+        let options: Vec<String> = rest.iter().map(ToString::to_string).collect();
+        let outer = match options.as_slice() {
+            [] => entry.name.to_string(),
+            options => format!("{}({})", entry.name, options.join(", ")),
+        };
+        let message = format!(
+            "layers are not called with other layers; they are listed, each after the one that it follows: `[{inner}, {outer}]`"
+        );
+        self.report(element.id, inner.place, frame, &message);
+        self.element(inner, frame, current, None)
     }
 
     /// Whether the layers of one branch stand beside `[]` as if each were a branch, `Add([], Conv2d(3, 3), BatchNorm2d)`, which is

@@ -187,16 +187,15 @@ fn values_with_names() {
              read again is marked with `tap(name)` and read with `from(name)`",
         )],
     );
+    let nested = |listed: &str| {
+        format!(
+            "layers are not called with other layers; they are listed, each after the one that it follows: `{listed}`"
+        )
+    };
+    assert_found("[Relu(Conv2d(16, 3))]", &[("Conv2d(16, 3)", &nested("[Conv2d(16, 3), Relu]"))]);
     assert_found(
-        "[Relu(Conv2d(16, 3))]",
-        &[
-            (
-                "Conv2d(16, 3)",
-                "`Conv2d(16, 3)` is a layer, and no layer takes one as a value; layers are listed, each after the one that it follows: \
-         `[Conv2d(16, 3), ..]`",
-            ),
-            ("Map<16, 6, 6>", "forward promises Map<16, 6, 6> = [16, 6, 6], but the last layer produces [3, 8, 8]"),
-        ],
+        "[Dropout(Conv2d(16, 3), p = 0.1)]",
+        &[("Conv2d(16, 3)", &nested("[Conv2d(16, 3), Dropout(p = 0.1)]"))],
     );
     assert_found(
         "[x, Conv2d(16, 3)]",

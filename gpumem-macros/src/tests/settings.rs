@@ -269,3 +269,14 @@ fn settings_in_other_words() {
     let losses = "no loss is called `Contrastive`; there are `CrossEntropy`, `Mse` and `Mean`";
     assert_mistakes(&text, &[("Contrastive", losses)]);
 }
+
+#[test]
+fn checks_of_instantiations() {
+    let fits = |text: &str| crate::instantiation::fits(text.parse().expect("balanced tokens")).to_string();
+    for text in ["", "A; RTX_3060", "A(3)", "A<3>, RTX_3060 T4"] {
+        assert!(fits(text).contains("`fits!` takes networks and the cards that they must fit, as"), "{text}");
+    }
+    for text in ["A<3>, RTX_3060", "A<3>,", "A<3> + nets::B, RTX_3060, T4"] {
+        assert!(!fits(text).contains("compile_error"), "{text}");
+    }
+}
