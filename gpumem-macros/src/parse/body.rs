@@ -14,7 +14,8 @@ impl Parser<'_> {
         let mut lets = Vec::new();
         let mut element: Option<Expression> = None;
         while !input.is_empty() {
-            if input.peek(Token![let]) {
+            let assigns = input.peek(syn::Ident) && input.peek2(Token![=]);
+            if input.peek(Token![let]) || assigns && !input.peek2(Token![==]) && !input.peek2(Token![=>]) {
                 match self.binding(input) {
                     Ok(binding) => lets.push(binding),
                     Err(error) => {
@@ -72,7 +73,11 @@ impl Parser<'_> {
     }
 
     fn binding(&mut self, input: ParseStream<'_>) -> syn::Result<Let> {
-        input.parse::<Token![let]>()?;
+        if input.peek(Token![let]) {
+            input.parse::<Token![let]>()?;
+        } else {
+            self.errors.add(input.span(), "a name is given with `let`, as `let stem = Conv2d(64, 3);`");
+        }
         if input.peek(Token![mut]) {
             self.errors.add(input.span(), "a name stands for one element and never changes; remove `mut`");
             input.parse::<Token![mut]>()?;

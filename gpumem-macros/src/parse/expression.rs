@@ -1,6 +1,7 @@
 //! Elements and values.
 
 use super::function::begins_with_path;
+use super::habits::{is_module, layer_called};
 use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;
@@ -71,6 +72,8 @@ impl Parser<'_> {
             self.returned(input)
         } else if input.peek(Token![|]) && !self.in_constant {
             self.closure(input)
+        } else if input.peek(Token![self]) && input.peek2(Token![.]) {
+            self.field_of_self(input)
         } else if begins_with_path(input) {
             let path = input.call(syn::Path::parse_mod_style)?;
             let place = Place::of(&path);
@@ -153,6 +156,16 @@ impl Parser<'_> {
                 start.end = next.span();
                 segments += 1;
                 name = if is_layer(&name) { name } else { next };
+            }
+            let of_module = is_module(&first);
+            name = layer_called(&name).filter(|_| of_module).unwrap_or(name);
+            if of_module && !is_layer(&name) {
+                // That there is no such layer is what is wrong.
+                return if input.peek(syn::token::Paren) {
+                    self.call(input, start, name)
+                } else {
+                    Ok(self.new_expression(start, Kind::Name(name)))
+                };
             }
             if !is_layer(&name) {
                 if segments == 2 && !input.peek(Token![::]) && !self.in_constant {
@@ -279,7 +292,8 @@ impl Parser<'_> {
 pub(crate) fn is_element(expression: &Expression) -> bool {
     match &expression.kind {
         Kind::Name(name) => Entry::find(&name.to_string()).is_some(),
-        Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) => true,
+        // A path may be that of a constant.
+        Kind::Call { .. } | Kind::List(_) => true,
         _ => false,
     }
 }

@@ -13,8 +13,13 @@ use syn::parse::ParseStream;
 const MODULES: [&str; 12] =
     ["nn", "F", "torch", "functional", "modules", "tf", "keras", "layers", "torchvision", "linen", "nnx", "jax"];
 
+/// Whether a name is one of those.
+pub(super) fn is_module(name: &Ident) -> bool {
+    MODULES.iter().any(|module| name == module)
+}
+
 /// The layer of this name but for case and `_`, `relu` or `ReLU`.
-fn layer_called(name: &Ident) -> Option<Ident> {
+pub(super) fn layer_called(name: &Ident) -> Option<Ident> {
     let target = names::plain(&name.to_string());
     Entry::names().into_iter().find(|known| names::plain(known) == target).map(|known| Ident::new(known, name.span()))
 }
@@ -33,6 +38,17 @@ impl Parser<'_> {
         if input.peek(syn::token::Paren) {
             return self.applied(input, first);
         }
+        if input.peek(syn::token::Brace)
+            && let Kind::Name(name) = &first.kind
+            && Entry::find(&name.to_string()).is_some()
+        {
+            let content;
+            let braces = syn::braced!(content in input);
+            drain(&content);
+            let message = format!("arguments stand in parentheses, and options are written with `=`: `{name}(..)`");
+            self.errors.add(braces.span.join(), message);
+            return Ok(self.new_expression(first.place, Kind::Broken));
+        }
         if !input.peek(Token![.]) || input.peek(Token![..]) {
             return Ok(first);
         }
@@ -42,9 +58,7 @@ impl Parser<'_> {
             parts.push(self.name_or_call(input)?);
         }
         let place = parts[0].place.to(parts[parts.len() - 1].place);
-        let is_module =
-            |part: &Expression| matches!(&part.kind, Kind::Name(name) if MODULES.iter().any(|module| name == module));
-        if is_module(&parts[0]) {
+        if matches!(&parts[0].kind, Kind::Name(name) if is_module(name)) {
             // The last one is the layer: `torch.nn.ReLU()`.
             let layer = parts.pop().map_or(Kind::Broken, |last| last.kind);
             return Ok(self.of_a_module(layer, place));
@@ -141,6 +155,19 @@ impl Parser<'_> {
         self.errors.add(place, message);
         let place = elements[0].place.to(elements[elements.len() - 1].place);
         Ok(self.new_expression(place, Kind::List(elements)))
+    }
+
+    /// `self.conv1(x)`
+    pub(super) fn field_of_self(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
+        let mut place = Place::from(input.span());
+        skip_token(input);
+        while input.peek(Token![.]) || input.peek(syn::Ident) || input.peek(syn::token::Paren) {
+            place.end = input.parse::<TokenTree>()?.span();
+        }
+        let message = "a network has no `self`; layers are listed where they are used, as `[Conv2d(64, 3), Relu]`, and one that is \
+                       used twice has a name, as `let conv = Conv2d(64, 3);`";
+        self.errors.add(place, message);
+        Ok(self.new_expression(place, Kind::Broken))
     }
 
     /// `return [..];`

@@ -13,7 +13,7 @@ mod taps;
 mod types;
 
 use crate::errors::Errors;
-use crate::syntax::{Expression, Kind, Module, Place, Source};
+use crate::syntax::{Expression, Kind, Module, Operator, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
@@ -270,6 +270,16 @@ impl<'s> Resolver<'s, '_> {
                 }
             }
             Kind::Broken => None,
+            Kind::Binary { operator: Operator::Times, operands }
+                if operands.iter().any(|operand| matches!(operand.kind, Kind::Integer(_))) =>
+            {
+                let is_times = |operand: &&Expression| matches!(operand.kind, Kind::Integer(_));
+                let times = operands.iter().find(is_times).map(ToString::to_string).unwrap_or_default();
+                let layer = operands.iter().find(|operand| !is_times(operand)).map(ToString::to_string);
+                let message = format!("what is repeated is written `repeat({times}, {})`", layer.unwrap_or_default());
+                self.report(element.id, element.place, frame, &message);
+                None
+            }
             Kind::Binary { operator, operands } if operator.join().is_some() => {
                 let join = operator.join().unwrap_or_default();
                 // A value is read by its name.

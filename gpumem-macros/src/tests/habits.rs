@@ -209,6 +209,23 @@ fn values_with_names() {
 }
 
 #[test]
+fn statements_of_python() {
+    let listed = "layers are not called with a value; they are listed, each after the one that it follows: `[Conv2d(16, 3), Relu]`";
+    assert_found("y = Conv2d(16, 3)(x); y = Relu(y); y", &[("(x)", listed)]);
+    let named = "a name is given with `let`, as `let stem = Conv2d(64, 3);`";
+    assert_found("stem = Conv2d(16, 3); [stem]", &[("stem", named)]);
+    let no_self = "a network has no `self`; layers are listed where they are used, as `[Conv2d(64, 3), Relu]`, and one that is used \
+                   twice has a name, as `let conv = Conv2d(64, 3);`";
+    assert_found("self.conv1(x)", &[("self.conv1(x)", no_self)]);
+    assert_found("[Conv2d(16, 3), self.relu]", &[("self.relu", no_self)]);
+    let braces = "arguments stand in parentheses, and options are written with `=`: `Conv2d(..)`";
+    assert_found("[Conv2d { out_channels: 16 }]", &[("{ out_channels: 16 }", braces)]);
+    assert_found("[Conv2d(16, 3), nn::relu()]", &[("nn::relu", "layers have no path; write `Relu`")]);
+    let times = "what is repeated is written `repeat(3, [..])`";
+    assert_found("[Conv2d(16, 3), [Relu] * 3]", &[("[Relu] * 3", times)]);
+}
+
+#[test]
 fn sequences_in_other_words() {
     let listed = "layers are listed, each after the one that it follows: `[Conv2d(16, 3), Relu]`";
     for pipe in ["|", "|>", ">>", "->", "=>"] {
@@ -264,5 +281,7 @@ fn repetitions_in_other_words() {
 #[test]
 fn pairs_in_other_words() {
     assert_found("[Conv2d(16, [3, 3])]", &[("[3, 3]", "a pair is written `(3, 3)`")]);
+    let path = "a macro cannot read what other code declares; write the number, or a `const` that is declared inside the network";
+    assert_found("[Conv2d(16, (config::K, 3))]", &[("config::K", path)]);
     assert_found("[Conv2d(16, 3, padding = [0, 0])]", &[("[0, 0]", "a pair is written `(0, 0)`")]);
 }

@@ -1,7 +1,7 @@
 //! One test for each message about what a network is made of.
 
 use super::networks::VGG16;
-use super::{assert_mistakes, forward, mistakes};
+use super::{assert_mistakes, forward, mistakes, sound};
 
 #[test]
 fn unknown_layer() {
@@ -154,6 +154,21 @@ fn branch_mismatch() {
             ("Map<3, 8, 8>", "forward promises Map<3, 8, 8> = [3, 8, 8], but the last layer produces [6, 8, 8]"),
         ],
     );
+}
+
+/// Squeeze and excitation with a vector where a map of one pixel is broadcast.
+#[test]
+fn vectors_beside_maps() {
+    let text = forward("Image<4, 8, 8>", "Map<4, 8, 8>", "[Mul([], [GlobalAvgPool, Linear(4), Sigmoid])]", "");
+    assert_mistakes(
+        &text,
+        &[(
+            "[GlobalAvgPool, Linear(4), Sigmoid]",
+            "layer 3 `Mul` joins branches of one shape, but branch 0 produces [4, 8, 8] and branch 1 produces [4]; as a map of \
+             [4, 1, 1], from `AdaptiveAvgPool2d(1)` and 1x1 convolutions, it is broadcast",
+        )],
+    );
+    sound(&forward("Image<4, 8, 8>", "Map<4, 8, 8>", "[Mul([], [AdaptiveAvgPool2d(1), Conv2d(4, 1), Sigmoid])]", ""));
 }
 
 #[test]

@@ -260,6 +260,11 @@ fn mistakes_that_need_no_call() {
         ("fn f(n: u8) -> Block { [] }", "a block's parameters are `usize`, `f64`, `bool` or `Block`; use one of these"),
         ("fn Linear() -> Block { [] }", "`Linear` has a meaning already; rename the block"),
         ("fn forward() -> Block { [] }", "a network begins at `forward`; rename the block"),
+        ("fn f() -> Block { [tap(a), Relu] }", "nothing reads the tap `a`; read it with `from(a)`, or remove it"),
+        (
+            "#[cfg(any())] fn f() -> Block { [Relu] }",
+            "no part of a module of blocks has a condition; put `#[cfg(..)]` before the module",
+        ),
         ("fn f() -> Block { let a = Relu; [] }", "`a` is never used; remove it or put it into a list"),
         ("fn f() -> Block { let a = Relu; let a = Relu; [a] }", "`a` is bound twice; rename one"),
         ("fn f() -> Block { [g(3)] } fn g() -> Block { [] }", "block `g` takes (), but `g(3)` is given"),

@@ -45,4 +45,20 @@ network! {
     }
 }
 
+network! {
+    pub struct Fields;
+    fn forward(image: Image<3, 8, 8>) -> Map<16, 6, 6> {
+        self.conv(image)
+    }
+}
+
+network! {
+    pub struct Assigned;
+    fn forward(image: Image<3, 8, 8>) -> Map<16, 6, 6> {
+        x = Conv2d(16, 3)(image);
+        x = F.relu(x);
+        x
+    }
+}
+
 fn main() {}
