@@ -119,7 +119,7 @@ fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {
             name: #network::NAME,
             place: (#file, #line),
             is_generic: false,
-            selected: ::gpumem::SELECTED,
+            selected: __gpumem::SELECTED,
             train: #network::TRAIN.as_ref(),
             infer: ::core::option::Option::None,
             training: #network::TRAINING,

@@ -7,10 +7,10 @@ use crate::number::Precision;
 use crate::train::optim::{Optimizer, Sgd};
 
 /// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields
-/// left out take the values of [`Train::DEFAULT`].
+/// left out take the values of [`Train::DEFAULT`], but for the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
-    /// Samples in one training step. 1 if left out.
+    /// Samples in one training step. `network!` asks for it: nobody else can choose it.
     pub batch: usize,
     /// Parts that a batch is split into. 1 if left out; any other number is refused.
     pub micro_batches: usize,

@@ -24,7 +24,8 @@ pub(crate) fn links_of_blocks(facade: &Facade, module: &Module, is_sound: bool) 
 fn all(Facade(facade): &Facade, module: &Module, forward: Option<&Function>, is_sound: bool) -> TokenStream {
     let declared = if is_sound { module.blocks.as_slice() } else { &[] };
     let blocks = declared.iter().map(|block| block.name.to_string()).collect();
-    let mut links = Links { facade: facade.clone(), is_sound, blocks, taps: BTreeMap::new(), tokens: TokenStream::new() };
+    let mut links =
+        Links { facade: facade.clone(), is_sound, blocks, taps: BTreeMap::new(), tokens: TokenStream::new() };
     let functions = || forward.into_iter().chain(&module.blocks);
     for function in functions().filter(|_| is_sound) {
         links.taps_of(&function.body);

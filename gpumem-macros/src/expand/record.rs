@@ -39,7 +39,7 @@ pub(super) fn of_network(
             name: #name,
             place: (#file, #line),
             is_generic: #is_generic,
-            selected: ::gpumem::SELECTED,
+            selected: __gpumem::SELECTED,
             train: #train,
             infer: #infer,
             training: #training,
