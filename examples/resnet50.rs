@@ -5,8 +5,8 @@
 //! cargo run --release --features cuda --example resnet50 -- --device cuda --steps 50
 //! ```
 //!
-//! Options: `--device cpu|cuda` (cpu), `--precision f32|bf16` (f32) and `--steps N` (10). The batch is a constant, because it
-//! is part of what the compiler checks.
+//! Options: `--device cpu|cuda` (cpu), `--precision f32|bf16` (f32; on the CPU bf16 is a rehearsal in f32) and `--steps N` (10).
+//! The batch is a constant, because it is part of what the compiler checks.
 
 #[macro_use]
 mod networks;
@@ -30,6 +30,9 @@ const CPU_BATCH: usize = 4;
 
 fits!(ResNet50<CARD_BATCH>);
 
+/// Images in a step of torchvision's recipe, for which its learning rate is.
+const RECIPE_BATCH: f64 = 256.0;
+
 /// The first steps are not timed: caches and clocks settle in them.
 const WARM_UP: usize = 3;
 
@@ -44,11 +47,14 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
-    let Options { device, precision, steps } = Options::read(arguments)?;
+    let Some(Options { device, precision, steps }) = Options::read(arguments)? else {
+        println!("options: --device cpu|cuda, --precision f32|bf16, --steps N");
+        return Ok(());
+    };
     match (device.as_str(), precision.as_str()) {
         ("cpu", "f32") => train::<ResNet50<CPU_BATCH>, _>(&gpumem::Cpu::new(), steps, || None),
-        // The CPU says what it can run instead.
-        ("cpu", "bf16") => train::<ResNet50Bf16<CPU_BATCH>, _>(&gpumem::Cpu::new(), steps, || None),
+        // What the card would run, in f32.
+        ("cpu", "bf16") => train::<ResNet50Bf16<CPU_BATCH>, _>(&gpumem::Cpu::new().emulate(), steps, || None),
         #[cfg(feature = "cuda")]
         ("cuda", precision) => {
             let card = gpumem::Cuda::new(0)?;
@@ -75,11 +81,13 @@ struct Options {
 }
 
 impl Options {
-    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
+    /// `None` for `--help`.
+    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Options>, Box<dyn Error>> {
         let mut options = Options { device: "cpu".into(), precision: "f32".into(), steps: 10 };
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("`{name}` needs a value"));
             match name.as_str() {
+                "--help" | "-h" => return Ok(None),
                 "--device" => options.device = value()?,
                 "--precision" => options.precision = value()?,
                 "--steps" => {
@@ -91,7 +99,7 @@ impl Options {
                 _ => return Err(format!("`{name}` is no option; there are --device, --precision and --steps").into()),
             }
         }
-        Ok(options)
+        Ok(Some(options))
     }
 }
 
@@ -106,6 +114,10 @@ where
     print_budget::<N>();
     let before = free();
     let mut net = Net::<N, D>::load(device)?;
+    // A smaller batch makes smaller steps.
+    if let Some(train) = N::TRAIN {
+        net.set_lr(train.optimizer.lr() * N::PROGRAM.batch as f64 / RECIPE_BATCH)?;
+    }
     let loaded = free();
     let (images, labels) = (N::Input::synthetic(0), N::Target::synthetic(1000));
 

@@ -104,6 +104,7 @@ fn dimensions<'d>(
         let typed = numbers.name(number);
         let number = Literal::u64_unsuffixed(number);
         quote! {
+            #[doc(hidden)]
             impl __typed::TypenumOf<__Net> for __typed::D<#number> {
                 type Number = #typed;
             }
