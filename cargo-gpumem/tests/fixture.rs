@@ -125,6 +125,7 @@ fn a_workspace_unites_the_cards_of_its_members() {
 }
 
 #[test]
+#[ignore = "builds a whole release: run by .ci/run"]
 fn a_stripped_release_binary_carries_the_budget() {
     let _guard = BUILDING.lock();
     let (output, target) = cargo(&["build", "--release", "--features", "h200"]);

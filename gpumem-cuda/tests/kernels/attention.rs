@@ -90,6 +90,7 @@ fn sixteen_bits() {
 
 /// Several tiles of 64 rows, not all of them whole, and of 32 where heads are wide.
 #[test]
+#[ignore = "a sweep: run by .ci/run"]
 fn sixteen_bits_in_several_tiles() {
     attends_narrowly(1, 131, 1, 16, "");
     attends_narrowly(1, 70, 1, 80, "");

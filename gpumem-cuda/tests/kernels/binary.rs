@@ -52,6 +52,7 @@ fn equal_shapes() {
 
 /// Repeated at the front, in the middle, at the end, both ways at once; rows in fours and singly.
 #[test]
+#[ignore = "a sweep: run by .ci/run"]
 fn broadcast() {
     for [left, right] in [
         [&[5, 3, 7][..], &[5, 1, 1]],
