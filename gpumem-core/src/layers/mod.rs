@@ -11,16 +11,16 @@
 //!
 //! | family | layers |
 //! | --- | --- |
-//! | [convolutions](convolution) | [`Conv2d`](convolution::Conv2d), [`ConvTranspose2d`](convolution::ConvTranspose2d) |
-//! | [affine maps](linear) | [`Linear`](linear::Linear), [`Tied`](linear::Tied) |
-//! | [normalisation](norm) | [`BatchNorm2d`](norm::BatchNorm2d), [`GroupNorm`](norm::GroupNorm), [`LayerNorm`](norm::LayerNorm), [`RmsNorm`](norm::RmsNorm) |
-//! | [pooling](pool) | [`MaxPool2d`](pool::MaxPool2d), [`AvgPool2d`](pool::AvgPool2d), [`AdaptiveAvgPool2d`](pool::AdaptiveAvgPool2d), [`GlobalAvgPool`](pool::GlobalAvgPool) |
-//! | [shapes](shape) | [`Flatten`](shape::Flatten), [`Upsample`](shape::Upsample) |
-//! | [functions](activation) | [`Relu`](Function::Relu), [`Relu6`](Function::Relu6), [`LeakyRelu`](Function::LeakyRelu), [`Gelu`](activation::Gelu), [`Silu`](Function::Silu), [`Hardswish`](Function::Hardswish), [`Sigmoid`](Function::Sigmoid), [`Tanh`](Function::Tanh), [`Softmax`](activation::Softmax), [`Exp`](Function::Exp), [`Scale`](Function::Scale) |
-//! | [random zeros](dropout) | [`Dropout`](dropout::Dropout) |
-//! | [tables of rows](embedding) | [`Embedding`](embedding::Embedding), [`PositionEmbedding`](embedding::PositionEmbedding) |
-//! | [self-attention](attention) | [`CausalSelfAttention`](attention::CausalSelfAttention), [`CausalAttention`](attention::CausalAttention) |
-//! | [joins of branches](join) | [`Add`](join::Add), [`Sub`](join::Sub), [`Mul`](join::Mul), [`Div`](join::Div), [`MatMul`](join::MatMul), [`Concat`](join::Concat) |
+//! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`] |
+//! | [affine maps](linear) | [`Linear`], [`Tied`] |
+//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`] |
+//! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`] |
+//! | [shapes](shape) | [`Flatten`], [`Upsample`] |
+//! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Gelu`], [`Silu`], [`Hardswish`], [`Sigmoid`], [`Tanh`], [`Softmax`], [`Exp`], [`Scale`] |
+//! | [random zeros](dropout) | [`Dropout`] |
+//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`] |
+//! | [self-attention](attention) | [`CausalSelfAttention`], [`CausalAttention`] |
+//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`] |
 //!
 //! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
 //! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`;
