@@ -29,7 +29,10 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             }
         }
     });
+    // What is being typed is completed where it stands in the expansion; a message with it in front would move that.
     quote! {
+        #conditions
+        #links
         #errors
         #declaration
         #constants
@@ -75,7 +78,5 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             }
             #served
         };
-        #conditions
-        #links
     }
 }
