@@ -22,8 +22,6 @@ words! {
     /// `freeze(x)`, or `freeze` among a layer's options: its parameters get no gradient and no optimizer state, and nothing is kept
     /// for them. Where nothing trainable lies before it, nothing flows back through it.
     freeze,
-    /// `Tied(w)` after `let w = Embedding(..);` or `let w = Linear(..);`: the transposed use of the same parameter.
-    Tied,
     /// `Outputs(x, y)`, at the end of `forward`: the network's outputs, each computed from what arrives.
     Outputs,
     /// `fn stage(depth: usize) -> Block { [..] }`: a block, to be called as `stage(2)`; as the type of a parameter, any element.

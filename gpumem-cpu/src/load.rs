@@ -5,10 +5,10 @@ use crate::arena::{ALIGNMENT, Arena};
 use crate::kernels::{self, Frame, Kernel};
 use crate::operands::{Moves, Operands, Source, count};
 use crate::staging::Staging;
+use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Program, Slot};
-use gpumem_core::{Precision, Role};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
     let mut ranges = Vec::with_capacity(offsets.len());
     for ((tensor, &offset), &planned) in program.tensors.iter().zip(offsets).zip(bytes) {
         let each = tensor.role.bytes(Precision::F32);
-        let is_workspace = matches!(tensor.role, Role::ProductWorkspace | Role::ConvolutionWorkspace);
+        let is_workspace = tensor.role.is_workspace();
         let bytes = if is_workspace {
             // Cut short where a cap says so; no kernel of this backend reads them.
             Some(planned)

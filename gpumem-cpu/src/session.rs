@@ -19,15 +19,11 @@ const UNTRAINED: &str = "was compiled without training; give it a `const TRAIN`"
 /// A network loaded onto the CPU: an arena and the programs that run in it.
 pub struct Session {
     name: &'static str,
-    arena: Arc<Arena>,
+    machine: Machine,
     train: Option<Loaded>,
     evaluation: Option<Loaded>,
     infer: Loaded,
     served: Option<Loaded>,
-    optimizer: Optimizer,
-    pool: Option<Arc<ThreadPool>>,
-    poison: bool,
-    scratch: Vec<f32>,
 }
 
 impl Session {
@@ -45,7 +41,8 @@ impl Session {
         let infer = Loaded::new(&job.infer, &arena, job.batch)?;
         let served = job.served.map(|Served { placed, batch }| Loaded::new(&placed, &arena, batch)).transpose()?;
         let Job { name, optimizer, .. } = job;
-        Ok(Session { name, arena, train, evaluation, infer, served, optimizer, pool, poison, scratch: Vec::new() })
+        let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new() };
+        Ok(Session { name, machine, train, evaluation, infer, served })
     }
 
     fn unsupported(&self, what: &str) -> Error {
@@ -53,67 +50,70 @@ impl Session {
     }
 }
 
-/// Runs a program on the session's threads.
-fn run(program: &mut Loaded, pool: Option<&ThreadPool>, arena: &Arena, frame: Frame<'_>, poison: bool) {
-    match pool {
-        Some(pool) => pool.install(|| program.run(arena, frame, poison)),
-        None => program.run(arena, frame, poison),
+/// What runs the programs of a session.
+struct Machine {
+    arena: Arc<Arena>,
+    optimizer: Optimizer,
+    pool: Option<Arc<ThreadPool>>,
+    poison: bool,
+    scratch: Vec<f32>,
+}
+
+impl Machine {
+    /// Runs a program on the session's threads, if the indices among its inputs are valid.
+    fn run(&mut self, program: &mut Loaded) -> Result<(), Error> {
+        program.check()?;
+        let Machine { arena, optimizer, pool, poison, scratch } = self;
+        let frame = Frame { optimizer, scratch };
+        match pool {
+            Some(pool) => pool.install(|| program.run(arena, frame, *poison)),
+            None => program.run(arena, frame, *poison),
+        }
+        Ok(())
     }
 }
 
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         // SAFETY: slices over the arena live inside kernels only, and none runs while the session is borrowed here.
-        unsafe { self.arena.write(offset, bytes) }
+        unsafe { self.machine.arena.write(offset, bytes) }
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         // SAFETY: as in `write`.
-        unsafe { self.arena.read(offset, bytes) }
+        unsafe { self.machine.arena.read(offset, bytes) }
     }
 
     fn train(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.train else {
             return Err(self.unsupported(UNTRAINED));
         };
-        if !is_known(&self.optimizer) {
+        if !is_known(&self.machine.optimizer) {
             return Err(self.unsupported("has an optimizer that has no rule here; train it on another device"));
         }
-        if self.optimizer.moments() > program.moments() {
+        if self.machine.optimizer.moments() > program.moments() {
             let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
             return Err(self.unsupported(what));
         }
-        program.check()?;
-        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
-        run(program, self.pool.as_deref(), &self.arena, frame, self.poison);
-        Ok(())
+        self.machine.run(program)
     }
 
     fn evaluate(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.evaluation else { return Err(self.unsupported(UNTRAINED)) };
-        program.check()?;
-        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
-        run(program, self.pool.as_deref(), &self.arena, frame, self.poison);
-        Ok(())
+        self.machine.run(program)
     }
 
     fn infer(&mut self) -> Result<(), Error> {
-        self.infer.check()?;
-        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
-        run(&mut self.infer, self.pool.as_deref(), &self.arena, frame, self.poison);
-        Ok(())
+        self.machine.run(&mut self.infer)
     }
 
     fn serve(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.served else { return Err(self.unsupported("was loaded without it")) };
-        program.check()?;
-        let frame = Frame { optimizer: &self.optimizer, scratch: &mut self.scratch };
-        run(program, self.pool.as_deref(), &self.arena, frame, self.poison);
-        Ok(())
+        self.machine.run(program)
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
-        self.optimizer = optimizer;
+        self.machine.optimizer = optimizer;
         Ok(())
     }
 }
@@ -122,9 +122,9 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("name", &self.name)
-            .field("arena", &self.arena.bytes())
-            .field("optimizer", &self.optimizer)
-            .field("poison", &self.poison)
+            .field("arena", &self.machine.arena.bytes())
+            .field("optimizer", &self.machine.optimizer)
+            .field("poison", &self.machine.poison)
             .finish_non_exhaustive()
     }
 }

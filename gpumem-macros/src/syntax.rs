@@ -194,6 +194,41 @@ pub(crate) struct Expression {
     pub(crate) kind: Kind,
 }
 
+impl Expression {
+    /// The expressions that it consists of, in the order in which they stand.
+    pub(crate) fn parts(&self) -> Vec<&Expression> {
+        match &self.kind {
+            Kind::Call { arguments, .. } | Kind::Path { arguments: Some(arguments), .. } => {
+                arguments.iter().map(|argument| &argument.value).collect()
+            }
+            Kind::List(elements) => elements.iter().collect(),
+            Kind::Pair(pair) | Kind::Binary { operands: pair, .. } => pair.iter().collect(),
+            Kind::If { condition, then, otherwise } => {
+                [condition, then].into_iter().chain(otherwise).map(|part| &**part).collect()
+            }
+            Kind::Not(value) | Kind::Negative(value) => vec![value],
+            Kind::Integer(_) | Kind::Float(_) | Kind::Flag(_) | Kind::Text(_) | Kind::Name(_) | Kind::Broken => {
+                Vec::new()
+            }
+            Kind::Path { arguments: None, .. } => Vec::new(),
+        }
+    }
+}
+
+impl Body {
+    /// Every expression that stands in it, however deep, in the order in which they begin.
+    pub(crate) fn expressions(&self) -> Vec<&Expression> {
+        let mut all = Vec::new();
+        let mut open: Vec<&Expression> = vec![&self.element];
+        open.extend(self.lets.iter().rev().map(|binding| &binding.element));
+        while let Some(expression) = open.pop() {
+            all.push(expression);
+            open.extend(expression.parts().into_iter().rev());
+        }
+        all
+    }
+}
+
 pub(crate) enum Kind {
     Integer(u64),
     Float(f64),

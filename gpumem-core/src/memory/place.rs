@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::memory::Compiled;
 use crate::memory::budget::{Line, padded};
-use crate::number::{Precision, Role};
+use crate::number::Precision;
 use crate::program::{Class, Evaluation, Program, Tensor, TensorId};
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -58,7 +58,7 @@ impl Placed {
         let offsets = self.offsets.iter().map(twice).collect::<Result<_, _>>()?;
         let mut placed = Placed::new(self.program, offsets, batch, Precision::F32);
         for ((tensor, bytes), planned) in placed.program.tensors.iter().zip(&mut placed.bytes).zip(self.bytes) {
-            if matches!(tensor.role, Role::ProductWorkspace | Role::ConvolutionWorkspace) {
+            if tensor.role.is_workspace() {
                 *bytes = planned;
             }
         }

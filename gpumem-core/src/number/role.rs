@@ -69,6 +69,11 @@ impl Role {
         }
     }
 
+    /// Whether it is scratch memory that may be cut short.
+    pub const fn is_workspace(self) -> bool {
+        matches!(self, Role::ProductWorkspace | Role::ConvolutionWorkspace)
+    }
+
     /// Bytes one element takes at `precision`. A workspace may be cut short: see [`Workspaces::cap`](crate::memory::tables::Workspaces).
     pub const fn bytes(self, precision: Precision) -> u64 {
         self.format(precision).bytes()

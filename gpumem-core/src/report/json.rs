@@ -48,7 +48,7 @@ fn program(compiled: &Compiled) -> String {
 fn fits<N: Network>() -> Vec<String> {
     let mut arenas = Arenas::new(N::PROGRAM.tables, N::PROGRAM.precision);
     let line = |card: &cards::Card| {
-        let room = card.usable().saturating_sub(card.reserve()).saturating_sub(N::HEADROOM);
+        let room = super::room::<N>(card);
         format!(
             "{{\"slug\":{},\"usable\":{},\"fits\":{},\"max_batch\":{}}}",
             quoted(card.slug),

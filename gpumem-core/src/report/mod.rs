@@ -9,11 +9,17 @@ pub use json::json;
 pub use max_batch::Arenas;
 pub use table::table;
 
+use crate::cards::Card;
 use crate::network::Network;
 
 /// Samples of the program whose figures a report shows.
 const fn batch<N: Network>() -> u64 {
     N::PROGRAM.batch
+}
+
+/// Bytes that an arena may have on a card, beside what the network leaves to others.
+fn room<N: Network>(card: &Card) -> u64 {
+    card.usable().saturating_sub(card.reserve()).saturating_sub(N::HEADROOM)
 }
 
 /// Elements of all parameters.

@@ -52,7 +52,7 @@ pub fn table<N: Network>() -> String {
 fn cards<N: Network>() -> String {
     let mut arenas = Arenas::new(N::PROGRAM.tables, N::PROGRAM.precision);
     let mut line = |card: &Card| {
-        let room = card.usable().saturating_sub(card.reserve()).saturating_sub(N::HEADROOM);
+        let room = super::room::<N>(card);
         let arena = N::BUDGET[Line::Arena];
         let (left, word) = if arena <= room { (room - arena, "left") } else { (arena - room, "too much") };
         let largest = arenas.largest(room);

@@ -27,7 +27,6 @@ pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 pub struct Net<N, D: Device> {
     runner: D::Runner,
     train: Option<Placed>,
-    evaluation: Option<Placed>,
     served: Option<Served>,
     infer: Placed,
     /// The number format in which the device runs it.
@@ -81,7 +80,7 @@ impl<N: Network, D: Device> Net<N, D> {
             batch,
             precision,
             train: train.clone(),
-            evaluation: evaluation.clone(),
+            evaluation,
             served: served.clone(),
             infer: infer.clone(),
             optimizer: settings.optimizer,
@@ -90,8 +89,7 @@ impl<N: Network, D: Device> Net<N, D> {
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let buffer = Vec::new();
-        let mut net =
-            Net { runner, train, evaluation, served, infer, precision, seed, optimizer, buffer, network: PhantomData };
+        let mut net = Net { runner, train, served, infer, precision, seed, optimizer, buffer, network: PhantomData };
         net.reset()?;
         Ok(net)
     }
@@ -151,7 +149,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// As for [`Net::train_step`].
     pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
-        let Some(train) = &self.train else { return Err(Self::untrained("; add one to train it")) };
+        let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
         let mut feed = |class, index, put: &dyn Fn(&mut Vec<u8>)| {
             let offset = encoded(train, (class, index), precision, put, buffer)?;
@@ -168,17 +166,18 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// As for [`Net::train_step`].
     pub fn eval_loss(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
-        let Some(evaluation) = &self.evaluation else { return Err(Self::untrained("; add one, with a loss")) };
+        let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
         let mut write = |class, index, put: &dyn Fn(&mut Vec<u8>)| {
-            let offset = encoded(evaluation, (class, index), precision, put, buffer)?;
+            let offset = encoded(train, (class, index), precision, put, buffer)?;
             runner.write(offset, buffer)
         };
         N::Input::put(input, &mut |index, put| write(Class::Input, index, put))?;
         N::Target::put(target, &mut |index, put| write(Class::Target, index, put))?;
         runner.evaluate()?;
         let mut loss = [0; 4];
-        runner.read(evaluation.offsets[evaluation.program.results[0] as usize], &mut loss)?;
+        // It lies where the training step has it.
+        runner.read(train.offsets[train.program.results[0] as usize], &mut loss)?;
         Ok(f32::from_le_bytes(loss))
     }
 
@@ -304,12 +303,11 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     fn trained(&self) -> Result<&Placed, Error> {
-        self.train.as_ref().ok_or_else(|| Self::untrained(", so it makes no steps"))
+        self.train.as_ref().ok_or_else(Self::untrained)
     }
 
-    /// The network has no `const TRAIN`, and what follows from that.
-    fn untrained(so: &str) -> Error {
-        let what = alloc::format!("the network has no `const TRAIN`{so}");
+    fn untrained() -> Error {
+        let what = "the network has no `const TRAIN`, so it makes no steps".into();
         Error::Unsupported { device: N::NAME, what }
     }
 

@@ -4,7 +4,8 @@
 //! documented item whose last segment has the place of the name; for blocks and taps, of an item that stands for their
 //! declaration.
 
-use crate::syntax::{Argument, Body, Expression, Facade, Function, Kind, Module, Source, Type};
+use crate::resolve::taps_of;
+use crate::syntax::{Expression, Facade, Function, Kind, Module, Source, Type};
 use gpumem_core::language::WORDS;
 use gpumem_core::layers::Entry;
 use proc_macro2::{Ident, Span, TokenStream};
@@ -28,7 +29,9 @@ fn all(Facade(facade): &Facade, module: &Module, forward: Option<&Function>, is_
         Links { facade: facade.clone(), is_sound, blocks, taps: BTreeMap::new(), tokens: TokenStream::new() };
     let functions = || forward.into_iter().chain(&module.blocks);
     for function in functions().filter(|_| is_sound) {
-        links.taps_of(&function.body);
+        for tap in taps_of(&function.body).0 {
+            links.taps.entry(tap.to_string()).or_insert_with(|| tap.clone());
+        }
     }
     for function in functions() {
         links.function(function);
@@ -79,42 +82,7 @@ impl Links {
         for Type { name, .. } in kinds {
             self.word(name);
         }
-        self.body(&function.body, &mut Links::expression);
-    }
-
-    fn taps_of(&mut self, body: &Body) {
-        self.body(body, &mut |links, expression| {
-            if let Kind::Call { name, arguments } = &expression.kind
-                && name == "tap"
-                && let [Argument { name: None, value: Expression { kind: Kind::Name(tap), .. } }] = arguments.as_slice()
-            {
-                links.taps.entry(tap.to_string()).or_insert_with(|| tap.clone());
-            }
-        });
-    }
-
-    /// Does something with every expression of a body.
-    fn body(&mut self, body: &Body, each: &mut impl FnMut(&mut Links, &Expression)) {
-        for element in body.lets.iter().map(|it| &it.element).chain([&body.element]) {
-            self.walk(element, each);
-        }
-    }
-
-    fn walk(&mut self, expression: &Expression, each: &mut impl FnMut(&mut Links, &Expression)) {
-        each(self, expression);
-        match &expression.kind {
-            Kind::Call { arguments, .. } | Kind::Path { arguments: Some(arguments), .. } => {
-                arguments.iter().for_each(|argument| self.walk(&argument.value, each));
-            }
-            Kind::List(elements) => elements.iter().for_each(|element| self.walk(element, each)),
-            Kind::Pair(pair) => pair.iter().for_each(|element| self.walk(element, each)),
-            Kind::If { condition, then, otherwise } => {
-                [condition, then].into_iter().chain(otherwise).for_each(|part| self.walk(part, each));
-            }
-            Kind::Not(inner) | Kind::Negative(inner) => self.walk(inner, each),
-            Kind::Binary { operands, .. } => operands.iter().for_each(|operand| self.walk(operand, each)),
-            _ => {}
-        }
+        function.body.expressions().into_iter().for_each(|expression| self.expression(expression));
     }
 
     fn expression(&mut self, expression: &Expression) {

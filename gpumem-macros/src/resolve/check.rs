@@ -164,28 +164,9 @@ pub(crate) fn check_dead_layers(resolved: &Resolved, ends: &[NodeId], errors: &m
 
 /// Every name that stands in a body, but for the ones that `let`s introduce.
 fn names_in(body: &Body) -> HashSet<String> {
-    let mut names = HashSet::new();
-    let mut open: Vec<&Expression> = body.lets.iter().map(|binding| &binding.element).collect();
-    open.push(&body.element);
-    while let Some(expression) = open.pop() {
-        match &expression.kind {
-            Kind::Name(name) => {
-                names.insert(name.to_string());
-            }
-            Kind::Call { name, arguments } => {
-                names.insert(name.to_string());
-                open.extend(arguments.iter().map(|argument| &argument.value));
-            }
-            Kind::Path { arguments, .. } => open.extend(arguments.iter().flatten().map(|argument| &argument.value)),
-            Kind::List(elements) => open.extend(elements),
-            Kind::Pair(pair) | Kind::Binary { operands: pair, .. } => open.extend(pair.iter()),
-            Kind::If { condition, then, otherwise } => {
-                open.extend([&**condition, &**then]);
-                open.extend(otherwise.as_deref());
-            }
-            Kind::Not(value) | Kind::Negative(value) => open.push(value),
-            _ => {}
-        }
-    }
-    names
+    let name = |expression: &Expression| match &expression.kind {
+        Kind::Name(name) | Kind::Call { name, .. } => Some(name.to_string()),
+        _ => None,
+    };
+    body.expressions().into_iter().filter_map(name).collect()
 }

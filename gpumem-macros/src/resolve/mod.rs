@@ -23,6 +23,7 @@ use sharing::Sharing;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+pub(crate) use taps::taps_of;
 pub(crate) use types::{Declared, Form, is_type};
 
 /// A network without blocks and names.

@@ -60,7 +60,7 @@ fn names_read(module: &Module) -> HashSet<String> {
 }
 
 /// The names that are tapped in a body, once where the branches of an `if` have one each, and those that are read.
-fn taps_of(body: &Body) -> (Vec<&Ident>, Vec<String>) {
+pub(crate) fn taps_of(body: &Body) -> (Vec<&Ident>, Vec<String>) {
     let (mut taps, mut read) = (Vec::new(), Vec::new());
     for element in body.lets.iter().map(|binding| &binding.element).chain([&body.element]) {
         collect(element, &mut taps, &mut read);

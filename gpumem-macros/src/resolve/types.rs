@@ -162,3 +162,15 @@ impl<'s> Resolver<'s, '_> {
         Some(Declared { form: *form, dimensions, place: written.place })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{INPUTS, OUTPUTS};
+    use gpumem_core::language::WORDS;
+
+    /// An editor shows what each type is.
+    #[test]
+    fn every_type_has_a_page() {
+        assert!(INPUTS.iter().chain(&OUTPUTS).all(|(name, ..)| WORDS.contains(name)));
+    }
+}
