@@ -25,6 +25,7 @@ pub mod memory;
 pub mod message;
 pub mod network;
 pub mod number;
+pub mod operation;
 pub mod program;
 pub mod report;
 pub mod run;

@@ -4,6 +4,7 @@ use crate::cards::Card;
 use crate::memory::Compiled;
 use crate::memory::budget::Budget;
 use crate::number::{Precision, Role};
+use crate::operation::Operations;
 use crate::run::tensor::{Hosts, NoConstTrain};
 use crate::train::Train;
 use core::marker::PhantomData;
@@ -62,6 +63,8 @@ pub trait Network: Sized {
     const HEADROOM: u64;
     /// The cards that [`Network::PROGRAM`] was written for.
     const CARDS: &'static [Card] = &[];
+    /// The functions of the operations that the user declared.
+    const OPERATIONS: &'static Operations = &Operations::NONE;
     /// What [`Network::TRAINING`] needs of memory, or [`Network::INFERENCE`] for a network without training.
     const BUDGET: Budget = Self::PROGRAM.budget;
     /// The training step, or the forward pass for a network without training.
@@ -110,6 +113,7 @@ impl<N: Serve> Network for Serving<N> {
     const EVALUATION: &'static Compiled = N::INFERENCE;
     const TRAIN: Option<Train> = None;
     const HEADROOM: u64 = N::SERVED_HEADROOM;
+    const OPERATIONS: &'static Operations = N::OPERATIONS;
     const CHECKED: () = N::CHECKED;
     type Input = N::ServedInput;
     type Target = NoConstTrain;

@@ -8,6 +8,7 @@ use crate::staging::Staging;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Program, Slot};
 use std::ops::Range;
 use std::sync::Arc;
@@ -101,14 +102,19 @@ fn index_check(program: &Program, operation: &Operation, operands: &Operands<'_>
 
 impl Loaded {
     /// Checks a program against its plan and binds its operations.
-    pub(crate) fn new(placed: &Placed, arena: &Arc<Arena>, batch: u64) -> Result<Loaded, Error> {
+    pub(crate) fn new(
+        placed: &Placed,
+        arena: &Arc<Arena>,
+        batch: u64,
+        operations: &'static Operations,
+    ) -> Result<Loaded, Error> {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
         let transients: Vec<_> = program.transients().map(|tensor| ranges[tensor as usize].clone()).collect();
         let staging = Staging::new(program, batch)?;
         let mut loaded = Loaded { steps: Vec::new(), checks: Vec::new(), transients, staging, moments: 2 };
         for (index, operation) in program.operations.iter().enumerate() {
-            let mut operands = Operands::new(program, operation, &ranges, arena, &loaded.staging, batch)?;
+            let mut operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
             loaded.checks.extend(index_check(program, operation, &operands)?);
             if operation.action == Action::Update {
                 let moments = (0..2).take_while(|&moment| operands.writes(Slot::Moment(moment))).count();

@@ -10,6 +10,7 @@ use crate::parallel;
 use crate::staging::{Move, Staging};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operand, Operation, Program, Slot, TensorId};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -150,6 +151,7 @@ pub(crate) struct Operands<'a> {
     samples: u64,
     staging: &'a Staging,
     staged: RefCell<Staged>,
+    operations: &'static Operations,
 }
 
 /// What is moved before and after an operation, and where the next tensor goes.
@@ -178,7 +180,7 @@ impl<'a> Operands<'a> {
         operation: &'a Operation,
         ranges: &'a [Range<usize>],
         arena: &'a Arc<Arena>,
-        staging: &'a Staging,
+        (staging, operations): (&'a Staging, &'static Operations),
         samples: u64,
     ) -> Result<Operands<'a>, Error> {
         if !program.takes_layouts(operation) {
@@ -201,12 +203,17 @@ impl<'a> Operands<'a> {
         let leading = slots.into_iter().flatten().next();
         let batch = if leading.is_some_and(|tensor| !program.tensor(tensor).batched) { 1 } else { samples };
         let (taken, staged) = (Vec::new(), RefCell::default());
-        Ok(Operands { program, operation, ranges, arena, batch, taken, samples, staging, staged })
+        Ok(Operands { program, operation, ranges, arena, batch, taken, samples, staging, staged, operations })
     }
 
     /// Samples that the operation works on.
     pub(crate) fn batch(&self) -> u64 {
         self.batch
+    }
+
+    /// The functions of the operations that the user declared.
+    pub(crate) fn operations(&self) -> &'static Operations {
+        self.operations
     }
 
     /// Whether the program is a training step.

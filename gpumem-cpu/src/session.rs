@@ -7,6 +7,7 @@ use crate::kernels::optimizer::is_known;
 use crate::load::Loaded;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
 use gpumem_core::run::device::{Job, Runner, Served};
 use gpumem_core::train::optim::Optimizer;
 use rayon::ThreadPool;
@@ -36,10 +37,11 @@ impl Session {
             return Err(Error::Unsupported { device: DEVICE, what });
         }
         let arena = Arc::new(Arena::new(job.arena)?);
-        let train = job.train.map(|placed| Loaded::new(&placed, &arena, job.batch)).transpose()?;
-        let evaluation = job.evaluation.map(|placed| Loaded::new(&placed, &arena, job.batch)).transpose()?;
-        let infer = Loaded::new(&job.infer, &arena, job.batch)?;
-        let served = job.served.map(|Served { placed, batch }| Loaded::new(&placed, &arena, batch)).transpose()?;
+        let load = |placed: &Placed, batch: u64| Loaded::new(placed, &arena, batch, job.operations);
+        let train = job.train.as_ref().map(|placed| load(placed, job.batch)).transpose()?;
+        let evaluation = job.evaluation.as_ref().map(|placed| load(placed, job.batch)).transpose()?;
+        let infer = load(&job.infer, job.batch)?;
+        let served = job.served.as_ref().map(|Served { placed, batch }| load(placed, *batch)).transpose()?;
         let Job { name, optimizer, .. } = job;
         let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new() };
         Ok(Session { name, machine, train, evaluation, infer, served })

@@ -9,6 +9,7 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::Program;
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Adam, Optimizer};
@@ -61,6 +62,7 @@ proptest! {
             optimizer: Optimizer::Adam(Adam::DEFAULT),
             tf32: false,
             deterministic: false,
+            operations: &Operations::NONE,
         };
         if let Ok(mut session) = Cpu::with_threads(1).unwrap().load(job) {
             let _ = session.train();

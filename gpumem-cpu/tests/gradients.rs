@@ -24,7 +24,7 @@ fn check_single(layer: &str, single: &Single, inputs: &[Input], base: Options) {
         .check_gradients(&format!("accumulating {layer}"));
     // Where the backward pass needs the input, a network lets the forward pass overwrite it in inference only.
     let (backward_in_place, keeps_input) = match single.gradient() {
-        Some((of, in_place)) => (in_place, of.iter().any(|(_, reads)| reads.inputs.contains(&0))),
+        Some((of, in_place)) => (in_place, of.iter().any(|(_, reads)| reads.inputs.contains(0))),
         None => (false, true),
     };
     let apart = results(base);
@@ -70,6 +70,8 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Concat" => ("Concat", two(&[2, 3], &[2, 2])),
         "Slice" => ("PositionEmbedding(5, 3)", vec![Input::Tokens(vec![0; 4])]),
         "Mask" => ("Dropout(0.4)", numbers(&[9])),
+        "Formula" => ("Everything", numbers(&[9])),
+        "Declared" => ("Fold", numbers(&[2, 4])),
         other => panic!("no case of {other}"),
     }
 }
@@ -100,6 +102,19 @@ fn every_function() {
             check_at(layer, &input, 5.5);
         }
     }
+}
+
+#[test]
+fn formulas() {
+    // More elements than are computed at once, and a rest.
+    check("Everything", &[Input::Numbers(vec![3, 37])]);
+    check("Swish", &[Input::Numbers(vec![2, 9])]);
+    check("Squash", &[Input::Numbers(vec![7])]);
+}
+
+#[test]
+fn operations_of_the_users() {
+    check("Fold", &[Input::Numbers(vec![3, 5])]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Class, Layout, Op, Order, Program, Slot, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Optimizer, Sgd};
@@ -47,6 +48,7 @@ fn load(program: &Program) -> Result<(Session, Vec<u64>), Error> {
         optimizer: Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }),
         tf32: false,
         deterministic: false,
+        operations: &Operations::NONE,
     };
     Ok((Cpu::with_threads(2).unwrap().with_poison(true).load(job)?, placed.offsets))
 }

@@ -6,6 +6,7 @@
 //
 // accumulate: y += x
 // copy:       y = x
+// clear:      y = 0
 // sum_batch:  dx[i] = sum over b of dy[b, i]
 #include "base.cuh"
 #include "real.cuh"
@@ -18,6 +19,11 @@ KERNEL(accumulate)(const real *x, real *y) {
 KERNEL(copy)(const real *x, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < COUNT) y[i] = x[i];
+}
+
+KERNEL(clear)(real *y) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < COUNT) narrow(0.0f, &y[i]);
 }
 
 KERNEL(sum_batch)(const real *dy, real *dx) {

@@ -63,6 +63,7 @@ fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error
 mod tests {
     use super::*;
     use gpumem_core::Precision;
+    use gpumem_core::operation::Operations;
     use gpumem_core::program::Program;
     use gpumem_core::train::optim::{Optimizer, Sgd};
 
@@ -77,6 +78,7 @@ mod tests {
             deterministic: false,
             library: false,
             cudnn: false,
+            operations: &Operations::NONE,
         };
         let program = Program {
             training: false,

@@ -22,6 +22,7 @@ use gpumem::Compiled;
 use gpumem::Line;
 use gpumem::optim::{Adam, Optimizer, Sgd};
 use gpumem::{Network, Precision, Update};
+use gpumem_core::operation::Operations;
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::Setting;
 use gpumem_cuda::steps::steps;
@@ -169,6 +170,7 @@ fn launches_text(placed: &Placed, case: &Case, batch: u64, precision: Precision)
             deterministic: false,
             library: libraries,
             cudnn: libraries,
+            operations: &Operations::NONE,
         };
         for step in steps(placed, setting).unwrap_or_else(|error| panic!("{}: {error}", case.name)) {
             let _ = writeln!(text, "{} {}", step.first, step.count);

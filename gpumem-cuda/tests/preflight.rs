@@ -6,6 +6,7 @@
 
 use gpumem_core::Precision;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::Program;
 use gpumem_core::run::device::{Device, Job};
 use gpumem_core::train::optim::{Optimizer, Sgd};
@@ -179,6 +180,7 @@ fn second_process() {
                 optimizer: Optimizer::Sgd(Sgd::DEFAULT),
                 tf32: false,
                 deterministic: false,
+                operations: &Operations::NONE,
             };
             say(card.load(job).unwrap_err());
         }

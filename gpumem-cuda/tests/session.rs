@@ -32,6 +32,7 @@ const _: () = {
     can_move::<Session>();
 };
 use host::card::{counts, on_a_simulated_card, product_counts, register};
+use host::harness::graphs::own::OPERATIONS;
 use host::harness::graphs::{chain, numbers, plan};
 use host::{CAPABILITY, Machine, Products, kernels, narrow, spread, widen};
 use rules::start_up;
@@ -77,8 +78,22 @@ fn job_serving(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Prec
         Served { placed, batch }
     });
     let (name, reserve, batch, train, evaluation) = ("test", 0, BATCH, Some(train), None);
-    let (tf32, deterministic) = (false, false);
-    Job { name, arena, batch, precision, train, evaluation, infer, served, optimizer, tf32, deterministic, reserve }
+    let (tf32, deterministic, operations) = (false, false, &OPERATIONS);
+    Job {
+        name,
+        arena,
+        batch,
+        precision,
+        train,
+        evaluation,
+        infer,
+        served,
+        optimizer,
+        tf32,
+        deterministic,
+        reserve,
+        operations,
+    }
 }
 
 /// The job's network on the card, whose kernels are made known to it first.

@@ -50,7 +50,7 @@ impl Graph {
     ) -> Built {
         let before = self.sizes();
         let Finished { mistakes, guessed, row } =
-            self.attempt(entry, written, inputs, Scope { path, kind: entry.name, owner, guess });
+            self.attempt(entry, written, inputs, Scope { path, kind: entry.name.into(), owner, guess });
         if let Some((row, value)) = row {
             self.rows.push(row);
             return Built { value: Some(value), row: Some(self.rows.len() - 1), mistakes, guessed };
@@ -73,7 +73,7 @@ impl Graph {
         for value in anything(guess).into_iter().filter(|_| !entry.is_join()) {
             let before = self.sizes();
             let input = self.node(value, Source::Input, 0);
-            let scope = Scope { path: String::new(), kind: entry.name, owner: None, guess };
+            let scope = Scope { path: String::new(), kind: entry.name.into(), owner: None, guess };
             let attempt = self.attempt(entry, written, &[input], scope);
             let output = attempt.row.as_ref().map(|(_, node)| self.value(*node));
             self.truncate(before);
@@ -119,11 +119,11 @@ impl Graph {
         Finished { mistakes, guessed, row }
     }
 
-    fn sizes(&self) -> [usize; 3] {
+    pub(super) fn sizes(&self) -> [usize; 3] {
         [self.nodes.len(), self.parameters.len(), self.buffers.len()]
     }
 
-    fn truncate(&mut self, [nodes, parameters, buffers]: [usize; 3]) {
+    pub(super) fn truncate(&mut self, [nodes, parameters, buffers]: [usize; 3]) {
         self.nodes.truncate(nodes);
         self.parameters.truncate(parameters);
         self.buffers.truncate(buffers);

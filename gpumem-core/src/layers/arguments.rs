@@ -403,6 +403,12 @@ impl Needing<'_, '_> {
         self.settle(found, Asking::two_pairs([1, 1]))
     }
 
+    /// The argument as `wanted`, if `take` makes it that; where it is wrong, one of `values`.
+    pub fn take<T>(mut self, wanted: &str, take: impl Fn(&Argument) -> Option<T>, values: [T; 2]) -> T {
+        let found = self.0.find(wanted, None, take, ("", |_: &T| true));
+        self.settle(found, values)
+    }
+
     fn settle<T>(&mut self, found: Found<T>, values: [T; 2]) -> T {
         // Where all of them are recorded, nothing has been written.
         let found = if matches!(found, Found::LeftOut) { Found::Open } else { found };

@@ -35,7 +35,7 @@ impl Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) path: String,
-    pub(crate) kind: &'static str,
+    pub(crate) kind: String,
     /// The row whose parameters it shares.
     pub(crate) owner: Option<RowId>,
     pub(crate) guess: Guess,
@@ -106,7 +106,7 @@ impl<'g> Builder<'g> {
             let Value { node, shape, index, batched } = value;
             let row = Row {
                 path: self.scope.path,
-                kind: self.scope.kind.into(),
+                kind: self.scope.kind,
                 output: Type { shape, index, batched },
                 parameters: if own { self.parameters.iter().map(elements).sum() } else { 0 },
                 parameter_ids: self.parameters,
@@ -146,7 +146,7 @@ impl<'g> Builder<'g> {
     }
 
     /// A parameter: the layer's own, or that of the layer whose parameters it shares.
-    pub fn parameter(&mut self, name: &'static str, shape: &[u64], role: Role, init: Init) -> Value {
+    pub fn parameter(&mut self, name: &str, shape: &[u64], role: Role, init: Init) -> Value {
         let shape = Shape::new(shape);
         let id = match self.scope.owner {
             Some(owner) => self.shared_parameter(owner, shape),

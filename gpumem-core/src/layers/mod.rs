@@ -41,6 +41,7 @@ pub mod linear;
 mod matching;
 pub mod mistake;
 pub mod norm;
+pub mod own;
 pub mod pool;
 pub mod shape;
 pub mod window;

@@ -190,7 +190,7 @@ impl Builder<'_> {
     /// What gradients read beside the gradient of the output.
     fn kept(&self, id: NodeId, node: OpNode<'_>, of: &[(u8, Reads)]) -> Vec<Operand> {
         let any = |read: fn(&Reads) -> bool| of.iter().any(|(_, reads)| read(reads));
-        let is_read = |input: &usize| of.iter().any(|(_, reads)| reads.inputs.contains(&(*input as u8)));
+        let is_read = |input: &usize| of.iter().any(|(_, reads)| reads.inputs.contains(*input));
         let inputs = (0..node.inputs.len()).filter(is_read);
         let mut operands: Vec<Operand> = inputs
             .map(|input| Operand { slot: Slot::Input(input as u8), tensor: self.held(node.inputs[input]) })

@@ -327,8 +327,9 @@ impl<'g> Builder<'g> {
 
     /// Whether the backward pass of a node reads `value` as an input.
     fn reads_input(&self, id: NodeId, value: NodeId) -> bool {
-        let is_read = |&input: &u8| self.node(id).inputs()[usize::from(input)] == value;
-        self.reads(id).any(|reads| reads.inputs.iter().any(is_read))
+        let inputs = self.node(id).inputs();
+        let mut reads = self.reads(id);
+        reads.any(|reads| (0..inputs.len()).any(|input| inputs[input] == value && reads.inputs.contains(input)))
     }
 
     /// Why `tensor` must not be overwritten when node `at` is computed, or `None` if it may.

@@ -153,6 +153,17 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<(A, B)> {
+        Some((A::take(from)?, B::take(from)?))
+    }
+}
+
 impl Wire for String {
     fn put(&self, out: &mut Vec<u8>) {
         (self.len() as u64).put(out);

@@ -7,6 +7,7 @@
 mod display;
 pub mod encoding;
 mod evaluation;
+pub mod formula;
 pub mod function;
 mod layout;
 pub mod op;

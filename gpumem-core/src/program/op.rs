@@ -6,8 +6,8 @@
 
 use super::encoding::{Reader, Wire};
 use super::ops::{
-    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Gather, Mask, MatMul, MaxPool, Normalize,
-    Pointwise, Product, Resize, Slice, Softmax, Sum,
+    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Formula, Gather, Mask, MatMul, MaxPool,
+    Normalize, Pointwise, Product, Resize, Slice, Softmax, Sum,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -74,11 +74,37 @@ pub trait Rule: Sized {
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge>;
 }
 
+/// Some of an operation's first 64 inputs, by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inputs(u64);
+
+impl Inputs {
+    /// No input.
+    pub const NONE: Inputs = Inputs(0);
+
+    /// These inputs. Numbers from 64 on are left out: nothing that joins so many values reads them again.
+    pub const fn of(inputs: &[u8]) -> Inputs {
+        let (mut bits, mut index) = (0, 0);
+        while index < inputs.len() {
+            if inputs[index] < 64 {
+                bits |= 1 << inputs[index];
+            }
+            index += 1;
+        }
+        Inputs(bits)
+    }
+
+    /// Whether an input is among them.
+    pub const fn contains(self, input: usize) -> bool {
+        input < 64 && self.0 >> input & 1 == 1
+    }
+}
+
 /// What a gradient reads beside the gradient of the output. Nothing else is kept alive for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// The operation's inputs, by their numbers.
-    pub inputs: &'static [u8],
+    /// The operation's inputs.
+    pub inputs: Inputs,
     /// Its output.
     pub output: bool,
     /// What the forward pass saved.
@@ -89,7 +115,7 @@ pub struct Reads {
 
 impl Reads {
     /// Nothing.
-    pub const NOTHING: Reads = Reads { inputs: &[], output: false, saved: false, state: false };
+    pub const NOTHING: Reads = Reads { inputs: Inputs::NONE, output: false, saved: false, state: false };
     /// The output.
     pub const OUTPUT: Reads = Reads { output: true, ..Reads::NOTHING };
     /// What was saved.
@@ -98,8 +124,8 @@ impl Reads {
     pub const STATE: Reads = Reads { state: true, ..Reads::NOTHING };
 
     /// Some inputs.
-    pub const fn inputs(inputs: &'static [u8]) -> Reads {
-        Reads { inputs, ..Reads::NOTHING }
+    pub const fn inputs(inputs: &[u8]) -> Reads {
+        Reads { inputs: Inputs::of(inputs), ..Reads::NOTHING }
     }
 }
 
@@ -346,4 +372,8 @@ operations! {
     Slice,
     /// Random zeros.
     Mask,
+    /// A formula of one number, for each element.
+    Formula,
+    /// What the user's own functions do.
+    Declared,
 }

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::memory::place::Placed;
 use crate::number::Precision;
+use crate::operation::Operations;
 use crate::train::optim::Optimizer;
 
 /// Everything a backend needs to run a network.
@@ -32,6 +33,8 @@ pub struct Job {
     pub tf32: bool,
     /// Whether every run must give the same bits. A device whose algorithms all do may leave it.
     pub deterministic: bool,
+    /// The functions of the operations that the user declared.
+    pub operations: &'static Operations,
 }
 
 /// A forward pass beside the training step: see [`Job::served`].

@@ -86,6 +86,7 @@ impl<N: Network, D: Device> Net<N, D> {
             optimizer: settings.optimizer,
             tf32: settings.tf32,
             deterministic: settings.deterministic,
+            operations: N::OPERATIONS,
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let buffer = Vec::new();

@@ -1,6 +1,7 @@
 //! Graphs from short texts: `layer(&mut graph, x, "Conv2d(64, 3, padding = 1)")`. And their plans.
 #![allow(dead_code)]
 
+pub mod own;
 pub mod random;
 
 use gpumem_core::graph::{Graph, NodeId, RowId, Source, Type};
@@ -56,10 +57,12 @@ pub fn parse(text: &str) -> (&str, Vec<Written>) {
 /// A layer with the parameters of row `owner`, if that is given.
 pub fn built(graph: &mut Graph, inputs: &[NodeId], text: &str, owner: Option<RowId>) -> Built {
     let (name, written) = parse(text);
-    let entry = Entry::find(name).unwrap_or_else(|| panic!("no layer is called {name}"));
     let stem = if owner.is_some() && name != "Tied" { "shared".into() } else { name.to_lowercase() };
     let path = format!("{stem}{}", graph.rows.len());
-    graph.layer(&entry, &written, inputs, path, owner)
+    match Entry::find(name) {
+        Some(entry) => graph.layer(&entry, &written, inputs, path, owner),
+        None => own::built(graph, inputs[0], name, path, owner),
+    }
 }
 
 /// The node, or the first mistake.

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 76;
+pub const KINDS: usize = 79;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -165,6 +165,12 @@ impl Drawing {
             73 => self.sequences.push(chain(g, sequence[0], "Linear(24) | CausalAttention(2)")),
             74 => self.vectors.push(layer(g, vector[0], "Gelu(approximate = \"tanh\")")),
             75 if kinked => self.vectors.push(layer(g, vector[0], "Hardswish")),
+            76 => self.maps.push(layer(g, map[0], if second % 2 == 0 { "Everything" } else { "Squash" })),
+            77 => self.vectors.push(layer(g, vector[0], "Swish")),
+            78 => self.sequences.push(match second % 3 {
+                0 => share(g, sequence[0], "Fold", first),
+                _ => layer(g, sequence[0], "Fold"),
+            }),
             _ => {}
         }
     }

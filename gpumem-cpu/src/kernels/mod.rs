@@ -11,7 +11,9 @@ mod binary;
 mod concat;
 mod convolution;
 mod correlation;
+mod declared;
 mod exponential;
+mod formula;
 mod gather;
 mod loss;
 mod mask;
@@ -86,6 +88,8 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Concat(op) => concat::forward(op, operands),
         Op::Slice(op) => slice::forward(op, operands),
         Op::Mask(op) => mask::forward(op, operands),
+        Op::Formula(op) => formula::forward(op, operands),
+        Op::Declared(op) => declared::forward(op, operands),
     }
 }
 
@@ -109,6 +113,8 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Concat(op) => concat::backward(op, operands),
         Op::Slice(op) => slice::backward(op, operands),
         Op::Mask(op) => mask::backward(op, operands),
+        Op::Formula(op) => formula::backward(op, operands),
+        Op::Declared(op) => declared::backward(op, operands),
         Op::Sum(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
     }
 }

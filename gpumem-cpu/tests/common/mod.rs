@@ -8,7 +8,7 @@ use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, Node, Source, Type};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Part;
-use gpumem_core::program::op::{Gradient, Op, Reads};
+use gpumem_core::program::op::{Gradient, Op, Reads, Work};
 use gpumem_core::program::{
     Action, Class, Criterion, Init, Layout, Measure, Operand, Operation, Pass, Program, Slot, Tensor, TensorId,
 };
@@ -111,6 +111,7 @@ impl Builder {
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             tf32: false,
             deterministic: false,
+            operations: &graphs::own::OPERATIONS,
         }
     }
 }
@@ -290,31 +291,40 @@ struct Step<'a> {
 impl Step<'_> {
     fn forward(&mut self, buffers: &[TensorId]) {
         let Step { builder, single, output, .. } = self;
-        let mut operands = self.operands.clone();
+        let (output, mut operands) = (*output, self.operands.clone());
         if self.options.forward_in_place {
             let copied = [(Slot::Input(0), operands[0])];
-            builder.operation(Action::Copy, &copied, &[(Slot::Output, *output)], false);
-            operands[0] = *output;
+            builder.operation(Action::Copy, &copied, &[(Slot::Output, output)], false);
+            operands[0] = output;
         }
         let mut reads = slots(Slot::Input, &operands);
         reads.extend(slots(Slot::Buffer, buffers));
         if single.op.draws() {
             reads.push((Slot::State, self.state));
         }
-        let mut writes = vec![(Slot::Output, *output)];
+        let mut writes = vec![(Slot::Output, output)];
         writes.extend(slots(Slot::Saved, &self.saved));
         writes.extend(slots(Slot::Buffer, buffers));
+        writes.extend(self.workspace(Work::Training));
+        let Step { builder, single, .. } = self;
         builder.operation(Action::Run { op: single.op.clone(), pass: Pass::Forward }, &reads, &writes, false);
     }
 
+    /// Scratch memory of a piece of work, if it is what every backend needs.
+    fn workspace(&mut self, work: Work) -> Option<(Slot, TensorId)> {
+        let workspace = self.single.op.workspace(work).filter(|it| it.role == Role::Statistic)?;
+        let dims = workspace.shape.dims();
+        Some((Slot::Workspace, self.builder.tensor(Class::Gradient, workspace.role, dims, workspace.batched)))
+    }
+
     fn backward(&mut self) {
-        for rule in self.single.op.gradients() {
+        for (index, rule) in self.single.op.gradients().into_iter().enumerate() {
             let Gradient::Computed { of, in_place } = rule else { continue };
             let any = |read: fn(&Reads) -> bool| of.iter().any(|(_, reads)| read(reads));
             let mut reads = vec![(Slot::Gradient, self.gradient)];
             let is_read = |slot: &Slot| {
                 let Slot::Input(index) = slot else { return false };
-                of.iter().any(|(_, reads)| reads.inputs.contains(index))
+                of.iter().any(|(_, reads)| reads.inputs.contains(usize::from(*index)))
             };
             reads.extend(slots(Slot::Input, &self.operands).into_iter().filter(|(slot, _)| is_read(slot)));
             if any(|reads| reads.output) {
@@ -341,6 +351,7 @@ impl Step<'_> {
                 self.gradients[usize::from(input)] = Some(id);
                 writes.push((Slot::InputGradient(input), id));
             }
+            writes.extend(self.workspace(Work::Gradient(index)));
             let action = Action::Run { op: self.single.op.clone(), pass: Pass::Backward };
             self.builder.operation(action, &reads, &writes, self.options.accumulate);
         }

@@ -80,6 +80,7 @@ impl<R: Runner> Loaded<R> {
             optimizer,
             tf32: false,
             deterministic: false,
+            operations: &graphs::own::OPERATIONS,
         };
         let mut loaded = Loaded { runner: device.load(job)?, train, batch, budget };
         for id in 0..loaded.train.program.tensors.len() {

@@ -4,6 +4,7 @@ use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::TensorId;
+use std::sync::Arc;
 
 /// The kernel sources by file name, headers included.
 pub const SOURCES: &[(&str, &str)] = &[
@@ -14,6 +15,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("many.cuh", include_str!("../../kernels/many.cuh")),
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),
     ("mma.cuh", include_str!("../../kernels/mma.cuh")),
+    ("operation.cuh", include_str!("../../kernels/operation.cuh")),
     ("planes.cuh", include_str!("../../kernels/planes.cuh")),
     ("pointwise.cuh", include_str!("../../kernels/pointwise.cuh")),
     ("real.cuh", include_str!("../../kernels/real.cuh")),
@@ -30,6 +32,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("concat.cu", include_str!("../../kernels/concat.cu")),
     ("convolution.cu", include_str!("../../kernels/convolution.cu")),
     ("convolution_transposed.cu", include_str!("../../kernels/convolution_transposed.cu")),
+    ("formula.cu", include_str!("../../kernels/formula.cu")),
     ("gather.cu", include_str!("../../kernels/gather.cu")),
     ("loss.cu", include_str!("../../kernels/loss.cu")),
     ("mask.cu", include_str!("../../kernels/mask.cu")),
@@ -60,24 +63,40 @@ pub fn type_name(format: Format) -> &'static str {
 /// An entry point of a source file, compiled with constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kernel {
-    /// The file in [`SOURCES`].
+    /// The file in [`SOURCES`], or the name of the user's own.
     pub file: &'static str,
     /// The entry point.
     pub entry: &'static str,
     /// Macros and their values, in the order of the file's header.
     pub constants: Vec<(&'static str, String)>,
+    /// The text of a file that is not in [`SOURCES`].
+    pub text: Option<Arc<str>>,
 }
 
 impl Kernel {
     /// A kernel without constants.
     pub fn new(file: &'static str, entry: &'static str) -> Kernel {
-        Kernel { file, entry, constants: Vec::new() }
+        Kernel { file, entry, constants: Vec::new(), text: None }
     }
 
     /// The same kernel with one more constant.
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Kernel {
         self.constants.push((name, value.to_string()));
         self
+    }
+
+    /// The same kernel of another text.
+    pub fn of(self, text: String) -> Kernel {
+        Kernel { text: Some(text.into()), ..self }
+    }
+
+    /// The source that it is an entry point of.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a file that there is not.
+    pub fn source(&self) -> Result<&str, Error> {
+        let known = || SOURCES.iter().find(|(file, _)| *file == self.file).map(|(_, text)| *text);
+        self.text.as_deref().or_else(known).ok_or(Error::Damaged("a kernel has no source"))
     }
 
     /// The same kernel with a floating-point constant, exact to the last bit.

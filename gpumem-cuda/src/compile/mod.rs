@@ -99,7 +99,7 @@ pub fn compile_all(
             CString::new(kernel.entry).map_err(|_| Error::Damaged("the name of a kernel contains a zero byte"))
         })
         .collect::<Result<Vec<CString>, Error>>()?;
-    let sources = kernels.iter().map(source).collect::<Result<Vec<&str>, Error>>()?;
+    let sources = kernels.iter().map(Kernel::source).collect::<Result<Vec<&str>, Error>>()?;
     let (nvrtc, target) = (Nvrtc::get()?, target(capability)?);
     // Entry points of one file with the same constants share their machine code.
     let mut units: Vec<Unit<'_>> = Vec::new();
@@ -134,13 +134,13 @@ pub fn compile_all(
 /// A source with its constants: one call of the compiler.
 struct Unit<'a> {
     kernel: &'a Kernel,
-    source: &'static str,
+    source: &'a str,
     options: Vec<String>,
     key: String,
 }
 
 impl Unit<'_> {
-    fn new<'a>(kernel: &'a Kernel, source: &'static str, target: (i32, i32), (major, minor): (i32, i32)) -> Unit<'a> {
+    fn new<'a>(kernel: &'a Kernel, source: &'a str, target: (i32, i32), (major, minor): (i32, i32)) -> Unit<'a> {
         let options = options(kernel, target);
         let version = format!("{major}.{minor}");
         let mut parts: Vec<&str> = vec![kernel.file, source, &version];
@@ -205,14 +205,9 @@ pub fn resources(kernel: &Kernel, capability: (i32, i32)) -> Result<String, Erro
     let mut options = options(kernel, capability);
     options.push("--ptxas-options=-v".into());
     let what = |log| Error::failed("CUDA", format!("`{}` does not compile: {log}", kernel.file));
-    let program = Nvrtc::get()?.program(kernel.file, source(kernel)?, &headers()).map_err(what)?;
+    let program = Nvrtc::get()?.program(kernel.file, kernel.source()?, &headers()).map_err(what)?;
     program.compile(&options).map_err(what)?;
     Ok(program.log())
-}
-
-fn source(kernel: &Kernel) -> Result<&'static str, Error> {
-    let found = SOURCES.iter().find(|(file, _)| *file == kernel.file);
-    found.map(|(_, text)| *text).ok_or(Error::Damaged("a kernel has no source"))
 }
 
 fn headers() -> Vec<(&'static str, &'static str)> {

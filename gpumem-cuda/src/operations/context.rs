@@ -3,6 +3,7 @@
 use crate::calls::{Kernel, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operation, Slot, Strides, Tensor, TensorId};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::Optimizer;
@@ -27,6 +28,8 @@ pub struct Setting {
     pub library: bool,
     /// Whether convolutions go to cuDNN. The project's own kernels compute them otherwise.
     pub cudnn: bool,
+    /// The functions of the operations that the user declared.
+    pub operations: &'static Operations,
 }
 
 /// An operation with what its calls depend on.

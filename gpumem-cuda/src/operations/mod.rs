@@ -7,6 +7,8 @@ mod binary;
 mod concat;
 mod context;
 pub(crate) mod convolution;
+mod declared;
+mod formula;
 mod gather;
 mod grid;
 mod loss;
@@ -79,6 +81,8 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Concat(op) => own(concat::forward(context, op)),
         Op::Slice(op) => own(slice::forward(context, op)),
         Op::Mask(op) => own(mask::forward(context, op)),
+        Op::Formula(op) => own(formula::forward(context, op)),
+        Op::Declared(op) => own(declared::forward(context, op)),
     }
 }
 
@@ -102,6 +106,8 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Concat(op) => own(concat::backward(context, op)),
         Op::Slice(op) => own(slice::backward(context, op)),
         Op::Mask(op) => own(mask::backward(context, op)),
+        Op::Formula(op) => own(formula::backward(context, op)),
+        Op::Declared(op) => own(declared::backward(context, op)),
         Op::Sum(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
     }
 }

@@ -52,7 +52,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(card: &Card, job: Job) -> Result<Session, Error> {
-        let Job { name, batch, precision, optimizer, tf32, deterministic, .. } = job;
+        let Job { name, batch, precision, optimizer, tf32, deterministic, operations, .. } = job;
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let arena = Arena::new(card, job.arena)?;
@@ -61,7 +61,8 @@ impl Session {
         let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(convolves);
         let convolutions = if convolves { cudnn::Library::new(&stream)? } else { None };
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
-        let setting = Setting { batch, precision, optimizer, tf32, deterministic, capability, library, cudnn };
+        let setting =
+            Setting { batch, precision, optimizer, tf32, deterministic, capability, library, cudnn, operations };
         let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
         let steps = |placed: &Placed| possible_steps(placed, setting, &arena, libraries);
         let train_steps = job.train.as_ref().map(steps).transpose()?;

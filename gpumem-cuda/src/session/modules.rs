@@ -37,7 +37,7 @@ impl Modules {
         let mut units = BTreeMap::new();
         for (kernel, compiled) in kernels.into_iter().zip(compiled) {
             let loading = format!("loading kernel `{}`", kernel.entry);
-            let unit = (kernel.file, kernel.constants.clone());
+            let unit = (kernel.file, kernel.constants.clone(), kernel.text.clone());
             let module = match units.get(&unit) {
                 Some(module) => *module,
                 None => {

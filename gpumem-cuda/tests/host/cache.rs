@@ -154,8 +154,8 @@ fn with_includes<'a>(file: &'a str, sources: &'a Sources, found: &mut BTreeMap<&
 fn key(kernel: &Kernel, sources: &Sources) -> u64 {
     let mut texts = BTreeMap::new();
     with_includes("base.cuh", sources, &mut texts);
-    with_includes(kernel.file, sources, &mut texts);
-    hash((COMPILER.key, note(kernel), texts))
+    with_includes(if kernel.text.is_some() { "operation.cuh" } else { kernel.file }, sources, &mut texts);
+    hash((COMPILER.key, note(kernel), &kernel.text, texts))
 }
 
 /// Kernels as one C++ file: each in a namespace of its own, with its constants.
@@ -166,7 +166,9 @@ fn source(kernels: &[&Kernel]) -> String {
         for (name, value) in &kernel.constants {
             writeln!(text, "#undef {name}\n#define {name} {value}").unwrap();
         }
-        writeln!(text, "namespace kernel{number} {{\n#include \"{}\"\n}}", kernel.file).unwrap();
+        let included = || format!("#include \"{}\"", kernel.file);
+        let body = kernel.text.as_deref().map_or_else(included, str::to_string);
+        writeln!(text, "namespace kernel{number} {{\n{body}\n}}").unwrap();
         writeln!(
             text,
             "extern \"C\" char __start_simt{number}[] __attribute__((weak)), __stop_simt{number}[] __attribute__((weak));\n\

@@ -92,7 +92,17 @@ impl Products {
     fn planned(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> (Setting, Vec<Step>) {
         let (library, (precision, capability)) = (self != Products::Own, format);
         let (tf32, deterministic, cudnn) = (false, false, library);
-        let setting = Setting { batch, precision, optimizer, capability, tf32, deterministic, library, cudnn };
+        let setting = Setting {
+            batch,
+            precision,
+            optimizer,
+            capability,
+            tf32,
+            deterministic,
+            library,
+            cudnn,
+            operations: &harness::graphs::own::OPERATIONS,
+        };
         let is_plain = |call: &Call| match call {
             Call::Kernel(_) => true,
             Call::Product(product) => matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)),
@@ -370,6 +380,7 @@ fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer
         optimizer,
         tf32,
         deterministic,
+        operations: &harness::graphs::own::OPERATIONS,
     }
 }
 

@@ -9,6 +9,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Op, Slot};
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::{Context, Setting, calls};
@@ -158,6 +159,7 @@ fn a_repeated_value_is_not_overwritten() {
         deterministic: false,
         library: false,
         cudnn: false,
+        operations: &Operations::NONE,
     };
     let context = Context { placed: &placed, operation: &placed.program.operations[at], setting };
     assert_eq!(calls(&context), Err(Error::Damaged("a repeated value cannot be overwritten")));

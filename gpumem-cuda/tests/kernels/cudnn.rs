@@ -9,6 +9,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::Slot;
 use gpumem_cuda::Call;
 use gpumem_cuda::convolution::{Convolution, Pass};
@@ -160,8 +161,17 @@ fn settings_reach_the_convolutions() {
     let placed = placed(None, sequence(&[3, 7, 9], "Conv2d(4, 1)"));
     let of = |precision, tf32, deterministic| {
         let (optimizer, library, cudnn) = (gradients().1, false, true);
-        let setting =
-            Setting { batch: 3, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library, cudnn };
+        let setting = Setting {
+            batch: 3,
+            precision,
+            optimizer,
+            capability: CAPABILITY,
+            tf32,
+            deterministic,
+            library,
+            cudnn,
+            operations: &Operations::NONE,
+        };
         let it = convolutions(&steps(&placed, setting).unwrap())[0];
         assert_eq!(it.workspace, None, "a kernel of one pixel has none");
         (it.element, it.tf32, it.deterministic)
@@ -187,6 +197,7 @@ fn without_an_algorithm_the_own_kernels_run_as_if_there_were_no_library() {
         deterministic: false,
         library,
         cudnn: true,
+        operations: &Operations::NONE,
     };
     let own = steps(&placed, Setting { cudnn: false, ..setting }).unwrap();
     let refused = steps_where(&placed, setting, &mut |call| Ok(!matches!(call, Call::Convolution(_)))).unwrap();

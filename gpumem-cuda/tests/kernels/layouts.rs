@@ -8,6 +8,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Layout, Op, Order, Program, Slot};
 use gpumem_cuda::operations::{Context, Setting, calls};
 use gpumem_cuda::steps::{Step, steps};
@@ -70,7 +71,17 @@ fn layouts_of_sixteen_bits() {
 fn setting() -> Setting {
     let (precision, optimizer) = (Precision::F32, gradients().1);
     let (tf32, deterministic, library, cudnn) = (false, false, true, true);
-    Setting { batch: 2, precision, optimizer, capability: CAPABILITY, tf32, deterministic, library, cudnn }
+    Setting {
+        batch: 2,
+        precision,
+        optimizer,
+        capability: CAPABILITY,
+        tf32,
+        deterministic,
+        library,
+        cudnn,
+        operations: &Operations::NONE,
+    }
 }
 
 /// A program in which the output of the first convolution lies channels last.

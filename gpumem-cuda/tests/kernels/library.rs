@@ -8,6 +8,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::Slot;
 use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
@@ -252,6 +253,7 @@ fn settings_reach_the_products() {
             deterministic,
             library: true,
             cudnn: false,
+            operations: &Operations::NONE,
         };
         let product = products(&steps(&placed, setting).unwrap())[0];
         (product.element, product.tf32, product.deterministic)

@@ -7,6 +7,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Measure, Operand, Slot};
 use gpumem_cuda::operations::{Context, Setting, calls};
 
@@ -113,6 +114,7 @@ fn a_gradient_is_not_added_to_the_logits() {
         deterministic: false,
         library: false,
         cudnn: false,
+        operations: &Operations::NONE,
     };
     let is_loss = |operation: &&gpumem_core::program::Operation| matches!(operation.action, Action::Loss(_));
     let operation = placed.program.operations.iter().find(is_loss).unwrap();

@@ -18,6 +18,7 @@ mod losses;
 mod movement;
 mod norms;
 mod optimizers;
+mod own;
 mod pointwise;
 mod pools;
 mod products;

@@ -4,6 +4,7 @@ use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
+use gpumem_core::operation::Operations;
 use gpumem_core::program::Class;
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_cpu::Cpu;
@@ -162,6 +163,7 @@ pub fn forward(
         optimizer,
         tf32: false,
         deterministic: false,
+        operations: &Operations::NONE,
     };
     let mut reference = Cpu::with_threads(1).unwrap().load(job).unwrap();
     let mut simulated =

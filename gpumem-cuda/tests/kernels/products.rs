@@ -4,6 +4,7 @@ use crate::{check, check_products, gradients};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
+use gpumem_core::operation::Operations;
 use gpumem_core::program::Class;
 use gpumem_core::{Half, Precision};
 use gpumem_cuda::operations::{Context, Setting, calls};
@@ -144,6 +145,7 @@ fn products_of_values_of_other_sizes_are_refused() {
         deterministic: false,
         library: false,
         cudnn: false,
+        operations: &Operations::NONE,
     };
     let context = Context { placed: &placed, operation: &placed.program.operations[0], setting };
     assert_eq!(calls(&context), Err(Error::Damaged("a product of matrices has a factor of another size")));
@@ -179,7 +181,17 @@ fn halves(cases: impl IntoIterator<Item = (Half, usize, (i32, i32))>) {
         let precision = Precision::Mixed(half);
         let (tf32, deterministic, library) = (false, false, false);
         let cudnn = library;
-        let setting = Setting { batch: 1, precision, optimizer, capability, tf32, deterministic, library, cudnn };
+        let setting = Setting {
+            batch: 1,
+            precision,
+            optimizer,
+            capability,
+            tf32,
+            deterministic,
+            library,
+            cudnn,
+            operations: &Operations::NONE,
+        };
         let calls = calls(&Context { placed: &placed, operation, setting }).unwrap();
         let launch = |call| match call {
             Call::Kernel(launch) => launch,

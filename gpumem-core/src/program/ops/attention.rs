@@ -52,7 +52,7 @@ impl Rule for Attention {
     }
 
     fn gradients(&self) -> Vec<Gradient> {
-        let reads = Reads { inputs: &[0], output: true, saved: true, state: self.draws() };
+        let reads = Reads { output: true, saved: true, state: self.draws(), ..Reads::inputs(&[0]) };
         vec![Gradient::computed(&[(0, reads)])]
     }
 

@@ -40,7 +40,7 @@ impl Rule for BatchNorm {
     fn gradients(&self) -> Vec<Gradient> {
         // Summands, too: where a rectifier follows, what it cut off is computed again.
         let (inputs, of): (&[u8], &[u8]) = if self.affine { (&[0, 1, 2], &[1, 2, 0]) } else { (&[0], &[0]) };
-        let reads = Reads { inputs, saved: true, ..Reads::NOTHING };
+        let reads = Reads { saved: true, ..Reads::inputs(inputs) };
         let of: Vec<(u8, Reads)> = of.iter().map(|&input| (input, reads)).collect();
         vec![Gradient::in_place(&of)]
     }

@@ -64,7 +64,7 @@ impl Rule for Normalize {
 
     fn gradients(&self) -> Vec<Gradient> {
         let inputs: &[u8] = if self.scale { &[0, 1] } else { &[0] };
-        let reads = Reads { inputs, saved: true, ..Reads::NOTHING };
+        let reads = Reads { saved: true, ..Reads::inputs(inputs) };
         let parameters = [self.scale.then_some(1), self.shift.then_some(2)];
         let of: Vec<(u8, Reads)> = parameters.into_iter().flatten().chain([0]).map(|input| (input, reads)).collect();
         vec![Gradient::in_place(&of)]

@@ -1,0 +1,68 @@
+//! A layer that the user declared with `operation!`.
+
+use super::add::Built;
+use super::builder::{Builder, Scope, Value};
+use super::guess::Guess;
+use super::mistake::Mistake;
+use crate::graph::{Graph, NodeId, RowId};
+use crate::number::Role;
+use crate::program::{Init, Op};
+use crate::shape::Shape;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A layer of the user's, with every number known.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Its name in the language.
+    pub kind: String,
+    /// What it computes.
+    pub op: Op,
+    /// Its parameters.
+    pub parameters: Vec<OwnParameter>,
+}
+
+/// A parameter of a layer of the user's. Its format is that of the weights of products and convolutions.
+#[derive(Clone, Debug)]
+pub struct OwnParameter {
+    /// Its name within the layer.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Shape,
+    /// How it is filled before the first step.
+    pub init: Init,
+}
+
+impl Own {
+    fn build(&self, b: &mut Builder<'_>, x: Value) -> Result<Value, Mistake> {
+        let mut inputs = vec![x];
+        for OwnParameter { name, shape, init } in &self.parameters {
+            inputs.push(b.parameter(name, shape.dims(), Role::Weight, *init));
+        }
+        b.op(self.op.clone(), &inputs)
+    }
+}
+
+impl Graph {
+    /// Adds a layer of the user's. `owner` is the row whose parameters it shares, if any.
+    pub fn own_layer(&mut self, own: &Own, input: NodeId, path: String, owner: Option<RowId>) -> Built {
+        let before = self.sizes();
+        let x = Value::of(self, input);
+        let scope = Scope { path, kind: own.kind.clone(), owner, guess: Guess::default() };
+        let mut builder = Builder::new(self, scope);
+        let value = own.build(&mut builder, x);
+        let finished = builder.finish(value);
+        let (mistakes, guessed) = (finished.mistakes, finished.guessed);
+        match finished.row {
+            Some((row, value)) => {
+                self.rows.push(row);
+                Built { value: Some(value), row: Some(self.rows.len() - 1), mistakes, guessed }
+            }
+            None => {
+                self.truncate(before);
+                Built { value: None, row: None, mistakes, guessed }
+            }
+        }
+    }
+}

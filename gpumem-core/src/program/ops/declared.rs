@@ -1,0 +1,87 @@
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Inputs, Reads, Rule, Saved, Work, Workspace};
+use crate::shape::Shape;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// An operation that the user declared with `operation!`, with functions of the user's own.
+    ///
+    /// * Inputs: x, then the parameters.
+    /// * One gradient operation for all inputs. It reads what the declaration says it keeps, and what was saved.
+    pub struct Declared {
+        /// The layer's name.
+        pub name: String,
+        /// Where its functions are in the network's [`Operations`](crate::operation::Operations): the modules on the way, by their
+        /// numbers, and its own number there.
+        pub route: Vec<u64>,
+        /// The dimensions and whole arguments that its functions are given, by their names. What is `true` or `false` is 1 or 0.
+        pub sizes: Vec<(String, u64)>,
+        /// The other arguments.
+        pub numbers: Vec<(String, f64)>,
+        /// Dimensions of x.
+        pub input: Shape,
+        /// Dimensions of y.
+        pub output: Shape,
+        /// Dimensions of each parameter.
+        pub parameters: Vec<Shape>,
+        /// What the forward pass saves for each sample.
+        pub saves: Vec<Shape>,
+        /// The inputs that backward reads: x and parameters.
+        pub keeps: Vec<u64>,
+        /// Whether backward reads y.
+        pub keeps_output: bool,
+        /// Scratch memory of forward and of backward for a sample, in f32.
+        pub workspace: [u64; 2],
+        /// Threads that forward and backward have for a sample on a card; 0 for one an element of y, and of x.
+        pub threads: [u64; 2],
+        /// Multiply-accumulates of a sample.
+        pub macs: u64,
+    }
+}
+
+impl Declared {
+    /// The most parameters.
+    pub const MOST_PARAMETERS: usize = 8;
+
+    fn reads(&self) -> Reads {
+        let kept: Vec<u8> = self.keeps.iter().filter_map(|&input| u8::try_from(input).ok()).collect();
+        let saved = !self.saves.is_empty();
+        Reads { inputs: Inputs::of(&kept), output: self.keeps_output, saved, ..Reads::NOTHING }
+    }
+}
+
+impl Rule for Declared {
+    const NAME: &'static str = "Declared";
+
+    fn output(&self) -> Shape {
+        self.output
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        let reads = self.reads();
+        let inputs = 0..=self.parameters.len().min(Declared::MOST_PARAMETERS) as u8;
+        vec![Gradient::computed(&inputs.map(|input| (input, reads)).collect::<Vec<_>>())]
+    }
+
+    fn saved(&self) -> Vec<Saved> {
+        self.saves.iter().map(|&shape| Saved { shape, batched: true, role: Role::Statistic }).collect()
+    }
+
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        let [forward, backward] = self.workspace;
+        let elements = if matches!(work, Work::Gradient(_)) { backward } else { forward };
+        (elements > 0).then(|| Workspace { role: Role::Statistic, shape: Shape::new(&[elements]), batched: true })
+    }
+
+    fn macs(&self) -> u64 {
+        self.macs
+    }
+
+    /// A shape that changes does so by the user's own rule.
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        if self.input == self.output { vec![Edge::new("Same", &[], inputs[0], self.output)] } else { Vec::new() }
+    }
+}
