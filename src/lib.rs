@@ -38,6 +38,7 @@
 //! | to | look at |
 //! | --- | --- |
 //! | write a network | [`network!`], [`layers`] |
+//! | write a layer of your own | [`operation!`], [`operation`](mod@operation) |
 //! | say how it is trained | [`Train`], [`optim`] |
 //! | read what it needs | [`report::table`], [`report::json`](fn@report::json), [`Network::BUDGET`] |
 //! | run it | `on`, which every network has, and [`Net`] |
@@ -61,12 +62,12 @@ pub use gpumem_core::run::net::{Given, Kind, Named, Net};
 pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, NoConstTrain, Tensor};
 pub use gpumem_core::train::{gib, mib, optim};
 pub use gpumem_core::typed::D;
-pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, cards, layers, report};
+pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, cards, layers, operation, report};
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpumem_cuda::Cuda;
-pub use gpumem_macros::{blocks, blocks_mod, fits, network, network_mod};
+pub use gpumem_macros::{blocks, blocks_mod, fits, network, network_mod, operation};
 pub use selected::SELECTED;
 
 /// For generated code.
@@ -79,5 +80,7 @@ pub use gpumem_core::__environment;
 pub mod prelude {
     #[cfg(any(feature = "cpu", feature = "cuda"))]
     pub use crate::AnyDevice;
-    pub use crate::{D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, gib, mib, network, network_mod};
+    pub use crate::{
+        D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, gib, mib, network, network_mod, operation,
+    };
 }

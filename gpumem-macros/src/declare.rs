@@ -1,7 +1,7 @@
 //! A module of blocks as Rust: its constants, its documentation, and the macro that hands its blocks on.
 
 use crate::errors::Errors;
-use crate::expand::links_of_blocks;
+use crate::expand::{links_of_blocks, operations};
 use crate::syntax::{Constant, Facade, Module};
 use crate::{parse, resolve, travel};
 use proc_macro2::{Ident, TokenStream};
@@ -48,21 +48,45 @@ fn inside(
         quote!(#(#attributes)* #[allow(dead_code)] #visibility const #name: #kind = #tokens;)
     });
     let links = links_of_blocks(facade, module, errors.is_empty());
+    let Facade(library) = facade;
+    // A network does not look for them where there are mistakes.
+    let operations = errors.is_empty().then(|| {
+        let operations = operations(module, library);
+        quote! {
+            #[doc(hidden)]
+            pub const __OPERATIONS: #library::operation::Operations = #operations;
+        }
+    });
     let (errors, last) = errors.into_tokens();
-    quote!(#errors #last #(#imports)* #(#constants)* #links #handed_on)
+    quote!(#errors #last #(#imports)* #(#constants)* #operations #links #handed_on)
 }
 
 /// Markdown: each block with its parameters and what was written above it.
 fn documentation(module: &Module) -> String {
-    let mut text = String::from("\n# Blocks\n");
+    let mut text = String::new();
+    // As rustdoc does, without the space that follows `///`.
+    let plain = |docs: &str| -> String {
+        docs.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
+    };
+    if !module.operations.is_empty() {
+        text += "\n# Layers\n";
+    }
+    for operation in &module.operations {
+        let arguments = operation.arguments.iter().map(|asked| match &asked.default {
+            Some(default) => format!("{} = {default}", asked.name),
+            None => asked.name.to_string(),
+        });
+        let _ = write!(text, "\n## `{}({})`\n\n", operation.name, arguments.collect::<Vec<_>>().join(", "));
+        text += &plain(&operation.docs);
+    }
+    if module.operations.is_empty() || !module.blocks.is_empty() {
+        text += "\n# Blocks\n";
+    }
     for block in &module.blocks {
         let parameters =
             block.parameters.iter().map(|parameter| format!("{}: {}", parameter.name, parameter.kind.name));
         let _ = write!(text, "\n## `{}({})`\n\n", block.name, parameters.collect::<Vec<_>>().join(", "));
-        // As rustdoc does, without the space that follows `///`.
-        for line in block.docs.lines() {
-            let _ = writeln!(text, "{}", line.strip_prefix(' ').unwrap_or(line));
-        }
+        text += &plain(&block.docs);
     }
     text
 }

@@ -185,6 +185,68 @@ pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
     module::blocks_mod(arguments.into(), item.into()).into()
 }
 
+/// Declares layers of one's own: see [the guide](https://docs.rs/gpumem/latest/gpumem/guide/index.html).
+///
+/// ```ignore
+/// operation! {
+///     /// `x * sigmoid(beta * x)`.
+///     pub fn Swish(x, beta: f64 = 1.0) {
+///         x * sigmoid(beta * x)
+///     }
+/// }
+///
+/// network! {
+///     pub struct Net;
+///
+///     use blocks Swish;
+///
+///     fn forward(image: Features<784>) -> Logits<10> {
+///         [Linear(128), Swish(1.5), Linear(10)]
+///     }
+/// }
+/// ```
+///
+/// Inside a network or a module of blocks, `operation! { fn Swish(x) { .. } }` declares a layer for what stands beside it.
+///
+/// Between the parentheses stands the value that arrives, with the names of its axes if they are needed, `x: [channels, height,
+/// width]` or `x: [rows.., features]`, and then the layer's arguments, which are `usize`, `f64` or `bool` and may have a default.
+///
+/// # Formulas
+///
+/// A formula is made of `x`, arguments, constants and numbers, with `+ - * /`, comparisons, `&& || !`, `if .. else ..`, `let`, and
+/// the functions `abs`, `clamp`, `cos`, `erf`, `exp`, `expm1`, `floor`, `log`, `log1p`, `max`, `min`, `pow`, `relu`, `round`,
+/// `rsqrt`, `sigmoid`, `sign`, `sin`, `softplus`, `sqrt` and `tanh`. It runs on every device. Its derivative is found, or given:
+///
+/// ```ignore
+/// operation! {
+///     /// Backward keeps the output `y`, and not `x`.
+///     pub fn Squash(x) { value: tanh(x), derivative: 1.0 - y * y }
+/// }
+/// ```
+///
+/// # Functions
+///
+/// What is no formula has fields:
+///
+/// | field | says | left out |
+/// | --- | --- | --- |
+/// | `-> [rows.., features / 2]`, before the braces | the shape of the output | that of the input |
+/// | `requires: [features % 2 == 0]` | what must hold | nothing |
+/// | `parameters: { weight: [features] = Normal(0.02) }` | parameters and how they begin: a number, `Uniform(bound)`, `Normal(deviation)`, `Kaiming(inputs)` | none |
+/// | `saves: { means: [rows] }` | what forward leaves for backward, for each sample, in f32 | nothing |
+/// | `keeps: [x, y, weight]` | what backward reads beside the gradient of the output and what is saved | nothing |
+/// | `workspace: rows` or `workspace: (rows, 2 * rows)` | scratch memory of forward and backward for each sample, in f32 | none |
+/// | `macs: rows * features` | multiply-accumulates of a sample | 0 |
+/// | `cpu: path` | a module or a type with `forward` and `backward`: see [`operation`](https://docs.rs/gpumem/latest/gpumem/operation/index.html) | it does not run on the CPU |
+/// | `cuda: "kernels/blur.cu"` | a CUDA file with kernels `forward` and `backward`, from this file on | it does not run on cards |
+/// | `threads: rows` or `threads: (rows, features)` | threads of the kernels for each sample | one an element of `y`, and of `x` |
+///
+/// All of it counts in every budget, also where there is no function for a device: loading the network there is an error then.
+#[proc_macro]
+pub fn operation(tokens: TokenStream) -> TokenStream {
+    module::operations(tokens.into()).into()
+}
+
 /// Checks one instantiation of a network that is generic over its batch: `fits!(Vgg16<64>);` fails under `cargo check` where
 /// `Vgg16<64>` does not fit. Other instantiations are checked by `cargo build`, where they are loaded.
 ///

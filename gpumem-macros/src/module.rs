@@ -3,7 +3,7 @@
 //! The attributes hold the same items as the macros, where rustfmt and rust-analyzer read them.
 
 use crate::syntax::Facade;
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
@@ -80,6 +80,59 @@ pub(crate) fn blocks(tokens: TokenStream) -> TokenStream {
                     let _ = input.parse::<TokenStream>();
                 }
             }
+        }
+        Ok(modules)
+    })
+    .parse2(tokens);
+    match parsed {
+        Ok(modules) if modules.is_empty() => quote!(::core::compile_error! { #expected }),
+        Ok(modules) => modules,
+        Err(error) => error.to_compile_error(),
+    }
+}
+
+/// `operation! { pub fn Swish(x) { .. } }` beside a network: each is a module of its own name, for `use blocks Swish;`.
+pub(crate) fn operations(tokens: TokenStream) -> TokenStream {
+    let expected = "`operation!` holds layers, each as a function: `pub fn Swish(x) { x * sigmoid(x) }`";
+    let parsed = (|input: ParseStream<'_>| {
+        let mut modules = TokenStream::new();
+        let facade = crate::parse::facade(input)?;
+        if facade.is_some() {
+            input.parse::<Token![;]>()?;
+        }
+        while !input.is_empty() {
+            let attributes = input.call(Attribute::parse_outer)?;
+            let visibility: Visibility = input.parse()?;
+            if !(input.peek(Token![fn]) && input.peek2(syn::Ident)) {
+                return Err(input.error(expected));
+            }
+            let ahead = input.fork();
+            ahead.parse::<Token![fn]>()?;
+            let name: Ident = ahead.parse()?;
+            let mut tokens = TokenStream::new();
+            // Up to its braces.
+            loop {
+                let tree: TokenTree = input.parse().map_err(|error| syn::Error::new(error.span(), expected))?;
+                let ends = matches!(&tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+                tokens.extend([tree]);
+                if ends {
+                    break;
+                }
+            }
+            let tokens = quote!(operation! { #(#attributes)* #tokens });
+            let module = Written { attributes: Vec::new(), visibility, name, inner: Vec::new(), tokens };
+            let module = module.reached_by(facade.as_ref());
+            let Written { visibility, name, tokens, .. } = module;
+            let (docs, contents) = crate::declare(&name, tokens);
+            modules.extend(quote! {
+                #[doc = #docs]
+                #[allow(non_snake_case)]
+                #visibility mod #name {
+                    #[allow(unused_imports)]
+                    use super::*;
+                    #contents
+                }
+            });
         }
         Ok(modules)
     })

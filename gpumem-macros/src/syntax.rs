@@ -81,6 +81,7 @@ impl Facade {
 #[derive(Default)]
 pub(crate) struct Module {
     pub(crate) blocks: Vec<Function>,
+    pub(crate) operations: Vec<Operation>,
     pub(crate) constants: Vec<Constant>,
     /// `use` items of Rust, passed through.
     pub(crate) imports: Vec<TokenStream>,
@@ -172,6 +173,85 @@ impl Type {
     pub(crate) fn broken(place: Place) -> Type {
         Type { name: Ident::new("_unread", place.start), dimensions: Vec::new(), place, is_broken: true }
     }
+}
+
+/// `fn Swish(x, beta: f64 = 1.0) { x * sigmoid(beta * x) }`: a layer of the user's.
+pub(crate) struct Operation {
+    /// The text of its `///` lines.
+    pub(crate) docs: String,
+    pub(crate) name: Ident,
+    /// What the value that arrives is called.
+    pub(crate) input: Ident,
+    /// The axes of that value; none where they may be any.
+    pub(crate) axes: Option<Vec<Axis>>,
+    pub(crate) arguments: Vec<Asked>,
+    /// The axes of the output; none where they are those of the input.
+    pub(crate) output: Option<Vec<Axis>>,
+    /// Whether some of it could not be read or is wrong, which has been reported.
+    pub(crate) is_broken: bool,
+    /// The formula, if it is one.
+    pub(crate) value: Option<Body>,
+    pub(crate) slope: Option<Slope>,
+    /// What must hold.
+    pub(crate) requires: Vec<Expression>,
+    pub(crate) parameters: Vec<Tensor>,
+    /// What the forward pass leaves for the backward pass.
+    pub(crate) saves: Vec<Tensor>,
+    /// What backward reads of input, output and parameters.
+    pub(crate) keeps: Vec<Ident>,
+    pub(crate) workspace: Option<Expression>,
+    pub(crate) threads: Option<Expression>,
+    pub(crate) macs: Option<Expression>,
+    pub(crate) cpu: Option<syn::Path>,
+    pub(crate) cuda: Option<syn::LitStr>,
+}
+
+impl Operation {
+    /// Whether it has anything that a formula has not.
+    pub(crate) fn has_functions(&self) -> bool {
+        let tensors = [self.parameters.len(), self.saves.len(), self.keeps.len()].iter().any(|&count| count > 0);
+        let numbers = [&self.workspace, &self.threads, &self.macs].iter().any(|number| number.is_some());
+        tensors || numbers || self.cpu.is_some() || self.cuda.is_some()
+    }
+}
+
+/// `derivative: 1.0 - y * y`
+pub(crate) struct Slope {
+    /// The field's name.
+    pub(crate) name: Ident,
+    pub(crate) formula: Body,
+}
+
+/// An axis of a tensor of an operation.
+pub(crate) enum Axis {
+    /// `rows..`: any number of axes.
+    Rest(Ident),
+    /// One of this length; in an input a name is bound to it.
+    Length(Expression),
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Axis::Rest(name) => write!(f, "{name}.."),
+            Axis::Length(length) => length.fmt(f),
+        }
+    }
+}
+
+/// `beta: f64 = 1.0`
+pub(crate) struct Asked {
+    pub(crate) name: Ident,
+    /// `usize`, `f64` or `bool`
+    pub(crate) kind: Ident,
+    pub(crate) default: Option<Expression>,
+}
+
+/// `weight: [channels] = 1.0`
+pub(crate) struct Tensor {
+    pub(crate) name: Ident,
+    pub(crate) axes: Vec<Axis>,
+    pub(crate) init: Option<Expression>,
 }
 
 /// What is between a function's braces.

@@ -7,12 +7,14 @@
 mod docs;
 mod editor;
 mod fallback;
+mod operations;
 mod plans;
 mod proofs;
 mod record;
 mod tables;
 
 pub(crate) use editor::links_of_blocks;
+pub(crate) use operations::operations;
 pub(crate) use plans::called_at;
 pub(crate) use record::{section, written_at};
 
@@ -117,6 +119,10 @@ fn network(
     };
     let conditions = conditions(source);
     let import = source.facade.import();
+    let operations = operations::has_functions(&source.module).then(|| {
+        let operations = operations(&source.module, &quote!(__gpumem));
+        quote!(const OPERATIONS: &'static __gpumem::operation::Operations = &#operations;)
+    });
     quote! {
         #declaration
         #constants
@@ -136,6 +142,7 @@ fn network(
                 const TRAIN: ::core::option::Option<__gpumem::__private::Train> = #train;
                 const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
                 const CARDS: &'static [__gpumem::cards::Card] = <#path>::#primary.cards;
+                #operations
                 #[allow(long_running_const_eval)]
                 const CHECKED: () = #checked;
                 #types

@@ -23,7 +23,7 @@ pub(crate) fn no_paths(of_blocks: bool) -> String {
 impl Parser<'_> {
     pub(super) fn expression(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let first = self.binary(input, 1)?;
-        if self.in_constant { Ok(first) } else { self.piped(input, first) }
+        if self.in_constant || self.in_formula { Ok(first) } else { self.piped(input, first) }
     }
 
     /// Precedence climbing: an operand, then every operator that binds at least as tight as `least`.
@@ -91,7 +91,11 @@ impl Parser<'_> {
         } else {
             let found = input.cursor().token_tree().map(|(token, _)| token);
             let found = found.map_or("nothing".into(), |token| format!("`{}`", brief(&token)));
-            Err(input.error(format!("expected a layer, a block, a list `[..]` or a number, found {found}")))
+            let expected = match self.in_formula {
+                true => "a number, a name or a function, as `exp(x)`",
+                false => "a layer, a block, a list `[..]` or a number",
+            };
+            Err(input.error(format!("expected {expected}, found {found}")))
         }
     }
 

@@ -291,7 +291,7 @@ fn skip_to_comma_or_braces(input: ParseStream<'_>) {
 }
 
 /// The text of a `///` line, which `#[doc = include_str!(..)]` has not.
-fn line(documentation: &Attribute) -> Option<String> {
+pub(super) fn line(documentation: &Attribute) -> Option<String> {
     let syn::Meta::NameValue(syn::MetaNameValue { value, .. }) = &documentation.meta else { return None };
     match value {
         syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value() + "\n"),

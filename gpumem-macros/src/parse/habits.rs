@@ -35,6 +35,9 @@ impl Parser<'_> {
         }
         let before = self.errors.list().len();
         let first = self.name_or_call(input)?;
+        if self.in_formula {
+            return self.in_a_formula(input, first);
+        }
         if input.peek(syn::token::Paren) {
             return self.applied(input, first);
         }
@@ -64,6 +67,25 @@ impl Parser<'_> {
             return Ok(self.of_a_module(layer, place));
         }
         Ok(self.methods(parts, place, before))
+    }
+
+    /// A name or a call in a formula, where a dot behind it is a method of Rust.
+    fn in_a_formula(&mut self, input: ParseStream<'_>, first: Expression) -> syn::Result<Expression> {
+        let mut all = first;
+        while input.peek(Token![.]) && !input.peek(Token![..]) && input.peek2(syn::Ident) {
+            input.parse::<Token![.]>()?;
+            let method = self.name_or_call(input)?;
+            let place = all.place.to(method.place);
+            let (name, rest) = match method.kind {
+                Kind::Call { name, arguments } => (name, arguments),
+                Kind::Name(name) => (name, Vec::new()),
+                _ => return Ok(self.new_expression(place, Kind::Broken)),
+            };
+            let arguments = std::iter::once(Argument { name: None, value: all }).chain(rest).collect();
+            all = self.new_expression(place, Kind::Call { name, arguments });
+            self.errors.add(place, format!("functions stand before what they are of; write `{all}`"));
+        }
+        Ok(all)
     }
 
     /// `nn.ReLU()`, `F.relu(x)`. Of what is no layer the resolver says so.

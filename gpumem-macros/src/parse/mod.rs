@@ -6,11 +6,13 @@ mod function;
 mod habits;
 mod imports;
 mod loops;
+mod operation;
 
 pub(crate) use expression::{is_element, no_paths};
+pub(crate) use operation::call_of_one;
 
 use crate::errors::Errors;
-use crate::syntax::{Constant, Declaration, Facade, Field, Function, Module, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Facade, Field, Function, Module, Operation, Place, Settings, Source};
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{ParseBuffer, ParseStream, Parser as _};
@@ -136,6 +138,8 @@ struct Parser<'e> {
     of_blocks: bool,
     /// Whether a constant's value is being read, in which `a::b` is Rust's.
     in_constant: bool,
+    /// Whether an operation is being read, whose expressions are numbers and formulas.
+    in_formula: bool,
     /// The names of `forward`'s inputs, while its body is read.
     inputs: Vec<String>,
     /// How many outputs the function has whose body is read.
@@ -154,6 +158,7 @@ impl<'e> Parser<'e> {
             depth: 0,
             of_blocks,
             in_constant: false,
+            in_formula: false,
             inputs: Vec::new(),
             outputs: 0,
             applied: None,
@@ -195,6 +200,12 @@ impl Parser<'_> {
             input.parse::<Token![;]>()?;
             return Ok(());
         }
+        if operation::begins_with_operation(input) {
+            for operation in self.operation_item(input)? {
+                self.declare_operation(operation, items);
+            }
+            return Ok(());
+        }
         let attributes = input.call(Attribute::parse_outer)?;
         let visibility: Visibility = input.parse()?;
         if input.peek(Token![struct]) && !self.of_blocks {
@@ -227,8 +238,8 @@ impl Parser<'_> {
             }
         } else if self.of_blocks {
             return Err(input.error(
-                "a module of blocks has blocks `fn name(..) -> Block`, `const`s and `use`s; a network is declared with \
-                 `network!`",
+                "a module of blocks has blocks `fn name(..) -> Block`, `operation!`s, `const`s and `use`s; a network is \
+                 declared with `network!`",
             ));
         } else {
             return Err(input.error(
@@ -237,6 +248,15 @@ impl Parser<'_> {
             ));
         }
         Ok(())
+    }
+
+    fn declare_operation(&mut self, operation: Operation, items: &mut Items) {
+        let name = &operation.name;
+        if items.module.operations.iter().any(|known| known.name == *name) {
+            self.errors.add(name, format!("`{name}` is defined twice; rename or remove one"));
+        } else {
+            items.module.operations.push(operation);
+        }
     }
 
     /// `impl Net { fn forward(..) .. }`: its items stand beside the struct.

@@ -12,7 +12,7 @@ use proc_macro2::Ident;
 use std::rc::Rc;
 
 /// Names with a meaning of their own.
-const KEYWORDS: [&str; 6] = ["repeat", "tap", "from", "freeze", "checkpoint", "Outputs"];
+pub(super) const KEYWORDS: [&str; 6] = ["repeat", "tap", "from", "freeze", "checkpoint", "Outputs"];
 
 impl<'s> Resolver<'s, '_> {
     /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
@@ -46,6 +46,9 @@ impl<'s> Resolver<'s, '_> {
             return self.call(element, block, arguments.unwrap_or_default(), frame, current, segment);
         }
         let written = arguments.unwrap_or_default();
+        if let Some(operation) = self.operation_called(element, &text, frame) {
+            return self.operation(element, operation, written, frame, current, segment);
+        }
         match text.as_str() {
             "repeat" => self.repeat(element, written, frame, current),
             "tap" => self.tap(element, written, frame, current),
@@ -99,6 +102,7 @@ impl<'s> Resolver<'s, '_> {
         }
         let mut known: Vec<String> = Entry::names().iter().chain(&KEYWORDS).map(ToString::to_string).collect();
         known.extend(self.block_names(frame));
+        known.extend(self.operation_names(frame));
         known.extend(frame.bindings.iter().map(|binding| binding.name.clone()));
         let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
         known.extend(blocks.map(|(name, _)| name.clone()));
@@ -136,6 +140,9 @@ impl<'s> Resolver<'s, '_> {
             return current.filter(|_| found.is_some_and(|found| found.keeps_shape));
         };
         self.meant.insert(near.to_string());
+        if let Some(operation) = self.operation_called(element, near, frame) {
+            return self.operation(element, operation, arguments, frame, current, None);
+        }
         match (self.block_called(element, near, frame), Entry::find(near)) {
             (Some(block), _) => self.call(element, block, arguments, frame, current, None),
             (None, Some(entry)) => self.layer(element, entry, arguments, frame, current, None),
@@ -218,7 +225,7 @@ impl<'s> Resolver<'s, '_> {
             Kind::Name(name) => {
                 let name = name.to_string();
                 let is_block = !self.blocks_called(&name, frame).is_empty() || frame.binding(&name).is_some();
-                is_block || Entry::find(&name).is_some()
+                is_block || !self.operations_called(&name, frame).is_empty() || Entry::find(&name).is_some()
             }
             Kind::Call { .. } | Kind::Path { .. } | Kind::List(_) => true,
             _ => false,

@@ -30,6 +30,13 @@ impl Resolver<'_, '_> {
                 self.errors.add(&block.name, format!("block `{name}` is never used; remove it or call it"));
             }
         }
+        for operation in &self.module.operations {
+            let name = operation.name.to_string();
+            if forward.is_some() && !mentioned.contains(&name) {
+                let message = format!("operation `{name}` is never used; remove it or put it into a list");
+                self.errors.add(&operation.name, message);
+            }
+        }
     }
 
     /// The name and the `let`s of a block that is declared for others.

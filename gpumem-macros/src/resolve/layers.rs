@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 /// A layer's arguments, evaluated, and where they were written.
 #[derive(Default)]
-struct Given {
-    values: Vec<layers::Written>,
+pub(super) struct Given {
+    pub(super) values: Vec<layers::Written>,
     /// The index of each among the written arguments.
     indices: Vec<usize>,
     /// Indices of the written arguments that are branches.
@@ -25,11 +25,11 @@ struct Given {
 }
 
 /// A layer as it was written.
-struct Call<'s, 'a> {
-    element: &'s Expression,
-    name: &'static str,
-    arguments: &'s [Written],
-    frame: &'a Rc<Frame<'s>>,
+pub(super) struct Call<'s, 'a> {
+    pub(super) element: &'s Expression,
+    pub(super) name: &'a str,
+    pub(super) arguments: &'s [Written],
+    pub(super) frame: &'a Rc<Frame<'s>>,
 }
 
 impl<'s> Resolver<'s, '_> {
@@ -50,7 +50,7 @@ impl<'s> Resolver<'s, '_> {
             return self.layer(element, entry, rest, frame, current, segment);
         }
         let call = Call { element, name: entry.name, arguments, frame };
-        let given = self.given(&call, entry);
+        let given = self.given(&call, &entry.signature().names(), entry.is_join());
         let guess = self.guesses.of(element.id);
         if !entry.is_join() {
             let built = match current {
@@ -150,7 +150,8 @@ impl<'s> Resolver<'s, '_> {
     /// Whether a name is one that the user declared.
     fn is_declared(&self, name: &str, frame: &Frame<'s>) -> bool {
         let is_block = !self.blocks_called(name, frame).is_empty();
-        is_block || frame.parameter(name).is_some() || frame.binding(name).is_some()
+        let is_operation = !self.operations_called(name, frame).is_empty();
+        is_block || is_operation || frame.parameter(name).is_some() || frame.binding(name).is_some()
     }
 
     /// `Tied(w)`, with the row of `w`.
@@ -181,7 +182,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Reports what is wrong with a layer, and notes its row.
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         call: &Call<'s, '_>,
         given: &Given,
@@ -259,9 +260,8 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Evaluates a layer's arguments. Those of a join without a name are its branches.
-    fn given(&mut self, call: &Call<'s, '_>, entry: Entry) -> Given {
+    pub(super) fn given(&mut self, call: &Call<'s, '_>, options: &[&'static str], is_join: bool) -> Given {
         let mut given = Given::default();
-        let options = entry.signature().names();
         for (index, argument) in call.arguments.iter().enumerate() {
             if argument.name.as_ref().is_some_and(|name| name == "name") {
                 given.chosen = self.chosen_name(argument, call.frame);
@@ -273,13 +273,13 @@ impl<'s> Resolver<'s, '_> {
             }
             let is_option = |name: &syn::Ident| options.contains(&name.to_string().as_str());
             let is_flag = matches!(&argument.value.kind, Kind::Name(name) if is_option(name));
-            if entry.is_join() && argument.name.is_none() && !is_flag {
+            if is_join && argument.name.is_none() && !is_flag {
                 given.branches.push(index);
                 continue;
             }
             let written = match (&argument.name, &argument.value.kind) {
                 (None, Kind::Name(name)) if !self.is_known(&name.to_string(), call.frame) => {
-                    self.bare(call, argument, &name.to_string(), &options)
+                    self.bare(call, argument, &name.to_string(), options)
                 }
                 (name, _) => {
                     let value = self.argument(&argument.value, call.frame);
@@ -352,7 +352,7 @@ impl<'s> Resolver<'s, '_> {
         let is_block = !self.blocks_called(name, frame).is_empty();
         let is_constant = frame.module.constants.iter().any(|constant| constant.name == name);
         let is_batch = self.batch.is_some_and(|batch| batch == name);
-        let is_layer = is_block || Entry::find(name).is_some();
+        let is_layer = is_block || !self.operations_called(name, frame).is_empty() || Entry::find(name).is_some();
         is_layer || is_constant || is_batch || frame.parameter(name).is_some() || frame.binding(name).is_some()
     }
 

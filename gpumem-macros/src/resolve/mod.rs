@@ -3,10 +3,12 @@
 mod blocks;
 mod calls;
 pub(crate) mod check;
+mod formulas;
 pub(crate) mod frame;
 mod guesses;
 mod layers;
 mod modules;
+mod operations;
 mod paths;
 mod sharing;
 mod taps;
@@ -17,6 +19,7 @@ use crate::syntax::{Expression, Kind, Module, Operator, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
+pub(crate) use operations::with_functions;
 use paths::{Paths, Segment};
 use proc_macro2::Ident;
 use sharing::Sharing;
@@ -106,6 +109,8 @@ fn attempt(source: &Source, mut errors: Errors, guesses: Guesses) -> Attempt {
     let mut resolver = Resolver::new(&source.module, source.declaration.batch.as_ref(), &mut errors);
     resolver.guesses = guesses;
     blocks::check_blocks(&source.module.blocks, resolver.errors);
+    operations::check_operations(&source.module, resolver.errors);
+    resolver.check_formulas(&source.module);
     let resolved = resolver.network(source);
     let Resolver { guesses, steps, stopped, .. } = resolver;
     Attempt { resolved, errors, guesses, steps, stopped }
@@ -114,6 +119,8 @@ fn attempt(source: &Source, mut errors: Errors, guesses: Guesses) -> Attempt {
 /// Resolves the blocks of a module as far as that goes without a call: names, arities, and arguments that are written out.
 pub(crate) fn declare(module: &Module, errors: &mut Errors) {
     blocks::check_blocks(&module.blocks, errors);
+    operations::check_operations(module, errors);
+    Resolver::new(module, None, errors).check_formulas(module);
     for block in &module.blocks {
         let mut resolver = Resolver::new(module, None, errors);
         resolver.declaring = true;

@@ -73,7 +73,8 @@ impl<'s> Resolver<'s, '_> {
             self.report(element.id, Place::from(module), frame, &message);
             return self.fail_layer();
         };
-        let names: Vec<String> = blocks.blocks.iter().map(|block| block.name.to_string()).collect();
+        let mut names: Vec<String> = blocks.blocks.iter().map(|block| block.name.to_string()).collect();
+        names.extend(blocks.operations.iter().map(|operation| operation.name.to_string()));
         let found = self.called(&names, name);
         if !found.is_some_and(|(_, sound)| sound) {
             let hint = match found {
@@ -86,9 +87,12 @@ impl<'s> Resolver<'s, '_> {
             let message = format!("`{module}` has no block `{name}`; {hint}");
             self.report(element.id, Place::from(name), frame, &message);
         }
-        match found.and_then(|(index, _)| blocks.blocks.get(index)) {
-            Some(block) => self.call(element, (block, blocks), arguments, frame, current, segment),
-            None => self.fail_layer(),
+        let index = found.map_or(usize::MAX, |(index, _)| index);
+        let operation = index.checked_sub(blocks.blocks.len()).and_then(|index| blocks.operations.get(index));
+        match (blocks.blocks.get(index), operation) {
+            (Some(block), _) => self.call(element, (block, blocks), arguments, frame, current, segment),
+            (None, Some(operation)) => self.operation(element, (operation, blocks), arguments, frame, current, segment),
+            (None, None) => self.fail_layer(),
         }
     }
 

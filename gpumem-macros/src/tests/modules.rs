@@ -288,7 +288,7 @@ fn mistakes_that_need_no_call() {
         ),
         (
             "struct Net;",
-            "a module of blocks has blocks `fn name(..) -> Block`, `const`s and `use`s; a network is declared with \
+            "a module of blocks has blocks `fn name(..) -> Block`, `operation!`s, `const`s and `use`s; a network is declared with \
              `network!`",
         ),
     ] {

@@ -1,0 +1,542 @@
+//! Layers that `operation!` declares: which one a name means, and what it is where it stands.
+
+use super::Resolver;
+use super::formulas::Making;
+use super::frame::{Current, Frame, Known};
+use super::layers::Call;
+use crate::errors::Errors;
+use crate::parse::call_of_one;
+use crate::syntax::{Argument as Written, Axis, Expression, Function, Kind, Module, Operation, Place, Tensor};
+use gpumem_core::layers::arguments::{Argument, Arguments};
+use gpumem_core::layers::own::{Own, OwnParameter};
+use gpumem_core::layers::{Built, Entry};
+use gpumem_core::program::Init;
+use gpumem_core::program::op::Op;
+use gpumem_core::program::ops;
+use gpumem_core::shape::Shape;
+use proc_macro2::Ident;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+
+/// An operation, and the module that its names are those of.
+pub(super) type Declared<'s> = (&'s Operation, &'s Module);
+
+/// The names of arguments live as long as the process, as those of layers do; each is kept once.
+fn kept(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    match names.get(name) {
+        Some(known) => known,
+        None => {
+            let name: &'static str = String::from(name).leak();
+            names.insert(name);
+            name
+        }
+    }
+}
+
+impl<'s> Resolver<'s, '_> {
+    /// The operation that a name without a path stands for. Where several modules have one, that is a mistake.
+    pub(super) fn operation_called(
+        &mut self,
+        element: &Expression,
+        name: &str,
+        frame: &Frame<'s>,
+    ) -> Option<Declared<'s>> {
+        let found = self.operations_called(name, frame);
+        if found.len() > 1 {
+            let uses = frame.module.uses.iter().filter(|import| operation(&import.module, name).is_some());
+            let calls: Vec<String> = uses.map(|import| format!("`{}::{name}`", import.name)).collect();
+            let message = format!("several modules have an operation `{name}`; write {}", calls.join(" or "));
+            self.report(element.id, element.place, frame, &message);
+        }
+        found.first().copied()
+    }
+
+    /// The operations that a name without a path may stand for: the one of this module, or those of the modules it imports.
+    pub(super) fn operations_called(&self, name: &str, frame: &Frame<'s>) -> Vec<Declared<'s>> {
+        match operation(frame.module, name) {
+            Some(own) => vec![own],
+            None => frame.module.uses.iter().filter_map(|import| operation(&import.module, name)).collect(),
+        }
+    }
+
+    /// Every name that [`Resolver::operations_called`] would find.
+    pub(super) fn operation_names(&self, frame: &Frame<'s>) -> Vec<String> {
+        let modules = std::iter::once(frame.module).chain(frame.module.uses.iter().map(|import| &import.module));
+        modules.flat_map(|module| &module.operations).map(|operation| operation.name.to_string()).collect()
+    }
+
+    /// Feeds `current` to an operation.
+    pub(super) fn operation(
+        &mut self,
+        element: &'s Expression,
+        (operation, module): Declared<'s>,
+        arguments: &'s [Written],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let name = operation.name.to_string();
+        let call = Call { element, name: &name, arguments, frame };
+        let options: Vec<&'static str> =
+            operation.arguments.iter().map(|asked| kept(&asked.name.to_string())).collect();
+        let given = self.given(&call, &options, false);
+        let defaults = self.defaults(operation, module, frame, element.place);
+        let guess = self.guesses.of(element.id);
+        let reading = Arguments::read(&given.values, guess, |from| {
+            let asked = operation.arguments.iter().zip(&options).zip(&defaults);
+            asked.map(|((asked, name), default)| read(from, name, &asked.kind, default.as_ref())).collect::<Vec<_>>()
+        });
+        let mut built = Built { value: None, row: None, mistakes: reading.mistakes, guessed: reading.guessed };
+        let values = options.iter().map(ToString::to_string).zip(reading.layer).collect();
+        if let Some(input) = current.filter(|_| !operation.is_broken && !self.declaring) {
+            let inner = self.inside(operation, module, values, (element, frame));
+            let before = self.errors.list().len();
+            match self.own(&call, operation, (module, inner), input) {
+                Some(own) => {
+                    let added = self.graph.own_layer(&own, input, String::new(), self.sharing.owner());
+                    built.mistakes.extend(added.mistakes);
+                    (built.value, built.row) = (added.value, added.row);
+                }
+                None => debug_assert!(self.errors.list().len() > before || !self.errors.is_empty()),
+            }
+        }
+        self.finish(&call, &given, built, current, segment)
+    }
+
+    /// The names of an operation, where its arguments have these values.
+    fn inside(
+        &self,
+        operation: &'s Operation,
+        module: &'s Module,
+        values: Vec<(String, Known<'s>)>,
+        (element, frame): (&Expression, &Rc<Frame<'s>>),
+    ) -> Frame<'s> {
+        let written: Vec<String> = values.iter().map(|(_, value)| value.to_string()).collect();
+        let call = match written.as_slice() {
+            [] => operation.name.to_string(),
+            _ => format!("{}({})", operation.name, written.join(", ")),
+        };
+        Frame {
+            call: Some(call),
+            caller: Some(frame.clone()),
+            place: element.place,
+            module,
+            depth: frame.depth + 1,
+            parameters: values,
+            bindings: Vec::new(),
+            taps: RefCell::default(),
+        }
+    }
+
+    fn defaults(
+        &mut self,
+        operation: &'s Operation,
+        module: &'s Module,
+        frame: &Rc<Frame<'s>>,
+        place: Place,
+    ) -> Vec<Option<Known<'s>>> {
+        let around = Frame::global(module, Some(frame.clone()), place);
+        let mut defaults = Vec::new();
+        for asked in &operation.arguments {
+            let value = asked.default.as_ref().and_then(|default| {
+                let value = self.value(default, &around)?;
+                match (asked.kind.to_string().as_str(), value) {
+                    ("usize", value @ Known::Integer(_))
+                    | ("f64", value @ Known::Float(_))
+                    | ("bool", value @ Known::Flag(_)) => Some(value),
+                    ("f64", Known::Integer(value)) => Some(Known::Float(value as f64)),
+                    (kind, other) => {
+                        let message =
+                            format!("`{}` is a `{kind}`, but its default is {}", asked.name, other.describe());
+                        self.report(default.id, default.place, &around, &message);
+                        None
+                    }
+                }
+            });
+            defaults.push(value);
+        }
+        defaults
+    }
+
+    /// What an operation is on a value; `None` after a mistake, which has been reported.
+    fn own(
+        &mut self,
+        call: &Call<'s, '_>,
+        operation: &'s Operation,
+        (module, mut inner): (&'s Module, Frame<'s>),
+        input: usize,
+    ) -> Option<Own> {
+        let value = self.graph.value(input);
+        if value.index {
+            let message = "works on numbers, but it is given tokens; put `Embedding` before it";
+            self.report_layer(call.element, call.element.place, call.name, call.frame, message);
+            return None;
+        }
+        let rest = self.bind_axes(call, operation, value.shape, &mut inner)?;
+        let inner = Rc::new(inner);
+        for condition in &operation.requires {
+            if !self.flag(condition, &inner)? {
+                let known: Vec<String> = names_of(condition)
+                    .into_iter()
+                    .filter_map(|name| Some(format!("`{name}` is {}", inner.parameter(&name)?)))
+                    .collect();
+                let but = if known.is_empty() { String::new() } else { format!(", but {}", known.join(" and ")) };
+                let message = format!("needs `{condition}`{but}");
+                self.report_layer(call.element, call.element.place, call.name, call.frame, &message);
+                return None;
+            }
+        }
+        let kind = operation.name.to_string();
+        if let Some(body) = &operation.value {
+            let (formula, result) = self.formula(body, Making::new(&operation.input, false), &inner)?;
+            let slope = match &operation.slope {
+                Some(slope) => {
+                    let (formula, result) =
+                        self.formula(&slope.formula, Making::new(&operation.input, true), &inner)?;
+                    formula.of(result)
+                }
+                None => formula.derivative(result),
+            };
+            let op = ops::Formula { value: formula.of(result), slope, shape: value.shape };
+            return Some(Own { kind, op: op.into(), parameters: Vec::new() });
+        }
+        let output = match &operation.output {
+            Some(axes) => self.shape(axes, rest, &inner)?,
+            None => value.shape,
+        };
+        let mut parameters = Vec::new();
+        for Tensor { name, axes, init } in &operation.parameters {
+            let shape = self.shape(axes, rest, &inner)?;
+            let init = self.init(init.as_ref()?, &inner)?;
+            parameters.push(OwnParameter { name: name.to_string(), shape, init });
+        }
+        let op = self.functions(operation, module, &inner, rest, (value.shape, output), &parameters)?;
+        Some(Own { kind, op, parameters })
+    }
+
+    /// Gives the axes of what arrives their names. The axes of the one with `..`.
+    fn bind_axes(
+        &mut self,
+        call: &Call<'s, '_>,
+        operation: &'s Operation,
+        shape: Shape,
+        inner: &mut Frame<'s>,
+    ) -> Option<Shape> {
+        let Some(axes) = &operation.axes else { return Some(shape) };
+        let dims = shape.dims();
+        let written: Vec<String> = axes.iter().map(ToString::to_string).collect();
+        let wrong = format!("works on [{}], but the previous layer produces {shape}", written.join(", "));
+        let rests = axes.iter().filter(|axis| matches!(axis, Axis::Rest(_))).count();
+        let mut fits = if rests > 0 { dims.len() + 1 >= axes.len() } else { dims.len() == axes.len() };
+        let (mut rest, mut next) = (Shape::new(&[]), dims.iter().copied());
+        for axis in axes {
+            if !fits {
+                break;
+            }
+            match axis {
+                Axis::Rest(name) => {
+                    let taken: Vec<u64> = next.by_ref().take(dims.len() + 1 - axes.len()).collect();
+                    rest = Shape::new(&taken);
+                    let elements = if taken.is_empty() { Some(1) } else { rest.elements() };
+                    inner.parameters.push((name.to_string(), Known::Integer(elements.unwrap_or(u64::MAX))));
+                }
+                Axis::Length(Expression { kind: Kind::Name(name), .. }) if !self.is_number(name, inner) => {
+                    inner.parameters.push((name.to_string(), Known::Integer(next.next().unwrap_or(0))));
+                }
+                Axis::Length(length) => {
+                    let wanted = self.integer(length, &Rc::new(copy(inner)))?;
+                    fits = next.next() == Some(wanted);
+                }
+            }
+        }
+        if fits {
+            return Some(rest);
+        }
+        self.report_layer(call.element, call.element.place, call.name, call.frame, &wrong);
+        None
+    }
+
+    /// Whether a name of an axis is that of an argument or a constant, so that the axis must have that length.
+    fn is_number(&self, name: &Ident, inner: &Frame<'s>) -> bool {
+        let name = name.to_string();
+        inner.parameter(&name).is_some() || inner.module.constants.iter().any(|constant| constant.name == name)
+    }
+
+    /// Dimensions that are written as expressions.
+    fn shape(&mut self, axes: &'s [Axis], rest: Shape, inner: &Rc<Frame<'s>>) -> Option<Shape> {
+        let mut dims = Vec::new();
+        for axis in axes {
+            match axis {
+                Axis::Rest(_) => dims.extend(rest.dims()),
+                Axis::Length(length) => {
+                    let value = self.integer(length, inner)?;
+                    if value == 0 {
+                        let message = format!("`{length}` is 0 here, and no axis has that length");
+                        self.report(length.id, length.place, inner, &message);
+                        return None;
+                    }
+                    dims.push(value);
+                }
+            }
+        }
+        if (1..=Shape::MAX_RANK).contains(&dims.len()) {
+            return Some(Shape::new(&dims));
+        }
+        let message = format!("a tensor has 1 to {} axes, and here it has {}", Shape::MAX_RANK, dims.len());
+        let place = axes.iter().find_map(|axis| if let Axis::Length(length) = axis { Some(length) } else { None });
+        match place {
+            Some(length) => self.report(length.id, length.place, inner, &message),
+            None => self.report(0, inner.place, inner, &message),
+        }
+        None
+    }
+
+    /// `1.0`, `Uniform(0.1)`, `Normal(0.02)`, `Kaiming(inputs)`
+    fn init(&mut self, written: &'s Expression, inner: &Rc<Frame<'s>>) -> Option<Init> {
+        let (kind, number) = match call_of_one(written) {
+            Some((name, number)) => (name.to_string(), number),
+            None => (String::new(), written),
+        };
+        if matches!(written.kind, Kind::Call { .. }) && !["Uniform", "Normal", "Kaiming"].contains(&kind.as_str()) {
+            let message = format!(
+                "a parameter begins as a number, `Uniform(bound)`, `Normal(deviation)` or `Kaiming(inputs)`, not as `{written}`"
+            );
+            self.report(written.id, written.place, inner, &message);
+            return None;
+        }
+        let value = match self.value(number, inner)? {
+            Known::Integer(value) => value as f64,
+            Known::Float(value) => value,
+            other => {
+                let message = format!("expected a number, found {}", other.describe());
+                self.report(number.id, number.place, inner, &message);
+                return None;
+            }
+        };
+        let is_right = value.is_finite() && (kind.is_empty() || value > 0.0 || value == 0.0 && kind != "Kaiming");
+        if !is_right {
+            let message = format!("expected a number above 0, found `{value:?}`");
+            self.report(number.id, number.place, inner, &message);
+            return None;
+        }
+        Some(match kind.as_str() {
+            "Uniform" => Init::Uniform(value),
+            "Normal" => Init::Normal(value),
+            "Kaiming" => Init::Uniform(1.0 / value.sqrt()),
+            _ => Init::Constant(value),
+        })
+    }
+
+    /// An operation with functions of its own.
+    fn functions(
+        &mut self,
+        operation: &'s Operation,
+        module: &'s Module,
+        inner: &Rc<Frame<'s>>,
+        rest: Shape,
+        (input, output): (Shape, Shape),
+        parameters: &[OwnParameter],
+    ) -> Option<Op> {
+        let mut saves = Vec::new();
+        for saved in &operation.saves {
+            saves.push(self.shape(&saved.axes, rest, inner)?);
+        }
+        let workspace = self.both(operation.workspace.as_ref(), inner)?;
+        let threads = self.both(operation.threads.as_ref(), inner)?;
+        let macs = self.both(operation.macs.as_ref(), inner)?[0];
+        let number_of = |name: &Ident| {
+            let parameter = parameters.iter().position(|parameter| *name == parameter.name);
+            if *name == operation.input { Some(0) } else { parameter.map(|index| index as u64 + 1) }
+        };
+        let (mut sizes, mut numbers) = (Vec::new(), Vec::new());
+        for (name, value) in &inner.parameters {
+            match value {
+                Known::Integer(value) => sizes.push((name.clone(), *value)),
+                Known::Flag(value) => sizes.push((name.clone(), u64::from(*value))),
+                Known::Float(value) => numbers.push((name.clone(), *value)),
+                _ => {}
+            }
+        }
+        let mut keeps: Vec<u64> = operation.keeps.iter().filter_map(number_of).collect();
+        keeps.sort_unstable();
+        let op = ops::Declared {
+            name: operation.name.to_string(),
+            route: self.route(operation, module)?,
+            sizes,
+            numbers,
+            input,
+            output,
+            parameters: parameters.iter().map(|parameter| parameter.shape).collect(),
+            saves,
+            keeps,
+            keeps_output: operation.keeps.iter().any(|kept| kept == "y"),
+            workspace,
+            threads,
+            macs,
+        };
+        Some(op.into())
+    }
+
+    /// A number for forward and backward, or a pair of them; 0 where none is written.
+    fn both(&mut self, written: Option<&'s Expression>, inner: &Rc<Frame<'s>>) -> Option<[u64; 2]> {
+        let Some(written) = written else { return Some([0, 0]) };
+        match &written.kind {
+            Kind::Pair(pair) => {
+                let first = self.integer(&pair[0], inner)?;
+                Some([first, self.integer(&pair[1], inner)?])
+            }
+            _ => self.integer(written, inner).map(|number| [number; 2]),
+        }
+    }
+
+    /// Where the functions of an operation are: see `gpumem_core::operation::Operations`.
+    fn route(&self, operation: &Operation, module: &'s Module) -> Option<Vec<u64>> {
+        fn to(from: &Module, module: &Module) -> Option<Vec<u64>> {
+            if std::ptr::eq(from, module) {
+                return Some(Vec::new());
+            }
+            from.uses.iter().zip(0..).find_map(|(import, number)| {
+                let mut route = to(&import.module, module)?;
+                route.insert(0, number);
+                Some(route)
+            })
+        }
+        let mut route = to(self.module, module)?;
+        let own = with_functions(module).position(|known| std::ptr::eq(known, operation))?;
+        route.push(own as u64);
+        Some(route)
+    }
+}
+
+/// The operations of a module that are no formulas, in the order in which their functions are listed.
+pub(crate) fn with_functions(module: &Module) -> impl Iterator<Item = &Operation> {
+    module.operations.iter().filter(|operation| operation.value.is_none())
+}
+
+/// An argument by its name.
+fn read<'s>(from: &mut Arguments<'_>, name: &'static str, kind: &Ident, default: Option<&Known<'s>>) -> Known<'s> {
+    let kind = kind.to_string();
+    let (wanted, take): (&str, fn(&Argument) -> Option<Argument>) = match kind.as_str() {
+        "usize" => ("a whole number", |value| matches!(value, Argument::Integer(_)).then(|| value.clone())),
+        "bool" => ("`true` or `false`", |value| matches!(value, Argument::Flag(_)).then(|| value.clone())),
+        _ => ("a number", |value| match value {
+            Argument::Integer(value) => Some(Argument::Float(*value as f64)),
+            Argument::Float(_) => Some(value.clone()),
+            _ => None,
+        }),
+    };
+    let known = |argument: &Argument| match argument {
+        Argument::Integer(value) => Known::Integer(*value),
+        Argument::Float(value) => Known::Float(*value),
+        Argument::Flag(value) => Known::Flag(*value),
+        _ => Known::Open,
+    };
+    let blank = match kind.as_str() {
+        "usize" => Argument::Integer(1),
+        "bool" => Argument::Flag(false),
+        _ => Argument::Float(1.0),
+    };
+    match default {
+        Some(default) => {
+            let usual = match default {
+                Known::Integer(value) => Argument::Integer(*value),
+                Known::Float(value) => Argument::Float(*value),
+                Known::Flag(value) => Argument::Flag(*value),
+                _ => blank,
+            };
+            let text = Some(usual.to_string());
+            known(&from.trailing(name).take(wanted, text, take, [usual.clone(), usual]))
+        }
+        None => known(&from.required(name).take(wanted, take, [blank.clone(), blank])),
+    }
+}
+
+/// The same names.
+fn copy<'s>(frame: &Frame<'s>) -> Frame<'s> {
+    Frame {
+        call: frame.call.clone(),
+        caller: frame.caller.clone(),
+        place: frame.place,
+        module: frame.module,
+        depth: frame.depth,
+        parameters: frame.parameters.clone(),
+        bindings: Vec::new(),
+        taps: RefCell::default(),
+    }
+}
+
+/// The names in an expression.
+fn names_of(expression: &Expression) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut open = vec![expression];
+    while let Some(expression) = open.pop() {
+        if let Kind::Name(name) = &expression.kind
+            && !names.contains(&name.to_string())
+        {
+            names.push(name.to_string());
+        }
+        open.extend(expression.parts().into_iter().rev());
+    }
+    names
+}
+
+fn operation<'s>(module: &'s Module, name: &str) -> Option<Declared<'s>> {
+    module.operations.iter().find(|operation| operation.name == name).map(|operation| (operation, module))
+}
+
+/// Names of operations that nothing could call.
+pub(super) fn check_operations(module: &Module, errors: &mut Errors) {
+    for operation in &module.operations {
+        let name = operation.name.to_string();
+        let is_block = |block: &&Function| block.name == name;
+        if Entry::find(&name).is_some() || super::blocks::KEYWORDS.contains(&name.as_str()) {
+            errors.add(&operation.name, format!("`{name}` has a meaning already; rename the operation"));
+        } else if let Some(block) = module.blocks.iter().find(is_block) {
+            errors.add(&block.name, format!("`{name}` is defined twice; rename or remove one"));
+        }
+    }
+}
+
+impl<'s> Resolver<'s, '_> {
+    /// Looks at the formulas of a module, whether or not anything calls them.
+    pub(super) fn check_formulas(&mut self, module: &'s Module) {
+        for operation in module.operations.iter().filter(|operation| !operation.is_broken) {
+            let defaults = self.defaults(
+                operation,
+                module,
+                &Frame::global(module, None, (&operation.name).into()),
+                (&operation.name).into(),
+            );
+            let values = operation.arguments.iter().zip(defaults).map(|(asked, default)| {
+                let any = match asked.kind.to_string().as_str() {
+                    "usize" => Known::Integer(1),
+                    "bool" => Known::Flag(true),
+                    _ => Known::Float(1.0),
+                };
+                (asked.name.to_string(), default.unwrap_or(any))
+            });
+            let mut frame = copy(&Frame::global(module, None, (&operation.name).into()));
+            frame.parameters = values.collect();
+            let axes = operation.axes.iter().flatten().filter_map(|axis| match axis {
+                Axis::Rest(name) | Axis::Length(Expression { kind: Kind::Name(name), .. }) => Some(name.to_string()),
+                Axis::Length(_) => None,
+            });
+            for axis in axes {
+                if frame.parameter(&axis).is_none() {
+                    frame.parameters.push((axis, Known::Integer(1)));
+                }
+            }
+            let frame = Rc::new(frame);
+            if let Some(value) = &operation.value {
+                self.formula(value, Making::new(&operation.input, false), &frame);
+            }
+            if let Some(slope) = &operation.slope {
+                self.formula(&slope.formula, Making::new(&operation.input, true), &frame);
+            }
+        }
+    }
+}
