@@ -207,6 +207,30 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    /// One of which nothing but the name is known.
+    pub(crate) fn new(docs: String, name: Ident) -> Operation {
+        Operation {
+            docs,
+            input: name.clone(),
+            name,
+            axes: None,
+            arguments: Vec::new(),
+            output: None,
+            is_broken: true,
+            value: None,
+            slope: None,
+            requires: Vec::new(),
+            parameters: Vec::new(),
+            saves: Vec::new(),
+            keeps: Vec::new(),
+            workspace: None,
+            threads: None,
+            macs: None,
+            cpu: None,
+            cuda: None,
+        }
+    }
+
     /// Whether it has anything that a formula has not.
     pub(crate) fn has_functions(&self) -> bool {
         let tensors = [self.parameters.len(), self.saves.len(), self.keeps.len()].iter().any(|&count| count > 0);

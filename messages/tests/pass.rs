@@ -8,6 +8,8 @@ mod both_entry_points;
 mod every_field;
 #[path = "ui/pass/generic_fit.rs"]
 mod generic_fit;
+#[path = "ui/pass/operations.rs"]
+mod operations;
 #[path = "ui/pass/same_padding.rs"]
 mod same_padding;
 #[path = "ui/pass/shadowed_names.rs"]
@@ -31,6 +33,11 @@ fn every_field_passes() {
 #[test]
 fn generic_fit_passes() {
     generic_fit::main();
+}
+
+#[test]
+fn operations_passes() {
+    operations::main();
 }
 
 #[test]

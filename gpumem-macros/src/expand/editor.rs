@@ -5,7 +5,7 @@
 //! declaration.
 
 use crate::resolve::taps_of;
-use crate::syntax::{Expression, Facade, Function, Kind, Module, Source, Type};
+use crate::syntax::{Asked, Expression, Facade, Function, Kind, Module, Operation, Source, Type};
 use gpumem_core::language::WORDS;
 use gpumem_core::layers::Entry;
 use proc_macro2::{Ident, Span, TokenStream};
@@ -24,7 +24,9 @@ pub(crate) fn links_of_blocks(facade: &Facade, module: &Module, is_sound: bool) 
 
 fn all(Facade(facade): &Facade, module: &Module, forward: Option<&Function>, is_sound: bool) -> TokenStream {
     let declared = if is_sound { module.blocks.as_slice() } else { &[] };
-    let blocks = declared.iter().map(|block| block.name.to_string()).collect();
+    let operations = if is_sound { module.operations.as_slice() } else { &[] };
+    let names = declared.iter().map(|block| &block.name).chain(operations.iter().map(|operation| &operation.name));
+    let blocks = names.map(Ident::to_string).collect();
     let mut links =
         Links { facade: facade.clone(), is_sound, blocks, taps: BTreeMap::new(), tokens: TokenStream::new() };
     let functions = || forward.into_iter().chain(&module.blocks);
@@ -36,7 +38,7 @@ fn all(Facade(facade): &Facade, module: &Module, forward: Option<&Function>, is_
     for function in functions() {
         links.function(function);
     }
-    let blocks = declared.iter().map(declaration);
+    let blocks = declared.iter().map(declaration).chain(operations.iter().map(declaration_of_operation));
     let taps = links.taps.values().map(|name| {
         let docs = format!("The value that `tap({name})` marks.");
         quote!(#[doc = #docs] pub(super) const #name: () = ();)
@@ -65,6 +67,13 @@ fn declaration(block: &Function) -> TokenStream {
     let names = parameters.iter().map(|parameter| &parameter.name);
     let kinds = parameters.iter().map(|parameter| Ident::new(&parameter.kind.name.to_string(), Span::call_site()));
     quote!(#[doc = #docs] pub(super) fn #name(#(#names: #kinds),*) -> Block { loop {} })
+}
+
+/// The same of an operation.
+fn declaration_of_operation(operation: &Operation) -> TokenStream {
+    let Operation { docs, name, arguments, .. } = operation;
+    let arguments = arguments.iter().map(|Asked { name, kind, .. }| quote!(#name: #kind));
+    quote!(#[doc = #docs] pub(super) fn #name(#(#arguments),*) -> Block { loop {} })
 }
 
 struct Links {

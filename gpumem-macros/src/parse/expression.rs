@@ -85,7 +85,8 @@ impl Parser<'_> {
         } else if input.peek(syn::token::Bracket) {
             self.list(input)
         } else if input.peek(syn::token::Paren) {
-            self.parenthesized(input)
+            let inside = self.parenthesized(input)?;
+            if self.in_formula { self.in_a_formula(input, inside) } else { Ok(inside) }
         } else if input.peek(syn::token::Brace) && !self.in_constant {
             self.braced(input)
         } else {

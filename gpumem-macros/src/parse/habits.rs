@@ -70,7 +70,7 @@ impl Parser<'_> {
     }
 
     /// A name or a call in a formula, where a dot behind it is a method of Rust.
-    fn in_a_formula(&mut self, input: ParseStream<'_>, first: Expression) -> syn::Result<Expression> {
+    pub(super) fn in_a_formula(&mut self, input: ParseStream<'_>, first: Expression) -> syn::Result<Expression> {
         let mut all = first;
         while input.peek(Token![.]) && !input.peek(Token![..]) && input.peek2(syn::Ident) {
             input.parse::<Token![.]>()?;

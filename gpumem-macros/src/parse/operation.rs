@@ -50,49 +50,46 @@ impl Parser<'_> {
             ));
         }
         input.parse::<Token![fn]>()?;
-        let name: Ident = input.parse()?;
+        let mut name: Ident = input.parse()?;
+        let before = self.errors.list().len();
+        if !name.to_string().starts_with(char::is_uppercase) {
+            let capital = capitalised(&name.to_string());
+            self.errors.add(&name, format!("layers begin with a capital; write `{capital}`"));
+            name = Ident::new(&capital, name.span());
+        }
+        // One that cannot be read has a name all the same.
+        let mut operation = Operation::new(docs, name);
+        if let Err(error) = self.rest_of_operation(input, &mut operation) {
+            self.errors.add_syn(&error);
+            super::skip_item(input);
+        }
+        operation.is_broken = self.errors.list().len() > before;
+        Ok(operation)
+    }
+
+    /// What follows the name.
+    fn rest_of_operation(&mut self, input: ParseStream<'_>, operation: &mut Operation) -> syn::Result<()> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
-        let before = self.errors.list().len();
-        let (input_name, axes) = self.tensor_of_operation(&content, &name, parentheses.span.join().into())?;
+        let first = self.tensor_of_operation(&content, &operation.name, parentheses.span.join().into());
+        (operation.input, operation.axes) = first.inspect_err(|_| drain(&content))?;
         if content.peek(Token![,]) {
             skip_token(&content);
         }
         let arguments = self.separated(&content, "an argument", Self::argument_of_operation, |argument| {
             format!("{}: {}", argument.name, argument.kind)
         });
-        let output = if input.peek(Token![->]) {
+        operation.arguments = arguments.into_iter().map(|(argument, _)| argument).collect();
+        if input.peek(Token![->]) {
             input.parse::<Token![->]>()?;
-            Some(self.axes(input, "an output")?)
-        } else {
-            None
-        };
+            operation.output = Some(self.axes(input, "an output")?);
+        }
         let content;
         let braces = syn::braced!(content in input);
-        let mut operation = Operation {
-            docs,
-            name,
-            input: input_name,
-            axes,
-            arguments: arguments.into_iter().map(|(argument, _)| argument).collect(),
-            output,
-            is_broken: false,
-            value: None,
-            slope: None,
-            requires: Vec::new(),
-            parameters: Vec::new(),
-            saves: Vec::new(),
-            keeps: Vec::new(),
-            workspace: None,
-            threads: None,
-            macs: None,
-            cpu: None,
-            cuda: None,
-        };
         let has_fields = content.is_empty() || content.peek(syn::Ident) && is_field(&content);
         let around = std::mem::replace(&mut self.in_formula, true);
         let read = match has_fields {
-            true => self.fields_of_operation(&content, &mut operation),
+            true => self.fields_of_operation(&content, operation),
             false => self.formula(&content).map(|formula| operation.value = Some(formula)),
         };
         self.in_formula = around;
@@ -100,9 +97,8 @@ impl Parser<'_> {
             self.errors.add_syn(&error);
             drain(&content);
         }
-        self.check_operation(&operation, braces.span.join().into());
-        operation.is_broken = self.errors.list().len() > before;
-        Ok(operation)
+        self.check_operation(operation, braces.span.join().into());
+        Ok(())
     }
 
     fn attributes_of_operation(&mut self, attributes: &[Attribute]) -> String {
@@ -344,10 +340,6 @@ impl Parser<'_> {
     /// What is wrong with an operation wherever it stands.
     fn check_operation(&mut self, operation: &Operation, braces: Place) {
         let Operation { name, value, slope, .. } = operation;
-        if !name.to_string().starts_with(char::is_uppercase) {
-            let capital = capitalised(&name.to_string());
-            self.errors.add(name, format!("layers begin with a capital; write `{capital}`"));
-        }
         if let Some(slope) = slope.as_ref().filter(|_| value.is_none()) {
             self.errors.add(&slope.name, "this is the derivative of no formula; add `value: ..`");
         }
@@ -366,6 +358,9 @@ impl Parser<'_> {
             Axis::Length(Expression { kind: Kind::Name(name), .. }) => Some(name.clone()),
             axis => rest(axis),
         });
+        // An axis may have the length that an argument says.
+        let is_argument = |name: &Ident| operation.arguments.iter().any(|argument| argument.name == *name);
+        let bound = bound.filter(|name| !is_argument(name));
         let arguments = operation.arguments.iter().map(|argument| argument.name.clone());
         let tensors = operation.parameters.iter().chain(&operation.saves).map(|tensor| tensor.name.clone());
         for bound in bound.chain(arguments).chain(tensors) {

@@ -123,7 +123,8 @@ impl<'s> Resolver<'s, '_> {
             }
             (None, None) => {
                 format!(
-                    "see `gpumem::layers` for what there is; what those can build is a block, as `fn {}() -> Block {{ [..] }}`",
+                    "see `gpumem::layers` for what there is; what those can build is a block, as `fn {}() -> Block {{ [..] }}`, \
+                     and what they cannot is an `operation!`",
                     snake_case(name)
                 )
             }

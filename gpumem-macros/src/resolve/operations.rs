@@ -142,18 +142,18 @@ impl<'s> Resolver<'s, '_> {
         let around = Frame::global(module, Some(frame.clone()), place);
         let mut defaults = Vec::new();
         for asked in &operation.arguments {
-            let value = asked.default.as_ref().and_then(|default| {
-                let value = self.value(default, &around)?;
+            let value = asked.default.as_ref().map(|default| {
+                let Some(value) = self.value(default, &around) else { return Known::Open };
                 match (asked.kind.to_string().as_str(), value) {
                     ("usize", value @ Known::Integer(_))
                     | ("f64", value @ Known::Float(_))
-                    | ("bool", value @ Known::Flag(_)) => Some(value),
-                    ("f64", Known::Integer(value)) => Some(Known::Float(value as f64)),
+                    | ("bool", value @ Known::Flag(_)) => value,
+                    ("f64", Known::Integer(value)) => Known::Float(value as f64),
                     (kind, other) => {
                         let message =
                             format!("`{}` is a `{kind}`, but its default is {}", asked.name, other.describe());
                         self.report(default.id, default.place, &around, &message);
-                        None
+                        Known::Open
                     }
                 }
             });
@@ -517,7 +517,7 @@ impl<'s> Resolver<'s, '_> {
                     "bool" => Known::Flag(true),
                     _ => Known::Float(1.0),
                 };
-                (asked.name.to_string(), default.unwrap_or(any))
+                (asked.name.to_string(), default.filter(|default| !matches!(default, Known::Open)).unwrap_or(any))
             });
             let mut frame = copy(&Frame::global(module, None, (&operation.name).into()));
             frame.parameters = values.collect();

@@ -174,7 +174,7 @@ fn numbers_that_could_be_any() {
 #[test]
 fn values_that_could_be_any() {
     let unknown = "no layer or block is called `Foo`; see `gpumem::layers` for what there is; what those can build is a block, as \
-                   `fn foo() -> Block { [..] }`";
+                   `fn foo() -> Block { [..] }`, and what they cannot is an `operation!`";
     for body in [
         "[Foo, Conv2d(9, 8, 3), BatchNorm2d(8), Flatten, Linear(99, 10)]",
         "[Foo, Linear(99, 10)]",

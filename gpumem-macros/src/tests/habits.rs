@@ -19,7 +19,7 @@ fn paths_of_modules() {
             (
                 "Foo",
                 "no layer or block is called `Foo`; see `gpumem::layers` for what there is; what those can build is a block, as \
-                 `fn foo() -> Block { [..] }`",
+                 `fn foo() -> Block { [..] }`, and what they cannot is an `operation!`",
             ),
         ],
     );

@@ -19,7 +19,7 @@ fn unknown_layer() {
         &[(
             "LayerScale",
             "no layer or block is called `LayerScale`; see `gpumem::layers` for what there is; what those can build is a block, \
-             as `fn layer_scale() -> Block { [..] }`",
+             as `fn layer_scale() -> Block { [..] }`, and what they cannot is an `operation!`",
         )],
     );
 }

@@ -7,6 +7,7 @@ mod messages;
 mod modules;
 mod mutations;
 mod networks;
+mod operations;
 mod outside;
 mod parsing;
 mod settings;
