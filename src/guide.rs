@@ -3,6 +3,7 @@
 //! | page | is about |
 //! | --- | --- |
 //! | [`porting`] | a PyTorch module beside its network, a table of names, what differs, weights in and out |
+//! | [`layers_of_your_own`] | a formula, functions for the CPU and for cards, what only counts |
 //! | [`your_own_data`] | batches, labels, the last batch, a training loop with validation |
 //! | [`save_resume_serve`] | a file of weights, exact resume, inference alone, a server |
 //! | [`ci`] | the fit check of a pull request |
@@ -10,6 +11,11 @@
 
 #[doc = include_str!("../docs/porting.md")]
 pub mod porting {}
+
+/// [operation]: macro@crate::operation
+#[doc = ""]
+#[doc = include_str!("../docs/layers-of-your-own.md")]
+pub mod layers_of_your_own {}
 
 #[doc = include_str!("../docs/your-own-data.md")]
 pub mod your_own_data {}

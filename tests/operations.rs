@@ -152,42 +152,40 @@ fn what_is_only_declared_counts_and_does_not_run() {
 
 /// Two networks that differ in who declares their activation.
 macro_rules! with_activation {
-    ($name:ident, $activation:expr) => {
+    ($name:ident, $activation:expr, $($operation:tt)*) => {
         network! {
             pub struct $name;
 
             const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };
 
-            operation! {
-                fn Own(x) { x * sigmoid(x) }
-            }
+            $($operation)*
 
             fn forward(x: Features<6>) -> Logits<3> { [Linear(8), $activation, Linear(3)] }
         }
     };
 }
 
-mod ours {
+mod theirs {
     use gpumem::prelude::*;
 
-    with_activation!(Theirs, Silu);
+    with_activation!(Theirs, Silu,);
 }
 
 mod own {
     use gpumem::prelude::*;
 
-    with_activation!(Ours, Own);
+    with_activation!(Ours, Own, operation! { fn Own(x) { x * sigmoid(x) } });
 }
 
 #[test]
 fn a_formula_is_what_a_layer_is() {
     let device = Cpu::new();
-    let (mut theirs, mut own) = (ours::Theirs::on(&device).unwrap(), own::Ours::on(&device).unwrap());
+    let (mut theirs, mut own) = (theirs::Theirs::on(&device).unwrap(), own::Ours::on(&device).unwrap());
     let labels = Tensor::from([0, 1, 2, 1]);
     for step in 0..20 {
         let x = Tensor::from_fn(|index| ((index * 7 + step) % 5) as f32 - 2.0);
         let (theirs, own) = (theirs.train_step(&x, &labels).unwrap(), own.train_step(&x, &labels).unwrap());
         assert!((theirs - own).abs() < 1e-5 * theirs, "{theirs} {own}");
     }
-    assert_eq!(own::Ours::BUDGET, ours::Theirs::BUDGET);
+    assert_eq!(own::Ours::BUDGET, theirs::Theirs::BUDGET);
 }

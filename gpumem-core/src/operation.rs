@@ -216,6 +216,7 @@ impl Backward<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::ops::Declaration;
     use crate::shape::Shape;
     use alloc::string::ToString;
 
@@ -223,9 +224,9 @@ mod tests {
         Operations { own: &[Functions { name: "Blur", cpu: None, cuda: None }], used: &[&Operations::NONE] };
     static OUTER: Operations = Operations { own: &[], used: &[&Operations::NONE, &INNER] };
 
-    fn blur(route: &[u64]) -> Declared {
+    fn blur(route: &[u64]) -> Declaration {
         let shape = Shape::new(&[4]);
-        Declared {
+        Declaration {
             name: "Blur".into(),
             route: route.to_vec(),
             sizes: Vec::new(),
@@ -244,16 +245,16 @@ mod tests {
 
     #[test]
     fn functions_are_found_along_the_modules() {
-        assert_eq!(OUTER.find(&blur(&[1, 0])).unwrap().name, "Blur");
+        assert_eq!(OUTER.find(&blur(&[1, 0]).into()).unwrap().name, "Blur");
         for route in [&[][..], &[0], &[1], &[1, 1], &[0, 0], &[1, 0, 0], &[u64::MAX, 0]] {
-            assert!(OUTER.find(&blur(route)).is_err(), "{route:?}");
+            assert!(OUTER.find(&blur(route).into()).is_err(), "{route:?}");
         }
-        assert!(OUTER.find(&Declared { name: "Sharpen".into(), ..blur(&[1, 0]) }).is_err());
+        assert!(OUTER.find(&Declaration { name: "Sharpen".into(), ..blur(&[1, 0]) }.into()).is_err());
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        let functions = OUTER.find(&blur(&[1, 0])).unwrap();
+        let functions = OUTER.find(&blur(&[1, 0]).into()).unwrap();
         assert_eq!(
             functions.missing("CPU", "cpu", "cpu: path").to_string(),
             "CPU: operation `Blur` is declared without `cpu`, so it counts in budgets, but nothing computes it here; add `cpu: path` \

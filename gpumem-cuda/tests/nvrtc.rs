@@ -4,14 +4,22 @@
 //! to compute products, in every number format. The test does nothing where NVRTC is not installed, unless
 //! `GPUMEM_REQUIRE_NVRTC` is set: `scripts/kernel-check` installs it.
 
-use gpumem_core::Format;
+#[path = "../../gpumem-core/tests/common/mod.rs"]
+mod graphs;
+
 use gpumem_core::error::Error;
+use gpumem_core::graph::Graph;
+use gpumem_core::lower::lower;
+use gpumem_core::memory::place::place;
+use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_core::{Format, Precision};
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::{compile_all, resources, target};
 use gpumem_cuda::launch::type_name;
-use gpumem_cuda::operations::tensor_core_terms;
+use gpumem_cuda::operations::{Setting, tensor_core_terms};
 use gpumem_cuda::progress::Progress;
-use gpumem_cuda::{Kernel, SOURCES, preflight};
+use gpumem_cuda::steps::steps;
+use gpumem_cuda::{Call, Kernel, SOURCES, preflight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -276,6 +284,48 @@ fn kernels_compile_for_every_architecture_without_spills() {
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), work.len(), failures.join("\n"));
     println!("{} compiled with NVRTC {}.{}", work.len(), version.0, version.1);
+}
+
+/// A file of the user's, for every architecture and format, behind the constants of its layer.
+#[test]
+fn kernels_of_users_compile() {
+    if compiler().is_none() {
+        return;
+    }
+    let mut graph = Graph::default();
+    let input = graph.input(graphs::numbers(&[5, 6])).unwrap();
+    let output = graphs::layer(&mut graph, input, "Fold");
+    let program = lower(&graph, &[output], &graphs::training(0)).unwrap();
+    for (precision, capability) in [(Precision::F32, (8, 0)), (Precision::Bf16, (9, 0)), (Precision::F16, (7, 5))] {
+        let placed = place(&graphs::plan(&program, 3, precision)).unwrap();
+        let setting = Setting {
+            batch: 3,
+            precision,
+            optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+            capability,
+            tf32: false,
+            deterministic: false,
+            library: false,
+            cudnn: false,
+            operations: &graphs::own::OPERATIONS,
+        };
+        let steps = steps(&placed, setting).unwrap();
+        let calls = steps.iter().flat_map(|step| &step.calls);
+        let own: Vec<Kernel> = calls
+            .filter_map(|call| match call {
+                Call::Kernel(launch) => Some(launch.kernel.clone()).filter(|kernel| kernel.file == "fold.cu"),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(own.iter().map(|kernel| kernel.entry).collect::<Vec<_>>(), ["forward", "backward"]);
+        for kernel in &own {
+            resources(kernel, capability).unwrap_or_else(|error| panic!("{error}"));
+        }
+        // What is wrong is shown in the user's file.
+        let text = own[0].source().unwrap().replace("tanhf(inner)", "tanhg(inner)");
+        let error = resources(&own[0].clone().of(text), capability).unwrap_err().to_string();
+        assert!(error.contains("fold.cu(") && error.contains("tanhg"), "{error}");
+    }
 }
 
 /// Lines that speak of spilled registers, unless there are none.

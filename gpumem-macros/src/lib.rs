@@ -185,7 +185,7 @@ pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
     module::blocks_mod(arguments.into(), item.into()).into()
 }
 
-/// Declares layers of one's own: see [the guide](https://docs.rs/gpumem/latest/gpumem/guide/index.html).
+/// Declares layers of one's own: see [the guide](https://docs.rs/gpumem/latest/gpumem/guide/layers_of_your_own/index.html).
 ///
 /// ```ignore
 /// operation! {

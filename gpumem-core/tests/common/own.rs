@@ -5,7 +5,7 @@ use gpumem_core::layers::Built;
 use gpumem_core::layers::own::{Own, OwnParameter};
 use gpumem_core::operation::{Backward, CpuFunctions, CudaFile, Forward, Functions, Operations};
 use gpumem_core::program::formula::{BinaryOperator, Formula, Term, TermId, UnaryOperator};
-use gpumem_core::program::ops::{self, Declared};
+use gpumem_core::program::ops::{self, Declaration, Declared};
 use gpumem_core::program::{Init, Op};
 use gpumem_core::shape::Shape;
 
@@ -55,7 +55,7 @@ fn backward(call: &mut Backward<'_>) {
 
 fn fold(shape: Shape) -> Own {
     let (rows, width) = (shape.dims()[0], shape.dims()[1]);
-    let op = Declared {
+    let op = Declaration {
         name: "Fold".into(),
         route: vec![0],
         sizes: vec![("rows".into(), rows), ("width".into(), width)],
@@ -71,7 +71,7 @@ fn fold(shape: Shape) -> Own {
         macs: rows * width,
     };
     let parameter = OwnParameter { name: "weight".into(), shape: Shape::new(&[width]), init: Init::Constant(1.0) };
-    Own { kind: "Fold".into(), op: op.into(), parameters: vec![parameter] }
+    Own { kind: "Fold".into(), op: Declared::from(op).into(), parameters: vec![parameter] }
 }
 
 /// Every operator, none of which is near a kink where the input is smaller than 3.
@@ -88,7 +88,7 @@ fn everything(formula: &mut Formula) -> TermId {
             _ => formula.add(Term::Unary(operator, small)),
         };
         let part = formula.add(Term::Binary(BinaryOperator::Multiply, half, term));
-        let operator = if sum % 2 == 0 { BinaryOperator::Add } else { BinaryOperator::Subtract };
+        let operator = if sum.is_multiple_of(2) { BinaryOperator::Add } else { BinaryOperator::Subtract };
         sum = formula.add(Term::Binary(operator, sum, part));
     }
     for &operator in BinaryOperator::ALL {

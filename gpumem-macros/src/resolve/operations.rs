@@ -363,7 +363,7 @@ impl<'s> Resolver<'s, '_> {
         }
         let mut keeps: Vec<u64> = operation.keeps.iter().filter_map(number_of).collect();
         keeps.sort_unstable();
-        let op = ops::Declared {
+        let op = ops::Declaration {
             name: operation.name.to_string(),
             route: self.route(operation, module)?,
             sizes,
@@ -378,7 +378,7 @@ impl<'s> Resolver<'s, '_> {
             threads,
             macs,
         };
-        Some(op.into())
+        Some(ops::Declared::from(op).into())
     }
 
     /// A number for forward and backward, or a pair of them; 0 where none is written.

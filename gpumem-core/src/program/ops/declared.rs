@@ -1,17 +1,47 @@
 use crate::number::Role;
-use crate::program::encoding::record;
+use crate::program::encoding::{Reader, Wire, record};
 use crate::program::op::{Edge, Gradient, Inputs, Reads, Rule, Saved, Work, Workspace};
 use crate::shape::Shape;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Deref;
+
+/// An operation that the user declared with `operation!`, with functions of the user's own.
+///
+/// * Inputs: x, then the parameters.
+/// * One gradient operation for all inputs. It reads what the declaration says it keeps, and what was saved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared(Box<Declaration>);
+
+impl From<Declaration> for Declared {
+    fn from(declaration: Declaration) -> Declared {
+        Declared(declaration.into())
+    }
+}
+
+impl Deref for Declared {
+    type Target = Declaration;
+
+    fn deref(&self) -> &Declaration {
+        &self.0
+    }
+}
+
+impl Wire for Declared {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Declared> {
+        Declaration::take(from).map(Declared::from)
+    }
+}
 
 record! {
-    /// An operation that the user declared with `operation!`, with functions of the user's own.
-    ///
-    /// * Inputs: x, then the parameters.
-    /// * One gradient operation for all inputs. It reads what the declaration says it keeps, and what was saved.
-    pub struct Declared {
+    /// What there is to know of an operation that the user declared.
+    pub struct Declaration {
         /// The layer's name.
         pub name: String,
         /// Where its functions are in the network's [`Operations`](crate::operation::Operations): the modules on the way, by their

@@ -27,7 +27,7 @@ pub use batch_norm::BatchNorm;
 pub use binary::{Axis, Binary, BinaryFunction, broadcast};
 pub use concat::Concat;
 pub use convolution::Convolution;
-pub use declared::Declared;
+pub use declared::{Declaration, Declared};
 pub use formula::Formula;
 pub use gather::Gather;
 pub use mask::Mask;
