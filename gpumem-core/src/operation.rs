@@ -4,11 +4,10 @@
 //! and `backward` for the CPU, and a CUDA file with kernels of these names for cards.
 //!
 //! ```
-//! use gpumem_core::operation::{Backward, Forward};
-//!
 //! /// `y = weight * x`, with one weight for each channel.
 //! mod channel_scale {
-//!     # use super::{Backward, Forward};
+//!     use gpumem_core::operation::{Backward, Forward};
+//!
 //!     pub fn forward(call: &mut Forward<'_>) {
 //!         let plane = call.size("height") * call.size("width");
 //!         let weight = call.parameters[0];

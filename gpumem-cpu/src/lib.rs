@@ -19,6 +19,7 @@
 //!
 //! ```
 //! use gpumem_core::memory::place::Placed;
+//! use gpumem_core::operation::Operations;
 //! use gpumem_core::program::function::Function;
 //! use gpumem_core::program::ops::Pointwise;
 //! use gpumem_core::program::{
@@ -50,7 +51,7 @@
 //!     name: "Positive", arena: 512, reserve: 0, batch: 2, precision: Precision::F32, train: None, evaluation: None,
 //!     served: None,
 //!     infer: Placed::new(program, vec![0, 256], 2, Precision::F32), optimizer: Optimizer::Sgd(Sgd::DEFAULT),
-//!     tf32: false, deterministic: false,
+//!     tf32: false, deterministic: false, operations: &Operations::NONE,
 //! };
 //!
 //! let mut session = Cpu::new().load(job)?;
