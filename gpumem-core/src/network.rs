@@ -65,6 +65,8 @@ pub trait Network: Sized {
     const CARDS: &'static [Card] = &[];
     /// The functions of the operations that the user declared.
     const OPERATIONS: &'static Operations = &Operations::NONE;
+    /// What its programs were lowered from, for tools that lower it again: at another precision, for another card.
+    const BLUEPRINT: &'static [u8] = &[];
     /// What [`Network::TRAINING`] needs of memory, or [`Network::INFERENCE`] for a network without training.
     const BUDGET: Budget = Self::PROGRAM.budget;
     /// The training step, or the forward pass for a network without training.

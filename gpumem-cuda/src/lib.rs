@@ -7,6 +7,7 @@
 //! | [`operations`] | what each operation of a program calls |
 //! | `fuse` | operations that follow each other and run as one |
 //! | [`steps`] | what a whole program calls |
+//! | [`launches`] | what that moves and multiplies, launch by launch |
 //! | [`calls`] | kernels, matrix products and convolutions as plain data, no device needed |
 //! | [`compile`] | kernels to machine code, kept on disk |
 //! | `libraries` | NVIDIA's libraries: [`preflight`] says which are there, the rest how they are asked |
@@ -20,6 +21,7 @@ mod context;
 mod device;
 mod error;
 mod fuse;
+pub mod launches;
 mod libraries;
 #[doc(hidden)]
 pub mod notice;

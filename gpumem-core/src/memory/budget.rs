@@ -1,10 +1,11 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
-use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack_slice, pack_within, verify};
+use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack_slice, pack_within, verify};
 use crate::memory::tables::{Persistent, Tables};
 use crate::number::{Precision, Role};
 use crate::program::Part;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Index;
 
 /// A line of a budget, in the order in which lines stand everywhere: in the arena, in tables, in messages and in JSON. Those
@@ -569,6 +570,14 @@ impl Lasting {
 /// # Errors
 /// See [`PlanError`].
 pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Budget, PlanError> {
+    Ok(pack_at(tables, batch, precision)?.0)
+}
+
+/// The budget with a reserve of 0, and the offset of each transient tensor: what the generated code computes.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn pack_at(tables: &Tables, batch: u64, precision: Precision) -> Result<(Budget, Vec<u64>), PlanError> {
     if batch == 0 {
         return Err(PlanError::ZeroBatch);
     }
@@ -577,7 +586,8 @@ pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Bu
     }
     let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; tables.transients.len()];
     let largest = largest(tables, batch, precision, &mut ranges)?;
-    let packed = pack_slice(&ranges).map_err(|Overflow| PlanError::Overflow)?;
-    let packed = Packed { size: packed.size, lower_bound: packed.lower_bound, peak: packed.peak };
-    Lasting::new(tables, batch, precision)?.budget(packed, largest)
+    let PackedSlice { offsets, size, lower_bound, peak } =
+        pack_slice(&ranges).map_err(|Overflow| PlanError::Overflow)?;
+    let packed = Packed { size, lower_bound, peak };
+    Ok((Lasting::new(tables, batch, precision)?.budget(packed, largest)?, offsets))
 }

@@ -2,11 +2,13 @@
 
 mod json;
 mod max_batch;
+pub mod roofline;
 mod table;
 pub mod text;
 
 pub use json::json;
 pub use max_batch::Arenas;
+pub use roofline::roofline;
 pub use table::table;
 
 use crate::cards::Card;

@@ -10,14 +10,13 @@ use gpumem_core::layers::mistake::Mistake;
 use gpumem_core::layers::{Built, Entry, Written};
 use gpumem_core::lower::{Options, Term, Training, tables};
 use gpumem_core::memory::Compiled;
-use gpumem_core::memory::budget::budget_at;
+use gpumem_core::memory::budget::pack_at;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
-use gpumem_core::memory::plan::{LiveRange, pack_slice, verify_slice};
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::program::{Op, Program};
 use gpumem_core::shape::Shape;
-use gpumem_core::{Precision, Role, Update};
+use gpumem_core::{Precision, Update};
 
 pub fn numbers(dims: &[u64]) -> Type {
     Type::numbers(Shape::new(dims))
@@ -135,19 +134,8 @@ pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
 
 /// Plans a program as the macro's generated code would, with these caps on workspaces.
 pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspaces: Workspaces) -> Compiled {
-    let tables = tables(program);
-    let bytes = |[role, fixed, each, ..]: &[u64; 5]| {
-        let role = Role::from_number(*role).unwrap();
-        workspaces.cap(role, (fixed + each * batch) * role.bytes(precision)).next_multiple_of(256)
-    };
-    let ranges: Vec<LiveRange> = tables
-        .transients
-        .iter()
-        .map(|row| LiveRange { bytes: bytes(row), first: row[3] as u32, last: row[4] as u32 })
-        .collect();
-    let packed = pack_slice(&ranges).unwrap();
-    assert!(verify_slice(&ranges, &packed.offsets, packed.size, 256));
-    let tables: &'static Tables = Box::leak(Box::new(tables.leak().with_workspaces(workspaces)));
-    let budget = budget_at(tables, batch, precision).unwrap();
-    Compiled { program: program.encode().leak(), tables, offsets: packed.offsets.leak(), budget, batch, precision }
+    let tables: &'static Tables = Box::leak(Box::new(tables(program).leak().with_workspaces(workspaces)));
+    let (budget, offsets) = pack_at(tables, batch, precision).unwrap();
+    let offsets = offsets.leak();
+    Compiled { program: program.encode().leak(), tables, offsets, budget, batch, precision }
 }

@@ -143,6 +143,7 @@ fn network(
                 const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
                 const CARDS: &'static [__gpumem::cards::Card] = <#path>::#primary.cards;
                 #operations
+                const BLUEPRINT: &'static [::core::primitive::u8] = __BLUEPRINT;
                 #[allow(long_running_const_eval)]
                 const CHECKED: () = #checked;
                 #types

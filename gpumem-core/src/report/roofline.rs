@@ -1,0 +1,309 @@
+//! How long a step takes at least: what each operation moves and multiplies, against what a card can.
+//!
+//! An operation takes at least the time in which the card's memory moves what it reads and writes, each tensor once, and the time
+//! in which its arithmetic units multiply: the longer of the two. Nothing takes less, whatever runs it; what takes more shows
+//! beside it in a profile. S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model",
+//! Communications of the ACM 52 (2009).
+
+use crate::cards::Card;
+use crate::error::Error;
+use crate::memory::place::{Placed, place};
+use crate::network::Network;
+use crate::number::{Format, Precision};
+use crate::program::{Action, Op, Operation, Pass, Phase, Slot, TensorId};
+use crate::report::text::bytes as bytes_text;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What an operation's time is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Products, convolutions and attention: what tensor cores can do.
+    Contraction,
+    /// Norms, softmax and losses: sums over rows or channels.
+    Normalisation,
+    /// All else: each number by itself.
+    Elementwise,
+}
+
+impl Work {
+    /// Every kind.
+    pub const ALL: [Work; 3] = [Work::Contraction, Work::Normalisation, Work::Elementwise];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Work::Contraction => "tensor contraction",
+            Work::Normalisation => "normalisation",
+            Work::Elementwise => "element-wise",
+        }
+    }
+
+    /// What an operation does.
+    pub fn of(operation: &Operation) -> Work {
+        match &operation.action {
+            Action::Run { op, .. } => match op {
+                Op::Product(_) | Op::MatMul(_) | Op::Convolution(_) | Op::Attention(_) => Work::Contraction,
+                Op::Normalize(_) | Op::BatchNorm(_) | Op::Softmax(_) => Work::Normalisation,
+                _ => Work::Elementwise,
+            },
+            Action::Loss(_) => Work::Normalisation,
+            _ => Work::Elementwise,
+        }
+    }
+}
+
+/// Floating-point operations of a piece of work: two for each multiply-accumulate, as `FlopCounterMode` counts them. What multiplies
+/// nothing with anything has none.
+pub fn flops(operation: &Operation, batch: u64) -> u64 {
+    let Action::Run { op, pass } = &operation.action else { return 0 };
+    let forward = op.macs().saturating_mul(2).saturating_mul(batch);
+    let writes = |input: u8| u64::from(operation.written(Slot::InputGradient(input)).is_some());
+    match (pass, op) {
+        (Pass::Forward, _) => forward,
+        // Of five products in place of two: scores again, and the gradients of values, weights, queries and keys.
+        (Pass::Backward, Op::Attention(_)) => forward / 2 * 5,
+        // One of the same size for each side. The gradient of a bias is a sum.
+        (Pass::Backward, _) => forward.saturating_mul(writes(0) + writes(1)),
+    }
+}
+
+/// Bytes that an operation reads of a tensor. Of a table of rows it reads as many as it is asked for.
+fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
+    let bytes = placed.bytes[id as usize];
+    let output = || operation.written(Slot::Output).map_or(bytes, |output| placed.bytes[output as usize]);
+    match &operation.action {
+        Action::Run { op: Op::Gather(_), pass: Pass::Forward } if operation.read(Slot::Input(1)) == Some(id) => {
+            bytes.min(output())
+        }
+        Action::Run { op: Op::Slice(_), pass: Pass::Forward } => bytes.min(output()),
+        _ => bytes,
+    }
+}
+
+/// Bytes of each tensor that an operation reads, and of each that it writes: every tensor once, with the f32 master copies of
+/// parameters that are updated. Scratch memory is not counted.
+pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>; 2] {
+    let distinct = |operands: &[crate::program::Operand]| {
+        let mut tensors: Vec<TensorId> = Vec::new();
+        for operand in operands.iter().filter(|operand| operand.slot != Slot::Workspace) {
+            if !tensors.contains(&operand.tensor) {
+                tensors.push(operand.tensor);
+            }
+        }
+        tensors
+    };
+    let mut reads: Vec<(TensorId, u64)> =
+        distinct(&operation.reads).into_iter().map(|id| (id, read(placed, operation, id))).collect();
+    let mut writes: Vec<(TensorId, u64)> =
+        distinct(&operation.writes).into_iter().map(|id| (id, placed.bytes[id as usize])).collect();
+    if operation.action == Action::Update
+        && let Some(parameter) = operation.written(Slot::Parameter)
+        && placed.masters[parameter as usize].is_some()
+    {
+        let master = placed.program.tensor(parameter).elements(1).unwrap_or(0).saturating_mul(4);
+        // The master copy is read in the parameter's place.
+        reads.iter_mut().filter(|(id, _)| *id == parameter).for_each(|(_, bytes)| *bytes = master);
+        writes.push((parameter, master));
+    }
+    [reads, writes]
+}
+
+/// What a card can do in a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Bytes that its memory moves.
+    pub bytes: f64,
+    /// Floating-point operations of products and convolutions.
+    pub flops: f64,
+}
+
+impl Rates {
+    /// Those of a card at a precision: tensor cores where they have the format, and for f32 where TensorFloat-32 is allowed.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a card of which the table does not know them.
+    pub fn of(card: &Card, precision: Precision, tf32: bool) -> Result<Rates, Error> {
+        let narrow = precision.narrow();
+        let has_format = match narrow {
+            Format::Bf16 => card.compute_capability >= (8, 0),
+            Format::F16 => card.compute_capability >= (7, 0),
+            Format::F32 | Format::U32 => false,
+        };
+        // A term of TensorFloat-32 is as wide as two of 16 bits.
+        let in_tf32 = narrow == Format::F32 && tf32 && card.compute_capability >= (8, 0);
+        let tensor = card.tensor_fp16_tflops.map(|rate| if in_tf32 { rate / 2.0 } else { rate });
+        let flops = tensor.filter(|_| has_format || in_tf32).or(card.fp32_tflops);
+        match (card.bandwidth_gbs, flops) {
+            (Some(bandwidth), Some(flops)) => Ok(Rates { bytes: bandwidth * 1e9, flops: flops * 1e12 }),
+            _ => Err(Error::Unsupported {
+                device: card.short_name,
+                what: "the table of cards has no bandwidth or no rate of it; choose another card".into(),
+            }),
+        }
+    }
+
+    /// The least time for so much, in milliseconds.
+    pub fn ms(&self, bytes: u64, flops: u64) -> f64 {
+        (bytes as f64 / self.bytes).max(flops as f64 / self.flops) * 1e3
+    }
+}
+
+/// What a layer does in one phase of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spent {
+    /// The layer's number; `None` for what belongs to none, such as the loss.
+    pub layer: Option<usize>,
+    /// Which phase.
+    pub phase: Phase,
+    /// What its time is spent on.
+    pub work: Work,
+    /// Bytes that are read and written.
+    pub bytes: u64,
+    /// Floating-point operations of products and convolutions.
+    pub flops: u64,
+    /// The least time of its operations, in milliseconds.
+    pub ms: f64,
+    /// Whether memory takes longer than arithmetic.
+    pub memory_bound: bool,
+}
+
+impl Spent {
+    /// Floating-point operations for each byte that is moved.
+    pub fn intensity(&self) -> f64 {
+        self.flops as f64 / self.bytes.max(1) as f64
+    }
+}
+
+/// The least time of a network's step on a card: [`roofline`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Roofline {
+    /// The card.
+    pub card: &'static str,
+    /// The network.
+    pub name: &'static str,
+    /// Samples in a step.
+    pub batch: u64,
+    /// What the card can do.
+    pub rates: Rates,
+    /// Each layer, phase and kind of work, in the order in which they run.
+    pub spent: Vec<Spent>,
+    paths: Vec<&'static str>,
+}
+
+/// The least time of each layer of a network's training step, or of its forward pass if it is not trained, on a card.
+///
+/// # Errors
+/// A card whose bandwidth or rates are not in the table.
+pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
+    let placed = place(N::PROGRAM)?;
+    let tf32 = N::TRAIN.is_some_and(|train| train.tf32);
+    let rates = Rates::of(card, N::PROGRAM.precision, tf32)?;
+    let mut spent: Vec<Spent> = Vec::new();
+    for operation in &placed.program.operations {
+        let [reads, writes] = traffic(&placed, operation);
+        let bytes = reads.iter().chain(&writes).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
+        let flops = flops(operation, N::PROGRAM.batch);
+        let (layer, phase, work) = (operation.row as usize, operation.phase(), Work::of(operation));
+        let layer = Some(layer).filter(|&layer| layer < N::LAYERS.len());
+        let ms = rates.ms(bytes, flops);
+        let memory_bound = bytes as f64 / rates.bytes >= flops as f64 / rates.flops;
+        match spent.last_mut().filter(|last| (last.layer, last.phase, last.work) == (layer, phase, work)) {
+            Some(last) => {
+                last.memory_bound = if ms > last.ms { memory_bound } else { last.memory_bound };
+                last.bytes = last.bytes.saturating_add(bytes);
+                last.flops = last.flops.saturating_add(flops);
+                last.ms += ms;
+            }
+            None => spent.push(Spent { layer, phase, work, bytes, flops, ms, memory_bound }),
+        }
+    }
+    let paths = N::LAYERS.iter().map(|layer| layer.path).collect();
+    Ok(Roofline { card: card.short_name, name: N::NAME, batch: N::PROGRAM.batch, rates, spent, paths })
+}
+
+impl Roofline {
+    /// The least time of the step, in milliseconds.
+    pub fn ms(&self) -> f64 {
+        self.spent.iter().map(|spent| spent.ms).sum()
+    }
+
+    /// The least time that is spent on one kind of work, in milliseconds.
+    pub fn ms_of(&self, work: Work) -> f64 {
+        self.spent.iter().filter(|spent| spent.work == work).map(|spent| spent.ms).sum()
+    }
+}
+
+/// A table: the kinds of work, then every layer with its phases, largest first.
+impl fmt::Display for Roofline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total = self.ms();
+        writeln!(f, "{} on {}: at least {total:.2} ms for a step of {}", self.name, self.card, self.batch)?;
+        for work in Work::ALL {
+            let of = |value: fn(&Spent) -> u64| -> u64 {
+                self.spent.iter().filter(|spent| spent.work == work).map(value).fold(0, u64::saturating_add)
+            };
+            let (ms, moved, flops) = (self.ms_of(work), of(|spent| spent.bytes), of(|spent| spent.flops));
+            let share = 100.0 * ms / total.max(f64::MIN_POSITIVE);
+            writeln!(
+                f,
+                "  {:<20}{ms:>9.3} ms  {share:>5.1} %  {:>11}  {:>9.3} TFLOP",
+                work.name(),
+                bytes_text(moved),
+                flops as f64 * 1e-12
+            )?;
+        }
+        let mut rows: Vec<&Spent> = self.spent.iter().collect();
+        rows.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+        for spent in rows {
+            let layer: String = match spent.layer {
+                Some(layer) => format!("{}{}", Phase::describe(spent.phase as u8), self.paths[layer]),
+                None => Phase::describe(spent.phase as u8).into(),
+            };
+            let bound = if spent.memory_bound { "memory" } else { "compute" };
+            writeln!(
+                f,
+                "  {:<44}{:>9.3} ms  {:>11}  {:>8.1} FLOP/byte  {bound}",
+                layer.trim_end(),
+                spent.ms,
+                bytes_text(spent.bytes),
+                spent.intensity()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cards::{GTX_1080_TI, H200, RTX_3060, T4};
+
+    #[test]
+    fn rates_are_those_of_the_format() {
+        let flops = |card: &Card, precision, tf32| Rates::of(card, precision, tf32).unwrap().flops / 1e12;
+        let (fp32, tensor) = (RTX_3060.fp32_tflops.unwrap(), RTX_3060.tensor_fp16_tflops.unwrap());
+        assert_eq!(flops(&RTX_3060, Precision::F32, false), fp32);
+        assert_eq!(flops(&RTX_3060, Precision::F32, true), tensor / 2.0);
+        assert_eq!(flops(&RTX_3060, Precision::Mixed(Half::Bf16), false), tensor);
+        // Turing's tensor cores have no bfloat16, and Pascal has no tensor cores.
+        assert_eq!(flops(&T4, Precision::Bf16, false), T4.fp32_tflops.unwrap());
+        assert_eq!(flops(&T4, Precision::F16, false), T4.tensor_fp16_tflops.unwrap());
+        assert_eq!(flops(&GTX_1080_TI, Precision::F16, true), GTX_1080_TI.fp32_tflops.unwrap());
+        let unknown = Card { bandwidth_gbs: None, ..H200 };
+        let error = Rates::of(&unknown, Precision::F32, false).unwrap_err().to_string();
+        assert_eq!(error, "H200: the table of cards has no bandwidth or no rate of it; choose another card");
+    }
+
+    #[test]
+    fn the_longer_of_two_times_counts() {
+        let rates = Rates { bytes: 1e9, flops: 1e12 };
+        assert_eq!(rates.ms(1_000_000, 1_000_000), 1.0);
+        assert_eq!(rates.ms(1_000_000, 2_000_000_000), 2.0);
+    }
+
+    use crate::number::Half;
+    use alloc::string::ToString;
+}

@@ -1,0 +1,284 @@
+//! What a step makes the card do, counted: launches, the bytes that each moves, what it multiplies.
+//!
+//! Nothing runs and nothing is asked of a library. A launch reads and writes each tensor that it is given once; tensors between
+//! operations that run as one are not moved at all.
+
+use crate::calls::convolution::Pass;
+use crate::calls::product::Epilogue;
+use crate::calls::{Argument, Call, Convolution, Kernel, Product};
+use crate::operations::Setting;
+use crate::steps::{Step, steps};
+use gpumem_core::Format;
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Action, Operation, Phase, Slot, TensorId};
+use gpumem_core::report::roofline::{flops, traffic};
+use std::collections::BTreeMap;
+
+/// One launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Counted {
+    /// The layer's path; empty for what belongs to no layer.
+    pub path: String,
+    /// What it does for the layer.
+    pub phase: Phase,
+    /// What is launched.
+    pub call: Call,
+    /// Bytes of each tensor that it reads.
+    pub reads: Vec<u64>,
+    /// Bytes of each tensor that it writes.
+    pub writes: Vec<u64>,
+    /// Floating-point operations of products, convolutions and attention.
+    pub flops: u64,
+    /// Whether all its tensors are stored in the order of their shapes without gaps.
+    pub is_dense: bool,
+    /// Number format of activations.
+    pub format: Format,
+    /// Bytes of scratch memory.
+    pub workspace: u64,
+}
+
+impl Counted {
+    /// Bytes that are moved.
+    pub fn bytes(&self) -> u64 {
+        self.reads.iter().chain(&self.writes).fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
+    /// What kind of launch it is: `kernel`, `product`, `convolution` or `attention`.
+    pub fn kind(&self) -> &'static str {
+        match &self.call {
+            Call::Kernel(launch) if launch.kernel.file == "attention.cu" => "attention",
+            Call::Kernel(_) => "kernel",
+            Call::Product(_) => "product",
+            Call::Convolution(_) => "convolution",
+        }
+    }
+}
+
+/// The launches of a program, in order.
+///
+/// # Errors
+/// As for [`steps`].
+pub fn launches(placed: &Placed, setting: Setting) -> Result<Vec<Counted>, Error> {
+    let steps = steps(placed, setting)?;
+    Ok(steps.iter().flat_map(|step| counted(placed, setting, step)).collect())
+}
+
+/// What operations that run as one step do to tensors.
+struct Moved {
+    /// Bytes that are read of each tensor and written to it, seen from outside the step.
+    reads: BTreeMap<TensorId, u64>,
+    writes: BTreeMap<TensorId, u64>,
+    workspaces: BTreeMap<TensorId, u64>,
+}
+
+impl Moved {
+    fn new(placed: &Placed, operations: &[Operation]) -> Moved {
+        let mut moved = Moved { reads: BTreeMap::new(), writes: BTreeMap::new(), workspaces: BTreeMap::new() };
+        for operation in operations {
+            let [reads, writes] = traffic(placed, operation);
+            for (id, bytes) in reads {
+                // What an operation of the step has written comes from there.
+                if !moved.writes.contains_key(&id) {
+                    moved.reads.insert(id, bytes);
+                }
+            }
+            let mut written: BTreeMap<TensorId, u64> = BTreeMap::new();
+            for (id, bytes) in writes {
+                *written.entry(id).or_default() += bytes;
+            }
+            // What a later operation overwrites is written once.
+            moved.writes.extend(written);
+            if let Some(id) = operation.written(Slot::Workspace) {
+                moved.workspaces.insert(id, placed.bytes[id as usize]);
+            }
+        }
+        moved
+    }
+}
+
+/// What a call is given: tensors that it only reads, and tensors that it writes.
+struct Given {
+    constant: Vec<TensorId>,
+    written: Vec<TensorId>,
+}
+
+impl Given {
+    /// Master copies count as their tensors.
+    fn new(placed: &Placed, call: &Call) -> Given {
+        let tensors = placed.program.tensors.len().max(1) as TensorId;
+        let (mut constant, mut written) = (Vec::new(), Vec::new());
+        for (argument, is_constant) in arguments(call) {
+            let list = if is_constant { &mut constant } else { &mut written };
+            list.push(argument % tensors);
+        }
+        for list in [&mut constant, &mut written] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        Given { constant, written }
+    }
+
+    fn all(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let others = self.written.iter().filter(|id| !self.constant.contains(id));
+        self.constant.iter().chain(others).copied()
+    }
+}
+
+fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
+    let operations = &placed.program.operations[step.first..step.first + step.count];
+    let moved = Moved::new(placed, operations);
+    let total = operations.iter().map(|operation| flops(operation, setting.batch)).fold(0, u64::saturating_add);
+    let of_libraries: Vec<Option<u64>> = step.calls.iter().map(library_flops).collect();
+    let left = total.saturating_sub(of_libraries.iter().flatten().sum());
+    let own = step.calls.iter().filter(|call| contracts(call)).count() as u64;
+    let leading = &operations[0];
+    // One launch for many parameters finds them by their distances from the first.
+    let finds_others = matches!(leading.action, Action::Update | Action::Check) && step.calls.len() == 1;
+    let calls = step.calls.iter().zip(of_libraries);
+    let count = |(call, of_library): (&Call, Option<u64>)| {
+        let given = Given::new(placed, call);
+        let (reads, writes) = if finds_others {
+            (moved.reads.values().copied().collect(), moved.writes.values().copied().collect())
+        } else {
+            (read(placed, &moved, &given), written(&moved, &given))
+        };
+        let is_dense = |id: TensorId| placed.program.tensor(id).layout.is_dense();
+        Counted {
+            path: placed.program.paths.get(leading.row as usize).cloned().unwrap_or_default(),
+            phase: leading.phase(),
+            call: call.clone(),
+            reads,
+            writes,
+            flops: of_library.unwrap_or(if contracts(call) { left / own.max(1) } else { 0 }),
+            is_dense: given.all().all(is_dense),
+            format: setting.precision.narrow(),
+            workspace: given.all().filter_map(|id| moved.workspaces.get(&id)).sum(),
+        }
+    };
+    calls.map(count).collect()
+}
+
+/// Bytes of each tensor that a call reads: those it may not change, and those it adds to.
+fn read(placed: &Placed, moved: &Moved, given: &Given) -> Vec<u64> {
+    let is_scratch = |id: &TensorId| moved.workspaces.contains_key(id);
+    let whole = |id: TensorId| moved.reads.get(&id).copied().unwrap_or(placed.bytes[id as usize]);
+    let constant = given.constant.iter().filter(|id| !is_scratch(id)).map(|&id| whole(id));
+    let others = given.written.iter().filter(|id| !given.constant.contains(id));
+    constant.chain(others.filter_map(|id| moved.reads.get(id).copied())).collect()
+}
+
+/// Bytes of each tensor that a call writes.
+fn written(moved: &Moved, given: &Given) -> Vec<u64> {
+    given.written.iter().filter_map(|id| moved.writes.get(id).copied()).collect()
+}
+
+/// The tensors that a call is given, each with whether it only reads it.
+fn arguments(call: &Call) -> Vec<(Argument, bool)> {
+    match call {
+        Call::Kernel(launch) => {
+            let constants = constants(&launch.kernel);
+            let given = launch.arguments.iter().enumerate();
+            let known = |index: usize| constants.get(index).copied().unwrap_or(false);
+            given.filter_map(|(index, argument)| Some(((*argument)?, known(index)))).collect()
+        }
+        Call::Product(product) => {
+            let Product { a, b, c, d, epilogue, workspace, .. } = product;
+            let reads_vector = !matches!(
+                epilogue,
+                Epilogue::BiasGradientA(_) | Epilogue::BiasGradientB(_) | Epilogue::GeluGradient { .. }
+            );
+            let reads_matrix = matches!(epilogue, Epilogue::GeluGradient { .. });
+            let mut all = vec![(a.tensor, true), (b.tensor, true), (*d, false)];
+            all.extend(c.map(|c| (c, true)));
+            all.extend(epilogue.vector().map(|vector| (vector, reads_vector)));
+            all.extend(epilogue.auxiliary().map(|matrix| (matrix.tensor, reads_matrix)));
+            all.extend(workspace.map(|scratch| (scratch.tensor, false)));
+            all
+        }
+        Call::Convolution(convolution) => {
+            let Convolution { pass, x, w, y, bias, workspace, .. } = convolution;
+            let mut all = vec![
+                (*x, *pass != Pass::BackwardData),
+                (*w, *pass != Pass::BackwardFilter),
+                (*y, *pass != Pass::Forward),
+            ];
+            all.extend(bias.map(|bias| (bias, true)));
+            all.extend(workspace.map(|scratch| (scratch.tensor, false)));
+            all
+        }
+    }
+}
+
+/// Whether each parameter of a kernel points to what it only reads, as its source says.
+fn constants(kernel: &Kernel) -> Vec<bool> {
+    let signature = || {
+        // `KERNEL(name)` or `KERNEL(__launch_bounds__(256, 1) name)`.
+        let (text, name) = (kernel.source().ok()?, format!("{})", kernel.entry));
+        let mut ends = text.match_indices("KERNEL(").filter_map(|(at, _)| {
+            let line = text[at..].lines().next()?;
+            let (before, _) = line.split_once(&name)?;
+            before.ends_with(['(', ' ']).then_some(at + before.len() + name.len())
+        });
+        let at = ends.next()?;
+        text[at..].split_once('(')?.1.split_once(')').map(|(parameters, _)| parameters)
+    };
+    let parameters = signature().unwrap_or_default().split(',');
+    parameters.map(|parameter| parameter.trim_start().starts_with("const ")).collect()
+}
+
+/// Floating-point operations of a library's call.
+fn library_flops(call: &Call) -> Option<u64> {
+    let count = |sizes: &[u64]| sizes.iter().fold(2u64, |product, &size| product.saturating_mul(size));
+    match call {
+        Call::Kernel(_) => None,
+        Call::Product(product) => Some(count(&[product.m, product.n, product.k])),
+        Call::Convolution(convolution) => {
+            let Convolution { batch, in_channels, out_channels, output, kernel, groups, .. } = *convolution;
+            let channels = in_channels / groups.max(1);
+            Some(count(&[batch, out_channels, output[0], output[1], channels, kernel[0], kernel[1]]))
+        }
+    }
+}
+
+/// Whether a kernel of the project's own multiplies matrices, or is what the user declared.
+fn contracts(call: &Call) -> bool {
+    const FILES: [&str; 5] =
+        ["attention.cu", "convolution.cu", "convolution_transposed.cu", "mat_mul.cu", "product.cu"];
+    let adds_up = |entry: &str| ["_sum", "_sums", "_bias"].iter().any(|end| entry.ends_with(end));
+    let multiplies = |kernel: &Kernel| kernel.text.is_some() || FILES.contains(&kernel.file) && !adds_up(kernel.entry);
+    matches!(call, Call::Kernel(launch) if multiplies(&launch.kernel))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::SOURCES;
+
+    /// The name in `name)(..` or `__launch_bounds__(256, 1) name)(..`.
+    fn entry_of(line: &str) -> &str {
+        let line = line.strip_prefix("__launch_bounds__(").map_or(line, |rest| rest.split_once(") ").unwrap().1);
+        line.split_once(')').unwrap().0
+    }
+
+    /// Every parameter of every kernel is a pointer of one of these forms.
+    #[test]
+    fn parameters_are_read_from_the_sources() {
+        let mut entries = 0;
+        for (file, text) in SOURCES.iter().filter(|(file, _)| file.ends_with(".cu")) {
+            for part in text.split("\nKERNEL(").skip(1) {
+                let line = part.lines().next().unwrap();
+                let entry = entry_of(line);
+                let kernel = Kernel::new(file, String::from(entry).leak());
+                let found = constants(&kernel);
+                let (_, rest) = part.split_once(&format!("{entry})")).unwrap();
+                let parameters = rest.split_once('(').unwrap().1.split_once(')').unwrap().0;
+                assert_eq!(found.len(), parameters.split(',').count(), "{file} {entry}");
+                assert!(parameters.split(',').all(|parameter| parameter.contains('*')), "{file} {entry}: {parameters}");
+                assert!(found.contains(&false), "{file} {entry} writes nothing");
+                entries += 1;
+            }
+        }
+        assert!(entries > 60, "{entries}");
+    }
+}

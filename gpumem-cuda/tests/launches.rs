@@ -1,0 +1,65 @@
+//! What whole networks launch, move and multiply, kept in a file: a change of it shows in review. `UPDATE_FIGURES=1` writes it.
+
+#[path = "../../tests/networks/mod.rs"]
+mod networks;
+mod planned;
+
+use gpumem::cards::{Card, H200};
+use gpumem::report::roofline::{Rates, flops};
+use gpumem::{Network, Precision};
+use gpumem_cuda::launches::{Counted, launches};
+use std::fmt::Write as _;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/figures/launches.txt");
+
+/// A line of the file.
+fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
+    let (placed, setting) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    let all = launches(&placed, setting).unwrap();
+    let sum = |value: fn(&Counted) -> u64| all.iter().map(value).sum::<u64>();
+    let multiplied = sum(|launch| launch.flops);
+    // None is lost between the program and its launches, but for what does not divide.
+    let whole: u64 = placed.program.operations.iter().map(|operation| flops(operation, batch)).sum();
+    assert!(multiplied.abs_diff(whole) <= all.len() as u64, "{}: {multiplied} of {whole}", N::NAME);
+    let rates = Rates::of(card, precision, false).unwrap();
+    let roof: f64 = all.iter().map(|launch| rates.ms(launch.bytes(), launch.flops)).sum();
+    let mut text = format!("{} {} {} {batch}:", N::NAME, card.slug, precision.name());
+    let _ = write!(
+        text,
+        " {} launches, {:.4} GB, {:.4} TFLOP,",
+        all.len(),
+        sum(Counted::bytes) as f64 / 1e9,
+        multiplied as f64 / 1e12
+    );
+    let _ = writeln!(text, " at least {roof:.3} ms");
+    text
+}
+
+#[test]
+fn figures() {
+    let text = [
+        line::<networks::ResNet50>(&H200, Precision::Bf16, 256),
+        line::<networks::Vgg16>(&H200, Precision::Bf16, 64),
+        line::<networks::UNet>(&H200, Precision::Bf16, 16),
+        line::<networks::Gpt2>(&H200, Precision::Bf16, 16),
+        line::<networks::MobileNetV2>(&H200, Precision::Bf16, 256),
+        line::<planned::Digits>(&H200, Precision::F32, 32),
+    ]
+    .concat();
+    if std::env::var_os("UPDATE_FIGURES").is_some() {
+        std::fs::write(FILE, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(FILE).unwrap_or_default();
+    assert_eq!(text, kept, "write the file anew with UPDATE_FIGURES=1, and look at the difference");
+}
+
+/// A product by itself, counted by hand.
+#[test]
+fn a_launch_moves_each_tensor_once() {
+    let (placed, setting) = planned::training::<planned::Digits>(&H200, None, None, false).unwrap();
+    let all = launches(&placed, setting).unwrap();
+    let product = all.iter().find(|launch| launch.path == "linear" && launch.kind() == "kernel").unwrap();
+    // x [32, 1024], the weight [10, 1024], the bias and y [32, 10] in f32.
+    assert_eq!(product.reads.iter().sum::<u64>(), 4 * (32 * 1024 + 10 * 1024 + 10));
+    assert_eq!((product.writes.as_slice(), product.flops), (&[4 * 32 * 10][..], 2 * 32 * 1024 * 10));
+}

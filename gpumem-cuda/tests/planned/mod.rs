@@ -1,0 +1,66 @@
+//! Training steps planned for any card, batch and precision.
+
+use gpumem::cards::Card;
+use gpumem::{Network, Precision, network};
+use gpumem_core::lower::{Blueprint, tables};
+use gpumem_core::memory::Compiled;
+use gpumem_core::memory::budget::pack_at;
+use gpumem_core::memory::place::{Placed, place};
+use gpumem_core::memory::refusal::Aim;
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_cuda::operations::Setting;
+
+/// What can go wrong.
+pub type Failure = Box<dyn std::error::Error>;
+
+network! {
+    /// Three convolutions and a linear layer on 8x8 images: the network of `examples/digits.rs`.
+    pub struct Digits;
+
+    const TRAIN: Train = Train {
+        batch: 32,
+        optimizer: AdamW { lr: 2e-3, weight_decay: 0.01 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<1, 8, 8>) -> Logits<10> {
+        [conv(32), conv(32), MaxPool2d(2), conv(64), Flatten, Dropout(0.3), Linear(10)]
+    }
+
+    fn conv(channels: usize) -> Block {
+        [Conv2d(channels, 3, padding = 1, bias = false), BatchNorm2d, Relu(inplace)]
+    }
+}
+
+/// The network's training step for a card, at any batch and precision: planned as the compiler does.
+pub fn training<N: Network>(
+    card: &Card,
+    precision: Option<Precision>,
+    batch: Option<u64>,
+    libraries: bool,
+) -> Result<(Placed, Setting), Failure> {
+    let train = N::TRAIN.ok_or("the network is not trained")?;
+    let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
+    let blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
+    let program = blueprint.training(precision).transpose().ok_or("the network is not trained")?;
+    let program = program.map_err(|error| error.message)?;
+    let workspaces = Workspaces::aimed(&Aim::at(&[*card]), train.conv_workspace);
+    // Until the process ends: elsewhere they are statics.
+    let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(workspaces)));
+    let (budget, offsets) = pack_at(tables, batch, precision).map_err(|error| error.to_string())?;
+    let bytes = program.encode().leak();
+    let placed = place(&Compiled { program: bytes, tables, offsets: offsets.leak(), budget, batch, precision })?;
+    let (major, minor) = card.compute_capability;
+    let setting = Setting {
+        batch,
+        precision,
+        optimizer: train.optimizer,
+        capability: (major.into(), minor.into()),
+        tf32: train.tf32,
+        deterministic: train.deterministic,
+        library: libraries,
+        cudnn: libraries,
+        operations: N::OPERATIONS,
+    };
+    Ok((placed, setting))
+}
