@@ -75,6 +75,8 @@ pub use selected::SELECTED;
 pub use gpumem_core as __private;
 #[doc(hidden)]
 pub use gpumem_core::__environment;
+#[doc(hidden)]
+pub use gpumem_macros::__needs;
 
 /// What a program that declares and runs networks needs.
 pub mod prelude {

@@ -257,6 +257,13 @@ pub fn fits(tokens: TokenStream) -> TokenStream {
     instantiation::fits(tokens.into()).into()
 }
 
+/// For generated code: the text of a network's budget.
+#[doc(hidden)]
+#[proc_macro]
+pub fn __needs(tokens: TokenStream) -> TokenStream {
+    expand::documentation(tokens.into()).into()
+}
+
 /// The whole way. A network that uses modules of blocks is on its way to them first.
 fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     let travel::Gathered { tokens, modules } = match travel::arrive("network", tokens) {

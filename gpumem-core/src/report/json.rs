@@ -48,7 +48,7 @@ fn program(compiled: &Compiled) -> String {
 fn fits<N: Network>() -> Vec<String> {
     let mut arenas = Arenas::new(N::PROGRAM.tables, N::PROGRAM.precision);
     let line = |card: &cards::Card| {
-        let room = super::room::<N>(card);
+        let room = super::room(card, N::HEADROOM);
         format!(
             "{{\"slug\":{},\"usable\":{},\"fits\":{},\"max_batch\":{}}}",
             quoted(card.slug),

@@ -9,7 +9,7 @@ pub mod text;
 pub use json::json;
 pub use max_batch::Arenas;
 pub use roofline::roofline;
-pub use table::table;
+pub use table::{needs, table};
 
 use crate::cards::Card;
 use crate::network::Network;
@@ -19,9 +19,9 @@ const fn batch<N: Network>() -> u64 {
     N::PROGRAM.batch
 }
 
-/// Bytes that an arena may have on a card, beside what the network leaves to others.
-fn room<N: Network>(card: &Card) -> u64 {
-    card.usable().saturating_sub(card.reserve()).saturating_sub(N::HEADROOM)
+/// Bytes that an arena may have on a card, beside what is left to others.
+fn room(card: &Card, headroom: u64) -> u64 {
+    card.usable().saturating_sub(card.reserve()).saturating_sub(headroom)
 }
 
 /// Elements of all parameters.

@@ -1,7 +1,9 @@
 use crate::cards::Card;
-use crate::memory::budget::Line;
+use crate::memory::budget::{Budget, Line};
 use crate::memory::refusal::{Text, append_fitting_cards, append_peak};
+use crate::memory::tables::Tables;
 use crate::network::Network;
+use crate::number::Precision;
 use crate::report::Arenas;
 use crate::report::text::{bytes, count, percent};
 use crate::shape::Shape;
@@ -33,6 +35,12 @@ pub fn table<N: Network>() -> String {
     rows.push([String::new(), "total".into(), String::new(), String::new(), parameters, macs, size(kept)]);
     text += &aligned(&rows);
     text.push('\n');
+    text + &needs(N::PROGRAM.tables, N::PROGRAM.precision, &budget, N::HEADROOM, N::CARDS)
+}
+
+/// What [`table`] says of memory: the lines of the budget, where the peak is, and the cards.
+pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u64, cards: &[Card]) -> String {
+    let mut text = String::new();
     for line in Line::ALL {
         text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
         if line == Line::Activations && budget.workspace > 0 {
@@ -41,24 +49,19 @@ pub fn table<N: Network>() -> String {
     }
     text += &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]));
     let mut peak = Text::new();
-    append_peak(&mut peak, N::PROGRAM.tables, &budget);
-    append_fitting_cards(&mut peak, budget[Line::Arena], N::HEADROOM);
+    append_peak(&mut peak, tables, budget);
+    append_fitting_cards(&mut peak, budget[Line::Arena], headroom);
     text += peak.as_str();
     text.push('\n');
-    text + &cards::<N>()
-}
-
-/// A line for each card in `cards:`, as JSON's `fits` and `max_batch`.
-fn cards<N: Network>() -> String {
-    let mut arenas = Arenas::new(N::PROGRAM.tables, N::PROGRAM.precision);
-    let mut line = |card: &Card| {
-        let room = super::room::<N>(card);
-        let arena = N::BUDGET[Line::Arena];
+    // A line for each card in `cards:`, as JSON's `fits` and `max_batch`.
+    let mut arenas = Arenas::new(tables, precision);
+    for card in cards {
+        let (room, arena) = (super::room(card, headroom), budget[Line::Arena]);
         let (left, word) = if arena <= room { (room - arena, "left") } else { (arena - room, "too much") };
         let largest = arenas.largest(room);
-        format!("  on {}: {} {word}, largest batch {largest}\n", card.short_name, bytes(left))
-    };
-    N::CARDS.iter().map(&mut line).collect()
+        text += &format!("  on {}: {} {word}, largest batch {largest}\n", card.short_name, bytes(left));
+    }
+    text
 }
 
 /// Left-aligned texts and right-aligned figures, with a rule under the heading and above the total.

@@ -11,7 +11,7 @@ use quote::quote;
 use syn::ext::IdentExt as _;
 
 pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) -> TokenStream {
-    let declaration = declaration(source, "");
+    let declaration = declaration(source, "", None);
     let constants = constants(source, readings);
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();

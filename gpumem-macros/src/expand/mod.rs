@@ -7,6 +7,7 @@
 mod docs;
 mod editor;
 mod fallback;
+mod needs;
 mod operations;
 mod plans;
 mod proofs;
@@ -14,6 +15,7 @@ mod record;
 mod tables;
 
 pub(crate) use editor::links_of_blocks;
+pub(crate) use needs::documentation;
 pub(crate) use operations::operations;
 pub(crate) use plans::called_at;
 pub(crate) use record::{section, written_at};
@@ -101,7 +103,8 @@ fn network(
 ) -> TokenStream {
     let table = programs.blueprint.layers(programs.training.as_ref().unwrap_or(&programs.inference));
     let docs = docs::layer_table(&table);
-    let declaration = declaration(source, &docs);
+    let needs = needs::attribute(source, readings, programs);
+    let declaration = declaration(source, &docs, needs);
     let constants = constants(source, readings);
     let structure = tables::structure(programs, &table);
     let plans = plans::plans(source, readings, programs);
@@ -163,7 +166,7 @@ fn conditions(source: &Source) -> TokenStream {
 }
 
 /// The struct, and what was passed through.
-fn declaration(source: &Source, docs: &str) -> TokenStream {
+fn declaration(source: &Source, docs: &str, needs: Option<TokenStream>) -> TokenStream {
     let Declaration { attributes, visibility, name, batch } = &source.declaration;
     let generics = batch.as_ref().map(|batch| quote!(<const #batch: ::core::primitive::usize>));
     let conditions = conditions(source);
@@ -186,6 +189,7 @@ fn declaration(source: &Source, docs: &str) -> TokenStream {
         #(#public)*
         #(#attributes)*
         #docs
+        #needs
         #visibility struct #name #generics;
     }
 }
