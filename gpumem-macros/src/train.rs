@@ -85,7 +85,7 @@ pub(crate) fn train<'s>(
                 match literal(value) {
                     Some(1) => {}
                     Some(0) => errors.add(Place::of(value), "`micro_batches` must be at least 1"),
-                    Some(_) => errors.add(Place::of(value), "`micro_batches` above 1 is not available yet; use 1"),
+                    Some(_) => errors.add(Place::of(value), "this version has no micro-batches; use 1"),
                     None => {
                         errors.add(Place::of(value), "`micro_batches` changes the program, so it must be a literal")
                     }
@@ -102,7 +102,8 @@ pub(crate) fn train<'s>(
             "cards" => card_list(value, errors),
             "update" => update(value, &mut reading, errors),
             "clip" | "schedule" => {
-                errors.add(name, format!("`{name}` is not available yet; remove it"));
+                let instead = if name == "schedule" { ", and call `set_lr` between steps" } else { "" };
+                errors.add(name, format!("this version has no `{name}`; remove it{instead}"));
                 continue;
             }
             _ => quote!(#value),

@@ -72,7 +72,7 @@ impl Parser<'_> {
             } else if is_known(&["doc"]) {
                 docs.extend(line(attribute));
             } else if is_known(&["checkpoint"]) {
-                self.errors.add(Place::of(attribute), "`#[checkpoint]` is not available yet; remove it");
+                self.errors.add(Place::of(attribute), "this version has no `#[checkpoint]`; remove it");
             } else if is_known(&["cfg", "cfg_attr"]) {
                 self.condition(attribute);
             } else if !first

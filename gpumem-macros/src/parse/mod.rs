@@ -434,6 +434,10 @@ impl Parser<'_> {
             return Err(syn::Error::new(name.span(), format!("expected `{name}: value`")));
         }
         input.parse::<Token![:]>()?;
+        if let Some(error) = unnamed_value(input) {
+            skip_to_comma(input);
+            return Err(error);
+        }
         let value: syn::Expr = input.parse()?;
         let place = Place::from(&name).to(Place::of(&value));
         Ok((Field { name, value }, place))
@@ -497,6 +501,24 @@ impl Parser<'_> {
         self.next_id += 1;
         self.next_id
     }
+}
+
+/// `Adam { 1e-3 }` in place of `Adam { lr: 1e-3 }`, if that is next.
+fn unnamed_value(input: ParseStream<'_>) -> Option<syn::Error> {
+    if !(input.peek(syn::Ident) && input.peek2(syn::token::Brace)) {
+        return None;
+    }
+    let (_, rest) = input.cursor().ident()?;
+    let (inside, ..) = rest.group(Delimiter::Brace)?;
+    let (first, _) = inside.token_tree()?;
+    let is_value = match &first {
+        TokenTree::Literal(_) | TokenTree::Group(_) => true,
+        TokenTree::Punct(mark) => mark.as_char() == '-',
+        // `lr` is short for `lr: lr`.
+        TokenTree::Ident(_) => false,
+    };
+    let message = format!("values have names here; write `lr: {}`", brief(&first));
+    is_value.then(|| syn::Error::new(first.span(), message))
 }
 
 /// A token in a message: a group is named by its delimiters.

@@ -60,7 +60,7 @@ impl<'s> Resolver<'s, '_> {
                 written.first().and_then(|argument| self.element(&argument.value, frame, current, None))
             }
             "checkpoint" => {
-                let message = "`checkpoint` is not available yet; write its list without it";
+                let message = "this version has no `checkpoint`; write its list without it";
                 self.report(element.id, element.place, frame, message);
                 written.iter().fold(current, |current, argument| self.element(&argument.value, frame, current, None))
             }

@@ -10,10 +10,11 @@ fn training_settings() {
         forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("const TRAIN: Train = Train {{ {fields} }};"))
     };
     for (fields, place, message) in [
-        ("micro_batches: 2", "2", "`micro_batches` above 1 is not available yet; use 1"),
+        ("micro_batches: 2", "2", "this version has no micro-batches; use 1"),
         ("micro_batches: N", "N", "`micro_batches` changes the program, so it must be a literal"),
-        ("clip: 1.0", "clip", "`clip` is not available yet; remove it"),
-        ("schedule: Cosine", "schedule", "`schedule` is not available yet; remove it"),
+        ("optimizer: Adam { 1e-3 }", "1e-3", "values have names here; write `lr: 1e-3`"),
+        ("clip: 1.0", "clip", "this version has no `clip`; remove it"),
+        ("schedule: Cosine", "schedule", "this version has no `schedule`; remove it, and call `set_lr` between steps"),
         ("batch: 1, batch: 2", "batch", "`batch` is given twice; remove one"),
         ("precision: F61", "F61", "no precision is called `F61`; did you mean `F16`?"),
         ("precision: Mixed(F32)", "F32", "no 16-bit format is called `F32`; there are `Bf16` and `F16`"),
@@ -85,8 +86,8 @@ fn not_available_yet() {
     assert_mistakes(
         &text,
         &[
-            ("#[checkpoint]", "`#[checkpoint]` is not available yet; remove it"),
-            ("checkpoint([Linear(4)])", "`checkpoint` is not available yet; write its list without it"),
+            ("#[checkpoint]", "this version has no `#[checkpoint]`; remove it"),
+            ("checkpoint([Linear(4)])", "this version has no `checkpoint`; write its list without it"),
         ],
     );
 }
