@@ -510,8 +510,10 @@ fn unnamed_value(input: ParseStream<'_>) -> Option<syn::Error> {
     }
     let (_, rest) = input.cursor().ident()?;
     let (inside, ..) = rest.group(Delimiter::Brace)?;
-    let (first, _) = inside.token_tree()?;
+    let (first, rest) = inside.token_tree()?;
+    let has_colon = rest.punct().is_some_and(|(mark, _)| mark.as_char() == ':');
     let is_value = match &first {
+        _ if has_colon => false,
         TokenTree::Literal(_) | TokenTree::Group(_) => true,
         TokenTree::Punct(mark) => mark.as_char() == '-',
         // `lr` is short for `lr: lr`.
