@@ -5,7 +5,7 @@
 //! ```
 //!
 //! prints a JSON object for each launch, and one with the totals: launches, bytes that are moved, floating-point operations, and
-//! `roof_ms`, the least time in which the card's memory and its arithmetic units can do that.
+//! `roof_ms`, the least time in which the card's memory and its arithmetic units can do that; and the arena, in bytes.
 
 #[path = "../../tests/networks/mod.rs"]
 mod networks;
@@ -14,7 +14,7 @@ mod planned;
 
 use gpumem::cards::{self, Card};
 use gpumem::report::roofline::Rates;
-use gpumem::{Half, Network, Precision};
+use gpumem::{Half, Line, Network, Precision};
 use gpumem_cuda::Call;
 use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launches::{Counted, launches};
@@ -114,7 +114,7 @@ fn precision(text: &str) -> Result<Precision, Failure> {
 
 fn run<N: Network>(asked: &Asked) -> Result<(), Failure> {
     let Asked { card, precision, batch, libraries } = *asked;
-    let (placed, setting) = planned::training::<N>(card, precision, batch, libraries)?;
+    let (placed, setting, budget) = planned::training::<N>(card, precision, batch, libraries)?;
     let rates = Rates::of(asked.card, setting.precision, setting.tf32)?;
     let all = launches(&placed, setting)?;
     for launch in &all {
@@ -131,6 +131,9 @@ fn run<N: Network>(asked: &Asked) -> Result<(), Failure> {
         "bytes": sum(Counted::bytes),
         "flops": sum(|launch| launch.flops),
         "roof_ms": roof,
+        "activations": budget[Line::Activations],
+        "lower_bound": budget.lower_bound,
+        "arena": budget[Line::Arena],
     });
     println!("{totals}");
     Ok(())

@@ -6,7 +6,7 @@ mod planned;
 
 use gpumem::cards::{Card, H200};
 use gpumem::report::roofline::{Rates, flops};
-use gpumem::{Network, Precision};
+use gpumem::{Line, Network, Precision};
 use gpumem_cuda::launches::{Counted, launches};
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/figures/launches.
 
 /// A line of the file.
 fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
-    let (placed, setting) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    let (placed, setting, budget) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
     let all = launches(&placed, setting).unwrap();
     let sum = |value: fn(&Counted) -> u64| all.iter().map(value).sum::<u64>();
     let multiplied = sum(|launch| launch.flops);
@@ -31,7 +31,8 @@ fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
         sum(Counted::bytes) as f64 / 1e9,
         multiplied as f64 / 1e12
     );
-    let _ = writeln!(text, " at least {roof:.3} ms");
+    let _ = write!(text, " at least {roof:.3} ms; arena of {} bytes,", budget[Line::Arena]);
+    let _ = writeln!(text, " packed {}", if budget.lower_bound == budget[Line::Arena] { "whole" } else { "with gaps" });
     text
 }
 
@@ -56,7 +57,7 @@ fn figures() {
 /// A product by itself, counted by hand.
 #[test]
 fn a_launch_moves_each_tensor_once() {
-    let (placed, setting) = planned::training::<planned::Digits>(&H200, None, None, false).unwrap();
+    let (placed, setting, _) = planned::training::<planned::Digits>(&H200, None, None, false).unwrap();
     let all = launches(&placed, setting).unwrap();
     let product = all.iter().find(|launch| launch.path == "linear" && launch.kind() == "kernel").unwrap();
     // x [32, 1024], the weight [10, 1024], the bias and y [32, 10] in f32.

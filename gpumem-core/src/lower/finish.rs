@@ -1,7 +1,7 @@
 //! The last steps: tensors sorted by class, lifetimes read off the operations.
 
-use super::LowerError;
 use super::builder::Builder;
+use super::{LowerError, updates};
 use crate::graph::Source;
 use crate::program::{Class, Program, TensorId};
 use crate::train::Update;
@@ -25,7 +25,8 @@ impl Builder<'_> {
     pub(super) fn finish(mut self) -> Result<Program, LowerError> {
         let paths = self.graph.rows.iter().map(|row| row.path.clone()).collect();
         let input_gradients = self.name_input_gradients();
-        let Builder { mut tensors, mut operations, training, results, .. } = self;
+        let Builder { mut tensors, operations, training, results, .. } = self;
+        let mut operations = updates::gather(operations, &tensors);
 
         let mut used = vec![false; tensors.len()];
         for (index, operation) in operations.iter().enumerate() {

@@ -11,6 +11,7 @@ mod finish;
 mod forward;
 mod rewrite;
 mod tables;
+mod updates;
 
 pub use backward::target_shape;
 pub use blueprint::{Blueprint, Steps};

@@ -1,5 +1,5 @@
-//! Updates that follow each other in one launch: all of a training step whose gradients are held until its end. Before them, the
-//! looks at those gradients.
+//! Updates that follow each other in one launch, as lowering gathers them. Before them, in a step that may be skipped, the looks at
+//! all gradients.
 
 use super::{Fused, calls};
 use crate::operations::{Setting, optimizer};

@@ -21,14 +21,12 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
 }
 
 /// All updates from operation `first` on, up to the first operation that is none: how many, and their launches. `None` where
-/// there is a single one, or where each update follows its gradient.
+/// there is a single one.
 ///
 /// # Errors
 /// As for [`update`].
 pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
-    let before = first.checked_sub(1).map(|before| &placed.program.operations[before].action);
-    let is_deferred = placed.program.holds_gradients || before == Some(&Action::Check);
-    if is_deferred { together(placed, first, setting, &Action::Update, launch) } else { Ok(None) }
+    together(placed, first, setting, &Action::Update, launch)
 }
 
 pub(super) fn check(context: &Context<'_>) -> Result<Vec<Launch>, Error> {

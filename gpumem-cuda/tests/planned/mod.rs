@@ -4,7 +4,7 @@ use gpumem::cards::Card;
 use gpumem::{Network, Precision, network};
 use gpumem_core::lower::{Blueprint, tables};
 use gpumem_core::memory::Compiled;
-use gpumem_core::memory::budget::pack_at;
+use gpumem_core::memory::budget::{Budget, pack_at};
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
@@ -38,7 +38,7 @@ pub fn training<N: Network>(
     precision: Option<Precision>,
     batch: Option<u64>,
     libraries: bool,
-) -> Result<(Placed, Setting), Failure> {
+) -> Result<(Placed, Setting, Budget), Failure> {
     let train = N::TRAIN.ok_or("the network is not trained")?;
     let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
     let blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
@@ -62,5 +62,5 @@ pub fn training<N: Network>(
         cudnn: libraries,
         operations: N::OPERATIONS,
     };
-    Ok((placed, setting))
+    Ok((placed, setting, budget))
 }
