@@ -98,7 +98,8 @@ pub const fn mib(count: f64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Update {
-    /// Each parameter as soon as its gradient is complete, so that the gradient's memory is free for the next layer.
+    /// Each parameter when its gradient is complete, so that the gradient's memory is free for the next layer; later, with others,
+    /// where that raises no peak.
     Fused,
     /// All parameters at the end of the step, with every gradient alive.
     Separate,
