@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::network::{Network, Written};
 use crate::options::{Device, Settings};
 use gpumem_core::Precision;
-use gpumem_core::cards::{Architecture, Card};
+use gpumem_core::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
 use gpumem_core::lower::{LayerLine, tables};
 use gpumem_core::memory::budget::Budget;
 use gpumem_core::memory::refusal::Aim;
@@ -92,8 +92,7 @@ impl Step {
 
     /// The budget as the compiler plans it, for the cards that are written; with the reserve of the first.
     pub fn written(&self) -> Result<Budget, Failure> {
-        let unknown = Architecture::Unknown.reserve_mib() << 20;
-        let reserve = self.cards.first().map_or(unknown, |card| card.reserve());
+        let reserve = self.cards.first().map_or(UNKNOWN_RESERVE, |card| card.reserve());
         Ok(self.budget(&self.cards)?.with_reserve(reserve))
     }
 
@@ -129,7 +128,7 @@ impl Device {
     pub fn reserve(self) -> u64 {
         match self {
             Device::Known(card) => card.reserve(),
-            Device::Size(_) => Architecture::Unknown.reserve_mib() << 20,
+            Device::Size(bytes) => reserve_of_size(bytes),
         }
     }
 

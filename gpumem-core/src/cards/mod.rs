@@ -1,11 +1,13 @@
 //! The cards that networks are aimed at, and how much of their memory a process can have.
 
 mod find;
+mod reserve;
 #[rustfmt::skip]
 mod table;
 mod vram;
 
 pub use find::find;
+pub use reserve::{UNKNOWN_RESERVE, of_size as reserve_of_size};
 pub use table::*;
 pub use vram::{VramError, parse_vram};
 
@@ -108,20 +110,6 @@ impl Architecture {
             Architecture::Unknown => "unknown",
         }
     }
-
-    /// MiB of a card that our arena cannot have: the CUDA context, loaded modules, library handles, the instantiated
-    /// graph.
-    ///
-    /// On current drivers a bare context takes 216 to 428 MiB, a cuBLAS handle 8 to 12, a graph 3 to 16 (figures that
-    /// others published for CUDA 12 and 13). 512 MiB holds all of it until a class of cards has been measured here.
-    pub const fn reserve_mib(self) -> u64 {
-        match self {
-            Architecture::Kepler | Architecture::Pascal | Architecture::Volta => 512,
-            Architecture::Turing | Architecture::Ampere | Architecture::Ada => 512,
-            Architecture::Hopper | Architecture::Blackwell => 512,
-            Architecture::Unknown => 512,
-        }
-    }
 }
 
 const MIB: u64 = 1 << 20;
@@ -160,9 +148,27 @@ impl Card {
         self.host_mib as u64 * MIB
     }
 
-    /// Bytes that context, modules, library handles and graph take.
+    /// Threads that a multiprocessor of it holds at once.
+    pub const fn threads_per_multiprocessor(&self) -> u32 {
+        reserve::threads_per_multiprocessor(self.compute_capability)
+    }
+
+    /// Bytes that a bare CUDA context takes, estimated from the threads that the card holds at once; `None` where the table does not
+    /// know how many multiprocessors it has.
+    pub const fn context(&self) -> Option<u64> {
+        match self.multiprocessors {
+            Some(multiprocessors) => Some(reserve::context(multiprocessors, self.compute_capability)),
+            None => None,
+        }
+    }
+
+    /// Bytes that a process needs beside its arena: context, modules, library handles, graphs. Estimated; of a card whose
+    /// multiprocessors are not known, [`UNKNOWN_RESERVE`].
     pub const fn reserve(&self) -> u64 {
-        self.architecture.reserve_mib() * MIB
+        match self.context() {
+            Some(context) => reserve::with(context),
+            None => UNKNOWN_RESERVE,
+        }
     }
 
     /// The article before the short name, by how its first letter is read: a GTX, but an RTX.

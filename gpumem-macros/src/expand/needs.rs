@@ -6,7 +6,7 @@ use super::{Programs, Readings};
 use crate::syntax::{Facade, Field, Settings, Source};
 use crate::train::literal;
 use gpumem_core::Precision;
-use gpumem_core::cards::{ALIASES, ALL, Architecture, Card};
+use gpumem_core::cards::{ALIASES, ALL, Card, UNKNOWN_RESERVE};
 use gpumem_core::lower::tables;
 use gpumem_core::memory::budget::pack_at;
 use gpumem_core::memory::refusal::Aim;
@@ -124,8 +124,7 @@ fn text(asked: &Asked) -> Option<String> {
     // Until the process ends: elsewhere tables are statics.
     let tables = tables(&program).leak().with_workspaces(Workspaces::aimed(&Aim::at(&cards), workspace));
     let (budget, _) = pack_at(&tables, batch, precision).ok()?;
-    let unknown = Architecture::Unknown.reserve_mib() << 20;
-    let budget = budget.with_reserve(cards.first().map_or(unknown, Card::reserve));
+    let budget = budget.with_reserve(cards.first().map_or(UNKNOWN_RESERVE, Card::reserve));
     let doing = if program.training { "Training" } else { "Inference" };
     let needs = needs(&tables, precision, &budget, headroom, &cards);
     Some(format!("\n# Memory\n\n{doing}, batch {batch}, {}:\n\n```text\n{needs}```\n", precision.name()))

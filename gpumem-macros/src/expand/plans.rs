@@ -182,7 +182,7 @@ fn compiled(source: &Source, planned: &Planned<'_>, tables: &TokenStream, plan: 
             offsets: &#plan.packing.offsets,
             budget: #plan.budget(match #settings.cards {
                 [card, ..] => card.reserve(),
-                [] => __gpumem::__private::cards::Architecture::Unknown.reserve_mib() << 20,
+                [] => __gpumem::cards::UNKNOWN_RESERVE,
             }),
             batch: #plan.batch,
             precision: #plan.precision,

@@ -94,14 +94,11 @@ impl<'s> Resolver<'s, '_> {
         let values = options.iter().map(ToString::to_string).zip(reading.layer).collect();
         if let Some(input) = current.filter(|_| !operation.is_broken && !self.declaring) {
             let inner = self.inside(operation, module, values, (element, frame));
-            let before = self.errors.list().len();
-            match self.own(&call, operation, (module, inner), input) {
-                Some(own) => {
-                    let added = self.graph.own_layer(&own, input, String::new(), self.sharing.owner());
-                    built.mistakes.extend(added.mistakes);
-                    (built.value, built.row) = (added.value, added.row);
-                }
-                None => debug_assert!(self.errors.list().len() > before || !self.errors.is_empty()),
+            // Otherwise what is wrong has been reported.
+            if let Some(own) = self.own(&call, operation, (module, inner), input) {
+                let added = self.graph.own_layer(&own, input, String::new(), self.sharing.owner());
+                built.mistakes.extend(added.mistakes);
+                (built.value, built.row) = (added.value, added.row);
             }
         }
         self.finish(&call, &given, built, current, segment)

@@ -1,11 +1,8 @@
 //! The cards that a network is checked against, and who asked for each.
 
 use super::{Environment, Text};
-use crate::cards::{Card, VramError, find, parse_vram};
+use crate::cards::{Card, VramError, find, parse_vram, reserve_of_size};
 use crate::message::same;
-
-/// Bytes that a card given by its size is assumed to lose to context, modules, library handles and graph.
-const CUSTOM_RESERVE: u64 = 512 << 20;
 
 /// The most names or sizes in one environment variable.
 const MOST_NAMED: usize = 64;
@@ -269,15 +266,12 @@ impl<'a> Targets<'a> {
                 reserve: card.reserve(),
                 origin,
             },
-            None => Target {
-                article: "the",
-                name: "card of GPUMEM_VRAM",
-                slug: "",
-                usable: self.named.sizes[index - self.cards.len() - self.selected.len()],
-                host: 0,
-                reserve: CUSTOM_RESERVE,
-                origin: Origin::Vram,
-            },
+            None => {
+                let usable = self.named.sizes[index - self.cards.len() - self.selected.len()];
+                let reserve = reserve_of_size(usable);
+                let (article, name, slug, host) = ("the", "card of GPUMEM_VRAM", "", 0);
+                Target { article, name, slug, usable, host, reserve, origin: Origin::Vram }
+            }
         }
     }
 

@@ -1,0 +1,94 @@
+//! What a process needs of a card beside its arena.
+//!
+//! | part | how much | where from |
+//! | --- | --- | --- |
+//! | local memory of a context | 1,536 bytes for each thread that the card can hold at once | the driver sets a stack of 1 KiB and its own frame aside for all of them; the figures below |
+//! | the rest of a context | 48 MiB, from Ampere on 80 MiB | as above |
+//! | libraries, modules, graphs | 128 MiB | handles of cuBLASLt and cuDNN with the kernels that they load, and what a step is recorded in |
+//! | a margin | a twentieth of the context | |
+//!
+//! Contexts that were published, in MiB: T4 105, RTX 3090 255 to 270, RTX 4090 370 to 390, A100 413 to 428. The rule gives 108, 265,
+//! 368 and 404.
+
+use super::{ALL, Card};
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes of local memory for each resident thread.
+const LOCAL: u64 = 1536;
+
+/// Bytes for cuBLASLt, cuDNN, modules and graphs.
+const LIBRARIES: u64 = 128 * MIB;
+
+/// Bytes where nothing is known of a card.
+pub const UNKNOWN_RESERVE: u64 = 512 * MIB;
+
+/// Threads that a multiprocessor holds at once, by compute capability: "Technical specifications per compute capability" in
+/// NVIDIA's CUDA C++ Programming Guide.
+pub(super) const fn threads_per_multiprocessor(capability: (u8, u8)) -> u32 {
+    match capability {
+        (7, 5) => 1024,
+        (8, 6 | 7 | 9) | (11 | 12, _) => 1536,
+        _ => 2048,
+    }
+}
+
+/// Bytes of a bare context.
+pub(super) const fn context(multiprocessors: u32, capability: (u8, u8)) -> u64 {
+    let rest = if capability.0 < 8 { 48 * MIB } else { 80 * MIB };
+    rest + LOCAL * multiprocessors as u64 * threads_per_multiprocessor(capability) as u64
+}
+
+/// Bytes beside the arena, with a context of this size, in whole MiB.
+pub(super) const fn with(context: u64) -> u64 {
+    (context + context / 20 + LIBRARIES).next_multiple_of(MIB)
+}
+
+/// Bytes beside the arena of a card of which only the size is known: what any card of the table takes that has at most an eighth
+/// more.
+pub const fn of_size(bytes: u64) -> u64 {
+    let mut largest = 0;
+    let mut index = 0;
+    while index < ALL.len() {
+        let card: &Card = &ALL[index];
+        if card.usable() <= bytes.saturating_add(bytes / 8) && !card.is_slice() && card.reserve() > largest {
+            largest = card.reserve();
+        }
+        index += 1;
+    }
+    if largest == 0 { UNKNOWN_RESERVE } else { largest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cards::{A100_40GB, H200, RTX_3060, RTX_3090, RTX_4090, T4};
+
+    #[test]
+    fn contexts_are_as_large_as_they_were_found_to_be() {
+        let published =
+            [(T4, 105, 105), (RTX_3060, 115, 150), (RTX_3090, 255, 270), (RTX_4090, 370, 390), (A100_40GB, 413, 428)];
+        for (card, least, most) in published {
+            let context = card.context().unwrap() as f64 / MIB as f64;
+            let (least, most) = (f64::from(least), f64::from(most));
+            assert!(context >= 0.95 * least && context <= 1.05 * most, "{}: {context} MiB", card.slug);
+        }
+    }
+
+    #[test]
+    fn reserves_follow_the_cards() {
+        let mib = |card: &Card| card.reserve() / MIB;
+        assert_eq!([&T4, &RTX_3060, &RTX_4090, &A100_40GB, &H200].map(mib), [242, 279, 515, 553, 628]);
+        for card in ALL {
+            assert!((170..=700).contains(&mib(card)), "{}: {} MiB", card.slug, mib(card));
+        }
+    }
+
+    #[test]
+    fn sizes_are_taken_for_the_cards_that_have_them() {
+        assert_eq!(of_size(0), UNKNOWN_RESERVE);
+        assert!(of_size(12 << 30) >= RTX_3060.reserve());
+        assert!(of_size(80 << 30) >= A100_40GB.reserve());
+        assert!(of_size(12 << 30) <= of_size(24 << 30));
+    }
+}
