@@ -13,67 +13,72 @@ use alloc::vec::Vec;
 const MODELS: [u64; 2] = [4, 2];
 
 /// What is alive at a position: bytes for each sample, and bytes that are there once.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Load {
-    each: u64,
-    once: u64,
+    each: i128,
+    once: i128,
 }
 
-/// Where a placement ends a tensor: every one begins at a multiple of this.
-const ALIGNMENT: u64 = 256;
+impl Load {
+    fn plus(self, other: Load) -> Load {
+        Load { each: self.each + other.each, once: self.once + other.once }
+    }
 
-fn bytes(tensor: &Tensor, model: u64) -> u64 {
+    fn minus(self, other: Load) -> Load {
+        Load { each: self.each - other.each, once: self.once - other.once }
+    }
+}
+
+/// What a placement ends a tensor with at most: every one begins at a multiple of this.
+const ALIGNMENT: i128 = 256;
+
+fn bytes(tensor: &Tensor, model: u64) -> i128 {
     let element = match tensor.role {
         Role::Activation | Role::Weight => model,
         _ => 4,
     };
-    tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX / 8).saturating_mul(element)
+    i128::from(tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX)) * i128::from(element)
+}
+
+/// The first and the last operation of each transient tensor.
+fn lives(operations: &[Operation], tensors: &[Tensor]) -> Vec<Option<[usize; 2]>> {
+    let mut lives: Vec<Option<[usize; 2]>> = vec![None; tensors.len()];
+    for (at, operation) in operations.iter().enumerate() {
+        for id in operation.tensors().filter(|&id| tensors[id as usize].class == Class::Transient) {
+            lives[id as usize].get_or_insert([at, at])[1] = at;
+        }
+    }
+    lives
 }
 
 /// What is alive at each operation. `room` is added to what is there once, for each tensor.
-fn loads(operations: &[Operation], tensors: &[Tensor], model: u64, room: u64) -> Vec<Load> {
-    let mut lives: Vec<Option<[usize; 2]>> = vec![None; tensors.len()];
-    for (at, operation) in operations.iter().enumerate() {
-        for id in operation.tensors() {
-            let life = lives[id as usize].get_or_insert([at, at]);
-            life[1] = at;
-        }
-    }
-    let mut loads = vec![Load::default(); operations.len()];
-    for (tensor, life) in tensors.iter().zip(lives) {
-        let Some([first, last]) = life.filter(|_| tensor.class == Class::Transient) else { continue };
+fn loads(operations: &[Operation], tensors: &[Tensor], model: u64, room: i128) -> Vec<Load> {
+    // What begins at a position, less what ended at the one before it.
+    let mut changes = vec![Load::default(); operations.len() + 1];
+    for (tensor, life) in tensors.iter().zip(lives(operations, tensors)) {
+        let Some([first, last]) = life else { continue };
         let size = bytes(tensor, model);
-        for load in &mut loads[first..=last] {
-            if tensor.batched {
-                load.each = load.each.saturating_add(size);
-            } else {
-                load.once = load.once.saturating_add(size);
-            }
-            load.once = load.once.saturating_add(room);
-        }
+        let load = match tensor.batched {
+            true => Load { each: size, once: room },
+            false => Load { each: 0, once: size + room },
+        };
+        changes[first] = changes[first].plus(load);
+        changes[last + 1] = changes[last + 1].minus(load);
     }
-    loads
+    let mut alive = Load::default();
+    let sums = changes.into_iter().take(operations.len()).map(|change| {
+        alive = alive.plus(change);
+        alive
+    });
+    sums.collect()
 }
 
-/// What each position has beside the peak, in one model.
-struct Room {
-    loads: Vec<Load>,
-    peak: Load,
-}
-
-impl Room {
-    fn new(operations: &[Operation], tensors: &[Tensor], model: u64) -> Room {
-        let exact = loads(operations, tensors, model, 0);
-        let peak = exact.iter().copied().max_by_key(|load| (load.each, load.once)).unwrap_or_default();
-        Room { loads: loads(operations, tensors, model, ALIGNMENT), peak }
-    }
-
-    /// Whether so much more is no more than the peak, with one sample and so with any number of them.
-    fn has(&self, at: usize, more: u64) -> bool {
-        let Load { each, once } = self.loads[at];
-        let whole = |each: u64, once: u64| each.saturating_add(once);
-        each <= self.peak.each && whole(each, once).saturating_add(more) <= whole(self.peak.each, self.peak.once)
-    }
+/// What may be added at each position, so that it stays below the peak with one sample, and so with any number of them: below 0
+/// where a sample takes more than it does at the peak.
+fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> {
+    let peak = loads(operations, tensors, model, 0).into_iter().max().unwrap_or_default();
+    let at = |load: Load| if load.each > peak.each { -1 } else { peak.each + peak.once - load.each - load.once };
+    loads(operations, tensors, model, ALIGNMENT).into_iter().map(at).collect()
 }
 
 /// Gathers the updates of a training step.
@@ -84,20 +89,24 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Oper
     if updates.len() < 2 || updates.iter().any(|&at| held(at).is_none_or(|held| held.class != Class::Transient)) {
         return operations;
     }
-    let mut rooms = MODELS.map(|model| Room::new(&operations, tensors, model));
+    let spares = MODELS.map(|model| spare(&operations, tensors, model));
     // The position before which an update comes, itself where it stays.
     let mut places: Vec<usize> = (0..operations.len()).collect();
-    let mut place = operations.len() - 1;
+    let (mut place, mut from) = (operations.len() - 1, operations.len());
+    // The least that is spare between the updates that wait and their place.
+    let mut least = [i128::MAX; 2];
     for &at in updates.iter().rev() {
-        let sizes = MODELS.map(|model| held(at).map_or(0, |held| bytes(held, model)).saturating_add(ALIGNMENT));
-        let fits = |(room, size): (&Room, u64)| (at + 1..=place).all(|at| room.has(at, size));
-        if rooms.iter().zip(sizes).all(fits) {
-            for (room, size) in rooms.iter_mut().zip(sizes) {
-                room.loads[at + 1..=place].iter_mut().for_each(|load| load.once = load.once.saturating_add(size));
-            }
+        for (least, spare) in least.iter_mut().zip(&spares) {
+            *least = spare[at + 1..from.min(place + 1)].iter().copied().fold(*least, i128::min);
+        }
+        from = at + 1;
+        let sizes = MODELS.map(|model| held(at).map_or(0, |held| bytes(held, model)) + ALIGNMENT);
+        if least.iter().zip(sizes).all(|(&least, size)| least >= size) {
+            // It lives through all of these positions, beside those that wait already.
+            least.iter_mut().zip(sizes).for_each(|(least, size)| *least -= size);
             places[at] = place;
         } else {
-            place = at;
+            (place, least) = (at, [i128::MAX; 2]);
         }
     }
     let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); operations.len()];
@@ -148,9 +157,9 @@ mod tests {
     }
 
     /// The most bytes that are alive at once.
-    fn peak(program: &Program, model: u64, batch: u64) -> u64 {
+    fn peak(program: &Program, model: u64, batch: u64) -> i128 {
         let loads = loads(&program.operations, &program.tensors, model, 0);
-        loads.iter().map(|load| load.once + batch * load.each).max().unwrap()
+        loads.iter().map(|load| load.once + i128::from(batch) * load.each).max().unwrap()
     }
 
     #[test]
