@@ -165,7 +165,8 @@ impl Drawing {
             73 => self.sequences.push(chain(g, sequence[0], "Linear(24) | CausalAttention(2)")),
             74 => self.vectors.push(layer(g, vector[0], "Gelu(approximate = \"tanh\")")),
             75 if kinked => self.vectors.push(layer(g, vector[0], "Hardswish")),
-            76 => self.maps.push(layer(g, map[0], if second % 2 == 0 { "Everything" } else { "Squash" })),
+            // Logarithms and roots are of positive numbers.
+            76 => self.maps.push(chain(g, map[0], if second % 2 == 0 { "Tanh | Everything" } else { "Squash" })),
             77 => self.vectors.push(layer(g, vector[0], "Swish")),
             78 => self.sequences.push(match second % 3 {
                 0 => share(g, sequence[0], "Fold", first),
