@@ -131,7 +131,7 @@ fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
     let total = operations.iter().map(|operation| flops(operation, setting.batch)).fold(0, u64::saturating_add);
     let of_libraries: Vec<Option<u64>> = step.calls.iter().map(library_flops).collect();
     let left = total.saturating_sub(of_libraries.iter().flatten().sum());
-    let own = step.calls.iter().filter(|call| contracts(call)).count() as u64;
+    let own = step.calls.iter().filter(|call| multiplies(call)).count() as u64;
     let leading = &operations[0];
     // One launch for many parameters finds them by their distances from the first.
     let finds_others = matches!(leading.action, Action::Update | Action::Check) && step.calls.len() == 1;
@@ -150,7 +150,7 @@ fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
             call: call.clone(),
             reads,
             writes,
-            flops: of_library.unwrap_or(if contracts(call) { left / own.max(1) } else { 0 }),
+            flops: of_library.unwrap_or(if multiplies(call) { left / own.max(1) } else { 0 }),
             is_dense: given.all().all(is_dense),
             format: setting.precision.narrow(),
             workspace: given.all().filter_map(|id| moved.workspaces.get(&id)).sum(),
@@ -241,13 +241,10 @@ fn library_flops(call: &Call) -> Option<u64> {
     }
 }
 
-/// Whether a kernel of the project's own multiplies matrices, or is what the user declared.
-fn contracts(call: &Call) -> bool {
-    const FILES: [&str; 5] =
-        ["attention.cu", "convolution.cu", "convolution_transposed.cu", "mat_mul.cu", "product.cu"];
+/// Whether a kernel of the project's own is one that multiplies, in a step that does, and not one that adds up what others left.
+fn multiplies(call: &Call) -> bool {
     let adds_up = |entry: &str| ["_sum", "_sums", "_bias"].iter().any(|end| entry.ends_with(end));
-    let multiplies = |kernel: &Kernel| kernel.text.is_some() || FILES.contains(&kernel.file) && !adds_up(kernel.entry);
-    matches!(call, Call::Kernel(launch) if multiplies(&launch.kernel))
+    matches!(call, Call::Kernel(launch) if !adds_up(launch.kernel.entry))
 }
 
 #[cfg(test)]

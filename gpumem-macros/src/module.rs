@@ -66,34 +66,56 @@ pub(crate) fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStre
 /// The modules inside `blocks! { .. }`.
 pub(crate) fn blocks(tokens: TokenStream) -> TokenStream {
     let expected = "`blocks!` holds modules: `pub mod name { fn block() -> Block { [..] } }`";
-    let parsed = (|input: ParseStream<'_>| {
-        let mut modules = TokenStream::new();
-        let facade = crate::parse::facade(input)?;
-        if facade.is_some() {
-            input.parse::<Token![;]>()?;
-        }
-        while !input.is_empty() {
-            match Written::parse(input, expected) {
-                Ok(module) => modules.extend(module.reached_by(facade.as_ref()).with_blocks()),
-                Err(error) => {
-                    modules.extend(error.to_compile_error());
-                    let _ = input.parse::<TokenStream>();
-                }
-            }
-        }
-        Ok(modules)
+    modules(tokens, expected, |input, facade| {
+        Written::parse(input, expected).map(|module| module.reached_by(facade).with_blocks())
     })
-    .parse2(tokens);
-    match parsed {
-        Ok(modules) if modules.is_empty() => quote!(::core::compile_error! { #expected }),
-        Ok(modules) => modules,
-        Err(error) => error.to_compile_error(),
-    }
 }
 
 /// `operation! { pub fn Swish(x) { .. } }` beside a network: each is a module of its own name, for `use blocks Swish;`.
 pub(crate) fn operations(tokens: TokenStream) -> TokenStream {
     let expected = "`operation!` holds layers, each as a function: `pub fn Swish(x) { x * sigmoid(x) }`";
+    modules(tokens, expected, |input, facade| {
+        let Written { visibility, name, tokens, .. } = operation(input, expected)?.reached_by(facade);
+        let (docs, contents) = crate::declare(&name, tokens);
+        Ok(quote! {
+            #[doc = #docs]
+            #[allow(non_snake_case)]
+            #visibility mod #name {
+                #[allow(unused_imports)]
+                use super::*;
+                #contents
+            }
+        })
+    })
+}
+
+/// The next function as a module with one operation.
+fn operation(input: ParseStream<'_>, expected: &str) -> syn::Result<Written> {
+    let attributes = input.call(Attribute::parse_outer)?;
+    let visibility: Visibility = input.parse()?;
+    let ahead = input.fork();
+    let name: syn::Result<Ident> = ahead.parse::<Token![fn]>().and_then(|_| ahead.parse());
+    let name = name.map_err(|_| input.error(expected))?;
+    let mut function = TokenStream::new();
+    // Up to its braces.
+    loop {
+        let tree: TokenTree = input.parse().map_err(|error| syn::Error::new(error.span(), expected))?;
+        let ends = matches!(&tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+        function.extend([tree]);
+        if ends {
+            break;
+        }
+    }
+    let tokens = quote!(operation! { #(#attributes)* #function });
+    Ok(Written { attributes: Vec::new(), visibility, name, inner: Vec::new(), tokens })
+}
+
+/// What `each` makes of the items of a macro, behind `crate = gm;` if that is written. After an item that cannot be read nothing is.
+fn modules(
+    tokens: TokenStream,
+    expected: &str,
+    mut each: impl FnMut(ParseStream<'_>, Option<&Facade>) -> syn::Result<TokenStream>,
+) -> TokenStream {
     let parsed = (|input: ParseStream<'_>| {
         let mut modules = TokenStream::new();
         let facade = crate::parse::facade(input)?;
@@ -101,38 +123,13 @@ pub(crate) fn operations(tokens: TokenStream) -> TokenStream {
             input.parse::<Token![;]>()?;
         }
         while !input.is_empty() {
-            let attributes = input.call(Attribute::parse_outer)?;
-            let visibility: Visibility = input.parse()?;
-            if !(input.peek(Token![fn]) && input.peek2(syn::Ident)) {
-                return Err(input.error(expected));
-            }
-            let ahead = input.fork();
-            ahead.parse::<Token![fn]>()?;
-            let name: Ident = ahead.parse()?;
-            let mut tokens = TokenStream::new();
-            // Up to its braces.
-            loop {
-                let tree: TokenTree = input.parse().map_err(|error| syn::Error::new(error.span(), expected))?;
-                let ends = matches!(&tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
-                tokens.extend([tree]);
-                if ends {
-                    break;
+            match each(input, facade.as_ref()) {
+                Ok(module) => modules.extend(module),
+                Err(error) => {
+                    modules.extend(error.to_compile_error());
+                    let _ = input.parse::<TokenStream>();
                 }
             }
-            let tokens = quote!(operation! { #(#attributes)* #tokens });
-            let module = Written { attributes: Vec::new(), visibility, name, inner: Vec::new(), tokens };
-            let module = module.reached_by(facade.as_ref());
-            let Written { visibility, name, tokens, .. } = module;
-            let (docs, contents) = crate::declare(&name, tokens);
-            modules.extend(quote! {
-                #[doc = #docs]
-                #[allow(non_snake_case)]
-                #visibility mod #name {
-                    #[allow(unused_imports)]
-                    use super::*;
-                    #contents
-                }
-            });
         }
         Ok(modules)
     })

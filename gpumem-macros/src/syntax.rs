@@ -317,19 +317,23 @@ impl Expression {
             Kind::Path { arguments: None, .. } => Vec::new(),
         }
     }
-}
 
-impl Body {
-    /// Every expression that stands in it, however deep, in the order in which they begin.
-    pub(crate) fn expressions(&self) -> Vec<&Expression> {
-        let mut all = Vec::new();
-        let mut open: Vec<&Expression> = vec![&self.element];
-        open.extend(self.lets.iter().rev().map(|binding| &binding.element));
+    /// It and every expression within it, however deep, in the order in which they begin.
+    pub(crate) fn all(&self) -> Vec<&Expression> {
+        let (mut all, mut open) = (Vec::new(), vec![self]);
         while let Some(expression) = open.pop() {
             all.push(expression);
             open.extend(expression.parts().into_iter().rev());
         }
         all
+    }
+}
+
+impl Body {
+    /// Every expression that stands in it, however deep, in the order in which they begin.
+    pub(crate) fn expressions(&self) -> Vec<&Expression> {
+        let elements = self.lets.iter().map(|binding| &binding.element).chain([&self.element]);
+        elements.flat_map(Expression::all).collect()
     }
 }
 

@@ -62,12 +62,19 @@ pub const fn of_size(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cards::{A100_40GB, H200, RTX_3060, RTX_3090, RTX_4090, T4};
+    use crate::cards::{A100_40GB, B200, H200, RTX_3060, RTX_3090, RTX_4090, T4};
 
     #[test]
     fn contexts_are_as_large_as_they_were_found_to_be() {
-        let published =
-            [(T4, 105, 105), (RTX_3060, 115, 150), (RTX_3090, 255, 270), (RTX_4090, 370, 390), (A100_40GB, 413, 428)];
+        let published = [
+            (T4, 105, 105),
+            (RTX_3060, 115, 150),
+            (RTX_3090, 255, 270),
+            (RTX_4090, 370, 390),
+            (A100_40GB, 413, 428),
+            (H200, 455, 480),
+            (B200, 505, 525),
+        ];
         for (card, least, most) in published {
             let context = card.context().unwrap() as f64 / MIB as f64;
             let (least, most) = (f64::from(least), f64::from(most));

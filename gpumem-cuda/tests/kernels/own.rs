@@ -1,8 +1,16 @@
 //! Layers that users declare.
 
-use crate::host::harness::graphs::{again, chain, join, layer, numbers};
+use crate::host::CAPABILITY;
+use crate::host::harness::graphs::own::OPERATIONS;
+use crate::host::harness::graphs::{again, chain, compile, join, layer, numbers};
 use crate::{check, check_narrow};
+use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::operation::{Functions, Operations};
+use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_cuda::operations::Setting;
+use gpumem_cuda::steps::steps;
 
 /// Every operator, and derivatives of the input, of the output and of neither, in place and not, written and added.
 fn formulas(graph: &mut Graph) -> NodeId {
@@ -20,6 +28,31 @@ fn functions(graph: &mut Graph) -> NodeId {
     let row = graph.rows.iter().position(|row| row.kind == "Fold").unwrap();
     let third = again(graph, second, "Fold", row);
     join(graph, &[first, third], "Concat")
+}
+
+/// Without a CUDA file nothing is launched, and the error says what to add.
+#[test]
+fn functions_for_another_device_only() {
+    static WITHOUT: Operations =
+        Operations { own: &[Functions { name: "Fold", cpu: OPERATIONS.own[0].cpu, cuda: None }], used: &[] };
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[5, 6])).unwrap();
+    let output = layer(&mut graph, input, "Fold");
+    let placed = compile(&lower(&graph, &[output], &Options::default()).unwrap(), 3);
+    let setting = Setting {
+        batch: 3,
+        precision: Precision::F32,
+        optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+        capability: CAPABILITY,
+        tf32: false,
+        deterministic: false,
+        library: false,
+        cudnn: false,
+        operations: &WITHOUT,
+    };
+    let expected = "CUDA: operation `Fold` is declared without `cuda`, so it counts in budgets, but nothing computes it here; add \
+                    `cuda: \"kernels.cu\"` to its `operation!`";
+    assert_eq!(steps(&placed, setting).unwrap_err().to_string(), expected);
 }
 
 #[test]

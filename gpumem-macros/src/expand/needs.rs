@@ -6,14 +6,14 @@ use super::{Programs, Readings};
 use crate::syntax::{Facade, Field, Settings, Source};
 use crate::train::literal;
 use gpumem_core::Precision;
-use gpumem_core::cards::{ALIASES, ALL, Card, UNKNOWN_RESERVE};
+use gpumem_core::cards::{Card, UNKNOWN_RESERVE, find};
 use gpumem_core::lower::tables;
 use gpumem_core::memory::budget::pack_at;
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::Program;
 use gpumem_core::report::needs;
-use proc_macro2::{Ident, Literal, TokenStream};
+use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -76,12 +76,8 @@ fn size(value: &Expr) -> Option<u64> {
 /// The cards of `cards:`, by their slugs.
 fn cards(settings: Option<&Settings>) -> Vec<&'static str> {
     let Some(Expr::Array(list)) = settings.and_then(|settings| field(settings, "cards")) else { return Vec::new() };
-    let named = |name: &Ident| {
-        let alias = || ALIASES.iter().find(|alias| name == alias.constant).map(|alias| alias.card);
-        ALL.iter().find(|card| name == card.constant).or_else(alias).map(|card| card.slug)
-    };
     let name = |card: &Expr| match card {
-        Expr::Path(path) => named(&path.path.segments.last()?.ident),
+        Expr::Path(path) => find(&path.path.segments.last()?.ident.to_string()).map(|card| card.slug),
         _ => None,
     };
     list.elems.iter().filter_map(name).collect()
@@ -119,8 +115,7 @@ fn text(asked: &Asked) -> Option<String> {
     let [batch, precision, headroom, workspace] = asked.numbers;
     let precision = *Precision::ALL.get(usize::try_from(precision).ok()?)?;
     let program = Program::decode(&asked.program.value())?;
-    let cards: Vec<Card> =
-        asked.cards.iter().filter_map(|slug| ALL.iter().find(|card| card.slug == slug)).copied().collect();
+    let cards: Vec<Card> = asked.cards.iter().filter_map(|slug| find(slug)).copied().collect();
     // Until the process ends: elsewhere tables are statics.
     let tables = tables(&program).leak().with_workspaces(Workspaces::aimed(&Aim::at(&cards), workspace));
     let (budget, _) = pack_at(&tables, batch, precision).ok()?;

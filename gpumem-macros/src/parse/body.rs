@@ -72,7 +72,7 @@ impl Parser<'_> {
         }
     }
 
-    fn binding(&mut self, input: ParseStream<'_>) -> syn::Result<Let> {
+    pub(super) fn binding(&mut self, input: ParseStream<'_>) -> syn::Result<Let> {
         if input.peek(Token![let]) {
             input.parse::<Token![let]>()?;
         } else {

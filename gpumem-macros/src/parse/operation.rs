@@ -1,7 +1,7 @@
 //! `operation! { fn Swish(x, beta: f64 = 1.0) { x * sigmoid(beta * x) } }`: a layer of one's own.
 
 use super::{Parser, brief, drain, skip_to_comma, skip_token};
-use crate::syntax::{Argument, Axis, Body, Expression, Kind, Let, Operation, Place, Slope, Tensor};
+use crate::syntax::{Argument, Asked, Axis, Body, Expression, Kind, Operation, Place, Slope, Tensor};
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
@@ -122,7 +122,7 @@ impl Parser<'_> {
         let message = format!(
             "an operation works on one value, which comes first: `fn {name}(x)`, or `fn {name}(x: [channels, height, width])`"
         );
-        let Ok(first) = input.parse::<Ident>() else { return Err(error_at(place, &message)) };
+        let Ok(first) = input.parse::<Ident>() else { return Err(syn::Error::new(place.start, message)) };
         if !input.peek(Token![:]) {
             return Ok((first, None));
         }
@@ -156,7 +156,7 @@ impl Parser<'_> {
     }
 
     /// `beta: f64 = 1.0`
-    fn argument_of_operation(&mut self, input: ParseStream<'_>) -> syn::Result<(crate::syntax::Asked, Place)> {
+    fn argument_of_operation(&mut self, input: ParseStream<'_>) -> syn::Result<(Asked, Place)> {
         let name: Ident = input.parse()?;
         let types = "`usize`, `f64` or `bool`";
         if !input.peek(Token![:]) {
@@ -174,31 +174,25 @@ impl Parser<'_> {
             Err(error) => return Err(syn::Error::new(error.span(), format!("expected a type: {types}"))),
         };
         let mut place = Place::from(&name).to(Place::from(&kind));
-        let default = if input.peek(Token![=]) {
-            input.parse::<Token![=]>()?;
-            let value = self.expression(input)?;
-            place = place.to(value.place);
-            Some(value)
-        } else {
-            None
-        };
-        Ok((crate::syntax::Asked { name, kind, default }, place))
+        let default = self.value_behind(input)?;
+        place = default.as_ref().map_or(place, |value| place.to(value.place));
+        Ok((Asked { name, kind, default }, place))
+    }
+
+    /// `= 1.0`, if that is next.
+    fn value_behind(&mut self, input: ParseStream<'_>) -> syn::Result<Option<Expression>> {
+        if !input.peek(Token![=]) {
+            return Ok(None);
+        }
+        input.parse::<Token![=]>()?;
+        self.expression(input).map(Some)
     }
 
     /// `let s = sigmoid(x); x * s`
     fn formula(&mut self, input: ParseStream<'_>) -> syn::Result<Body> {
         let mut lets = Vec::new();
         while input.peek(Token![let]) {
-            input.parse::<Token![let]>()?;
-            let name: Ident = input.parse()?;
-            input.parse::<Token![=]>()?;
-            let element = self.expression(input)?;
-            if input.peek(Token![;]) {
-                input.parse::<Token![;]>()?;
-            } else {
-                self.errors.add(input.span(), format!("expected `;` after `let {name} = {element}`"));
-            }
-            lets.push(Let { name, element });
+            lets.push(self.binding(input)?);
         }
         let element = self.expression(input)?;
         if let Some((token, _)) = input.cursor().token_tree().filter(|_| !input.peek(Token![,])) {
@@ -298,12 +292,7 @@ impl Parser<'_> {
             }
             input.parse::<Token![:]>()?;
             let axes = parser.axes(input, "a tensor")?;
-            let init = if input.peek(Token![=]) {
-                input.parse::<Token![=]>()?;
-                Some(parser.expression(input)?)
-            } else {
-                None
-            };
+            let init = parser.value_behind(input)?;
             if init.is_some() != filled {
                 let message = match filled {
                     true => format!(
@@ -410,10 +399,6 @@ impl Parser<'_> {
 /// Whether the braces of an operation begin with a field: a name with a colon.
 fn is_field(input: ParseStream<'_>) -> bool {
     input.peek2(Token![:]) && !input.peek2(Token![::])
-}
-
-fn error_at(place: Place, message: &str) -> syn::Error {
-    syn::Error::new(place.start, message)
 }
 
 /// `swish` as `Swish`

@@ -466,17 +466,15 @@ fn copy<'s>(frame: &Frame<'s>) -> Frame<'s> {
     }
 }
 
-/// The names in an expression.
+/// The names in an expression, each once.
 fn names_of(expression: &Expression) -> Vec<String> {
     let mut names = Vec::new();
-    let mut open = vec![expression];
-    while let Some(expression) = open.pop() {
+    for expression in expression.all() {
         if let Kind::Name(name) = &expression.kind
             && !names.contains(&name.to_string())
         {
             names.push(name.to_string());
         }
-        open.extend(expression.parts().into_iter().rev());
     }
     names
 }
