@@ -2,26 +2,26 @@
 
 mod chain;
 
-use chain::TENSORS;
+use chain::{Chain, TENSORS};
 use gpumem_core::cards::{Card, H100_SXM, RTX_3060};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, Line, Plan, PlanError, live_ranges, padded, plan};
+use gpumem_core::memory::lives::OwnedTransients;
 use gpumem_core::memory::plan::{ALIGNMENT, verify};
 use gpumem_core::memory::record::{Declared, Text, Unreadable, bytes, digest, read_records, record, records, text};
 use gpumem_core::memory::refusal::Aim;
-use gpumem_core::memory::tables::{Tables, Workspaces};
-use gpumem_core::program::Part;
+use gpumem_core::memory::tables::{Tables, Transient, Workspaces};
 use gpumem_core::{Half, Infer, Precision, Role, Train};
 
-static TRANSIENTS: [[u64; 5]; TENSORS] = chain::transients(1000, 500);
-static PARAMETERS: [[u64; 3]; 4] = chain::parameters(1000);
+static CHAIN: Chain = Chain::new(1000, 500);
+static PARAMETERS: [[u64; 4]; 1] = chain::parameters(1000);
 
 /// What a backend would be given, but for the program.
 const fn compiled(budget: Budget) -> Compiled {
     Compiled { program: &[], tables: &STEP, offsets: &[], budget, batch: 7, precision: Precision::F32 }
 }
 
-static STEP: Tables = chain::step(&TRANSIENTS, &PARAMETERS);
+static STEP: Tables = chain::step(&CHAIN, &PARAMETERS);
 
 #[test]
 fn every_line_is_exact() {
@@ -79,8 +79,8 @@ fn what_cannot_be_planned_says_why() {
     assert_eq!(error(&STEP, 1 << 40), None);
     assert_eq!(error(&Tables { operations: 0, ..STEP }, 1), Some(PlanError::EmptyNetwork));
     assert_eq!(error(&Tables { operations: 3, ..STEP }, 1), Some(PlanError::Malformed));
-    assert_eq!(error(&Tables { parameters: &[[9, 1, 1]], ..STEP }, 1), Some(PlanError::Malformed));
-    assert_eq!(error(&Tables { parameters: &[[1, u64::MAX, 1]], ..STEP }, 1), Some(PlanError::Overflow));
+    assert_eq!(error(&Tables { parameters: &[[9, 1, 1, 1]], ..STEP }, 1), Some(PlanError::Malformed));
+    assert_eq!(error(&Tables { parameters: &[[1, u64::MAX, 1, 1]], ..STEP }, 1), Some(PlanError::Overflow));
     assert_eq!(error(&Tables { moments: u64::MAX, ..STEP }, 1), Some(PlanError::Overflow));
     assert_eq!(plan::<3>(&STEP, 1, Precision::F32).error, Some(PlanError::Malformed));
 }
@@ -187,21 +187,15 @@ fn the_longest_record_is_complete_and_its_name_is_safe() {
 }
 
 /// Transient tensors with a workspace of each kind.
-const SCRATCH: [[u64; 5]; 3] = [
-    [Role::Activation as u64, 0, 1000, 0, 1],
-    [Role::ProductWorkspace as u64, 0, 3000, 0, 0],
-    [Role::ConvolutionWorkspace as u64, 5000, 0, 1, 1],
+const SCRATCH: [(Transient, bool); 3] = [
+    ([Role::Activation as u64, 0, 1000, 0, 1], false),
+    ([Role::ProductWorkspace as u64, 0, 3000, 0, 0], true),
+    ([Role::ConvolutionWorkspace as u64, 5000, 0, 1, 1], true),
 ];
 
 #[test]
 fn workspaces_are_capped() {
-    let step = Tables {
-        operations: 2,
-        transients: &SCRATCH,
-        transient_tags: &[0, 0, 0, 0, Part::Workspace as u8, 0, 0, 0, Part::Workspace as u8, 0, 0, 0],
-        parameters: &[],
-        ..STEP
-    };
+    let step = Tables { operations: 2, transients: OwnedTransients::new(SCRATCH).leak(), parameters: &[], ..STEP };
     let workspaces = |product, convolution| {
         let step = step.with_workspaces(Workspaces { product, convolution });
         let planned = plan::<3>(&step, 2, Precision::F32);

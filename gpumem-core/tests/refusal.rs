@@ -2,9 +2,10 @@
 
 mod chain;
 
-use chain::TENSORS;
+use chain::{Chain, TENSORS};
 use gpumem_core::cards::{A100_80GB, Card, GTX_1650, RTX_3060, RTX_3090, T4};
 use gpumem_core::memory::budget::{Line, Plan, plan, plan_within};
+use gpumem_core::memory::lives::OwnedTransients;
 use gpumem_core::memory::refusal::{
     Aim, Environment, UNCHECKED, check, check_together, largest, limit, refusal, together,
 };
@@ -12,9 +13,9 @@ use gpumem_core::memory::tables::Tables;
 use gpumem_core::{Precision, Role};
 
 /// 46 million parameters a layer, 12 million elements a sample and layer.
-static TRANSIENTS: [[u64; 5]; TENSORS] = chain::transients(46_000_000, 12_000_000);
-static PARAMETERS: [[u64; 3]; 4] = chain::parameters(46_000_000);
-static STEP: Tables = chain::step(&TRANSIENTS, &PARAMETERS);
+static CHAIN: Chain = Chain::new(46_000_000, 12_000_000);
+static PARAMETERS: [[u64; 4]; 1] = chain::parameters(46_000_000);
+static STEP: Tables = chain::step(&CHAIN, &PARAMETERS);
 
 fn text(
     step: &Tables,
@@ -97,7 +98,7 @@ fn cards_that_nothing_runs_on_are_not_offered() {
 
 #[test]
 fn weights_alone_too_large() {
-    static LARGE: [[u64; 3]; 4] = chain::parameters(400_000_000);
+    static LARGE: [[u64; 4]; 1] = chain::parameters(400_000_000);
     let step = Tables { parameters: &LARGE, ..STEP };
     let text = text(&step, 4, &[RTX_3060], &[], None, 0).unwrap();
     assert!(text.contains("\n  no batch      weights and optimizer alone need 18.15 GiB; no batch fits"), "{text}");
@@ -106,8 +107,8 @@ fn weights_alone_too_large() {
 
 #[test]
 fn one_sample_too_large() {
-    static LARGE: [[u64; 5]; TENSORS] = chain::transients(1000, 900_000_000);
-    let step = Tables { transients: &LARGE, parameters: &[[Role::Weight as u64, 1000, 1]], ..STEP };
+    static LARGE: Chain = Chain::new(1000, 900_000_000);
+    let step = Tables { transients: LARGE.transients(), parameters: &[[Role::Weight as u64, 1000, 1, 1]], ..STEP };
     let text = text(&step, 1, &[RTX_3060], &[], None, 0).unwrap();
     assert!(text.contains("\n  no batch      one sample alone needs 20.39 GiB"), "{text}");
     let large = Tables { paths: &[], operation_tags: &[], ..step };
@@ -259,8 +260,8 @@ fn the_check_is_left_out_for_a_tool_only() {
 /// A chain of `N` tensors, each alive with its neighbours: the plan's limit, the plan, and the refusal.
 fn long<const N: usize>(aim: &Aim<'_>) -> (u64, Plan<N>, Option<String>) {
     let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, at, (at + 2).min(N as u64 - 1)];
-    let tensors: Vec<[u64; 5]> = (0..N as u64).map(tensor).collect();
-    let tables = Tables { operations: N as u64, transients: tensors.leak(), ..STEP };
+    let transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false))).leak();
+    let tables = Tables { operations: N as u64, transients, ..STEP };
     let limit = limit(N, aim);
     let plan: Plan<N> = plan_within(&tables, 256, Precision::F32, limit);
     let text = refusal("Long", &tables, &plan, aim).map(|text| text.as_str().to_string());

@@ -1,10 +1,12 @@
 //! What const evaluation needs of a program, as plain tables, and the layer table.
 
 use crate::graph::Graph;
-use crate::memory::tables::{BatchTensor, Parameter, Persistent, Tables, Transient, Workspaces};
+use crate::memory::lives::OwnedTransients;
+use crate::memory::tables::{BatchTensor, Parameter, Persistent, Tables, Workspaces};
 use crate::number::Role;
 use crate::program::NO_ROW;
-use crate::program::{Class, Program, Slot, Tensor};
+use crate::program::{Class, Part, Program, Slot, Tensor};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,7 +17,7 @@ pub struct OwnedTables {
     /// Number of operations.
     pub operations: u64,
     /// Tensors that live inside the step.
-    pub transients: Vec<Transient>,
+    pub transients: OwnedTransients,
     /// The parameters.
     pub parameters: Vec<Parameter>,
     /// Running statistics and state.
@@ -61,19 +63,24 @@ impl OwnedTables {
 pub fn tables(program: &Program) -> OwnedTables {
     let of = |classes: &'static [Class]| program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
     let elements = |tensor: &Tensor| tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX);
-    let persistent = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
+    let given = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
     let parameter = |tensor: &Tensor| [tensor.role as u64, elements(tensor), u64::from(tensor.trained)];
     let transient = |tensor: &Tensor| {
         let (fixed, each) = if tensor.batched { (0, elements(tensor)) } else { (elements(tensor), 0) };
-        [tensor.role as u64, fixed, each, u64::from(tensor.first), u64::from(tensor.last)]
+        let life = [u64::from(tensor.first), u64::from(tensor.last)];
+        ([tensor.role as u64, fixed, each, life[0], life[1]], tensor.part == Part::Workspace)
     };
     let operations = program.operations.iter();
     OwnedTables {
         operations: program.operations.len() as u64,
-        transients: of(&[Class::Transient]).map(transient).collect(),
-        parameters: of(&[Class::Parameter]).map(parameter).collect(),
-        buffers: of(&[Class::Buffer, Class::State]).map(persistent).collect(),
-        batch: of(&[Class::Input, Class::Target]).map(persistent).collect(),
+        transients: OwnedTransients::new(of(&[Class::Transient]).map(transient)),
+        parameters: (counted(of(&[Class::Parameter]).map(parameter)).into_iter())
+            .map(|([role, elements, trained], count)| [role, elements, trained, count])
+            .collect(),
+        buffers: (counted(of(&[Class::Buffer, Class::State]).map(given)).into_iter())
+            .map(|([role, elements], count)| [role, elements, count])
+            .collect(),
+        batch: of(&[Class::Input, Class::Target]).map(given).collect(),
         moments: program.moments,
         holds_gradients: program.holds_gradients,
         training: program.training,
@@ -81,6 +88,13 @@ pub fn tables(program: &Program) -> OwnedTables {
         transient_tags: of(&[Class::Transient]).flat_map(|tensor| tag(tensor.part as u8, tensor.row)).collect(),
         paths: program.paths.clone(),
     }
+}
+
+/// What there is, and how often.
+fn counted<const N: usize>(tensors: impl Iterator<Item = [u64; N]>) -> BTreeMap<[u64; N], u64> {
+    let mut counts = BTreeMap::new();
+    tensors.for_each(|tensor| *counts.entry(tensor).or_insert(0) += 1);
+    counts
 }
 
 fn tag(kind: u8, row: u32) -> [u8; 4] {

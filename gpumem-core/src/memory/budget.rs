@@ -1,12 +1,16 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
-use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack_slice, pack_within, verify};
+use crate::memory::bytes::{Largest, element_bytes, fill, largest, tensor_bytes};
+use crate::memory::lives::peak;
+use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack, pack_slice, verify};
 use crate::memory::tables::{Persistent, Tables};
 use crate::number::{Precision, Role};
-use crate::program::Part;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Index;
+
+pub(crate) use crate::memory::bytes::lower_bound;
+pub use crate::memory::bytes::{live_ranges, padded};
 
 /// A line of a budget, in the order in which lines stand everywhere: in the arena, in tables, in messages and in JSON. Those
 /// before [`Line::Arena`] are the arena's parts, one after the other.
@@ -76,15 +80,6 @@ impl Line {
             Line::Reserve => "reserve",
             Line::Total => "total",
         }
-    }
-}
-
-/// Bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
-pub const fn padded(bytes: u64) -> u64 {
-    match bytes.checked_next_multiple_of(ALIGNMENT) {
-        Some(padded) => padded,
-        // Never reached for a tensor of a plan: those are below 2^62 bytes.
-        None => u64::MAX,
     }
 }
 
@@ -203,103 +198,8 @@ impl<const N: usize> Plan<N> {
     }
 }
 
-/// The most elements of one tensor: 4 bytes each and padding stay far below 2^64.
-const MOST_ELEMENTS: u64 = 1 << 59;
-
 /// The largest arena: adding any card's reserve stays below 2^64.
 const MOST_BYTES: u64 = u64::MAX / 2;
-
-const ROLES: usize = Role::ALL.len();
-
-/// Bytes of an element, by role.
-const fn element_bytes(precision: Precision) -> [u64; ROLES] {
-    let mut bytes = [0; ROLES];
-    let mut i = 0;
-    while i < ROLES {
-        bytes[i] = Role::ALL[i].bytes(precision);
-        i += 1;
-    }
-    bytes
-}
-
-/// Exact bytes of a tensor of `fixed + per_sample * batch` elements.
-const fn tensor_bytes(
-    element: &[u64; ROLES],
-    role: u64,
-    fixed: u64,
-    per_sample: u64,
-    batch: u64,
-) -> Result<u64, PlanError> {
-    if role >= ROLES as u64 {
-        return Err(PlanError::Malformed);
-    }
-    let elements = fixed as u128 + per_sample as u128 * batch as u128;
-    if elements > MOST_ELEMENTS as u128 {
-        return Err(PlanError::Overflow);
-    }
-    Ok(elements as u64 * element[role as usize])
-}
-
-/// The live ranges of a step's transient tensors at `batch` samples, padded to [`ALIGNMENT`].
-pub const fn live_ranges<const N: usize>(
-    tables: &Tables,
-    batch: u64,
-    precision: Precision,
-) -> Result<[LiveRange; N], PlanError> {
-    let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
-    match largest(tables, batch, precision, &mut ranges) {
-        Ok(_) => Ok(ranges),
-        Err(error) => Err(error),
-    }
-}
-
-/// The largest transient tensors of a step, without padding.
-#[derive(Clone, Copy)]
-struct Largest {
-    index: u32,
-    bytes: u64,
-    workspace: u64,
-}
-
-/// Whether a transient tensor is a workspace.
-const fn is_workspace(tables: &Tables, index: usize) -> bool {
-    let tags = tables.transient_tags;
-    4 * index < tags.len() && tags[4 * index] == Part::Workspace as u8
-}
-
-/// Fills `ranges` and finds the largest tensors.
-const fn largest(
-    tables: &Tables,
-    batch: u64,
-    precision: Precision,
-    ranges: &mut [LiveRange],
-) -> Result<Largest, PlanError> {
-    if tables.transients.len() != ranges.len() {
-        return Err(PlanError::Malformed);
-    }
-    let element = element_bytes(precision);
-    let mut largest = Largest { index: 0, bytes: 0, workspace: 0 };
-    let mut i = 0;
-    while i < ranges.len() {
-        let [role, fixed, per_sample, first, last] = tables.transients[i];
-        let bytes = match tensor_bytes(&element, role, fixed, per_sample, batch) {
-            Ok(bytes) => tables.workspaces.cap(Role::ALL[role as usize], bytes),
-            Err(error) => return Err(error),
-        };
-        if last >= tables.operations || first > last || last > u32::MAX as u64 {
-            return Err(PlanError::Malformed);
-        }
-        if bytes > largest.bytes {
-            largest = Largest { index: i as u32, bytes, ..largest };
-        }
-        if bytes > largest.workspace && is_workspace(tables, i) {
-            largest.workspace = bytes;
-        }
-        ranges[i] = LiveRange { bytes: padded(bytes), first: first as u32, last: last as u32 };
-        i += 1;
-    }
-    Ok(largest)
-}
 
 /// Exact and padded bytes of one part of the arena.
 #[derive(Clone, Copy)]
@@ -378,7 +278,7 @@ impl Lasting {
         let element = element_bytes(precision);
         let mut i = 0;
         while i < tables.parameters.len() {
-            let [role, elements, trained] = tables.parameters[i];
+            let [role, elements, trained, count] = tables.parameters[i];
             let bytes = match tensor_bytes(&element, role, elements, 0, 0) {
                 Ok(bytes) => bytes,
                 Err(error) => return Err(error),
@@ -391,12 +291,16 @@ impl Lasting {
                 None => 0,
             };
             let moment = elements * Role::Moment.bytes(precision);
+            let trained = trained * count;
             let held = if tables.holds_gradients { trained } else { 0 };
+            let Some(moments) = trained.checked_mul(tables.moments) else {
+                return Err(PlanError::Overflow);
+            };
             let lines = [
-                (Line::Weights, bytes, 1),
+                (Line::Weights, bytes, count),
                 (Line::Gradients, bytes, held),
                 (Line::Master, master, trained),
-                (Line::Optimizer, moment, trained * tables.moments),
+                (Line::Optimizer, moment, moments),
             ];
             let mut line = 0;
             while line < lines.len() {
@@ -419,9 +323,9 @@ impl Lasting {
         let element = element_bytes(precision);
         let mut i = 0;
         while i < tensors.len() {
-            let [role, elements] = tensors[i];
+            let [role, elements, count] = tensors[i];
             let added = match tensor_bytes(&element, role, elements, 0, 0) {
-                Ok(bytes) => self.parts[part as usize].add(bytes, 1),
+                Ok(bytes) => self.parts[part as usize].add(bytes, count),
                 Err(error) => Err(error),
             };
             if added.is_err() {
@@ -484,24 +388,33 @@ const fn try_plan<const N: usize>(
         Ok(lasting) => lasting,
         Err(error) => return Err(error),
     };
-    let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
-    let largest = match largest(tables, batch, precision, &mut ranges) {
+    let mut bytes = [0; N];
+    let largest = match largest(tables, batch, precision, &mut bytes) {
         Ok(largest) => largest,
         Err(error) => return Err(error),
+    };
+    let Some((lower_bound, peak)) = peak(&tables.transients, largest.bytes) else {
+        return Err(PlanError::Overflow);
     };
     // What activations may have of the limit.
     let limit = match lasting.arena(0) {
         Ok(lasting) => limit.saturating_sub(lasting),
         Err(error) => return Err(error),
     };
-    let mut packing = match pack_within(&ranges, limit) {
-        Ok(packing) => packing,
-        Err(Overflow) => return Err(PlanError::Overflow),
+    let is_packed = lower_bound <= limit;
+    let packing = if is_packed {
+        let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
+        match fill(tables, largest.bytes, &mut ranges) {
+            Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        match pack(&ranges) {
+            Ok(packing) => packing,
+            Err(Overflow) => return Err(PlanError::Overflow),
+        }
+    } else {
+        Packing { offsets: [0; N], size: lower_bound, lower_bound, peak }
     };
-    let is_packed = packing.size < u64::MAX;
-    if !is_packed {
-        packing.size = packing.lower_bound;
-    }
     let mut starts = [0; Line::PARTS];
     let mut i = 1;
     while i < Line::PARTS {
@@ -540,7 +453,7 @@ struct Packed {
 
 impl Lasting {
     /// Every line of the budget, with a reserve of 0.
-    const fn budget(&self, packed: Packed, largest: Largest) -> Result<Budget, PlanError> {
+    const fn budget(&self, packed: Packed, largest: Largest<'_>) -> Result<Budget, PlanError> {
         let (arena, lower_bound) = match (self.arena(packed.size), self.arena(packed.lower_bound)) {
             (Ok(arena), Ok(lower_bound)) => (arena, lower_bound),
             _ => return Err(PlanError::Overflow),
@@ -559,7 +472,7 @@ impl Lasting {
             lower_bound,
             peak: packed.peak,
             largest: largest.index,
-            largest_bytes: largest.bytes,
+            largest_bytes: largest.largest,
             workspace: largest.workspace,
         })
     }
@@ -584,8 +497,11 @@ pub fn pack_at(tables: &Tables, batch: u64, precision: Precision) -> Result<(Bud
     if tables.operations == 0 {
         return Err(PlanError::EmptyNetwork);
     }
-    let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; tables.transients.len()];
-    let largest = largest(tables, batch, precision, &mut ranges)?;
+    let count = tables.transients.lives.len();
+    let mut bytes = vec![0; count];
+    let largest = largest(tables, batch, precision, &mut bytes)?;
+    let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; count];
+    fill(tables, largest.bytes, &mut ranges)?;
     let PackedSlice { offsets, size, lower_bound, peak } =
         pack_slice(&ranges).map_err(|Overflow| PlanError::Overflow)?;
     let packed = Packed { size, lower_bound, peak };

@@ -3,6 +3,7 @@
 //! | part | what it does |
 //! | --- | --- |
 //! | [`tables`] | what const evaluation needs of a program |
+//! | [`lives`] | what of its tensors no batch changes |
 //! | [`plan`] | offsets for tensors by lifetime |
 //! | [`budget`] | the lines that everything adds up to |
 //! | [`place`] | the place of each tensor in the arena |
@@ -10,7 +11,9 @@
 //! | [`record`] | the budget inside a binary |
 
 pub mod budget;
+mod bytes;
 mod compiled;
+pub mod lives;
 pub mod place;
 pub mod plan;
 pub mod record;

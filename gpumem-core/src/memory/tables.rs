@@ -10,25 +10,70 @@ use crate::number::Role;
 /// [`Role`] `role`, alive from operation `first` to operation `last`, both included.
 pub type Transient = [u64; 5];
 
-/// A tensor that lives as long as the network does, `[role, elements]`.
-pub type Persistent = [u64; 2];
+/// A size that tensors inside a step have, `[role, fixed, per_sample, first, is_workspace]`: elements as those of [`Transient`], the
+/// index of the first tensor that has it, and 1 if it is that of workspaces, else 0.
+pub type Size = [u64; 5];
 
-/// A parameter, `[role, elements, trained]`; the last is 1 or 0.
-pub type Parameter = [u64; 3];
+/// Tensors that live as long as the network does, `[role, elements, count]`.
+pub type Persistent = [u64; 3];
+
+/// Parameters, `[role, elements, trained, count]`; `trained` is 1 or 0.
+pub type Parameter = [u64; 4];
 
 /// An input or target, `[role, per_sample]` elements.
 pub type BatchTensor = [u64; 2];
+
+/// The tensors that live inside a step, in the order of [`Program::transients`](crate::program::Program).
+///
+/// Few sizes are shared by many tensors, and of all operations a few can be the peak: const evaluation takes about a microsecond a
+/// step, so it works on these.
+#[derive(Clone, Copy, Debug)]
+pub struct Transients {
+    /// The sizes, in the order of the first tensor that has each.
+    pub sizes: &'static [Size],
+    /// Each tensor: its size and the operations between which it is alive, as [`life`] packs them.
+    pub lives: &'static [u64],
+    /// `[operation, end]`: the operations of which one is the peak, at any batch and in any format. What changes from the one before
+    /// it is in `changes` before `end`, from where that one ends.
+    pub moments: &'static [[u32; 2]],
+    /// `[size, tensors]`: how many more tensors of a size are alive.
+    pub changes: &'static [[i32; 2]],
+}
+
+/// Bits of an operation's number in [`life`].
+const LIFE_BITS: u32 = 22;
+
+/// The size and the life of a tensor in one number. What has no room in it is the largest number there, which no plan accepts.
+pub const fn life(size: u64, first: u64, last: u64) -> u64 {
+    const MOST: u64 = (1 << LIFE_BITS) - 1;
+    let most_sizes = u64::MAX >> (2 * LIFE_BITS);
+    let size = if size < most_sizes { size } else { most_sizes };
+    let first = if first < MOST { first } else { MOST };
+    let last = if last < MOST { last } else { MOST };
+    (size << (2 * LIFE_BITS)) | (first << LIFE_BITS) | last
+}
+
+/// What [`life`] packed: the size, the first and the last operation.
+pub(super) const fn unpack(life: u64) -> (usize, u32, u32) {
+    const MASK: u64 = (1 << LIFE_BITS) - 1;
+    ((life >> (2 * LIFE_BITS)) as usize, (life >> LIFE_BITS & MASK) as u32, (life & MASK) as u32)
+}
+
+impl Transients {
+    /// No tensor.
+    pub const NONE: Transients = Transients { sizes: &[], lives: &[], moments: &[], changes: &[] };
+}
 
 /// Everything that const evaluation needs to know of one program, training or inference.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables {
     /// Number of operations.
     pub operations: u64,
-    /// The tensors that live inside the step, in the order of [`Program::transients`](crate::program::Program).
-    pub transients: &'static [Transient],
-    /// The parameters.
+    /// The tensors that live inside the step.
+    pub transients: Transients,
+    /// The parameters, those that are alike as one.
     pub parameters: &'static [Parameter],
-    /// Running statistics, step counter, random state.
+    /// Running statistics, step counter, random state, those that are alike as one.
     pub buffers: &'static [Persistent],
     /// Inputs, and in training the targets. In training each exists twice: one half is filled while the other is read.
     pub batch: &'static [BatchTensor],

@@ -55,14 +55,15 @@ impl<'a> Arenas<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::lives::OwnedTransients;
     use crate::memory::tables::Workspaces;
 
     #[test]
     fn the_largest_batch_fits_and_the_next_does_not() {
         let tables = Tables {
             operations: 2,
-            transients: &[[0, 0, 1000, 0, 1], [4, 1, 0, 1, 1]],
-            parameters: &[[1, 5000, 1]],
+            transients: OwnedTransients::new([([0, 0, 1000, 0, 1], false), ([4, 1, 0, 1, 1], false)]).leak(),
+            parameters: &[[1, 5000, 1, 1]],
             buffers: &[],
             batch: &[[0, 100]],
             moments: 0,

@@ -1,22 +1,24 @@
 //! A small chain of layers as `network!` would write it, for tests of budgets and refusals.
 
 use gpumem_core::Role;
-use gpumem_core::memory::tables::{Parameter, Tables, Transient, Workspaces};
+use gpumem_core::memory::tables::{Parameter, Size, Tables, Transient, Transients, Workspaces, life};
 use gpumem_core::program::{Part, Phase};
 
 /// Layers of the chain.
 const LAYERS: u64 = 4;
 /// Its transient tensors: output, gradient and weight gradient of each layer.
 pub const TENSORS: usize = 3 * LAYERS as usize;
+/// Its operations.
+const OPERATIONS: usize = 3 * LAYERS as usize;
 
 /// Each layer has an output that its backward pass reads. Forward 0..4, then backward and update of each layer from the
 /// last to the first.
-pub const fn step(transients: &'static [Transient], parameters: &'static [Parameter]) -> Tables {
+pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Tables {
     Tables {
-        operations: 3 * LAYERS,
-        transients,
+        operations: OPERATIONS as u64,
+        transients: chain.transients(),
         parameters,
-        buffers: &[[Role::State as u64, 2]],
+        buffers: &[[Role::State as u64, 2, 1]],
         batch: &[[Role::Activation as u64, 3 * 64 * 64], [Role::Index as u64, 1]],
         moments: 2,
         holds_gradients: false,
@@ -28,8 +30,53 @@ pub const fn step(transients: &'static [Transient], parameters: &'static [Parame
     }
 }
 
-/// `parameters` parameters a layer, `outputs` elements a sample and layer.
-pub const fn transients(parameters: u64, outputs: u64) -> [Transient; TENSORS] {
+/// The tensors of a chain as const evaluation reads them. Written without a thought: each tensor has a size of its own, and any
+/// operation may be the peak.
+pub struct Chain {
+    sizes: [Size; TENSORS],
+    lives: [u64; TENSORS],
+    moments: [[u32; 2]; OPERATIONS],
+    changes: [[i32; 2]; 2 * TENSORS],
+}
+
+impl Chain {
+    /// `parameters` parameters a layer, `outputs` elements a sample and layer.
+    pub const fn new(parameters: u64, outputs: u64) -> Chain {
+        let tensors = transients(parameters, outputs);
+        let mut chain = Chain {
+            sizes: [[0; 5]; TENSORS],
+            lives: [0; TENSORS],
+            moments: [[0; 2]; OPERATIONS],
+            changes: [[0; 2]; 2 * TENSORS],
+        };
+        let mut filled = 0;
+        let mut operation = 0;
+        while operation < OPERATIONS {
+            let mut i = 0;
+            while i < TENSORS {
+                let [role, fixed, per_sample, first, last] = tensors[i];
+                chain.sizes[i] = [role, fixed, per_sample, i as u64, 0];
+                chain.lives[i] = life(i as u64, first, last);
+                if first == operation as u64 || last + 1 == operation as u64 {
+                    chain.changes[filled] = [i as i32, if first == operation as u64 { 1 } else { -1 }];
+                    filled += 1;
+                }
+                i += 1;
+            }
+            chain.moments[operation] = [operation as u32, filled as u32];
+            operation += 1;
+        }
+        chain
+    }
+
+    /// As tables have them.
+    pub const fn transients(&'static self) -> Transients {
+        let Chain { sizes, lives, moments, changes } = self;
+        Transients { sizes, lives, moments, changes }
+    }
+}
+
+const fn transients(parameters: u64, outputs: u64) -> [Transient; TENSORS] {
     let mut tensors = [[0; 5]; TENSORS];
     let mut layer = 0;
     while layer < LAYERS {
@@ -45,8 +92,8 @@ pub const fn transients(parameters: u64, outputs: u64) -> [Transient; TENSORS] {
 }
 
 /// `parameters` parameters a layer.
-pub const fn parameters(parameters: u64) -> [Parameter; LAYERS as usize] {
-    [[Role::Weight as u64, parameters, 1]; LAYERS as usize]
+pub const fn parameters(parameters: u64) -> [Parameter; 1] {
+    [[Role::Weight as u64, parameters, 1, LAYERS]; 1]
 }
 
 const OPERATION_TAGS: [u8; 4 * 3 * LAYERS as usize] = {

@@ -41,7 +41,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             #import
             static __TABLES: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
                 operations: 0,
-                transients: &[],
+                transients: __gpumem::__private::memory::tables::Transients::NONE,
                 parameters: &[],
                 buffers: &[],
                 batch: &[],

@@ -2,9 +2,11 @@
 
 use super::Programs;
 use gpumem_core::lower::{LayerLine, OwnedTables, tables};
+use gpumem_core::memory::lives::OwnedTransients;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
-use quote::quote;
+use quote::{format_ident, quote};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The names of a program's statics.
 pub(super) struct Names {
@@ -35,13 +37,22 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine]) -> TokenStream
 
 fn layers(table: &[LayerLine]) -> TokenStream {
     let count = table.len();
+    // The compiler evaluates a slice that is written in place as a constant of its own, and layers have few shapes.
+    let shapes: BTreeSet<&[u64]> = table.iter().map(|line| &*line.output_shape).collect();
+    let shapes: BTreeMap<&[u64], Ident> =
+        shapes.into_iter().enumerate().map(|(at, shape)| (shape, format_ident!("__SHAPE_{at}"))).collect();
     let lines = table.iter().map(|line| {
         let LayerLine { path, kind, output_shape, parameters, macs, kept } = line;
-        let shape = output_shape.iter().copied().map(Literal::u64_unsuffixed);
+        let shape = &shapes[&**output_shape];
         let numbers = [*parameters, *macs].into_iter().chain(*kept).map(Literal::u64_unsuffixed);
-        quote!(__layer(#path, #kind, &[#(#shape),*], [#(#numbers),*]))
+        quote!(__layer(#path, #kind, &#shape, [#(#numbers),*]))
+    });
+    let shapes = shapes.iter().map(|(shape, name)| {
+        let (rank, dimensions) = (shape.len(), shape.iter().copied().map(Literal::u64_unsuffixed));
+        quote!(static #name: [::core::primitive::u64; #rank] = [#(#dimensions),*];)
     });
     quote! {
+        #(#shapes)*
         const fn __layer(
             path: &'static ::core::primitive::str,
             kind: &'static ::core::primitive::str,
@@ -72,14 +83,22 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
         paths: _,
     } = tables(program);
     let [operations, moments] = [operations, moments].map(Literal::u64_unsuffixed);
-    let [transients, parameters, buffers, batch] = [rows(&transients), rows(&parameters), rows(&buffers), rows(&batch)];
+    let OwnedTransients { sizes, lives, moments: peaks, changes } = transients;
+    let lives = lives.into_iter().map(Literal::u64_unsuffixed);
+    let [parameters, buffers, batch] = [rows(&parameters), rows(&buffers), rows(&batch)];
+    let [sizes, peaks, changes] = [rows(&sizes), rows(&peaks), rows(&changes)];
     let operation_tags = Literal::byte_string(&operation_tags);
     let transient_tags = Literal::byte_string(&transient_tags);
     let bytes = Literal::byte_string(&program.encode());
     quote! {
         static #own: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
             operations: #operations,
-            transients: #transients,
+            transients: __gpumem::__private::memory::tables::Transients {
+                sizes: #sizes,
+                lives: &[#(#lives),*],
+                moments: #peaks,
+                changes: #changes,
+            },
             parameters: #parameters,
             buffers: #buffers,
             batch: #batch,
@@ -96,9 +115,9 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
 }
 
 /// `&[[0, 1], [2, 3]]`
-fn rows<const N: usize>(rows: &[[u64; N]]) -> TokenStream {
+fn rows<Number: Copy + Into<i128>, const N: usize>(rows: &[[Number; N]]) -> TokenStream {
     let rows = rows.iter().map(|row| {
-        let numbers = row.iter().copied().map(Literal::u64_unsuffixed);
+        let numbers = row.iter().map(|&number| Literal::i128_unsuffixed(number.into()));
         quote!([#(#numbers),*])
     });
     quote!(&[#(#rows),*])

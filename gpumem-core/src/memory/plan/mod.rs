@@ -118,18 +118,12 @@ struct Scratch<'a> {
 
 /// Packs `ranges` in const evaluation.
 pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>, Overflow> {
-    pack_within(ranges, u64::MAX)
-}
-
-/// Packs `ranges`, unless nothing that could come of it has at most `limit` bytes: then the size is the largest number, and every
-/// offset 0.
-pub(crate) const fn pack_within<const N: usize>(ranges: &[LiveRange; N], limit: u64) -> Result<Packing<N>, Overflow> {
     let mut offsets = [0; N];
     let mut spans = [NO_SPAN; N];
     let mut words = [[0; WORDS]; N];
     let mut longs = [[0; LONGS]; N];
     let scratch = Scratch { spans: &mut spans, words: &mut words, longs: &mut longs };
-    match pack_into(ranges, &mut offsets, limit, scratch) {
+    match pack_into(ranges, &mut offsets, scratch) {
         Ok((size, peak)) => Ok(Packing { offsets, size, lower_bound: peak.bytes, peak: peak.operation }),
         Err(Overflow) => Err(Overflow),
     }
@@ -144,7 +138,7 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
         words: &mut vec![[0; WORDS]; count],
         longs: &mut vec![[0; LONGS]; count],
     };
-    let (size, peak) = pack_into(ranges, &mut offsets, u64::MAX, scratch)?;
+    let (size, peak) = pack_into(ranges, &mut offsets, scratch)?;
     Ok(PackedSlice { offsets, size, lower_bound: peak.bytes, peak: peak.operation })
 }
 
@@ -161,40 +155,8 @@ pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment:
     verify::verify(ranges, offsets, size, alignment, &mut words, &mut vec![0; ranges.len()])
 }
 
-/// The orders in which tensors begin and end: what the lower bound needs that no size changes. Computed once for many
-/// batches.
-pub(crate) struct Timeline<const N: usize> {
-    by_first: [u32; N],
-    by_last: [u32; N],
-}
-
-impl<const N: usize> Timeline<N> {
-    /// Reads the lifetimes of `ranges`.
-    pub(crate) const fn new(ranges: &[LiveRange; N]) -> Self {
-        let mut timeline = Timeline { by_first: [0; N], by_last: [0; N] };
-        let (mut keys, mut head, mut next) = ([0; N], [0; N], [0; N]);
-        order::by_first(ranges, &mut timeline.by_first, &mut keys, &mut head, &mut next);
-        order::by_last(ranges, &mut timeline.by_last, &mut keys, &mut head, &mut next);
-        timeline
-    }
-
-    /// The largest sum of live bytes of tensors that live as those in `new` did.
-    pub(crate) const fn lower_bound(&self, ranges: &[LiveRange; N]) -> Result<u64, Overflow> {
-        match bound::peak(ranges, &self.by_first, &self.by_last) {
-            Ok(peak) => Ok(peak.bytes),
-            Err(Overflow) => Err(Overflow),
-        }
-    }
-}
-
-/// Writes the best offsets found; returns their size and the lower bound. Above `limit` bytes nothing is written, and the size is the
-/// largest number. The scratch memory must be all 0.
-const fn pack_into(
-    ranges: &[LiveRange],
-    offsets: &mut [u64],
-    limit: u64,
-    scratch: Scratch<'_>,
-) -> Result<(u64, Peak), Overflow> {
+/// Writes the best offsets found; returns their size and the lower bound. The scratch memory must be all 0.
+const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'_>) -> Result<(u64, Peak), Overflow> {
     let count = ranges.len();
     let Scratch { spans, words, longs } = scratch;
     let (by_first, words) = words.as_flattened_mut().split_at_mut(count);
@@ -225,9 +187,6 @@ const fn pack_into(
         Ok(peak) => peak,
         Err(Overflow) => return Err(Overflow),
     };
-    if peak.bytes > limit {
-        return Ok((u64::MAX, peak));
-    }
     order::by_size(ranges, by_size, starts, begins, next);
     let axis = bound::compress(ranges, by_first, by_last, &peak, spans);
 

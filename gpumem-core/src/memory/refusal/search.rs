@@ -1,7 +1,6 @@
 //! The search for what would fit.
 
-use crate::memory::budget::{Lasting, Line, Plan, live_ranges, plan as make_plan};
-use crate::memory::plan::{LiveRange, Timeline};
+use crate::memory::budget::{Lasting, Line, Plan, lower_bound, plan as make_plan};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 
@@ -28,17 +27,13 @@ struct Bounds<'a, const N: usize> {
     tables: &'a Tables,
     precision: Precision,
     lasting: Lasting,
-    timeline: Timeline<N>,
 }
 
 impl<const N: usize> Bounds<'_, N> {
     /// Bytes that an arena for `batch` samples has at least. What cannot be counted counts as the largest number.
     const fn arena(&self, batch: u64) -> u64 {
-        let ranges: [LiveRange; N] = match live_ranges(self.tables, batch, self.precision) {
-            Ok(ranges) => ranges,
-            Err(_) => return u64::MAX,
-        };
-        match (self.lasting.at_batch(self.tables, batch, self.precision), self.timeline.lower_bound(&ranges)) {
+        let activations = lower_bound::<N>(self.tables, batch, self.precision);
+        match (self.lasting.at_batch(self.tables, batch, self.precision), activations) {
             (Ok(lasting), Ok(activations)) => match lasting.arena(activations) {
                 Ok(arena) => arena,
                 Err(_) => u64::MAX,
@@ -57,11 +52,8 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
         return Search::Lasting;
     }
     let precision = plan.precision;
-    let (lasting, ranges) = match (Lasting::new(tables, 1, precision), live_ranges::<N>(tables, 1, precision)) {
-        (Ok(lasting), Ok(ranges)) => (lasting, ranges),
-        _ => return Search::Unknown,
-    };
-    let bounds = Bounds { tables, precision, lasting, timeline: Timeline::new(&ranges) };
+    let Ok(lasting) = Lasting::new(tables, 1, precision) else { return Search::Unknown };
+    let bounds: Bounds<'_, N> = Bounds { tables, precision, lasting };
     let mut low = 1;
     let mut low_bytes = bounds.arena(1);
     if low_bytes > room {
@@ -125,11 +117,8 @@ pub(super) const fn precision_fits<const N: usize>(
     precision: Precision,
     room: u64,
 ) -> bool {
-    let (lasting, ranges) = match (Lasting::new(tables, batch, precision), live_ranges::<N>(tables, batch, precision)) {
-        (Ok(lasting), Ok(ranges)) => (lasting, ranges),
-        _ => return false,
-    };
-    let bounds = Bounds { tables, precision, lasting, timeline: Timeline::new(&ranges) };
+    let Ok(lasting) = Lasting::new(tables, batch, precision) else { return false };
+    let bounds: Bounds<'_, N> = Bounds { tables, precision, lasting };
     if bounds.arena(batch) > room {
         return false;
     }

@@ -1,0 +1,141 @@
+//! Bytes of one tensor, and of all that live inside a step.
+
+use crate::memory::budget::PlanError;
+use crate::memory::lives::peak;
+use crate::memory::plan::{ALIGNMENT, LiveRange};
+use crate::memory::tables::{Tables, unpack};
+use crate::number::{Precision, Role};
+
+/// Bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
+pub const fn padded(bytes: u64) -> u64 {
+    match bytes.checked_next_multiple_of(ALIGNMENT) {
+        Some(padded) => padded,
+        // Never reached for a tensor of a plan: those are below 2^62 bytes.
+        None => u64::MAX,
+    }
+}
+
+/// The most elements of one tensor: 4 bytes each and padding stay far below 2^64.
+const MOST_ELEMENTS: u64 = 1 << 59;
+
+const ROLES: usize = Role::ALL.len();
+
+/// Bytes of an element, by role.
+pub(super) const fn element_bytes(precision: Precision) -> [u64; ROLES] {
+    let mut bytes = [0; ROLES];
+    let mut i = 0;
+    while i < ROLES {
+        bytes[i] = Role::ALL[i].bytes(precision);
+        i += 1;
+    }
+    bytes
+}
+
+/// Exact bytes of a tensor of `fixed + per_sample * batch` elements.
+pub(super) const fn tensor_bytes(
+    element: &[u64; ROLES],
+    role: u64,
+    fixed: u64,
+    per_sample: u64,
+    batch: u64,
+) -> Result<u64, PlanError> {
+    if role >= ROLES as u64 {
+        return Err(PlanError::Malformed);
+    }
+    let elements = fixed as u128 + per_sample as u128 * batch as u128;
+    if elements > MOST_ELEMENTS as u128 {
+        return Err(PlanError::Overflow);
+    }
+    Ok(elements as u64 * element[role as usize])
+}
+
+/// The live ranges of a step's transient tensors at `batch` samples, padded to [`ALIGNMENT`].
+pub const fn live_ranges<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+) -> Result<[LiveRange; N], PlanError> {
+    let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
+    match largest(tables, batch, precision, &mut [0; N]) {
+        Ok(largest) => match fill(tables, largest.bytes, &mut ranges) {
+            Ok(()) => Ok(ranges),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the live ranges of tensors whose sizes have these padded bytes.
+pub(super) const fn fill(tables: &Tables, bytes: &[u64], ranges: &mut [LiveRange]) -> Result<(), PlanError> {
+    let lives = tables.transients.lives;
+    if lives.len() != ranges.len() {
+        return Err(PlanError::Malformed);
+    }
+    let mut i = 0;
+    while i < lives.len() {
+        let (size, first, last) = unpack(lives[i]);
+        if size >= bytes.len() || last as u64 >= tables.operations || first > last {
+            return Err(PlanError::Malformed);
+        }
+        ranges[i] = LiveRange { bytes: bytes[size], first, last };
+        i += 1;
+    }
+    Ok(())
+}
+
+/// The largest transient tensors of a step, without padding.
+#[derive(Clone, Copy)]
+pub(super) struct Largest<'a> {
+    /// Padded bytes of each size.
+    pub(super) bytes: &'a [u64],
+    pub(super) index: u32,
+    pub(super) largest: u64,
+    pub(super) workspace: u64,
+}
+
+/// Fills `bytes` with the padded bytes of each size and finds the largest tensors. There are at most as many sizes as tensors.
+pub(super) const fn largest<'a>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    bytes: &'a mut [u64],
+) -> Result<Largest<'a>, PlanError> {
+    let element = element_bytes(precision);
+    let sizes = tables.transients.sizes;
+    if tables.transients.lives.len() != bytes.len() || sizes.len() > bytes.len() {
+        return Err(PlanError::Malformed);
+    }
+    let (mut index, mut largest, mut workspace) = (0, 0, 0);
+    let mut i = 0;
+    while i < sizes.len() {
+        let [role, fixed, per_sample, tensor, is_workspace] = sizes[i];
+        let exact = match tensor_bytes(&element, role, fixed, per_sample, batch) {
+            Ok(bytes) => tables.workspaces.cap(Role::ALL[role as usize], bytes),
+            Err(error) => return Err(error),
+        };
+        if exact > largest {
+            (index, largest) = (tensor as u32, exact);
+        }
+        if exact > workspace && is_workspace == 1 {
+            workspace = exact;
+        }
+        bytes[i] = padded(exact);
+        i += 1;
+    }
+    Ok(Largest { bytes: bytes.split_at(sizes.len()).0, index, largest, workspace })
+}
+
+/// The largest sum of live bytes at another batch or precision, with `N` words of scratch memory.
+pub(crate) const fn lower_bound<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+) -> Result<u64, PlanError> {
+    match largest(tables, batch, precision, &mut [0; N]) {
+        Ok(largest) => match peak(&tables.transients, largest.bytes) {
+            Some((bytes, _)) => Ok(bytes),
+            None => Err(PlanError::Overflow),
+        },
+        Err(error) => Err(error),
+    }
+}

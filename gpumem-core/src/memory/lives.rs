@@ -1,0 +1,172 @@
+//! What of a step's tensors no batch and no number format changes: which sizes they share, and which operations can be the peak.
+
+use super::tables::{Size, Transient, Transients, life};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The most operations that one is compared with, latest first: what can be the peak is found near what it is like.
+const NEAR: usize = 64;
+
+/// The contents of a [`Transients`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnedTransients {
+    /// See [`Transients::sizes`].
+    pub sizes: Vec<Size>,
+    /// See [`Transients::lives`].
+    pub lives: Vec<u64>,
+    /// See [`Transients::moments`].
+    pub moments: Vec<[u32; 2]>,
+    /// See [`Transients::changes`].
+    pub changes: Vec<[i32; 2]>,
+}
+
+impl OwnedTransients {
+    /// Of these tensors, each with whether it is a workspace.
+    pub fn new(tensors: impl IntoIterator<Item = (Transient, bool)>) -> OwnedTransients {
+        let mut owned = OwnedTransients::default();
+        let mut known: BTreeMap<[u64; 4], usize> = BTreeMap::new();
+        let mut lives = Vec::new();
+        for (index, (tensor, is_workspace)) in tensors.into_iter().enumerate() {
+            let [role, fixed, per_sample, first, last] = tensor;
+            let is_workspace = u64::from(is_workspace);
+            let size = *known.entry([role, fixed, per_sample, is_workspace]).or_insert(owned.sizes.len());
+            if size == owned.sizes.len() {
+                owned.sizes.push([role, fixed, per_sample, index as u64, is_workspace]);
+            }
+            owned.lives.push(life(size as u64, first, last));
+            lives.push((size, first, last.max(first)));
+        }
+        let mut before = vec![0; owned.sizes.len()];
+        for (operation, alive) in peaks(&lives, owned.sizes.len()) {
+            let changes = alive.iter().zip(&before).map(|(&now, &before)| now - before).enumerate();
+            owned.changes.extend(changes.filter(|&(_, more)| more != 0).map(|(size, more)| [size as i32, more]));
+            owned.moments.push([operation, owned.changes.len() as u32]);
+            before = alive;
+        }
+        owned
+    }
+
+    /// The same for as long as the process lives, as tables are elsewhere: statics.
+    pub fn leak(self) -> Transients {
+        Transients {
+            sizes: self.sizes.leak(),
+            lives: self.lives.leak(),
+            moments: self.moments.leak(),
+            changes: self.changes.leak(),
+        }
+    }
+}
+
+/// The largest sum of live bytes over all operations, and an operation that has it, where sizes have these bytes. No packing is smaller.
+/// Nothing is returned for one that does not fit 64 bits.
+pub(super) const fn peak(transients: &Transients, bytes: &[u64]) -> Option<(u64, u32)> {
+    let (moments, changes) = (transients.moments, transients.changes);
+    let (mut live, mut most, mut at) = (0i128, 0, 0);
+    let mut i = 0;
+    let mut moment = 0;
+    while moment < moments.len() {
+        let [operation, end] = moments[moment];
+        while i < end as usize {
+            let [size, more] = changes[i];
+            live += bytes[size as usize] as i128 * more as i128;
+            i += 1;
+        }
+        if live > most {
+            (most, at) = (live, operation);
+        }
+        moment += 1;
+    }
+    if most > u64::MAX as i128 { None } else { Some((most as u64, at)) }
+}
+
+/// The operations of which one is the peak whatever the sizes are, each with the number of tensors of each size that are alive. One where
+/// as many or fewer of every size are alive than at another is left out.
+fn peaks(lives: &[(usize, u64, u64)], sizes: usize) -> Vec<(u32, Vec<i32>)> {
+    let order = |key: fn(&(usize, u64, u64)) -> u64| {
+        let mut order: Vec<u32> = (0..lives.len() as u32).collect();
+        order.sort_by_key(|&tensor| key(&lives[tensor as usize]));
+        order
+    };
+    let (begins, ends) = (order(|life| life.1), order(|life| life.2));
+    let mut ended = ends.into_iter().map(|tensor| lives[tensor as usize]).peekable();
+    let mut begun = begins.into_iter().map(|tensor| lives[tensor as usize]).peekable();
+    let mut alive = vec![0; sizes];
+    let mut kept: Vec<(u32, Vec<i32>)> = Vec::new();
+    while let Some((size, operation, _)) = begun.next() {
+        // Live bytes grow only where a tensor begins, and what has ended by then is gone.
+        while let Some((size, _, _)) = ended.next_if(|life| life.2 < operation) {
+            alive[size] -= 1;
+        }
+        alive[size] += 1;
+        // While nothing ends, a later operation has all that this one has.
+        let next = begun.peek().map(|life| life.1);
+        let grows = next.is_some_and(|next| next == operation || ended.peek().is_none_or(|life| life.2 >= next));
+        if !grows {
+            keep(&mut kept, operation as u32, &alive);
+        }
+    }
+    kept
+}
+
+/// Adds an operation, unless another that is near has as much alive; those that have less are dropped.
+fn keep(kept: &mut Vec<(u32, Vec<i32>)>, operation: u32, alive: &[i32]) {
+    let covers = |more: &[i32], less: &[i32]| more.iter().zip(less).all(|(more, less)| more >= less);
+    let near = kept.len().saturating_sub(NEAR);
+    if kept[near..].iter().rev().any(|(_, other)| covers(other, alive)) {
+        return;
+    }
+    let mut index = 0;
+    kept.retain(|(_, other)| {
+        index += 1;
+        index <= near || !covers(alive, other)
+    });
+    kept.push((operation, alive.to_vec()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::plan::{LiveRange, pack_slice};
+    use proptest::prelude::*;
+
+    #[test]
+    fn equal_sizes_are_one_and_what_cannot_be_the_peak_is_left_out() {
+        // A workspace beside the first, then three of which two are alike, then one that is less than what was there before.
+        let tensors = [
+            ([0, 0, 8, 0, 5], false),
+            ([4, 16, 0, 0, 0], true),
+            ([0, 0, 8, 1, 2], false),
+            ([0, 9, 0, 2, 2], false),
+            ([0, 0, 8, 4, 5], false),
+        ];
+        let owned = OwnedTransients::new(tensors);
+        assert_eq!(owned.sizes, [[0, 0, 8, 0, 0], [4, 16, 0, 1, 1], [0, 9, 0, 3, 0]]);
+        assert_eq!(owned.lives[2], life(0, 1, 2));
+        assert_eq!(owned.moments, [[0, 2], [2, 5]]);
+        assert_eq!(owned.changes, [[0, 1], [1, 1], [0, 1], [1, -1], [2, 1]]);
+    }
+
+    proptest! {
+        /// What is left out is never the peak, whatever the batch.
+        #[test]
+        fn the_peak_is_that_of_the_sweep(
+            tensors in prop::collection::vec((0u64..4, 0u64..3, 0u64..3, 0u64..60, 0u64..30), 1..80),
+            batch in 0u64..40,
+        ) {
+            let tensors: Vec<Transient> =
+                tensors.into_iter().map(|(role, fixed, each, first, more)| [role, fixed, each, first, first + more]).collect();
+            let bytes = |&[role, fixed, each, _, _]: &Transient| 256 * (role + 1) * (fixed + each * batch);
+            let range = |tensor: &Transient| LiveRange { bytes: bytes(tensor), first: tensor[3] as u32, last: tensor[4] as u32 };
+            let ranges: Vec<LiveRange> = tensors.iter().map(range).collect();
+            let expected = pack_slice(&ranges).unwrap();
+            let owned = OwnedTransients::new(tensors.iter().map(|&tensor| (tensor, false)));
+            let sizes: Vec<u64> =
+                owned.sizes.iter().map(|&[role, fixed, each, _, _]| bytes(&[role, fixed, each, 0, 0])).collect();
+            let (most, at) = peak(&owned.leak(), &sizes).unwrap();
+            prop_assert_eq!(most, expected.lower_bound);
+            let alive = ranges.iter().filter(|range| range.first <= at && at <= range.last);
+            prop_assert_eq!(alive.map(|range| range.bytes).sum::<u64>(), most);
+        }
+    }
+}
