@@ -1,6 +1,8 @@
 //! The planner against a brute-force checker, on random graphs, training steps and published instances.
 
-use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, Overflow, Packing, pack, pack_slice, verify, verify_slice};
+use gpumem_core::memory::plan::{
+    ALIGNMENT, LiveRange, Overflow, Packing, order, pack, pack_slice, replay, verify, verify_slice,
+};
 use proptest::prelude::*;
 
 fn range(bytes: u64, first: u32, last: u32) -> LiveRange {
@@ -72,6 +74,24 @@ proptest! {
 
     #[test]
     fn more_than_the_quadratic_packer_takes(ranges in graph(700, 300, 30, 50)) { check(&ranges); }
+
+    /// The order of a packing gives it again, and holds at any other sizes.
+    #[test]
+    fn an_order_holds_at_any_sizes(
+        ranges in graph(120, 100, 30, 50),
+        bytes in prop::collection::vec(0..90u64, 120),
+    ) {
+        let mut packed = pack_slice(&ranges).unwrap();
+        let entries = order(&ranges, &packed.offsets).unwrap();
+        let size = replay(&entries, &ranges, &mut packed.offsets);
+        prop_assert!(size <= packed.size);
+        prop_assert!(verify_slice(&ranges, &packed.offsets, size, ALIGNMENT));
+        let others: Vec<_> =
+            ranges.iter().zip(&bytes).map(|(&range, bytes)| LiveRange { bytes: bytes * ALIGNMENT, ..range }).collect();
+        let size = replay(&entries, &others, &mut packed.offsets);
+        prop_assert!(verify_slice(&others, &packed.offsets, size, ALIGNMENT));
+        prop_assert!(valid(&others, &packed.offsets, size));
+    }
 
     /// The check must agree with brute force on wrong packings too.
     #[test]

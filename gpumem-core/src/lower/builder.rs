@@ -41,7 +41,9 @@ pub(super) struct Builder<'g> {
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
     /// The tensor that holds each value. Several values share one where one is a view or works in place.
-    pub(super) values: Vec<Option<TensorId>>,
+    values: Vec<Option<TensorId>>,
+    /// The values that each tensor holds, as far as it holds any.
+    holds: BTreeMap<TensorId, Vec<NodeId>>,
     /// What the forward pass of each node saved.
     pub(super) saved: Vec<Vec<TensorId>>,
     /// Each parameter and running statistic, if the ends or the outputs depend on it.
@@ -93,6 +95,7 @@ impl<'g> Builder<'g> {
             tensors: Vec::new(),
             operations: Vec::new(),
             values: vec![None; count],
+            holds: BTreeMap::new(),
             saved: vec![Vec::new(); count],
             parameters: vec![None; graph.parameters.len()],
             buffers: vec![None; graph.buffers.len()],
@@ -332,12 +335,27 @@ impl<'g> Builder<'g> {
         reads.any(|reads| (0..inputs.len()).any(|input| inputs[input] == value && reads.inputs.contains(input)))
     }
 
+    /// Says which tensor holds a value.
+    pub(super) fn hold(&mut self, id: NodeId, tensor: TensorId) {
+        self.values[id] = Some(tensor);
+        self.holds.entry(tensor).or_default().push(id);
+    }
+
+    /// The tensor that holds a value, if it is computed.
+    pub(super) fn holder(&self, id: NodeId) -> Option<TensorId> {
+        self.values[id]
+    }
+
+    fn held_by(&self, tensor: TensorId) -> &[NodeId] {
+        self.holds.get(&tensor).map_or(&[], Vec::as_slice)
+    }
+
     /// Why `tensor` must not be overwritten when node `at` is computed, or `None` if it may.
     pub(super) fn blocker(&self, tensor: TensorId, at: NodeId) -> Option<Blocker> {
         if self.tensors[tensor as usize].class != Class::Transient {
             return Some(Blocker::Input);
         }
-        for id in (0..self.values.len()).filter(|&id| self.values[id] == Some(tensor)) {
+        for &id in self.held_by(tensor) {
             if self.reads_output(id) {
                 return Some(Blocker::Layer(self.node(id).row));
             }
@@ -355,7 +373,7 @@ impl<'g> Builder<'g> {
 
     /// Whether a gradient reads the value in `tensor`.
     pub(super) fn is_kept(&self, tensor: TensorId) -> bool {
-        (0..self.values.len()).filter(|&id| self.values[id] == Some(tensor)).any(|id| {
+        self.held_by(tensor).iter().any(|&id| {
             self.reads_output(id) || self.consumers[id].iter().any(|&consumer| self.reads_input(consumer, id))
         })
     }

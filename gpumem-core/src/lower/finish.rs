@@ -72,7 +72,7 @@ impl Builder<'_> {
         let mut named = Vec::new();
         for id in 0..self.graph.nodes.len() {
             let (Source::Input, Some(gradient), Some(input)) =
-                (&self.node(id).source, self.gradients[id], self.values[id])
+                (&self.node(id).source, self.gradients[id], self.holder(id))
             else {
                 continue;
             };

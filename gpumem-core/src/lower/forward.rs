@@ -17,7 +17,7 @@ impl Builder<'_> {
             match &self.node(id).source {
                 // Inputs have a place in the arena whether or not anything reads them.
                 Source::Input => self.input(id),
-                Source::View(input) if self.is_live(id) => self.values[id] = Some(self.held(*input)),
+                Source::View(input) if self.is_live(id) => self.hold(id, self.held(*input)),
                 Source::Op { .. } if self.is_live(id) => self.compute(id)?,
                 Source::Parameter(_) | Source::View(_) | Source::Op { .. } => {}
             }
@@ -50,14 +50,14 @@ impl Builder<'_> {
             first: 0,
             last: 0,
         });
-        self.values[id] = Some(tensor);
+        self.hold(id, tensor);
     }
 
     fn compute(&mut self, id: NodeId) -> Result<(), LowerError> {
         let Some(node) = self.op(id) else { return Ok(()) };
         let training = self.training.is_some();
         if !training && node.op.inference() == Inference::PassesOn {
-            self.values[id] = Some(self.held(node.inputs[0]));
+            self.hold(id, self.held(node.inputs[0]));
             return Ok(());
         }
         let value = self.value(id);
@@ -87,7 +87,7 @@ impl Builder<'_> {
         let work = if training { Work::Training } else { Work::Inference };
         writes.extend(self.workspace(node.op, node.row, work, value.batched));
         self.operation(Action::Run { op: node.op.clone(), pass: Pass::Forward }, row, reads, writes);
-        self.values[id] = Some(output);
+        self.hold(id, output);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::memory::bytes::{Largest, element_bytes, fill, largest, tensor_bytes};
 use crate::memory::lives::peak;
-use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack, pack_slice, verify};
+use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack, pack_slice, replay, verify};
 use crate::memory::tables::{Persistent, Tables};
 use crate::number::{Precision, Role};
 use alloc::vec;
@@ -358,7 +358,21 @@ pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precis
 
 /// The same, unless the arena cannot be brought to `limit` bytes: then nothing is packed, which is most of the work.
 pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision: Precision, limit: u64) -> Plan<N> {
-    match try_plan(tables, batch, precision, limit) {
+    or_error(try_plan(tables, batch, precision, limit, 0), batch, precision)
+}
+
+/// A plan with an arena of at most `room` bytes, if there is one; not always the smallest.
+pub(crate) const fn fitting_plan<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    room: u64,
+) -> Plan<N> {
+    or_error(try_plan(tables, batch, precision, room, room), batch, precision)
+}
+
+const fn or_error<const N: usize>(plan: Result<Plan<N>, PlanError>, batch: u64, precision: Precision) -> Plan<N> {
+    match plan {
         Ok(plan) => plan,
         Err(error) => Plan {
             error: Some(error),
@@ -372,11 +386,20 @@ pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision:
     }
 }
 
+/// More tensors than these take the packers a second or more.
+pub const MANY: usize = 1500;
+
+/// Of so many tensors, a packing within one part in this many of the lower bound is as good as the best.
+const CLOSE: u64 = 200;
+
+/// Makes a plan whose arena has at most `limit` bytes. One with at most `enough` bytes need not be the smallest.
+
 const fn try_plan<const N: usize>(
     tables: &Tables,
     batch: u64,
     precision: Precision,
     limit: u64,
+    enough: u64,
 ) -> Result<Plan<N>, PlanError> {
     if batch == 0 {
         return Err(PlanError::ZeroBatch);
@@ -396,25 +419,29 @@ const fn try_plan<const N: usize>(
     let Some((lower_bound, peak)) = peak(&tables.transients, largest.bytes) else {
         return Err(PlanError::Overflow);
     };
-    // What activations may have of the limit.
-    let limit = match lasting.arena(0) {
-        Ok(lasting) => limit.saturating_sub(lasting),
+    // What activations may have of them.
+    let (limit, enough) = match lasting.arena(0) {
+        Ok(lasting) => (limit.saturating_sub(lasting), enough.saturating_sub(lasting)),
         Err(error) => return Err(error),
     };
     let is_packed = lower_bound <= limit;
-    let packing = if is_packed {
+    let mut packing = Packing { offsets: [0; N], size: lower_bound, lower_bound, peak };
+    if is_packed {
         let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
         match fill(tables, largest.bytes, &mut ranges) {
             Ok(()) => {}
             Err(error) => return Err(error),
         }
-        match pack(&ranges) {
-            Ok(packing) => packing,
-            Err(Overflow) => return Err(PlanError::Overflow),
+        // No sum of offsets can overflow.
+        let replays = padded(largest.largest) as u128 * N as u128 <= MOST_BYTES as u128;
+        let is_replayed = replays && replayed(tables, &ranges, &mut packing, limit, enough);
+        if !is_replayed {
+            packing = match pack(&ranges) {
+                Ok(packing) => packing,
+                Err(Overflow) => return Err(PlanError::Overflow),
+            };
         }
-    } else {
-        Packing { offsets: [0; N], size: lower_bound, lower_bound, peak }
-    };
+    }
     let mut starts = [0; Line::PARTS];
     let mut i = 1;
     while i < Line::PARTS {
@@ -426,6 +453,32 @@ const fn try_plan<const N: usize>(
         Ok(budget) => Ok(Plan { error: None, is_packed, packing, starts, budget, batch, precision }),
         Err(error) => Err(error),
     }
+}
+
+/// Whether one of the orders that the macro found gives a packing that is hardly to be improved, or has at most `enough` bytes.
+const fn replayed<const N: usize>(
+    tables: &Tables,
+    ranges: &[LiveRange; N],
+    packing: &mut Packing<N>,
+    limit: u64,
+    enough: u64,
+) -> bool {
+    let orders = tables.transients.orders;
+    let bound = packing.lower_bound;
+    let close = if N > MANY { bound + bound / CLOSE } else { bound };
+    let mut i = 0;
+    while i < orders.len() {
+        let size = replay(orders[i].entries, ranges, &mut packing.offsets);
+        packing.size = size;
+        // With the same bound the tensors are those that the macro packed. With others the packers would do no better than it did.
+        let is_same = orders[i].lower_bound == bound;
+        let is_as_good = size as u128 * orders[i].lower_bound as u128 <= orders[i].size as u128 * close as u128;
+        if is_same || size <= enough || (size <= limit && is_as_good) {
+            return true;
+        }
+        i += 1;
+    }
+    false
 }
 
 /// Fails to compile if two tensors that are alive at once overlap, one lies outside its part of the arena, or one is misaligned. It

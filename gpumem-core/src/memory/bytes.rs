@@ -3,7 +3,7 @@
 use crate::memory::budget::PlanError;
 use crate::memory::lives::peak;
 use crate::memory::plan::{ALIGNMENT, LiveRange};
-use crate::memory::tables::{Tables, unpack};
+use crate::memory::tables::{Size, Tables, Workspaces, unpack};
 use crate::number::{Precision, Role};
 
 /// Bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
@@ -47,6 +47,20 @@ pub(super) const fn tensor_bytes(
         return Err(PlanError::Overflow);
     }
     Ok(elements as u64 * element[role as usize])
+}
+
+/// Exact bytes of a tensor of this size.
+pub(super) const fn exact_bytes(
+    element: &[u64; ROLES],
+    size: Size,
+    batch: u64,
+    workspaces: &Workspaces,
+) -> Result<u64, PlanError> {
+    let [role, fixed, per_sample, ..] = size;
+    match tensor_bytes(element, role, fixed, per_sample, batch) {
+        Ok(bytes) => Ok(workspaces.cap(Role::ALL[role as usize], bytes)),
+        Err(error) => Err(error),
+    }
 }
 
 /// The live ranges of a step's transient tensors at `batch` samples, padded to [`ALIGNMENT`].
@@ -108,9 +122,9 @@ pub(super) const fn largest<'a>(
     let (mut index, mut largest, mut workspace) = (0, 0, 0);
     let mut i = 0;
     while i < sizes.len() {
-        let [role, fixed, per_sample, tensor, is_workspace] = sizes[i];
-        let exact = match tensor_bytes(&element, role, fixed, per_sample, batch) {
-            Ok(bytes) => tables.workspaces.cap(Role::ALL[role as usize], bytes),
+        let [.., tensor, is_workspace] = sizes[i];
+        let exact = match exact_bytes(&element, sizes[i], batch, &tables.workspaces) {
+            Ok(bytes) => bytes,
             Err(error) => return Err(error),
         };
         if exact > largest {

@@ -1,6 +1,11 @@
-//! What of a step's tensors no batch and no number format changes: which sizes they share, and which operations can be the peak.
+//! What of a step's tensors no batch and no number format changes: which sizes they share, which operations can be the peak, and in
+//! which order they lie.
 
-use super::tables::{Size, Transient, Transients, life};
+use super::budget::padded;
+use super::bytes::{element_bytes, exact_bytes};
+use super::plan::{LiveRange, PackedSlice, order, pack_slice, replay};
+use super::tables::{Order, Size, Transient, Transients, Workspaces, life, unpack};
+use crate::number::Precision;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,6 +24,19 @@ pub struct OwnedTransients {
     pub moments: Vec<[u32; 2]>,
     /// See [`Transients::changes`].
     pub changes: Vec<[i32; 2]>,
+    /// See [`Transients::orders`].
+    pub orders: Vec<OwnedOrder>,
+}
+
+/// The contents of an [`Order`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnedOrder {
+    /// See [`Order::entries`].
+    pub entries: Vec<u64>,
+    /// See [`Order::size`].
+    pub size: u64,
+    /// See [`Order::lower_bound`].
+    pub lower_bound: u64,
 }
 
 impl OwnedTransients {
@@ -47,13 +65,34 @@ impl OwnedTransients {
         owned
     }
 
+    /// Packs the tensors at this batch and in this format, so that const evaluation need not. What cannot be packed is left to it.
+    pub fn carry(&mut self, batch: u64, precision: Precision, workspaces: Workspaces) {
+        let element = element_bytes(precision);
+        let bytes = |&size: &Size| exact_bytes(&element, size, batch, &workspaces).map(padded);
+        let Ok(bytes) = self.sizes.iter().map(bytes).collect::<Result<Vec<u64>, _>>() else { return };
+        let range = |&life: &u64| {
+            let (size, first, last) = unpack(life);
+            Some(LiveRange { bytes: *bytes.get(size)?, first, last })
+        };
+        let Some(ranges) = self.lives.iter().map(range).collect::<Option<Vec<LiveRange>>>() else { return };
+        let Ok(PackedSlice { mut offsets, lower_bound, .. }) = pack_slice(&ranges) else { return };
+        if let Some(entries) = order(&ranges, &offsets)
+            && !self.orders.iter().any(|known| known.entries == entries)
+        {
+            let size = replay(&entries, &ranges, &mut offsets);
+            self.orders.push(OwnedOrder { entries, size, lower_bound });
+        }
+    }
+
     /// The same for as long as the process lives, as tables are elsewhere: statics.
     pub fn leak(self) -> Transients {
+        let order = |OwnedOrder { entries, size, lower_bound }| Order { entries: entries.leak(), size, lower_bound };
         Transients {
             sizes: self.sizes.leak(),
             lives: self.lives.leak(),
             moments: self.moments.leak(),
             changes: self.changes.leak(),
+            orders: self.orders.into_iter().map(order).collect::<Vec<Order>>().leak(),
         }
     }
 }
@@ -127,7 +166,6 @@ fn keep(kept: &mut Vec<(u32, Vec<i32>)>, operation: u32, alive: &[i32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::plan::{LiveRange, pack_slice};
     use proptest::prelude::*;
 
     #[test]

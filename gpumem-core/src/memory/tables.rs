@@ -38,6 +38,19 @@ pub struct Transients {
     pub moments: &'static [[u32; 2]],
     /// `[size, tensors]`: how many more tensors of a size are alive.
     pub changes: &'static [[i32; 2]],
+    /// Packings that the macro found, the best guess first.
+    pub orders: &'static [Order],
+}
+
+/// A packing, as far as it does not depend on sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// See [`order`](crate::memory::plan::order).
+    pub entries: &'static [u64],
+    /// Bytes of the packing, of the tensors that it was found for.
+    pub size: u64,
+    /// The lower bound of those.
+    pub lower_bound: u64,
 }
 
 /// Bits of an operation's number in [`life`].
@@ -61,7 +74,7 @@ pub(super) const fn unpack(life: u64) -> (usize, u32, u32) {
 
 impl Transients {
     /// No tensor.
-    pub const NONE: Transients = Transients { sizes: &[], lives: &[], moments: &[], changes: &[] };
+    pub const NONE: Transients = Transients { sizes: &[], lives: &[], moments: &[], changes: &[], orders: &[] };
 }
 
 /// Everything that const evaluation needs to know of one program, training or inference.

@@ -7,6 +7,7 @@
 mod docs;
 mod editor;
 mod fallback;
+mod guesses;
 mod needs;
 mod operations;
 mod plans;
@@ -106,7 +107,7 @@ fn network(
     let needs = needs::attribute(source, readings, programs);
     let declaration = declaration(source, &docs, needs);
     let constants = constants(source, readings);
-    let structure = tables::structure(programs, &table);
+    let structure = tables::structure(programs, &table, &guesses::Guesses::new(source, readings, programs));
     let plans = plans::plans(source, readings, programs);
     let types = types(source, readings, inputs, promised);
     let served = served(source, readings, (inputs, promised));

@@ -2,8 +2,9 @@
 //!
 //! The struct has `#[cfg_attr(doc, doc = gpumem::__needs!(..))]`, so that this macro is called by rustdoc alone.
 
+use super::guesses::{bytes, cards, conv_workspace};
 use super::{Programs, Readings};
-use crate::syntax::{Facade, Field, Settings, Source};
+use crate::syntax::{Facade, Field, Source};
 use crate::train::literal;
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, find};
@@ -17,7 +18,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Expr, ExprCall, ExprLit, Lit, LitByteStr, LitInt, LitStr, Token};
+use syn::{LitByteStr, LitInt, LitStr, Token};
 
 /// The attribute, where every number of the plan is a literal.
 pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Option<TokenStream> {
@@ -33,12 +34,7 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
         None => 1,
     };
     let precision = reading.map_or(Precision::F32, |reading| reading.precision);
-    let bytes = |name: &str, default: u64| match settings.and_then(|settings| field(settings, name)) {
-        Some(value) => size(value),
-        None => Some(default),
-    };
-    let (headroom, workspace) =
-        (bytes("headroom", 0)?, bytes("conv_workspace", gpumem_core::Train::DEFAULT.conv_workspace)?);
+    let (headroom, workspace) = (bytes(settings, "headroom", 0)?, conv_workspace(settings)?);
     let cards = cards(settings);
     let program = programs.training.as_ref().unwrap_or(&programs.inference);
     let program = Literal::byte_string(&program.encode());
@@ -49,38 +45,6 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     Some(quote! {
         #[cfg_attr(doc, doc = #facade::__needs!(#program, #batch, #number, #headroom, #workspace, #(#cards),*))]
     })
-}
-
-fn field<'s>(settings: &'s Settings, name: &str) -> Option<&'s Expr> {
-    settings.fields.iter().find(|field| field.name == name).map(|field| &field.value)
-}
-
-/// Bytes that are written as `256 << 20` or otherwise are not known here; those of `mib(256)` and `gib(1.5)` are.
-fn size(value: &Expr) -> Option<u64> {
-    let Expr::Call(ExprCall { func, args, .. }) = value else { return literal(value) };
-    let Expr::Path(function) = &**func else { return None };
-    let unit = match function.path.segments.last()?.ident.to_string().as_str() {
-        "mib" => 20,
-        "gib" => 30,
-        _ => return None,
-    };
-    match args.first()? {
-        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u64>().ok()?.checked_shl(unit),
-        Expr::Lit(ExprLit { lit: Lit::Float(number), .. }) => {
-            Some((number.base10_parse::<f64>().ok()? * f64::from(1u32 << unit)) as u64)
-        }
-        _ => None,
-    }
-}
-
-/// The cards of `cards:`, by their slugs.
-fn cards(settings: Option<&Settings>) -> Vec<&'static str> {
-    let Some(Expr::Array(list)) = settings.and_then(|settings| field(settings, "cards")) else { return Vec::new() };
-    let name = |card: &Expr| match card {
-        Expr::Path(path) => find(&path.path.segments.last()?.ident.to_string()).map(|card| card.slug),
-        _ => None,
-    };
-    list.elems.iter().filter_map(name).collect()
 }
 
 /// What `__needs!` is given.
@@ -128,15 +92,6 @@ fn text(asked: &Asked) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_read_as_they_are_written() {
-        let size = |text: &str| size(&syn::parse_str(text).unwrap());
-        assert_eq!(size("1024"), Some(1024));
-        assert_eq!(size("mib(256)"), Some(256 << 20));
-        assert_eq!(size("gpumem::gib(1.5)"), Some(3 << 29));
-        assert_eq!([size("256 << 20"), size("kib(1)"), size("mib(N)"), size("HEADROOM")], [None; 4]);
-    }
 
     #[test]
     fn the_budget_is_in_the_documentation() {

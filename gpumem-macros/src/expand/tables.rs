@@ -1,8 +1,9 @@
 //! Structure as literals.
 
 use super::Programs;
+use super::guesses::{Guess, Guesses};
 use gpumem_core::lower::{LayerLine, OwnedTables, tables};
-use gpumem_core::memory::lives::OwnedTransients;
+use gpumem_core::memory::lives::{OwnedOrder, OwnedTransients};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -22,11 +23,12 @@ impl Names {
 }
 
 /// Layer table, steps and programs.
-pub(super) fn structure(programs: &Programs, table: &[LayerLine]) -> TokenStream {
+pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Guesses) -> TokenStream {
     let layers = layers(table);
     let paths = table.iter().map(|line| &line.path);
-    let training = programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program));
-    let inference = statics(&Names::new("INFERENCE"), &programs.inference);
+    let training =
+        programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program, &guesses.training));
+    let inference = statics(&Names::new("INFERENCE"), &programs.inference, &guesses.inference);
     quote! {
         #layers
         static __PATHS: &[&::core::primitive::str] = &[#(#paths),*];
@@ -67,11 +69,11 @@ fn layers(table: &[LayerLine]) -> TokenStream {
     }
 }
 
-fn statics(names: &Names, program: &Program) -> TokenStream {
+fn statics(names: &Names, program: &Program, guesses: &[Guess]) -> TokenStream {
     let Names { tables: own, program: name } = names;
     let OwnedTables {
         operations,
-        transients,
+        mut transients,
         parameters,
         buffers,
         batch,
@@ -82,9 +84,17 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
         transient_tags,
         paths: _,
     } = tables(program);
+    guesses.iter().for_each(|&(batch, precision, workspaces)| transients.carry(batch, precision, workspaces));
     let [operations, moments] = [operations, moments].map(Literal::u64_unsuffixed);
-    let OwnedTransients { sizes, lives, moments: peaks, changes } = transients;
+    let OwnedTransients { sizes, lives, moments: peaks, changes, orders } = transients;
     let lives = lives.into_iter().map(Literal::u64_unsuffixed);
+    let orders = orders.into_iter().map(|OwnedOrder { entries, size, lower_bound }| {
+        let entries = entries.into_iter().map(Literal::u64_unsuffixed);
+        let [size, bound] = [size, lower_bound].map(Literal::u64_unsuffixed);
+        quote! {
+            __gpumem::__private::memory::tables::Order { entries: &[#(#entries),*], size: #size, lower_bound: #bound }
+        }
+    });
     let [parameters, buffers, batch] = [rows(&parameters), rows(&buffers), rows(&batch)];
     let [sizes, peaks, changes] = [rows(&sizes), rows(&peaks), rows(&changes)];
     let operation_tags = Literal::byte_string(&operation_tags);
@@ -98,6 +108,7 @@ fn statics(names: &Names, program: &Program) -> TokenStream {
                 lives: &[#(#lives),*],
                 moments: #peaks,
                 changes: #changes,
+                orders: &[#(#orders),*],
             },
             parameters: #parameters,
             buffers: #buffers,

@@ -2,12 +2,14 @@
 //!
 //! Every algorithm is one `const fn` over slices with scratch memory from its caller. The const entry points ([`pack`],
 //! [`verify`]) bring arrays, their run-time twins ([`pack_slice`], [`verify_slice`]) bring vectors; the results are
-//! equal.
+//! equal where the lower bound is reached.
 //!
-//! Const evaluation takes microseconds a step, so packers are tried in the order in which they usually succeed, and
-//! the search ends as soon as one reaches the lower bound.
+//! Const evaluation takes about a microsecond a step, so the macro packs at the sizes that it expects, and const evaluation
+//! replays what it found: see [`order`]. Where that does not reach the lower bound, packers are tried in the order in which they
+//! usually succeed, and the search ends as soon as one reaches it.
 
 mod bound;
+mod carried;
 mod greedy;
 mod holes;
 mod order;
@@ -19,6 +21,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use bound::Peak;
+pub use carried::{order, replay};
 
 /// Bytes that every offset and every size in an arena is a multiple of.
 pub const ALIGNMENT: u64 = 256;
@@ -129,7 +132,7 @@ pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>,
     }
 }
 
-/// Packs `ranges` at run time, to the same offsets as [`pack`].
+/// Packs `ranges` at run time, to the same offsets as [`pack`]; those that miss the lower bound are pushed down as far as they can be.
 pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
     let count = ranges.len();
     let mut offsets = vec![0; count];
@@ -138,7 +141,12 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
         words: &mut vec![[0; WORDS]; count],
         longs: &mut vec![[0; LONGS]; count],
     };
-    let (size, peak) = pack_into(ranges, &mut offsets, scratch)?;
+    let (mut size, peak) = pack_into(ranges, &mut offsets, scratch)?;
+    if size > peak.bytes
+        && let Some(order) = order(ranges, &offsets)
+    {
+        size = replay(&order, ranges, &mut offsets);
+    }
     Ok(PackedSlice { offsets, size, lower_bound: peak.bytes, peak: peak.operation })
 }
 

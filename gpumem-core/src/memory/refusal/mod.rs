@@ -4,7 +4,7 @@
 //! when a card is too small, and tries the lower bound, which is cheap, before it makes a plan.
 
 use crate::cards::ALL;
-use crate::memory::budget::{Budget, Line, Plan, PlanError};
+use crate::memory::budget::{Budget, Line, MANY, Plan, PlanError};
 use crate::memory::tables::Tables;
 use crate::message::Message;
 use crate::number::{Half, Precision};
@@ -27,9 +27,6 @@ pub type Text = Message<4096>;
 
 /// The most cards that are too small which are named.
 const MOST_CARDS: usize = 8;
-
-/// More tensors than these take a second or more to pack.
-const MANY: usize = 1500;
 
 /// With more than these, nothing else is tried: the command answers at once, and natively.
 const TOO_MANY: usize = 4000;

@@ -1,6 +1,6 @@
 //! The search for what would fit.
 
-use crate::memory::budget::{Lasting, Line, Plan, lower_bound, plan as make_plan};
+use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 
@@ -97,8 +97,8 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
     let mut batch = low;
     let mut plans = 0;
     while plans < most_plans(N) && batch > 0 {
-        let tried: Plan<N> = make_plan(tables, batch, precision);
-        if tried.error.is_none() && tried.arena() <= room {
+        let tried: Plan<N> = fitting_plan(tables, batch, precision, room);
+        if tried.is_packed && tried.arena() <= room {
             return Search::Fits(batch);
         }
         // The share of the batch by which the plan is too large, at least one sample.
@@ -122,6 +122,6 @@ pub(super) const fn precision_fits<const N: usize>(
     if bounds.arena(batch) > room {
         return false;
     }
-    let plan: Plan<N> = make_plan(tables, batch, precision);
-    plan.error.is_none() && plan.arena() <= room
+    let plan: Plan<N> = fitting_plan(tables, batch, precision, room);
+    plan.is_packed && plan.arena() <= room
 }

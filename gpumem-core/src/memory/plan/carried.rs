@@ -1,0 +1,112 @@
+//! Packings carried from the macro into const evaluation: as orders of addresses, so that they hold at any sizes.
+//!
+//! At every moment of the step the live tensors have an order by address. A tensor that lies right above another at some moment must
+//! begin where that one ends, or later: this is all that a packing says of time. So the macro packs with all the packers that there
+//! are, and const evaluation only places one tensor after the other, each at the highest end of those right below it. That is valid
+//! whatever the sizes are, and gives the macro's packing where they are those that the macro packed.
+
+use super::LiveRange;
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Bits of the number of a tensor in an entry.
+const BITS: u32 = 21;
+const MASK: u64 = (1 << BITS) - 1;
+
+/// The order of a packing: entries `[tensor, below, below]` in the order of addresses, each packed into one number. A tensor has as many
+/// entries as it needs, one after the other; the largest number stands for no tensor. Nothing is returned for more tensors than have
+/// numbers.
+pub fn order(ranges: &[LiveRange], offsets: &[u64]) -> Option<Vec<u64>> {
+    if ranges.len() as u64 >= MASK {
+        return None;
+    }
+    let mut by_address: Vec<usize> = (0..ranges.len()).collect();
+    // What is empty here may have bytes at other sizes: it comes first where it is.
+    by_address.sort_by_key(|&tensor| (offsets[tensor], ranges[tensor].bytes > 0));
+    let mut ranks = vec![0u32; ranges.len()];
+    for (rank, &tensor) in by_address.iter().enumerate() {
+        ranks[tensor] = rank as u32;
+    }
+    let below = neighbours(ranges, &ranks);
+    let mut entries = Vec::with_capacity(2 * ranges.len());
+    for (rank, &tensor) in by_address.iter().enumerate() {
+        let mut below = below[rank].iter().map(|&rank| by_address[rank as usize] as u64);
+        loop {
+            let (first, second) = (below.next().unwrap_or(MASK), below.next().unwrap_or(MASK));
+            entries.push(tensor as u64 | first << BITS | second << (2 * BITS));
+            if second == MASK || below.len() == 0 {
+                break;
+            }
+        }
+    }
+    Some(entries)
+}
+
+/// For each rank by address, the ranks that lie right below it at some moment.
+fn neighbours(ranges: &[LiveRange], ranks: &[u32]) -> Vec<Vec<u32>> {
+    let last = |tensor: usize| ranges[tensor].last.max(ranges[tensor].first);
+    let (mut begins, mut ends): (Vec<usize>, Vec<usize>) = ((0..ranges.len()).collect(), (0..ranges.len()).collect());
+    begins.sort_by_key(|&tensor| ranges[tensor].first);
+    ends.sort_by_key(|&tensor| last(tensor));
+    let mut below = vec![Vec::new(); ranges.len()];
+    let mut meet = |low: Option<u32>, high: Option<u32>| {
+        if let (Some(low), Some(high)) = (low, high)
+            && !below[high as usize].contains(&low)
+        {
+            below[high as usize].push(low);
+        }
+    };
+    let mut live = BTreeSet::new();
+    let around = |live: &BTreeSet<u32>, rank: u32| {
+        (live.range(..rank).next_back().copied(), live.range(rank + 1..).next().copied())
+    };
+    let mut ended = ends.into_iter().peekable();
+    for tensor in begins {
+        while let Some(old) = ended.next_if(|&old| last(old) < ranges[tensor].first) {
+            live.remove(&ranks[old]);
+            // Those on both sides of it lie next to each other from here on.
+            let (low, high) = around(&live, ranks[old]);
+            meet(low, high);
+        }
+        let rank = ranks[tensor];
+        live.insert(rank);
+        let (low, high) = around(&live, rank);
+        meet(low, Some(rank));
+        meet(Some(rank), high);
+    }
+    below
+}
+
+/// Places the tensors in the order of `entries`, as [`order`] wrote them for tensors of these lives; returns the size. All offsets are
+/// written. The sum of all bytes must fit 64 bits.
+pub const fn replay(entries: &[u64], ranges: &[LiveRange], offsets: &mut [u64]) -> u64 {
+    let mut size = 0;
+    let mut previous = MASK;
+    let mut i = 0;
+    while i < entries.len() {
+        let entry = entries[i];
+        let (tensor, first, second) = (entry & MASK, entry >> BITS & MASK, entry >> (2 * BITS));
+        let mut offset = if tensor == previous { offsets[tensor as usize] } else { 0 };
+        if first != MASK {
+            let end = offsets[first as usize] + ranges[first as usize].bytes;
+            if end > offset {
+                offset = end;
+            }
+            if second != MASK {
+                let end = offsets[second as usize] + ranges[second as usize].bytes;
+                if end > offset {
+                    offset = end;
+                }
+            }
+        }
+        offsets[tensor as usize] = offset;
+        let end = offset + ranges[tensor as usize].bytes;
+        if end > size {
+            size = end;
+        }
+        previous = tensor;
+        i += 1;
+    }
+    size
+}

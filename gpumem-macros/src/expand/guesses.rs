@@ -1,0 +1,114 @@
+//! The numbers that a plan will have, as far as they can be read before the compiler has them.
+
+use super::{Programs, Readings};
+use crate::syntax::{Field, Settings, Source};
+use crate::train::{Reading, literal};
+use gpumem_core::cards::{Card, find};
+use gpumem_core::memory::budget::MANY;
+use gpumem_core::memory::refusal::Aim;
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::{Precision, Train};
+use syn::{Expr, ExprCall, ExprLit, Lit};
+
+/// Batch, precision and caps on workspaces at which a program is packed in the macro.
+pub(super) type Guess = (u64, Precision, Workspaces);
+
+/// Those of both programs.
+pub(super) struct Guesses {
+    pub(super) training: Vec<Guess>,
+    pub(super) inference: Vec<Guess>,
+}
+
+/// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others.
+const BATCHES: [u64; 2] = [256, 32];
+
+impl Guesses {
+    pub(super) fn new(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Guesses {
+        let [training, inference] = [programs.training.as_ref(), Some(&programs.inference)]
+            .map(|program| program.map_or(0, |program| program.transients().count()));
+        let train = |tensors| guesses(source.train.as_ref(), readings.train.as_ref(), tensors);
+        let infer = guesses(source.infer.as_ref(), readings.infer.as_ref(), inference);
+        let (training, mut inference) = (train(training), [infer, train(inference)].concat());
+        if readings.infer.is_none() && readings.train.is_none() {
+            inference.push((1, Precision::F32, aimed(&[], None)));
+        }
+        Guesses { training, inference }
+    }
+}
+
+/// The program has this many tensors to pack.
+fn guesses(settings: Option<&Settings>, reading: Option<&Reading<'_>>, tensors: usize) -> Vec<Guess> {
+    // Where the compiler takes what is close, one is enough.
+    let most = if tensors > MANY { 1 } else { BATCHES.len() };
+    let Some(reading) = reading else { return Vec::new() };
+    let batches = match reading.batch {
+        Some(Field { value, .. }) => literal(value).map_or(BATCHES[..most].to_vec(), |batch| vec![batch]),
+        None => vec![1],
+    };
+    let workspaces = aimed(&cards(settings), conv_workspace(settings));
+    batches.into_iter().map(|batch| (batch, reading.precision, workspaces)).collect()
+}
+
+fn aimed(slugs: &[&str], convolution: Option<u64>) -> Workspaces {
+    let cards: Vec<Card> = slugs.iter().filter_map(|slug| find(slug)).copied().collect();
+    Workspaces::aimed(&Aim::at(&cards), convolution.unwrap_or(Train::DEFAULT.conv_workspace))
+}
+
+fn field<'s>(settings: &'s Settings, name: &str) -> Option<&'s Expr> {
+    settings.fields.iter().find(|field| field.name == name).map(|field| &field.value)
+}
+
+/// Bytes that a field has, or `default` where it is not written.
+pub(super) fn bytes(settings: Option<&Settings>, name: &str, default: u64) -> Option<u64> {
+    match settings.and_then(|settings| field(settings, name)) {
+        Some(value) => size(value),
+        None => Some(default),
+    }
+}
+
+/// The most bytes of a workspace of a convolution.
+pub(super) fn conv_workspace(settings: Option<&Settings>) -> Option<u64> {
+    bytes(settings, "conv_workspace", Train::DEFAULT.conv_workspace)
+}
+
+/// Bytes that are written as `256 << 20` or otherwise are not known here; those of `mib(256)` and `gib(1.5)` are.
+fn size(value: &Expr) -> Option<u64> {
+    let Expr::Call(ExprCall { func, args, .. }) = value else { return literal(value) };
+    let Expr::Path(function) = &**func else { return None };
+    let unit = match function.path.segments.last()?.ident.to_string().as_str() {
+        "mib" => 20,
+        "gib" => 30,
+        _ => return None,
+    };
+    match args.first()? {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u64>().ok()?.checked_shl(unit),
+        Expr::Lit(ExprLit { lit: Lit::Float(number), .. }) => {
+            Some((number.base10_parse::<f64>().ok()? * f64::from(1u32 << unit)) as u64)
+        }
+        _ => None,
+    }
+}
+
+/// The cards of `cards:`, by their slugs.
+pub(super) fn cards(settings: Option<&Settings>) -> Vec<&'static str> {
+    let Some(Expr::Array(list)) = settings.and_then(|settings| field(settings, "cards")) else { return Vec::new() };
+    let name = |card: &Expr| match card {
+        Expr::Path(path) => find(&path.path.segments.last()?.ident.to_string()).map(|card| card.slug),
+        _ => None,
+    };
+    list.elems.iter().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_they_are_written() {
+        let size = |text: &str| size(&syn::parse_str(text).unwrap());
+        assert_eq!(size("1024"), Some(1024));
+        assert_eq!(size("mib(256)"), Some(256 << 20));
+        assert_eq!(size("gpumem::gib(1.5)"), Some(3 << 29));
+        assert_eq!([size("256 << 20"), size("kib(1)"), size("mib(N)"), size("HEADROOM")], [None; 4]);
+    }
+}
