@@ -1,8 +1,8 @@
 //! Updates that wait for each other, so that a backend makes many at once.
 //!
 //! An update comes right behind the last piece of its gradient, which then dies. Where memory is not scarce the gradient can as well
-//! live on: most of a step needs much less than its peak. So updates wait for those of the next layers, each only if no position that
-//! its gradient lives through grows beyond what the peak needs, at any batch and in any number format.
+//! live on: most of a step needs much less than its peak. So updates wait as long as they can, each only if no position that its
+//! gradient lives through grows beyond what the peak needs, at any batch and in any number format.
 
 use crate::number::Role;
 use crate::program::{Action, Class, Operation, Slot, Tensor};
@@ -28,10 +28,6 @@ impl Load {
         Load { each: self.each - other.each, once: self.once - other.once }
     }
 }
-
-/// Operations that an update waits for at most: those of the layers next to it. Gradients that live on through more of a step make
-/// packing expensive for the compiler: with 32 operations the check of ResNet-152 takes twice as long.
-const FARTHEST: usize = 4;
 
 /// What a placement ends a tensor with at most: every one begins at a multiple of this.
 const ALIGNMENT: i128 = 256;
@@ -95,21 +91,26 @@ fn has_no_more(one: Option<(Role, Load)>, other: Option<(Role, Load)>) -> bool {
 }
 
 /// What may be added at each position, so that it stays below another one with one sample, and so with any number of them: below 0
-/// where a sample takes more than it does there.
+/// where a sample takes more than it does at any other.
 ///
-/// The other one is where a sample takes most, without scratch memory or with it: that may be cut short, nobody knows here to what.
+/// The other one is, among those with the same scratch memory, where a sample takes most: scratch memory may be cut short, nobody knows
+/// here to what.
 fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> {
     let exact = loads(operations, tensors, model, 0);
     let scratch: Vec<_> = operations.iter().map(|operation| scratch(operation, tensors)).collect();
-    let with_scratch = |at: usize| exact[at].plus(scratch[at].map_or(Load::default(), |(_, load)| load));
-    let all = 0..operations.len();
-    let peaks = [all.clone().max_by_key(|&at| exact[at]), all.max_by_key(|&at| with_scratch(at))];
+    let mut peaks: Vec<usize> = Vec::new();
+    for at in 0..operations.len() {
+        match peaks.iter_mut().find(|peak| scratch[**peak] == scratch[at]) {
+            Some(peak) if exact[*peak] < exact[at] => *peak = at,
+            Some(_) => {}
+            None => peaks.push(at),
+        }
+    }
     let below = |at: usize, load: Load, peak: usize| {
         let is_below = load.each <= exact[peak].each && has_no_more(scratch[at], scratch[peak]);
         if is_below { exact[peak].each + exact[peak].once - load.each - load.once } else { -1 }
     };
-    let spare =
-        |(at, load): (usize, Load)| peaks.iter().flatten().map(|&peak| below(at, load, peak)).max().unwrap_or(-1);
+    let spare = |(at, load): (usize, Load)| peaks.iter().map(|&peak| below(at, load, peak)).max().unwrap_or(-1);
     loads(operations, tensors, model, ALIGNMENT).into_iter().enumerate().map(spare).collect()
 }
 
@@ -127,16 +128,13 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Oper
     let (mut place, mut from) = (operations.len() - 1, operations.len());
     // The least that is spare between the updates that wait and their place.
     let mut least = [i128::MAX; 2];
-    // The last of the updates that follow each other: they wait together.
-    let mut end = operations.len();
     for &at in updates.iter().rev() {
-        end = if operations.get(at + 1).is_some_and(is_update) { end } else { at };
         for (least, spare) in least.iter_mut().zip(&spares) {
             *least = spare[at + 1..from.min(place + 1)].iter().copied().fold(*least, i128::min);
         }
         from = at + 1;
         let sizes = MODELS.map(|model| held(at).map_or(0, |held| bytes(held, model)) + ALIGNMENT);
-        if place.saturating_sub(end) <= FARTHEST && least.iter().zip(sizes).all(|(&least, size)| least >= size) {
+        if least.iter().zip(sizes).all(|(&least, size)| least >= size) {
             // It lives through all of these positions, beside those that wait already.
             least.iter_mut().zip(sizes).for_each(|(least, size)| *least -= size);
             places[at] = place;
@@ -201,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn updates_wait_for_those_of_the_next_layers() {
+    fn updates_wait_for_those_of_all_layers() {
         let program = step(
             &[64, 64],
             &[("LayerNorm", &[]), ("Tanh", &[]), ("LayerNorm", &[]), ("Tanh", &[]), ("LayerNorm", &[])],
         );
         let groups = |found: &[usize]| 1 + found.windows(2).filter(|pair| pair[1] - pair[0] > 1).count();
         let (found, before) = (updates(&program), updates(&scattered(&program)));
-        assert_eq!((found.len(), groups(&found), groups(&before)), (6, 2, 3), "{found:?}");
+        assert_eq!((found.len(), groups(&found), groups(&before)), (6, 1, 3), "{found:?}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) struct Guesses {
 }
 
 /// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others.
-const BATCHES: [u64; 2] = [256, 32];
+const BATCHES: [u64; 3] = [256, 32, 4];
 
 impl Guesses {
     pub(super) fn new(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Guesses {
@@ -38,8 +38,8 @@ impl Guesses {
 
 /// The program has this many tensors to pack.
 fn guesses(settings: Option<&Settings>, reading: Option<&Reading<'_>>, tensors: usize) -> Vec<Guess> {
-    // Where the compiler takes what is close, one is enough.
-    let most = if tensors > MANY { 1 } else { BATCHES.len() };
+    // Packing takes a while then.
+    let most = if tensors > 4 * MANY { 1 } else { BATCHES.len() };
     let Some(reading) = reading else { return Vec::new() };
     let batches = match reading.batch {
         Some(Field { value, .. }) => literal(value).map_or(BATCHES[..most].to_vec(), |batch| vec![batch]),

@@ -94,7 +94,8 @@ pub(super) const fn compress(
         spans[id].bytes = range.bytes;
         spans[id].first = moments - 1;
         begun += 1;
-        if begun - ended > most {
+        // Gradients that wait for their updates are many at the end of a step.
+        if begun - ended > most && 2 * begun <= count + 2 {
             most = begun - ended;
             turn = moments - 1;
         }

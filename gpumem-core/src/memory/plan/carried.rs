@@ -110,3 +110,17 @@ pub const fn replay(entries: &[u64], ranges: &[LiveRange], offsets: &mut [u64]) 
     }
     size
 }
+
+/// Writes, for each tensor of `entries`, the first one below it, as index + 1: the one that was there when it began, if there was one.
+pub(super) const fn lowest(entries: &[u64], below: &mut [u32]) {
+    let mut previous = MASK;
+    let mut i = 0;
+    while i < entries.len() {
+        let (tensor, first) = (entries[i] & MASK, entries[i] >> BITS & MASK);
+        if tensor != previous && first != MASK && (first as usize) < below.len() && (tensor as usize) < below.len() {
+            below[tensor as usize] = first as u32 + 1;
+        }
+        previous = tensor;
+        i += 1;
+    }
+}

@@ -28,9 +28,10 @@ pub const ALIGNMENT: u64 = 256;
 
 /// One packer with its settings.
 enum Attempt {
-    /// [`stack`] around the turn or the peak, with the length from which tensors there are stacked. In several rounds the
-    /// tensor that ended highest is placed before all others in the next; the packers that follow keep that order.
-    Stack { at_peak: bool, short: u32, rounds: u32 },
+    /// [`stack`] around the turn or the peak, with the length from which tensors there are stacked, and that from which later ones are
+    /// piled. In several rounds the tensor that ended highest is placed before all others in the next; the packers that follow keep
+    /// that order.
+    Stack { at_peak: bool, short: u32, long: u32, rounds: u32 },
     /// [`greedy`], for few tensors.
     Greedy,
     /// [`holes`], while the packing is not near the bound.
@@ -40,17 +41,27 @@ enum Attempt {
 /// The portfolio, in the order in which packers usually succeed: one of the first two on nearly every step of the networks that
 /// `tests/truth.rs` holds to the bound, the third on what they leave.
 const ATTEMPTS: [Attempt; 10] = [
-    Attempt::Stack { at_peak: true, short: 4, rounds: 1 },
-    Attempt::Stack { at_peak: false, short: 24, rounds: 1 },
-    Attempt::Stack { at_peak: false, short: 12, rounds: 12 },
-    Attempt::Stack { at_peak: true, short: 4, rounds: 12 },
-    Attempt::Stack { at_peak: false, short: 12, rounds: 1 },
-    Attempt::Stack { at_peak: false, short: 16, rounds: 1 },
-    Attempt::Stack { at_peak: false, short: 4, rounds: 1 },
+    Attempt::Stack { at_peak: true, short: 4, long: LONG, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 24, long: LONG, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 12, long: LONG, rounds: 12 },
+    Attempt::Stack { at_peak: true, short: 4, long: LONG, rounds: 12 },
+    Attempt::Stack { at_peak: false, short: 12, long: NEVER, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 16, long: NEVER, rounds: 1 },
+    Attempt::Stack { at_peak: false, short: 4, long: NEVER, rounds: 1 },
     Attempt::Greedy,
     Attempt::Holes { backwards: false },
     Attempt::Holes { backwards: true },
 ];
+
+/// Contemporaries that [`stack`] looks at, a tensor, before it gives up: in const evaluation, where training steps need a few dozen, and
+/// natively.
+const PATIENCE: [usize; 2] = [64, 1024];
+
+/// Moments from which a life in the backward pass is long.
+const LONG: u32 = 32;
+
+/// No life is as long.
+const NEVER: u32 = u32::MAX;
 
 /// The most tensors for which the quadratic packer is tried.
 const GREEDY_LIMIT: usize = 300;
@@ -111,7 +122,7 @@ const NO_SPAN: Span = Span { bytes: 0, first: 0, last: 0 };
 
 /// Words of 32 bits and of 64 bits of scratch memory a tensor.
 const WORDS: usize = 6 + 2 * stack::LINKS;
-const LONGS: usize = 4;
+const LONGS: usize = 5;
 
 struct Scratch<'a> {
     spans: &'a mut [Span],
@@ -126,7 +137,7 @@ pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>,
     let mut words = [[0; WORDS]; N];
     let mut longs = [[0; LONGS]; N];
     let scratch = Scratch { spans: &mut spans, words: &mut words, longs: &mut longs };
-    match pack_into(ranges, &mut offsets, scratch) {
+    match pack_into(ranges, &mut offsets, PATIENCE[0], scratch) {
         Ok((size, peak)) => Ok(Packing { offsets, size, lower_bound: peak.bytes, peak: peak.operation }),
         Err(Overflow) => Err(Overflow),
     }
@@ -141,7 +152,7 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
         words: &mut vec![[0; WORDS]; count],
         longs: &mut vec![[0; LONGS]; count],
     };
-    let (mut size, peak) = pack_into(ranges, &mut offsets, scratch)?;
+    let (mut size, peak) = pack_into(ranges, &mut offsets, PATIENCE[1], scratch)?;
     if size > peak.bytes
         && let Some(order) = order(ranges, &offsets)
     {
@@ -153,18 +164,33 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
 /// Whether `packing` keeps tensors that live at the same time apart, inside its size, with every offset a multiple of
 /// `alignment` (usually [`ALIGNMENT`]).
 pub const fn verify<const N: usize>(ranges: &[LiveRange; N], packing: &Packing<N>, alignment: u64) -> bool {
+    verify_carried(ranges, packing, alignment, &[])
+}
+
+/// The same for a packing that was replayed from these entries: they say where to look first, and are not trusted.
+pub const fn verify_carried<const N: usize>(
+    ranges: &[LiveRange; N],
+    packing: &Packing<N>,
+    alignment: u64,
+    entries: &[u64],
+) -> bool {
     let mut words = [[0; verify::WORDS]; N];
-    verify::verify(ranges, &packing.offsets, packing.size, alignment, &mut words, &mut [0; N])
+    verify::verify(ranges, &packing.offsets, packing.size, alignment, entries, &mut words, &mut [0; N])
 }
 
 /// [`verify`] for tensors whose number is known at run time only.
 pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment: u64) -> bool {
     let mut words = vec![[0; verify::WORDS]; ranges.len()];
-    verify::verify(ranges, offsets, size, alignment, &mut words, &mut vec![0; ranges.len()])
+    verify::verify(ranges, offsets, size, alignment, &[], &mut words, &mut vec![0; ranges.len()])
 }
 
 /// Writes the best offsets found; returns their size and the lower bound. The scratch memory must be all 0.
-const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'_>) -> Result<(u64, Peak), Overflow> {
+const fn pack_into(
+    ranges: &[LiveRange],
+    offsets: &mut [u64],
+    patience: usize,
+    scratch: Scratch<'_>,
+) -> Result<(u64, Peak), Overflow> {
     let count = ranges.len();
     let Scratch { spans, words, longs } = scratch;
     let (by_first, words) = words.as_flattened_mut().split_at_mut(count);
@@ -175,6 +201,7 @@ const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'
     let (lives, words) = words.split_at_mut(count);
     let (linked, links) = words.split_at_mut(count * stack::LINKS);
     let (heights, longs) = longs.as_flattened_mut().split_at_mut(count);
+    let (ceilings, longs) = longs.split_at_mut(count);
     let (starts, longs) = longs.split_at_mut(count);
     let (ends, trial) = longs.split_at_mut(count);
 
@@ -208,8 +235,10 @@ const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'
         let mut round = 0;
         while round < rounds && size > peak.bytes {
             let tried = match ATTEMPTS[attempt] {
-                Attempt::Stack { at_peak, short, .. } => {
-                    let stacked = stack::Stacked { turn: if at_peak { axis.peak } else { axis.turn }, short };
+                Attempt::Stack { at_peak, short, long, .. } => {
+                    let turn = if at_peak { axis.peak } else { axis.turn };
+                    let stacked = stack::Stacked { turn, short, long, top: peak.bytes, patience };
+                    let orders = stack::Orders { by_first, by_last, by_size };
                     let scratch = stack::Scratch {
                         begins: &mut *begins,
                         next: &mut *next,
@@ -217,10 +246,11 @@ const fn pack_into(ranges: &[LiveRange], offsets: &mut [u64], scratch: Scratch<'
                         linked: &mut *linked,
                         links: &mut *links,
                         heights: &mut *heights,
+                        ceilings: &mut *ceilings,
                         starts: &mut *starts,
                         ends: &mut *ends,
                     };
-                    stack::pack(spans, by_last, by_size, axis.moments, stacked, trial, scratch)
+                    stack::pack(spans, orders, axis.moments, stacked, trial, scratch)
                 }
                 Attempt::Greedy if count <= GREEDY_LIMIT => Some(greedy::pack(spans, by_size, trial, next)),
                 Attempt::Holes { backwards } if size - peak.bytes > peak.bytes / NEAR => {

@@ -5,11 +5,11 @@
 //! of the turn. Everything else lives for a few operations only and is placed above the stack, the largest first, in
 //! the smallest gap between its contemporaries. Tensors around the turn that are short-lived themselves are no part of
 //! the stack: a dense order of theirs would be a dead weight on one side of the turn.
+//!
+//! Gradients of parameters whose updates wait for others are many and small, and live through much of the backward pass. While they
+//! gather, the stack shrinks: so they are piled from the other end, downwards from the lower bound.
 
 use super::Span;
-
-/// Contemporaries looked at, a tensor, before the packer gives up. Training steps need fewer than ten.
-const PATIENCE: usize = 64;
 
 /// Links a tensor in the lists of live transients.
 pub(super) const LINKS: usize = 4;
@@ -28,41 +28,64 @@ pub(super) struct Scratch<'a> {
     pub(super) links: &'a mut [u32],
     /// Height of the stack at each moment.
     pub(super) heights: &'a mut [u64],
+    /// Where the pile begins at each moment.
+    pub(super) ceilings: &'a mut [u64],
     /// Beginnings of the contemporaries of one transient, ascending.
     pub(super) starts: &'a mut [u64],
     /// Their ends.
     pub(super) ends: &'a mut [u64],
 }
 
-/// Which tensors are stacked: those alive at the moment `turn` that live for more than `short` moments more.
+/// A tensor is small where it has at most one part in this many of the lower bound.
+const SMALL: u64 = 100;
+
+/// Which tensors are stacked: those alive at the moment `turn` that live for more than `short` moments more. And which are piled,
+/// downwards from `top`: those that begin later and live for `long` moments.
 #[derive(Clone, Copy)]
 pub(super) struct Stacked {
     pub(super) turn: u32,
     pub(super) short: u32,
+    pub(super) long: u32,
+    pub(super) top: u64,
+    /// Contemporaries looked at and moved, a tensor, before the packer gives up.
+    pub(super) patience: usize,
 }
 
 impl Stacked {
     const fn contains(self, span: Span) -> bool {
         span.first <= self.turn && self.turn <= span.last && span.last - span.first >= self.short
     }
+
+    const fn is_piled(self, span: Span) -> bool {
+        span.first > self.turn && span.last - span.first >= self.long && span.bytes < self.top / SMALL
+    }
 }
 
-/// Writes offsets and returns their size, or `None` if the search gets too long for const evaluation.
+/// The orders of the tensors.
+#[derive(Clone, Copy)]
+pub(super) struct Orders<'a> {
+    pub(super) by_first: &'a [u32],
+    pub(super) by_last: &'a [u32],
+    pub(super) by_size: &'a [u32],
+}
+
+/// Writes offsets and returns their size, or `None` if the search gets too long.
 pub(super) const fn pack(
     spans: &[Span],
-    by_last: &[u32],
-    by_size: &[u32],
+    orders: Orders<'_>,
     moments: usize,
     stacked: Stacked,
     offsets: &mut [u64],
     scratch: Scratch<'_>,
 ) -> Option<u64> {
-    let Scratch { begins, next, lives, linked, links, heights, starts, ends } = scratch;
+    let Scratch { begins, next, lives, linked, links, heights, ceilings, starts, ends } = scratch;
+    let Orders { by_first, by_last, by_size } = orders;
     let mut moment = 0;
     while moment < moments {
         begins[moment] = 0;
         lives[moment] = 0;
         heights[moment] = 0;
+        ceilings[moment] = u64::MAX;
         moment += 1;
     }
     let mut size = 0u64;
@@ -79,8 +102,14 @@ pub(super) const fn pack(
         }
     }
     spread(heights, moments, stacked.turn as usize, size);
+    if !pile(spans, by_first, stacked, heights, ceilings, offsets) {
+        return None;
+    }
+    if size < stacked.top && has_pile(ceilings, moments) {
+        size = stacked.top;
+    }
 
-    let mut patience = PATIENCE * spans.len();
+    let mut patience = stacked.patience * spans.len();
     // Transients for which no links were left.
     let mut unlinked = 0u32;
     let mut used = 0;
@@ -93,7 +122,7 @@ pub(super) const fn pack(
             offsets[id] = 0;
             continue;
         }
-        if stacked.contains(span) {
+        if stacked.contains(span) || stacked.is_piled(span) {
             continue;
         }
         // The stack grows until the turn and shrinks from there: its height over a life is that at one moment.
@@ -106,33 +135,37 @@ pub(super) const fn pack(
         };
         let mut low = heights[highest as usize];
 
+        let mut ceiling = u64::MAX;
         // Contemporaries: those that live on into the first moment, and those that begin during the life.
         let mut found = 0;
+        let mut looks = 0;
         let mut link = lives[span.first as usize];
         while link != 0 {
             let at = linked[link as usize - 1] as usize;
-            insert(starts, ends, found, offsets[at], spans[at].bytes);
+            looks += insert(starts, ends, found, offsets[at], spans[at].bytes);
             found += 1;
             link = links[link as usize - 1];
         }
         let mut moment = span.first as usize;
         let after = span.last as usize + 1;
         while moment < after {
+            if ceilings[moment] < ceiling {
+                ceiling = ceilings[moment];
+            }
             let mut link = begins[moment];
             while link != 0 {
                 let at = link as usize - 1;
-                insert(starts, ends, found, offsets[at], spans[at].bytes);
+                looks += insert(starts, ends, found, offsets[at], spans[at].bytes);
                 found += 1;
                 link = next[at];
             }
             moment += 1;
         }
-        let mut looks = found;
         let mut link = unlinked;
         while link != 0 {
             let at = link as usize - 1;
             if spans[at].first <= span.last && span.first <= spans[at].last {
-                insert(starts, ends, found, offsets[at], spans[at].bytes);
+                looks += insert(starts, ends, found, offsets[at], spans[at].bytes);
                 found += 1;
             }
             looks += 1;
@@ -148,8 +181,9 @@ pub(super) const fn pack(
         let mut offset = 0;
         let mut gap = 0;
         while gap < found {
-            if starts[gap] > low {
-                let room = starts[gap] - low;
+            let end = if starts[gap] < ceiling { starts[gap] } else { ceiling };
+            if end > low {
+                let room = end - low;
                 if room >= span.bytes && room < tightest {
                     tightest = room;
                     offset = low;
@@ -161,7 +195,8 @@ pub(super) const fn pack(
             gap += 1;
         }
         if tightest == u64::MAX {
-            offset = low;
+            // Above all, and where that is in the pile, above the pile.
+            offset = if span.bytes <= ceiling.saturating_sub(low) || low > stacked.top { low } else { stacked.top };
         }
         offsets[id] = offset;
         if offset + span.bytes > size {
@@ -213,8 +248,53 @@ const fn spread(heights: &mut [u64], moments: usize, turn: usize, top: u64) {
     }
 }
 
-/// Adds `start..start + bytes` to the first `count` entries, which are sorted by start.
-const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, bytes: u64) {
+/// Piles tensors downwards from the top, in the order in which they begin; the lowest one that is alive is where others end. Returns
+/// whether the pile stays above the stack.
+const fn pile(
+    spans: &[Span],
+    by_first: &[u32],
+    stacked: Stacked,
+    heights: &[u64],
+    ceilings: &mut [u64],
+    offsets: &mut [u64],
+) -> bool {
+    let mut k = 0;
+    while k < by_first.len() {
+        let id = by_first[k] as usize;
+        let span = spans[id];
+        k += 1;
+        if !stacked.is_piled(span) || span.bytes == 0 {
+            continue;
+        }
+        let (first, last) = (span.first as usize, span.last as usize);
+        let lowest = if ceilings[first] < stacked.top { ceilings[first] } else { stacked.top };
+        if lowest < span.bytes || lowest - span.bytes < heights[first] {
+            return false;
+        }
+        offsets[id] = lowest - span.bytes;
+        let mut moment = first;
+        while moment <= last {
+            // What is piled later lies lower, and may end sooner.
+            ceilings[moment] = lowest - span.bytes;
+            moment += 1;
+        }
+    }
+    true
+}
+
+const fn has_pile(ceilings: &[u64], moments: usize) -> bool {
+    let mut moment = 0;
+    while moment < moments {
+        if ceilings[moment] < u64::MAX {
+            return true;
+        }
+        moment += 1;
+    }
+    false
+}
+
+/// Adds `start..start + bytes` to the first `count` entries, which are sorted by start. Returns how many were looked at.
+const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, bytes: u64) -> usize {
     let mut at = count;
     while at > 0 && starts[at - 1] > start {
         starts[at] = starts[at - 1];
@@ -223,4 +303,5 @@ const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, 
     }
     starts[at] = start;
     ends[at] = start + bytes;
+    count - at + 1
 }

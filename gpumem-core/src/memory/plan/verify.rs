@@ -5,7 +5,7 @@
 //! visits every tensor once, in the order of time.
 
 use super::LiveRange;
-use super::order;
+use super::{carried, order};
 
 /// Where a tensor is in the sweep.
 const UNSEEN: u32 = 0;
@@ -13,15 +13,16 @@ const LIVE: u32 = 1;
 const ENDED: u32 = 2;
 
 /// Words of scratch memory a tensor.
-pub(super) const WORDS: usize = 6;
+pub(super) const WORDS: usize = 7;
 
-/// Whether `offsets` is a valid packing into `size` bytes. `words` and `keys` are scratch memory; `words`
-/// must be all 0.
+/// Whether `offsets` is a valid packing into `size` bytes. `entries` are those of a carried order, or none: they say where to look
+/// first, and nothing else. `words` and `keys` are scratch memory; `words` must be all 0.
 pub(super) const fn verify(
     ranges: &[LiveRange],
     offsets: &[u64],
     size: u64,
     alignment: u64,
+    entries: &[u64],
     words: &mut [[u32; WORDS]],
     keys: &mut [u64],
 ) -> bool {
@@ -34,12 +35,14 @@ pub(super) const fn verify(
     let (by_last, words) = words.split_at_mut(count);
     let (below, words) = words.split_at_mut(count);
     let (above, words) = words.split_at_mut(count);
-    let (state, head) = words.split_at_mut(count);
+    let (state, words) = words.split_at_mut(count);
+    let (head, guesses) = words.split_at_mut(count);
+    carried::lowest(entries, guesses);
     order::by_first(ranges, by_first, keys, head, above);
     order::by_last(ranges, by_last, keys, head, above);
 
     // Links are index + 1; 0 ends the list. Both are written before they are read. `near` is where the last search ended: tensors that follow one another in
-    // time are close in address, so searching from there is what makes the sweep nearly linear.
+    // time are close in address, so searching from there, or from a guess, is what makes the sweep nearly linear.
     let mut near = 0u32;
     let mut ended = 0;
     let mut begun = 0;
@@ -91,6 +94,10 @@ pub(super) const fn verify(
         // A tensor without bytes overlaps nothing.
         if range.bytes == 0 {
             continue;
+        }
+        let guess = guesses[id];
+        if guess != 0 && state[guess as usize - 1] == LIVE && ranges[guess as usize - 1].bytes > 0 {
+            near = guess;
         }
         while near != 0 && offsets[near as usize - 1] > start && below[near as usize - 1] != 0 {
             near = below[near as usize - 1];
