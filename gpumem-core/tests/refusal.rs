@@ -9,7 +9,7 @@ use gpumem_core::memory::lives::OwnedTransients;
 use gpumem_core::memory::refusal::{
     Aim, Environment, UNCHECKED, check, check_together, largest, limit, refusal, together,
 };
-use gpumem_core::memory::tables::Tables;
+use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::{Precision, Role};
 
 /// 46 million parameters a layer, 12 million elements a sample and layer.
@@ -257,46 +257,56 @@ fn the_check_is_left_out_for_a_tool_only() {
     check("Chain", &STEP, &plan, &aim(Some("1")));
 }
 
-/// A chain of `N` tensors, each alive with its neighbours: the plan's limit, the plan, and the refusal.
-fn long<const N: usize>(aim: &Aim<'_>) -> (u64, Plan<N>, Option<String>) {
+/// A chain of `N` tensors, each alive with its neighbours, as the macro writes it or without what it packed: the plan's limit, the plan,
+/// and the refusal.
+fn long<const N: usize>(aim: &Aim<'_>, is_carried: bool) -> (u64, Plan<N>, Option<String>) {
     let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, at, (at + 2).min(N as u64 - 1)];
-    let transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false))).leak();
-    let tables = Tables { operations: N as u64, transients, ..STEP };
+    let mut transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false)));
+    if is_carried {
+        transients.carry(32, Precision::F32, Workspaces::UNLIMITED);
+    }
+    let tables = Tables { operations: N as u64, transients: transients.leak(), ..STEP };
     let limit = limit(N, aim);
     let plan: Plan<N> = plan_within(&tables, 256, Precision::F32, limit);
     let text = refusal("Long", &tables, &plan, aim).map(|text| text.as_str().to_string());
     (limit, plan, text)
 }
 
-/// Where packing takes seconds, nothing is packed that the lower bound refuses, and little or nothing else is tried.
+const ASK: &str = "\n  more          takes long to search here: ask `cargo gpumem fit Long`";
+
+/// Where packing takes seconds, nothing is packed that the lower bound refuses, but for what the macro packed.
 #[test]
 fn large_networks_are_refused_before_they_are_packed() {
     let aim = Aim::at(&[RTX_3060, A100_80GB]);
     let room = RTX_3060.usable() - RTX_3060.reserve();
 
-    let (limit, plan, text) = long::<1500>(&aim);
+    let (limit, plan, text) = long::<1500>(&aim, false);
     assert_eq!((limit, plan.is_packed), (u64::MAX, true));
     let text = text.unwrap();
     assert!(text.starts_with("network `Long` needs 30.9"), "{text}");
 
-    let (limit, plan, text) = long::<1600>(&aim);
+    let (limit, plan, text) = long::<1600>(&aim, true);
     let text = text.unwrap();
-    assert_eq!((limit, plan.is_packed, plan.arena()), (room, false, plan.budget.lower_bound));
-    assert!(text.starts_with("network `Long` needs at least 30.9"), "{text}");
-    assert!(text.contains("\n  fits with     batch 83\n"), "{text}");
-    assert!(text.ends_with("\n  more          takes long to search here: ask `cargo gpumem fit Long`"), "{text}");
+    assert_eq!((limit, plan.is_packed, plan.arena()), (room, true, plan.budget.lower_bound));
+    assert!(text.starts_with("network `Long` needs 30.9"), "{text}");
+    assert!(text.contains("\n  fits with     batch 83\n  fits on "), "{text}");
 
-    let (_, plan, text) = long::<4001>(&aim);
+    let (_, plan, text) = long::<1600>(&aim, false);
     let text = text.unwrap();
-    assert!(!plan.is_packed && !text.contains("fits with") && !text.contains("fits on"), "{text}");
-    assert!(text.contains("largest ") && text.contains("aimed by"), "{text}");
-    assert!(text.ends_with("\n  more          takes long to search here: ask `cargo gpumem fit Long`"), "{text}");
+    assert!(!plan.is_packed && text.starts_with("network `Long` needs at least 30.9"), "{text}");
+    assert!(!text.contains("fits with") && !text.contains("fits on") && text.ends_with(ASK), "{text}");
+
+    let (_, plan, text) = long::<4001>(&aim, true);
+    let text = text.unwrap();
+    assert!(!plan.is_packed && text.starts_with("network `Long` needs at least 30.9"), "{text}");
+    assert!(text.contains("\n  fits with     batch 83") && !text.contains("fits on"), "{text}");
+    assert!(text.contains("largest ") && text.contains("aimed by") && text.ends_with(ASK), "{text}");
     assert_eq!(plan.budget[Line::Arena], plan.budget.lower_bound);
 
     // What fits is packed; so is what is not checked.
     let unchecked = Aim { environment: Environment { unchecked: Some(UNCHECKED), ..Environment::NONE }, ..aim };
     for aim in [Aim::at(&[A100_80GB]), Aim::at(&[]), unchecked] {
-        assert!(long::<1600>(&aim).1.is_packed);
+        assert!(long::<1600>(&aim, false).1.is_packed);
     }
 }
 

@@ -363,7 +363,8 @@ pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision:
     or_error(try_plan(tables, batch, precision, limit, 0), batch, precision)
 }
 
-/// A plan with an arena of at most `room` bytes, if there is one; not always the smallest.
+/// A plan with an arena of at most `room` bytes, if there is one; not always the smallest. Many tensors are not packed for it, if what the
+/// macro packed does not fit.
 pub(crate) const fn fitting_plan<const N: usize>(
     tables: &Tables,
     batch: u64,
@@ -390,6 +391,9 @@ const fn or_error<const N: usize>(plan: Result<Plan<N>, PlanError>, batch: u64, 
 
 /// More tensors than these take the packers a second or more.
 pub const MANY: usize = 1500;
+
+/// Replaying the packing of more tensors than these takes half a second.
+pub(crate) const TOO_MANY: usize = 4000;
 
 /// Of more tensors than these, a packing within one part in [`CLOSE`] of the lower bound is as good as the best: the packers would gain
 /// next to nothing.
@@ -430,22 +434,29 @@ const fn try_plan<const N: usize>(
         Ok(lasting) => (limit.saturating_sub(lasting), enough.saturating_sub(lasting)),
         Err(error) => return Err(error),
     };
-    let is_packed = lower_bound <= limit;
-    let mut packing = Packing { offsets: [0; N], size: lower_bound, lower_bound, peak };
-    if is_packed {
+    // A packing that is only to fit is of no use where it cannot, and one of very many tensors is only made where it can be of use.
+    let (can_fit, is_alternative) = (lower_bound <= limit, enough > 0);
+    let replays = if can_fit { true } else { !is_alternative && N <= TOO_MANY };
+    let packs = can_fit && (!is_alternative || N <= MANY);
+    let unpacked = Packing { offsets: [0; N], size: lower_bound, lower_bound, peak };
+    let (mut packing, mut is_packed) = (unpacked, false);
+    if replays || packs {
         let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
         match fill(tables, largest.bytes, &mut ranges) {
             Ok(()) => {}
             Err(error) => return Err(error),
         }
         // No sum of offsets can overflow.
-        let replays = padded(largest.largest) as u128 * N as u128 <= MOST_BYTES as u128;
-        let is_replayed = replays && replayed(tables, &ranges, &mut packing, limit, enough);
-        if !is_replayed {
+        let replays = replays && padded(largest.largest) as u128 * N as u128 <= MOST_BYTES as u128;
+        is_packed = replays && replayed(tables, &ranges, &mut packing, if can_fit { limit } else { u64::MAX }, enough);
+        if !is_packed && packs {
             packing = match pack(&ranges) {
                 Ok(packing) => packing,
                 Err(Overflow) => return Err(PlanError::Overflow),
             };
+            is_packed = true;
+        } else if !is_packed {
+            packing = unpacked;
         }
     }
     let mut starts = [0; Line::PARTS];

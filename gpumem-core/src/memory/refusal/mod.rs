@@ -28,9 +28,6 @@ pub type Text = Message<4096>;
 /// The most cards that are too small which are named.
 const MOST_CARDS: usize = 8;
 
-/// With more than these, nothing else is tried: the command answers at once, and natively.
-const TOO_MANY: usize = 4000;
-
 /// The most cards that would fit which are named.
 const MOST_FITTING: usize = 5;
 
@@ -91,10 +88,8 @@ pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    if N <= TOO_MANY {
-        append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
-    }
-    if N > MANY {
+    let is_known = append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
+    if !plan.is_packed || !is_known {
         append_label(&mut text, "more");
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
     }
@@ -259,7 +254,7 @@ const fn path(tables: &Tables, row: u16) -> Option<&'static str> {
     if row == NO_ROW || row as usize >= tables.paths.len() { None } else { Some(tables.paths[row as usize]) }
 }
 
-/// What fits into an arena of `room` bytes: another batch, another precision. Each was planned.
+/// What fits into an arena of `room` bytes: another batch, another precision. Each was planned. Returns whether the search came to an end.
 const fn append_alternatives<const N: usize>(
     text: &mut Text,
     tables: &Tables,
@@ -267,28 +262,33 @@ const fn append_alternatives<const N: usize>(
     room: u64,
     reserve: u64,
     headroom: u64,
-) {
-    append_label(text, "fits with");
+) -> bool {
     let mut found = 0;
     let search = largest_batch(tables, plan, room);
     if let Search::Fits(batch) = search {
+        append_label(text, "fits with");
         text.text("batch ").number(batch);
         found += 1;
     }
-    if matches!(plan.precision, Precision::F32) && N <= MANY {
+    if matches!(plan.precision, Precision::F32) {
         let tried = [Precision::Bf16, Precision::Mixed(Half::Bf16)];
         let mut i = 0;
         while i < tried.len() {
             // Mixed precision is a way to train: inference has no master copies.
             let applies = tables.training || !tried[i].has_master();
             if applies && precision_fits::<N>(tables, plan.batch, tried[i], room) {
+                if found == 0 {
+                    append_label(text, "fits with");
+                }
                 text.text(if found > 0 { " | precision: " } else { "precision: " }).text(tried[i].name());
                 found += 1;
             }
             i += 1;
         }
     }
-    if found == 0 {
+    let is_known = N <= MANY || found > 0 || !matches!(search, Search::Unknown);
+    if found == 0 && is_known {
+        append_label(text, "fits with");
         text.text("nothing that was planned: make the network smaller, ");
         text.text(if headroom > 0 { "leave less headroom, " } else { "" }).text("or aim at a larger card");
     }
@@ -313,6 +313,7 @@ const fn append_alternatives<const N: usize>(
             text.bytes(lasting).text("; no batch fits");
         }
     }
+    is_known
 }
 
 /// The smallest cards with room for `arena`.

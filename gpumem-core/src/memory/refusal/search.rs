@@ -1,6 +1,6 @@
 //! The search for what would fit.
 
-use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound};
+use crate::memory::budget::{Lasting, Line, Plan, TOO_MANY, fitting_plan, lower_bound};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 
@@ -19,7 +19,7 @@ pub(super) enum Search {
 
 /// The most plans made for one answer: one where it takes long.
 const fn most_plans(transients: usize) -> usize {
-    if transients > super::MANY { 1 } else { 4 }
+    if transients > TOO_MANY { 1 } else { 4 }
 }
 
 /// Lower bounds at several batches.
