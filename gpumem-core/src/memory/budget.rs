@@ -1,10 +1,8 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
 use crate::memory::bytes::{Largest, element_bytes, fill, largest, tensor_bytes};
-use crate::memory::lives::peak;
-use crate::memory::plan::{
-    ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack, pack_slice, replay, verify_carried,
-};
+use crate::memory::packed::{Wanted, packed};
+use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack_slice, verify_carried};
 use crate::memory::tables::{Persistent, Tables};
 use crate::number::{Precision, Role};
 use alloc::vec;
@@ -13,6 +11,8 @@ use core::ops::Index;
 
 pub(crate) use crate::memory::bytes::lower_bound;
 pub use crate::memory::bytes::{live_ranges, padded};
+pub use crate::memory::packed::MANY;
+pub(crate) use crate::memory::packed::TOO_MANY;
 
 /// A line of a budget, in the order in which lines stand everywhere: in the arena, in tables, in messages and in JSON. Those
 /// before [`Line::Arena`] are the arena's parts, one after the other.
@@ -201,7 +201,7 @@ impl<const N: usize> Plan<N> {
 }
 
 /// The largest arena: adding any card's reserve stays below 2^64.
-const MOST_BYTES: u64 = u64::MAX / 2;
+pub(super) const MOST_BYTES: u64 = u64::MAX / 2;
 
 /// Exact and padded bytes of one part of the arena.
 #[derive(Clone, Copy)]
@@ -360,7 +360,8 @@ pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precis
 
 /// The same, unless the arena cannot be brought to `limit` bytes: then nothing is packed, which is most of the work.
 pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision: Precision, limit: u64) -> Plan<N> {
-    or_error(try_plan(tables, batch, precision, limit, 0), batch, precision)
+    let wanted = Wanted { limit, is_alternative: false };
+    or_error(try_plan(tables, batch, precision, wanted), batch, precision)
 }
 
 /// A plan with an arena of at most `room` bytes, if there is one; not always the smallest. Many tensors are not packed for it, if what the
@@ -371,7 +372,8 @@ pub(crate) const fn fitting_plan<const N: usize>(
     precision: Precision,
     room: u64,
 ) -> Plan<N> {
-    or_error(try_plan(tables, batch, precision, room, room), batch, precision)
+    let wanted = Wanted { limit: room, is_alternative: true };
+    or_error(try_plan(tables, batch, precision, wanted), batch, precision)
 }
 
 const fn or_error<const N: usize>(plan: Result<Plan<N>, PlanError>, batch: u64, precision: Precision) -> Plan<N> {
@@ -389,27 +391,12 @@ const fn or_error<const N: usize>(plan: Result<Plan<N>, PlanError>, batch: u64, 
     }
 }
 
-/// More tensors than these take the packers a second or more.
-pub const MANY: usize = 1500;
-
-/// Replaying the packing of more tensors than these takes half a second.
-pub(crate) const TOO_MANY: usize = 4000;
-
-/// Of more tensors than these, a packing within one part in [`CLOSE`] of the lower bound is as good as the best: the packers would gain
-/// next to nothing.
-const SEVERAL: usize = 300;
-
-/// See [`SEVERAL`].
-const CLOSE: u64 = 200;
-
-/// Makes a plan whose arena has at most `limit` bytes. One with at most `enough` bytes need not be the smallest.
-
+/// Makes a plan whose arena has at most the bytes that are wanted.
 const fn try_plan<const N: usize>(
     tables: &Tables,
     batch: u64,
     precision: Precision,
-    limit: u64,
-    enough: u64,
+    wanted: Wanted,
 ) -> Result<Plan<N>, PlanError> {
     if batch == 0 {
         return Err(PlanError::ZeroBatch);
@@ -426,39 +413,15 @@ const fn try_plan<const N: usize>(
         Ok(largest) => largest,
         Err(error) => return Err(error),
     };
-    let Some((lower_bound, peak)) = peak(&tables.transients, largest.bytes) else {
-        return Err(PlanError::Overflow);
-    };
     // What activations may have of them.
-    let (limit, enough) = match lasting.arena(0) {
-        Ok(lasting) => (limit.saturating_sub(lasting), enough.saturating_sub(lasting)),
+    let wanted = match lasting.arena(0) {
+        Ok(lasting) => Wanted { limit: wanted.limit.saturating_sub(lasting), ..wanted },
         Err(error) => return Err(error),
     };
-    // A packing that is only to fit is of no use where it cannot, and one of very many tensors is only made where it can be of use.
-    let (can_fit, is_alternative) = (lower_bound <= limit, enough > 0);
-    let replays = if can_fit { true } else { !is_alternative && N <= TOO_MANY };
-    let packs = can_fit && (!is_alternative || N <= MANY);
-    let unpacked = Packing { offsets: [0; N], size: lower_bound, lower_bound, peak };
-    let (mut packing, mut is_packed) = (unpacked, false);
-    if replays || packs {
-        let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
-        match fill(tables, largest.bytes, &mut ranges) {
-            Ok(()) => {}
-            Err(error) => return Err(error),
-        }
-        // No sum of offsets can overflow.
-        let replays = replays && padded(largest.largest) as u128 * N as u128 <= MOST_BYTES as u128;
-        is_packed = replays && replayed(tables, &ranges, &mut packing, if can_fit { limit } else { u64::MAX }, enough);
-        if !is_packed && packs {
-            packing = match pack(&ranges) {
-                Ok(packing) => packing,
-                Err(Overflow) => return Err(PlanError::Overflow),
-            };
-            is_packed = true;
-        } else if !is_packed {
-            packing = unpacked;
-        }
-    }
+    let (packing, is_packed) = match packed(tables, &largest, wanted) {
+        Ok(packed) => packed,
+        Err(error) => return Err(error),
+    };
     let mut starts = [0; Line::PARTS];
     let mut i = 1;
     while i < Line::PARTS {
@@ -470,32 +433,6 @@ const fn try_plan<const N: usize>(
         Ok(budget) => Ok(Plan { error: None, is_packed, packing, starts, budget, batch, precision }),
         Err(error) => Err(error),
     }
-}
-
-/// Whether one of the orders that the macro found gives a packing that is hardly to be improved, or has at most `enough` bytes.
-const fn replayed<const N: usize>(
-    tables: &Tables,
-    ranges: &[LiveRange; N],
-    packing: &mut Packing<N>,
-    limit: u64,
-    enough: u64,
-) -> bool {
-    let orders = tables.transients.orders;
-    let bound = packing.lower_bound;
-    let close = if N > SEVERAL { bound + bound / CLOSE } else { bound };
-    let mut i = 0;
-    while i < orders.len() {
-        let size = replay(orders[i].entries, ranges, &mut packing.offsets);
-        packing.size = size;
-        // With the same bound the tensors are those that the macro packed. With others the packers would do no better than it did.
-        let is_same = orders[i].lower_bound == bound;
-        let is_as_good = size as u128 * orders[i].lower_bound as u128 <= orders[i].size as u128 * close as u128;
-        if is_same || size <= enough || (size <= limit && is_as_good) {
-            return true;
-        }
-        i += 1;
-    }
-    false
 }
 
 /// Fails to compile if two tensors that are alive at once overlap, one lies outside its part of the arena, or one is misaligned. It

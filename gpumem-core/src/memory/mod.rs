@@ -14,6 +14,7 @@ pub mod budget;
 mod bytes;
 mod compiled;
 pub mod lives;
+mod packed;
 pub mod place;
 pub mod plan;
 pub mod record;

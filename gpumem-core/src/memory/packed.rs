@@ -1,0 +1,93 @@
+//! Which of the ways to a packing is taken: what the macro found, the packers, or none.
+
+use crate::memory::budget::{MOST_BYTES, PlanError, padded};
+use crate::memory::bytes::{Largest, fill};
+use crate::memory::lives::peak;
+use crate::memory::plan::{LiveRange, Overflow, Packing, pack, replay};
+use crate::memory::tables::Tables;
+
+/// More tensors than these take the packers a second or more.
+pub const MANY: usize = 1500;
+
+/// Replaying the packing of more tensors than these takes half a second.
+pub(crate) const TOO_MANY: usize = 4000;
+
+/// Of more tensors than these, a packing within one part in [`CLOSE`] of the lower bound is as good as the best: the packers would gain
+/// next to nothing.
+const SEVERAL: usize = 300;
+
+/// See [`SEVERAL`].
+const CLOSE: u64 = 200;
+
+/// What a packing is made for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// The most bytes.
+    pub(super) limit: u64,
+    /// Whether only an answer is wanted, be it the smallest packing or not.
+    pub(super) is_alternative: bool,
+}
+
+/// A packing of the tensors, and whether it is one: otherwise its size is the lower bound, and there are no offsets.
+pub(super) const fn packed<const N: usize>(
+    tables: &Tables,
+    largest: &Largest<'_>,
+    wanted: Wanted,
+) -> Result<(Packing<N>, bool), PlanError> {
+    let Some((lower_bound, peak)) = peak(&tables.transients, largest.bytes) else {
+        return Err(PlanError::Overflow);
+    };
+    let unpacked = Packing { offsets: [0; N], size: lower_bound, lower_bound, peak };
+    let Wanted { limit, is_alternative } = wanted;
+    // An alternative that cannot fit is none. What will be refused is placed where that is cheap, so that the refusal has its exact size.
+    let can_fit = lower_bound <= limit;
+    let replays = can_fit || (!is_alternative && N <= TOO_MANY);
+    let packs = can_fit && (!is_alternative || N <= MANY);
+    if !replays {
+        return Ok((unpacked, false));
+    }
+    let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
+    match fill(tables, largest.bytes, &mut ranges) {
+        Ok(()) => {}
+        Err(error) => return Err(error),
+    }
+    let mut packing = unpacked;
+    // No sum of offsets can overflow.
+    let is_safe = padded(largest.largest) as u128 * N as u128 <= MOST_BYTES as u128;
+    let wanted = Wanted { limit: if can_fit { limit } else { u64::MAX }, is_alternative };
+    if is_safe && replayed(tables, &ranges, &mut packing, wanted) {
+        return Ok((packing, true));
+    }
+    if !packs {
+        return Ok((unpacked, false));
+    }
+    match pack(&ranges) {
+        Ok(packing) => Ok((packing, true)),
+        Err(Overflow) => Err(PlanError::Overflow),
+    }
+}
+
+/// Whether one of the orders that the macro found gives a packing that is hardly to be improved or, for an alternative, fits.
+const fn replayed<const N: usize>(
+    tables: &Tables,
+    ranges: &[LiveRange; N],
+    packing: &mut Packing<N>,
+    wanted: Wanted,
+) -> bool {
+    let orders = tables.transients.orders;
+    let bound = packing.lower_bound;
+    let close = if N > SEVERAL { bound + bound / CLOSE } else { bound };
+    let mut i = 0;
+    while i < orders.len() {
+        let size = replay(orders[i].entries, ranges, &mut packing.offsets);
+        packing.size = size;
+        // With the same bound the tensors are those that the macro packed. With others the packers would do no better than it did.
+        let is_same = orders[i].lower_bound == bound;
+        let is_as_good = size as u128 * orders[i].lower_bound as u128 <= orders[i].size as u128 * close as u128;
+        if is_same || (size <= wanted.limit && (is_as_good || wanted.is_alternative)) {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
