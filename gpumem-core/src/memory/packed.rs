@@ -9,7 +9,7 @@ use crate::memory::tables::Tables;
 /// More tensors than these take the packers a second or more.
 pub const MANY: usize = 1500;
 
-/// Replaying the packing of more tensors than these takes half a second.
+/// Replaying the packing of more tensors than these takes half a second: nothing is tried in vain.
 pub(crate) const TOO_MANY: usize = 4000;
 
 /// Of more tensors than these, a packing within one part in [`CLOSE`] of the lower bound is as good as the best: the packers would gain

@@ -4,7 +4,7 @@
 //! when a card is too small, and tries the lower bound, which is cheap, before it makes a plan.
 
 use crate::cards::ALL;
-use crate::memory::budget::{Budget, Line, MANY, Plan, PlanError};
+use crate::memory::budget::{Budget, Line, MANY, Plan, PlanError, TOO_MANY};
 use crate::memory::tables::Tables;
 use crate::message::Message;
 use crate::number::{Half, Precision};
@@ -88,8 +88,9 @@ pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    let is_known = append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
-    if !plan.is_packed || !is_known {
+    let is_known =
+        N <= TOO_MANY && append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
+    if !is_known {
         append_label(&mut text, "more");
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
     }

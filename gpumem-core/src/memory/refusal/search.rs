@@ -1,6 +1,6 @@
 //! The search for what would fit.
 
-use crate::memory::budget::{Lasting, Line, Plan, TOO_MANY, fitting_plan, lower_bound};
+use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 
@@ -17,10 +17,8 @@ pub(super) enum Search {
     Unknown,
 }
 
-/// The most plans made for one answer: one where it takes long.
-const fn most_plans(transients: usize) -> usize {
-    if transients > TOO_MANY { 1 } else { 4 }
-}
+/// The most plans made for one answer.
+const MOST_PLANS: usize = 4;
 
 /// Lower bounds at several batches.
 struct Bounds<'a, const N: usize> {
@@ -96,7 +94,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
 
     let mut batch = low;
     let mut plans = 0;
-    while plans < most_plans(N) && batch > 0 {
+    while plans < MOST_PLANS && batch > 0 {
         let tried: Plan<N> = fitting_plan(tables, batch, precision, room);
         if tried.is_packed && tried.arena() <= room {
             return Search::Fits(batch);
