@@ -36,11 +36,11 @@ pub(super) struct Scratch<'a> {
     pub(super) ends: &'a mut [u64],
 }
 
-/// A tensor is small where it has at most one part in this many of the lower bound.
+/// A tensor is small where it has less than one part in this many of the lower bound.
 const SMALL: u64 = 100;
 
-/// Which tensors are stacked: those alive at the moment `turn` that live for more than `short` moments more. And which are piled,
-/// downwards from `top`: those that begin later and live for `long` moments.
+/// Which tensors are stacked: those alive at the moment `turn` that live for more than `short` moments. And which are piled, downwards from
+/// `top`, the lower bound: small ones that begin later and live for `long` moments.
 #[derive(Clone, Copy)]
 pub(super) struct Stacked {
     pub(super) turn: u32,
