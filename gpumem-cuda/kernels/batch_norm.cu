@@ -10,10 +10,12 @@
 // TRAINING         whether the statistics are the batch's or the running ones
 // RESIDUAL         whether another map is added to the normalised one, in the forward pass
 // RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
+// MASKED           whether in the backward pass other values have the gradient that comes through, too: it is written to `masked`.
+//                  RECTIFIER then rectified a sum, and its output y is read
 // HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y and dy, and of dx: see layout.cuh. PACK is 1
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 //
-// x, y, residual, dy, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
+// x, y, residual, dy, masked, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
 // 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32.
 //
 // statistics: mean and biased variance over B, H and W; with N = B H W,
@@ -22,7 +24,7 @@
 // apply:      y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual
 // backward:   with n = (x - mean) rstd, dy after the rectifier, and means over B, H and W:
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
-//             dweight, dbias and dx may each be absent.
+//             dweight, dbias and dx may each be absent. masked may be dy.
 //
 // A block for each channel (x) and part of it (y). With one part, statistics and backward are one launch each, and apply has
 // a thread for each pack. With several, what a block found goes to `partial`, and each block of the next launch joins the
@@ -201,20 +203,29 @@ KERNEL(batch_norm_apply_parts)
 
 // The gradient of a normalised element, from that of the rectifier's output.
 static __device__ __forceinline__ float through(float dy, float x, const Rule &rule) {
-    if (SAME<RECTIFIER, Identity>) return dy;
+    if (MASKED || SAME<RECTIFIER, Identity>) return dy;
     real before;
     narrow(normalise(x, rule), &before);
     return dy * rectifier_slope(widen(before));
 }
 
 // Sums of a part, in every thread: of dy, and of dy (x - mean).
-static __device__ __forceinline__ void
-sum_part(Index c, Index part, const Rule &how, const real *dy, const real *x, float *scratch, float *sum, float *product) {
+static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule &how, const real *dy, const real *x, const real *y,
+                                                real *masked, float *scratch, float *sum, float *product) {
     *sum = *product = 0.0f;
 #pragma unroll 4
     for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
         const Index at = place(i, c);
-        const Pack gradients = ((const Pack *)dy)[of_y(at)], inputs = ((const Pack *)x)[of_x(at)];
+        Pack gradients = ((const Pack *)dy)[of_y(at)];
+        const Pack inputs = ((const Pack *)x)[of_x(at)];
+#if MASKED
+        const Pack outputs = ((const Pack *)y)[of_y(at)];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            narrow(widen(gradients.at[k]) * rectifier_slope(widen(outputs.at[k])), &gradients.at[k]);
+        }
+        ((Pack *)masked)[of_y(at)] = gradients;
+#endif
         // A pack is summed by itself: the chains of additions are shorter, and so are their errors.
         float first = 0.0f, second = 0.0f;
 #pragma unroll
@@ -265,32 +276,34 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 #if PARTS == 1
 
 KERNEL(batch_norm_backward)
-(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, real *dx, Norm *dweight,
- Norm *dbias) {
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked, real *dx,
+ Norm *dweight, Norm *dbias) {
     __shared__ float scratch[32];
     const Index c = blockIdx.x;
     const float rstd = saved[CHANNELS + c];
     const Rule how = rule(saved[c], rstd, weight, bias, c);
     float sum, product;
-    sum_part(c, 0, how, dy, x, scratch, &sum, &product);
+    sum_part(c, 0, how, dy, x, y, masked, scratch, &sum, &product);
     if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, dy, x, dx);
+    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, MASKED ? masked : dy, x, dx);
 }
 
 #else
 
 KERNEL(batch_norm_sums)
-(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, float *partial) {
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked,
+ float *partial) {
     __shared__ float scratch[32];
     const Index c = blockIdx.x, part = blockIdx.y;
     float sum, product;
-    sum_part(c, part, rule(saved[c], saved[CHANNELS + c], weight, bias, c), dy, x, scratch, &sum, &product);
+    const Rule how = rule(saved[c], saved[CHANNELS + c], weight, bias, c);
+    sum_part(c, part, how, dy, x, y, masked, scratch, &sum, &product);
     if (threadIdx.x != 0) return;
     partial[c * PARTS + part] = sum;
     partial[(CHANNELS + c) * PARTS + part] = product;
 }
 
-// After sums. Without dx, one part is enough.
+// After sums; dy is what was masked there, if it was. Without dx, one part is enough.
 KERNEL(batch_norm_input)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
  Norm *dweight, Norm *dbias) {

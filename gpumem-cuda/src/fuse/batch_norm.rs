@@ -1,12 +1,12 @@
 //! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
 
 use super::{Fused, are_apart, calls, ends, forward_at, overlap, rectified};
-use crate::operations::batch_norm::{Tail, backward_through, forward_with};
+use crate::operations::batch_norm::{Incoming, Tail, backward_through, forward_with, sums_first};
 use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::Sum;
-use gpumem_core::program::{Action, Op, Operation, Pass, Slot, TensorId};
+use gpumem_core::program::{Action, Op, Operand, Operation, Pass, Slot, TensorId};
 
 /// Batch normalisation, then a sum with one other map, or a rectifier, or both.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
@@ -59,7 +59,42 @@ pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused
     if !(is_handed_on && is_gone && is_apart && follows(placed, first)) {
         return Ok(None);
     }
-    let launches = backward_through(&Context { placed, operation, setting }, op, dy, kind)?;
+    let incoming = Incoming { dy, rectifier: kind, masked: None };
+    let launches = backward_through(&Context { placed, operation, setting }, op, incoming)?;
+    Ok(Some((2, calls(launches))))
+}
+
+/// The backward pass of a rectifier behind a sum, then that of the batch normalisation which gave one of its branches: what comes through
+/// the rectifier is written while it is added up. The other branches have that gradient too.
+pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let [Some(behind), Some(operation)] = [first, first + 1].map(|at| placed.program.operations.get(at)) else {
+        return Ok(None);
+    };
+    let (Some(Op::Pointwise(follower)), Some(Op::BatchNorm(op))) = (backward_of(behind), backward_of(operation)) else {
+        return Ok(None);
+    };
+    let Some(rectifier) = Rectifier::of(follower.function) else { return Ok(None) };
+    let slots = (behind.read(Slot::Gradient), behind.read(Slot::Output), behind.written(Slot::InputGradient(0)));
+    let (Some(dy), Some(output), Some(between)) = slots else { return Ok(None) };
+    if behind.accumulate || operation.read(Slot::Gradient) != Some(between) {
+        return Ok(None);
+    }
+    let context = Context { placed, operation, setting };
+    // The sums read what the rectifier's own pass does. Where they are a launch of their own, they write nothing but what they find;
+    // otherwise a block goes on to write the gradient of its channel, be it in the place of what it alone has read.
+    let sums_first = sums_first(&context, op, dy)?;
+    let place = |id: TensorId| (placed.offsets[id as usize], placed.bytes[id as usize]);
+    let is_apart = |written: &Operand| {
+        let is_dx = written.slot == Slot::InputGradient(0);
+        let is_late = sums_first && written.slot != Slot::Workspace;
+        let is_clear =
+            |id: TensorId| !overlap(placed, written.tensor, id) || (is_dx && place(written.tensor) == place(id));
+        is_late || [dy, output, between].into_iter().all(is_clear)
+    };
+    if !operation.writes.iter().all(is_apart) {
+        return Ok(None);
+    }
+    let launches = backward_through(&context, op, Incoming { dy, rectifier, masked: Some([output, between]) })?;
     Ok(Some((2, calls(launches))))
 }
 

@@ -35,6 +35,7 @@ const PATTERNS: &[Pattern] = &[
     convolutions::alone,
     batch_norm::forward,
     batch_norm::backward,
+    batch_norm::backward_of_sum,
     rectifier::convolution,
     sum::sum,
     updates::checks,

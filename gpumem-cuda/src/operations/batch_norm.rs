@@ -20,6 +20,16 @@ pub(crate) struct Tail {
     pub(crate) output: TensorId,
 }
 
+/// Where the gradient of the output comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming {
+    /// The gradient of what the rectifier behind it gives.
+    pub(crate) dy: TensorId,
+    pub(crate) rectifier: Rectifier,
+    /// The rectifier's output and where the gradient goes that comes through it, if others have that gradient too.
+    pub(crate) masked: Option<[TensorId; 2]>,
+}
+
 /// What the launches of an operation share.
 struct Plan<'a> {
     context: &'a Context<'a>,
@@ -34,6 +44,7 @@ struct Plan<'a> {
     parts: u64,
     rectifier: Rectifier,
     residual: bool,
+    masked: bool,
     /// x, y or its gradient, and the gradient of x or x.
     maps: [TensorId; 3],
 }
@@ -51,7 +62,7 @@ impl<'a> Plan<'a> {
         // Two f32 for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
         let parts = parts(packs, op.channels, room.clamp(1, 32), 512);
-        Plan { context, op, samples, area, pack, packs, parts, rectifier, residual: false, maps }
+        Plan { context, op, samples, area, pack, packs, parts, rectifier, residual: false, masked: false, maps }
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Result<Kernel, Error> {
@@ -63,6 +74,7 @@ impl<'a> Plan<'a> {
         let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
         let kernel = kernel.with("TRAINING", u8::from(context.placed.program.training));
         let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
+        let kernel = kernel.with("MASKED", u8::from(self.masked));
         let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
         let constants = kernel.constants.len();
         let ([x, y, dx], shape) = (self.maps, op.output());
@@ -132,30 +144,38 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
-    backward_through(context, op, context.read(Slot::Gradient)?, Rectifier::NONE)
+    let dy = context.read(Slot::Gradient)?;
+    backward_through(context, op, Incoming { dy, rectifier: Rectifier::NONE, masked: None })
 }
 
-/// The backward pass from `dy`, the gradient of what the rectifier behind it gives.
+/// Whether the sums that the backward pass needs are a launch of their own.
+pub(crate) fn sums_first(context: &Context<'_>, op: &BatchNorm, dy: TensorId) -> Result<bool, Error> {
+    let x = context.read(Slot::Input(0))?;
+    let dx = context.operation.written(Slot::InputGradient(0)).unwrap_or(x);
+    Ok(Plan::new(context, op, [x, dy, dx], Rectifier::NONE).parts > 1)
+}
+
+/// The backward pass from the gradient that comes in.
 pub(crate) fn backward_through(
     context: &Context<'_>,
     op: &BatchNorm,
-    dy: TensorId,
-    rectifier: Rectifier,
+    incoming: Incoming,
 ) -> Result<Vec<Launch>, Error> {
+    let Incoming { dy, rectifier, masked } = incoming;
     let (x, saved) = (context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
     let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
     let add = slots.map(|slot| context.adds(slot));
     let [weight, bias] = parameters(context, op)?;
-    let plan = Plan::new(context, op, [x, dy, dx.unwrap_or(x)], rectifier);
-    let mut arguments = vec![Some(dy), Some(x), weight, bias, Some(saved)];
+    let plan = Plan { masked: masked.is_some(), ..Plan::new(context, op, [x, dy, dx.unwrap_or(x)], rectifier) };
+    let [output, through] = masked.map_or([None; 2], |masked| masked.map(Some));
+    let read = |dy| vec![Some(dy), Some(x), weight, bias, Some(saved)];
     let Some(partial) = plan.partial() else {
-        arguments.extend([dx, dweight, dbias]);
+        let arguments = [read(dy), vec![output, through, dx, dweight, dbias]].concat();
         return Ok(vec![plan.channels("batch_norm_backward", add, arguments)?]);
     };
-    arguments.push(Some(partial));
-    let sums = plan.channels("batch_norm_sums", add, arguments.clone())?;
-    arguments.extend([dx, dweight, dbias]);
+    let sums = plan.channels("batch_norm_sums", add, [read(dy), vec![output, through, Some(partial)]].concat())?;
+    let arguments = [read(through.unwrap_or(dy)), vec![Some(partial), dx, dweight, dbias]].concat();
     let mut input = plan.channels("batch_norm_input", add, arguments)?;
     if dx.is_none() {
         // Only the sums of each channel are left to be added up.

@@ -65,13 +65,24 @@ fn batch_norm_and_rectifier() {
 #[test]
 fn batch_norm_sum_and_rectifier() {
     for (dims, forward, backward) in [([3, 7, 5], FORWARD, BACKWARD), ([2, 64, 66], FORWARD_PARTS, BACKWARD_PARTS)] {
-        let expected = [(2, forward), (3, forward), (2, backward)];
+        let expected = [(2, forward), (3, forward), (2, backward), (2, backward)];
         fuses("a residual block", 2, &expected, |graph| {
             let input = graph.input(numbers(&dims)).unwrap();
             let x = chain(graph, input, "BatchNorm2d | Relu | BatchNorm2d");
             let sum = join(graph, &[x, input], "Add");
             chain(graph, sum, "Relu | AvgPool2d(3, 3)")
         });
+        // The other branch has the gradient that comes through the rectifier, too.
+        for rectifier in ["Relu(inplace = true)", "Relu6"] {
+            let expected = [(2, forward), (3, forward), (2, backward), (2, backward)];
+            fuses("a residual block whose input is computed", 2, &expected, |graph| {
+                let input = graph.input(numbers(&dims)).unwrap();
+                let whole = chain(graph, input, "BatchNorm2d | AvgPool2d(1, 1)");
+                let x = chain(graph, whole, "BatchNorm2d | Relu | BatchNorm2d");
+                let sum = join(graph, &[x, whole], "Add");
+                chain(graph, sum, &format!("{rectifier} | AvgPool2d(3, 3)"))
+            });
+        }
     }
 }
 
@@ -188,8 +199,8 @@ fn other_readers_keep_operations_apart() {
         let sum = join(graph, &[input, positions], "Add");
         chain(graph, sum, "LayerNorm | Tanh")
     });
-    // The rectifier cuts off the sum, not the normalised map; its gradient goes to both branches.
-    fuses("a rectifier of something else in the same place", 2, &[(3, FORWARD)], |graph| {
+    // The rectifier cuts off the sum, not the normalised map; its gradient goes to both branches, so it is written.
+    fuses("a rectifier of something else in the same place", 2, &[(3, FORWARD), (2, BACKWARD)], |graph| {
         let input = graph.input(numbers(&[3, 7, 5])).unwrap();
         let shift = chain(graph, input, "Tanh");
         let x = layer(graph, shift, "BatchNorm2d");
