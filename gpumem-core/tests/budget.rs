@@ -6,8 +6,8 @@ use chain::{Chain, TENSORS};
 use gpumem_core::cards::{Card, H100_SXM, RTX_3060};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, Line, Plan, PlanError, live_ranges, padded, plan};
-use gpumem_core::memory::lives::OwnedTransients;
-use gpumem_core::memory::plan::{ALIGNMENT, verify};
+use gpumem_core::memory::lives::{OwnedOrder, OwnedTransients};
+use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, order, verify};
 use gpumem_core::memory::record::{Declared, Text, Unreadable, bytes, digest, read_records, record, records, text};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Transient, Workspaces};
@@ -218,4 +218,18 @@ fn the_newest_card_decides_about_the_workspace_of_products() {
     assert_eq!(product([&[RTX_3060], &[H100_SXM]]), 32);
     assert_eq!(product([&[], &[RTX_3060]]), 4);
     assert_eq!(Workspaces::aimed(&Aim::at(&[]), 7).convolution, 7);
+}
+
+/// What the macro packed is taken for what it gives here: the same lower bound does not make the tensors the same.
+#[test]
+fn an_order_that_wastes_memory_is_not_taken() {
+    let tensor = |first, last| ([Role::Activation as u64, 0, 64, first, last], false);
+    let mut transients = OwnedTransients::new([tensor(0, 0), tensor(1, 1)]);
+    // One above the other, as for tensors that live together.
+    let together = [LiveRange { bytes: 256, first: 0, last: 1 }; 2];
+    let entries = order(&together, &[0, 256]).unwrap();
+    transients.orders.push(OwnedOrder { entries, size: 256, lower_bound: 256 });
+    let step = Tables { operations: 2, transients: transients.leak(), parameters: &[], ..STEP };
+    let plan: Plan<2> = plan(&step, 1, Precision::F32);
+    assert_eq!((plan.packing.size, plan.packing.lower_bound), (256, 256));
 }

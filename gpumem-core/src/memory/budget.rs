@@ -358,7 +358,8 @@ pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precis
     plan_within(tables, batch, precision, u64::MAX)
 }
 
-/// The same, unless the arena cannot be brought to `limit` bytes: then nothing is packed, which is most of the work.
+/// The same, unless the arena cannot be brought to `limit` bytes: then the packers, which are most of the work, are left out, and many
+/// tensors have no offsets.
 pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision: Precision, limit: u64) -> Plan<N> {
     let wanted = Wanted { limit, is_alternative: false };
     or_error(try_plan(tables, batch, precision, wanted), batch, precision)
@@ -498,7 +499,8 @@ pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Bu
     Ok(pack_at(tables, batch, precision)?.0)
 }
 
-/// The budget with a reserve of 0, and the offset of each transient tensor: what the generated code computes.
+/// The budget with a reserve of 0, and the offset of each transient tensor: what the generated code computes where the lower bound is
+/// reached.
 ///
 /// # Errors
 /// See [`PlanError`].

@@ -81,8 +81,8 @@ const fn replayed<const N: usize>(
     while i < orders.len() {
         let size = replay(orders[i].entries, ranges, &mut packing.offsets);
         packing.size = size;
-        // With the same bound the tensors are those that the macro packed. With others the packers would do no better than it did.
-        let is_same = orders[i].lower_bound == bound;
+        // The same figures: the tensors are those that the macro packed. With others the packers would do no better than it did.
+        let is_same = size == orders[i].size && bound == orders[i].lower_bound;
         let is_as_good = size as u128 * orders[i].lower_bound as u128 <= orders[i].size as u128 * close as u128;
         if is_same || (size <= wanted.limit && (is_as_good || wanted.is_alternative)) {
             return true;

@@ -3,7 +3,7 @@
 //! At every moment of the step the live tensors have an order by address. A tensor that lies right above another at some moment must
 //! begin where that one ends, or later: this is all that a packing says of time. So the macro packs with all the packers that there
 //! are, and const evaluation only places one tensor after the other, each at the highest end of those right below it. That is valid
-//! whatever the sizes are, and gives the macro's packing where they are those that the macro packed.
+//! whatever the sizes are, and no larger than the macro's packing where they are those that the macro packed.
 
 use super::LiveRange;
 use alloc::collections::BTreeSet;
