@@ -188,9 +188,9 @@ fn the_longest_record_is_complete_and_its_name_is_safe() {
 
 /// Transient tensors with a workspace of each kind.
 const SCRATCH: [(Transient, bool); 3] = [
-    ([Role::Activation as u64, 0, 1000, 0, 1], false),
-    ([Role::ProductWorkspace as u64, 0, 3000, 0, 0], true),
-    ([Role::ConvolutionWorkspace as u64, 5000, 0, 1, 1], true),
+    ([Role::Activation as u64, 0, 1000, 0, 0, 1], false),
+    ([Role::ProductWorkspace as u64, 0, 3000, 0, 0, 0], true),
+    ([Role::ConvolutionWorkspace as u64, 5000, 0, 0, 1, 1], true),
 ];
 
 #[test]
@@ -223,7 +223,7 @@ fn the_newest_card_decides_about_the_workspace_of_products() {
 /// What the macro packed is taken for what it gives here: the same lower bound does not make the tensors the same.
 #[test]
 fn an_order_that_wastes_memory_is_not_taken() {
-    let tensor = |first, last| ([Role::Activation as u64, 0, 64, first, last], false);
+    let tensor = |first, last| ([Role::Activation as u64, 0, 64, 0, first, last], false);
     let mut transients = OwnedTransients::new([tensor(0, 0), tensor(1, 1)]);
     // One above the other, as for tensors that live together.
     let together = [LiveRange { bytes: 256, first: 0, last: 1 }; 2];

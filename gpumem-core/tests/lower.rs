@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::{again, chain, join, layer, numbers, tokens, training};
-use gpumem_core::Update;
+use common::{again, chain, join, layer, numbers, plan, tokens, training};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{LowerError, Options, Term, Training, layer_table, lower};
+use gpumem_core::memory::Compiled;
+use gpumem_core::memory::place::place;
 use gpumem_core::program::Part;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Class, Op, Operation, Program, Slot};
+use gpumem_core::{Precision, Update};
 
 fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
     let mut graph = Graph::default();
@@ -386,4 +388,53 @@ fn in_place_spares_what_is_read_at_the_end() {
     let error = lower(&graph, &[y], &Options { training: Some(training) }).unwrap_err();
     let why = "cannot work in place, because the loss reads its input; remove `inplace`";
     assert_eq!((error.row, error.message.as_str()), (Some(1), why));
+}
+
+/// The pitches of what the losses of a training step read, in 16 bits.
+fn pitches(input: &[u64], text: &str, terms: &[Term]) -> Vec<u64> {
+    let (graph, output) = network(input, text);
+    let Some(training) = training(0).training else { return Vec::new() };
+    let options = Options { training: Some(Training { loss: terms, ..training }) };
+    let program = lower(&graph, &[output], &options).unwrap();
+    check(&program);
+    assert!(program.tensors.iter().all(|tensor| tensor.layout.is_dense()), "{program}");
+    let losses = program.operations.iter().filter(|operation| matches!(operation.action, Action::Loss(_)));
+    losses.map(|loss| program.tensor(loss.read(Slot::Input(0)).unwrap()).pitch).collect()
+}
+
+#[test]
+fn rows_of_logits_have_gaps_in_sixteen_bits() {
+    let one = &[Term::CROSS_ENTROPY];
+    assert_eq!(pitches(&[7], "Linear(10)", one), [64]);
+    assert_eq!(pitches(&[6, 7], "Relu | Linear(65, bias = false)", one), [128]);
+    // Whole already; what is no row of classes; what an operation reads that knows no gaps.
+    assert_eq!(pitches(&[7], "Linear(128)", one), [0]);
+    assert_eq!(pitches(&[7], "Linear(10)", &[Term::MSE]), [0]);
+    assert_eq!(pitches(&[3, 4, 4], "Conv2d(10, 1)", one), [0]);
+    assert_eq!(pitches(&[7], "Linear(10) | Tanh", one), [0]);
+    // Two terms that measure the same logits add their gradients.
+    let again = Term { target: 1, ..Term::CROSS_ENTROPY };
+    assert_eq!(pitches(&[7], "Linear(10)", &[Term::CROSS_ENTROPY, again]), [64, 64]);
+    let (graph, output) = network(&[7], "Linear(10)");
+    assert!(infer(&graph, output).tensors.iter().all(|tensor| tensor.pitch == 0), "a caller reads them");
+}
+
+#[test]
+fn gaps_are_counted_in_sixteen_bits_alone() {
+    let (graph, output) = network(&[6, 7], "Linear(10)");
+    let program = train(&graph, output, 0);
+    for (precision, stored) in [(Precision::F32, 60 * 4), (Precision::Bf16, 6 * 64 * 2), (Precision::F16, 6 * 64 * 2)] {
+        let compiled = plan(&program, 3, precision);
+        let placed = place(&compiled).unwrap();
+        let loss = placed.program.operations.iter().find(|it| matches!(it.action, Action::Loss(_))).unwrap();
+        let logits = loss.read(Slot::Input(0)).unwrap() as usize;
+        assert_eq!(placed.bytes[logits], 3 * stored, "{precision:?}");
+        assert_eq!(compiled.budget.largest_bytes, 3 * stored, "{precision:?}");
+    }
+    let mut short = program.clone();
+    short.tensors.iter_mut().filter(|tensor| tensor.pitch > 0).for_each(|tensor| tensor.pitch = 9);
+    let compiled = plan(&program, 3, Precision::Bf16);
+    let damaged = Compiled { program: short.encode().leak(), ..compiled };
+    let error = place(&damaged).unwrap_err().to_string();
+    assert!(error.contains("a tensor's layout has no room for its shape"), "{error}");
 }

@@ -260,7 +260,7 @@ fn the_check_is_left_out_for_a_tool_only() {
 /// A chain of `N` tensors, each alive with its neighbours, as the macro writes it or without what it packed: the plan's limit, the plan,
 /// and the refusal.
 fn long<const N: usize>(aim: &Aim<'_>, is_carried: bool) -> (u64, Plan<N>, Option<String>) {
-    let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, at, (at + 2).min(N as u64 - 1)];
+    let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, 0, at, (at + 2).min(N as u64 - 1)];
     let mut transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false)));
     if is_carried {
         transients.carry(32, Precision::F32, Workspaces::UNLIMITED);

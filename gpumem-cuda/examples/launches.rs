@@ -160,7 +160,7 @@ fn object(launch: &Counted) -> Map<String, Value> {
     put("reads", json!(launch.reads));
     put("writes", json!(launch.writes));
     put("flops", json!(launch.flops));
-    put("layout", json!(if launch.is_dense { "dense" } else { "channels_last" }));
+    put("layout", json!(launch.layout));
     put("dtype", json!(format!("{:?}", launch.format).to_lowercase()));
     put("workspace", json!(launch.workspace));
     if let Call::Convolution(convolution) = &launch.call {

@@ -3,6 +3,7 @@
 // ROWS, COLUMNS, DEPTH C[ROWS, COLUMNS] = A[ROWS, DEPTH] B[DEPTH, COLUMNS] + bias[COLUMNS], a sum over DEPTH for each element
 // A_TRANSPOSED         A is stored as [DEPTH, ROWS]
 // B_TRANSPOSED         B is stored as [COLUMNS, DEPTH]
+// A_ROW, B_ROW, C_ROW  elements from one stored row to the next, where rows have gaps; left out elsewhere
 // BIAS                 whether there is a bias
 // ADD                  whether the result is added to what is there
 // TILE_M, TILE_N       rows and columns of C that a block computes: 32, 64 or 128 each
@@ -12,6 +13,23 @@
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "tile.cuh"
+
+// Elements from one stored row to the next.
+#ifdef A_ROW
+constexpr u64 LEFT_ROW = A_ROW;
+#else
+constexpr u64 LEFT_ROW = A_TRANSPOSED ? ROWS : DEPTH;
+#endif
+#ifdef B_ROW
+constexpr u64 RIGHT_ROW = B_ROW;
+#else
+constexpr u64 RIGHT_ROW = B_TRANSPOSED ? DEPTH : COLUMNS;
+#endif
+#ifdef C_ROW
+constexpr u64 RESULT_ROW = C_ROW;
+#else
+constexpr u64 RESULT_ROW = COLUMNS;
+#endif
 
 struct Result {
     real *c;
@@ -23,7 +41,7 @@ struct Result {
     static __device__ __forceinline__ u32 rows() { return (u32)ROWS; }
     static __device__ __forceinline__ u32 columns() { return (u32)COLUMNS; }
     __device__ __forceinline__ Column column(u32 n) const { return {c + n}; }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.c + m * (u64)(COLUMNS); }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.c + m * RESULT_ROW; }
     __device__ __forceinline__ float bias(u32, u32 n) const {
 #if BIAS
         return widen(addend[n]);
@@ -43,18 +61,19 @@ product_tile(u32 block, const real *__restrict__ a, const real *__restrict__ b, 
              Tiles &tiles) {
     typedef Matrix<!A_TRANSPOSED> Left;
     typedef Matrix<B_TRANSPOSED> Right;
-    // The stored length of a row, which a vector must not cross.
-    constexpr u64 LEFT_ROW = A_TRANSPOSED ? ROWS : DEPTH, RIGHT_ROW = B_TRANSPOSED ? DEPTH : COLUMNS;
+    // A vector begins where memory lets it, and never reaches into what lies behind a row.
+    constexpr bool LEFT_WIDE = LEFT_ROW % VECTOR == 0 && (A_TRANSPOSED ? ROWS : DEPTH) % VECTOR == 0;
+    constexpr bool RIGHT_WIDE = RIGHT_ROW % VECTOR == 0 && (B_TRANSPOSED ? DEPTH : COLUMNS) % VECTOR == 0;
     // Eight rows of tiles are worked on together: what they read of B is then still in the cache.
     constexpr u32 BAND = 8 * ACROSS;
     const u32 above = block / BAND * 8, inside = block % BAND;
     const u32 height = DOWN - above < 8 ? DOWN - above : 8;
     const u32 m = (above + inside % height) * TILE_M, n = inside / height * TILE_N;
 
-    typename Carrier<LEFT_ROW % VECTOR == 0, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, m);
-    typename Carrier<RIGHT_ROW % VECTOR == 0, TILE_N, B_TRANSPOSED, Right>::Type right({b, RIGHT_ROW, (u32)COLUMNS, (u32)DEPTH}, n);
+    typename Carrier<LEFT_WIDE, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, m);
+    typename Carrier<RIGHT_WIDE, TILE_N, B_TRANSPOSED, Right>::Type right({b, RIGHT_ROW, (u32)COLUMNS, (u32)DEPTH}, n);
     Sums sums;
     clear(sums);
     multiply(left, right, 0, (u32)DEPTH, tiles, sums);
-    store<COLUMNS % 4 == 0>(Result{c, bias}, m, n, tiles, sums);
+    store<COLUMNS % 4 == 0 && RESULT_ROW % 4 == 0>(Result{c, bias}, m, n, tiles, sums);
 }

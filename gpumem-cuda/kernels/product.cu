@@ -4,7 +4,7 @@
 // The constants are those of matrices.cuh.
 //
 // product:     C = A B + bias; a block for each tile of C, along x
-// column_sums: sums[COLUMNS] = sum over the rows of A[ROWS, COLUMNS]; a block of 1024 threads for 32 columns, along x
+// column_sums: sums[COLUMNS] = sum over the rows of A[ROWS, COLUMNS], where DEPTH is COLUMNS; a block of 1024 threads for 32 columns, along x
 #include "base.cuh"
 #include "real.cuh"
 #include "matrices.cuh"
@@ -22,7 +22,7 @@ KERNEL(__launch_bounds__(1024) column_sums)(const real *__restrict__ a, real *su
     float sum = 0.0f;
     if (column < COLUMNS) {
 #pragma unroll 4
-        for (u32 row = warp; row < ROWS; row += 32) sum += widen(a[row * (u64)(COLUMNS) + column]);
+        for (u32 row = warp; row < ROWS; row += 32) sum += widen(a[row * LEFT_ROW + column]);
     }
     partial[warp][lane] = sum;
     __syncthreads();

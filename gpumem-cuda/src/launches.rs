@@ -11,7 +11,7 @@ use crate::steps::{Step, steps};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Operation, Phase, Slot, TensorId};
+use gpumem_core::program::{Action, Layout, Operation, Order, Phase, Slot, TensorId};
 use gpumem_core::report::roofline::{flops, traffic};
 use std::collections::BTreeMap;
 
@@ -30,8 +30,8 @@ pub struct Counted {
     pub writes: Vec<u64>,
     /// Floating-point operations of products, convolutions and attention.
     pub flops: u64,
-    /// Whether all its tensors are stored in the order of their shapes without gaps.
-    pub is_dense: bool,
+    /// How its tensors lie: `dense`, in the order of their shapes without gaps; `padded`, where rows of one have gaps; `channels_last`.
+    pub layout: &'static str,
     /// Number format of activations.
     pub format: Format,
     /// Bytes of scratch memory.
@@ -143,7 +143,7 @@ fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
         } else {
             (read(placed, &moved, &given), written(&moved, &given))
         };
-        let is_dense = |id: TensorId| placed.program.tensor(id).layout.is_dense();
+        let layouts = given.all().map(|id| placed.program.tensor(id).layout);
         Counted {
             path: placed.program.paths.get(leading.row as usize).cloned().unwrap_or_default(),
             phase: leading.phase(),
@@ -151,12 +151,21 @@ fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
             reads,
             writes,
             flops: of_library.unwrap_or(if multiplies(call) { left / own.max(1) } else { 0 }),
-            is_dense: given.all().all(is_dense),
+            layout: layout(layouts),
             format: setting.precision.narrow(),
             workspace: given.all().filter_map(|id| moved.workspaces.get(&id)).sum(),
         }
     };
     calls.map(count).collect()
+}
+
+/// What several tensors' layouts come to.
+fn layout(all: impl Iterator<Item = Layout>) -> &'static str {
+    let all: Vec<Layout> = all.collect();
+    if all.iter().any(|layout| layout.order == Order::ChannelsLast) {
+        return "channels_last";
+    }
+    if all.iter().all(Layout::is_dense) { "dense" } else { "padded" }
 }
 
 /// Bytes of each tensor that a call reads: those it may not change, and those it adds to.

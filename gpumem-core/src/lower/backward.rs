@@ -95,6 +95,7 @@ impl Builder<'_> {
             shape,
             batched: true,
             layout: Layout::DENSE,
+            pitch: 0,
             trained: false,
             init: Init::Constant(0.0),
             first: 0,

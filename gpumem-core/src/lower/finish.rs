@@ -1,7 +1,7 @@
 //! The last steps: tensors sorted by class, lifetimes read off the operations.
 
 use super::builder::Builder;
-use super::{LowerError, updates};
+use super::{LowerError, pitch, updates};
 use crate::graph::Source;
 use crate::program::{Class, Program, TensorId};
 use crate::train::Update;
@@ -56,7 +56,7 @@ impl Builder<'_> {
                 operand.tensor = numbers[operand.tensor as usize];
             }
         }
-        Ok(Program {
+        let mut program = Program {
             training: training.is_some(),
             moments: training.map_or(0, |training| training.moments),
             holds_gradients: training.is_some_and(|training| training.update == Update::Separate),
@@ -64,7 +64,9 @@ impl Builder<'_> {
             operations,
             paths,
             results: results.into_iter().map(|id| numbers[id as usize]).collect(),
-        })
+        };
+        pitch::pad_classes(&mut program);
+        Ok(program)
     }
 
     /// Names the gradients of inputs after the inputs. Inputs whose gradients are one tensor share the first one's name.

@@ -45,6 +45,7 @@ impl Builder<'_> {
             shape: value.shape,
             batched: value.batched,
             layout: Layout::DENSE,
+            pitch: 0,
             trained: false,
             init: Init::Constant(0.0),
             first: 0,

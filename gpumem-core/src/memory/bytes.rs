@@ -56,8 +56,10 @@ pub(super) const fn exact_bytes(
     batch: u64,
     workspaces: &Workspaces,
 ) -> Result<u64, PlanError> {
-    let [role, fixed, per_sample, ..] = size;
-    match tensor_bytes(element, role, fixed, per_sample, batch) {
+    let [role, fixed, per_sample, gaps, ..] = size;
+    // Rows have gaps in 16 bits alone.
+    let gaps = if role < ROLES as u64 && element[role as usize] < 4 { gaps } else { 0 };
+    match tensor_bytes(element, role, fixed, per_sample.saturating_add(gaps), batch) {
         Ok(bytes) => Ok(workspaces.cap(Role::ALL[role as usize], bytes)),
         Err(error) => Err(error),
     }

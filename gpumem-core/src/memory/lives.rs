@@ -43,14 +43,14 @@ impl OwnedTransients {
     /// Of these tensors, each with whether it is a workspace.
     pub fn new(tensors: impl IntoIterator<Item = (Transient, bool)>) -> OwnedTransients {
         let mut owned = OwnedTransients::default();
-        let mut known: BTreeMap<[u64; 4], usize> = BTreeMap::new();
+        let mut known: BTreeMap<[u64; 5], usize> = BTreeMap::new();
         let mut lives = Vec::new();
         for (index, (tensor, is_workspace)) in tensors.into_iter().enumerate() {
-            let [role, fixed, per_sample, first, last] = tensor;
+            let [role, fixed, per_sample, gaps, first, last] = tensor;
             let is_workspace = u64::from(is_workspace);
-            let size = *known.entry([role, fixed, per_sample, is_workspace]).or_insert(owned.sizes.len());
+            let size = *known.entry([role, fixed, per_sample, gaps, is_workspace]).or_insert(owned.sizes.len());
             if size == owned.sizes.len() {
-                owned.sizes.push([role, fixed, per_sample, index as u64, is_workspace]);
+                owned.sizes.push([role, fixed, per_sample, gaps, index as u64, is_workspace]);
             }
             owned.lives.push(life(size as u64, first, last));
             lives.push((size, first, last.max(first)));
@@ -172,14 +172,14 @@ mod tests {
     fn equal_sizes_are_one_and_what_cannot_be_the_peak_is_left_out() {
         // A workspace beside the first, then three of which two are alike, then one that is less than what was there before.
         let tensors = [
-            ([0, 0, 8, 0, 5], false),
-            ([4, 16, 0, 0, 0], true),
-            ([0, 0, 8, 1, 2], false),
-            ([0, 9, 0, 2, 2], false),
-            ([0, 0, 8, 4, 5], false),
+            ([0, 0, 8, 0, 0, 5], false),
+            ([4, 16, 0, 0, 0, 0], true),
+            ([0, 0, 8, 0, 1, 2], false),
+            ([0, 9, 0, 0, 2, 2], false),
+            ([0, 0, 8, 0, 4, 5], false),
         ];
         let owned = OwnedTransients::new(tensors);
-        assert_eq!(owned.sizes, [[0, 0, 8, 0, 0], [4, 16, 0, 1, 1], [0, 9, 0, 3, 0]]);
+        assert_eq!(owned.sizes, [[0, 0, 8, 0, 0, 0], [4, 16, 0, 0, 1, 1], [0, 9, 0, 0, 3, 0]]);
         assert_eq!(owned.lives[2], life(0, 1, 2));
         assert_eq!(owned.moments, [[0, 2], [2, 5]]);
         assert_eq!(owned.changes, [[0, 1], [1, 1], [0, 1], [1, -1], [2, 1]]);
@@ -193,14 +193,14 @@ mod tests {
             batch in 0u64..40,
         ) {
             let tensors: Vec<Transient> =
-                tensors.into_iter().map(|(role, fixed, each, first, more)| [role, fixed, each, first, first + more]).collect();
-            let bytes = |&[role, fixed, each, _, _]: &Transient| 256 * (role + 1) * (fixed + each * batch);
-            let range = |tensor: &Transient| LiveRange { bytes: bytes(tensor), first: tensor[3] as u32, last: tensor[4] as u32 };
+                tensors.into_iter().map(|(role, fixed, each, first, more)| [role, fixed, each, each & 1, first, first + more]).collect();
+            let bytes = |&[role, fixed, each, gaps, _, _]: &Transient| 256 * (role + 1) * (fixed + (each + gaps) * batch);
+            let range = |tensor: &Transient| LiveRange { bytes: bytes(tensor), first: tensor[4] as u32, last: tensor[5] as u32 };
             let ranges: Vec<LiveRange> = tensors.iter().map(range).collect();
             let expected = pack_slice(&ranges).unwrap();
             let owned = OwnedTransients::new(tensors.iter().map(|&tensor| (tensor, false)));
             let sizes: Vec<u64> =
-                owned.sizes.iter().map(|&[role, fixed, each, _, _]| bytes(&[role, fixed, each, 0, 0])).collect();
+                owned.sizes.iter().map(|&[role, fixed, each, gaps, _, _]| bytes(&[role, fixed, each, gaps, 0, 0])).collect();
             let (most, at) = peak(&owned.leak(), &sizes).unwrap();
             prop_assert_eq!(most, expected.lower_bound);
             let alive = ranges.iter().filter(|range| range.first <= at && at <= range.last);

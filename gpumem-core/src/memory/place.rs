@@ -24,7 +24,8 @@ pub struct Placed {
 
 impl Placed {
     /// Tensors at these offsets, with whole workspaces and without master copies.
-    pub fn new(program: Program, offsets: Vec<u64>, batch: u64, precision: Precision) -> Placed {
+    pub fn new(mut program: Program, offsets: Vec<u64>, batch: u64, precision: Precision) -> Placed {
+        program.lay_out(precision);
         let size = |tensor: &Tensor| tensor.stored(batch)?.checked_mul(tensor.role.bytes(precision));
         // What cannot be counted is larger than any arena.
         let bytes = program.tensors.iter().map(|tensor| size(tensor).unwrap_or(u64::MAX)).collect();
@@ -73,8 +74,9 @@ impl Placed {
 /// A program that does not match its plan.
 pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     let damaged = || Error::Damaged("the embedded program does not match its plan");
-    let program = Program::decode(compiled.program).ok_or_else(damaged)?;
+    let mut program = Program::decode(compiled.program).ok_or_else(damaged)?;
     let Compiled { budget, batch, precision, .. } = *compiled;
+    program.lay_out(precision);
     let mut offsets = vec![0; program.tensors.len()];
     let mut masters = vec![None; program.tensors.len()];
     let mut end = 0u64;

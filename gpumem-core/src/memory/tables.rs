@@ -6,13 +6,13 @@
 use crate::memory::refusal::Aim;
 use crate::number::Role;
 
-/// A tensor that lives inside a step, `[role, fixed, per_sample, first, last]`: `fixed + per_sample * batch` elements of
-/// [`Role`] `role`, alive from operation `first` to operation `last`, both included.
-pub type Transient = [u64; 5];
+/// A tensor that lives inside a step, `[role, fixed, per_sample, gaps, first, last]`: `fixed + per_sample * batch` elements of
+/// [`Role`] `role`, in formats of 16 bits `gaps * batch` more, alive from operation `first` to operation `last`, both included.
+pub type Transient = [u64; 6];
 
-/// A size that tensors inside a step have, `[role, fixed, per_sample, first, is_workspace]`: elements as those of [`Transient`], the
-/// index of the first tensor that has it, and 1 if it is that of workspaces, else 0.
-pub type Size = [u64; 5];
+/// A size that tensors inside a step have, `[role, fixed, per_sample, gaps, first, is_workspace]`: elements as those of [`Transient`],
+/// the index of the first tensor that has it, and 1 if it is that of workspaces, else 0.
+pub type Size = [u64; 6];
 
 /// Tensors that live as long as the network does, `[role, elements, count]`.
 pub type Persistent = [u64; 3];

@@ -3,6 +3,7 @@
 use super::encoding::{record, wire_enum};
 use super::op::Layouts;
 use super::{Action, Operation, Program, Slot, Tensor};
+use crate::number::Precision;
 use crate::shape::{Shape, product};
 
 /// Which axis of a map is the innermost one.
@@ -95,6 +96,14 @@ impl Layout {
 }
 
 impl Program {
+    /// Gives rows the gaps that they have in this format: see [`Tensor::pitch`].
+    pub fn lay_out(&mut self, precision: Precision) {
+        let narrow = precision.narrow().bytes() < 4;
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.pitch > 0) {
+            tensor.layout.pitch = if narrow { tensor.pitch } else { 0 };
+        }
+    }
+
     /// Whether an operation can run on its tensors as they lie: [`Layouts`] says which ones can. Those in which all tensors
     /// are dense always do.
     pub fn takes_layouts(&self, operation: &Operation) -> bool {
@@ -109,6 +118,9 @@ impl Program {
         let layouts = match &operation.action {
             Action::Run { op, .. } => op.layouts(),
             Action::Accumulate | Action::Copy | Action::SumBatch => Layouts::Alike,
+            Action::Loss(criterion) if criterion.is_of_rows() => {
+                Layouts::Rows(&[Slot::Input(0), Slot::InputGradient(0)])
+            }
             Action::Loss(_) | Action::Check | Action::Update | Action::Advance => Layouts::Dense,
         };
         match layouts {
@@ -116,6 +128,13 @@ impl Program {
             Layouts::Maps(maps) => {
                 let lies = |tensor: &Tensor| tensor.layout.is_dense() || maps.contains(&tensor.shape);
                 operation.tensors().all(|id| lies(tensor(id)))
+            }
+            Layouts::Rows(slots) => {
+                let mut operands = operation.reads.iter().chain(&operation.writes);
+                operands.all(|operand| {
+                    let Layout { order, pitch } = tensor(operand.tensor).layout;
+                    order == Order::ChannelsFirst && (pitch == 0 || slots.contains(&operand.slot))
+                })
             }
             Layouts::Alike => {
                 let operands = operation.reads.iter().chain(&operation.writes);

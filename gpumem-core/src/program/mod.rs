@@ -132,6 +132,9 @@ record! {
         pub batched: bool,
         /// How the elements of a sample lie in memory.
         pub layout: Layout,
+        /// Elements from row to row in formats of 16 bits: `layout` has it once the format is known, see
+        /// [`Program::lay_out`]. 0 where rows follow each other without gaps in every format.
+        pub pitch: u64,
         /// Whether training changes it (parameters). One that it does not has no gradient, no optimizer state, no master copy.
         pub trained: bool,
         /// How it is filled before the first step (parameters, buffers and state).
@@ -148,6 +151,12 @@ impl Tensor {
     pub fn elements(&self, batch: u64) -> Option<u64> {
         let each = self.shape.elements()?;
         if self.batched { each.checked_mul(batch) } else { Some(each) }
+    }
+
+    /// Elements of the gaps that a sample has in formats of 16 bits, and nowhere else.
+    pub fn gaps(&self) -> u64 {
+        let with = Layout { pitch: self.pitch, ..Layout::DENSE }.elements(self.shape).unwrap_or(0);
+        with.saturating_sub(self.shape.elements().unwrap_or(u64::MAX))
     }
 
     /// Elements that it takes in memory, gaps of its layout included, or `None` if they exceed `u64`.
@@ -290,6 +299,11 @@ pub struct Criterion {
 const PARTIAL_SUMS: u64 = 256;
 
 impl Criterion {
+    /// Whether it measures rows, each of the classes of one position.
+    pub fn is_of_rows(&self) -> bool {
+        self.kind == Measure::CrossEntropy && self.inner == 1
+    }
+
     /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
     /// are added in the same order in every run.
     pub fn terms(&self) -> (Shape, bool) {

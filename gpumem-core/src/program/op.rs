@@ -4,6 +4,7 @@
 //! one memory rule: two layers that keep different tensors are two operations. Its inputs are activations and parameters
 //! alike.
 
+use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
     Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Formula, Gather, Mask, MatMul, MaxPool,
@@ -196,6 +197,8 @@ pub enum Layouts {
     Dense,
     /// Maps of these shapes in any layout, whatever those of the others are; all else is dense.
     Maps(Vec<Shape>),
+    /// Rows of these tensors with any pitch; all else is dense.
+    Rows(&'static [Slot]),
     /// Any, as long as all tensors have the same shape and layout: no element depends on where another one is.
     Alike,
 }

@@ -62,7 +62,7 @@ mod tests {
     fn the_largest_batch_fits_and_the_next_does_not() {
         let tables = Tables {
             operations: 2,
-            transients: OwnedTransients::new([([0, 0, 1000, 0, 1], false), ([4, 1, 0, 1, 1], false)]).leak(),
+            transients: OwnedTransients::new([([0, 0, 1000, 0, 0, 1], false), ([4, 1, 0, 0, 1, 1], false)]).leak(),
             parameters: &[[1, 5000, 1, 1]],
             buffers: &[],
             batch: &[[0, 100]],

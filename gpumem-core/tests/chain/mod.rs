@@ -44,7 +44,7 @@ impl Chain {
     pub const fn new(parameters: u64, outputs: u64) -> Chain {
         let tensors = transients(parameters, outputs);
         let mut chain = Chain {
-            sizes: [[0; 5]; TENSORS],
+            sizes: [[0; 6]; TENSORS],
             lives: [0; TENSORS],
             moments: [[0; 2]; OPERATIONS],
             changes: [[0; 2]; 2 * TENSORS],
@@ -54,8 +54,8 @@ impl Chain {
         while operation < OPERATIONS {
             let mut i = 0;
             while i < TENSORS {
-                let [role, fixed, per_sample, first, last] = tensors[i];
-                chain.sizes[i] = [role, fixed, per_sample, i as u64, 0];
+                let [role, fixed, per_sample, gaps, first, last] = tensors[i];
+                chain.sizes[i] = [role, fixed, per_sample, gaps, i as u64, 0];
                 chain.lives[i] = life(i as u64, first, last);
                 if first == operation as u64 || last + 1 == operation as u64 {
                     chain.changes[filled] = [i as i32, if first == operation as u64 { 1 } else { -1 }];
@@ -77,15 +77,15 @@ impl Chain {
 }
 
 const fn transients(parameters: u64, outputs: u64) -> [Transient; TENSORS] {
-    let mut tensors = [[0; 5]; TENSORS];
+    let mut tensors = [[0; 6]; TENSORS];
     let mut layer = 0;
     while layer < LAYERS {
         let backward = LAYERS + 2 * (LAYERS - 1 - layer);
         let at = layer as usize * 3;
-        tensors[at] = [Role::Activation as u64, 0, outputs, layer, backward];
+        tensors[at] = [Role::Activation as u64, 0, outputs, 0, layer, backward];
         let from = if layer + 1 == LAYERS { backward } else { backward - 2 };
-        tensors[at + 1] = [Role::Activation as u64, 0, outputs, from, backward];
-        tensors[at + 2] = [Role::Weight as u64, parameters, 0, backward, backward + 1];
+        tensors[at + 1] = [Role::Activation as u64, 0, outputs, 0, from, backward];
+        tensors[at + 2] = [Role::Weight as u64, parameters, 0, 0, backward, backward + 1];
         layer += 1;
     }
     tensors

@@ -48,6 +48,7 @@ impl Builder {
             shape: Shape::new(dims),
             batched,
             layout: Layout::DENSE,
+            pitch: 0,
             trained: class == Class::Parameter,
             init: Init::Constant(0.0),
             first: u32::MAX,

@@ -49,7 +49,8 @@ pub fn arrange(program: &mut Program, way: usize) -> usize {
                     fixed[id] |= shape != program.tensors[all[0]].shape;
                 }
                 Layouts::Maps(maps) => fixed[id] |= !maps.contains(&shape),
-                Layouts::Dense => fixed[id] = true,
+                // Rows have gaps where lowering gives them some.
+                Layouts::Dense | Layouts::Rows(_) => fixed[id] = true,
             }
         }
     }

@@ -235,6 +235,15 @@ impl Product {
         Product { a, b, c, d: 0, epilogue: self.epilogue.of_any(), workspace, ..self }
     }
 
+    /// The same with rows of the row-major matrices `a`, `b` and `d` of [`Product::row_major`] that are so many elements apart; `None`
+    /// for those without gaps.
+    pub fn with_pitches(mut self, [a, b, d]: [Option<u64>; 3]) -> Product {
+        self.b.ld = a.unwrap_or(self.b.ld);
+        self.a.ld = b.unwrap_or(self.a.ld);
+        self.ldd = d.unwrap_or(self.ldd);
+        self
+    }
+
     /// `d[rows, columns] = a[rows, depth] b[depth, columns]`, all stored row after row without gaps: the library's terms for
     /// it, without addend, epilogue and workspace.
     ///

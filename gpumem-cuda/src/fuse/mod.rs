@@ -45,10 +45,12 @@ const PATTERNS: &[Pattern] = &[
 /// The first pattern that applies, and for whose products and convolutions there are algorithms.
 pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     for pattern in PATTERNS {
-        let dense =
-            |count: usize| placed.program.operations[first..first + count].iter().all(|it| is_dense(placed, it));
+        // Products know of gaps between rows in whatever they are part of.
+        let takes =
+            |it: &Operation| is_dense(placed, it) || matches!(it.action, Action::Run { op: Op::Product(_), .. });
+        let all_take = |count: usize| placed.program.operations[first..first + count].iter().all(takes);
         if let Some((count, calls)) = pattern(placed, first, setting)?
-            && dense(count)
+            && all_take(count)
             && all_can(&calls, can)?
         {
             return Ok(Some((count, calls)));

@@ -75,6 +75,11 @@ impl Context<'_> {
         self.tensor(id).elements(self.setting.batch).unwrap_or(u64::MAX)
     }
 
+    /// Elements from one row of a tensor to the next, where rows have gaps.
+    pub fn pitch(&self, id: TensorId) -> Option<u64> {
+        Some(self.tensor(id).layout.pitch).filter(|&pitch| pitch > 0)
+    }
+
     /// A kernel with the strides of maps, if they are not all dense: see `kernels/layout.cuh`.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::context::Context;
 use crate::calls::Launch;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Criterion, Measure, Slot};
+use gpumem_core::program::{Criterion, Measure, Slot, TensorId};
 
 /// Threads of the blocks that add up.
 const THREADS: u32 = 256;
@@ -28,12 +28,15 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     if add == 1 && gradient == Some(x) {
         return Err(Error::Damaged("the loss adds to the gradient that overwrites its logits"));
     }
+    let pitch = |id: Option<TensorId>| id.and_then(|id| context.pitch(id)).unwrap_or(criterion.classes);
     let sum = u8::from(context.operation.read(Slot::Loss).is_some());
     let kernel = |entry| {
         let kernel = context.kernel("loss.cu", entry).with("ROWS", format!("{rows}ull"));
         let kernel = kernel
             .with("CLASSES", format!("{}ull", criterion.classes))
             .with("INNER", format!("{}ull", criterion.inner));
+        let kernel = kernel.with("PITCH", format!("{}ull", pitch(Some(x))));
+        let kernel = kernel.with("GRADIENT_PITCH", format!("{}ull", pitch(gradient)));
         let kernel = kernel.with("COUNT", format!("{count}ull")).with("GRADIENT", u8::from(gradient.is_some()));
         let kernel = kernel.with("ADD", add).with("DIVISOR", format!("{divisor}ull"));
         kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum)

@@ -1,14 +1,16 @@
 //! Losses and the gradients that they start from.
 
 use crate::gradients;
-use crate::host::harness::graphs::{chain, layer, numbers};
-use crate::host::{CAPABILITY, compare_in};
+use crate::host::harness::graphs::{chain, layer, numbers, plan};
+use crate::host::{CAPABILITY, Simulated, compare_in};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::budget::Line;
+use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Action, Measure, Operand, Slot};
+use gpumem_core::program::{Action, Class, Measure, Operand, Slot, StateWord, Tensor};
 use gpumem_cuda::operations::{Context, Setting, calls};
 
 /// Compares a network with these terms of a loss.
@@ -120,4 +122,76 @@ fn a_gradient_is_not_added_to_the_logits() {
     let operation = placed.program.operations.iter().find(is_loss).unwrap();
     let error = calls(&Context { placed: &placed, operation, setting }).unwrap_err();
     assert_eq!(error, Error::Damaged("the loss adds to the gradient that overwrites its logits"));
+}
+
+/// Rows of logits that lie 128 bytes apart or a multiple of that, in whole packs of 16 bytes and not.
+#[test]
+fn logits_in_rows_with_gaps() {
+    for (dims, layers, has_bias) in [(&[7][..], "Linear(5)", true), (&[3, 9], "Linear(69, bias = false)", false)] {
+        let (graph, _, output) = network(dims, layers);
+        let training = Training { loss: &[Term::CROSS_ENTROPY], ..gradients().0 };
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        let gaps: Vec<u64> = program.tensors.iter().map(|tensor| tensor.pitch).filter(|&pitch| pitch > 0).collect();
+        assert_eq!(gaps, [if has_bias { 64 } else { 128 }]);
+        // A second term adds to a gradient of its own.
+        let again = Term { weight: 0.5, target: 1, ..Term::CROSS_ENTROPY };
+        for terms in [&[Term::CROSS_ENTROPY][..], &[Term::CROSS_ENTROPY, again]] {
+            for precision in [Precision::Bf16, Precision::F16] {
+                compare(layers, terms, precision, (&graph, output));
+            }
+        }
+    }
+}
+
+/// The loss of 1500 logits on the kernels, and its gradient.
+fn loss_of(logits: &[f32], target: u32) -> (f32, Vec<f32>) {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[logits.len() as u64])).unwrap();
+    let output = layer(&mut graph, input, "LeakyRelu(1.0)");
+    let (training, optimizer) = gradients();
+    let training = Training { loss: &[Term::CROSS_ENTROPY], ..training };
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let compiled = plan(&program, 1, Precision::F32);
+    let placed = place(&compiled).unwrap();
+    let format = (Precision::F32, CAPABILITY);
+    let mut simulated = Simulated::new(placed, 1, compiled.budget[Line::Arena], optimizer, format, 0);
+    let mut state = [0; StateWord::COUNT];
+    state[StateWord::LossScale as usize] = 1f32.to_bits();
+    let bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
+    let id = |is: &dyn Fn(&Tensor) -> bool| program.tensors.iter().position(is).unwrap();
+    simulated.write(id(&|it| it.class == Class::State), &state);
+    simulated.write(id(&|it| it.class == Class::Input), &bits);
+    simulated.write(id(&|it| it.class == Class::Target), &[target]);
+    simulated.step();
+    let mut floats = |id: usize| simulated.read(id).into_iter().map(f32::from_bits).collect::<Vec<f32>>();
+    (floats(program.results[0] as usize)[0], floats(id(&|it| it.name == "input.gradient")))
+}
+
+/// Classes whose logits are minus infinity count for nothing, wherever they are; NaN and infinity reach the loss.
+#[test]
+fn logits_that_are_not_finite() {
+    let (least, nan) = (f32::NEG_INFINITY, f32::NAN);
+    let with = |odd: &[(usize, f32)]| {
+        let mut logits: Vec<f32> = (0..1500).map(|c| (c * 37 % 101) as f32 / 10.0 - 5.0).collect();
+        odd.iter().for_each(|&(at, x)| logits[at] = x);
+        logits
+    };
+    // What thread 0 sees first, and all that the last thread sees.
+    let masked: Vec<(usize, f32)> = (0..9).chain(1020..1024).map(|at| (at, least)).collect();
+    let logits = with(&masked);
+    let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+    let (loss, gradient) = loss_of(&logits, 700);
+    let close = |a: f32, b: f64| (f64::from(a) - b).abs() < 1e-6 * b.abs().max(1e-3);
+    assert!(close(loss, sum.ln() - f64::from(logits[700])), "{loss}");
+    for (c, (&found, &x)) in gradient.iter().zip(&logits).enumerate() {
+        let expected = f64::from(x).exp() / sum - f64::from(u8::from(c == 700));
+        assert!(close(found, expected), "{c}: {found}, not {expected}");
+    }
+    assert_eq!(loss_of(&logits, 3).0, f32::INFINITY, "the right class is impossible");
+    let odd: [&[(usize, f32)]; 3] =
+        [&[(1400, nan)], &[(0, least), (1, nan), (2, least), (3, least)], &[(5, f32::INFINITY)]];
+    for odd in odd {
+        assert!(loss_of(&with(odd), 700).0.is_nan(), "{odd:?}");
+    }
+    assert!(loss_of(&[least; 1500], 700).0.is_nan());
 }

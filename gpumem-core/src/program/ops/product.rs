@@ -1,6 +1,7 @@
 use crate::number::Role;
+use crate::program::Slot;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -56,6 +57,10 @@ impl Rule for Product {
         };
         let shape = Shape::new(&[elements]);
         (elements > 0).then_some(Workspace { role: Role::ProductWorkspace, shape, batched: true })
+    }
+
+    fn layouts(&self) -> Layouts {
+        Layouts::Rows(&[Slot::Output, Slot::Gradient])
     }
 
     fn macs(&self) -> u64 {

@@ -39,6 +39,7 @@ fn product(context: &Context<'_>, sizes: [u64; 3], a: Factor, b: Factor, d: Tens
         workspace: context.operation.written(Slot::Workspace).and_then(scratch),
         deterministic,
         ..Product::row_major(sizes, a, b, d, Element::of(precision))
+            .with_pitches([a.tensor, b.tensor, d].map(|id| context.pitch(id)))
     })
 }
 

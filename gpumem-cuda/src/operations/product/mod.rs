@@ -33,9 +33,19 @@ fn product(
 ) -> Result<Launch, Error> {
     let kernel = context.product_kernel("product.cu", "product");
     let transposed = [a.transposed, b.transposed];
+    let pitches = [("A_ROW", a.tensor), ("B_ROW", b.tensor), ("C_ROW", c)];
+    let kernel = pitches.into_iter().fold(kernel, |kernel, (name, id)| with_pitch(context, kernel, name, id));
     let (kernel, blocks) = tiles(kernel, 1, [rows, columns, depth], transposed, (bias.is_some(), add))?;
     let arguments = vec![Some(a.tensor), Some(b.tensor), bias, Some(c)];
     Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments })
+}
+
+/// A kernel that knows how far apart the rows of a tensor are, where they have gaps.
+fn with_pitch(context: &Context<'_>, kernel: Kernel, name: &'static str, id: TensorId) -> Kernel {
+    match context.pitch(id) {
+        Some(pitch) => kernel.with(name, format!("{pitch}ull")),
+        None => kernel,
+    }
 }
 
 /// A kernel with the constants of `matrices.cuh` for `count` products, and the blocks that they take.
@@ -60,7 +70,8 @@ fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums
     small(rows)?;
     let add = context.adds(Slot::InputGradient(2));
     let kernel = context.product_kernel("product.cu", "column_sums");
-    let kernel = constants(kernel, [rows, columns, 1], [false, false], false, add, [32, 32]);
+    let kernel = constants(kernel, [rows, columns, columns], [false, false], false, add, [32, 32]);
+    let kernel = with_pitch(context, kernel, "A_ROW", a);
     let grid = [small(columns)?.div_ceil(SUM_COLUMNS as u32), 1, 1];
     Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)] })
 }
@@ -72,7 +83,7 @@ fn weight(context: &Context<'_>, op: &Product) -> Result<Factor, Error> {
 
 /// Rows in all samples of a tensor with rows of `length` elements.
 fn rows(context: &Context<'_>, tensor: TensorId, length: u64) -> Result<u64, Error> {
-    let rows = context.elements(tensor).checked_div(length);
+    let rows = context.count(tensor).checked_div(length);
     rows.ok_or(Error::Damaged("a product has rows of no elements"))
 }
 
