@@ -11,7 +11,8 @@
 // EPS       is added to the variance
 // WARP_ROWS whether a row is worked on by a warp or by a block
 // COLUMNS   columns of a block of normalize_parameters, a power of two
-// PARTS     parts of the rows in normalize_parameters, none of them empty
+// PARTS     parts of the rows in normalize_parameters and normalize_backward, none of them empty
+// PARAMETERS_TOO  whether normalize_backward takes the place of normalize_parameters and normalize_input
 // RESIDUAL  whether the forward pass adds two inputs and keeps their sum
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 //
@@ -24,6 +25,7 @@
 //             With several parts they go to `partial`, and normalize_sum adds them up in their order
 // input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), without mean(g) where CENTER is 0;
 //             dx may be dy; runs after parameters, which read dy
+// backward:   both in one pass, which reads x and dy once
 //
 // Rows are read once from memory and then again from the cache.
 #include "base.cuh"
@@ -244,18 +246,33 @@ KERNEL(normalize_sum)(const float *partial, Norm *dweight, Norm *dbias) {
     if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
 }
 
-KERNEL(normalize_input)(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx) {
-#if !WARP_ROWS
-    __shared__ float scratch[32];
-#endif
-    const u64 row = ROW;
-    // Whole warps, and only where no barrier follows.
-    if (row >= ROWS) return;
+// Packs that a lane has of a row.
+constexpr int PACKS = (FEATURES / PACK + 31) / 32;
+
+// Calls each(j, i) for every pack j of a row that is this thread's, its i-th. With KNOWN, rows are a warp's and i is known to the
+// compiler, so that what is indexed by it stays in registers.
+template <bool KNOWN, class Each> static __device__ __forceinline__ void packs_of_row(Each each) {
+    if constexpr (KNOWN) {
+#pragma unroll
+        for (int i = 0; i < PACKS; i++) {
+            const u32 j = LANE + 32 * i;
+            if (j < FEATURES / PACK) each(j, i);
+        }
+    } else {
+        for (u32 j = LANE; j < FEATURES / PACK; j += LANES) each(j, 0);
+    }
+}
+
+// dx of a row. With SUMS, what it adds to the gradients of summands and factors is added to `sums` and `products`, which have the
+// columns of this thread's packs.
+template <bool SUMS>
+static __device__ __forceinline__ void gradient_of_row(u64 row, const real *dy, const real *x, const Norm *weight, const float *saved,
+                                                       real *dx, float *scratch, float *sums, float *products) {
     const Pack *gradients = (const Pack *)(dy + row * FEATURES), *inputs = (const Pack *)(x + row * FEATURES);
     Pack *to = (Pack *)(dx + row * FEATURES);
     const float mean = mean_of(saved, row), rstd = rstd_of(saved, row);
     float sum = 0.0f, product = 0.0f;
-    for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+    packs_of_row<SUMS>([&](u32 j, int) {
         const Pack gradient = gradients[j], input = inputs[j];
 #if AFFINE
         float scale[PACK];
@@ -270,10 +287,10 @@ KERNEL(normalize_input)(const real *dy, const real *x, const Norm *weight, const
             sum += g;
             product += g * ((widen(input.at[k]) - mean) * rstd);
         }
-    }
+    });
     sum = CENTER ? ROW_SUM(sum) / (float)FEATURES : 0.0f;
     product = ROW_SUM(product) / (float)FEATURES;
-    for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+    packs_of_row<SUMS>([&](u32 j, int i) {
         const Pack gradient = gradients[j], input = inputs[j];
 #if ADD
         Pack out = to[j];
@@ -286,16 +303,64 @@ KERNEL(normalize_input)(const real *dy, const real *x, const Norm *weight, const
 #endif
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
+            const float normal = (widen(input.at[k]) - mean) * rstd;
             float g = widen(gradient.at[k]);
+            if constexpr (SUMS) {
+                sums[i * PACK + k] += g;
+                products[i * PACK + k] += g * normal;
+            }
 #if AFFINE
             g *= scale[k];
 #endif
-            const float value = rstd * (g - sum - (widen(input.at[k]) - mean) * rstd * product);
+            const float value = rstd * (g - sum - normal * product);
             narrow(ADD ? widen(out.at[k]) + value : value, &out.at[k]);
         }
         to[j] = out;
+    });
+}
+
+KERNEL(normalize_input)(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx) {
+#if WARP_ROWS
+    float *scratch = nullptr;
+#else
+    __shared__ float scratch[32];
+#endif
+    const u64 row = ROW;
+    // Whole warps, and only where no barrier follows.
+    if (row >= ROWS) return;
+    gradient_of_row<false>(row, dy, x, weight, saved, dx, scratch, nullptr, nullptr);
+}
+
+#if WARP_ROWS && PARAMETERS_TOO
+// The gradients of input, factors and summands in one pass: PARTS blocks of 512 threads, whose warps take rows in turns. The sums of
+// the warps are added one after the other.
+KERNEL(__launch_bounds__(512, 1) normalize_backward)
+(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx, float *partial) {
+    __shared__ float totals[2][FEATURES];
+    const u32 warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    float sums[PACKS * PACK] = {}, products[PACKS * PACK] = {};
+    for (u64 row = (u64)blockIdx.x * warps + warp; row < ROWS; row += (u64)PARTS * warps) {
+        gradient_of_row<true>(row, dy, x, weight, saved, dx, nullptr, sums, products);
+    }
+    for (u32 turn = 0; turn < warps; turn++) {
+        if (turn == warp) {
+            packs_of_row<true>([&](u32 j, int i) {
+#pragma unroll
+                for (int k = 0; k < PACK; k++) {
+                    float *sum = &totals[0][j * PACK + k], *product = &totals[1][j * PACK + k];
+                    *sum = turn == 0 ? sums[i * PACK + k] : *sum + sums[i * PACK + k];
+                    *product = turn == 0 ? products[i * PACK + k] : *product + products[i * PACK + k];
+                }
+            });
+        }
+        __syncthreads();
+    }
+    for (u32 column = threadIdx.x; column < FEATURES; column += blockDim.x) {
+        partial[blockIdx.x * PARAMETERS + column] = totals[0][column];
+        partial[(PARTS + blockIdx.x) * PARAMETERS + column] = totals[1][column];
     }
 }
+#endif
 #undef LANES
 #undef LANE
 #undef ROW

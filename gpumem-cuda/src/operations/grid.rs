@@ -32,6 +32,7 @@ pub(super) fn parts(items: u64, blocks: u64, most: u64, least: u64) -> u64 {
 }
 
 /// How rows are shared out among warps or blocks.
+#[derive(Clone, Copy)]
 pub(super) struct Rows {
     /// Whether a warp works on a row, rather than a block: 1 or 0, for a constant.
     pub(super) warp: u8,

@@ -18,6 +18,7 @@ fn columns(context: &Context<'_>, features: u64) -> u64 {
 const WIDE_COLUMNS: u64 = 32;
 
 /// What the launches of an operation share.
+#[derive(Clone, Copy)]
 struct Plan<'a> {
     context: &'a Context<'a>,
     op: &'a Normalize,
@@ -28,7 +29,13 @@ struct Plan<'a> {
     parts: u64,
     columns: u64,
     residual: bool,
+    /// Whether one pass computes all gradients.
+    together: bool,
 }
+
+/// Threads of a block that computes all gradients, and the rows that it has at least.
+const TOGETHER: u32 = 512;
+const LEAST_ROWS: u64 = 32;
 
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: &'a Normalize, x: TensorId) -> Result<Plan<'a>, Error> {
@@ -46,7 +53,7 @@ impl<'a> Plan<'a> {
             // A block for each parameter, with a few thousand elements or more.
             (parts(count / op.groups, op.parameters(), room, (4096 / op.shared).max(1)), 1)
         };
-        Ok(Plan { context, op, count, rows, parts, columns, residual: false })
+        Ok(Plan { context, op, count, rows, parts, columns, residual: false, together: false })
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Kernel {
@@ -59,6 +66,7 @@ impl<'a> Plan<'a> {
         let kernel = kernel.with("BIAS", u8::from(op.shift)).with_float("EPS", op.eps);
         let kernel = kernel.with("WARP_ROWS", self.rows.warp).with("COLUMNS", self.columns);
         let kernel = kernel.with("PARTS", self.parts).with("RESIDUAL", u8::from(self.residual));
+        let kernel = kernel.with("PARAMETERS_TOO", u8::from(self.together));
         kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
     }
 
@@ -90,12 +98,26 @@ impl<'a> Plan<'a> {
             arguments,
         }];
         if self.parts > 1 {
-            let kernel = self.kernel("normalize_sum", add);
-            let blocks = u32::try_from(self.op.parameters().div_ceil(64)).unwrap_or(u32::MAX);
-            let arguments = vec![partial, written[0], written[1]];
-            launches.push(Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments });
+            launches.push(self.sum(add, partial, written));
         }
         Ok(launches)
+    }
+
+    /// The sums of all parts.
+    fn sum(&self, add: [u8; 3], partial: Option<TensorId>, written: [Option<TensorId>; 2]) -> Launch {
+        let kernel = self.kernel("normalize_sum", add);
+        let blocks = u32::try_from(self.op.parameters().div_ceil(64)).unwrap_or(u32::MAX);
+        let arguments = vec![partial, written[0], written[1]];
+        Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments }
+    }
+
+    /// The same with blocks for all gradients at once, if rows are short enough to keep a warp's sums in registers, and many enough.
+    fn together(&self) -> Option<Plan<'a>> {
+        let (context, op) = (self.context, self.op);
+        let room = context.workspace_bytes() / 8 / op.parameters().max(1);
+        let parts = (self.count / LEAST_ROWS).min(room);
+        let is_short = self.rows.warp == 1 && op.groups == 1 && op.shared == 1 && pack(context, op.length) > 1;
+        (is_short && parts > 1).then_some(Plan { parts, together: true, ..*self })
     }
 }
 
@@ -127,13 +149,24 @@ pub(super) fn backward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Laun
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
     let add = slots.map(|slot| context.adds(slot));
     let plan = Plan::new(context, op, x)?;
+    let weight = if op.scale { Some(context.read(Slot::Input(1))?) } else { None };
+    let wants_parameters = dweight.is_some() || dbias.is_some();
+    if wants_parameters
+        && dx.is_some()
+        && let Some(plan) = plan.together()
+    {
+        let partial = context.operation.written(Slot::Workspace);
+        let arguments = vec![Some(dy), Some(x), weight, Some(saved), dx, partial];
+        let kernel = plan.kernel("normalize_backward", add);
+        let all = Launch { kernel, grid: [plan.parts as u32, 1, 1], block: [TOGETHER, 1, 1], arguments };
+        return Ok(vec![all, plan.sum(add, partial, [dweight, dbias])]);
+    }
     let mut launches = Vec::new();
     // The sums over rows first: the gradient of the input may take the place of what they read.
-    if dweight.is_some() || dbias.is_some() {
+    if wants_parameters {
         launches.extend(plan.parameters(add, [dy, x, saved], [dweight, dbias])?);
     }
     if let Some(dx) = dx {
-        let weight = if op.scale { Some(context.read(Slot::Input(1))?) } else { None };
         launches.push(Launch {
             kernel: plan.kernel("normalize_input", add),
             grid: plan.rows.grid,

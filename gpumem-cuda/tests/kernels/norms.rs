@@ -95,13 +95,27 @@ fn batch_norm_in_parts() {
 
 #[test]
 fn layer_norm_in_parts() {
-    let kernels = entries(&[401, 36], "LayerNorm", 3);
+    let kernels = entries(&[401, 37], "LayerNorm", 3);
     for entry in ["normalize_parameters", "normalize_sum"] {
         assert_eq!(constant(&kernels, entry, "PARTS"), "4", "{entry}");
     }
-    check("more columns than a block", 3, along(&[401, 36], "LayerNorm"));
+    check("more columns than a block", 3, along(&[401, 37], "LayerNorm"));
     check("gradients added", 3, twice(&[401, 13], "LayerNorm"));
-    check_narrow("no bias", 2, along(&[301, 24], "LayerNorm(bias = false)"));
+    check_narrow("no bias", 2, along(&[301, 25], "LayerNorm(bias = false)"));
+}
+
+#[test]
+fn all_gradients_of_layer_norm_in_one_pass() {
+    let kernels = entries(&[401, 36], "LayerNorm", 3);
+    for entry in ["normalize_backward", "normalize_sum"] {
+        assert_eq!(constant(&kernels, entry, "PARTS"), "37", "{entry}");
+    }
+    assert!(kernels.iter().all(|kernel| !["normalize_parameters", "normalize_input"].contains(&kernel.entry)));
+    check("lanes without a pack", 3, along(&[401, 36], "LayerNorm"));
+    check("several packs a lane", 1, along(&[67, 1020], "LayerNorm(bias = false)"));
+    check("gradients of parameters added", 2, twice(&[33, 12], "LayerNorm"));
+    check("gradients of the input added", 2, shared(&[33, 12], ["LayerNorm", "LayerNorm(bias = false)"]));
+    check_narrow("whole packs", 2, along(&[301, 264], "LayerNorm(bias = false)"));
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Normalize {
 }
 
 /// Parts of the rows that the gradients of factors and summands are split into.
-const PARTS: u64 = 64;
+const PARTS: u64 = 128;
 
 impl Rule for Normalize {
     const NAME: &'static str = "Normalize";
