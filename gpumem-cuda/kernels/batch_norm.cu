@@ -7,7 +7,6 @@
 // NORM_REAL        what weight, bias and their gradients are made of: a type, as REAL is
 // AFFINE           whether there are weight and bias
 // EPS, MOMENTUM    as PyTorch means them
-// TRAINING         whether the statistics are the batch's or the running ones
 // RESIDUAL         whether another map is added to the normalised one, in the forward pass
 // RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
 // MASKED           whether in the backward pass other values have the gradient that comes through, too: it is written to `masked`.
@@ -21,14 +20,14 @@
 // statistics: mean and biased variance over B, H and W; with N = B H W,
 //             running_mean = (1 - MOMENTUM) running_mean + MOMENTUM mean
 //             running_var  = (1 - MOMENTUM) running_var  + MOMENTUM variance N / (N - 1)
-// apply:      y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual
+// forward:    y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual
 // backward:   with n = (x - mean) rstd, dy after the rectifier, and means over B, H and W:
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
 //             dweight, dbias and dx may each be absent. masked may be dy.
 //
-// A block for each channel (x) and part of it (y). With one part, statistics and backward are one launch each, and apply has
-// a thread for each pack. With several, what a block found goes to `partial`, and each block of the next launch joins the
-// parts of its channel for itself, always in the same order.
+// A block for each channel (x) and part of it (y). With one part, each pass is one launch; inference has a thread for each pack. With
+// several, what a block found goes to `partial`, and each block of the next launch joins the parts of its channel for itself, always
+// in the same order.
 #include "base.cuh"
 #include "real.cuh"
 #include "layout.cuh"
@@ -105,9 +104,9 @@ keep(Index c, float mean, float squares, float *saved, float *running_mean, floa
     running_var[c] = rest * running_var[c] + momentum * unbiased;
 }
 
-KERNEL(batch_norm_statistics)(const real *x, float *partial, float *saved, float *running_mean, float *running_var) {
-    __shared__ float scratch[32];
-    const Index c = blockIdx.x, part = blockIdx.y;
+// Mean of a part of a channel and squares around it, in every thread.
+static __device__ __forceinline__ void
+statistics_of_part(Index c, Index part, const real *x, float *scratch, float *mean_of_part, float *squares_of_part) {
     // Count, mean, and squares around that mean, of what this thread has read: nothing cancels, however far from 0 the
     // channel lies. Each pack is reduced by itself and then joined to the rest.
     float count = 0.0f, mean = 0.0f, squares = 0.0f;
@@ -127,14 +126,8 @@ KERNEL(batch_norm_statistics)(const real *x, float *partial, float *saved, float
         squares += own + distance * distance * before * share;
     }
     const float total = block_sum(count * mean, scratch) / (float)((end(part) - begin(part)) * PACK);
-    squares = block_sum(squares + count * (mean - total) * (mean - total), scratch);
-    if (threadIdx.x != 0) return;
-#if PARTS > 1
-    partial[c * PARTS + part] = total;
-    partial[(CHANNELS + c) * PARTS + part] = squares;
-#else
-    keep(c, total, squares, saved, running_mean, running_var);
-#endif
+    *squares_of_part = block_sum(squares + count * (mean - total) * (mean - total), scratch);
+    *mean_of_part = total;
 }
 
 // One pack of the output.
@@ -155,19 +148,32 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
     ((Pack *)y)[of_y(at)] = pack;
 }
 
-// A thread for each pack. `mean` is followed by 1 / std in training, and `variance` is read otherwise.
+// A thread for each pack, in inference.
 KERNEL(batch_norm_apply)
 (const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)CHANNELS * PACKS) return;
     const Index c = (Index)i / (Index)(AREA / PACK) % (Index)CHANNELS;
-#if TRAINING
-    const float rstd = mean[CHANNELS + c];
-#else
-    const float rstd = inverse_root(variance[c]);
-#endif
-    apply((Index)i, rule(mean[c], rstd, weight, bias, c), x, residual, y);
+    apply((Index)i, rule(mean[c], inverse_root(variance[c]), weight, bias, c), x, residual, y);
 }
+
+#if PARTS == 1
+
+// A block for each channel in training: statistics, then the output.
+KERNEL(batch_norm_forward)
+(const real *x, const Norm *weight, const Norm *bias, const real *residual, float *saved, float *running_mean, float *running_var,
+ real *y) {
+    __shared__ float scratch[32];
+    const Index c = blockIdx.x;
+    float mean, squares;
+    statistics_of_part(c, 0, x, scratch, &mean, &squares);
+    if (threadIdx.x == 0) keep(c, mean, squares, saved, running_mean, running_var);
+    const Rule how = rule(mean, inverse_root(squares / (float)COUNT), weight, bias, c);
+    // Backwards: what was read last is still in the cache. All of x has been read for the sums, so y may take its place.
+    for (Index i = threadIdx.x; i < PACKS; i += blockDim.x) apply(place(PACKS - 1 - i, c), how, x, residual, y);
+}
+
+#endif
 
 #if PARTS > 1
 
@@ -175,6 +181,17 @@ KERNEL(batch_norm_apply)
 static __device__ __forceinline__ float join(const float *parts) {
     const u32 lane = threadIdx.x & 31;
     return warp_sum(lane < PARTS ? parts[lane] : 0.0f);
+}
+
+// A block for each channel and part.
+KERNEL(batch_norm_statistics)(const real *x, float *partial) {
+    __shared__ float scratch[32];
+    const Index c = blockIdx.x, part = blockIdx.y;
+    float mean, squares;
+    statistics_of_part(c, part, x, scratch, &mean, &squares);
+    if (threadIdx.x != 0) return;
+    partial[c * PARTS + part] = mean;
+    partial[(CHANNELS + c) * PARTS + part] = squares;
 }
 
 // A block for each channel and part, after statistics.

@@ -9,6 +9,7 @@
 // formula_backward: dx = dy * f'(x, y), where dx may be dy; x and y are null where the derivative does not read them
 #include "base.cuh"
 #include "real.cuh"
+#include "piece.cuh"
 
 static __device__ __forceinline__ float sign_of(float a) { return a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a; }
 
@@ -33,18 +34,28 @@ static __device__ __forceinline__ float slope_of(float x, float y) {
 }
 
 KERNEL(formula)(const real *x, real *y) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < COUNT) narrow(value_of(widen(x[i])), &y[i]);
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    Piece piece = load_piece(x, first);
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) narrow(value_of(widen(piece.at[e])), &piece.at[e]);
+    store_piece(piece, y, first);
 }
 
 KERNEL(formula_backward)(const real *dy, const real *x, const real *y, real *dx) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const float slope = slope_of(x == nullptr ? 0.0f : widen(x[i]), y == nullptr ? 0.0f : widen(y[i]));
-    const float gradient = widen(dy[i]) * slope;
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    const Piece gradients = load_piece(dy, first);
+    const Piece inputs = x == nullptr ? Piece() : load_piece(x, first), outputs = y == nullptr ? Piece() : load_piece(y, first);
 #if ADD
-    narrow(widen(dx[i]) + gradient, &dx[i]);
+    Piece out = load_piece(dx, first);
 #else
-    narrow(gradient, &dx[i]);
+    Piece out;
 #endif
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) {
+        const float gradient = widen(gradients.at[e]) * slope_of(widen(inputs.at[e]), widen(outputs.at[e]));
+        narrow(ADD ? widen(out.at[e]) + gradient : gradient, &out.at[e]);
+    }
+    store_piece(out, dx, first);
 }

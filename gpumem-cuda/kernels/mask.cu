@@ -12,10 +12,7 @@
 #include "base.cuh"
 #include "real.cuh"
 #include "layout.cuh"
-
-struct alignas(4 * sizeof(real)) Four {
-    real at[4];
-};
+#include "piece.cuh"
 
 static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
     // Not a product with 0: what is dropped is 0 even if it was NaN.
@@ -40,27 +37,24 @@ KERNEL(mask)(const real *x, const u32 *state, real *y) {
 
 #else
 
-// A thread for each four elements, which is what one draw decides about.
+// A draw decides about four elements.
 KERNEL(mask)(const real *x, const u32 *state, real *y) {
-    const u64 block = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    const u64 first = block * 4;
+    const u64 first = first_of_piece();
     if (first >= COUNT) return;
-    u32 words[4];
-    drop_words(state, ROW, block, words);
-    if (first + 4 <= COUNT) {
-        const Four in = ((const Four *)x)[block];
-        Four out;
+    const Piece in = load_piece(x, first);
 #if ADD
-        out = ((const Four *)y)[block];
+    Piece out = load_piece(y, first);
+#else
+    Piece out;
 #endif
 #pragma unroll
-        for (int e = 0; e < 4; e++) drop(words[e], in.at[e], &out.at[e]);
-        ((Four *)y)[block] = out;
-        return;
-    }
+    for (int draw = 0; draw < PIECE / 4; draw++) {
+        u32 words[4];
+        drop_words(state, ROW, first / 4 + draw, words);
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-        if (first + e < COUNT) drop(words[e], x[first + e], &y[first + e]);
+        for (int e = 0; e < 4; e++) drop(words[e], in.at[4 * draw + e], &out.at[4 * draw + e]);
+    }
+    store_piece(out, y, first);
 }
 
 #endif

@@ -10,29 +10,53 @@
 // sum_batch:  dx[i] = sum over b of dy[b, i]
 #include "base.cuh"
 #include "real.cuh"
+#include "piece.cuh"
 
 KERNEL(accumulate)(const real *x, real *y) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < COUNT) narrow(widen(y[i]) + widen(x[i]), &y[i]);
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    const Piece added = load_piece(x, first);
+    Piece sum = load_piece(y, first);
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) narrow(widen(sum.at[e]) + widen(added.at[e]), &sum.at[e]);
+    store_piece(sum, y, first);
 }
 
 KERNEL(copy)(const real *x, real *y) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < COUNT) y[i] = x[i];
+    const u64 first = first_of_piece();
+    if (first < COUNT) store_piece(load_piece(x, first), y, first);
 }
 
 KERNEL(clear)(real *y) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < COUNT) narrow(0.0f, &y[i]);
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    Piece zeros;
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) narrow(0.0f, &zeros.at[e]);
+    store_piece(zeros, y, first);
 }
 
+// A thread for each piece where all samples begin at one, else for each element.
 KERNEL(sum_batch)(const real *dy, real *dx) {
+    constexpr int SUMMED = COUNT % PIECE == 0 ? PIECE : 1;
+    struct alignas(sizeof(real) * SUMMED) Summed {
+        real at[SUMMED];
+    };
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    float sum = 0.0f;
-    for (u64 b = 0; b < BATCH; b++) sum += widen(dy[b * COUNT + i]);
+    if (i >= COUNT / SUMMED) return;
+    float sums[SUMMED] = {};
+    for (u64 b = 0; b < BATCH; b++) {
+        const Summed part = *(const Summed *)(dy + b * COUNT + i * SUMMED);
+#pragma unroll
+        for (int e = 0; e < SUMMED; e++) sums[e] += widen(part.at[e]);
+    }
+    Summed *to = (Summed *)(dx + i * SUMMED);
 #if ADD
-    sum += widen(dx[i]);
+    Summed out = *to;
+#else
+    Summed out;
 #endif
-    narrow(sum, &dx[i]);
+#pragma unroll
+    for (int e = 0; e < SUMMED; e++) narrow(ADD ? sums[e] + widen(out.at[e]) : sums[e], &out.at[e]);
+    *to = out;
 }

@@ -10,22 +10,33 @@
 //                     function keeps nothing.
 #include "base.cuh"
 #include "real.cuh"
+#include "piece.cuh"
 #include "pointwise.cuh"
 
 KERNEL(pointwise)(const real *x, real *y) {
     const Arguments arguments = ARGUMENTS;
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < COUNT) narrow(FUNCTION::value(widen(x[i]), arguments), &y[i]);
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    Piece piece = load_piece(x, first);
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) narrow(FUNCTION::value(widen(piece.at[e]), arguments), &piece.at[e]);
+    store_piece(piece, y, first);
 }
 
 KERNEL(pointwise_backward)(const real *dy, const real *kept, real *dx) {
     const Arguments arguments = ARGUMENTS;
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const float gradient = widen(dy[i]) * FUNCTION::slope(kept == nullptr ? 0.0f : widen(kept[i]), arguments);
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    const Piece gradients = load_piece(dy, first), values = kept == nullptr ? Piece() : load_piece(kept, first);
 #if ADD
-    narrow(widen(dx[i]) + gradient, &dx[i]);
+    Piece out = load_piece(dx, first);
 #else
-    narrow(gradient, &dx[i]);
+    Piece out;
 #endif
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) {
+        const float gradient = widen(gradients.at[e]) * FUNCTION::slope(widen(values.at[e]), arguments);
+        narrow(ADD ? widen(out.at[e]) + gradient : gradient, &out.at[e]);
+    }
+    store_piece(out, dx, first);
 }

@@ -19,8 +19,8 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
-// Elements that a thread works on, four in one access where all samples begin at a multiple of four.
-constexpr int SUMMED = SAMPLE % 4 == 0 ? 4 : 1;
+// Elements that a thread works on in one access: 16 bytes, or four, where all samples begin at a multiple of that.
+constexpr int WIDE = 16 / sizeof(real), SUMMED = SAMPLE % WIDE == 0 ? WIDE : SAMPLE % 4 == 0 ? 4 : 1;
 
 struct alignas(SUMMED * sizeof(real)) Pack {
     real at[SUMMED];

@@ -16,6 +16,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),
     ("mma.cuh", include_str!("../../kernels/mma.cuh")),
     ("operation.cuh", include_str!("../../kernels/operation.cuh")),
+    ("piece.cuh", include_str!("../../kernels/piece.cuh")),
     ("planes.cuh", include_str!("../../kernels/planes.cuh")),
     ("pointwise.cuh", include_str!("../../kernels/pointwise.cuh")),
     ("real.cuh", include_str!("../../kernels/real.cuh")),

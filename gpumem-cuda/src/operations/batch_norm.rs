@@ -30,6 +30,10 @@ pub(crate) struct Incoming {
     pub(crate) masked: Option<[TensorId; 2]>,
 }
 
+/// Channels from which on a block for each is enough: of 1024 threads, with four loads of 16 bytes each on their way, one a
+/// multiprocessor asks for more than memory can give.
+const MANY: u64 = 128;
+
 /// What the launches of an operation share.
 struct Plan<'a> {
     context: &'a Context<'a>,
@@ -61,7 +65,7 @@ impl<'a> Plan<'a> {
         let packs = samples * area / pack;
         // Two f32 for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
-        let parts = parts(packs, op.channels, room.clamp(1, 32), 512);
+        let parts = if op.channels >= MANY { 1 } else { parts(packs, op.channels, room.clamp(1, 32), 512) };
         Plan { context, op, samples, area, pack, packs, parts, rectifier, residual: false, masked: false, maps }
     }
 
@@ -72,7 +76,6 @@ impl<'a> Plan<'a> {
         let kernel = kernel.with("PARTS", self.parts).with("PACK", self.pack);
         let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.affine));
         let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
-        let kernel = kernel.with("TRAINING", u8::from(context.placed.program.training));
         let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
         let kernel = kernel.with("MASKED", u8::from(self.masked));
         let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
@@ -116,31 +119,26 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
     let (residual, y) = (tail.residual, Some(tail.output));
     let [weight, bias] = parameters(context, op)?;
     let mut plan = Plan { residual: residual.is_some(), ..Plan::new(context, op, [x, tail.output, x], tail.rectifier) };
-    let mut launches = Vec::new();
-    let [mean, variance] = if context.placed.program.training {
+    if context.placed.program.training {
         let saved = Some(context.written(Slot::Saved(0))?);
         // In training there may be no running statistics that anybody keeps.
         let [mean, variance] = match context.operation.written(Slot::Buffer(0)) {
             Some(mean) => [Some(mean), Some(context.written(Slot::Buffer(1))?)],
             None => [None; 2],
         };
-        let partial = plan.partial();
-        let arguments = vec![Some(x), partial, saved, mean, variance];
-        launches.push(plan.channels("batch_norm_statistics", [0; 3], arguments)?);
-        if plan.parts > 1 {
-            let arguments = vec![Some(x), partial, weight, bias, residual, saved, mean, variance, y];
-            launches.push(plan.channels("batch_norm_apply_parts", [0; 3], arguments)?);
-            return Ok(launches);
-        }
-        [saved, None]
-    } else {
-        plan.parts = 1;
-        [Some(context.read(Slot::Buffer(0))?), Some(context.read(Slot::Buffer(1))?)]
-    };
+        let Some(partial) = plan.partial() else {
+            let arguments = vec![Some(x), weight, bias, residual, saved, mean, variance, y];
+            return Ok(vec![plan.channels("batch_norm_forward", [0; 3], arguments)?]);
+        };
+        let statistics = plan.channels("batch_norm_statistics", [0; 3], vec![Some(x), Some(partial)])?;
+        let arguments = vec![Some(x), Some(partial), weight, bias, residual, saved, mean, variance, y];
+        return Ok(vec![statistics, plan.channels("batch_norm_apply_parts", [0; 3], arguments)?]);
+    }
+    plan.parts = 1;
+    let [mean, variance] = [context.read(Slot::Buffer(0))?, context.read(Slot::Buffer(1))?];
     let kernel = plan.kernel("batch_norm_apply", [0; 3])?;
-    let arguments = vec![Some(x), weight, bias, mean, variance, residual, y];
-    launches.push(Launch::elementwise(kernel, op.channels * plan.packs, arguments));
-    Ok(launches)
+    let arguments = vec![Some(x), weight, bias, Some(mean), Some(variance), residual, y];
+    Ok(vec![Launch::elementwise(kernel, op.channels * plan.packs, arguments)])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {

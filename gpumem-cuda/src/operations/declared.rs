@@ -1,6 +1,7 @@
 //! Operations that the user declared: the kernels of the user's own file, behind `kernels/operation.cuh`.
 
 use super::context::Context;
+use super::grid::pieces;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::operation::CudaFile;
@@ -79,7 +80,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Declared) -> Result<Vec<Launc
             let count = context.elements(gradient);
             let kernel = context.kernel("movement.cu", "clear").with("COUNT", format!("{count}ull"));
             let kernel = kernel.with("BATCH", 1).with("ADD", 0);
-            launches.push(Launch::elementwise(kernel, count, vec![Some(gradient)]));
+            launches.push(Launch::elementwise(kernel, pieces(context, count), vec![Some(gradient)]));
         }
     }
     if op.workspace[1] > 0 {

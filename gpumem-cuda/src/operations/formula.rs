@@ -1,6 +1,7 @@
 //! Formulas of the user's: `kernels/formula.cu`.
 
 use super::context::Context;
+use super::grid::pieces;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -77,7 +78,7 @@ pub(super) fn forward(context: &Context<'_>, op: &ops::Formula) -> Result<Vec<La
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let count = context.elements(y);
     let kernel = kernel(context, op, ("formula", count), 0)?;
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y)])])
+    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(y)])])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &ops::Formula) -> Result<Vec<Launch>, Error> {
@@ -86,7 +87,7 @@ pub(super) fn backward(context: &Context<'_>, op: &ops::Formula) -> Result<Vec<L
     let y = if op.slope.reads_y() { Some(context.read(Slot::Output)?) } else { None };
     let count = context.elements(dx);
     let kernel = kernel(context, op, ("formula_backward", count), context.adds(Slot::InputGradient(0)))?;
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), x, y, Some(dx)])])
+    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(dy), x, y, Some(dx)])])
 }
 
 #[cfg(test)]

@@ -16,6 +16,11 @@ pub(super) fn pack(context: &Context<'_>, length: u64) -> u64 {
     if length.is_multiple_of(wide) { wide } else { 1 }
 }
 
+/// Pieces of 16 bytes that `count` elements are: threads of a kernel that includes `piece.cuh`.
+pub(super) fn pieces(context: &Context<'_>, count: u64) -> u64 {
+    count.div_ceil(16 / Role::Activation.bytes(context.setting.precision))
+}
+
 /// Threads of a block that goes through `items` items, about four each.
 pub(super) fn threads(items: u64) -> u32 {
     items.div_ceil(4).next_multiple_of(32).clamp(64, 1024) as u32

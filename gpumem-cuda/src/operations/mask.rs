@@ -1,6 +1,7 @@
 //! Random zeros: `kernels/mask.cu`.
 
 use super::context::Context;
+use super::grid::pieces;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::number::random::threshold;
@@ -27,7 +28,7 @@ fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -
         let kernel = kernel.with("CHANNELS", sizes[0]).with("HEIGHT", sizes[1]).with("WIDTH", sizes[2]);
         return Ok(vec![Launch::elementwise(kernel, context.count(y), vec![Some(x), Some(state), Some(y)])]);
     }
-    Ok(vec![Launch::elementwise(kernel, count.div_ceil(4), vec![Some(x), Some(state), Some(y)])])
+    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(state), Some(y)])])
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Mask) -> Result<Vec<Launch>, Error> {

@@ -1,6 +1,7 @@
 //! Sums and copies of gradients: `kernels/movement.cu`.
 
 use super::context::Context;
+use super::grid::{pack, pieces};
 use crate::calls::Launch;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -10,7 +11,7 @@ fn elementwise(context: &Context<'_>, entry: &'static str) -> Result<Vec<Launch>
     let count = context.elements(y);
     let kernel =
         context.kernel("movement.cu", entry).with("COUNT", format!("{count}ull")).with("BATCH", 1).with("ADD", 0);
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y)])])
+    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(y)])])
 }
 
 pub(super) fn accumulate(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
@@ -26,5 +27,5 @@ pub(super) fn sum_batch(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let count = context.elements(dx);
     let kernel = context.kernel("movement.cu", "sum_batch").with("COUNT", format!("{count}ull"));
     let kernel = kernel.with("BATCH", context.samples(dy)).with("ADD", context.adds(Slot::InputGradient(0)));
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
+    Ok(vec![Launch::elementwise(kernel, count / pack(context, count), vec![Some(dy), Some(dx)])])
 }

@@ -1,6 +1,7 @@
 //! Functions of one number: `kernels/pointwise.cu`.
 
 use super::context::Context;
+use super::grid::pieces;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -39,7 +40,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Launc
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let count = context.elements(y);
     let kernel = kernel(context, op, "pointwise", count, 0);
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y)])])
+    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(y)])])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Launch>, Error> {
@@ -51,5 +52,5 @@ pub(super) fn backward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Laun
     };
     let count = context.elements(dx);
     let kernel = kernel(context, op, "pointwise_backward", count, context.adds(Slot::InputGradient(0)));
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), kept, Some(dx)])])
+    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(dy), kept, Some(dx)])])
 }

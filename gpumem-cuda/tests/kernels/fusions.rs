@@ -41,7 +41,7 @@ fn fuses(what: &str, batch: u64, expected: &[(usize, &[&str])], build: impl Fn(&
     check(what, batch, build);
 }
 
-const FORWARD: &[&str] = &["batch_norm_statistics", "batch_norm_apply"];
+const FORWARD: &[&str] = &["batch_norm_forward"];
 const FORWARD_PARTS: &[&str] = &["batch_norm_statistics", "batch_norm_apply_parts"];
 const BACKWARD: &[&str] = &["batch_norm_backward"];
 const BACKWARD_PARTS: &[&str] = &["batch_norm_sums", "batch_norm_input"];

@@ -1,0 +1,36 @@
+// Elements of a tensor in pieces of 16 bytes, one for each thread. The last piece may be shorter.
+//
+// COUNT elements
+//
+// No include guard: the tests include it once for each kernel they compile.
+
+constexpr int PIECE = 16 / sizeof(real);
+
+struct alignas(16) Piece {
+    real at[PIECE];
+};
+
+// The first element of this thread's piece.
+static __device__ __forceinline__ u64 first_of_piece() { return ((u64)blockIdx.x * blockDim.x + threadIdx.x) * PIECE; }
+
+// Whether a piece has all its elements: known to the compiler where all have.
+static __device__ __forceinline__ bool is_whole(u64 first) { return COUNT % PIECE == 0 || first + PIECE <= COUNT; }
+
+// What is missing of a piece is 0.
+static __device__ __forceinline__ Piece load_piece(const real *from, u64 first) {
+    if (is_whole(first)) return *(const Piece *)(from + first);
+    Piece piece;
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) piece.at[e] = first + e < COUNT ? from[first + e] : real();
+    return piece;
+}
+
+static __device__ __forceinline__ void store_piece(const Piece &piece, real *to, u64 first) {
+    if (is_whole(first)) {
+        *(Piece *)(to + first) = piece;
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < PIECE; e++)
+        if (first + e < COUNT) to[first + e] = piece.at[e];
+}

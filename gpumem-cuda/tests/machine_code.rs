@@ -1,0 +1,200 @@
+//! The machine code of every kernel that whole networks launch, on cards of six architectures, without a card: registers, blocks that
+//! fit a multiprocessor, instructions of the tensor cores and the width of loads, kept in a file. `UPDATE_FIGURES=1` writes it. The
+//! test needs NVRTC 13.0, which `scripts/kernel-check` installs.
+
+#[path = "../../tests/networks/mod.rs"]
+mod networks;
+mod planned;
+
+use gpumem::cards::{A100_80GB, B200, Card, H200, RTX_4090, RTX_5090, T4};
+use gpumem::{Network, Precision};
+use gpumem_cuda::cache::Cache;
+use gpumem_cuda::compile::compile_all;
+use gpumem_cuda::progress::Progress;
+use gpumem_cuda::steps::steps;
+use gpumem_cuda::{Call, Launch, preflight};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolIndex};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/figures/machine_code.txt");
+
+/// The compiler that the file is of: others choose other registers.
+const COMPILER: (i32, i32) = (13, 0);
+
+const CARDS: [Card; 6] = [T4, A100_80GB, RTX_4090, H200, B200, RTX_5090];
+
+/// 32-bit registers of a multiprocessor.
+const REGISTERS: u32 = 65_536;
+
+/// Kernels that go through tensors from one end to the other: 16 bytes a thread, on every card, in whatever network.
+const STREAMING: [&str; 6] = ["normalize", "normalize_backward", "pointwise", "pointwise_backward", "sum", "sum_batch"];
+
+/// Kernels beside the products of the same files, which add up what is no product.
+const NO_PRODUCTS: [&str; 5] = [
+    "column_sums",
+    "convolution_backward_bias",
+    "convolution_backward_filter_sum",
+    "convolution_transposed_backward_bias",
+    "convolution_transposed_backward_filter_sum",
+];
+
+/// The launches of a network's training step on a card.
+fn launches<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
+    let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+    calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch) } else { None }).collect()
+}
+
+/// Those of five networks, in the 16 bits that the card has.
+fn all_launches(card: &Card) -> Vec<Launch> {
+    let narrow = if card.compute_capability.0 < 8 { Precision::F16 } else { Precision::Bf16 };
+    let each = [
+        launches::<networks::ResNet50>(card, narrow, 256),
+        launches::<networks::Gpt2>(card, narrow, 16),
+        launches::<networks::Vgg16>(card, narrow, 64),
+        launches::<networks::UNet>(card, narrow, 16),
+        launches::<planned::Digits>(card, Precision::F32, 32),
+    ];
+    each.concat()
+}
+
+/// What the machine code of an entry point says.
+#[derive(Clone, Copy, Debug, Default)]
+struct Code {
+    registers: u32,
+    /// Loads from and stores to local memory: spilled registers and arrays that are indexed.
+    local: u32,
+    /// Instructions of the tensor cores.
+    tensor: u32,
+    /// Bytes of the widest load from memory.
+    widest: u32,
+}
+
+impl Code {
+    /// Of instructions of 16 bytes each, as all cards from Volta on have them: the operation in bits 0 to 11, the width of an access to
+    /// memory in bits 73 to 75.
+    fn of(text: &[u8]) -> Code {
+        let mut code = Code::default();
+        for instruction in text.chunks_exact(16) {
+            let word = u128::from_le_bytes(instruction.try_into().unwrap());
+            let bytes = [1, 1, 2, 2, 4, 8, 16, 32][(word >> 73 & 7) as usize];
+            match word & 0xfff {
+                // LDG and LDGSTS.
+                0x381 | 0x981 | 0xfae => code.widest = code.widest.max(bytes),
+                // LDL and STL.
+                0x983 | 0x387 | 0x987 => code.local += 1,
+                // HMMA.
+                0x23c => code.tensor += 1,
+                _ => {}
+            }
+        }
+        code
+    }
+}
+
+/// The entry points of a file of machine code.
+fn codes(elf: &[u8]) -> BTreeMap<String, Code> {
+    let file = object::File::parse(elf).unwrap();
+    let mut codes = BTreeMap::new();
+    for section in file.sections() {
+        if let Some(entry) = section.name().unwrap().strip_prefix(".text.") {
+            codes.insert(entry.to_string(), Code::of(section.data().unwrap()));
+        }
+    }
+    // Attributes: a format, a name and two bytes, which for format 4 are the length of what follows.
+    let mut info = file.section_by_name(".nv.info").unwrap().data().unwrap();
+    while let [format, name, low, high, rest @ ..] = info {
+        let length = if *format == 4 { usize::from(u16::from_le_bytes([*low, *high])) } else { 0 };
+        let (value, rest) = rest.split_at(length);
+        // The registers of a function: its symbol and their count.
+        if *name == 0x2f {
+            let number = |at: usize| u32::from_le_bytes(value[at..at + 4].try_into().unwrap());
+            let symbol = file.symbol_by_index(SymbolIndex(number(0) as usize)).unwrap();
+            if let Some(code) = codes.get_mut(symbol.name().unwrap()) {
+                code.registers = number(4);
+            }
+        }
+        info = rest;
+    }
+    codes
+}
+
+/// All launches of one entry point on one card: the worst of each figure.
+#[derive(Debug)]
+struct Line {
+    kernels: Vec<Vec<(&'static str, String)>>,
+    threads: u32,
+    code: Code,
+    has_tensor_cores: bool,
+}
+
+/// Blocks of a kernel that fit a multiprocessor at once, by registers, which a warp gets in eights for each thread, and by threads.
+fn blocks(card: &Card, threads: u32, registers: u32) -> u32 {
+    let by_registers = REGISTERS / (registers.next_multiple_of(8) * threads.next_multiple_of(32));
+    by_registers.min(card.threads_per_multiprocessor() / threads)
+}
+
+fn lines(card: &Card) -> BTreeMap<(&'static str, &'static str), Line> {
+    let launches = all_launches(card);
+    let kernels: Vec<_> = launches.iter().map(|launch| launch.kernel.clone()).collect();
+    let (major, minor) = card.compute_capability;
+    let capability = (i32::from(major), i32::from(minor));
+    let compiled = compile_all(&kernels, capability, &Cache::at(None), &Progress::silent()).unwrap();
+    let mut lines: BTreeMap<_, Line> = BTreeMap::new();
+    for (launch, compiled) in launches.iter().zip(compiled) {
+        let kernel = &launch.kernel;
+        let code = codes(&compiled.code)[kernel.entry];
+        let threads = launch.block.iter().product::<u32>();
+        let has_terms = kernel.constants.iter().any(|(name, value)| *name == "TENSOR_CORES" && value != "0");
+        let has_tensor_cores = has_terms && !NO_PRODUCTS.contains(&kernel.entry);
+        let first = || Line { kernels: Vec::new(), threads, code, has_tensor_cores };
+        let line = lines.entry((kernel.file, kernel.entry)).or_insert_with(first);
+        if !line.kernels.contains(&kernel.constants) {
+            line.kernels.push(kernel.constants.clone());
+        }
+        line.threads = line.threads.max(threads);
+        line.has_tensor_cores |= has_tensor_cores;
+        line.code.registers = line.code.registers.max(code.registers);
+        line.code.local = line.code.local.max(code.local);
+        line.code.tensor = line.code.tensor.min(code.tensor);
+        line.code.widest = line.code.widest.min(code.widest);
+    }
+    lines
+}
+
+#[test]
+fn kernels_of_whole_networks() {
+    if preflight::compiler() != Some(COMPILER) {
+        assert!(
+            std::env::var_os("GPUMEM_REQUIRE_NVRTC").is_none() || preflight::compiler().is_some(),
+            "NVRTC was to be there"
+        );
+        eprintln!("NVRTC {}.{} is not installed: nothing was compiled", COMPILER.0, COMPILER.1);
+        return;
+    }
+    let (mut text, mut wrong) = (String::new(), String::new());
+    for card in &CARDS {
+        for ((file, entry), Line { kernels, threads, code, has_tensor_cores }) in lines(card) {
+            let (major, minor) = card.compute_capability;
+            let blocks = blocks(card, threads, code.registers);
+            let mut line = format!("sm_{major}{minor} {file} {entry}: {} of up to {threads} threads, ", kernels.len());
+            let _ = write!(line, "{} registers, {blocks} blocks", code.registers);
+            if has_tensor_cores {
+                let _ = write!(line, ", {} HMMA", code.tensor);
+            }
+            let _ = writeln!(line, ", loads of {} bytes", code.widest);
+            let is_narrow = STREAMING.contains(&entry) && code.widest < 16;
+            if code.local > 0 || blocks == 0 || (has_tensor_cores && code.tensor == 0) || is_narrow {
+                let _ = write!(wrong, "{} accesses to local memory: {line}", code.local);
+            }
+            text.push_str(&line);
+        }
+    }
+    if std::env::var_os("UPDATE_FIGURES").is_some() {
+        std::fs::write(FILE, &text).unwrap();
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    let kept = std::fs::read_to_string(FILE).unwrap_or_default();
+    assert_eq!(text, kept, "write the file anew with UPDATE_FIGURES=1, and look at the difference");
+}
