@@ -60,6 +60,8 @@ pub struct Convolution {
     pub element: Element,
     /// Whether factors of f32 may be rounded to TensorFloat-32.
     pub tf32: bool,
+    /// Whether only algorithms on tensor cores will do: without one, the project's own kernels compute it on theirs.
+    pub tensor_cores: bool,
     /// Scratch memory, if there is any.
     pub workspace: Option<Scratch>,
     /// Whether every run must give the same bits.
@@ -140,6 +142,7 @@ pub(crate) mod tests {
             accumulate: false,
             element: Element::F32,
             tf32: false,
+            tensor_cores: false,
             workspace: Some(Scratch { tensor: 4, bytes: 4096 }),
             deterministic: false,
         }

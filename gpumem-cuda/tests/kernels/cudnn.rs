@@ -124,6 +124,7 @@ fn a_call_says_what_the_layer_says() {
         accumulate: false,
         element: Element::F32,
         tf32: false,
+        tensor_cores: false,
         workspace: scratch(Slot::Output),
         deterministic: false,
     };

@@ -65,6 +65,11 @@ fn algorithms_keep_within_the_workspace_and_to_what_is_asked() {
     let half = Convolution { element: Element::F16, ..plain };
     let tensor_cores = Candidate { math: Math::CUDNN_TENSOR_OP_MATH, ..good };
     assert_eq!(tensor_cores.usable(&half, 4096), Some(Math::CUDNN_TENSOR_OP_MATH));
+    // Where the own kernels have tensor cores, what has none is left to them.
+    assert_eq!(good.usable(&half, 4096), Some(Math::CUDNN_DEFAULT_MATH));
+    let fast = Convolution { tensor_cores: true, ..half };
+    assert_eq!(good.usable(&fast, 4096), None);
+    assert_eq!(tensor_cores.usable(&fast, 4096), Some(Math::CUDNN_TENSOR_OP_MATH));
     let deterministic = Convolution { deterministic: true, ..plain };
     assert_eq!(good.usable(&deterministic, 4096), None);
     let same_bits = Candidate { determinism: CUDNN_DETERMINISTIC, ..good };

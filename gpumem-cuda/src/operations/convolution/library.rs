@@ -81,6 +81,8 @@ fn convolution(
         accumulate: false,
         element: Element::of(precision),
         tf32: tf32 && precision == Precision::F32,
+        // Of groups, the own kernels compute one after the other.
+        tensor_cores: context.tensor_core_terms() > 0 && op.groups == 1,
         workspace: context.operation.written(Slot::Workspace).and_then(scratch),
         deterministic,
     };
