@@ -241,7 +241,21 @@ pub fn relative_error(found: &[f32], expected: &[f32]) -> f64 {
     })
 }
 
+/// The largest difference of an element beside itself and the mean of all: one large element does not hide what is wrong with
+/// small ones, as it does in [`relative_error`].
+fn error_of_elements(found: &[f32], expected: &[f32]) -> f64 {
+    let mean = expected.iter().map(|&value| f64::from(value.abs())).sum::<f64>() / expected.len().max(1) as f64;
+    found.iter().zip(expected).fold(0.0, |worst: f64, (&found, &expected)| {
+        worst.max(f64::from(found - expected).abs() / (f64::from(expected.abs()) + mean).max(1e-30))
+    })
+}
+
+/// How much larger that may be: an element near 0 is often a sum whose terms cancel, and shows how each of them was rounded.
+const OF_ELEMENTS: f64 = 5.0;
+
 pub fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f64) {
     let error = relative_error(found, expected);
     assert!(error <= tolerance, "{what}: relative error {error:e}\nfound    {found:?}\nexpected {expected:?}");
+    let error = error_of_elements(found, expected);
+    assert!(error <= OF_ELEMENTS * tolerance, "{what}: error of an element {error:e}\nfound    {found:?}\nexpected {expected:?}");
 }
