@@ -130,7 +130,16 @@ impl<R: Runner> Loaded<R> {
     }
 
     pub fn step(&mut self) -> Result<f32, Error> {
-        self.runner.train()?;
+        self.train()?;
+        self.loss()
+    }
+
+    /// A step that nobody waits for.
+    pub fn train(&mut self) -> Result<(), Error> {
+        self.runner.train()
+    }
+
+    pub fn loss(&mut self) -> Result<f32, Error> {
         self.runner.loss(self.train.offsets[self.train.program.results[0] as usize])
     }
 

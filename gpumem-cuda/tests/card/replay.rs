@@ -94,3 +94,25 @@ fn one_bit_changes_a_fingerprint() {
     assert_ne!(digest(&[1, 2, 3]), digest(&[1, 2, 2]));
     assert_ne!(digest(&[0]), digest(&[0, 0]));
 }
+
+/// Eight different batches that nobody waits for, against the same eight with the loss asked for after each.
+#[test]
+fn batches_in_flight_equal_one_at_a_time() {
+    let Some(card) = card() else { return };
+    let network = digits(32);
+    let run = |waits: bool| {
+        let mut loaded = network.on(&Deterministic(&card.cuda)).unwrap();
+        loaded.initialise(1);
+        for step in 0..8 {
+            let (images, labels) = network.batch_of(step);
+            loaded.set("input", &images);
+            loaded.set("target", &labels);
+            loaded.train().unwrap();
+            if waits {
+                loaded.loss().unwrap();
+            }
+        }
+        (loaded.loss().unwrap().to_bits(), loaded.carried())
+    };
+    assert_eq!(run(false), run(true));
+}

@@ -30,6 +30,31 @@ fn a_validation_loss_between_steps() {
     assert_eq!(counts()[3] - start[3], 8, "graphs replayed");
 }
 
+/// Eight different batches that nobody waits for, against the same eight with the loss asked for after each: what is read too early,
+/// or from the half that is being filled, shows.
+#[test]
+fn batches_in_flight_give_what_they_give_one_at_a_time() {
+    if !on_a_simulated_card("passes::batches_in_flight_give_what_they_give_one_at_a_time", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let run = |waits: bool| {
+        let mut card = load(&job);
+        begin(&job, &mut card);
+        for step in 0..8 {
+            feed(&job, &mut card, step);
+            card.train().unwrap();
+            if waits {
+                loss(&job, &mut card);
+            }
+        }
+        let last = loss(&job, &mut card).to_bits();
+        let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<u32>>();
+        (last, state(&job, &mut card).into_iter().map(|(name, values)| (name, bits(values))).collect::<Vec<_>>())
+    };
+    assert_eq!(run(false), run(true));
+}
+
 /// A forward pass of another batch between steps: over the parameters as they are, in its own graph.
 #[test]
 fn another_batch_is_served_between_steps() {
