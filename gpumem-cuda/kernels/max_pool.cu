@@ -8,18 +8,20 @@
 // PADDING_H, PADDING_W     what the first window reaches beyond the plane
 // DILATION_H, DILATION_W   steps between the elements of a window
 // SAVES                    whether the places of the maxima are kept
+// RECTIFIER                what the maxima go through, or their gradient comes through: see rectify.cuh
 // ADD                      whether the gradient is added to what is there
 // CHANNELS, X_STRIDES, Y_STRIDES, S_STRIDES  where maps are not dense, of channels, x, y and the places: see layout.cuh
 //
 // Element (k, l) of the window at (o, p) is at h = o * STRIDE_H + k * DILATION_H - PADDING_H, w likewise.
 //
-// forward:  y[o, p] = max over (k, l) of x[h, w], places[o, p] = h * WIDTH + w of the maximum. x is
+// forward:  y[o, p] = rectify(max over (k, l) of x[h, w]), places[o, p] = h * WIDTH + w of the maximum. x is
 //           [B * C, HEIGHT, WIDTH], y and places are [B * C, OUT_HEIGHT, OUT_WIDTH]. A NaN is larger than anything.
-// backward: dx[h, w] = sum of dy[o, p] over the windows whose place is h * WIDTH + w: gathered, so that every element is summed
+// backward: dx[h, w] = sum of dy[o, p], times the slope of the rectifier at y[o, p], over the windows whose place is h * WIDTH + w: gathered, so that every element is summed
 //           by one thread, in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
 #include "planes.cuh"
+#include "rectify.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -56,13 +58,19 @@ KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
             }
         }
     }
-    narrow(best, &y[y_place(plane, (u32)o, (u32)p)]);
+    narrow(rectify(best), &y[y_place(plane, (u32)o, (u32)p)]);
 #if SAVES
     places[saved_place(plane, (u32)o, (u32)p)] = place;
 #endif
 }
 
-KERNEL(max_pool_backward)(const real *dy, const u32 *places, real *dx) {
+// The gradient of a maximum, from that of the rectifier's output, which is y.
+static __device__ __forceinline__ float through(const real *dy, const real *y, u64 at) {
+    if (SAME<RECTIFIER, Identity>) return widen(dy[at]);
+    return widen(dy[at]) * rectifier_slope(widen(y[at]));
+}
+
+KERNEL(max_pool_backward)(const real *dy, const u32 *places, const real *y, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);
@@ -79,7 +87,7 @@ KERNEL(max_pool_backward)(const real *dy, const u32 *places, real *dx) {
     float sum = 0.0f;
     for (int o = first_o; o <= last_o; o++)
         for (int p = first_p; p <= last_p; p++)
-            if (places[saved_place(plane, (u32)o, (u32)p)] == here) sum += widen(dy[y_place(plane, (u32)o, (u32)p)]);
+            if (places[saved_place(plane, (u32)o, (u32)p)] == here) sum += through(dy, y, y_place(plane, (u32)o, (u32)p));
     real *to = &dx[x_place(plane, (u32)h, (u32)w)];
 #if ADD
     sum += widen(*to);

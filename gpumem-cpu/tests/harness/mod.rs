@@ -266,5 +266,8 @@ pub fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f64)
     let error = relative_error(found, expected);
     assert!(error <= tolerance, "{what}: relative error {error:e}\nfound    {found:?}\nexpected {expected:?}");
     let error = error_of_elements(found, expected);
-    assert!(error <= OF_ELEMENTS * tolerance, "{what}: error of an element {error:e}\nfound    {found:?}\nexpected {expected:?}");
+    assert!(
+        error <= OF_ELEMENTS * tolerance,
+        "{what}: error of an element {error:e}\nfound    {found:?}\nexpected {expected:?}"
+    );
 }

@@ -37,6 +37,8 @@ const PATTERNS: &[Pattern] = &[
     batch_norm::backward,
     batch_norm::backward_of_sum,
     rectifier::convolution,
+    rectifier::maxima,
+    rectifier::maxima_backward,
     sum::sum,
     updates::checks,
     updates::updates,

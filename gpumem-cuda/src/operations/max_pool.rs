@@ -1,6 +1,7 @@
 //! Maxima over windows: `kernels/max_pool.cu`.
 
 use super::context::Context;
+use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
@@ -39,19 +40,41 @@ fn lie(
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch>, Error> {
-    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    forward_to(context, op, context.written(Slot::Output)?, Rectifier::NONE)
+}
+
+/// The maxima to `y`, after a rectifier.
+pub(crate) fn forward_to(
+    context: &Context<'_>,
+    op: &MaxPool,
+    y: TensorId,
+    rectifier: Rectifier,
+) -> Result<Vec<Launch>, Error> {
+    let x = context.read(Slot::Input(0))?;
     let places = context.operation.written(Slot::Saved(0));
     let count = context.count(y);
-    let kernel = kernel(context, "max_pool_forward", op, count, places.is_some(), 0);
+    let kernel = kernel(context, "max_pool_forward", op, count, places.is_some(), 0).with("RECTIFIER", rectifier);
     let kernel = lie(context, op, kernel, x, y, places.unwrap_or(y))?;
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y), places])])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch>, Error> {
-    let (dy, places) = (context.read(Slot::Gradient)?, context.read(Slot::Saved(0))?);
+    backward_through(context, op, context.read(Slot::Gradient)?, None)
+}
+
+/// The backward pass from the gradient of what a rectifier behind the maxima gives, and that: the rectifier's output.
+pub(crate) fn backward_through(
+    context: &Context<'_>,
+    op: &MaxPool,
+    dy: TensorId,
+    behind: Option<(Rectifier, TensorId)>,
+) -> Result<Vec<Launch>, Error> {
+    let places = context.read(Slot::Saved(0))?;
     let dx = context.written(Slot::InputGradient(0))?;
     let count = context.count(dx);
     let kernel = kernel(context, "max_pool_backward", op, count, true, context.adds(Slot::InputGradient(0)));
+    let kernel = kernel.with("RECTIFIER", behind.map_or(Rectifier::NONE, |(rectifier, _)| rectifier));
     let kernel = lie(context, op, kernel, dx, dy, places)?;
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(places), Some(dx)])])
+    let y = behind.map(|(_, y)| y);
+    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(places), y, Some(dx)])])
 }

@@ -14,7 +14,7 @@ mod grid;
 mod loss;
 mod mask;
 mod mat_mul;
-mod max_pool;
+pub(crate) mod max_pool;
 mod movement;
 pub(crate) mod normalize;
 pub(crate) mod optimizer;

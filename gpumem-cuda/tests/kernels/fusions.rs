@@ -242,6 +242,38 @@ fn overlap_keeps_gradients_apart() {
     assert_eq!(fused(&placed, 3).len(), 1);
 }
 
+/// What is behind maxima runs with them, in both passes, where nobody else reads them.
+#[test]
+fn maxima_and_rectifier() {
+    const POOL: &[&str] = &["max_pool_forward"];
+    const BACK: &[&str] = &["max_pool_backward"];
+    let network = |dims: &'static [u64], layers: &'static str| {
+        move |graph: &mut Graph| {
+            let input = graph.input(numbers(dims)).unwrap();
+            chain(graph, input, layers)
+        }
+    };
+    for pool in ["MaxPool2d(2) | Relu", "MaxPool2d(3, 1, padding = 1) | Relu6"] {
+        let text: &str = format!(
+            "Conv2d(4, 1, bias = false) | BatchNorm2d | {pool} | Conv2d(9, 3, padding = 1, bias = false) | BatchNorm2d"
+        )
+        .leak();
+        let build = network(&[3, 8, 9], text);
+        let found = fused(&place(2, build), 2);
+        assert_eq!(found, [(2, POOL.to_vec()), (2, BACK.to_vec())], "{pool}");
+        check(pool, 2, build);
+    }
+    // The gradient of the maxima lies where what the rectifier gave was.
+    fuses("in its place", 2, &[(2, POOL)], network(&[3, 7, 9], "Tanh | MaxPool2d(2) | Relu | Tanh"));
+    fuses("a slope below 0", 2, &[], network(&[3, 7, 9], "Tanh | MaxPool2d(2) | LeakyRelu(0.5) | Tanh"));
+    fuses("another reader", 2, &[], |graph| {
+        let input = graph.input(numbers(&[3, 7, 9])).unwrap();
+        let maxima = chain(graph, input, "Tanh | MaxPool2d(2)");
+        let rectified = chain(graph, maxima, "Relu | Tanh");
+        join(graph, &[rectified, maxima], "Mul")
+    });
+}
+
 #[test]
 fn forward_passes_are_fused() {
     for layers in ["BatchNorm2d | Relu", "Tanh | BatchNorm2d(affine = false) | Relu6"] {
