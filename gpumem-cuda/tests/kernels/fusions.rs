@@ -253,7 +253,7 @@ fn maxima_and_rectifier() {
             chain(graph, input, layers)
         }
     };
-    for pool in ["MaxPool2d(2) | Relu", "MaxPool2d(3, 1, padding = 1) | Relu6"] {
+    for pool in ["MaxPool2d(2) | Relu", "MaxPool2d(3, 2, padding = 1) | Relu6"] {
         let text: &str = format!(
             "Conv2d(4, 1, bias = false) | BatchNorm2d | {pool} | Conv2d(9, 3, padding = 1, bias = false) | BatchNorm2d"
         )
