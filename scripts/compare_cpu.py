@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""CPU time of a step beside PyTorch, Burn and candle, in one alternating run.
+
+    cargo build --release --example bench_cpu
+    scripts/compare_cpu.py                               # everything that is there, on one thread
+    scripts/compare_cpu.py resnet18 gpt --with eager,compile --threads 2
+    scripts/compare_cpu.py --check                       # the models alone
+
+Each contestant is a process that stays. They take turns, in chunks of steps; of each the chunk that took least CPU time counts,
+summed over its threads as the kernel (Linux) counts them. A ratio is our time over theirs: below 1 we are faster.
+
+PyTorch comes from the Python that runs this. `eager` and `compile` take the optimizer as `torch.optim` gives it, `fused` is eager
+with the optimizer's fused kernel. `burn` and `candle` are built into the folder `--build`, once.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+# Name: parameters, batch. As in examples/bench_cpu.rs.
+CASES = {
+    "digits": (38_442, 32),
+    "mlp": (669_706, 64),
+    "resnet18": (11_181_642, 8),
+    "resnet18-inference": (11_181_642, 1),
+    "gpt": (3_454_464, 4),
+}
+TORCH = ["eager", "fused", "compile"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- PyTorch
+
+
+def models():
+    """The networks, in plain torch."""
+    from torch import nn
+    from torch.nn import functional
+
+    def conv(before, after, size=3, stride=1):
+        return nn.Conv2d(before, after, size, stride=stride, padding=size // 2, bias=False)
+
+    def norm_relu(channels):
+        return [nn.BatchNorm2d(channels), nn.ReLU(inplace=True)]
+
+    def digits():
+        layers = [conv(1, 32), *norm_relu(32), conv(32, 32), *norm_relu(32), nn.MaxPool2d(2), conv(32, 64), *norm_relu(64)]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.3), nn.Linear(64 * 16, 10))
+
+    def mlp():
+        return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+
+    class Basic(nn.Module):
+        def __init__(self, before, width, stride):
+            super().__init__()
+            first, second = conv(before, width, stride=stride), conv(width, width)
+            self.inside = nn.Sequential(first, *norm_relu(width), second, nn.BatchNorm2d(width))
+            self.shortcut = nn.Identity()
+            if stride != 1:
+                self.shortcut = nn.Sequential(conv(before, width, 1, stride), nn.BatchNorm2d(width))
+
+        def forward(self, x):
+            return functional.relu(self.inside(x) + self.shortcut(x), inplace=True)
+
+    def resnet18():
+        layers, before = [conv(3, 64, 7, 2), *norm_relu(64), nn.MaxPool2d(3, stride=2, padding=1)], 64
+        for width in (64, 128, 256, 512):
+            layers += [Basic(before, width, 1 if width == before else 2), Basic(width, width, 1)]
+            before = width
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+    class Attention(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.heads = heads
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+        def forward(self, x):
+            batch, steps, width = x.shape
+            parts = self.qkv(x).split(width, dim=2)
+            q, k, v = (part.view(batch, steps, self.heads, width // self.heads).transpose(1, 2) for part in parts)
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.proj(y.transpose(1, 2).reshape(batch, steps, width))
+
+    class Block(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads))
+            gelu = nn.GELU(approximate="tanh")
+            self.mlp = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), gelu, nn.Linear(4 * width, width))
+
+        def forward(self, x):
+            x = x + self.attention(x)
+            return x + self.mlp(x)
+
+    class Gpt(nn.Module):
+        def __init__(self, steps=128, words=512, width=256, heads=8, depth=4):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(words, width), nn.Embedding(steps, width)
+            self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+        def forward(self, x):
+            return self.head(self.norm(self.blocks(self.wte(x) + self.wpe.weight)))
+
+    return {"digits": digits, "mlp": mlp, "resnet18": resnet18, "gpt": Gpt}
+
+
+def torch_step(name, mode):
+    """A function that makes one step and gives its loss, or a logit."""
+    import torch
+    from torch.nn import functional
+
+    expected, batch = CASES[name]
+    model = name.removesuffix("-inference")
+    module = models()[model]()
+    found = sum(parameter.numel() for parameter in module.parameters())
+    assert found == expected, f"{name} has {found} parameters instead of {expected}"
+    shape, classes = {"digits": ((1, 8, 8), 10), "mlp": ((784,), 10), "resnet18": ((3, 64, 64), 10)}.get(model, ((), 512))
+    if model == "gpt":
+        inputs, targets = (torch.randint(classes, (batch, 128)) for _ in range(2))
+    else:
+        inputs, targets = torch.randn(batch, *shape), torch.randint(classes, (batch,))
+    run = torch.compile(module) if mode == "compile" else module
+    if name != model:
+        module.eval()
+
+        def infer():
+            with torch.inference_mode():
+                return run(inputs)[0, 0].item()
+
+        return infer
+    fused = mode == "fused"
+    if model == "digits":
+        optimizer = torch.optim.AdamW(module.parameters(), lr=2e-3, weight_decay=0.01, fused=fused)
+    elif model == "gpt":
+        optimizer = torch.optim.AdamW(module.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=fused)
+    else:
+        decay = 1e-4 if model == "resnet18" else 0
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9, weight_decay=decay, fused=fused)
+
+    def train():
+        optimizer.zero_grad(set_to_none=True)
+        logits = run(inputs)
+        loss = functional.cross_entropy(logits.view(-1, classes), targets.view(-1))
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return train
+
+
+def serve(name, mode, threads):
+    """As examples/bench_cpu.rs: steps for each line of the standard input."""
+    import time
+
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    step = torch_step(name, mode)
+    for _ in range(3):
+        step()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(int(line)):
+            value = step()
+        print(json.dumps({"seconds": time.perf_counter() - start, "value": value}), flush=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- taking turns
+
+
+class Contestant:
+    """A process that makes steps when it is asked to."""
+
+    def __init__(self, command):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, **pipes)
+        self.cpu, self.wall = [], []
+        line = self.process.stdout.readline()
+        if line.strip() != "ready":
+            self.process.kill()
+            raise RuntimeError((self.process.communicate()[1].strip() or "it ended").splitlines()[-1])
+
+    def used(self):
+        """Seconds that its threads have run."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    def run(self, steps):
+        """CPU and wall seconds of a step."""
+        before = self.used()
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        return (self.used() - before) / steps, answer["seconds"] / steps
+
+    def chunk(self, steps):
+        cpu, wall = self.run(steps)
+        self.cpu.append(cpu)
+        self.wall.append(wall)
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+def command(who, name, options):
+    """What starts a contestant."""
+    threads = ["--threads", str(options.threads)]
+    if who == "ours":
+        return [str(options.bench), name, *threads]
+    return [sys.executable, __file__, name, "--serve", who, *threads]
+
+
+def compare(name, options):
+    """Takes turns, and prints a line for each contestant."""
+    contestants = {}
+    for who in ["ours", *options.against]:
+        try:
+            contestants[who] = Contestant(command(who, name, options))
+        except (OSError, RuntimeError) as error:
+            print(f"{name}, {who}: {error}", file=sys.stderr, flush=True)
+    steps = {who: max(1, round(options.chunk / one.run(1)[1])) for who, one in contestants.items()}
+    for _ in range(options.rounds):
+        for who, one in contestants.items():
+            one.chunk(steps[who])
+    found = {who: (min(one.cpu), min(one.wall)) for who, one in contestants.items()}
+    for one in contestants.values():
+        one.end()
+    return found
+
+
+def table(results, options):
+    """Our milliseconds, and our time over theirs; with several threads by the wall's clock too."""
+    columns = ["ours", *options.against]
+    kinds = ["CPU time"] if options.threads == 1 else ["CPU time", "wall time"]
+    lines = []
+    for kind, title in enumerate(kinds):
+        lines.append(f"| {title}, threads: {options.threads} | ours, ms | " + " | ".join(columns[1:]) + " |")
+        lines.append("| --- |" + " ---: |" * len(columns))
+        for name, found in results.items():
+            own = found.get("ours")
+            cells = [f"{1e3 * own[kind]:.3f}" if own else "-"]
+            for who in columns[1:]:
+                other = found.get(who)
+                cells.append(f"{own[kind] / other[kind]:.2f}" if own and other else "-")
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; without any, all")
+    built = HERE.parent / "target/release/examples/bench_cpu"
+    parser.add_argument("--bench", type=pathlib.Path, default=built, help="our program")
+    parser.add_argument("--with", dest="against", default=",".join(TORCH), help="comma-separated, of " + ", ".join(TORCH))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=8, help="chunks of each")
+    parser.add_argument("--chunk", type=float, default=0.5, help="seconds of a chunk")
+    parser.add_argument("--check", action="store_true", help="only check the models")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.cases = options.cases or list(CASES)
+    options.against = [who for who in options.against.split(",") if who]
+    for given, known in [(options.cases, list(CASES)), (options.against, TORCH)]:
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            parser.error(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
+    if options.serve:
+        serve(options.cases[0], options.serve, options.threads)
+    elif options.check:
+        for name in CASES:
+            step = torch_step(name, "eager")
+            print(f"{name}: {step():.3f}, {step():.3f}", flush=True)
+    else:
+        results = {name: compare(name, options) for name in options.cases}
+        print(table(results, options))
+
+
+if __name__ == "__main__":
+    main()
