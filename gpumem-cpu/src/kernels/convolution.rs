@@ -30,14 +30,14 @@ fn resolve(op: &Convolution, batch: u64) -> Result<(Correlation, Lengths), Error
         return Err(Error::Damaged("a convolution's groups do not divide its channels"));
     }
     let window = Window::new([image, position], &op.window)?;
-    let [images, positions] = [images, positions].map(|channels| (channels / groups) as usize);
+    let channels = [images, positions].map(|channels| (channels / groups) as usize);
     let lengths = Lengths {
         input: count(&[batch, op.in_channels, op.input[0], op.input[1]]),
         output: count(&[batch, op.out_channels, op.output[0], op.output[1]]),
         weight: count(op.weight().dims()),
         bias: count(&[op.out_channels]),
     };
-    Ok((Correlation { window, groups: groups as usize, images, positions }, lengths))
+    Ok((Correlation::new(window, groups as usize, channels, count(&[batch])), lengths))
 }
 
 /// `y` from `x`, the weight and the bias.
@@ -48,12 +48,12 @@ pub(super) fn forward(op: &Convolution, operands: &mut Operands<'_>) -> Bound {
     let bias = operands.source_if(op.bias, Slot::Input(2), lengths.bias)?;
     let mut output = operands.target(Slot::Output, lengths.output)?;
     let transposed = op.transposed;
-    kernel(move |_| {
+    kernel(move |frame| {
         let bias = bias.as_ref().map(|bias| bias.get());
         if transposed {
-            correlation.scatter(input.get(), weight.get(), bias, output.get(), false);
+            correlation.scatter(input.get(), weight.get(), bias, output.get(), false, frame.scratch);
         } else {
-            correlation.gather(input.get(), weight.get(), bias, output.get(), false);
+            correlation.gather(input.get(), weight.get(), bias, output.get(), false, frame.scratch);
         }
     })
 }
@@ -72,9 +72,9 @@ pub(super) fn backward(op: &Convolution, operands: &mut Operands<'_>) -> Bound {
         let dy = gradient.get();
         if let (Some(out), Some(weight)) = (&mut input_gradient, &weight) {
             if transposed {
-                correlation.gather(dy, weight.get(), None, out.target.get(), out.accumulate);
+                correlation.gather(dy, weight.get(), None, out.target.get(), out.accumulate, frame.scratch);
             } else {
-                correlation.scatter(dy, weight.get(), None, out.target.get(), out.accumulate);
+                correlation.scatter(dy, weight.get(), None, out.target.get(), out.accumulate, frame.scratch);
             }
         }
         if let (Some(out), Some(input)) = (&mut weight_gradient, &input) {

@@ -10,6 +10,7 @@
 //! gradient. In both the weight is `[position channels, image channels / groups, kernel]`. Images are unfolded block by
 //! block into a matrix of C * kernel rows with a column for each position.
 
+use super::joined::Joined;
 use super::window::Window;
 use crate::matrix::{Matrix, MatrixMut, product};
 use crate::parallel::{self, grown, with_scratch};
@@ -24,17 +25,26 @@ const TASKS: usize = 16;
 const PARTIALS: usize = 1 << 22;
 
 /// A window with the channels on both of its sides, for each of `groups` groups.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Correlation {
-    pub(super) window: Window,
-    pub(super) groups: usize,
+    window: Window,
+    groups: usize,
     /// Image channels of a group.
-    pub(super) images: usize,
+    images: usize,
     /// Position channels of a group.
-    pub(super) positions: usize,
+    positions: usize,
+    /// What works on several samples at once, where that is better.
+    joined: Option<Joined>,
 }
 
 impl Correlation {
+    /// Of a batch of `samples`; channels of a group's images and positions.
+    pub(super) fn new(window: Window, groups: usize, channels: [usize; 2], samples: usize) -> Correlation {
+        let joined = if groups == 1 { Joined::new(&window, channels, samples) } else { None };
+        let [images, positions] = channels;
+        Correlation { window, groups, images, positions, joined }
+    }
+
     /// Rows of the unfolded image of a group.
     fn depth(&self) -> usize {
         self.images * self.window.kernel_area()
@@ -120,7 +130,18 @@ impl Correlation {
     }
 
     /// See the [module](self).
-    pub(super) fn gather(&self, images: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32], add: bool) {
+    pub(super) fn gather(
+        &self,
+        images: &[f32],
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        out: &mut [f32],
+        add: bool,
+        scratch: &mut Vec<f32>,
+    ) {
+        if let Some(joined) = &self.joined {
+            return joined.gather(images, weight, bias, out, add, scratch);
+        }
         let (area, image_area, depth) = (self.window.positions_area(), self.window.image_area(), self.depth());
         let tasks = out.len() / (self.positions * area);
         out.par_chunks_mut(self.positions * area).enumerate().for_each(|(task, out)| {
@@ -191,7 +212,18 @@ impl Correlation {
     }
 
     /// See the [module](self).
-    pub(super) fn scatter(&self, positions: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32], add: bool) {
+    pub(super) fn scatter(
+        &self,
+        positions: &[f32],
+        weight: &[f32],
+        bias: Option<&[f32]>,
+        out: &mut [f32],
+        add: bool,
+        scratch: &mut Vec<f32>,
+    ) {
+        if let Some(joined) = &self.joined {
+            return joined.scatter(positions, weight, bias, out, add, scratch);
+        }
         let (area, image_area, depth) = (self.window.positions_area(), self.window.image_area(), self.depth());
         let tasks = out.len() / (self.images * image_area);
         // Few samples are cut further, by channels.
@@ -255,7 +287,10 @@ impl Correlation {
 
     /// See the [module](self). The batch is cut into parts with a sum each, as many as their memory allows, and large
     /// weights are cut by position channels; both cuts follow from the shape.
-    pub(super) fn weigh(&self, images: &[f32], positions: &[f32], out: &mut [f32], add: bool, partials: &mut Vec<f32>) {
+    pub(super) fn weigh(&self, images: &[f32], positions: &[f32], out: &mut [f32], add: bool, scratch: &mut Vec<f32>) {
+        if let Some(joined) = &self.joined {
+            return joined.weigh(images, positions, out, add, scratch);
+        }
         let samples = positions.len() / (self.groups * self.positions * self.window.positions_area());
         if self.is_depthwise() {
             return self.weigh_planes(images, positions, samples, out, add);
@@ -267,7 +302,7 @@ impl Correlation {
         }
         let length = out.len();
         let parts = samples.div_ceil(each);
-        let partials = grown(partials, parts * length);
+        let partials = grown(scratch, parts * length);
         partials.par_chunks_mut(length).enumerate().for_each(|(part, out)| {
             let first = part * each;
             self.weigh_samples(images, positions, first..samples.min(first + each), parts, out, false);

@@ -15,6 +15,7 @@ mod declared;
 mod exponential;
 mod formula;
 mod gather;
+mod joined;
 mod loss;
 mod mask;
 mod mat_mul;
