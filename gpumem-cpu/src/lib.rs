@@ -10,6 +10,7 @@
 //! | `arena` | the one allocation, and the only way to bytes in it |
 //! | `operands` | checks an operation's tensors once and hands out slices that cannot overlap |
 //! | `matrix`, `parallel` | products on top of `gemm`, reductions on top of `rayon`, both with fixed cuts |
+//! | `simd` | the widest instructions that the machine has, chosen at run time |
 //! | `kernels` | one operation a file, forward and backward side by side |
 //! | `load`, `session` | a program becomes a list of kernels; the list is run |
 //!
@@ -77,6 +78,7 @@ mod matrix;
 mod operands;
 mod parallel;
 mod session;
+mod simd;
 mod staging;
 
 pub use session::Session;

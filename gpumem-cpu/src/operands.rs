@@ -6,7 +6,8 @@
 
 use crate::DEVICE;
 use crate::arena::Arena;
-use crate::parallel;
+use crate::parallel::{self, PIECE};
+use crate::simd::wide;
 use crate::staging::{Move, Staging};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
@@ -99,16 +100,16 @@ impl Pair {
     /// `y[i] = f(i, x[i])`, or `y[i] += f(i, x[i])`.
     pub(crate) fn map(&mut self, accumulate: bool, f: impl Fn(usize, f32) -> f32 + Sync) {
         let (source, target) = self.get();
-        parallel::pieces(source, target, 1024, |piece, source, target| {
-            let first = piece * 1024;
+        parallel::pieces(source, target, PIECE, |piece, source, target| {
+            let first = piece * PIECE;
             match source {
-                None => target.iter_mut().enumerate().for_each(|(i, y)| *y = f(first + i, *y)),
-                Some(source) if accumulate => {
+                None => wide(|| target.iter_mut().enumerate().for_each(|(i, y)| *y = f(first + i, *y))),
+                Some(source) if accumulate => wide(|| {
                     target.iter_mut().zip(source).enumerate().for_each(|(i, (y, &x))| *y += f(first + i, x));
-                }
-                Some(source) => {
+                }),
+                Some(source) => wide(|| {
                     target.iter_mut().zip(source).enumerate().for_each(|(i, (y, &x))| *y = f(first + i, x));
-                }
+                }),
             }
             0.0
         });
@@ -117,17 +118,46 @@ impl Pair {
     /// `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`.
     pub(crate) fn zip(&mut self, accumulate: bool, kept: &[f32], f: impl Fn(f32, f32) -> f32 + Sync) {
         let (source, target) = self.get();
-        parallel::pieces(source, target, 1024, |piece, source, target| {
-            let kept = &kept[piece * 1024..][..target.len()];
-            match source {
-                None => target.iter_mut().zip(kept).for_each(|(y, &k)| *y = f(*y, k)),
-                Some(source) if accumulate => {
-                    target.iter_mut().zip(source).zip(kept).for_each(|((y, &x), &k)| *y += f(x, k));
-                }
-                Some(source) => target.iter_mut().zip(source).zip(kept).for_each(|((y, &x), &k)| *y = f(x, k)),
-            }
+        parallel::pieces(source, target, PIECE, |piece, source, target| {
+            let kept = &kept[piece * PIECE..][..target.len()];
+            zip_piece(accumulate, (source, target), kept, &f);
             0.0
         });
+    }
+
+    /// As [`zip`](Pair::zip), with `k` made piece by piece: `make` is given the number of its first element.
+    pub(crate) fn zip_made(
+        &mut self,
+        accumulate: bool,
+        make: impl Fn(usize, &mut [f32]) + Sync,
+        f: impl Fn(f32, f32) -> f32 + Sync,
+    ) {
+        let (source, target) = self.get();
+        parallel::pieces(source, target, PIECE, |piece, source, target| {
+            let mut made = [0.0; PIECE];
+            let made = &mut made[..target.len()];
+            make(piece * PIECE, made);
+            zip_piece(accumulate, (source, target), made, &f);
+            0.0
+        });
+    }
+}
+
+/// `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`, where `x` is `y` if there is no other.
+fn zip_piece(
+    accumulate: bool,
+    (source, target): (Option<&[f32]>, &mut [f32]),
+    kept: &[f32],
+    f: &impl Fn(f32, f32) -> f32,
+) {
+    match source {
+        None => wide(|| target.iter_mut().zip(kept).for_each(|(y, &k)| *y = f(*y, k))),
+        Some(source) if accumulate => wide(|| {
+            target.iter_mut().zip(source).zip(kept).for_each(|((y, &x), &k)| *y += f(x, k));
+        }),
+        Some(source) => wide(|| {
+            target.iter_mut().zip(source).zip(kept).for_each(|((y, &x), &k)| *y = f(x, k));
+        }),
     }
 }
 

@@ -1,12 +1,16 @@
 //! Parallel loops and reductions whose cuts depend on lengths only, so that results do not depend on the number of
 //! threads. They split by halves with `rayon::join`, which allocates nothing.
 
+use crate::simd::{Loop, wide};
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::ops::Range;
 
 /// Elements below which another thread is not worth its while.
 pub(crate) const GRAIN: usize = 1 << 14;
+
+/// Elements of a piece where nothing else says how long it is.
+pub(crate) const PIECE: usize = 1024;
 
 /// Calls `f(i, x piece, y piece)` for each piece of `length` elements of `y`, and of `x` if there is one; returns the sum
 /// of the results.
@@ -49,26 +53,63 @@ pub(crate) fn sum_over(range: Range<usize>, grain: usize, f: &(impl Fn(Range<usi
 
 /// `sum(f(x))` in double precision, in eight lanes.
 pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
-    let mut lanes = [0.0; 8];
-    let (blocks, rest) = x.as_chunks::<8>();
-    for block in blocks {
-        for (lane, &x) in lanes.iter_mut().zip(block) {
-            *lane += f(x);
+    wide(Sum(x, f))
+}
+
+struct Sum<'a, F>(&'a [f32], F);
+
+impl<F: Fn(f32) -> f64> Loop for Sum<'_, F> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn call(self) -> f64 {
+        let Sum(x, f) = self;
+        let mut lanes = [0.0; 8];
+        let (blocks, rest) = x.as_chunks::<8>();
+        for block in blocks {
+            for (lane, &x) in lanes.iter_mut().zip(block) {
+                *lane += f(x);
+            }
         }
+        lanes.iter().sum::<f64>() + rest.iter().map(|&x| f(x)).sum::<f64>()
     }
-    lanes.iter().sum::<f64>() + rest.iter().map(|&x| f(x)).sum::<f64>()
 }
 
 /// `sum(f(x, y))` in double precision, in eight lanes.
 pub(crate) fn sum_of_pairs(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f64) -> f64 {
-    let mut lanes = [0.0; 8];
-    let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<8>(), y.as_chunks::<8>());
-    for (x, y) in xs.iter().zip(ys) {
-        for ((lane, &x), &y) in lanes.iter_mut().zip(x).zip(y) {
-            *lane += f(x, y);
+    wide(SumOfPairs(x, y, f))
+}
+
+struct SumOfPairs<'a, F>(&'a [f32], &'a [f32], F);
+
+impl<F: Fn(f32, f32) -> f64> Loop for SumOfPairs<'_, F> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn call(self) -> f64 {
+        let SumOfPairs(x, y, f) = self;
+        let mut lanes = [0.0; 8];
+        let ((xs, x_rest), (ys, y_rest)) = (x.as_chunks::<8>(), y.as_chunks::<8>());
+        for (x, y) in xs.iter().zip(ys) {
+            for ((lane, &x), &y) in lanes.iter_mut().zip(x).zip(y) {
+                *lane += f(x, y);
+            }
         }
+        lanes.iter().sum::<f64>() + x_rest.iter().zip(y_rest).map(|(&x, &y)| f(x, y)).sum::<f64>()
     }
-    lanes.iter().sum::<f64>() + x_rest.iter().zip(y_rest).map(|(&x, &y)| f(x, y)).sum::<f64>()
+}
+
+/// The largest element; a NaN is passed over.
+pub(crate) fn largest(x: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    wide(|| {
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        let (blocks, rest) = x.as_chunks::<16>();
+        for block in blocks {
+            lanes.iter_mut().zip(block).for_each(|(lane, &x)| *lane = larger(*lane, x));
+        }
+        lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
+    })
 }
 
 /// Columns that one task of [`column_sums`] sums.
@@ -80,7 +121,7 @@ pub(crate) fn column_sums(out: &mut [f32], accumulate: bool, rows: usize, f: imp
     let columns = |(block, out): (usize, &mut [f32])| {
         let mut sums = [0.0; COLUMNS];
         let sums = &mut sums[..out.len()];
-        (0..rows).for_each(|row| f(row, block * COLUMNS, sums));
+        wide(Rows(rows, block * COLUMNS, &mut *sums, &f));
         store(out, accumulate, |j| sums[j] as f32);
     };
     if out.len() * rows > GRAIN {
@@ -90,12 +131,25 @@ pub(crate) fn column_sums(out: &mut [f32], accumulate: bool, rows: usize, f: imp
     }
 }
 
+/// The rows that a block of sums adds up, from which column on, and the sums.
+struct Rows<'a, F>(usize, usize, &'a mut [f64], F);
+
+impl<F: Fn(usize, usize, &mut [f64])> Loop for Rows<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Rows(rows, first, sums, f) = self;
+        (0..rows).for_each(|row| f(row, first, sums));
+    }
+}
+
 /// `out[i] (+)= f(i)`.
 pub(crate) fn store(out: &mut [f32], accumulate: bool, f: impl Fn(usize) -> f32) {
     if accumulate {
-        out.iter_mut().enumerate().for_each(|(i, out)| *out += f(i));
+        wide(|| out.iter_mut().enumerate().for_each(|(i, out)| *out += f(i)));
     } else {
-        out.iter_mut().enumerate().for_each(|(i, out)| *out = f(i));
+        wide(|| out.iter_mut().enumerate().for_each(|(i, out)| *out = f(i)));
     }
 }
 

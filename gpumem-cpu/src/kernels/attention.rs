@@ -16,7 +16,8 @@ use super::max_pool::required;
 use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product};
 use crate::operands::{Operands, count};
-use crate::parallel::{sum, sum_of_pairs, with_scratch};
+use crate::parallel::{largest, sum, sum_of_pairs, with_scratch};
+use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Attention;
@@ -189,13 +190,11 @@ fn attend(
             for (p, i) in p.chunks_exact_mut(seen).zip(rows.clone()) {
                 let (p, hidden) = p.split_at_mut(i + 1);
                 hidden.fill(0.0);
-                let max = p.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                for p in p.iter_mut() {
-                    *p = exp(*p - max);
-                }
+                let max = largest(p);
+                wide(|| p.iter_mut().for_each(|p| *p = exp(*p - max)));
                 let sum = sum(p, f64::from);
                 let scale = (1.0 / sum) as f32;
-                p.iter_mut().for_each(|p| *p *= scale);
+                wide(|| p.iter_mut().for_each(|p| *p *= scale));
                 if let Some(lse) = &mut lse {
                     lse[i] = (f64::from(max) + sum.ln()) as f32;
                 }
@@ -277,9 +276,10 @@ fn attend_back(
                 s[i + 1..].fill(0.0);
                 let first = head.first_draw + (i * steps) as u64;
                 let (p, s) = (&mut p[..=i], &mut s[..=i]);
-                p.iter_mut().for_each(|p| *p = exp(*p - lse[i]));
+                let sum = lse[i];
+                wide(|| p.iter_mut().for_each(|p| *p = exp(*p - sum)));
                 match factor {
-                    None => s.iter_mut().zip(&*p).for_each(|(s, p)| *s = p * (*s - delta)),
+                    None => wide(|| s.iter_mut().zip(&*p).for_each(|(s, p)| *s = p * (*s - delta))),
                     Some(factor) => s.iter_mut().zip(p).zip(first..).for_each(|((s, p), index)| {
                         let f = factor(index);
                         *s = *p * (f * *s - delta);

@@ -9,6 +9,7 @@
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel::{self, grown};
+use crate::simd::wide;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::BatchNorm;
 use rayon::prelude::*;
@@ -82,8 +83,8 @@ pub(super) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
             let shift = bias.map_or(0.0, |bias| bias[c]);
             let value = |x: f32| (x - mean) * scale + shift;
             match x {
-                Some(x) => y.iter_mut().zip(x).for_each(|(y, &x)| *y = value(x)),
-                None => y.iter_mut().for_each(|y| *y = value(*y)),
+                Some(x) => wide(|| y.iter_mut().zip(x).for_each(|(y, &x)| *y = value(x))),
+                None => wide(|| y.iter_mut().for_each(|y| *y = value(*y))),
             }
             0.0
         });
@@ -147,7 +148,7 @@ pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
             let (sum, product) = (sums[c] * share, products[c] * share);
             let value = |dy: f32, x: f32| scale * (dy - sum - (x - mean) * rstd * product);
             match dy {
-                None => dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x)),
+                None => wide(|| dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x))),
                 Some(dy) => parallel::store(dx, accumulate, |i| value(dy[i], x[i])),
             }
             0.0

@@ -13,7 +13,8 @@
 use super::joined::Joined;
 use super::window::Window;
 use crate::matrix::{Matrix, MatrixMut, product};
-use crate::parallel::{self, grown, with_scratch};
+use crate::parallel::{self, PIECE, grown, with_scratch};
+use crate::simd::wide;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -308,13 +309,13 @@ impl Correlation {
             self.weigh_samples(images, positions, first..samples.min(first + each), parts, out, false);
         });
         let partials = &*partials;
-        parallel::pieces(None, out, 1024, |piece, _, out| {
-            let at = piece * 1024;
+        parallel::pieces(None, out, PIECE, |piece, _, out| {
+            let at = piece * PIECE;
             if !add {
                 out.fill(0.0);
             }
             for part in partials.chunks_exact(length) {
-                out.iter_mut().zip(&part[at..]).for_each(|(sum, x)| *sum += x);
+                wide(|| out.iter_mut().zip(&part[at..]).for_each(|(sum, x)| *sum += x));
             }
             0.0
         });

@@ -13,7 +13,8 @@ use super::exponential::exp;
 use super::softmax::{TILE, maxima_and_sums, tiles};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source, Target, count};
-use crate::parallel::{self, GRAIN, sum_over};
+use crate::parallel::{self, GRAIN, PIECE, sum_over};
+use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Measure, Slot};
 
@@ -103,8 +104,8 @@ fn elementwise(
             }
             Logits::Pair(pair, accumulate) => {
                 let (source, target) = pair.get();
-                parallel::pieces(source, target, 1024, |piece, x, dx| {
-                    let targets = &targets[piece * 1024..][..dx.len()];
+                parallel::pieces(source, target, PIECE, |piece, x, dx| {
+                    let targets = &targets[piece * PIECE..][..dx.len()];
                     let sum = parallel::sum_of_pairs(x.unwrap_or(&*dx), targets, value);
                     match x {
                         None => dx.iter_mut().zip(targets).for_each(|(dx, &t)| *dx = slope(*dx, t)),
@@ -129,7 +130,7 @@ fn mean(mut logits: Logits, mut loss: Total, share: f64) -> Bound {
             }
             Logits::Pair(pair, accumulate) => {
                 let (source, target) = pair.get();
-                parallel::pieces(source, target, 1024, |_, x, dx| {
+                parallel::pieces(source, target, PIECE, |_, x, dx| {
                     let sum = sum_of(x.unwrap_or(&*dx));
                     parallel::store(dx, *accumulate, |_| share as f32);
                     sum
@@ -186,9 +187,10 @@ fn cross_entropy(
                         sum += total;
                         let factors: [f32; TILE] = std::array::from_fn(|i| (share / sums[i]) as f32);
                         if inner == 1 {
+                            let (max, factor) = (maxima[0], factors[0]);
                             match x {
-                                None => dx.iter_mut().for_each(|dx| *dx = exp(*dx - maxima[0]) * factors[0]),
-                                Some(x) => parallel::store(dx, accumulate, |i| exp(x[i] - maxima[0]) * factors[0]),
+                                None => wide(|| dx.iter_mut().for_each(|dx| *dx = exp(*dx - max) * factor)),
+                                Some(x) => parallel::store(dx, accumulate, |i| exp(x[i] - max) * factor),
                             }
                             if let Some(dx) = dx.get_mut(labels[0] as usize) {
                                 *dx -= share as f32;

@@ -5,8 +5,9 @@
 use super::pointwise::elements;
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source};
+use crate::simd::wide;
 use gpumem_core::error::Error;
-use gpumem_core::number::random::{drop_word, threshold};
+use gpumem_core::number::random::{drop_word, drop_words, threshold};
 use gpumem_core::program::ops::Mask;
 use gpumem_core::program::{Slot, StateWord};
 
@@ -40,6 +41,21 @@ impl Draws {
             if drop_word(seed, step, self.row, index) < self.threshold { 0.0 } else { self.scale }
         }
     }
+
+    /// The factors of the elements from `first` on, which is a multiple of four: that many share their draw.
+    fn factors(&self, first: usize, out: &mut [f32]) {
+        let (step, seed) = step_and_seed(self.state.get());
+        let Draws { row, threshold, scale, .. } = *self;
+        let block = first as u64 / 4;
+        wide(|| {
+            for (block, factors) in (block..).zip(out.chunks_mut(4)) {
+                let words = drop_words(seed, step, row, block);
+                for (factor, word) in factors.iter_mut().zip(words) {
+                    *factor = if word < threshold { 0.0 } else { scale };
+                }
+            }
+        });
+    }
 }
 
 /// Words of the `State` tensor.
@@ -47,11 +63,9 @@ pub(super) const STATE_WORDS: usize = StateWord::COUNT;
 
 fn scaled(mut pair: Pair, accumulate: bool, draws: Draws) -> Bound {
     kernel(move |_| {
-        let factor = draws.factor();
-        pair.map(accumulate, |index, x| match factor(index as u64) {
-            0.0 => 0.0,
-            factor => factor * x,
-        });
+        let make = |first: usize, factors: &mut [f32]| draws.factors(first, factors);
+        // What is dropped is 0 even where it was no number.
+        pair.zip_made(accumulate, make, |x, factor| if factor == 0.0 { 0.0 } else { factor * x });
     })
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Bound, kernel};
 use crate::operands::Operands;
-use crate::parallel;
+use crate::parallel::{self, PIECE};
+use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 
@@ -13,8 +14,8 @@ pub(super) fn accumulate(operands: &mut Operands<'_>) -> Bound {
     let mut output = operands.target(Slot::Output, length)?;
     kernel(move |_| {
         let x = input.get();
-        parallel::pieces(Some(x), output.get(), 1024, |_, x, y| {
-            y.iter_mut().zip(x.unwrap_or_default()).for_each(|(y, x)| *y += x);
+        parallel::pieces(Some(x), output.get(), PIECE, |_, x, y| {
+            wide(|| y.iter_mut().zip(x.unwrap_or_default()).for_each(|(y, x)| *y += x));
             0.0
         });
     })

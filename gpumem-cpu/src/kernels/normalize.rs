@@ -9,7 +9,8 @@
 use super::batch_norm::inverse_root;
 use super::{Bound, kernel};
 use crate::operands::{Gradient, Operands, count};
-use crate::parallel;
+use crate::parallel::{self, with_scratch};
+use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Normalize;
@@ -74,6 +75,19 @@ impl Sizes {
         if self.center { (sample[row], sample[self.rows + row]) } else { (0.0, sample[row]) }
     }
 
+    /// `y = f(y, parameter)` for a row, whose factors or summands serve `shared` neighbours each.
+    fn with_parameter(&self, y: &mut [f32], parameter: Option<&[f32]>, f: impl Fn(f32, f32) -> f32) {
+        match (parameter, self.shared) {
+            (None, _) => {}
+            (Some(parameter), 1) => wide(|| y.iter_mut().zip(parameter).for_each(|(y, &p)| *y = f(*y, p))),
+            (Some(parameter), shared) => {
+                for (y, &p) in y.chunks_exact_mut(shared).zip(parameter) {
+                    wide(|| y.iter_mut().for_each(|y| *y = f(*y, p)));
+                }
+            }
+        }
+    }
+
     /// The factors of a row, counted over the whole batch.
     fn of_row<'a>(&self, parameter: Option<&'a [f32]>, row: usize) -> Option<&'a [f32]> {
         parameter.map(|all| &all[row % self.groups * self.own..][..self.own])
@@ -102,17 +116,12 @@ pub(super) fn forward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
                 Some(saved) => sizes.kept(saved, row),
                 None => sizes.statistics(x.unwrap_or(&*y)),
             };
-            let (weight, bias) = (sizes.of_row(weight, row), sizes.of_row(bias, row));
-            let put = |j: usize, k: usize, y: &mut [f32]| {
-                let x = x.map_or(y[j], |x| x[j]);
-                let scaled = (x - mean) * rstd * weight.map_or(1.0, |weight| weight[k]);
-                y[j] = scaled + bias.map_or(0.0, |bias| bias[k]);
-            };
-            // Where each element has a factor of its own, there is nothing to divide.
-            match sizes.shared {
-                1 => (0..sizes.length).for_each(|j| put(j, j, y)),
-                shared => (0..sizes.length).for_each(|j| put(j, j / shared, y)),
+            if let Some(x) = x {
+                y.copy_from_slice(x);
             }
+            wide(|| y.iter_mut().for_each(|y| *y = (*y - mean) * rstd));
+            sizes.with_parameter(y, sizes.of_row(weight, row), |y, weight| y * weight);
+            sizes.with_parameter(y, sizes.of_row(bias, row), |y, bias| y + bias);
             0.0
         });
     })
@@ -189,41 +198,27 @@ pub(super) fn backward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
         parallel::pieces(source, target, sizes.length, |row, dy, dx| {
             let statistics = sizes.kept(saved, row);
             let (x, weight) = (&x[row * sizes.length..][..sizes.length], sizes.of_row(weight, row));
-            // Where each element has a factor of its own, there is nothing to divide.
-            match sizes.shared {
-                1 => slope(&sizes, statistics, x, dy, dx, accumulate, |j| weight.map_or(1.0, |weight| weight[j])),
-                shared => {
-                    slope(&sizes, statistics, x, dy, dx, accumulate, |j| {
-                        weight.map_or(1.0, |weight| weight[j / shared])
-                    });
-                }
-            }
+            with_scratch(sizes.length, |g| {
+                g.copy_from_slice(dy.unwrap_or(&*dx));
+                sizes.with_parameter(g, weight, |dy, weight| dy * weight);
+                slope(&sizes, statistics, x, g, dx, accumulate);
+            });
             0.0
         });
     })
 }
 
-/// `dx` of a row from `dy`, or from what is in its place.
-fn slope(
-    sizes: &Sizes,
-    (mean, rstd): (f32, f32),
-    x: &[f32],
-    dy: Option<&[f32]>,
-    dx: &mut [f32],
-    accumulate: bool,
-    weight: impl Fn(usize) -> f32,
-) {
-    let scaled = |j: usize, dx: &[f32]| dy.map_or(dx[j], |dy| dy[j]) * weight(j);
-    let (mut sum, mut product) = (0.0, 0.0);
-    for (j, &x) in x.iter().enumerate() {
-        let g = f64::from(scaled(j, dx));
-        sum += g;
-        product += g * f64::from((x - mean) * rstd);
-    }
+/// `dx` of a row from `g`.
+fn slope(sizes: &Sizes, (mean, rstd): (f32, f32), x: &[f32], g: &[f32], dx: &mut [f32], accumulate: bool) {
     let length = x.len() as f64;
-    let (sum, product) = (if sizes.center { (sum / length) as f32 } else { 0.0 }, (product / length) as f32);
-    for (j, &x) in x.iter().enumerate() {
-        let value = rstd * (scaled(j, dx) - sum - (x - mean) * rstd * product);
-        dx[j] = if accumulate { dx[j] + value } else { value };
+    let sum = if sizes.center { (parallel::sum(g, f64::from) / length) as f32 } else { 0.0 };
+    let normalised = |g: f32, x: f32| f64::from(g) * f64::from((x - mean) * rstd);
+    let product = (parallel::sum_of_pairs(g, x, normalised) / length) as f32;
+    let value = |g: f32, x: f32| rstd * (g - sum - (x - mean) * rstd * product);
+    let all = dx.iter_mut().zip(g.iter().zip(x));
+    if accumulate {
+        wide(|| all.for_each(|(dx, (&g, &x))| *dx += value(g, x)));
+    } else {
+        wide(|| all.for_each(|(dx, (&g, &x))| *dx = value(g, x)));
     }
 }

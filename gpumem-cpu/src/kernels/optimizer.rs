@@ -4,6 +4,7 @@
 use super::mask::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
 use crate::operands::Operands;
+use crate::simd::wide;
 use gpumem_core::program::{Slot, StateWord};
 use gpumem_core::train::optim::{Lion, Optimizer, Sgd};
 use rayon::prelude::*;
@@ -45,12 +46,14 @@ impl AdamStep {
         let moments = m.par_chunks_mut(PIECE).zip(v.par_chunks_mut(PIECE));
         let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(moments);
         pieces.for_each(|((w, gradient), (m, v))| {
-            for ((w, gradient), (m, v)) in w.iter_mut().zip(gradient).zip(m.iter_mut().zip(v)) {
-                let g = gradient + self.decay * *w;
-                *m = self.betas[0] * *m + self.rest[0] * g;
-                *v = self.betas[1] * *v + self.rest[1] * g * g;
-                *w = *w * self.shrink - self.rate * *m / (v.sqrt() * self.root + self.eps);
-            }
+            wide(|| {
+                for ((w, gradient), (m, v)) in w.iter_mut().zip(gradient).zip(m.iter_mut().zip(v)) {
+                    let g = gradient + self.decay * *w;
+                    *m = self.betas[0] * *m + self.rest[0] * g;
+                    *v = self.betas[1] * *v + self.rest[1] * g * g;
+                    *w = *w * self.shrink - self.rate * *m / (v.sqrt() * self.root + self.eps);
+                }
+            });
         });
     }
 }
@@ -64,15 +67,17 @@ fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f32], velocit
     match velocity {
         Some(velocity) if sgd.momentum != 0.0 => {
             pieces.zip(velocity.par_chunks_mut(PIECE)).for_each(|((w, gradient), velocity)| {
-                for ((w, gradient), v) in w.iter_mut().zip(gradient).zip(velocity) {
-                    let g = gradient + decay * *w;
-                    *v = kept * *v + added * g;
-                    *w -= rate * if sgd.nesterov { g + momentum * *v } else { *v };
-                }
+                wide(|| {
+                    for ((w, gradient), v) in w.iter_mut().zip(gradient).zip(velocity) {
+                        let g = gradient + decay * *w;
+                        *v = kept * *v + added * g;
+                        *w -= rate * if sgd.nesterov { g + momentum * *v } else { *v };
+                    }
+                });
             });
         }
         _ => pieces.for_each(|(w, gradient)| {
-            w.iter_mut().zip(gradient).for_each(|(w, gradient)| *w -= rate * (gradient + decay * *w));
+            wide(|| w.iter_mut().zip(gradient).for_each(|(w, gradient)| *w -= rate * (gradient + decay * *w)));
         }),
     }
 }
@@ -83,13 +88,15 @@ fn step_by_sign(lion: &Lion, w: &mut [f32], gradient: &[f32], m: &mut [f32]) {
     let [(kept, added), (stays, enters)] = [lion.betas.0, lion.betas.1].map(|beta| (beta as f32, (1.0 - beta) as f32));
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(m.par_chunks_mut(PIECE));
     pieces.for_each(|((w, gradient), m)| {
-        for ((w, g), m) in w.iter_mut().zip(gradient).zip(m) {
-            let towards = kept * *m + added * g;
-            // Zero has no sign.
-            let sign = if towards == 0.0 { 0.0 } else { towards.signum() };
-            *w = *w * shrink - rate * sign;
-            *m = stays * *m + enters * g;
-        }
+        wide(|| {
+            for ((w, g), m) in w.iter_mut().zip(gradient).zip(m) {
+                let towards = kept * *m + added * g;
+                // Zero has no sign.
+                let sign = if towards == 0.0 { 0.0 } else { towards.signum() };
+                *w = *w * shrink - rate * sign;
+                *m = stays * *m + enters * g;
+            }
+        });
     });
 }
 

@@ -45,6 +45,7 @@ fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
 }
 
 /// Comparing this way round lets a NaN through.
+#[inline(always)]
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
@@ -89,26 +90,31 @@ const CUBIC: f32 = 0.044_715;
 
 /// `(1 + tanh(u)) / 2` with `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`, as `1 / (1 + exp(-2 u))`, which does not cancel for
 /// negative `u`.
+#[inline(always)]
 fn gate(x: f32) -> f32 {
     logistic(2.0 * SCALE * (x + CUBIC * x * x * x))
 }
 
+#[inline(always)]
 fn gelu_tanh_slope(x: f32) -> f32 {
     let gate = gate(x);
     gate + x * gate * (1.0 - gate) * 2.0 * SCALE * (1.0 + 3.0 * CUBIC * x * x)
 }
 
 /// `1 / (1 + exp(-x))`.
+#[inline(always)]
 fn logistic(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
+#[inline(always)]
 fn silu_slope(x: f32) -> f32 {
     let gate = logistic(x);
     gate * (1.0 + x * (1.0 - gate))
 }
 
 /// A NaN stays one.
+#[inline(always)]
 fn hardswish_slope(x: f32) -> f32 {
     if x < -3.0 {
         0.0

@@ -7,6 +7,7 @@ use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Operands, count};
 use crate::parallel;
+use crate::simd::wide;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Product;
 
@@ -57,7 +58,7 @@ pub(super) fn forward(op: &Product, operands: &mut Operands<'_>) -> Bound {
         if let Some(bias) = &bias {
             let bias = bias.get();
             parallel::pieces(None, y, outputs, |_, _, row| {
-                row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
+                wide(|| row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias));
                 0.0
             });
         }

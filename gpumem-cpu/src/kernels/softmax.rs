@@ -6,6 +6,7 @@ use super::exponential::exp;
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel;
+use crate::simd::wide;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Softmax;
 use std::ops::Range;
@@ -22,17 +23,18 @@ pub(super) fn tiles(inner: usize) -> impl Iterator<Item = Range<usize>> {
 pub(super) fn maxima_and_sums(x: &[f32], inner: usize, tile: &Range<usize>) -> ([f32; TILE], [f64; TILE]) {
     let (mut maxima, mut sums) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
     if inner == 1 {
-        maxima[0] = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        sums[0] = parallel::sum(x, |x| f64::from(exp(x - maxima[0])));
+        let max = parallel::largest(x);
+        maxima[0] = max;
+        sums[0] = parallel::sum(x, |x| f64::from(exp(x - max)));
         return (maxima, sums);
     }
     for class in x.chunks_exact(inner) {
-        maxima.iter_mut().zip(&class[tile.clone()]).for_each(|(max, &x)| *max = max.max(x));
+        let class = &class[tile.clone()];
+        wide(|| maxima.iter_mut().zip(class).for_each(|(max, &x)| *max = if x > *max { x } else { *max }));
     }
     for class in x.chunks_exact(inner) {
-        for ((sum, max), &x) in sums.iter_mut().zip(&maxima).zip(&class[tile.clone()]) {
-            *sum += f64::from(exp(x - max));
-        }
+        let class = sums.iter_mut().zip(&maxima).zip(&class[tile.clone()]);
+        wide(|| class.for_each(|((sum, max), &x)| *sum += f64::from(exp(x - max))));
     }
     (maxima, sums)
 }
@@ -57,13 +59,13 @@ pub(super) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
                 let (maxima, sums) = maxima_and_sums(y, inner, &tile);
                 let scales = sums.map(|sum| (1.0 / sum) as f32);
                 if inner == 1 {
-                    y.iter_mut().for_each(|y| *y = exp(*y - maxima[0]) * scales[0]);
+                    let (max, scale) = (maxima[0], scales[0]);
+                    wide(|| y.iter_mut().for_each(|y| *y = exp(*y - max) * scale));
                     continue;
                 }
                 for class in y.chunks_exact_mut(inner) {
-                    for ((y, max), scale) in class[tile.clone()].iter_mut().zip(&maxima).zip(&scales) {
-                        *y = exp(*y - max) * scale;
-                    }
+                    let class = class[tile.clone()].iter_mut().zip(&maxima).zip(&scales);
+                    wide(|| class.for_each(|((y, max), scale)| *y = exp(*y - max) * scale));
                 }
             }
             0.0
@@ -85,7 +87,7 @@ pub(super) fn backward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
                 let term = |dy: f32, y: f32| f64::from(dy) * f64::from(y);
                 let sum = parallel::sum_of_pairs(dy.unwrap_or(&*dx), y, term) as f32;
                 match dy {
-                    None => dx.iter_mut().zip(y).for_each(|(dx, y)| *dx = y * (*dx - sum)),
+                    None => wide(|| dx.iter_mut().zip(y).for_each(|(dx, y)| *dx = y * (*dx - sum))),
                     Some(dy) => parallel::store(dx, accumulate, |i| y[i] * (dy[i] - sum)),
                 }
                 return 0.0;

@@ -6,7 +6,8 @@
 use super::pointwise::elements;
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source};
-use crate::parallel;
+use crate::parallel::{self, PIECE};
+use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Sum;
@@ -34,14 +35,14 @@ pub(super) fn forward(op: &Sum, operands: &mut Operands<'_>) -> Bound {
     }
     let mut output = operands.target(Slot::Output, length)?;
     kernel(move |_| {
-        parallel::pieces(None, output.get(), 1024, |piece, _, y| {
+        parallel::pieces(None, output.get(), PIECE, |piece, _, y| {
             match own {
                 0.0 => y.fill(0.0),
                 1.0 => {}
                 times => y.iter_mut().for_each(|y| *y *= times),
             }
             for other in &others {
-                add_cyclic(y, other.get(), piece * 1024);
+                add_cyclic(y, other.get(), piece * PIECE);
             }
             0.0
         });
@@ -53,7 +54,7 @@ fn add_cyclic(mut y: &mut [f32], x: &[f32], start: usize) {
     let mut at = start % x.len();
     while !y.is_empty() {
         let (head, tail) = y.split_at_mut(y.len().min(x.len() - at));
-        head.iter_mut().zip(&x[at..]).for_each(|(y, x)| *y += x);
+        wide(|| head.iter_mut().zip(&x[at..]).for_each(|(y, x)| *y += x));
         (y, at) = (tail, 0);
     }
 }
