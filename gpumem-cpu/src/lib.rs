@@ -68,8 +68,9 @@
 //! # Outside the arena
 //!
 //! Unfolded images and packed blocks of matrix products live in buffers of the host that grow to the largest operation
-//! and are reused from step to step, the unfolded images of several samples on small maps among them (8 MiB, and their
-//! product); so do partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight). A GPU's budget counts such workspaces; the host's memory is not what this library budgets.
+//! and are reused from step to step; so do the samples of small maps that make one product (4 MiB unfolded, and what goes
+//! into and comes out of it) and partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight).
+//! A GPU's budget counts such workspaces; the host's memory is not what this library budgets.
 
 mod arena;
 mod kernels;

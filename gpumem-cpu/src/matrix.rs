@@ -3,6 +3,7 @@
 //! The constructors check that every element lies inside the slice; splitting keeps that, so that products are safe to
 //! call. Products run on one thread; [`product_parallel`] cuts its output into blocks of fixed size.
 
+use crate::parallel::GRAIN;
 use gemm::Parallelism;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -165,6 +166,41 @@ pub(crate) fn product(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, scale: f
             false,
             Parallelism::None,
         );
+    }
+}
+
+/// Rows and columns that [`transpose`] keeps in registers.
+const TILE: usize = 16;
+
+/// `out = from^T`, on all threads.
+pub(crate) fn transpose(mut out: MatrixMut<'_>, from: Matrix<'_>) {
+    assert!(out.rows == from.columns && out.columns == from.rows, "a matrix of another shape");
+    if out.rows * out.columns > GRAIN && out.rows.max(out.columns) > TILE {
+        let ((first, rest), (left, right)) = if out.rows >= out.columns {
+            let at = (out.rows / 2).next_multiple_of(TILE);
+            let sources = (from.columns(0..at), from.columns(at..from.columns));
+            (out.split_rows(at), sources)
+        } else {
+            let at = (out.columns / 2).next_multiple_of(TILE);
+            let sources = (from.rows(0..at), from.rows(at..from.rows));
+            (out.split_columns(at), sources)
+        };
+        rayon::join(|| transpose(first, left), || transpose(rest, right));
+        return;
+    }
+    for row in (0..out.rows).step_by(TILE) {
+        let rows = row..out.rows.min(row + TILE);
+        for column in (0..out.columns).step_by(TILE) {
+            let columns = column..out.columns.min(column + TILE);
+            let mut tile = [[0.0; TILE]; TILE];
+            for (tile, column) in tile.iter_mut().zip(columns.clone()) {
+                tile[..rows.len()].copy_from_slice(&from.row(column)[rows.clone()]);
+            }
+            for (i, row) in rows.clone().enumerate() {
+                let out = &mut out.row(row)[columns.clone()];
+                out.iter_mut().zip(&tile).for_each(|(out, tile)| *out = tile[i]);
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! keeps nothing because of it: the backward pass draws again what the forward pass drew.
 
 /// Four random words for a counter under a key.
-#[inline]
+#[inline(always)]
 pub fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
     let mut key = [seed as u32, (seed >> 32) as u32];
     for _ in 0..10 {
@@ -23,7 +23,7 @@ pub fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
 
 /// The random words that decide about elements `4 * block` to `4 * block + 3` of a drawing layer: `row` is the layer's row
 /// and `step` the number of the training step. An element is dropped when its word is below [`threshold`].
-#[inline]
+#[inline(always)]
 pub fn drop_words(seed: u64, step: u64, row: u32, block: u64) -> [u32; 4] {
     // The step's high bits share a word with the row: networks have fewer than 2^24 rows and trainings fewer than 2^40
     // steps.

@@ -5,7 +5,7 @@
 use super::pointwise::elements;
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source};
-use crate::simd::wide;
+use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
 use gpumem_core::number::random::{drop_word, drop_words, threshold};
 use gpumem_core::program::ops::Mask;
@@ -46,15 +46,35 @@ impl Draws {
     fn factors(&self, first: usize, out: &mut [f32]) {
         let (step, seed) = step_and_seed(self.state.get());
         let Draws { row, threshold, scale, .. } = *self;
-        let block = first as u64 / 4;
-        wide(|| {
-            for (block, factors) in (block..).zip(out.chunks_mut(4)) {
-                let words = drop_words(seed, step, row, block);
-                for (factor, word) in factors.iter_mut().zip(words) {
-                    *factor = if word < threshold { 0.0 } else { scale };
-                }
-            }
+        let words = move |block| drop_words(seed, step, row, block);
+        wide(Draw {
+            block: first as u64 / 4,
+            words,
+            factor: move |word| if word < threshold { 0.0 } else { scale },
+            out,
         });
+    }
+}
+
+/// The factors that follow from the words of the blocks from `block` on.
+struct Draw<'a, W, F> {
+    block: u64,
+    words: W,
+    factor: F,
+    out: &'a mut [f32],
+}
+
+impl<W: Fn(u64) -> [u32; 4], F: Fn(u32) -> f32> Loop for Draw<'_, W, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let (fours, rest) = self.out.as_chunks_mut::<4>();
+        for (four, block) in fours.iter_mut().zip(self.block..) {
+            *four = (self.words)(block).map(&self.factor);
+        }
+        let last = (self.words)(self.block + fours.len() as u64);
+        rest.iter_mut().zip(last).for_each(|(factor, word)| *factor = (self.factor)(word));
     }
 }
 

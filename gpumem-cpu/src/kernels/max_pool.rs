@@ -17,21 +17,36 @@ fn resolve(op: &MaxPool, operands: &Operands<'_>) -> Result<(Window, [usize; 2])
     Ok((window, maps.map(length)))
 }
 
-/// The maximum of the window at `[row, column]` and its place. A NaN counts as larger than anything, as in PyTorch.
-fn maximum(window: &Window, plane: &[f32], [row, column]: [usize; 2]) -> (f32, u32) {
-    let mut best = (f32::NEG_INFINITY, u32::MAX);
+/// The maxima of a row of windows, and their places if there is room for them. A NaN counts as larger than anything, as in
+/// PyTorch.
+fn maxima(window: &Window, plane: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [u32]>) {
+    let step = window.stride[1];
+    y.fill(f32::NEG_INFINITY);
+    if let Some(places) = &mut places {
+        places.fill(u32::MAX);
+    }
     for ky in 0..window.kernel[0] {
-        let Some(y) = window.coordinate(0, row, ky) else { continue };
+        let Some(line) = window.coordinate(0, row, ky).map(|y| y * window.image[1]) else { continue };
         for kx in 0..window.kernel[1] {
-            let Some(x) = window.coordinate(1, column, kx) else { continue };
-            let place = y * window.image[1] + x;
-            let value = plane[place];
-            if value > best.0 || value.is_nan() || best.1 == u32::MAX {
-                best = (value, place as u32);
+            let (inside, first) = window.inside(1, kx);
+            if inside.is_empty() {
+                continue;
+            }
+            let pixels = plane[line + first..].iter().step_by(step);
+            let best = y[inside.clone()].iter_mut().zip(pixels);
+            match &mut places {
+                None => best.for_each(|(best, &x)| *best = if x > *best || x.is_nan() { x } else { *best }),
+                Some(places) => {
+                    let at = (line + first..).step_by(step);
+                    for (((best, &x), place), at) in best.zip(&mut places[inside]).zip(at) {
+                        // The first has a place even where nothing is larger than nothing.
+                        let better = x > *best || x.is_nan() || *place == u32::MAX;
+                        (*best, *place) = if better { (x, at as u32) } else { (*best, *place) };
+                    }
+                }
             }
         }
     }
-    best
 }
 
 /// `y` from `x`; in training also the places.
@@ -46,12 +61,12 @@ pub(super) fn forward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
         let planes = output.get().par_chunks_mut(area).zip(input.get().par_chunks(window.image_area()));
         match &mut places {
             Some(places) => planes.zip(places.get().par_chunks_mut(area)).for_each(|((y, x), places)| {
-                for (o, (y, place)) in y.iter_mut().zip(places).enumerate() {
-                    (*y, *place) = maximum(&window, x, [o / width, o % width]);
+                for (row, (y, places)) in y.chunks_mut(width).zip(places.chunks_mut(width)).enumerate() {
+                    maxima(&window, x, row, y, Some(places));
                 }
             }),
             None => planes.for_each(|(y, x)| {
-                y.iter_mut().enumerate().for_each(|(o, y)| *y = maximum(&window, x, [o / width, o % width]).0);
+                y.chunks_mut(width).enumerate().for_each(|(row, y)| maxima(&window, x, row, y, None));
             }),
         }
     })
