@@ -12,7 +12,7 @@
 
 use super::joined::Joined;
 use super::window::Window;
-use crate::matrix::{Matrix, MatrixMut, product};
+use crate::matrix::{Matrix, MatrixMut, product, transpose};
 use crate::parallel::{self, PIECE, grown, with_scratch};
 use crate::simd::wide;
 use rayon::prelude::*;
@@ -22,6 +22,10 @@ use std::ops::Range;
 const UNFOLDED: usize = 1 << 20;
 /// Tasks that an operation is cut into at least, where its shape allows.
 const TASKS: usize = 16;
+/// Positions up to which an element of the output is a dot product.
+const FEW: usize = 8;
+/// Elements up to which `gemm` computes dot products.
+const DOTS: usize = 256;
 /// Floats of partial weight gradients.
 const PARTIALS: usize = 1 << 22;
 
@@ -186,6 +190,8 @@ impl Correlation {
             let unfolded = Matrix::new(image, self.images, self.window.image_area(), self.window.image_area());
             let columns = first * across..first * across + pixels;
             product(out.rows(whole), weight, unfolded.columns(columns), 1.0, add);
+        } else if pixels <= FEW {
+            self.gather_few(image, weight, &mut out, first..first + rows, add);
         } else {
             with_scratch(self.depth() * pixels, |unfolded| {
                 self.unfold(image, 0..self.images, first..first + rows, unfolded);
@@ -195,6 +201,23 @@ impl Correlation {
         if let Some(bias) = bias {
             bias.iter().enumerate().for_each(|(p, bias)| out.row(p).iter_mut().for_each(|y| *y += bias));
         }
+    }
+
+    /// Gathers so few position rows that the product is a dot product for each element: the axis that is summed over is the
+    /// innermost one of both factors.
+    fn gather_few(&self, image: &[f32], weight: Matrix<'_>, out: &mut MatrixMut<'_>, rows: Range<usize>, add: bool) {
+        let (depth, pixels, height) = (self.depth(), out.width(), out.height());
+        with_scratch(2 * depth * pixels, |scratch| {
+            let (unfolded, turned) = scratch.split_at_mut(depth * pixels);
+            self.unfold(image, 0..self.images, rows, unfolded);
+            transpose(MatrixMut::new(turned, pixels, depth, depth), Matrix::new(unfolded, depth, pixels, pixels));
+            let turned = Matrix::new(turned, pixels, depth, depth).t();
+            let each = DOTS / pixels.max(1);
+            for p in (0..height).step_by(each) {
+                let part = p..height.min(p + each);
+                product(out.rows(part.clone()), weight.rows(part), turned, 1.0, add);
+            }
+        });
     }
 
     fn gather_plane(&self, image: &[f32], weight: &[f32], bias: Option<&[f32]>, out: &mut [f32], add: bool) {
