@@ -95,7 +95,9 @@ gpumem::network! {
 type Failure = Box<dyn std::error::Error>;
 
 /// What is measured, by its name on the command line.
-const CASES: [(&str, fn(&Cpu) -> Result<(), Failure>); 5] = [
+type Case = (&'static str, fn(&Cpu) -> Result<(), Failure>);
+
+const CASES: [Case; 5] = [
     ("digits", |cpu| train::<Digits>(cpu, 10)),
     ("mlp", |cpu| train::<Perceptron>(cpu, 10)),
     ("resnet18", |cpu| train::<ResNet18<8>>(cpu, 10)),
