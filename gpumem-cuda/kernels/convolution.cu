@@ -11,15 +11,15 @@
 #include "correlation.cuh"
 
 #if PASS == GATHER
-KERNEL(__launch_bounds__(256, 1) convolution_forward)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_forward)
 (const real *__restrict__ x, const real *__restrict__ weight, const real *__restrict__ bias, real *y) {
     gather(x, weight, bias, y);
 }
 #elif PASS == SCATTER
-KERNEL(__launch_bounds__(256, 1) convolution_backward_data)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_backward_data)
 (const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { scatter(dy, weight, nullptr, dx); }
 #elif PASS == WEIGH
-KERNEL(__launch_bounds__(256) convolution_backward_filter)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_backward_filter)
 (const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, real *dweight) {
     weigh(x, dy, partial, dweight);
 }

@@ -12,15 +12,15 @@
 #include "correlation.cuh"
 
 #if PASS == SCATTER
-KERNEL(__launch_bounds__(256, 1) convolution_transposed_forward)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_transposed_forward)
 (const real *__restrict__ x, const real *__restrict__ weight, const real *__restrict__ bias, real *y) {
     scatter(x, weight, bias, y);
 }
 #elif PASS == GATHER
-KERNEL(__launch_bounds__(256, 1) convolution_transposed_backward_data)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_transposed_backward_data)
 (const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { gather(dy, weight, nullptr, dx); }
 #elif PASS == WEIGH
-KERNEL(__launch_bounds__(256) convolution_transposed_backward_filter)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_transposed_backward_filter)
 (const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, real *dweight) {
     weigh(dy, x, partial, dweight);
 }

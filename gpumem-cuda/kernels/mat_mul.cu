@@ -7,7 +7,7 @@
 #include "real.cuh"
 #include "matrices.cuh"
 
-KERNEL(__launch_bounds__(256, 1) mat_mul)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) mat_mul)
 (const real *__restrict__ a, const real *__restrict__ b, real *c) {
     __shared__ Tiles tiles;
     constexpr u32 EACH = DOWN * ACROSS;

@@ -9,7 +9,7 @@
 #include "real.cuh"
 #include "matrices.cuh"
 
-KERNEL(__launch_bounds__(256, 1) product)
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) product)
 (const real *__restrict__ a, const real *__restrict__ b, const real *__restrict__ bias, real *c) {
     __shared__ Tiles tiles;
     product_tile(blockIdx.x, a, b, bias, c, tiles);

@@ -15,11 +15,12 @@
 // tile_fma.cuh and tile_mma.cuh each have: TILE_K, VECTOR, Tiles (in shared memory), Sums (of one thread), clear, add, multiply,
 // store, and what carries an operand from a source to shared memory: Single element by element, Vectors VECTOR of them at once.
 //
-// Kernels say __launch_bounds__(256, 1): left to itself, ptxas aims at more blocks a multiprocessor and spills registers.
-//
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr int TILE_THREADS = 256;
+// Blocks that a multiprocessor is to have registers for, so that one multiplies while the other waits for memory. Two of f32, or of
+// compute capability 7.5, would spill registers; left to itself, ptxas aims at more than one there and spills as well.
+constexpr int TILE_RESIDENT = TENSOR_CORES == 16 ? 2 : 1;
 
 // Four elements at once: 16 bytes of float, 8 of the others, aligned to as much.
 static __device__ __forceinline__ void load4(const float *from, float *to) {
