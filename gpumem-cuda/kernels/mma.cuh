@@ -27,32 +27,38 @@ struct Accumulator {
     float at[4];
 };
 
-// c += a b by instructions for elements of a format, as PTX calls it.
+// to = a b + c by instructions for elements of a format, as PTX calls it. Zeros for c need no registers.
 #undef MULTIPLY_ADD
 #if TENSOR_CORES == 16
 #define MULTIPLY_ADD(FORMAT)                                                                                                  \
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." FORMAT "." FORMAT ".f32 "                                           \
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                            \
-                 : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])                                                 \
-                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]))
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"                                        \
+                 : "=f"(to.at[0]), "=f"(to.at[1]), "=f"(to.at[2]), "=f"(to.at[3])                                             \
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]), "f"(c0), "f"(c1),      \
+                   "f"(c2), "f"(c3))
 #else
 #define MULTIPLY_ADD(FORMAT)                                                                                                  \
-    _Pragma("unroll") for (int half = 0; half < 2; half++)                                                                    \
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." FORMAT "." FORMAT ".f32 "                                        \
-                     "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                                                    \
-                     : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])                                             \
-                     : "r"(a.at[2 * half]), "r"(a.at[2 * half + 1]), "r"(b.at[half]))
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." FORMAT "." FORMAT ".f32 "                                            \
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"                                                       \
+                 : "=f"(to.at[0]), "=f"(to.at[1]), "=f"(to.at[2]), "=f"(to.at[3])                                             \
+                 : "r"(a.at[0]), "r"(a.at[1]), "r"(b.at[0]), "f"(c0), "f"(c1), "f"(c2), "f"(c3));                             \
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." FORMAT "." FORMAT ".f32 "                                            \
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"                                                        \
+                 : "+f"(to.at[0]), "+f"(to.at[1]), "+f"(to.at[2]), "+f"(to.at[3])                                             \
+                 : "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[1]))
 #endif
 
-// c += a b
-static __device__ __forceinline__ void multiply_add(const Left &a, const Right &b, Accumulator &c) {
+// to = a b + [c0, c1, c2, c3]
+static __device__ __forceinline__ void multiply_add(const Left &a, const Right &b, float c0, float c1, float c2, float c3,
+                                                    Accumulator &to) {
 #if !defined(__CUDA_ARCH__)
     constexpr bool IS_BF16 = SAME<real, Bf16>;
+    to.at[0] = c0, to.at[1] = c1, to.at[2] = c2, to.at[3] = c3;
     if (TENSOR_CORES == 16) {
-        simt::mma<16, IS_BF16>(a.at, b.at, c.at);
+        simt::mma<16, IS_BF16>(a.at, b.at, to.at);
     } else {
-        simt::mma<8, IS_BF16>(a.at, b.at, c.at);
-        simt::mma<8, IS_BF16>(a.at + 2, b.at + 1, c.at);
+        simt::mma<8, IS_BF16>(a.at, b.at, to.at);
+        simt::mma<8, IS_BF16>(a.at + 2, b.at + 1, to.at);
     }
 #else
     if constexpr (SAME<real, Bf16>) {
@@ -61,6 +67,16 @@ static __device__ __forceinline__ void multiply_add(const Left &a, const Right &
         MULTIPLY_ADD("f16");
     }
 #endif
+}
+
+// c += a b
+static __device__ __forceinline__ void multiply_add(const Left &a, const Right &b, Accumulator &c) {
+    multiply_add(a, b, c.at[0], c.at[1], c.at[2], c.at[3], c);
+}
+
+// c = a b
+static __device__ __forceinline__ void multiply(const Left &a, const Right &b, Accumulator &c) {
+    multiply_add(a, b, 0.0f, 0.0f, 0.0f, 0.0f, c);
 }
 
 #ifdef __CUDA_ARCH__
@@ -110,27 +126,31 @@ template <bool TRANSPOSED> static __device__ __forceinline__ void load_two_matri
 
 // Elements [e, k] of an operand in shared memory, e being rows of A or columns of B, at e * pitch + k, or with K_FIRST at
 // k * pitch + e: 16 x 16 of them from `from` on. `pitch` is a multiple of 8, and an odd one where 8 rows are to be read at once.
-// The words are those of e 0-7 and 8-15 with k 0-7, then with k 8-15: a Left, or two Rights of every other word.
-template <bool K_FIRST> static __device__ __forceinline__ void load_block(const u16 *from, int pitch, u32 to[4]) {
-    const int lane = threadIdx.x % 32;
-    if constexpr (K_FIRST) {
-        load_matrices<true>(from + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 8, to);
-    } else {
-        load_matrices<false>(from + lane % 16 * pitch + lane / 16 * 8, to);
-    }
-}
-
+// The four words come in neighbouring registers, and so the instructions want operands: each kind has the matrices of 8 x 8 in
+// an order of its own, or registers would be copied.
 template <bool K_FIRST> static __device__ __forceinline__ void load_left(const u16 *from, int pitch, Left &to) {
-    load_block<K_FIRST>(from, pitch, to.at);
+    const int lane = threadIdx.x % 32;
+    // e 0-7 and 8-15 with k 0-7, then with k 8-15.
+    if constexpr (K_FIRST) {
+        load_matrices<true>(from + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 8, to.at);
+    } else {
+        load_matrices<false>(from + lane % 16 * pitch + lane / 16 * 8, to.at);
+    }
 }
 
 // Columns 0-7 and 8-15.
 template <bool K_FIRST>
 static __device__ __forceinline__ void load_rights(const u16 *from, int pitch, Right &first, Right &second) {
+    const int lane = threadIdx.x % 32;
     u32 words[4];
-    load_block<K_FIRST>(from, pitch, words);
-    first.at[0] = words[0], first.at[1] = words[2];
-    second.at[0] = words[1], second.at[1] = words[3];
+    // k 0-7 and 8-15 with e 0-7, then with e 8-15.
+    if constexpr (K_FIRST) {
+        load_matrices<true>(from + lane % 16 * pitch + lane / 16 * 8, words);
+    } else {
+        load_matrices<false>(from + (lane / 16 * 8 + lane % 8) * pitch + lane / 8 % 2 * 8, words);
+    }
+    first.at[0] = words[0], first.at[1] = words[1];
+    second.at[0] = words[2], second.at[1] = words[3];
 }
 
 // Eight columns alone.
