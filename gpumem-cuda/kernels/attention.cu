@@ -13,16 +13,17 @@
 // TENSOR_CORES terms that an instruction of the tensor cores multiplies, see mma.cuh; 0 where S is not a multiple of 16 up to 128
 //
 // x is [B, T, (HEADS + 2 * KV_HEADS) * S]: queries q [HEADS, S], keys k and values v [KV_HEADS, S] side by side in a row. y is
-// [B, T, D], lse [B, HEADS, T].
+// [B, T, D], lse and delta [B, HEADS, T].
 //
 // forward:  y[i] = sum over j <= i of f[i, j] * p[i, j] * v[j], with p[i, j] = exp(SCALE * q[i] . k[j] - lse[i]),
 //           lse[i] = log(sum over j <= i of exp(SCALE * q[i] . k[j])) and f[i, j] = 0 for dropped weights, else KEEP. The random
 //           word of a weight is that of element ((b * HEADS + h) * T + i) * T + j.
 // backward: with delta[i] = dy[i] . y[i] and s[i, j] = p[i, j] * (f[i, j] * dy[i] . v[j] - delta[i]):
 //           dq[i] = SCALE * sum over j <= i of s[i, j] * k[j],  dk[j] = SCALE * sum over i >= j of s[i, j] * q[i],
-//           dv[j] = sum over i >= j of f[i, j] * p[i, j] * dy[i]. One kernel goes over the keys of a tile of queries, for dq, the
-//           other over the queries of a tile of keys, for dk and dv, so that each element is summed by one thread, in the same
-//           order in every run: where heads of queries share keys, one after the other. dx has the shape of x.
+//           dv[j] = sum over i >= j of f[i, j] * p[i, j] * dy[i]. One kernel goes over the keys of a tile of queries, for dq, and
+//           leaves delta behind; the other goes over the queries of a tile of keys, for dk and dv. Each element is summed by one
+//           thread, in the same order in every run: where heads of queries share keys, one after the other. dx has the shape
+//           of x.
 //
 // With tensor cores, see attention_mma.cuh. Without:
 //
@@ -348,15 +349,21 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *x, const u32 *st
     }
 }
 
-// What the backward pass needs of rows ty + 16 i of a tile of queries: log-sum-exp, and delta = dy . y.
-static __device__ __forceinline__ void rows_of(const real *dy, const real *y, const float *lse, int first, float logs[4],
-                                               float deltas[4]) {
+// The log-sum-exp of rows ty + 16 i of a tile of queries. Beyond the end it is infinite, and every weight exp(-infinity).
+static __device__ __forceinline__ void logs_of(const float *lse, int first, float logs[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int step = first + threadIdx.x / 16 + 16 * i;
+        logs[i] = step < STEPS ? lse[step] : __int_as_float(0x7f800000);
+    }
+}
+
+// delta = dy . y of the same rows.
+static __device__ __forceinline__ void dot_gradients(const real *dy, const real *y, int first, float deltas[4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int step = first + ty + 16 * i;
-        // Beyond the end every weight is exp(-infinity).
-        logs[i] = step < STEPS ? lse[step] : __int_as_float(0x7f800000);
         float delta = 0.0f;
 #pragma unroll 1
         for (int column = tx * 4; column < HEAD; column += SIDE) {
@@ -384,14 +391,20 @@ static __device__ __forceinline__ void slopes(u32 dropped, int queries, int keys
 }
 
 KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, const real *x, const real *y, const float *lse,
-                                                          const u32 *state, real *dx) {
+                                                          const u32 *state, float *delta, real *dx) {
     __shared__ Tile a, b;
     const Work block = work(true);
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
     const real *q = x + place_in(block.head, 0), *k = x + place_in(block.head, 1), *v = x + place_in(block.head, 2);
     dy += place_out(block.head);
     float logs[4], deltas[4];
-    rows_of(dy, y + place_out(block.head), lse + block.head * STEPS, first, logs, deltas);
+    logs_of(lse + block.head * STEPS, first, logs);
+    dot_gradients(dy, y + place_out(block.head), first, deltas);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int step = first + ty + 16 * i;
+        if (step < STEPS && tx == 0 && block.first_chunk == 0) delta[block.head * STEPS + step] = deltas[i];
+    }
     float dq[OWN_CHUNKS][4][4] = {};
     for (int keys = 0; keys <= first; keys += SIDE) {
         const u32 dropped = draw(state, block.head, first, keys);
@@ -420,7 +433,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
         }
 }
 
-KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const real *x, const real *y, const float *lse,
+KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const real *x, const float *lse, const float *delta,
                                                        const u32 *state, real *dx) {
     __shared__ Tile a, b;
     const Work block = work(false);
@@ -438,7 +451,12 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
             scores(a, b, q, IN_PITCH, queries, k, first, p);
             scores(a, b, gradient, OUT_PITCH, queries, v, first, s);
             float logs[4], deltas[4];
-            rows_of(gradient, y + place_out(head), lse + head * STEPS, queries, logs, deltas);
+            logs_of(lse + head * STEPS, queries, logs);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int step = queries + ty + 16 * i;
+                deltas[i] = step < STEPS ? delta[head * STEPS + step] : 0.0f;
+            }
             slopes(dropped, queries, first, logs, deltas, p, s);
 #pragma unroll
             for (int c = 0; c < OWN_CHUNKS; c++) {

@@ -17,8 +17,10 @@ constexpr int WIDTH = HEAD + 8;
 constexpr int PARTS = HEAD / 16;
 constexpr int EIGHTS = HEAD / 8;
 constexpr int THREADS = 128;
-// Blocks that a multiprocessor is to have room for: without it, ptxas aims at more and spills registers.
-constexpr int RESIDENT = HEAD <= 64 ? 3 : 1;
+// Blocks that a multiprocessor is to have registers for: without it, ptxas aims at more and spills. The shared memory of one of
+// compute capability 7.5 is enough for one block of the backward pass.
+constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : TENSOR_CORES == 16 && THRESHOLD == 0 ? 4 : 3;
+constexpr int RESIDENT_BACKWARD = HEAD <= 64 && TENSOR_CORES == 16 ? 3 : 1;
 // Rows of the tiles that pass by in the backward pass: as many as let two pairs of them fit.
 constexpr int STREAM = HEAD <= 64 ? 64 : 32;
 constexpr float LOG2_E = 1.44269504088896341f;
@@ -39,14 +41,28 @@ static __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16;
 static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
 static __device__ __forceinline__ int lane_pair() { return threadIdx.x % 4 * 2; }
 
-// COUNT rows of a head from step `first` on, zeros beyond the sequence. Done after `copies_done` and a barrier.
+// COUNT rows of a head from step `first` on, a multiple of COUNT; zeros beyond the sequence. Done after `copies_done` and a
+// barrier.
 template <int COUNT>
 static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u64 pitch, int first) {
-    // Copies are under way all at once anyhow, and an unrolled loop takes registers.
+    if constexpr (THREADS % EIGHTS == 0) {
+        // A thread's rows are as far apart as the compiler knows: all of its copies have one address and different offsets.
+        constexpr int APART = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 ? COUNT / APART : 1;
+        const int row = threadIdx.x / EIGHTS, column = threadIdx.x % EIGHTS * 8;
+        u16 *to = tile + row * WIDTH + column;
+        const real *from = head + (first + row) * pitch + column;
+#pragma unroll ROUNDS
+        for (int i = 0; i < COUNT; i += APART) {
+            const bool inside = STEPS % COUNT == 0 || first + row + i < STEPS;
+            copy_16(to + i * WIDTH, inside ? from + i * pitch : head, inside);
+        }
+    } else {
+        // Copies are under way all at once anyhow, and an unrolled loop takes registers.
 #pragma unroll 1
-    for (int i = threadIdx.x; i < COUNT * EIGHTS; i += THREADS) {
-        const int row = i / EIGHTS, column = i % EIGHTS * 8, step = first + row;
-        copy_16(tile + row * WIDTH + column, head + (step < STEPS ? step : 0) * pitch + column, step < STEPS);
+        for (int i = threadIdx.x; i < COUNT * EIGHTS; i += THREADS) {
+            const int row = i / EIGHTS, column = i % EIGHTS * 8, step = first + row;
+            copy_16(tile + row * WIDTH + column, head + (step < STEPS ? step : 0) * pitch + column, step < STEPS);
+        }
     }
 }
 
@@ -63,14 +79,17 @@ static __device__ __forceinline__ void clear(Accumulator &sum) {
 
 // sums[16, 16] = own rows times the 16 rows from `tile` on, over the elements of a head.
 static __device__ __forceinline__ void dot_rows(const Left own[PARTS], const u16 *tile, Accumulator sums[2]) {
-    clear(sums[0]);
-    clear(sums[1]);
 #pragma unroll
     for (int d = 0; d < PARTS; d++) {
         Right first, second;
         load_rights<false>(tile + 16 * d, WIDTH, first, second);
-        multiply_add(own[d], first, sums[0]);
-        multiply_add(own[d], second, sums[1]);
+        if (d == 0) {
+            multiply(own[d], first, sums[0]);
+            multiply(own[d], second, sums[1]);
+        } else {
+            multiply_add(own[d], first, sums[0]);
+            multiply_add(own[d], second, sums[1]);
+        }
     }
 }
 
@@ -102,6 +121,17 @@ static __device__ __forceinline__ float quad_sum(float x) {
 static __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 1));
     return fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 2));
+}
+
+// 2^x, at most two units in the last place off; numbers below the smallest normal one count as 0.
+static __device__ __forceinline__ float power_of_two(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
 }
 
 static __device__ __forceinline__ void unpack(u32 word, float &low, float &high) {
@@ -200,40 +230,66 @@ static __device__ __forceinline__ float keeps(u32 dropped, int bit) {
     return dropped >> bit & 1 ? 0.0f : (float)(KEEP);
 }
 
-// Scores of a tile of keys from `from` on to weights, in place. `largest` and `total` are kept for the lane's two rows, and what was
-// summed so far is to be multiplied with `shrink`.
-static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], int step, int from, u32 dropped,
-                                             float largest[2], float total[2], float shrink[2]) {
+// What a lane keeps of rows g and g + 8 while keys pass by: the score that weights are relative to, and its share of the sum of
+// 2^(score - base).
+struct Softmax {
+    float base[2], total[2];
+};
+
+// By how much a score may exceed the base before the base is moved: what was summed so far is then multiplied once in a while
+// and not for every tile. Weights of up to 2^8 are far from overflow, unless those that are not dropped are multiplied with much.
+constexpr float MARGIN = (float)(KEEP) <= 64.0f ? 8.0f : 0.0f;
+
+// On the diagonal, where keys and queries are the same steps, hides the keys that come after a query.
+static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) {
+    const int row = warp_row() + lane_row() - lane_pair();
+#pragma unroll
+    for (int j = 0; j < SIDE / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (8 * j + e % 2 > row + e / 2 * 8) scores[j].at[e] = -__int_as_float(0x7f800000);
+}
+
+// Moves the bases up to the scores of another tile where one exceeds them by more than the margin.
+static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE / 8], Softmax &rows, Accumulator sums[2 * PARTS]) {
+    float highest[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const int row = step + lane_row() + 8 * half;
-        float highest = largest[half];
+        highest[half] = scores[0].at[2 * half];
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
-            for (int e = 2 * half; e < 2 * half + 2; e++) {
-                const int key = from + 8 * j + lane_pair() + e % 2;
-                scores[j].at[e] = key <= row ? scores[j].at[e] * SCALE_2 : -__int_as_float(0x7f800000);
-                highest = fmaxf(highest, scores[j].at[e]);
-            }
+            for (int e = 2 * half; e < 2 * half + 2; e++) highest[half] = fmaxf(highest[half], scores[j].at[e]);
         // Finite from the first tile on: every step sees key 0.
-        highest = quad_max(highest);
-        shrink[half] = exp2f(largest[half] - highest);
-        largest[half] = highest;
-        total[half] *= shrink[half];
+        highest[half] = quad_max(highest[half]) * SCALE_2;
+    }
+    if (!(highest[0] - rows.base[0] > MARGIN || highest[1] - rows.base[1] > MARGIN)) return;
 #pragma unroll
-        for (int j = 0; j < SIDE / 8; j++)
+    for (int half = 0; half < 2; half++) {
+        const float base = fmaxf(rows.base[half], highest[half]), shrink = power_of_two(rows.base[half] - base);
+        rows.base[half] = base;
+        rows.total[half] *= shrink;
 #pragma unroll
-            for (int e = 2 * half; e < 2 * half + 2; e++) {
-                const float weight = exp2f(scores[j].at[e] - highest);
-                total[half] += weight;
-                scores[j].at[e] = weight * keeps(dropped, 4 * j + e);
-            }
+        for (int n = 0; n < 2 * PARTS; n++)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; e++) sums[n].at[e] *= shrink;
     }
 }
 
+// Scores of a tile of keys to weights, in place.
+static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], u32 dropped, Softmax &rows) {
+#pragma unroll
+    for (int j = 0; j < SIDE / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float weight = power_of_two(scores[j].at[e] * SCALE_2 - rows.base[e / 2]);
+            rows.total[e / 2] += weight;
+            scores[j].at[e] = weight * keeps(dropped, 4 * j + e);
+        }
+}
+
 // Keys are loaded while the values of the tile before them are worked on, and values while the keys are.
-KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_forward)
+KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
 (const real *x, const u32 *state, real *y, float *lse) {
     __shared__ Rows keys, values;
     const Work block = work(true);
@@ -249,8 +305,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_forward)
     Accumulator sums[2 * PARTS];
 #pragma unroll
     for (int n = 0; n < 2 * PARTS; n++) clear(sums[n]);
-    // Of rows g and g + 8: the largest score, and this lane's share of the sum of 2^(score - largest).
-    float largest[2] = {-__int_as_float(0x7f800000), -__int_as_float(0x7f800000)}, total[2] = {0.0f, 0.0f};
+    Softmax rows = {{-__int_as_float(0x7f800000), -__int_as_float(0x7f800000)}, {0.0f, 0.0f}};
 #pragma unroll 1
     for (int from = 0; from <= first; from += SIDE) {
         copies_done();
@@ -258,14 +313,11 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_forward)
         load_rows<SIDE>(values.at, v, IN_PITCH, from);
         const u32 dropped = draw_tile<false, SIDE / 8>(state, block.head, step, from);
         Accumulator scores[SIDE / 8];
-        float shrink[2];
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) dot_rows(queries, keys.at + 8 * j * WIDTH, scores + j);
-        weigh(scores, step, from, dropped, largest, total, shrink);
-#pragma unroll
-        for (int n = 0; n < 2 * PARTS; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) sums[n].at[e] *= shrink[e / 2];
+        if (from == first) hide_later(scores);
+        move_base(scores, rows, sums);
+        weigh(scores, dropped, rows);
         copies_done();
         __syncthreads();
         if (from + SIDE <= first) load_rows<SIDE>(keys.at, k, IN_PITCH, from + SIDE);
@@ -275,19 +327,19 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_forward)
     float factors[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float all = quad_sum(total[half]);
+        const float all = quad_sum(rows.total[half]);
         factors[half] = 1.0f / all;
 #if SAVES
         const int row = step + lane_row() + 8 * half;
-        if (row < STEPS && lane_pair() == 0) lse[block.head * STEPS + row] = (largest[half] + log2f(all)) * LN_2;
+        if (row < STEPS && lane_pair() == 0) lse[block.head * STEPS + row] = (rows.base[half] + log2f(all)) * LN_2;
 #endif
     }
     store_rows(y + place_out(block.head), OUT_PITCH, step, sums, factors);
 }
 
-// The log-sum-exp of rows g and g + 8 to the base of 2, and delta = dy . y of them.
+// The log-sum-exp of rows g and g + 8 to the base of 2, and delta = dy . y of them, which is left in memory as well.
 static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS], const real *y, const float *lse,
-                                                      int step, float logs[2], float deltas[2]) {
+                                                      int step, float logs[2], float deltas[2], float *delta_rows) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = step + lane_row() + 8 * half;
@@ -302,11 +354,30 @@ static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS
                 delta += dot_pair(gradients[d].at[half], words[8 * d]) + dot_pair(gradients[d].at[2 + half], words[8 * d + 4]);
         }
         deltas[half] = quad_sum(delta);
+        if (row < STEPS && lane_pair() == 0) delta_rows[row] = deltas[half];
     }
 }
 
-KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_queries)
-(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, real *dx) {
+// The weight of a score, whose row has this log-sum-exp to the base of 2.
+static __device__ __forceinline__ float weight_of(float score, float log) { return power_of_two(score * SCALE_2 - log); }
+
+// From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With DIAGONAL these are the same
+// steps, and keys that come after a query are hidden from it.
+template <bool DIAGONAL>
+static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulator s[2], u32 dropped, const float logs[2],
+                                              const float deltas[2]) {
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const bool seen = !DIAGONAL || 8 * j + lane_pair() + e % 2 <= lane_row() + e / 2 * 8;
+            const float weight = seen ? weight_of(p[j].at[e], logs[e / 2]) : 0.0f;
+            s[j].at[e] = weight * (keeps(dropped, 4 * j + e) * s[j].at[e] - deltas[e / 2]);
+        }
+}
+
+KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
+(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, float *delta, real *dx) {
     __shared__ Pairs tiles;
     const Work block = work(true);
     const int first = block.tile * SIDE, step = first + warp_row();
@@ -319,7 +390,8 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_queries)
     load_own(tiles.at, queries);
     load_own(tiles.at + SIDE * WIDTH, gradients);
     float logs[2], deltas[2];
-    own_statistics(gradients, y + place_out(block.head), lse + block.head * STEPS, step, logs, deltas);
+    const u64 rows = block.head * STEPS;
+    own_statistics(gradients, y + place_out(block.head), lse + rows, step, logs, deltas, delta + rows);
     __syncthreads();
     Accumulator dq[2 * PARTS];
 #pragma unroll
@@ -344,14 +416,11 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_queries)
             dot_rows(queries, keys, p);
             dot_rows(gradients, values, s);
             const u32 dropped = draw_tile<false, 2>(state, block.head, step, from + part);
-#pragma unroll
-            for (int j = 0; j < 2; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const int key = from + part + 8 * j + lane_pair() + e % 2, row = step + lane_row() + e / 2 * 8;
-                    const float weight = key <= row ? exp2f(p[j].at[e] * SCALE_2 - logs[e / 2]) : 0.0f;
-                    s[j].at[e] = weight * (keeps(dropped, 4 * j + e) * s[j].at[e] - deltas[e / 2]);
-                }
+            if (from + part == step) {
+                slopes<true>(p, s, dropped, logs, deltas);
+            } else {
+                slopes<false>(p, s, dropped, logs, deltas);
+            }
             add_rows(as_left(s), keys, dq);
         }
         u16 *const done = now;
@@ -362,35 +431,43 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_queries)
     store_rows(dx + place_in(block.head, 0), IN_PITCH, step, dq, factors);
 }
 
-// What the columns of a tile of queries have of their own.
-struct Statistics {
-    float logs[STREAM], deltas[STREAM];
+// Of the queries of a tile that passes by: the log-sum-exp to the base of 2 in [0], delta in [1].
+struct __align__(16) Statistics {
+    float at[STREAM][2];
 };
 
-// The same of STREAM queries for all warps. Neighbouring lanes share a row.
-static __device__ __forceinline__ void load_statistics(Statistics &to, const real *dy, const real *y, const float *lse,
-                                                       int first) {
-    // The largest power of two in the eights of a row.
-    constexpr int LANES = EIGHTS & -EIGHTS;
-    const int lane = threadIdx.x % LANES;
-    // Whole warps take part or do not.
-#pragma unroll 1
-    for (int row = threadIdx.x / LANES; row < STREAM; row += THREADS / LANES) {
-        const int step = first + row;
-        float delta = 0.0f;
-        if (step < STEPS) {
-#pragma unroll 2
-            for (int column = lane * 8; column < HEAD; column += LANES * 8) {
-                const uint4 l = *(const uint4 *)(dy + step * OUT_PITCH + column);
-                const uint4 r = *(const uint4 *)(y + step * OUT_PITCH + column);
-                delta += (dot_pair(l.x, r.x) + dot_pair(l.y, r.y)) + (dot_pair(l.z, r.z) + dot_pair(l.w, r.w));
-            }
-        }
+// Carries one number of them from memory to shared memory, as each of the first 2 * STREAM threads does.
+struct Statistic {
+    float held;
+
+    __device__ __forceinline__ void fetch(const float *lse, const float *delta, int first) {
+        const int step = first + threadIdx.x % STREAM;
+        // Beyond the end every weight is 2^-infinity.
+        held = threadIdx.x < STREAM ? __int_as_float(0x7f800000) : 0.0f;
+        if (step < STEPS && threadIdx.x < 2 * STREAM) held = (threadIdx.x < STREAM ? lse : delta)[step];
+    }
+    __device__ __forceinline__ void put(Statistics &to) const {
+        if (threadIdx.x >= 2 * STREAM) return;
+        to.at[threadIdx.x % STREAM][threadIdx.x / STREAM] = threadIdx.x < STREAM ? held * LOG2_E : held;
+    }
+};
+
+// The same with keys down and queries across, for s where SLOPES, and f p in the place of p.
+template <bool DIAGONAL, bool SLOPES>
+static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulator s[2], u32 dropped, const Statistics &columns,
+                                                     int part) {
 #pragma unroll
-        for (int offset = LANES / 2; offset > 0; offset /= 2) delta += __shfl_xor_sync(FULL_WARP, delta, offset);
-        if (lane == 0) {
-            to.logs[row] = step < STEPS ? lse[step] * LOG2_E : __int_as_float(0x7f800000);
-            to.deltas[row] = delta;
+    for (int j = 0; j < 2; j++) {
+        const int column = 8 * j + lane_pair();
+        // Of columns t and t + 1: log and delta each.
+        const float4 two = *(const float4 *)columns.at[part + column];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const bool seen = !DIAGONAL || lane_row() + e / 2 * 8 <= column + e % 2;
+            const float weight = seen ? weight_of(p[j].at[e], e % 2 ? two.z : two.x) : 0.0f;
+            const float keep = keeps(dropped, 4 * j + e);
+            if (SLOPES) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? two.w : two.y));
+            p[j].at[e] = weight * keep;
         }
     }
 }
@@ -398,7 +475,7 @@ static __device__ __forceinline__ void load_statistics(Statistics &to, const rea
 // The gradients of the block's keys (KEYS), its values (VALUES) or both.
 template <bool KEYS, bool VALUES>
 static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics statistics[2], const Work &block,
-                                                     const real *dy, const real *x, const real *y, const float *lse,
+                                                     const real *dy, const real *x, const float *lse, const float *delta,
                                                      const u32 *state, real *dx) {
     const int first = block.tile * SIDE, own = first + warp_row();
     const u64 owner = first_of_group(block.head);
@@ -417,13 +494,15 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
     for (int n = 0; n < (VALUES ? 2 * PARTS : 1); n++) clear(dv[n]);
 #pragma unroll 1
     for (u64 head = owner; head < owner + GROUP; head++) {
-        const real *q = x + place_in(head, 0), *slopes = dy + place_out(head), *outputs = y + place_out(head);
-        const float *logs = lse + head * STEPS;
+        const real *q = x + place_in(head, 0), *slopes = dy + place_out(head);
+        const float *logs = lse + head * STEPS, *deltas = delta + head * STEPS;
         // The tiles of the head before may still be read.
         if (GROUP > 1) __syncthreads();
         load_rows<STREAM>(tiles.at, q, IN_PITCH, first);
         load_rows<STREAM>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, first);
-        load_statistics(statistics[0], slopes, outputs, logs, first);
+        Statistic statistic;
+        statistic.fetch(logs, deltas, first);
+        statistic.put(statistics[0]);
         int buffer = 0;
 #pragma unroll 1
         for (int from = first; from < STEPS; from += STREAM) {
@@ -436,7 +515,7 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
                 u16 *next = tiles.at + buffer * (2 * STREAM * WIDTH);
                 load_rows<STREAM>(next, q, IN_PITCH, from + STREAM);
                 load_rows<STREAM>(next + STREAM * WIDTH, slopes, OUT_PITCH, from + STREAM);
-                load_statistics(statistics[buffer], slopes, outputs, logs, from + STREAM);
+                statistic.fetch(logs, deltas, from + STREAM);
             }
             // From the first query on that sees one of the warp's keys.
 #pragma unroll 1
@@ -446,22 +525,15 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
                 dot_rows(keys, queries, p);
                 if constexpr (KEYS) dot_rows(values, gradients, s);
                 const u32 dropped = draw_tile<true, 2>(state, head, own, from + part);
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    const int column = part + 8 * j + lane_pair();
-                    const float2 log = *(const float2 *)&columns.logs[column], delta = *(const float2 *)&columns.deltas[column];
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        const int key = own + lane_row() + e / 2 * 8, step = from + column + e % 2;
-                        const float exponent = p[j].at[e] * SCALE_2 - (e % 2 ? log.y : log.x);
-                        const float weight = key <= step ? exp2f(exponent) : 0.0f, keep = keeps(dropped, 4 * j + e);
-                        if (KEYS) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? delta.y : delta.x));
-                        p[j].at[e] = weight * keep;
-                    }
+                if (from + part == own) {
+                    slopes_across<true, KEYS>(p, s, dropped, columns, part);
+                } else {
+                    slopes_across<false, KEYS>(p, s, dropped, columns, part);
                 }
                 if constexpr (VALUES) add_rows(as_left(p), gradients, dv);
                 if constexpr (KEYS) add_rows(as_left(s), queries, dk);
             }
+            if (from + STREAM < STEPS) statistic.put(statistics[buffer]);
         }
     }
     const float scales[2] = {(float)(SCALE), (float)(SCALE)}, ones[2] = {1.0f, 1.0f};
@@ -469,17 +541,17 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
     if constexpr (VALUES) store_rows(dx + place_in(owner, 2), IN_PITCH, own, dv, ones);
 }
 
-KERNEL(__launch_bounds__(THREADS, RESIDENT) attention_backward_keys)
-(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, real *dx) {
+KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_keys)
+(const real *dy, const real *x, const float *lse, const float *delta, const u32 *state, real *dx) {
     __shared__ Pairs tiles;
     __shared__ Statistics statistics[2];
     const Work block = work(false);
     if constexpr (HEAD <= 96) {
-        backward_keys<true, true>(tiles, statistics, block, dy, x, y, lse, state, dx);
+        backward_keys<true, true>(tiles, statistics, block, dy, x, lse, delta, state, dx);
     } else {
         // There are not registers enough for both gradients: the weights are computed twice.
-        backward_keys<false, true>(tiles, statistics, block, dy, x, y, lse, state, dx);
+        backward_keys<false, true>(tiles, statistics, block, dy, x, lse, delta, state, dx);
         __syncthreads();
-        backward_keys<true, false>(tiles, statistics, block, dy, x, y, lse, state, dx);
+        backward_keys<true, false>(tiles, statistics, block, dy, x, lse, delta, state, dx);
     }
 }

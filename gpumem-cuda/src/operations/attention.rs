@@ -77,9 +77,11 @@ pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Laun
     let lse = context.read(Slot::Saved(0))?;
     let add = context.adds(Slot::InputGradient(0));
     let attention = Heads { saves: true, add, ..Heads::new(context, op, x)? };
-    let arguments = vec![Some(dy), Some(x), Some(y), Some(lse), context.operation.read(Slot::State), Some(dx)];
+    let (state, delta) = (context.operation.read(Slot::State), context.written(Slot::Workspace)?);
+    let of_queries = vec![Some(dy), Some(x), Some(y), Some(lse), state, Some(delta), Some(dx)];
+    let of_keys = vec![Some(dy), Some(x), Some(lse), Some(delta), state, Some(dx)];
     Ok(vec![
-        attention.launch("attention_backward_queries", op.heads, arguments.clone())?,
-        attention.launch("attention_backward_keys", op.kv_heads, arguments)?,
+        attention.launch("attention_backward_queries", op.heads, of_queries)?,
+        attention.launch("attention_backward_keys", op.kv_heads, of_keys)?,
     ])
 }

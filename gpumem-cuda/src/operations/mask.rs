@@ -13,6 +13,8 @@ use gpumem_core::program::{Slot, TensorId};
 pub(super) fn with_draws(kernel: Kernel, scale: &'static str, row: u32, p: f64) -> Kernel {
     // A share of 1 keeps next to nothing; what is kept must be finite all the same.
     let factor = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
+    // Where nothing is dropped the row does not matter, and kernels that differ in it alone are compiled once.
+    let row = if threshold(p) > 0 { row } else { 0 };
     let kernel = kernel.with("ROW", format!("{row}u")).with("THRESHOLD", format!("{}u", threshold(p)));
     kernel.with_float(scale, f64::from(factor))
 }

@@ -126,3 +126,14 @@ fn sixteen_bits_of_gradients_that_are_added() {
         join(graph, &branches, "Add")
     });
 }
+
+/// Scores far apart: what weights are relative to moves by little and by much while keys pass by.
+#[test]
+fn scores_that_grow() {
+    check_products("attention on large queries and keys", 2, |graph| {
+        let input = graph.input(numbers(&[200, 96])).unwrap();
+        let twice = join(graph, &[input, input], "Add");
+        let x = join(graph, &[twice, twice], "Add");
+        layer(graph, x, "CausalAttention(2)")
+    });
+}

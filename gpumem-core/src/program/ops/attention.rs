@@ -1,6 +1,6 @@
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Saved};
+use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,7 +12,8 @@ record! {
     /// * Input: queries, keys and values side by side, `[T, (heads + 2 * kv_heads) * S]`. Heads of the queries that follow each
     ///   other share a head of the keys and one of the values.
     /// * Saves one f32 a row and head, the logarithm of the softmax's denominator.
-    /// * The gradient reads x, y, what was saved and, with dropout, the random state.
+    /// * The gradient reads x, y, what was saved and, with dropout, the random state. It has room for one f32 a row and head, the
+    ///   product of the rows of y and of its gradient, which all keys need.
     pub struct Attention {
         /// Heads of the queries.
         pub heads: u64,
@@ -58,6 +59,11 @@ impl Rule for Attention {
 
     fn saved(&self) -> Vec<Saved> {
         vec![Saved { shape: Shape::new(&[self.heads, self.steps]), batched: true, role: Role::Statistic }]
+    }
+
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        let shape = Shape::new(&[self.heads, self.steps]);
+        matches!(work, Work::Gradient(_)).then_some(Workspace { role: Role::Statistic, shape, batched: true })
     }
 
     fn draws(&self) -> bool {
