@@ -17,10 +17,12 @@ constexpr int WIDTH = HEAD + 8;
 constexpr int PARTS = HEAD / 16;
 constexpr int EIGHTS = HEAD / 8;
 constexpr int THREADS = 128;
-// Blocks that a multiprocessor is to have registers for: without it, ptxas aims at more and spills. The shared memory of one of
-// compute capability 7.5 is enough for one block of the backward pass.
-constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : TENSOR_CORES == 16 && THRESHOLD == 0 ? 4 : 3;
-constexpr int RESIDENT_BACKWARD = HEAD <= 64 && TENSOR_CORES == 16 ? 3 : 1;
+// Blocks that a multiprocessor is to have registers for: without it, ptxas aims at more and spills. Tiles that are not whole and
+// shared keys take registers of their own. The shared memory of one of compute capability 7.5 is enough for one block of the
+// backward pass.
+constexpr bool PLAIN = STEPS % SIDE == 0 && GROUP == 1;
+constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : TENSOR_CORES == 16 && THRESHOLD == 0 && PLAIN ? 4 : 3;
+constexpr int RESIDENT_BACKWARD = HEAD > 64 || TENSOR_CORES != 16 ? 1 : PLAIN ? 3 : 2;
 // Rows of the tiles that pass by in the backward pass: as many as let two pairs of them fit.
 constexpr int STREAM = HEAD <= 64 ? 64 : 32;
 constexpr float LOG2_E = 1.44269504088896341f;
@@ -47,7 +49,7 @@ template <int COUNT>
 static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u64 pitch, int first) {
     if constexpr (THREADS % EIGHTS == 0) {
         // A thread's rows are as far apart as the compiler knows: all of its copies have one address and different offsets.
-        constexpr int APART = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 ? COUNT / APART : 1;
+        constexpr int APART = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 && STEPS % COUNT == 0 ? COUNT / APART : 1;
         const int row = threadIdx.x / EIGHTS, column = threadIdx.x % EIGHTS * 8;
         u16 *to = tile + row * WIDTH + column;
         const real *from = head + (first + row) * pitch + column;
