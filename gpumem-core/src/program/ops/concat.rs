@@ -21,12 +21,13 @@ record! {
 impl Concat {
     /// Rows a sample: positions before the axis.
     pub fn outer(&self) -> u64 {
-        product(&self.shape.dims()[..self.axis as usize])
+        product(self.shape.dims().get(..self.axis as usize).unwrap_or_default())
     }
 
     /// Elements that each value adds to a row.
     pub fn parts(&self) -> Vec<u64> {
-        let inner = product(&self.shape.dims()[self.axis as usize + 1..]);
+        let behind = (self.axis as usize).saturating_add(1);
+        let inner = product(self.shape.dims().get(behind..).unwrap_or_default());
         self.lengths.iter().map(|length| length.saturating_mul(inner)).collect()
     }
 }
@@ -62,5 +63,20 @@ impl Rule for Concat {
             output
         });
         edges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// A damaged program may name any.
+    #[test]
+    fn an_axis_that_is_not_there_has_nothing_beside_it() {
+        for axis in [4, 498, u64::MAX] {
+            let op = Concat { axis, lengths: vec![2, 5], shape: Shape::new(&[7, 4, 3]) };
+            assert_eq!((op.outer(), op.parts()), (1, vec![2, 5]), "{axis}");
+        }
     }
 }
