@@ -1,7 +1,9 @@
 //! Causal attention.
 
 use crate::host::harness::graphs::{join, layer, numbers};
-use crate::{check, check_products};
+use crate::host::CAPABILITY;
+use crate::{check, check_formats, check_products};
+use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 
 fn attends(batch: u64, steps: u64, heads: u64, width: u64, options: &str) {
@@ -127,10 +129,12 @@ fn sixteen_bits_of_gradients_that_are_added() {
     });
 }
 
-/// Scores far apart: what weights are relative to moves by little and by much while keys pass by.
+/// Scores far apart: what weights are relative to moves by little and by much while keys pass by. Nearly all of the gradient cancels:
+/// of Bf16's eight digits, rounding would be left.
 #[test]
 fn scores_that_grow() {
-    check_products("attention on large queries and keys", 2, |graph| {
+    let ways = [((Precision::F16, CAPABILITY), 0..3), ((Precision::F16, (7, 5)), 0..1)];
+    check_formats("attention on large queries and keys", &ways, 2, |graph| {
         let input = graph.input(numbers(&[200, 96])).unwrap();
         let twice = join(graph, &[input, input], "Add");
         let x = join(graph, &[twice, twice], "Add");

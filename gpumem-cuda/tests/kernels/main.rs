@@ -50,7 +50,7 @@ pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
 }
 
 /// A number format on a card, and the orders of warps that are tried.
-type Way = (host::Format, std::ops::Range<i32>);
+pub type Way = (host::Format, std::ops::Range<i32>);
 
 /// As [`check`], with 16-bit numbers, to 1e-2.
 pub fn check_narrow(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
@@ -69,7 +69,8 @@ pub fn check_products(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> 
     check_formats(what, &ways, batch, build);
 }
 
-fn check_formats(what: &str, ways: &[Way], batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+/// As [`check_narrow`], in these formats.
+pub fn check_formats(what: &str, ways: &[Way], batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
     let mut graph = Graph::default();
     let output = build(&mut graph);
     let (training, optimizer) = gradients();
