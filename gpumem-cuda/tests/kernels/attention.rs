@@ -1,7 +1,7 @@
 //! Causal attention.
 
-use crate::host::harness::graphs::{join, layer, numbers};
 use crate::host::CAPABILITY;
+use crate::host::harness::graphs::{join, layer, numbers};
 use crate::{check, check_formats, check_products};
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
