@@ -9,7 +9,7 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Class, Layout, Op, Order, Program, Slot, StateWord};
+use gpumem_core::program::{Action, Class, Layout, Op, Operation, Order, Program, Slot, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Role, Update};
@@ -20,15 +20,13 @@ use harness::layouts::{WAYS, arrange, cases, first};
 const BATCH: u64 = 2;
 
 fn program(build: impl FnOnce(&mut Graph) -> usize, trains: bool) -> Program {
+    program_with(&[Term::DOT], build, trains)
+}
+
+fn program_with(loss: &[Term], build: impl FnOnce(&mut Graph) -> usize, trains: bool) -> Program {
     let mut graph = Graph::default();
     let output = build(&mut graph);
-    let training = Training {
-        loss: &[Term::DOT],
-        moments: 0,
-        update: Update::Separate,
-        skips_overflow: false,
-        input_gradient: true,
-    };
+    let training = Training { loss, moments: 0, update: Update::Separate, skips_overflow: false, input_gradient: true };
     lower(&graph, &[output], &Options { training: trains.then_some(training) }).unwrap()
 }
 
@@ -67,6 +65,8 @@ fn results(program: &Program) -> Vec<(String, Vec<u8>)> {
                 words[StateWord::Seed as usize] = 42;
                 words[StateWord::LossScale as usize] = 1f32.to_bits();
             }
+            // Classes.
+            (_, Role::Index) => words.iter_mut().zip(1..).for_each(|(word, label)| *word = label % 5),
             // Of running statistics one is a variance.
             (Class::Buffer, _) => words.iter_mut().for_each(|word| *word = (f32::from_bits(*word) + 1.5).to_bits()),
             _ => {}
@@ -103,6 +103,25 @@ fn results_do_not_depend_on_layouts() {
             }
             assert!(arranged > 2, "{what}: {arranged}");
         }
+    }
+}
+
+/// Logits and their gradient in rows that lie apart, as products and the loss say that they take them.
+#[test]
+fn results_do_not_depend_on_gaps_between_rows() {
+    let build = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[3, 4])).unwrap();
+        layer(graph, input, "Linear(5)")
+    };
+    let plain = program_with(&[Term::CROSS_ENTROPY], build, true);
+    let expected = results(&plain);
+    let is_loss = |operation: &&Operation| matches!(operation.action, Action::Loss(_));
+    let logits = plain.operations.iter().find(is_loss).unwrap().read(Slot::Input(0)).unwrap() as usize;
+    for pitch in [6, 64] {
+        let mut program = plain.clone();
+        program.tensors[logits].pitch = 0;
+        program.tensors[logits].layout = Layout { pitch, ..Layout::DENSE };
+        assert_eq!(results(&program), expected, "{pitch}");
     }
 }
 

@@ -175,7 +175,11 @@ fn kernels_of_whole_networks() {
     }
     let (mut text, mut wrong) = (String::new(), String::new());
     for card in &CARDS {
-        for ((file, entry), Line { kernels, threads, code, has_tensor_cores }) in lines(card) {
+        let lines = lines(card);
+        for name in STREAMING {
+            assert!(lines.keys().any(|(_, entry)| *entry == name), "nothing launches {name}");
+        }
+        for ((file, entry), Line { kernels, threads, code, has_tensor_cores }) in lines {
             let (major, minor) = card.compute_capability;
             let blocks = blocks(card, threads, code.registers);
             let mut line = format!("sm_{major}{minor} {file} {entry}: {} of up to {threads} threads, ", kernels.len());

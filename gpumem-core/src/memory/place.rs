@@ -74,9 +74,8 @@ impl Placed {
 /// A program that does not match its plan.
 pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     let damaged = || Error::Damaged("the embedded program does not match its plan");
-    let mut program = Program::decode(compiled.program).ok_or_else(damaged)?;
+    let program = Program::decode(compiled.program).ok_or_else(damaged)?;
     let Compiled { budget, batch, precision, .. } = *compiled;
-    program.lay_out(precision);
     let mut offsets = vec![0; program.tensors.len()];
     let mut masters = vec![None; program.tensors.len()];
     let mut end = 0u64;
@@ -106,6 +105,8 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     if !matches {
         return Err(damaged());
     }
+    let mut placed = Placed::new(program, offsets, batch, precision);
+    let program = &placed.program;
     if program.tensors.iter().any(|tensor| tensor.stored(batch).is_none()) {
         return Err(Error::Damaged("a tensor's layout has no room for its shape"));
     }
@@ -116,7 +117,6 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     if outlives.chain(results).any(|tensor| !tensor.layout.is_dense()) {
         return Err(Error::Damaged("a tensor that the host sees is not stored as the host has it"));
     }
-    let mut placed = Placed::new(program, offsets, batch, precision);
     for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {
         *bytes = compiled.tables.workspaces.cap(tensor.role, *bytes);
     }

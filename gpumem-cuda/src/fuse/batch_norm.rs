@@ -1,12 +1,12 @@
 //! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
 
-use super::{Fused, are_apart, calls, ends, forward_at, overlap, rectified};
+use super::{Fused, HandedOn, are_apart, backward_of, calls, ends, forward_at, overlap, rectified};
 use crate::operations::batch_norm::{Incoming, Tail, backward_through, forward_with, sums_first};
 use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::Sum;
-use gpumem_core::program::{Action, Op, Operand, Operation, Pass, Slot, TensorId};
+use gpumem_core::program::{Op, Operand, Slot, TensorId};
 
 /// Batch normalisation, then a sum with one other map, or a rectifier, or both.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
@@ -41,25 +41,18 @@ fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, Tenso
 /// computed again from its input, which its own backward pass reads anyway.
 pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let program = &placed.program;
-    let [Some(behind), Some(operation)] = [first, first + 1].map(|at| program.operations.get(at)) else {
+    let Some(HandedOn { rectifier, dy, between, operation, op: Op::BatchNorm(op), .. }) = HandedOn::at(placed, first)
+    else {
         return Ok(None);
     };
-    let (Some(Op::Pointwise(follower)), Some(Op::BatchNorm(op))) = (backward_of(behind), backward_of(operation)) else {
-        return Ok(None);
-    };
-    let Some(kind) = Rectifier::of(follower.function) else { return Ok(None) };
-    let (Some(dy), Some(between)) = (behind.read(Slot::Gradient), behind.written(Slot::InputGradient(0))) else {
-        return Ok(None);
-    };
-    let is_handed_on = !behind.accumulate && operation.read(Slot::Gradient) == Some(between);
     // The gradient between the two is never written, so nobody may ask for it.
     let is_gone = operation.written(Slot::InputGradient(0)) == Some(between)
         || program.tensor(between).last as usize == first + 1;
     let is_apart = operation.writes.iter().all(|written| !overlap(placed, written.tensor, dy));
-    if !(is_handed_on && is_gone && is_apart && follows(placed, first)) {
+    if !(is_gone && is_apart && follows(placed, first)) {
         return Ok(None);
     }
-    let incoming = Incoming { dy, rectifier: kind, masked: None };
+    let incoming = Incoming { dy, rectifier, masked: None };
     let launches = backward_through(&Context { placed, operation, setting }, op, incoming)?;
     Ok(Some((2, calls(launches))))
 }
@@ -67,18 +60,11 @@ pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused
 /// The backward pass of a rectifier behind a sum, then that of the batch normalisation which gave one of its branches: what comes through
 /// the rectifier is written while it is added up. The other branches have that gradient too.
 pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
-    let [Some(behind), Some(operation)] = [first, first + 1].map(|at| placed.program.operations.get(at)) else {
+    let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::BatchNorm(op) }) =
+        HandedOn::at(placed, first)
+    else {
         return Ok(None);
     };
-    let (Some(Op::Pointwise(follower)), Some(Op::BatchNorm(op))) = (backward_of(behind), backward_of(operation)) else {
-        return Ok(None);
-    };
-    let Some(rectifier) = Rectifier::of(follower.function) else { return Ok(None) };
-    let slots = (behind.read(Slot::Gradient), behind.read(Slot::Output), behind.written(Slot::InputGradient(0)));
-    let (Some(dy), Some(output), Some(between)) = slots else { return Ok(None) };
-    if behind.accumulate || operation.read(Slot::Gradient) != Some(between) {
-        return Ok(None);
-    }
     let context = Context { placed, operation, setting };
     // The sums read what the rectifier's own pass does. Where they are a launch of their own, they write nothing but what they find;
     // otherwise a block goes on to write the gradient of its channel, be it in the place of what it alone has read.
@@ -113,12 +99,4 @@ fn follows(placed: &Placed, first: usize) -> bool {
         && operation.read(Slot::Input(0)) == Some(value)
         && backward_of(&operations[first]) == Some(op)
         && operations[first].read(Slot::Output) == Some(output)
-}
-
-/// What an operation is the backward pass of.
-fn backward_of(operation: &Operation) -> Option<&Op> {
-    match &operation.action {
-        Action::Run { op, pass: Pass::Backward } => Some(op),
-        _ => None,
-    }
 }

@@ -84,6 +84,40 @@ fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)>
     }
 }
 
+/// What an operation is the backward pass of.
+fn backward_of(operation: &Operation) -> Option<&Op> {
+    match &operation.action {
+        Action::Run { op, pass: Pass::Backward } => Some(op),
+        _ => None,
+    }
+}
+
+/// The backward pass of a rectifier, which hands its gradient to the operation behind it.
+struct HandedOn<'a> {
+    rectifier: Rectifier,
+    /// The gradient that it is given, what it gave in the forward pass, and the gradient that it writes.
+    dy: TensorId,
+    output: TensorId,
+    between: TensorId,
+    /// The operation behind it, and what that is the backward pass of.
+    operation: &'a Operation,
+    op: &'a Op,
+}
+
+impl<'a> HandedOn<'a> {
+    /// That of operations `first` and `first + 1`.
+    fn at(placed: &'a Placed, first: usize) -> Option<HandedOn<'a>> {
+        let operations = &placed.program.operations;
+        let (behind, operation) = (operations.get(first)?, operations.get(first + 1)?);
+        let Op::Pointwise(follower) = backward_of(behind)? else { return None };
+        let (dy, output) = (behind.read(Slot::Gradient)?, behind.read(Slot::Output)?);
+        let between = behind.written(Slot::InputGradient(0))?;
+        let is_handed_on = !behind.accumulate && operation.read(Slot::Gradient) == Some(between);
+        let rectifier = Rectifier::of(follower.function).filter(|_| is_handed_on)?;
+        Some(HandedOn { rectifier, dy, output, between, operation, op: backward_of(operation)? })
+    }
+}
+
 /// The rectifier in operation `at`, if what it reads is `value` and nobody needs that afterwards: which one, and its output.
 fn rectified(placed: &Placed, at: usize, value: TensorId) -> Option<(Rectifier, TensorId)> {
     let (operation, Op::Pointwise(follower), output) = forward_at(placed, at)? else { return None };

@@ -1,11 +1,10 @@
 //! A rectifier in one pass with the own kernels of what is before it: a convolution, or maxima over windows.
 
-use super::{Fused, are_apart, calls, forward_at, rectified};
+use super::{Fused, HandedOn, are_apart, calls, forward_at, rectified};
 use crate::operations::convolution::forward_to;
-use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, max_pool};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Op, Pass, Slot};
+use gpumem_core::program::Op;
 
 pub(super) fn convolution(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Convolution(op), value)) = forward_at(placed, first) else { return Ok(None) };
@@ -30,21 +29,16 @@ pub(super) fn maxima(placed: &Placed, first: usize, setting: Setting) -> Fused {
 /// The backward pass of a rectifier, then that of the maxima that it rectified. The gradient between the two is never written.
 pub(super) fn maxima_backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let program = &placed.program;
-    let [Some(behind), Some(operation)] = [first, first + 1].map(|at| program.operations.get(at)) else {
+    let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::MaxPool(op) }) = HandedOn::at(placed, first)
+    else {
         return Ok(None);
     };
-    let Action::Run { op: Op::Pointwise(follower), pass: Pass::Backward } = &behind.action else { return Ok(None) };
-    let Action::Run { op: Op::MaxPool(op), pass: Pass::Backward } = &operation.action else { return Ok(None) };
-    let Some(rectifier) = Rectifier::of(follower.function) else { return Ok(None) };
-    let slots = (behind.read(Slot::Gradient), behind.read(Slot::Output), behind.written(Slot::InputGradient(0)));
-    let (Some(dy), Some(y), Some(between)) = slots else { return Ok(None) };
-    let is_handed_on = !behind.accumulate && operation.read(Slot::Gradient) == Some(between);
     let is_gone = program.tensor(between).last as usize == first + 1 && !program.results.contains(&between);
     // A thread reads what others would have overwritten.
     let is_written = |id| operation.writes.iter().any(|written| written.tensor == id);
-    if !is_handed_on || !is_gone || is_written(dy) || is_written(y) || !are_apart(placed, first, 2) {
+    if !is_gone || is_written(dy) || is_written(output) || !are_apart(placed, first, 2) {
         return Ok(None);
     }
     let context = Context { placed, operation, setting };
-    Ok(Some((2, calls(max_pool::backward_through(&context, op, dy, Some((rectifier, y)))?))))
+    Ok(Some((2, calls(max_pool::backward_through(&context, op, dy, Some((rectifier, output)))?))))
 }

@@ -51,8 +51,7 @@ pub(crate) fn add_and_rectify(
         arguments.resize(AT_ONCE, None);
         arguments.push(Some(y));
         // What a thread adds up: SUMMED of the kernel.
-        let piece =
-            [pack(context, sample), if sample.is_multiple_of(4) { 4 } else { 1 }].into_iter().max().unwrap_or(1);
+        let piece = pack(context, sample).max(if sample.is_multiple_of(4) { 4 } else { 1 });
         Launch::elementwise(kernel, count / piece, arguments)
     };
     Ok(groups.into_iter().enumerate().map(launch).collect())
