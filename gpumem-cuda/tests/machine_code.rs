@@ -28,7 +28,7 @@ const CARDS: [Card; 6] = [T4, A100_80GB, RTX_4090, H200, B200, RTX_5090];
 const REGISTERS: u32 = 65_536;
 
 /// Kernels that go through tensors from one end to the other: 16 bytes a thread, on every card, in whatever network.
-const STREAMING: [&str; 6] = ["normalize", "normalize_backward", "pointwise", "pointwise_backward", "sum", "sum_batch"];
+const STREAMING: [&str; 5] = ["normalize", "normalize_backward", "pointwise_backward", "sum", "sum_batch"];
 
 /// Kernels beside the products of the same files, which add up what is no product.
 const NO_PRODUCTS: [&str; 5] = [
