@@ -8,6 +8,7 @@ use crate::load::Loaded;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::turned::Turned;
 use gpumem_core::run::device::{Job, Runner, Served};
 use gpumem_core::train::optim::Optimizer;
 use rayon::ThreadPool;
@@ -21,6 +22,7 @@ const UNTRAINED: &str = "was compiled without training; give it a `const TRAIN`"
 pub struct Session {
     name: &'static str,
     machine: Machine,
+    turned: Turned,
     train: Option<Loaded>,
     evaluation: Option<Loaded>,
     infer: Loaded,
@@ -42,9 +44,12 @@ impl Session {
         let evaluation = job.evaluation.as_ref().map(|placed| load(placed, job.batch)).transpose()?;
         let infer = load(&job.infer, job.batch)?;
         let served = job.served.as_ref().map(|Served { placed, batch }| load(placed, *batch)).transpose()?;
+        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
+        let programs = programs.chain(job.served.as_ref().map(|served| &served.placed));
+        let turned = Turned::new(programs, job.precision)?;
         let Job { name, optimizer, .. } = job;
         let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new() };
-        Ok(Session { name, machine, train, evaluation, infer, served })
+        Ok(Session { name, machine, turned, train, evaluation, infer, served })
     }
 
     fn unsupported(&self, what: &str) -> Error {
@@ -77,13 +82,15 @@ impl Machine {
 
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let bytes = self.turned.stored(offset, bytes)?;
         // SAFETY: slices over the arena live inside kernels only, and none runs while the session is borrowed here.
-        unsafe { self.machine.arena.write(offset, bytes) }
+        unsafe { self.machine.arena.write(offset, &bytes) }
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         // SAFETY: as in `write`.
-        unsafe { self.machine.arena.read(offset, bytes) }
+        unsafe { self.machine.arena.read(offset, bytes) }?;
+        self.turned.seen(offset, bytes)
     }
 
     fn train(&mut self) -> Result<(), Error> {

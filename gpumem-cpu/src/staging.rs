@@ -73,10 +73,13 @@ impl Move {
     pub(crate) fn new(tensor: &Tensor, samples: u64, stored: Range<usize>, staged: usize) -> Result<Move, Error> {
         let damaged = || Error::Damaged("a tensor's length does not match its layout");
         let (sizes, strides) = tensor.layout.places(tensor.shape).ok_or_else(damaged)?;
-        let bytes = strides.sample.checked_mul(samples).and_then(|elements| elements.checked_mul(4));
+        let elements = tensor.layout.elements(tensor.shape).and_then(|each| each.checked_mul(samples));
+        let bytes = elements.and_then(|elements| elements.checked_mul(4));
         if bytes != Some(stored.len() as u64) {
             return Err(damaged());
         }
+        // Of a weight these are the filters.
+        let samples = elements.and_then(|elements| elements.checked_div(strides.sample)).ok_or_else(damaged)?;
         let samples = usize::try_from(samples).map_err(|_| damaged())?;
         Ok(Move { stored, staged, samples, sizes: sizes.map(|size| size as usize), strides })
     }

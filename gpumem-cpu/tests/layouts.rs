@@ -1,4 +1,4 @@
-//! Maps in other layouts than the one that lowering chooses: channels last, and rows with a pitch.
+//! Maps and weights in other layouts than the one that lowering chooses: channels last, and rows with a pitch.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Action, Class, Layout, Op, Operation, Order, Program, Slot, StateWord};
+use gpumem_core::program::{Action, Class, Layout, Op, Operation, Order, Program, Slot, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Role, Update};
@@ -99,6 +99,7 @@ fn results_do_not_depend_on_layouts() {
             for way in 0..WAYS {
                 let mut program = plain.clone();
                 arranged += arrange(&mut program, way);
+                assert!(way != WAYS - 1 || program.tensors.iter().any(Tensor::is_turned), "{what}: weights");
                 assert!(results(&program) == expected, "{what}, way {way}, training: {trains}:\n{program}");
             }
             assert!(arranged > 2, "{what}: {arranged}");
@@ -215,6 +216,14 @@ fn damaged_layouts_are_found_when_tensors_are_placed() {
     let pitch = |order, pitch| with_layout(text, is_convolution, Slot::Output, Layout { order, pitch });
     let seen = "a tensor that the host sees is not stored as the host has it";
     damaged(&with_layout(text, is_convolution, Slot::Input(0), LAST), seen);
+    // A weight has an order, but no gaps; other parameters have neither.
+    for (slot, layout) in [
+        (1, Layout { pitch: 1, ..Layout::DENSE }),
+        (1, Layout { pitch: 3, ..LAST }),
+        (2, Layout { pitch: 4, ..Layout::DENSE }),
+    ] {
+        damaged(&with_layout(text, is_convolution, Slot::Input(slot), layout), seen);
+    }
     let mut inference = program(
         |graph| {
             let x = graph.input(numbers(&[3, 6, 5])).unwrap();

@@ -7,6 +7,7 @@
 //! | [`plan`] | offsets for tensors by lifetime |
 //! | [`budget`] | the lines that everything adds up to |
 //! | [`place`] | the place of each tensor in the arena |
+//! | [`turned`] | weights that lie in another order there than the host has them |
 //! | [`refusal`] | the message for a step that does not fit |
 //! | [`record`] | the budget inside a binary |
 
@@ -20,5 +21,6 @@ pub mod plan;
 pub mod record;
 pub mod refusal;
 pub mod tables;
+pub mod turned;
 
 pub use compiled::Compiled;

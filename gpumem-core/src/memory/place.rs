@@ -110,11 +110,12 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     if program.tensors.iter().any(|tensor| tensor.stored(batch).is_none()) {
         return Err(Error::Damaged("a tensor's layout has no room for its shape"));
     }
-    // What the host reads and writes is as the host has it.
+    // What the host reads and writes is as the host has it; a device turns weights.
     let is_inside = |tensor: &Tensor| matches!(tensor.class, Class::Transient | Class::Gradient);
+    let is_weight = |tensor: &Tensor| matches!(tensor.class, Class::Parameter | Class::Moment) && tensor.is_turned();
     let outlives = program.tensors.iter().filter(|tensor| !is_inside(tensor));
     let results = program.results.iter().map(|&id| program.tensor(id));
-    if outlives.chain(results).any(|tensor| !tensor.layout.is_dense()) {
+    if outlives.filter(|tensor| !is_weight(tensor)).chain(results).any(|tensor| !tensor.layout.is_dense()) {
         return Err(Error::Damaged("a tensor that the host sees is not stored as the host has it"));
     }
     for (tensor, bytes) in placed.program.tensors.iter().zip(&mut placed.bytes) {
@@ -135,15 +136,16 @@ pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -
     let (from, to) = (base(infer), base(train));
     // What training alone reads is not part of the forward pass.
     let is_shared = |tensor: &Tensor| matches!(tensor.class, Class::Parameter | Class::Buffer | Class::Input);
+    let is_same = |one: &Tensor, other: &Tensor| {
+        (one.class, one.role, one.shape, one.layout) == (other.class, other.role, other.shape, other.layout)
+    };
     let theirs: BTreeMap<&str, (&Tensor, u64)> = (train.program.tensors.iter().zip(&train.offsets))
         .filter(|(tensor, _)| is_shared(tensor))
         .map(|(tensor, &offset)| (tensor.name.as_str(), (tensor, offset)))
         .collect();
     for (own, offset) in infer.program.tensors.iter().zip(&mut infer.offsets).filter(|(own, _)| is_shared(own)) {
         match theirs.get(own.name.as_str()) {
-            Some((tensor, theirs)) if (tensor.class, tensor.role, tensor.shape) == (own.class, own.role, own.shape) => {
-                *offset = *theirs;
-            }
+            Some((tensor, theirs)) if is_same(tensor, own) => *offset = *theirs,
             _ => return Err(Error::Damaged("training and inference disagree on the network's tensors")),
         }
     }

@@ -1,4 +1,6 @@
 //! How the elements of a sample lie in memory.
+//!
+//! Maps have an order, and so do the weights of convolutions: `[O, C, R, S]`, of which each of the O filters lies as a map does.
 
 use super::encoding::{record, wire_enum};
 use super::op::Layouts;
@@ -6,7 +8,7 @@ use super::{Action, Operation, Program, Slot, Tensor};
 use crate::number::Precision;
 use crate::shape::{Shape, product};
 
-/// Which axis of a map is the innermost one.
+/// Which axis of a map, or of a filter of a convolution's weight, is the innermost one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Order {
@@ -21,7 +23,7 @@ record! {
     /// How the elements of a sample lie in memory.
     #[derive(Copy, Eq)]
     pub struct Layout {
-        /// Which axis is the innermost one. Shapes that are no map have one order only.
+        /// Which axis is the innermost one. Shapes that are neither a map nor a weight have one order only.
         pub order: Order,
         /// Elements from the beginning of one row of the innermost axis to that of the next; 0 where rows follow each other
         /// without gaps.
@@ -29,7 +31,7 @@ record! {
     }
 }
 
-/// Elements between neighbours along each axis of a map, and between samples.
+/// Elements between neighbours along each axis of a map, and between samples; of a weight, between its filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
     /// Between samples: all that a sample takes.
@@ -46,18 +48,35 @@ impl Layout {
     /// The order that shapes are written in, without gaps.
     pub const DENSE: Layout = Layout { order: Order::ChannelsFirst, pitch: 0 };
 
+    /// Channels innermost, without gaps.
+    pub const CHANNELS_LAST: Layout = Layout { order: Order::ChannelsLast, pitch: 0 };
+
     /// Whether elements lie one after the other in the order that the shape is written in.
     pub fn is_dense(&self) -> bool {
         *self == Layout::DENSE
     }
 
+    /// Whether a weight `[O, C, R, S]` lies as `[O, R, S, C]`, without gaps.
+    pub fn is_of_weight(&self, shape: Shape) -> bool {
+        *self == Layout::CHANNELS_LAST && shape.dims().len() == 4
+    }
+
+    /// Channels, rows and columns of a map, or of a filter that lies channels last.
+    fn planes(&self, shape: Shape) -> Option<[u64; 3]> {
+        match (self.order, shape.dims()) {
+            (_, &[channels, height, width]) | (Order::ChannelsLast, &[_, channels, height, width]) => {
+                Some([channels, height, width])
+            }
+            _ => None,
+        }
+    }
+
     /// Elements that a sample takes, gaps included: `None` if they exceed `u64`, for a pitch shorter than a row, and for the
     /// channels of a shape that has none.
     pub fn elements(&self, shape: Shape) -> Option<u64> {
-        let inner = match (self.order, shape.as_map()) {
-            (Order::ChannelsLast, Some([channels, ..])) => channels,
-            (Order::ChannelsLast, None) => return None,
-            (Order::ChannelsFirst, _) => shape.last(),
+        let inner = match self.order {
+            Order::ChannelsLast => self.planes(shape)?[0],
+            Order::ChannelsFirst => shape.last(),
         };
         match self.pitch {
             0 => shape.elements(),
@@ -66,21 +85,23 @@ impl Layout {
         }
     }
 
-    /// Channels, rows and columns of a sample, and where their elements are. The last axis of a shape that is no map are columns,
-    /// all others rows. `None` as for [`Layout::elements`].
+    /// Channels, rows and columns of a sample, and where their elements are. Of a weight that lies channels last, the filters are the
+    /// samples. The last axis of any other shape are columns, all others rows. `None` as for [`Layout::elements`].
     pub fn places(&self, shape: Shape) -> Option<([u64; 3], Strides)> {
-        if let Some(map) = shape.as_map() {
-            return Some((map, self.strides(shape)?));
+        if let Some(planes) = self.planes(shape) {
+            return Some((planes, self.strides(shape)?));
         }
         let (sample, row) = (self.elements(shape)?, if self.pitch == 0 { shape.last() } else { self.pitch });
         let rows = sample.checked_div(row)?;
         Some(([1, rows, shape.last()], Strides { sample, channel: sample, row, column: 1 }))
     }
 
-    /// Where the elements of a map are; `None` for a shape that is none, and as for [`Layout::elements`].
+    /// Where the elements of a map are, or those of a weight that lies channels last; `None` for any other shape, and as for
+    /// [`Layout::elements`].
     pub fn strides(&self, shape: Shape) -> Option<Strides> {
-        let [channels, height, width] = shape.as_map()?;
-        let sample = self.elements(shape)?;
+        let [channels, height, width] = self.planes(shape)?;
+        // All filters of a weight are to be countable, too.
+        let sample = self.elements(shape).and(self.elements(Shape::new(&[channels, height, width])))?;
         let pitch = |length: u64| if self.pitch == 0 { length } else { self.pitch };
         Some(match self.order {
             Order::ChannelsFirst => {
@@ -117,16 +138,18 @@ impl Program {
         }
         let layouts = match &operation.action {
             Action::Run { op, .. } => op.layouts(),
-            Action::Accumulate | Action::Copy | Action::SumBatch => Layouts::Alike,
+            Action::Accumulate | Action::Copy | Action::SumBatch | Action::Check | Action::Update => Layouts::Alike,
             Action::Loss(criterion) if criterion.is_of_rows() => {
                 Layouts::Rows(&[Slot::Input(0), Slot::InputGradient(0)])
             }
-            Action::Loss(_) | Action::Check | Action::Update | Action::Advance => Layouts::Dense,
+            Action::Loss(_) | Action::Advance => Layouts::Dense,
         };
         match layouts {
             Layouts::Dense => false,
             Layouts::Maps(maps) => {
-                let lies = |tensor: &Tensor| tensor.layout.is_dense() || maps.contains(&tensor.shape);
+                let is_known = |tensor: &Tensor| tensor.shape.as_map().is_some() || tensor.is_turned();
+                let lies =
+                    |tensor: &Tensor| tensor.layout.is_dense() || maps.contains(&tensor.shape) && is_known(tensor);
                 operation.tensors().all(|id| lies(tensor(id)))
             }
             Layouts::Rows(slots) => {
@@ -161,6 +184,22 @@ mod tests {
         assert_eq!(strides(Order::ChannelsLast, 4), at(80, 1, 20, 4));
         assert_eq!(strides(Order::ChannelsFirst, 4), None);
         assert_eq!(strides(Order::ChannelsLast, 2), None);
+    }
+
+    #[test]
+    fn filters_of_a_weight_lie_as_maps_do() {
+        let weight = Shape::new(&[6, 3, 4, 5]);
+        let last = Layout::CHANNELS_LAST;
+        let strides = Strides { sample: 60, channel: 1, row: 15, column: 3 };
+        assert_eq!(last.elements(weight), Some(360));
+        assert_eq!(last.places(weight), Some(([3, 4, 5], strides)));
+        assert!(last.is_of_weight(weight) && !last.is_of_weight(Shape::new(&[3, 4, 5])));
+        // In the order that it is written in it is rows, as any other shape.
+        let strides = Strides { sample: 360, channel: 360, row: 5, column: 1 };
+        assert_eq!(Layout::DENSE.places(weight), Some(([1, 72, 5], strides)));
+        assert!(Layout::DENSE.strides(weight).is_none() && !Layout::DENSE.is_of_weight(weight));
+        let huge = Shape::new(&[1 << 40, 1 << 12, 1 << 6, 1 << 6]);
+        assert_eq!(last.places(huge), None);
     }
 
     #[test]

@@ -159,6 +159,11 @@ impl Tensor {
         with.saturating_sub(self.shape.elements().unwrap_or(u64::MAX))
     }
 
+    /// Whether it is a weight `[O, C, R, S]`, or belongs to one, and lies as `[O, R, S, C]`.
+    pub fn is_turned(&self) -> bool {
+        !self.batched && self.layout.is_of_weight(self.shape)
+    }
+
     /// Elements that it takes in memory, gaps of its layout included, or `None` if they exceed `u64`.
     pub fn stored(&self, batch: u64) -> Option<u64> {
         let each = self.layout.elements(self.shape)?;

@@ -195,7 +195,8 @@ pub struct Workspace {
 pub enum Layouts {
     /// As shapes are written, without gaps.
     Dense,
-    /// Maps of these shapes in any layout, whatever those of the others are; all else is dense.
+    /// Maps of these shapes in any layout, and weights of these shapes in either order, whatever those of the others are; all else
+    /// is dense.
     Maps(Vec<Shape>),
     /// Rows of these tensors with any pitch; all else is dense.
     Rows(&'static [Slot]),

@@ -1,18 +1,18 @@
-//! Programs whose maps lie in other layouts than the one that lowering chooses, and networks that show what comes of it.
+//! Programs whose maps and weights lie in other layouts than the one that lowering chooses, and networks that show what comes of it.
 
 use super::graphs::{chain, join, layer, numbers};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::program::op::Layouts;
 use gpumem_core::program::{Action, Class, Layout, Op, Operand, Operation, Order, Program, Slot, Tensor};
 
-/// Ways in which [`arrange`] lays maps out.
-pub const WAYS: usize = 7;
+/// Ways in which [`arrange`] lays maps and weights out.
+pub const WAYS: usize = 9;
 
-/// Dense, channels last, and either with a pitch of the last axis.
+/// Dense, channels last, and either with a pitch of the last axis; a weight has none.
 fn layout(kind: usize, tensor: &Tensor) -> Layout {
     let last = kind % 2 == 1;
     let order = if last { Order::ChannelsLast } else { Order::ChannelsFirst };
-    let [channels, _, width] = tensor.shape.as_map().unwrap();
+    let Some([channels, _, width]) = tensor.shape.as_map() else { return Layout { order, pitch: 0 } };
     let inner = if last { channels } else { width };
     Layout { order, pitch: if kind < 2 { 0 } else { inner + 3 } }
 }
@@ -21,17 +21,34 @@ fn layout(kind: usize, tensor: &Tensor) -> Layout {
 fn taken(operation: &Operation) -> Layouts {
     match &operation.action {
         Action::Run { op, .. } => op.layouts(),
-        Action::Accumulate | Action::Copy | Action::SumBatch => Layouts::Alike,
+        Action::Accumulate | Action::Copy | Action::SumBatch | Action::Check | Action::Update => Layouts::Alike,
         _ => Layouts::Dense,
     }
 }
 
-/// Lays out every map that may lie in another layout: in the first three ways all maps channels last, or with a pitch, or both;
-/// then each in one of its own, another one in each way. How many there are.
+/// Which of the kinds of [`layout`] a tensor has that is the leader of those that lie alike.
+fn kind(way: usize, leader: usize, is_map: bool) -> usize {
+    match way {
+        0..3 => way + 1,
+        // Maps channels last and weights not, and the other way round.
+        7 => usize::from(is_map),
+        8 => usize::from(!is_map),
+        _ => leader * 5 / 3 + leader + way,
+    }
+}
+
+/// Whether its elements have channels: a map, or the weight of a convolution, or what belongs to one.
+fn has_channels(tensor: &Tensor) -> bool {
+    let is_weight = !tensor.batched && tensor.shape.dims().len() == 4;
+    tensor.shape.as_map().is_some() && tensor.class == Class::Transient || is_weight
+}
+
+/// Lays out every map and every weight that may lie in another layout: in the first three ways all channels last, or with a pitch,
+/// or both; in the last two either maps or weights channels last; in the others each in a layout of its own. How many there are.
 pub fn arrange(program: &mut Program, way: usize) -> usize {
     // Tensors that must lie alike have one leader.
     let mut leaders: Vec<usize> = (0..program.tensors.len()).collect();
-    let mut fixed: Vec<bool> = program.tensors.iter().map(|it| it.class != Class::Transient).collect();
+    let mut fixed: Vec<bool> = program.tensors.iter().map(|it| !has_channels(it)).collect();
     program.results.iter().for_each(|&id| fixed[id as usize] = true);
     fn leader(leaders: &[usize], id: usize) -> usize {
         if leaders[id] == id { id } else { leader(leaders, leaders[id]) }
@@ -56,13 +73,13 @@ pub fn arrange(program: &mut Program, way: usize) -> usize {
     }
     for id in 0..fixed.len() {
         let own = leader(&leaders, id);
-        fixed[own] |= fixed[id] || program.tensors[id].shape.as_map().is_none();
+        fixed[own] |= fixed[id];
     }
     let mut count = 0;
     for (id, tensor) in program.tensors.iter_mut().enumerate() {
         let own = leader(&leaders, id);
         if !fixed[own] {
-            let kind = if way < 3 { way + 1 } else { own * 5 / 3 + own + way };
+            let kind = kind(way, own, tensor.shape.as_map().is_some());
             tensor.layout = layout(kind % 4, tensor);
             count += usize::from(!tensor.layout.is_dense());
         }
@@ -83,6 +100,19 @@ pub fn dense<T: Copy>(tensor: &Tensor, stored: &[T]) -> Vec<T> {
         }
     }
     elements
+}
+
+/// Whether the host has a tensor in another order than it is stored in.
+pub fn is_turned(tensor: &Tensor) -> bool {
+    tensor.class != Class::Transient && tensor.is_turned()
+}
+
+/// The elements of a weight that lies channels last, from the order that its shape is written in.
+pub fn turned<T: Copy>(tensor: &Tensor, seen: &[T]) -> Vec<T> {
+    let numbers: Vec<usize> = (0..seen.len()).collect();
+    let mut stored = seen.to_vec();
+    dense(tensor, &numbers).into_iter().zip(seen).for_each(|(to, value)| stored[to] = *value);
+    stored
 }
 
 /// A name, and what makes a network on a graph.

@@ -23,6 +23,7 @@ use cudarc::driver::CudaStream;
 use feeding::Feeding;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::turned::Turned;
 use gpumem_core::program::{Class, StateWord};
 use gpumem_core::run::device::{Job, Runner, Served};
 use gpumem_core::train::optim::Optimizer;
@@ -48,6 +49,7 @@ pub struct Session {
     stream: Arc<CudaStream>,
     state: Option<u64>,
     checks: Vec<IndexCheck>,
+    turned: Turned,
 }
 
 impl Session {
@@ -88,6 +90,8 @@ impl Session {
         let checks = programs.flat_map(|placed| index_checks(placed, batch)).chain(serving).collect();
         let state = |placed: &Placed| Some(placed.offsets[placed.program.of_class(Class::State).next()? as usize]);
         let state = job.train.as_ref().and_then(state);
+        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
+        let turned = Turned::new(programs.chain(job.served.iter().map(|served| &served.placed)), precision)?;
         let transfers = Transfers::new(&stream)?;
         let mut session = Session {
             train,
@@ -101,6 +105,7 @@ impl Session {
             stream,
             state,
             checks,
+            turned,
         };
         session.record(name)?;
         Ok(session)
@@ -209,7 +214,8 @@ impl Runner for Session {
         // A step without anything fed may read either half.
         let shift = self.train.as_ref().and_then(|train| train.other_half(offset));
         self.input_in_use |= shift.is_some();
-        self.transfers.write(&self.arena, offset, shift.map(|shift| offset + shift), bytes)
+        let bytes = self.turned.stored(offset, bytes)?;
+        self.transfers.write(&self.arena, offset, shift.map(|shift| offset + shift), &bytes)
     }
 
     fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
@@ -227,7 +233,8 @@ impl Runner for Session {
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         self.follow_feeds()?;
-        self.transfers.read(&self.arena, offset, bytes)
+        self.transfers.read(&self.arena, offset, bytes)?;
+        self.turned.seen(offset, bytes)
     }
 
     fn loss(&mut self, offset: u64) -> Result<f32, Error> {

@@ -1,5 +1,6 @@
 //! What runs a program and can be compared: the kernels through the shim, a card, the CPU backend.
 
+use super::harness::layouts::{dense, is_turned, turned};
 use super::*;
 
 /// Something that runs the kernels.
@@ -11,11 +12,16 @@ pub trait Tested {
 
 impl Tested for Simulated {
     fn put(&mut self, id: usize, words: &[u32]) {
-        self.write(id, words);
+        let tensor = &self.placed.program.tensors[id];
+        // As a session does.
+        let turned = is_turned(tensor).then(|| turned(tensor, words));
+        self.write(id, turned.as_deref().unwrap_or(words));
     }
 
     fn get(&mut self, id: usize) -> Vec<u32> {
-        self.read(id)
+        let stored = self.read(id);
+        let tensor = &self.placed.program.tensors[id];
+        if is_turned(tensor) { dense(tensor, &stored) } else { stored }
     }
 
     fn step(&mut self) {

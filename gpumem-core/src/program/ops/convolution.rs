@@ -39,7 +39,7 @@ impl Convolution {
         let [height, width] = self.window.kernel_size;
         let [outer, inner] =
             if self.transposed { [self.in_channels, self.out_channels] } else { [self.out_channels, self.in_channels] };
-        Shape::new(&[outer, inner / self.groups, height, width])
+        Shape::new(&[outer, inner.checked_div(self.groups).unwrap_or(0), height, width])
     }
 
     /// The numbers of its type-level assertion. What the windows of a transpose leave over of y is its output padding.
@@ -101,7 +101,7 @@ impl Rule for Convolution {
 
     fn layouts(&self) -> Layouts {
         let [height, width] = self.input;
-        Layouts::Maps(vec![Shape::new(&[self.in_channels, height, width]), self.output()])
+        Layouts::Maps(vec![Shape::new(&[self.in_channels, height, width]), self.output(), self.weight()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,0 +1,174 @@
+//! Weights of convolutions that lie channels last in the arena, while the host has them as their shapes are written.
+
+use crate::error::Error;
+use crate::memory::place::Placed;
+use crate::number::Precision;
+use crate::program::{Class, Tensor};
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A weight `[O, C, R, S]` that lies as `[O, R, S, C]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Weight {
+    bytes: u64,
+    channels: usize,
+    /// Elements of a channel of a filter.
+    taps: usize,
+    /// Bytes of an element.
+    width: usize,
+}
+
+impl Weight {
+    fn new(tensor: &Tensor, width: u64) -> Option<Weight> {
+        let &[_, channels, height, columns] = tensor.shape.dims() else { return None };
+        Some(Weight {
+            bytes: tensor.elements(1)?.checked_mul(width)?,
+            channels: usize::try_from(channels).ok()?,
+            taps: usize::try_from(height.checked_mul(columns)?).ok()?,
+            width: width as usize,
+        })
+    }
+}
+
+/// Which tensors a device keeps in another order than the host, by their places in the arena. Programs that share a parameter keep
+/// it in the same order.
+#[derive(Clone, Debug, Default)]
+pub struct Turned {
+    weights: BTreeMap<u64, Weight>,
+}
+
+impl Turned {
+    /// Those of a network's programs.
+    ///
+    /// # Errors
+    /// Programs that have one tensor in two orders.
+    pub fn new<'a>(programs: impl IntoIterator<Item = &'a Placed>, precision: Precision) -> Result<Turned, Error> {
+        let mut found: BTreeMap<u64, Option<Weight>> = BTreeMap::new();
+        let mut note = |offset: u64, tensor: &Tensor, width: u64| {
+            let damaged = Error::Damaged("a weight's size exceeds 64 bits");
+            let weight = if tensor.is_turned() { Some(Weight::new(tensor, width).ok_or(damaged)?) } else { None };
+            let other = Error::Damaged("two programs keep a weight in different orders");
+            if *found.entry(offset).or_insert(weight) == weight { Ok(()) } else { Err(other) }
+        };
+        for placed in programs {
+            for ((tensor, &offset), &master) in placed.program.tensors.iter().zip(&placed.offsets).zip(&placed.masters)
+            {
+                if !matches!(tensor.class, Class::Parameter | Class::Moment | Class::Gradient) {
+                    continue;
+                }
+                note(offset, tensor, tensor.role.bytes(precision))?;
+                if let (Some(master), Some(format)) = (master, tensor.role.master(precision)) {
+                    note(master, tensor, format.bytes())?;
+                }
+            }
+        }
+        let weights = found.into_iter().filter_map(|(offset, weight)| Some((offset, weight?))).collect();
+        Ok(Turned { weights })
+    }
+
+    /// The weight at these bytes of the arena.
+    ///
+    /// # Errors
+    /// A part of one.
+    fn find(&self, offset: u64, length: usize) -> Result<Option<Weight>, Error> {
+        let end = offset.saturating_add(length as u64);
+        let Some((&start, weight)) = self.weights.range(..end).next_back() else { return Ok(None) };
+        if start.saturating_add(weight.bytes) <= offset {
+            return Ok(None);
+        }
+        if (start, weight.bytes) != (offset, length as u64) {
+            return Err(Error::Damaged("a weight that lies channels last is read or written in part"));
+        }
+        Ok(Some(*weight))
+    }
+
+    /// What the host writes at `offset`, as it lies there.
+    ///
+    /// # Errors
+    /// A part of a weight.
+    pub fn stored<'a>(&self, offset: u64, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
+        Ok(match self.find(offset, bytes.len())? {
+            Some(Weight { channels, taps, width, .. }) => Cow::Owned(turned(bytes, [channels, taps], width)),
+            None => Cow::Borrowed(bytes),
+        })
+    }
+
+    /// Turns what was read at `offset` into what the host expects.
+    ///
+    /// # Errors
+    /// A part of a weight.
+    pub fn seen(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        if let Some(Weight { channels, taps, width, .. }) = self.find(offset, bytes.len())? {
+            let seen = turned(bytes, [taps, channels], width);
+            bytes.copy_from_slice(&seen);
+        }
+        Ok(())
+    }
+}
+
+/// Matrices of `rows` x `columns` elements of `width` bytes, one after the other, each transposed.
+fn turned(bytes: &[u8], [rows, columns]: [usize; 2], width: usize) -> Vec<u8> {
+    match width {
+        2 => transposed::<2>(bytes, [rows, columns]),
+        _ => transposed::<4>(bytes, [rows, columns]),
+    }
+}
+
+fn transposed<const WIDTH: usize>(bytes: &[u8], [rows, columns]: [usize; 2]) -> Vec<u8> {
+    let mut to = vec![0; bytes.len()];
+    let (from, _) = bytes.as_chunks::<WIDTH>();
+    let (elements, _) = to.as_chunks_mut::<WIDTH>();
+    let matrix = rows * columns;
+    for (from, to) in from.chunks_exact(matrix).zip(elements.chunks_exact_mut(matrix)) {
+        for (column, line) in to.chunks_exact_mut(rows).enumerate() {
+            line.iter_mut().enumerate().for_each(|(row, element)| *element = from[row * columns + column]);
+        }
+    }
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    /// Two filters of three channels and two taps, with numbers that say which.
+    fn weight<const WIDTH: usize>() -> [Vec<u8>; 2] {
+        let element = |o: u8, c: u8, tap: u8| {
+            let mut bytes = [0; WIDTH];
+            (bytes[0], bytes[WIDTH - 1]) = (100 * o + 10 * c + tap, 7);
+            bytes
+        };
+        let filters = |o| (0..3).flat_map(move |c| (0..2).map(move |tap| (o, c, tap)));
+        let first = (0..2).flat_map(filters).flat_map(|(o, c, tap)| element(o, c, tap)).collect();
+        let filters = |o| (0..2).flat_map(move |tap| (0..3).map(move |c| (o, c, tap)));
+        let last = (0..2).flat_map(filters).flat_map(|(o, c, tap)| element(o, c, tap)).collect();
+        [first, last]
+    }
+
+    fn there_and_back<const WIDTH: usize>() {
+        let [first, last] = weight::<WIDTH>();
+        let bytes = first.len() as u64;
+        let weights = BTreeMap::from([(512, Weight { bytes, channels: 3, taps: 2, width: WIDTH })]);
+        let all = Turned { weights };
+        assert_eq!(all.stored(512, &first).unwrap(), last);
+        let mut seen = last.clone();
+        all.seen(512, &mut seen).unwrap();
+        assert_eq!(seen, first);
+        // Whatever else there is stays as it is.
+        assert_eq!(all.stored(256, &first).unwrap(), first);
+        assert_eq!(all.stored(512 + bytes, &first).unwrap(), first);
+        for (offset, length) in [(512, 4), (516, 4), (508, 8), (512 + bytes - 4, 8)] {
+            let error = all.stored(offset, &first[..length]).unwrap_err();
+            assert!(error.to_string().contains("in part"), "{error}");
+        }
+    }
+
+    #[test]
+    fn weights_are_turned_there_and_back() {
+        there_and_back::<2>();
+        there_and_back::<4>();
+    }
+}
