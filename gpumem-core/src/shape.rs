@@ -54,6 +54,12 @@ impl Shape {
         self
     }
 
+    /// Whether channels first and channels last are the same order for the last three axes: there is one channel, or one
+    /// pixel. False for shapes of fewer axes.
+    pub fn is_same_in_both_orders(&self) -> bool {
+        matches!(self.dims(), [.., channels, height, width] if *channels == 1 || (*height == 1 && *width == 1))
+    }
+
     /// `[C, H, W]` of a feature map.
     pub fn as_map(&self) -> Option<[u64; 3]> {
         <[u64; 3]>::try_from(self.dims()).ok()

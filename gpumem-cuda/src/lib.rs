@@ -32,5 +32,6 @@ pub mod steps;
 pub use calls::{Argument, Call, Convolution, Kernel, Launch, Product, SOURCES, convolution, launch, product};
 pub use compile::{cache, progress};
 pub use device::Cuda;
+pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
 pub use libraries::preflight;
 pub use session::Session;

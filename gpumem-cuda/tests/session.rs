@@ -23,6 +23,7 @@ use gpumem_core::run::device::{Device, Job, Runner, Served};
 use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
 use gpumem_cpu::Cpu;
+use gpumem_cuda::operations::order;
 use gpumem_cuda::{Cuda, Session};
 
 /// Cards and what runs on them can be used from another thread than the one that opened them.
@@ -104,13 +105,14 @@ fn load(job: &Job) -> Session {
 
 fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
     let Job { batch, precision, optimizer, .. } = *job;
-    let served = job.served.iter().map(|served| (&served.placed, served.batch));
-    let all = job.train.iter().chain(&job.evaluation).chain([&job.infer]).map(|placed| (placed, batch)).chain(served);
-    let programs: Vec<(&Placed, u64)> = all.collect();
+    let served = job.served.iter().map(|served| (served.placed.clone(), served.batch));
+    let all = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
+    let mut programs: Vec<(Placed, u64)> = all.map(|placed| (placed.clone(), batch)).chain(served).collect();
+    order(&mut programs.iter_mut().map(|(placed, _)| placed).collect::<Vec<_>>(), precision, CAPABILITY);
     // Whatever the library can do.
     let all = [Products::Own, Products::Library, Products::Poor].into_iter().flat_map(|products| {
-        programs.iter().flat_map(move |&(placed, batch)| {
-            kernels(&products.steps(placed, batch, (precision, CAPABILITY), optimizer))
+        programs.iter().flat_map(move |(placed, batch)| {
+            kernels(&products.steps(placed, *batch, (precision, CAPABILITY), optimizer))
         })
     });
     let all: Vec<_> = all.collect();

@@ -8,6 +8,7 @@
 //! | [`budget`] | the lines that everything adds up to |
 //! | [`place`] | the place of each tensor in the arena |
 //! | [`turned`] | weights that lie in another order there than the host has them |
+//! | [`order`] | which tensors have their channels innermost there |
 //! | [`refusal`] | the message for a step that does not fit |
 //! | [`record`] | the budget inside a binary |
 
@@ -15,6 +16,7 @@ pub mod budget;
 mod bytes;
 mod compiled;
 pub mod lives;
+pub mod order;
 mod packed;
 pub mod place;
 pub mod plan;

@@ -15,7 +15,7 @@ pub enum Pass {
     BackwardFilter,
 }
 
-/// A 2-D convolution of images stored as `[batch, channel, height, width]`, or one of its gradients. As everywhere in neural
+/// A 2-D convolution of images, or one of its gradients. As everywhere in neural
 /// networks the kernel is not mirrored, which cuDNN calls a cross-correlation.
 ///
 /// Pairs are height and width.
@@ -62,6 +62,9 @@ pub struct Convolution {
     pub tf32: bool,
     /// Whether only algorithms on tensor cores will do: without one, the project's own kernels compute it on theirs.
     pub tensor_cores: bool,
+    /// Whether the channels of a pixel, and those of a tap of the weight, lie side by side. Sizes are written with channels
+    /// first all the same.
+    pub channels_last: bool,
     /// Scratch memory, if there is any.
     pub workspace: Option<Scratch>,
     /// Whether every run must give the same bits.
@@ -109,6 +112,7 @@ impl fmt::Display for Convolution {
             (self.bias.is_some(), ", bias"),
             (self.relu, ", Relu"),
             (self.accumulate, ", added"),
+            (self.channels_last, ", channels last"),
             (self.deterministic, ", deterministic"),
         ];
         marks.into_iter().filter(|(is, _)| *is).try_for_each(|(_, text)| f.write_str(text))?;
@@ -143,6 +147,7 @@ pub(crate) mod tests {
             element: Element::F32,
             tf32: false,
             tensor_cores: false,
+            channels_last: false,
             workspace: Some(Scratch { tensor: 4, bytes: 4096 }),
             deterministic: false,
         }

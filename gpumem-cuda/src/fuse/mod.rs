@@ -12,7 +12,7 @@ mod updates;
 
 use crate::calls::{Call, Launch};
 use crate::operations::pointwise::Rectifier;
-use crate::operations::{Setting, is_dense};
+use crate::operations::{Setting, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
@@ -47,9 +47,9 @@ const PATTERNS: &[Pattern] = &[
 /// The first pattern that applies, and for whose products and convolutions there are algorithms.
 pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     for pattern in PATTERNS {
-        // Products know of gaps between rows in whatever they are part of.
-        let takes =
-            |it: &Operation| is_dense(placed, it) || matches!(it.action, Action::Run { op: Op::Product(_), .. });
+        // Products know of gaps between rows in whatever they are part of, and convolutions of every map's order.
+        let knows = |it: &Operation| matches!(it.action, Action::Run { op: Op::Product(_) | Op::Convolution(_), .. });
+        let takes = |it: &Operation| knows(it) || is_dense(placed, it) || is_channels_last(placed, it);
         let all_take = |count: usize| placed.program.operations[first..first + count].iter().all(takes);
         if let Some((count, calls)) = pattern(placed, first, setting)?
             && all_take(count)

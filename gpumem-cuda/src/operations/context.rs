@@ -2,6 +2,7 @@
 
 use crate::calls::{Kernel, type_name};
 use gpumem_core::error::Error;
+use gpumem_core::memory::order::channels_last;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operation, Slot, Strides, Tensor, TensorId};
@@ -156,6 +157,14 @@ pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
         Format::Bf16 | Format::F16 if capability >= (8, 0) => 16,
         Format::F16 if capability >= (7, 5) => 8,
         Format::F32 | Format::Bf16 | Format::F16 | Format::U32 => 0,
+    }
+}
+
+/// Stores maps and weights of a network's programs as the tensor cores of the card read them, where it has some for the format:
+/// see [`channels_last`]. Before anything is asked for a program's calls.
+pub fn order(programs: &mut [&mut Placed], precision: Precision, capability: (i32, i32)) {
+    if tensor_core_terms(precision.narrow(), capability) > 0 {
+        channels_last(programs);
     }
 }
 

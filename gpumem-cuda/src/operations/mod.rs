@@ -26,10 +26,10 @@ mod softmax;
 pub(crate) mod sum;
 
 use crate::calls::{Call, Launch};
-pub use context::{Context, Setting, tensor_core_terms};
+pub use context::{Context, Setting, order, tensor_core_terms};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Op, Operation, Pass};
+use gpumem_core::program::{Action, Op, Operation, Order, Pass};
 
 /// The calls of one operation by itself, in order.
 ///
@@ -55,6 +55,16 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
 /// Whether all tensors of an operation are stored in the order that their shapes are written in, without gaps.
 pub(crate) fn is_dense(placed: &Placed, operation: &Operation) -> bool {
     operation.tensors().all(|id| placed.program.tensor(id).layout.is_dense())
+}
+
+/// Whether all maps and weights of an operation have their channels last, without gaps.
+pub(crate) fn is_channels_last(placed: &Placed, operation: &Operation) -> bool {
+    let mut tensors = operation.tensors().map(|id| placed.program.tensor(id));
+    tensors.all(|tensor| {
+        let is_either = if tensor.batched { tensor.shape.rank() == 3 } else { tensor.shape.rank() == 4 };
+        let has_two = is_either && !tensor.shape.is_same_in_both_orders();
+        tensor.layout.pitch == 0 && (!has_two || tensor.layout.order == Order::ChannelsLast)
+    })
 }
 
 /// Launches of own kernels, as calls.

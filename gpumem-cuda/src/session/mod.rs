@@ -14,8 +14,8 @@ use crate::error::failure;
 use crate::libraries::cublaslt::Library;
 use crate::libraries::cudnn;
 use crate::notice::notice;
-use crate::operations::Setting;
 use crate::operations::convolution::library::any as convolves;
+use crate::operations::{Setting, order};
 use crate::steps::Step;
 use arena::Arena;
 use checks::{IndexCheck, index_checks};
@@ -53,7 +53,10 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(card: &Card, job: Job) -> Result<Session, Error> {
+    pub(crate) fn new(card: &Card, mut job: Job) -> Result<Session, Error> {
+        let served = job.served.as_mut().map(|served| &mut served.placed);
+        let programs = job.train.iter_mut().chain(&mut job.evaluation).chain([&mut job.infer]).chain(served);
+        order(&mut programs.collect::<Vec<_>>(), job.precision, card.capability);
         let Job { name, batch, precision, optimizer, tf32, deterministic, operations, .. } = job;
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;

@@ -20,7 +20,8 @@ fn libraries(cudnn: bool) -> PathBuf {
     let _guard = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let mut hasher = DefaultHasher::new();
     (include_str!("../stand_ins/card.cpp"), include_str!("../stand_ins/products.cpp")).hash(&mut hasher);
-    (include_str!("../stand_ins/convolutions.cpp"), include_str!("../stand_ins/elements.h"), cudnn).hash(&mut hasher);
+    (include_str!("../stand_ins/convolutions.cpp"), include_str!("../stand_ins/graphs.h")).hash(&mut hasher);
+    (include_str!("../stand_ins/elements.h"), cudnn).hash(&mut hasher);
     let complete = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("card-{:016x}", hasher.finish()));
     if complete.exists() {
         return complete;

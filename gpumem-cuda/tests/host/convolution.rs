@@ -41,6 +41,14 @@ fn products(it: &Convolution, mut visit: impl FnMut(usize, usize, usize)) {
     let [batch, c, k, groups] = [it.batch, it.in_channels, it.out_channels, it.groups].map(|size| size as usize);
     let [[h, w], [p, q], [r, s]] = [it.input, it.output, it.kernel].map(|pair| pair.map(|size| size as usize));
     let (c_of_group, k_of_group) = (c / groups, k / groups);
+    // Where an element of a tensor of four axes is.
+    let place = |[b, c, h, w]: [usize; 4], [channels, height, width]: [usize; 3]| {
+        if it.channels_last {
+            ((b * height + h) * width + w) * channels + c
+        } else {
+            ((b * channels + c) * height + h) * width + w
+        }
+    };
     // Where an element of the kernel falls for an output pixel, if it falls on the input at all.
     let at = |axis: usize, position: usize, tap: usize, size: usize| {
         let shifted = position * it.stride[axis] as usize + tap * it.dilation[axis] as usize;
@@ -49,12 +57,12 @@ fn products(it: &Convolution, mut visit: impl FnMut(usize, usize, usize)) {
     for (n, out) in (0..batch).flat_map(|n| (0..k).map(move |out| (n, out))) {
         let group = out / k_of_group;
         for (row, column) in (0..p).flat_map(|row| (0..q).map(move |column| (row, column))) {
-            let to = ((n * k + out) * p + row) * q + column;
+            let to = place([n, out, row, column], [k, p, q]);
             for channel in 0..c_of_group {
                 for (i, j) in (0..r).flat_map(|i| (0..s).map(move |j| (i, j))) {
                     let (Some(y), Some(x)) = (at(0, row, i, h), at(1, column, j, w)) else { continue };
-                    let from = ((n * c + group * c_of_group + channel) * h + y) * w + x;
-                    visit(from, ((out * c_of_group + channel) * r + i) * s + j, to);
+                    let from = place([n, group * c_of_group + channel, y, x], [c, h, w]);
+                    visit(from, place([out, channel, i, j], [c_of_group, r, s]), to);
                 }
             }
         }
@@ -91,7 +99,7 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
     });
     if let Some(bias) = bias {
         assert_eq!(bias.len() as u64, it.out_channels, "{it}: a bias has an element for each channel");
-        let pixels = area(it.output);
+        let pixels = if it.channels_last { 1 } else { area(it.output) };
         sums.iter_mut().enumerate().for_each(|(index, sum)| *sum += bias[index / pixels % bias.len()]);
     }
     for (index, sum) in sums.into_iter().enumerate() {

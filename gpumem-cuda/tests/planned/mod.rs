@@ -8,7 +8,7 @@ use gpumem_core::memory::budget::{Budget, pack_at};
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::{Setting, order};
 
 /// What can go wrong.
 pub type Failure = Box<dyn std::error::Error>;
@@ -49,8 +49,9 @@ pub fn training<N: Network>(
     let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(workspaces)));
     let (budget, offsets) = pack_at(tables, batch, precision).map_err(|error| error.to_string())?;
     let bytes = program.encode().leak();
-    let placed = place(&Compiled { program: bytes, tables, offsets: offsets.leak(), budget, batch, precision })?;
+    let mut placed = place(&Compiled { program: bytes, tables, offsets: offsets.leak(), budget, batch, precision })?;
     let (major, minor) = card.compute_capability;
+    order(&mut [&mut placed], precision, (major.into(), minor.into()));
     let setting = Setting {
         batch,
         precision,

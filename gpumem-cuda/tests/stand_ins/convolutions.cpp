@@ -11,6 +11,8 @@
 // | GPUMEM_SIMULATED_CUDNN_CRASHES | the same names: what reads a wrong address when the card gets there |
 // | GPUMEM_SIMULATED_CUDNN_OLD | functions that do not support the card |
 // | GPUMEM_SIMULATED_CUDNN_BREAKS=1 | the choice of an algorithm |
+//
+// graphs.h has the functions for convolutions in 16 bits.
 #include "elements.h"
 #include <cmath>
 #include <cstdint>
@@ -223,7 +225,15 @@ struct Call {
     int following;
     void *workspace;
     size_t bytes;
+    // Elements between neighbours along each axis; 0 where they follow from the sizes.
+    int64_t x_lies[4] = {}, w_lies[4] = {}, y_lies[4] = {};
 };
+
+// Where an element is.
+static int64_t at(const Tensor &it, const int64_t *lies, int a, int b, int c, int d) {
+    if (!lies[0]) return (((int64_t)a * it.size[1] + b) * it.size[2] + c) * it.size[3] + d;
+    return a * lies[0] + b * lies[1] + c * lies[2] + d * lies[3];
+}
 
 static void run(void *data) {
     const Call &call = *(Call *)data;
@@ -247,9 +257,9 @@ static void run(void *data) {
                                 const int column = q * it.stride[1] - it.pad[1] + s * it.dilation[1];
                                 if (row < 0 || row >= xs[2] || column < 0 || column >= xs[3]) continue;
                                 const int channel = k / of_group * ws[1] + c;
-                                const int64_t i = (((int64_t)n * xs[1] + channel) * xs[2] + row) * xs[3] + column;
-                                const int64_t j = (((int64_t)k * ws[1] + c) * ws[2] + r) * ws[3] + s;
-                                const int64_t o = (((int64_t)n * ys[1] + k) * ys[2] + p) * ys[3] + q;
+                                const int64_t i = at(call.x, call.x_lies, n, channel, row, column);
+                                const int64_t j = at(call.w, call.w_lies, k, c, r, s);
+                                const int64_t o = at(call.y, call.y_lies, n, k, p, q);
                                 if (call.pass == FORWARD) sums[o] += (double)Of::load(type, call.X, i) * Of::load(type, call.W, j);
                                 if (call.pass == DATA) sums[i] += (double)Of::load(type, call.Y, o) * Of::load(type, call.W, j);
                                 if (call.pass == FILTER) sums[j] += (double)Of::load(type, call.Y, o) * Of::load(type, call.X, i);
@@ -257,7 +267,8 @@ static void run(void *data) {
     for (int64_t index = 0; index < written.count(); index++) {
         float value = (float)(call.alpha * sums[index]);
         if (call.beta != 0) value += call.beta * Of::load(type, to, index);
-        if (call.bias) value += Of::load(type, call.bias, index / ((int64_t)ys[2] * ys[3]) % ys[1]);
+        const bool is_last = call.y_lies[0] && call.y_lies[1] == 1;
+        if (call.bias) value += Of::load(type, call.bias, index / (is_last ? 1 : (int64_t)ys[2] * ys[3]) % ys[1]);
         if (call.following == RELU && value < 0) value = 0;
         Of::store(type, to, index, value);
     }
@@ -344,3 +355,5 @@ API cudnnAddTensor(Handle *with, const float *alpha, Tensor *a, const void *A, c
     if (!load({c->type, c->size[0], c->size[1], c->size[2], c->size[3]})) return INTERNAL_ERROR;
     return enqueue(with, 2, add, new Addition{*a, *c, *alpha, *beta, A, C});
 }
+
+#include "graphs.h"

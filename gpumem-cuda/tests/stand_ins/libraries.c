@@ -83,6 +83,12 @@ size_t cudnnGetCudartVersion(void) { return BUILT_FOR * 1000; }
 ABSENT(cudnnConvolutionBiasActivationForward)
 #endif
 ABSENT(cudnnAddTensor)
+ABSENT(cudnnBackendCreateDescriptor)
+ABSENT(cudnnBackendDestroyDescriptor)
+ABSENT(cudnnBackendExecute)
+ABSENT(cudnnBackendFinalize)
+ABSENT(cudnnBackendGetAttribute)
+ABSENT(cudnnBackendSetAttribute)
 ABSENT(cudnnConvolutionBackwardData)
 ABSENT(cudnnConvolutionBackwardFilter)
 ABSENT(cudnnConvolutionForward)

@@ -59,6 +59,9 @@ impl Convolution {
     }
 }
 
+/// Elements of f32 that the tables of an engine take: 256 bytes.
+const TABLES: u64 = 64;
+
 impl Rule for Convolution {
     const NAME: &'static str = "Convolution";
 
@@ -75,8 +78,9 @@ impl Rule for Convolution {
         vec![Gradient::computed(&parameters), Gradient::computed(&[(0, Reads::inputs(&[1]))])]
     }
 
-    /// Forward and for the gradient of x: a transformed copy of the weight, with up to twice its elements. For the gradient of
-    /// the weight: partial sums, and x and the gradient of y in another layout.
+    /// Forward and for the gradient of x: a transformed copy of the weight, with up to twice its elements, or the tables that
+    /// cuDNN's engines for channels last take, which are 131 bytes whatever the sizes. For the gradient of the weight: partial
+    /// sums, and x and the gradient of y in another layout.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let (elements, batched) = match work {
             Work::Gradient(0) => {
@@ -84,8 +88,8 @@ impl Rule for Convolution {
                 (images.checked_add(self.output().elements()?)?, true)
             }
             // With a kernel of one pixel there is nothing to transform.
-            _ if self.window.kernel_size == [1, 1] => return None,
-            _ => (self.weight().elements()?.checked_mul(2)?, false),
+            _ if self.window.kernel_size == [1, 1] => (TABLES, false),
+            _ => (self.weight().elements()?.checked_mul(2)?.max(TABLES), false),
         };
         Some(Workspace { role: Role::ConvolutionWorkspace, shape: Shape::new(&[elements]), batched })
     }

@@ -4,6 +4,12 @@
 /// By their names, in order.
 pub(crate) const FUNCTIONS: &[&str] = &[
     "cudnnAddTensor",
+    "cudnnBackendCreateDescriptor",
+    "cudnnBackendDestroyDescriptor",
+    "cudnnBackendExecute",
+    "cudnnBackendFinalize",
+    "cudnnBackendGetAttribute",
+    "cudnnBackendSetAttribute",
     "cudnnConvolutionBackwardData",
     "cudnnConvolutionBackwardFilter",
     "cudnnConvolutionBiasActivationForward",

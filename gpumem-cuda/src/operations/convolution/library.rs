@@ -7,7 +7,7 @@ use crate::operations::context::{Context, Setting};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Op, Operation, Slot, TensorId, ops};
+use gpumem_core::program::{Action, Op, Operation, Order, Slot, Tensor, TensorId, ops};
 
 /// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
@@ -48,9 +48,8 @@ fn convolution(
     pass: Pass,
     [x, w, y]: [TensorId; 3],
 ) -> Result<Option<Convolution>, Error> {
-    if !is_for_the_library(op) || ![x, w, y].iter().all(|&id| context.tensor(id).layout.is_dense()) {
-        return Ok(None);
-    }
+    let last = channels_last(context, [x, w, y]).filter(|_| is_for_the_library(op));
+    let Some(channels_last) = last else { return Ok(None) };
     let Setting { precision, tf32, deterministic, .. } = context.setting;
     let divides = |channels: u64| op.groups != 0 && channels.is_multiple_of(op.groups);
     if !divides(op.in_channels) || !divides(op.out_channels) {
@@ -83,12 +82,24 @@ fn convolution(
         tf32: tf32 && precision == Precision::F32,
         // Of groups, the own kernels compute one after the other.
         tensor_cores: context.tensor_core_terms() > 0 && op.groups == 1,
+        channels_last,
         workspace: context.operation.written(Slot::Workspace).and_then(scratch),
         deterministic,
     };
     let most =
         [window.stride, window.padding, window.dilation].into_iter().flatten().fold(convolution.largest(), u64::max);
     Ok((most <= MOST_ELEMENTS).then_some(convolution))
+}
+
+/// Whether tensors have their channels last; `None` if only some of them have, or if one has gaps.
+fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Option<bool> {
+    let all = |order: Order| {
+        tensors.iter().all(|&id| {
+            let Tensor { shape, layout, .. } = context.tensor(id);
+            layout.pitch == 0 && (layout.order == order || shape.is_same_in_both_orders())
+        })
+    };
+    if all(Order::ChannelsFirst) { Some(false) } else { all(Order::ChannelsLast).then_some(true) }
 }
 
 /// Whether the library has such a convolution: it pads with as much at the end as in front.

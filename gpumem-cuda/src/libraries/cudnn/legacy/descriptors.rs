@@ -2,6 +2,7 @@
 
 use crate::calls::Convolution;
 use crate::calls::product::Element;
+use crate::libraries::cudnn::data_type;
 use cudarc::cudnn::result::{self, CudnnError};
 use cudarc::cudnn::sys::{
     self, cudnnActivationMode_t as Activation, cudnnDataType_t as DataType, cudnnMathType_t as Math,
@@ -47,14 +48,6 @@ pub(super) fn counted<const N: usize>(sizes: [u64; N]) -> Result<[c_int; N], Cud
         *to = c_int::try_from(from).map_err(|_| CudnnError(Status::CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND))?;
     }
     Ok(counted)
-}
-
-pub(super) fn data_type(element: Element) -> DataType {
-    match element {
-        Element::F32 => DataType::CUDNN_DATA_FLOAT,
-        Element::Bf16 => DataType::CUDNN_DATA_BFLOAT16,
-        Element::F16 => DataType::CUDNN_DATA_HALF,
-    }
 }
 
 /// The arithmetic that algorithms are asked for.

@@ -47,8 +47,7 @@ impl Candidate {
         // It would round f32 to f16.
         let converts = self.math == Math::CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
         let fits = self.status == Status::CUDNN_STATUS_SUCCESS && self.memory <= bytes;
-        let is_slow = convolution.tensor_cores && self.math != Math::CUDNN_TENSOR_OP_MATH;
-        if !fits || converts || is_slow || (convolution.deterministic && !is_deterministic) {
+        if !fits || converts || (convolution.deterministic && !is_deterministic) {
             return None;
         }
         // Whatever comes back: f32 is not rounded to TensorFloat-32 unasked.
@@ -59,7 +58,7 @@ impl Candidate {
 
 /// How the library computes a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Choice {
+pub(in crate::libraries::cudnn) struct Choice {
     pub(super) algorithm: Algorithm,
     pub(super) math: Math,
     pub(super) tail: Tail,

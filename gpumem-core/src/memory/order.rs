@@ -1,0 +1,126 @@
+//! Which tensors of a network are stored with their channels innermost.
+//!
+//! The order costs no memory: a tensor takes as many bytes in either, so a backend chooses after the plan is made.
+
+use crate::memory::place::Placed;
+use crate::program::{Action, Class, Op, Operation, Order, Pass, Program, Slot, TensorId};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// Stores maps, and the weights of the convolutions between them, with their channels innermost, as tensor cores read them:
+/// wherever all operations that touch a tensor can do with that. What the host feeds and fetches keeps its order, but for
+/// weights: those must be turned on their way to and from the host.
+///
+/// `programs` are all of a network's programs that share an arena: a parameter has one order in all of them. Programs without
+/// a convolution that gains from it stay as they are.
+pub fn channels_last(programs: &mut [&mut Placed]) {
+    let inner = |placed: &&mut Placed| tensors(&placed.program, is_inner_map);
+    let mut maps: Vec<BTreeSet<TensorId>> = programs.iter().map(inner).collect();
+    let mut weights: BTreeSet<u64> = programs.iter().flat_map(|placed| weights(placed)).collect();
+    // What does not fit is turned back, which may leave others that do not fit any more.
+    loop {
+        let before = (maps.iter().map(BTreeSet::len).sum::<usize>(), weights.len());
+        for (placed, maps) in programs.iter_mut().zip(&mut maps) {
+            let owners = owners(placed, &weights);
+            for (id, tensor) in (0..).zip(&mut placed.program.tensors) {
+                let is_last = maps.contains(&id) || owners.contains_key(&id);
+                tensor.layout.order = if is_last { Order::ChannelsLast } else { Order::ChannelsFirst };
+            }
+            for id in placed.program.operations.iter().flat_map(|operation| unfit(&placed.program, operation)) {
+                maps.remove(&id);
+                owners.get(&id).map(|weight| weights.remove(weight));
+            }
+        }
+        if before == (maps.iter().map(BTreeSet::len).sum(), weights.len()) {
+            break;
+        }
+    }
+    let gains = |placed: &&mut Placed| placed.program.operations.iter().any(|it| gains(&placed.program, it));
+    if !programs.iter().any(|placed| gains(&placed)) {
+        let all = programs.iter_mut().flat_map(|placed| &mut placed.program.tensors);
+        all.for_each(|tensor| tensor.layout.order = Order::ChannelsFirst);
+    }
+}
+
+/// Whether an operation is a convolution all of whose maps have their channels last.
+fn gains(program: &Program, operation: &Operation) -> bool {
+    let is_last = |id: TensorId| program.tensor(id).layout.order == Order::ChannelsLast;
+    let is_one = convolution(operation).is_some() && operation.tensors().any(is_last);
+    is_one && maps(program, operation).all(|id| is_last(id) || program.tensor(id).shape.is_same_in_both_orders())
+}
+
+/// The maps that an operation touches.
+fn maps(program: &Program, operation: &Operation) -> impl Iterator<Item = TensorId> {
+    operation.tensors().filter(|&id| program.tensor(id).batched && program.tensor(id).shape.as_map().is_some())
+}
+
+fn tensors(program: &Program, chosen: fn(&Program, TensorId) -> bool) -> BTreeSet<TensorId> {
+    (0..program.tensors.len() as TensorId).filter(|&id| chosen(program, id)).collect()
+}
+
+/// A map that only operations see, and that has two orders.
+fn is_inner_map(program: &Program, id: TensorId) -> bool {
+    let tensor = program.tensor(id);
+    let is_map = tensor.batched && tensor.shape.as_map().is_some() && !tensor.shape.is_same_in_both_orders();
+    tensor.class == Class::Transient && is_map && tensor.layout.is_dense() && !program.results.contains(&id)
+}
+
+/// The convolution that an operation is, or the gradient of which it computes.
+fn convolution(operation: &Operation) -> Option<Pass> {
+    match &operation.action {
+        Action::Run { op: Op::Convolution(op), pass } if !op.transposed => Some(*pass),
+        _ => None,
+    }
+}
+
+/// The weight that a convolution reads, or whose gradient it computes.
+fn weight(operation: &Operation) -> Option<TensorId> {
+    operation.read(Slot::Input(1)).or(operation.written(Slot::InputGradient(1)))
+}
+
+/// Where the weights of a program's convolutions are that have two orders.
+fn weights(placed: &Placed) -> impl Iterator<Item = u64> {
+    let forward = placed.program.operations.iter().filter(|operation| convolution(operation) == Some(Pass::Forward));
+    forward.filter_map(|operation| operation.read(Slot::Input(1))).filter_map(|id| {
+        let tensor = placed.program.tensor(id);
+        let has_two = tensor.class == Class::Parameter && !tensor.shape.is_same_in_both_orders();
+        (has_two && tensor.layout.is_dense()).then(|| placed.offsets[id as usize])
+    })
+}
+
+/// Weights at these places, their gradients, and what the optimizer keeps for each of their elements: each with the place of
+/// the weight.
+fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
+    let program = &placed.program;
+    let place = |id: TensorId| {
+        let place = placed.offsets[id as usize];
+        (program.tensor(id).class == Class::Parameter && weights.contains(&place)).then_some(place)
+    };
+    let all = 0..program.tensors.len() as TensorId;
+    let mut owners: BTreeMap<TensorId, u64> = all.filter_map(|id| Some((id, place(id)?))).collect();
+    for update in program.operations.iter().filter(|operation| operation.action == Action::Update) {
+        let Some((weight, place)) = update.written(Slot::Parameter).and_then(|id| Some((id, place(id)?))) else {
+            continue;
+        };
+        let shape = program.tensor(weight).shape;
+        let operands = update.reads.iter().chain(&update.writes).filter(|operand| operand.slot != Slot::State);
+        let alike = operands.map(|operand| operand.tensor).filter(|&id| program.tensor(id).shape == shape);
+        owners.extend(alike.map(|id| (id, place)));
+    }
+    owners
+}
+
+/// The tensors of an operation that have their channels last, if it cannot work on all of them as they are. Of a convolution
+/// between maps in other orders, the weight.
+fn unfit(program: &Program, operation: &Operation) -> Vec<TensorId> {
+    let is_last = |id: TensorId| program.tensor(id).layout.order == Order::ChannelsLast;
+    // What is drawn for an element depends on where it is: backends that store maps in other orders are to draw alike.
+    let draws = matches!(&operation.action, Action::Run { op, .. } if op.draws());
+    if draws || !program.takes_layouts(operation) {
+        return operation.tensors().filter(|&id| is_last(id)).collect();
+    }
+    let Some(weight) = weight(operation).filter(|&id| convolution(operation).is_some() && is_last(id)) else {
+        return Vec::new();
+    };
+    if gains(program, operation) { Vec::new() } else { [weight].to_vec() }
+}

@@ -1,0 +1,66 @@
+//! What the library answers for a card that is not in this machine.
+
+use super::backend::Descriptor;
+use super::{Executable, Kind, Name, Target, choose};
+use crate::calls::Convolution;
+use crate::libraries::cudnn::failure;
+use crate::libraries::preflight;
+use gpumem_core::error::Error;
+
+/// An engine of cuDNN's for a convolution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// Its number in the library.
+    pub engine: i64,
+    /// Whether it runs on tensor cores.
+    pub tensor_cores: bool,
+    /// Bytes of scratch memory that it takes.
+    pub workspace: u64,
+}
+
+/// A card by what it says of itself: cuDNN from 9.8 on makes plans for it without a driver.
+#[derive(Debug)]
+pub struct AbsentCard(Descriptor);
+
+impl AbsentCard {
+    /// A card with these properties: cuDNN's serialised device property, in JSON.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if cuDNN is not there, is older than 9.8, or lacks a property.
+    pub fn new(properties: &str) -> Result<AbsentCard, Error> {
+        if preflight::cudnn().is_none() {
+            return Err(Error::failed("CUDA", "cuDNN is not installed: GPUMEM_CUDA names the folder that it is in"));
+        }
+        let card = || {
+            let card = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
+            card.set(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, properties.as_bytes())?;
+            card.finalize()
+        };
+        card().map(AbsentCard).map_err(failure("describing a card".into()))
+    }
+
+    /// The engine that a session takes for a convolution in 16 bits if none is refused when it runs: the fastest, as the
+    /// library's heuristics have it, of those that do with the convolution's scratch memory.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the library fails.
+    pub fn engine(&self, convolution: &Convolution) -> Result<Option<Answer>, Error> {
+        let room = convolution.workspace.map_or(0, |workspace| workspace.bytes);
+        self.fastest(convolution, room)
+    }
+
+    /// The same with `room` bytes of scratch memory.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the library fails.
+    pub fn fastest(&self, convolution: &Convolution, room: u64) -> Result<Option<Answer>, Error> {
+        choose(convolution, room, Target::Card(&self.0), |it: Executable| {
+            Ok(Some(Answer {
+                engine: it.engine.number,
+                tensor_cores: it.engine.tensor_cores,
+                workspace: it.memory as u64,
+            }))
+        })
+    }
+}

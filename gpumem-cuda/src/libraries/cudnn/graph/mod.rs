@@ -1,0 +1,432 @@
+//! Convolutions in 16 bits, through cuDNN's graphs: the library names its engines, says of each what it computes with and how
+//! much scratch memory it takes, and makes a plan of the one that is chosen.
+//!
+//! Only engines on tensor cores will do where the project's own kernels have them, and none that sums in less than f32. The
+//! same questions can be asked for a card that is not there, by what a card says of itself: see [`Target::Card`].
+
+pub(crate) mod absent;
+mod backend;
+
+use super::{Library, Places, data_type, failure, is_refused};
+use crate::calls::Convolution;
+use crate::calls::convolution::Pass;
+use crate::libraries::plans::Address;
+use backend::{Descriptor, Pointer, Reference};
+use cudarc::cudnn::result::CudnnError;
+use cudarc::cudnn::sys::{
+    self, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind,
+    cudnnBackendHeurMode_t as Heuristic, cudnnBackendNumericalNote_t as Note, cudnnDataType_t as DataType,
+    cudnnPointwiseMode_t as Pointwise, cudnnStatus_t as Status,
+};
+use gpumem_core::error::Error;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Engines with their settings that a heuristic is asked for at most.
+const ASKED: usize = 64;
+/// Engines that plans are made of before a convolution is given up. A plan may be compiled for it, which takes a second.
+const TRIED: usize = 16;
+/// Those that are asked, in this order.
+const HEURISTICS: [Heuristic; 2] = [Heuristic::CUDNN_HEUR_MODE_A, Heuristic::CUDNN_HEUR_MODE_FALLBACK];
+/// Bytes that every tensor begins at a multiple of, as far as engines want to know.
+const ALIGNED: i64 = 16;
+
+/// Names of tensors, in the library's sense.
+const X: i64 = 1;
+const W: i64 = 2;
+const Y: i64 = 3;
+const BIAS: i64 = 4;
+/// Sums before the bias, and with it: they exist in registers only.
+const SUMS: i64 = 5;
+const BIASED: i64 = 6;
+
+/// What answers are for.
+#[derive(Clone, Copy)]
+enum Target<'a> {
+    /// The card of this handle.
+    Handle(sys::cudnnHandle_t),
+    /// A card that is described: [`absent`].
+    Card(&'a Descriptor),
+}
+
+impl Target<'_> {
+    /// Says it to a heuristic or a plan, whichever names these are.
+    fn tell(self, to: &Descriptor, handle: Option<Name>, card: Option<Name>) -> Result<(), CudnnError> {
+        match self {
+            Target::Handle(raw) => handle.map_or(Ok(()), |name| to.set(name, &[raw]).map(|_| ())),
+            Target::Card(it) => card.map_or(Ok(()), |name| to.set(name, &[it.reference()]).map(|_| ())),
+        }
+    }
+}
+
+fn signed(size: u64) -> Result<i64, CudnnError> {
+    i64::try_from(size).map_err(|_| CudnnError(Status::CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND))
+}
+
+/// Sizes of a tensor of four axes, and elements between neighbours along each.
+fn lie([n, c, h, w]: [u64; 4], channels_last: bool) -> Result<[[i64; 4]; 2], CudnnError> {
+    let [row, area, map] = [w.saturating_mul(c), h.saturating_mul(w), h.saturating_mul(w).saturating_mul(c)];
+    let strides = if channels_last { [map, 1, row, c] } else { [map, area, w, 1] };
+    let [sizes, strides] = [[n, c, h, w], strides].map(|numbers| numbers.map(signed));
+    let whole = |[a, b, c, d]: [Result<i64, CudnnError>; 4]| Ok([a?, b?, c?, d?]);
+    let [sizes, strides] = [whole(sizes)?, whole(strides)?];
+    Ok([sizes, strides])
+}
+
+fn tensor(name: i64, data: DataType, [sizes, strides]: [[i64; 4]; 2]) -> Result<Descriptor, CudnnError> {
+    let tensor = Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[name])?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[data])?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[ALIGNED])?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &sizes)?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, &strides)?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[name == SUMS || name == BIASED])?;
+    tensor.finalize()
+}
+
+fn windows(convolution: &Convolution) -> Result<Descriptor, CudnnError> {
+    let pair = |[y, x]: [u64; 2]| Ok::<_, CudnnError>([signed(y)?, signed(x)?]);
+    let padding = pair(convolution.padding)?;
+    let windows = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
+    windows.set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[DataType::CUDNN_DATA_FLOAT])?;
+    windows.set(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION])?;
+    windows.set(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[2i64])?;
+    windows.set(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &padding)?;
+    windows.set(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &padding)?;
+    windows.set(Name::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &pair(convolution.stride)?)?;
+    windows.set(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &pair(convolution.dilation)?)?;
+    windows.finalize()
+}
+
+/// How the attributes of a pass are called.
+struct Names {
+    kind: Kind,
+    windows: Name,
+    x: Name,
+    w: Name,
+    y: Name,
+    alpha: Name,
+    beta: Name,
+}
+
+fn names(pass: Pass) -> Names {
+    match pass {
+        Pass::Forward => Names {
+            kind: Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+            windows: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+            x: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+            w: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+            y: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+            alpha: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+            beta: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+        },
+        Pass::BackwardData => Names {
+            kind: Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+            windows: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+            x: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+            w: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+            y: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+            alpha: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+            beta: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+        },
+        Pass::BackwardFilter => Names {
+            kind: Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+            windows: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+            x: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+            w: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+            y: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+            alpha: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+            beta: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+        },
+    }
+}
+
+/// Descriptors that belong together, for as long as anything that was made of them.
+#[derive(Debug, Default)]
+struct Kept(Vec<Descriptor>);
+
+impl Kept {
+    fn keep(&mut self, descriptor: Descriptor) -> Reference {
+        let reference = descriptor.reference();
+        self.0.push(descriptor);
+        reference
+    }
+
+    /// Adds a function of `x`, and of `b` if there is one, that writes `y`: of tensors that are kept.
+    fn pointwise(
+        &mut self,
+        mode: Pointwise,
+        x: Reference,
+        b: Option<Reference>,
+        y: Reference,
+    ) -> Result<Reference, CudnnError> {
+        let function = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
+        function.set(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode])?;
+        function.set(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[DataType::CUDNN_DATA_FLOAT])?;
+        if mode == Pointwise::CUDNN_POINTWISE_RELU_FWD {
+            let keeps = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+            function.set(Name::CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, &[keeps])?;
+        }
+        let function = self.keep(function.finalize()?);
+        let operation = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+        operation.set(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[function])?;
+        operation.set(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?;
+        if let Some(b) = b {
+            operation.set(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[b])?;
+        }
+        operation.set(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?;
+        Ok(self.keep(operation.finalize()?))
+    }
+}
+
+/// A convolution as the library describes it: the graph of its operations is the last of what is kept.
+fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
+    let Convolution { batch, in_channels, out_channels, groups, element, channels_last, .. } = *convolution;
+    let ([height, width], [rows, columns]) = (convolution.input, convolution.output);
+    let [kernel_height, kernel_width] = convolution.kernel;
+    let (data, sums) = (data_type(element), DataType::CUDNN_DATA_FLOAT);
+    let of_y = lie([batch, out_channels, rows, columns], channels_last)?;
+    let of_w = lie([out_channels, in_channels / groups.max(1), kernel_height, kernel_width], channels_last)?;
+    let mut kept = Kept::default();
+    let x = kept.keep(tensor(X, data, lie([batch, in_channels, height, width], channels_last)?)?);
+    let w = kept.keep(tensor(W, data, of_w)?);
+    let y = kept.keep(tensor(Y, data, of_y)?);
+    let windows = kept.keep(windows(convolution)?);
+    let mut operations = Vec::new();
+    let mut written = y;
+    if convolution.bias.is_some() {
+        written = kept.keep(tensor(SUMS, sums, of_y)?);
+        let bias = kept.keep(tensor(BIAS, data, lie([1, out_channels, 1, 1], channels_last)?)?);
+        let biased = if convolution.relu { kept.keep(tensor(BIASED, sums, of_y)?) } else { y };
+        operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_ADD, written, Some(bias), biased)?);
+        if convolution.relu {
+            operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_RELU_FWD, biased, None, y)?);
+        }
+    }
+    let names = names(convolution.pass);
+    let operation = Descriptor::new(names.kind)?;
+    operation.set(names.windows, &[windows])?.set(names.x, &[x])?.set(names.w, &[w])?.set(names.y, &[written])?;
+    let beta = if convolution.accumulate { 1f32 } else { 0f32 };
+    operation.set(names.alpha, &[1f32])?.set(names.beta, &[beta])?;
+    operations.insert(0, kept.keep(operation.finalize()?));
+    let graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+    target.tell(&graph, Some(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE), None)?;
+    graph.set(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?;
+    let graph = kept.keep(graph.finalize()?);
+    Ok((kept, graph))
+}
+
+/// The engines that a heuristic names for a graph, the fastest first, each with its settings.
+fn ranked(graph: Reference, target: Target<'_>, heuristic: Heuristic) -> Result<Vec<Descriptor>, CudnnError> {
+    let asked = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+    asked.set(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph])?;
+    asked.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[heuristic])?;
+    target.tell(&asked, None, Some(Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP))?;
+    let asked = asked.finalize()?;
+    asked.descriptors(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, ASKED)
+}
+
+/// What the library says of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Engine {
+    /// In the library.
+    number: i64,
+    tensor_cores: bool,
+    /// It rounds its operands, or sums in the format of the tensors.
+    rounds: bool,
+    deterministic: bool,
+}
+
+impl Engine {
+    fn of(settings: &Descriptor) -> Result<Engine, CudnnError> {
+        let name = Name::CUDNN_ATTR_ENGINECFG_ENGINE;
+        let found = settings.descriptors(name, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
+        let engine = found.first().ok_or(CudnnError(Status::CUDNN_STATUS_INTERNAL_ERROR))?;
+        Ok(Engine::noted(engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?, &engine.notes()?))
+    }
+
+    fn noted(number: i64, notes: &[u32]) -> Engine {
+        let has = |note: Note| notes.contains(&(note as u32));
+        Engine {
+            number,
+            tensor_cores: has(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE),
+            rounds: has(Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
+                || has(Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION),
+            deterministic: !has(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC),
+        }
+    }
+
+    fn is_usable(self, convolution: &Convolution) -> bool {
+        let is_fast = self.tensor_cores || !convolution.tensor_cores;
+        is_fast && !self.rounds && (self.deterministic || !convolution.deterministic)
+    }
+}
+
+/// A convolution that the library can run, on tensors anywhere.
+#[derive(Debug)]
+pub(super) struct Executable {
+    // Fields are dropped in this order: what a plan was made of, last.
+    plan: Descriptor,
+    engine: Engine,
+    /// Bytes of scratch memory that it takes.
+    memory: usize,
+    _settings: Descriptor,
+    _graph: Arc<Kept>,
+}
+
+// SAFETY: descriptors are memory of the library's that belongs to this value and is not changed once it is finalised.
+unsafe impl Send for Executable {}
+// SAFETY: as above.
+unsafe impl Sync for Executable {}
+
+impl Executable {
+    /// The plan of an engine with its settings, if the library can make one.
+    fn new(
+        graph: &Arc<Kept>,
+        engine: Engine,
+        settings: Descriptor,
+        target: Target<'_>,
+    ) -> Result<Executable, CudnnError> {
+        let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        let (handle, card) = (Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+        target.tell(&plan, Some(handle), Some(card))?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[settings.reference()])?;
+        let plan = plan.finalize()?;
+        let memory = plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        let memory = usize::try_from(memory).map_err(|_| CudnnError(Status::CUDNN_STATUS_INTERNAL_ERROR))?;
+        Ok(Executable { plan, engine, memory, _settings: settings, _graph: graph.clone() })
+    }
+}
+
+/// Plans of the engines that may be used for a convolution and do with `room` bytes of scratch memory, the fastest first;
+/// `first` says which of them is taken, or fails.
+fn choose<T>(
+    convolution: &Convolution,
+    room: u64,
+    target: Target<'_>,
+    mut first: impl FnMut(Executable) -> Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
+    let failed = || failure(format!("choosing an engine for {convolution}"));
+    let (kept, graph) = match describe(convolution, target) {
+        Ok(described) => described,
+        Err(error) if is_refused(error) => return Ok(None),
+        Err(error) => return Err(failed()(error)),
+    };
+    let (kept, mut tried) = (Arc::new(kept), 0);
+    for heuristic in HEURISTICS {
+        let ranked = match ranked(graph, target, heuristic) {
+            Ok(ranked) => ranked,
+            Err(error) if is_refused(error) => continue,
+            Err(error) => return Err(failed()(error)),
+        };
+        for settings in ranked {
+            let engine = Engine::of(&settings).map_err(failed())?;
+            if !engine.is_usable(convolution) {
+                continue;
+            }
+            if tried == TRIED {
+                return Ok(None);
+            }
+            tried += 1;
+            let executable = match Executable::new(&kept, engine, settings, target) {
+                Ok(executable) => executable,
+                Err(error) if is_refused(error) => continue,
+                Err(error) => return Err(failed()(error)),
+            };
+            if executable.memory as u64 <= room
+                && let Some(taken) = first(executable)?
+            {
+                return Ok(Some(taken));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A convolution with its addresses.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    // Fields are dropped in this order: the handle last.
+    addresses: Descriptor,
+    executable: Arc<Executable>,
+    name: String,
+    library: Library,
+}
+
+// SAFETY: descriptors are memory of the library's that belongs to this plan and is not changed after `new`.
+unsafe impl Send for Plan {}
+// SAFETY: as above; what a launch does with the handle, it does for the one who has the session mutably.
+unsafe impl Sync for Plan {}
+
+impl Plan {
+    /// `None` if the library has no engine for the convolution. One that is asked for the first time is tried.
+    pub(super) fn new(
+        library: &Library,
+        convolution: &Convolution,
+        address: &Address<'_>,
+    ) -> Result<Option<Plan>, Error> {
+        let places = Places::of(convolution, address)?;
+        let bound = |executable: Arc<Executable>| {
+            let name = convolution.to_string();
+            let addresses = addresses(&places).map_err(failure(format!("binding {name}")))?;
+            Ok::<_, Error>(Plan { addresses, executable, name, library: library.clone() })
+        };
+        let known = library.engines().get(&convolution.of_any()).cloned();
+        if let Some(known) = known {
+            return known.map(bound).transpose();
+        }
+        let target = Target::Handle(library.0.handle);
+        let room = convolution.workspace.map_or(0, |workspace| workspace.bytes);
+        let plan = choose(convolution, room, target, |executable| {
+            let plan = bound(Arc::new(executable))?;
+            match plan.run() {
+                // A kernel that fails has broken the context: there is no other engine to try.
+                Ok(()) => library.wait(&plan.name).map(|()| Some(plan)),
+                Err(error) if is_refused(error) => {
+                    library.note(error);
+                    Ok(None)
+                }
+                Err(error) => Err(failure(format!("trying {}", plan.name))(error)),
+            }
+        })?;
+        library.engines().insert(convolution.of_any(), plan.as_ref().map(|plan| plan.executable.clone()));
+        Ok(plan)
+    }
+
+    /// Enqueues the convolution on the session's stream.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with the convolution and what the library said.
+    pub(crate) fn launch(&self) -> Result<(), Error> {
+        self.run().map_err(|error| failure(self.name.clone())(error))
+    }
+
+    fn run(&self) -> Result<(), CudnnError> {
+        let Plan { addresses, executable, library, .. } = self;
+        // SAFETY: handle, plan and addresses live as long as this. The addresses are of tensors in the arena, which outlives
+        // every plan, each of the length that its descriptor says, because `Session` binds a convolution to the tensors of
+        // the program that it was made from; the workspace has the bytes that the plan takes.
+        unsafe { sys::cudnnBackendExecute(library.0.handle, executable.plan.raw(), addresses.raw()) }.result()
+    }
+}
+
+/// Where everything is, as the library takes it.
+fn addresses(places: &Places) -> Result<Descriptor, CudnnError> {
+    let Places { x, w, y, bias, workspace: (scratch, bytes) } = *places;
+    let pointer = |address: u64| Pointer(address as *mut c_void);
+    let (mut names, mut pointers) = (vec![X, W, Y], vec![pointer(x), pointer(w), pointer(y)]);
+    if bias != 0 {
+        names.push(BIAS);
+        pointers.push(pointer(bias));
+    }
+    let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+    pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &names)?;
+    pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers)?;
+    if bytes > 0 {
+        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[pointer(scratch)])?;
+    }
+    pack.finalize()
+}
+
+#[cfg(test)]
+mod tests;
