@@ -19,6 +19,9 @@
 // TAP_STEP_Y, TAP_STEP_X            taps from one that reaches it to the next; without phases 1
 // IMAGE_STRIDES, POSITION_STRIDES   elements between samples, channels, rows and columns, in braces, where images or positions are
 //                                   not dense; of both or of neither
+// WEIGHT_LAST                       defined where the weight lies channels last, [G O, R, S, C]
+// EXCHANGED                         defined where gather and scatter compute the transposed product, as where the channels of the
+//                                   result lie side by side: M and N below, and what TILE_M and TILE_N are, change places
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
 // TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -39,7 +42,10 @@
 //
 // A window of one tap, without strides and padding (POINTWISE), is a pixel: the products are then of stored matrices.
 //
-// A block along x for each tile of N, along y for each tile of M, along z for each group. Where C is 1 (depthwise, or grey
+// C R S and O R S are counted as the weight lies: taps innermost, or channels with WEIGHT_LAST. VECTOR channels of a pixel that lie
+// together, with strides that are multiples of as much (TOGETHER), are carried at once.
+//
+// A block along x for each tile of N, along y for each tile of M (with EXCHANGED, still pixels along x), along z for each group. Where C is 1 (depthwise, or grey
 // images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
 // blocks of 256; weigh has a block for each output channel (x) and row of its kernel (y).
 //
@@ -67,18 +73,28 @@ constexpr u32 IMAGE_AREA = (u32)IMAGE_HEIGHT * IMAGE_WIDTH;
 constexpr u32 POSITION_AREA = (u32)POSITION_HEIGHT * POSITION_WIDTH;
 constexpr u32 TAPS = (u32)KERNEL_HEIGHT * KERNEL_WIDTH;
 #ifdef IMAGE_STRIDES
-constexpr bool DENSE = false;
 constexpr u64 IMAGES_LIE[4] = IMAGE_STRIDES, POSITIONS_LIE[4] = POSITION_STRIDES;
 constexpr u64 IMAGE_SAMPLE = IMAGES_LIE[0], POSITION_SAMPLE = POSITIONS_LIE[0];
 constexpr u32 IMAGE_CHANNEL = IMAGES_LIE[1], IMAGE_ROW = IMAGES_LIE[2], IMAGE_COLUMN = IMAGES_LIE[3];
 constexpr u32 POSITION_CHANNEL = POSITIONS_LIE[1], POSITION_ROW = POSITIONS_LIE[2], POSITION_COLUMN = POSITIONS_LIE[3];
 #else
-constexpr bool DENSE = true;
 constexpr u64 IMAGE_SAMPLE = (u64)GROUPS * IMAGE_CHANNELS * IMAGE_AREA;
 constexpr u64 POSITION_SAMPLE = (u64)GROUPS * POSITION_CHANNELS * POSITION_AREA;
 constexpr u32 IMAGE_CHANNEL = IMAGE_AREA, IMAGE_ROW = IMAGE_WIDTH, IMAGE_COLUMN = 1;
 constexpr u32 POSITION_CHANNEL = POSITION_AREA, POSITION_ROW = POSITION_WIDTH, POSITION_COLUMN = 1;
 #endif
+#ifdef WEIGHT_LAST
+constexpr bool CHANNELS_INNERMOST = true;
+#else
+constexpr bool CHANNELS_INNERMOST = TAPS == 1;
+#endif
+#ifdef EXCHANGED
+constexpr bool PIXELS_ARE_ROWS = true;
+#else
+constexpr bool PIXELS_ARE_ROWS = false;
+#endif
+// What a block computes of channels and of pixels.
+constexpr int TILE_CHANNELS = PIXELS_ARE_ROWS ? TILE_N : TILE_M, TILE_PIXELS = PIXELS_ARE_ROWS ? TILE_M : TILE_N;
 // Elements of the weight of an output channel, and of a group.
 constexpr u32 FILTER = (u32)IMAGE_CHANNELS * TAPS;
 constexpr u64 GROUP_WEIGHT = (u64)POSITION_CHANNELS * FILTER;
@@ -87,21 +103,39 @@ constexpr u64 WEIGHTS = GROUPS * GROUP_WEIGHT;
 constexpr int NO_WINDOW = -(1 << 30);
 constexpr int NO_TAP = 1 << 29;
 
-// The two sides: channels of a group, pixels of a plane, and where they are.
-struct Images {
-    static constexpr u32 CHANNELS = IMAGE_CHANNELS, AREA = IMAGE_AREA, CHANNEL = IMAGE_CHANNEL;
-    static constexpr u64 SAMPLE = IMAGE_SAMPLE;
+// A side: channels of a group, pixels of a plane, and where they are.
+template <u64 OF_SAMPLE, u32 OF_CHANNEL, u32 OF_ROW, u32 OF_COLUMN, u32 COUNT, u32 HEIGHT, u32 WIDTH> struct SideOf {
+    static constexpr u32 CHANNELS = COUNT, AREA = HEIGHT * WIDTH, CHANNEL = OF_CHANNEL, COLUMN = OF_COLUMN;
+    static constexpr u64 SAMPLE = OF_SAMPLE;
+    // Whether pixels follow each other without gaps: those of a plane, and those of all samples.
+    static constexpr bool EVEN = OF_ROW == WIDTH * OF_COLUMN, ALL_EVEN = EVEN && SAMPLE == (u64)AREA * COLUMN;
+    static constexpr bool DENSE = EVEN && COLUMN == 1 && CHANNEL == AREA && SAMPLE == (u64)GROUPS * CHANNELS * AREA;
+    // Whether the channels of a pixel lie side by side, and in pieces that are carried at once.
+    static constexpr bool LAST = !DENSE && CHANNEL == 1;
+    static constexpr bool TOGETHER =
+        LAST && CHANNELS % VECTOR == 0 && COLUMN % VECTOR == 0 && OF_ROW % VECTOR == 0 && SAMPLE % VECTOR == 0;
+    // The same of the fours that results are put in.
+    static constexpr bool FOURS = LAST && CHANNELS % 4 == 0 && COLUMN % 4 == 0 && OF_ROW % 4 == 0 && SAMPLE % 4 == 0;
+
     static __device__ __forceinline__ u32 within(u32 pixel) {
-        return DENSE ? pixel : pixel / IMAGE_WIDTH * IMAGE_ROW + pixel % IMAGE_WIDTH * IMAGE_COLUMN;
+        return EVEN ? pixel * COLUMN : pixel / WIDTH * OF_ROW + pixel % WIDTH * COLUMN;
+    }
+    // The same over all samples.
+    static __device__ __forceinline__ u64 among(u32 pixel) {
+        return ALL_EVEN ? pixel * (u64)COLUMN : pixel / AREA * SAMPLE + within(pixel % AREA);
     }
 };
-struct Positions {
-    static constexpr u32 CHANNELS = POSITION_CHANNELS, AREA = POSITION_AREA, CHANNEL = POSITION_CHANNEL;
-    static constexpr u64 SAMPLE = POSITION_SAMPLE;
-    static __device__ __forceinline__ u32 within(u32 position) {
-        return DENSE ? position : position / POSITION_WIDTH * POSITION_ROW + position % POSITION_WIDTH * POSITION_COLUMN;
-    }
-};
+typedef SideOf<IMAGE_SAMPLE, IMAGE_CHANNEL, IMAGE_ROW, IMAGE_COLUMN, IMAGE_CHANNELS, IMAGE_HEIGHT, IMAGE_WIDTH> Images;
+typedef SideOf<POSITION_SAMPLE, POSITION_CHANNEL, POSITION_ROW, POSITION_COLUMN, POSITION_CHANNELS, POSITION_HEIGHT, POSITION_WIDTH>
+    Positions;
+
+// The channel and the tap, of so many, that are number `k` as the weight has them.
+template <u32 CHANNELS, u32 COUNT> static __device__ __forceinline__ u32 channel_of(u32 k) {
+    return COUNT == 1 ? k : CHANNELS_INNERMOST ? k % CHANNELS : k / COUNT;
+}
+template <u32 CHANNELS, u32 COUNT> static __device__ __forceinline__ u32 tap_of(u32 k) {
+    return COUNT == 1 ? 0 : CHANNELS_INNERMOST ? k / CHANNELS : k % COUNT;
+}
 
 static __device__ __forceinline__ void finish(float sum, real *to) {
 #if ADD
@@ -139,13 +173,18 @@ struct Windows {
     }
     static __device__ __forceinline__ Tap tap(u32 k) {
         if (k >= FILTER) return {0, NO_TAP, 0};
-        const u32 c = k / TAPS, tap = k % TAPS;
+        const u32 c = channel_of<IMAGE_CHANNELS, TAPS>(k), tap = tap_of<IMAGE_CHANNELS, TAPS>(k);
         const int y = (int)(tap / KERNEL_WIDTH) * DILATION_Y, x = (int)(tap % KERNEL_WIDTH) * DILATION_X;
         return {(int)(c * IMAGE_CHANNEL) + y * (int)IMAGE_ROW + x * (int)IMAGE_COLUMN, y, x};
     }
+    static __device__ __forceinline__ bool inside(const Window &window, const Tap &tap) {
+        return (u32)(window.y + tap.y) < IMAGE_HEIGHT && (u32)(window.x + tap.x) < IMAGE_WIDTH;
+    }
+    static __device__ __forceinline__ const real *data(const Window &window, const Tap &tap) {
+        return window.sample + (window.corner + tap.offset);
+    }
     static __device__ __forceinline__ real read(const Window &window, const Tap &tap) {
-        const bool inside = (u32)(window.y + tap.y) < IMAGE_HEIGHT && (u32)(window.x + tap.x) < IMAGE_WIDTH;
-        return inside ? window.sample[window.corner + tap.offset] : real();
+        return inside(window, tap) ? *data(window, tap) : real();
     }
 };
 
@@ -156,6 +195,12 @@ struct WindowColumns : Windows {
     __device__ __forceinline__ Place place(u32 n) const { return window(n); }
     static __device__ __forceinline__ Depth depth(u32 k) { return tap(k); }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(place, depth); }
+    static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
+        read_four(data(place, depth), inside(place, depth), to);
+    }
+    static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
+        return read_eight(data(place, depth), inside(place, depth));
+    }
 };
 
 struct TapColumns : Windows {
@@ -165,6 +210,12 @@ struct TapColumns : Windows {
     static __device__ __forceinline__ Place place(u32 n) { return tap(n); }
     __device__ __forceinline__ Depth depth(u32 k) const { return window(k); }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(depth, place); }
+    static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
+        read_four(data(depth, place), inside(depth, place), to);
+    }
+    static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
+        return read_eight(data(depth, place), inside(depth, place));
+    }
 };
 
 #if PASS == SCATTER
@@ -208,20 +259,33 @@ struct PixelColumns {
     }
     static __device__ __forceinline__ Depth depth(u32 k) {
         if (k >= SCATTER_DEPTH) return {0, NO_TAP, 0};
-        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        const u32 o = channel_of<POSITION_CHANNELS, PHASE_DIVISOR>(k), tap = tap_of<POSITION_CHANNELS, PHASE_DIVISOR>(k);
         constexpr int down = TAP_STEP_Y * DILATION_Y / PIXEL_STEP_Y, right = TAP_STEP_X * DILATION_X / PIXEL_STEP_X;
         return {o * POSITION_CHANNEL, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
     }
-    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
+    // The position whose window has the tap there, or null.
+    static __device__ __forceinline__ const real *find(const Place &place, const Depth &depth) {
         const int y = place.y - depth.y, x = place.x - depth.x;
 #if PHASED
         const u32 p = (u32)y, q = (u32)x;
 #else
-        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return real();
+        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return nullptr;
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
 #endif
-        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return real();
-        return place.sample[depth.offset + p * POSITION_ROW + q * POSITION_COLUMN];
+        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return nullptr;
+        return place.sample + (depth.offset + p * POSITION_ROW + q * POSITION_COLUMN);
+    }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
+        const real *data = find(place, depth);
+        return data ? *data : real();
+    }
+    static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
+        const real *data = find(place, depth);
+        read_four(data, data != nullptr, to);
+    }
+    static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
+        const real *data = find(place, depth);
+        return read_eight(data, data != nullptr);
     }
 };
 
@@ -234,14 +298,21 @@ struct WeightRows {
         bool inside;
     };
     typedef Place Depth;
-    static __device__ __forceinline__ Place place(u32 c) { return {c * TAPS, c < IMAGE_CHANNELS}; }
+    static constexpr u32 OF_CHANNEL = CHANNELS_INNERMOST ? 1 : TAPS, OF_TAP = CHANNELS_INNERMOST ? IMAGE_CHANNELS : 1;
+    static __device__ __forceinline__ Place place(u32 c) { return {c * OF_CHANNEL, c < IMAGE_CHANNELS}; }
     static __device__ __forceinline__ Depth depth(u32 k) {
-        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        const u32 o = channel_of<POSITION_CHANNELS, PHASE_DIVISOR>(k), tap = tap_of<POSITION_CHANNELS, PHASE_DIVISOR>(k);
         const u32 r = TAP_Y + tap / ROW_DIVISOR * TAP_STEP_Y, s = TAP_X + tap % ROW_DIVISOR * TAP_STEP_X;
-        return {o * FILTER + r * KERNEL_WIDTH + s, k < SCATTER_DEPTH};
+        return {o * FILTER + (r * KERNEL_WIDTH + s) * OF_TAP, k < SCATTER_DEPTH};
     }
     __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
         return place.inside && depth.inside ? weight[place.offset + depth.offset] : real();
+    }
+    __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) const {
+        read_four(weight + (place.offset + depth.offset), place.inside && depth.inside, to);
+    }
+    __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) const {
+        return read_eight(weight + (place.offset + depth.offset), place.inside && depth.inside);
     }
 };
 
@@ -261,7 +332,7 @@ template <class Side> struct Pixels {
     };
     static __device__ __forceinline__ Channel channel(u32 c) { return {c * Side::CHANNEL, c < Side::CHANNELS}; }
     __device__ __forceinline__ Pixel pixel(u32 n) const {
-        return {group + n / Side::AREA * Side::SAMPLE + Side::within(n % Side::AREA), n < BATCH * Side::AREA};
+        return {group + Side::among(n), n < BATCH * Side::AREA};
     }
 };
 
@@ -303,23 +374,45 @@ template <class Side> struct ChannelColumns : Pixels<Side> {
     }
 };
 
-// A side that is written, with a column for each sample and pixel.
-template <class Side> struct Map {
+// Pixels that are written: all of a side.
+template <class Side> struct AllPixels {
+    static constexpr u32 COUNT = BATCH * Side::AREA;
+    static constexpr bool FOURS = Side::DENSE && Side::AREA % 4 == 0;
+    static __device__ __forceinline__ u64 at(u32 n) { return Side::among(n); }
+};
+
+#if PASS == SCATTER
+// Those of the launch.
+struct PhasePixels {
+    static constexpr u32 COUNT = BATCH * PHASE_AREA;
+    static constexpr bool FOURS = !PHASED && AllPixels<Images>::FOURS;
+    static __device__ __forceinline__ u64 at(u32 n) {
+        if (!PHASED) return Images::among(n);
+        const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
+        const u32 y = FIRST_Y + pixel / PHASE_WIDTH * PIXEL_STEP_Y, x = FIRST_X + pixel % PHASE_WIDTH * PIXEL_STEP_X;
+        return b * IMAGE_SAMPLE + y * IMAGE_ROW + x * IMAGE_COLUMN;
+    }
+};
+#endif
+
+// A side that is written, with a column for each sample and pixel, or a row for each.
+template <class Side, class Pixels> struct Map {
     real *group;
     const real *biases; // of the group
 
+    static constexpr bool FOURS = PIXELS_ARE_ROWS ? Side::FOURS : Pixels::FOURS;
     struct Column {
-        real *pixel;
+        real *first;
     };
-    static __device__ __forceinline__ u32 rows() { return Side::CHANNELS; }
-    static __device__ __forceinline__ u32 columns() { return BATCH * Side::AREA; }
-    __device__ __forceinline__ Column column(u32 n) const {
-        return {group + n / Side::AREA * Side::SAMPLE + Side::within(n % Side::AREA)};
+    static __device__ __forceinline__ u32 rows() { return PIXELS_ARE_ROWS ? Pixels::COUNT : Side::CHANNELS; }
+    static __device__ __forceinline__ u32 columns() { return PIXELS_ARE_ROWS ? Side::CHANNELS : Pixels::COUNT; }
+    __device__ __forceinline__ Column column(u32 n) const { return {group + (PIXELS_ARE_ROWS ? n * Side::CHANNEL : Pixels::at(n))}; }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) {
+        return column.first + (PIXELS_ARE_ROWS ? Pixels::at(m) : m * Side::CHANNEL);
     }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.pixel + m * Side::CHANNEL; }
-    __device__ __forceinline__ float bias(u32 m, u32) const {
+    __device__ __forceinline__ float bias(u32 m, u32 n) const {
 #if BIAS
-        return widen(biases[m]);
+        return widen(biases[PIXELS_ARE_ROWS ? n : m]);
 #else
         return 0.0f;
 #endif
@@ -327,17 +420,20 @@ template <class Side> struct Map {
     static __device__ __forceinline__ float through(float sum) { return rectify(sum); }
 };
 
-#if PASS == SCATTER
-// The images, with a column for each sample and pixel of the launch.
-struct PhasePixels : Map<Images> {
-    static __device__ __forceinline__ u32 columns() { return BATCH * PHASE_AREA; }
-    __device__ __forceinline__ Column column(u32 n) const {
-        const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
-        const u32 y = FIRST_Y + pixel / PHASE_WIDTH * PIXEL_STEP_Y, x = FIRST_X + pixel % PHASE_WIDTH * PIXEL_STEP_X;
-        return {group + b * IMAGE_SAMPLE + y * IMAGE_ROW + x * IMAGE_COLUMN};
+// Puts the products of channels, from number `channel` on, and pixels into a map.
+template <class Channels, class Pixels, class Target>
+static __device__ __forceinline__ void
+put_products(Channels &channels, Pixels &pixels, u32 depth, const Target &map, u32 channel, u32 pixel, Tiles &tiles) {
+    Sums sums;
+    clear(sums);
+    if constexpr (PIXELS_ARE_ROWS) {
+        multiply(pixels, channels, 0, depth, tiles, sums);
+        store<Target::FOURS>(map, pixel, channel, tiles, sums);
+    } else {
+        multiply(channels, pixels, 0, depth, tiles, sums);
+        store<Target::FOURS>(map, channel, pixel, tiles, sums);
     }
-};
-#endif
+}
 
 // Elements are real, or float where they are parts of a sum.
 template <class Element> struct Weight {
@@ -354,14 +450,28 @@ template <class Element> struct Weight {
     static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
+// Element `i` of a side that is written element by element, in the order that they lie in.
+template <class Side> struct Written {
+    u32 b, channel, pixel;
+    u64 at;
+    __device__ __forceinline__ Written(u64 i) {
+        constexpr u32 CHANNELS = GROUPS * Side::CHANNELS;
+        const u32 outer = (u32)(i / (Side::LAST ? CHANNELS : Side::AREA)), inner = (u32)(i % (Side::LAST ? CHANNELS : Side::AREA));
+        b = outer / (Side::LAST ? Side::AREA : CHANNELS);
+        channel = Side::LAST ? inner : outer % CHANNELS;
+        pixel = Side::LAST ? outer % Side::AREA : inner;
+        at = Side::DENSE ? i : b * Side::SAMPLE + channel * Side::CHANNEL + Side::within(pixel);
+    }
+};
+
 #if PASS == GATHER
 
 #if IMAGE_CHANNELS == 1
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= BATCH * (u64)(GROUPS)*POSITION_CHANNELS * POSITION_AREA) return;
-    const u32 plane = (u32)(i / POSITION_AREA), position = (u32)(i % POSITION_AREA);
-    const u32 b = plane / (GROUPS * POSITION_CHANNELS), channel = plane % (GROUPS * POSITION_CHANNELS);
+    const Written<Positions> element(i);
+    const u32 b = element.b, channel = element.channel, position = element.pixel;
     const int top = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y;
     const int left = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
     const real *image = images + b * IMAGE_SAMPLE + channel / POSITION_CHANNELS * (u64)IMAGE_CHANNEL;
@@ -380,29 +490,26 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
 #if BIAS
     sum += widen(bias[channel]);
 #endif
-    finish(rectify(sum), &positions[DENSE ? i : b * POSITION_SAMPLE + channel * POSITION_CHANNEL + Positions::within(position)]);
+    finish(rectify(sum), &positions[element.at]);
 }
 #else
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
     __shared__ Tiles tiles;
-    const u64 group = blockIdx.z;
-    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
+    const u64 group = blockIdx.z, first = group * POSITION_CHANNELS;
+    const u32 channel = blockIdx.y * TILE_CHANNELS, pixel = blockIdx.x * TILE_PIXELS;
     typedef Matrix<true> Rows;
     const Rows rows = {weight + group * GROUP_WEIGHT, FILTER, POSITION_CHANNELS, FILTER};
-    typename Carrier<FILTER % VECTOR == 0, TILE_M, true, Rows>::Type a(rows, m);
+    typename Carrier<FILTER % VECTOR == 0, TILE_CHANNELS, true, Rows>::Type a(rows, channel);
 #if POINTWISE
     typedef ChannelColumns<Images> Columns;
+    constexpr bool ALONG_K = Images::LAST, TOGETHER = Images::TOGETHER || (Images::DENSE && IMAGE_AREA % VECTOR == 0);
 #else
     typedef WindowColumns Columns;
+    constexpr bool ALONG_K = Images::LAST && CHANNELS_INNERMOST, TOGETHER = ALONG_K && Images::TOGETHER;
 #endif
-    typename Carrier<DENSE && POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(
-        images + group * IMAGE_CHANNELS * IMAGE_CHANNEL, n);
-    Sums sums;
-    clear(sums);
-    multiply(a, b, 0, FILTER, tiles, sums);
-    const u64 first = group * POSITION_CHANNELS;
-    const Map<Positions> map = {positions + first * POSITION_CHANNEL, addend(bias, first)};
-    store<DENSE && POSITION_AREA % 4 == 0>(map, m, n, tiles, sums);
+    typename Carrier<TOGETHER, TILE_PIXELS, ALONG_K, Columns>::Type b(images + group * IMAGE_CHANNELS * IMAGE_CHANNEL, pixel);
+    const Map<Positions, AllPixels<Positions>> map = {positions + first * POSITION_CHANNEL, addend(bias, first)};
+    put_products(a, b, FILTER, map, channel, pixel, tiles);
 }
 #endif
 
@@ -412,7 +519,8 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
 static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= BATCH * (u64)(GROUPS)*IMAGE_AREA) return;
-    const u32 plane = (u32)(i / IMAGE_AREA), pixel = (u32)(i % IMAGE_AREA), group = plane % GROUPS, b = plane / GROUPS;
+    const Written<Images> element(i);
+    const u32 b = element.b, group = element.channel, pixel = element.pixel;
     const int bottom = (int)(pixel / IMAGE_WIDTH) + PADDING_Y, right = (int)(pixel % IMAGE_WIDTH) + PADDING_X;
     const real *maps = positions + b * POSITION_SAMPLE + group * (u64)(POSITION_CHANNELS)*POSITION_CHANNEL;
     const real *filters = weight + group * GROUP_WEIGHT;
@@ -433,30 +541,32 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 #if BIAS
     sum += widen(bias[group]);
 #endif
-    finish(rectify(sum), &images[DENSE ? i : b * IMAGE_SAMPLE + group * IMAGE_CHANNEL + Images::within(pixel)]);
+    finish(rectify(sum), &images[element.at]);
 }
 #else
 static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
     __shared__ Tiles tiles;
-    const u64 group = blockIdx.z;
-    const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N;
+    const u64 group = blockIdx.z, first = group * IMAGE_CHANNELS;
+    const u32 channel = blockIdx.y * TILE_CHANNELS, pixel = blockIdx.x * TILE_PIXELS;
     positions += group * POSITION_CHANNELS * POSITION_CHANNEL;
     weight += group * GROUP_WEIGHT;
 #if POINTWISE
     typedef ChannelColumns<Positions> Columns;
     typedef Matrix<false> Rows;
-    typename Carrier<FILTER % VECTOR == 0, TILE_M, false, Rows>::Type a({weight, FILTER, FILTER, POSITION_CHANNELS}, m);
-    typename Carrier<DENSE && POSITION_AREA % VECTOR == 0, TILE_N, false, Columns>::Type b(positions, n);
+    constexpr bool ALONG_K = Positions::LAST;
+    constexpr bool TOGETHER = Positions::TOGETHER || (Positions::DENSE && POSITION_AREA % VECTOR == 0);
+    const Rows rows = {weight, FILTER, FILTER, POSITION_CHANNELS};
 #else
-    Single<TILE_M, true, WeightRows> a({weight}, m);
-    Single<TILE_N, false, PixelColumns> b({positions}, n);
+    typedef PixelColumns Columns;
+    typedef WeightRows Rows;
+    constexpr bool ALONG_K = Positions::LAST && CHANNELS_INNERMOST, TOGETHER = ALONG_K && Positions::TOGETHER;
+    const Rows rows = {weight};
 #endif
-    Sums sums;
-    clear(sums);
-    multiply(a, b, 0, SCATTER_DEPTH, tiles, sums);
-    const u64 first = group * IMAGE_CHANNELS;
-    const PhasePixels pixels = {{images + first * IMAGE_CHANNEL, addend(bias, first)}};
-    store<DENSE && PHASED == 0 && IMAGE_AREA % 4 == 0>(pixels, m, n, tiles, sums);
+    constexpr bool ROWS_TOGETHER = CHANNELS_INNERMOST && IMAGE_CHANNELS % VECTOR == 0;
+    typename Carrier<ROWS_TOGETHER, TILE_CHANNELS, !CHANNELS_INNERMOST, Rows>::Type a(rows, channel);
+    typename Carrier<TOGETHER, TILE_PIXELS, ALONG_K, Columns>::Type b({positions}, pixel);
+    const Map<Images, PhasePixels> map = {images + first * IMAGE_CHANNEL, addend(bias, first)};
+    put_products(a, b, SCATTER_DEPTH, map, channel, pixel, tiles);
 }
 #endif
 
@@ -512,15 +622,17 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
     const u64 group = blockIdx.z / PARTS;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, part = blockIdx.z % PARTS, last = end(part);
     typedef PixelRows<Positions> Rows;
+    constexpr bool ROWS_TOGETHER = Positions::TOGETHER || (Positions::DENSE && POSITION_AREA % VECTOR == 0);
 #if POINTWISE
     typedef PixelRows<Images> Columns;
+    constexpr bool ALONG_K = !Images::LAST, TOGETHER = Images::TOGETHER || (Images::DENSE && IMAGE_AREA % VECTOR == 0);
 #else
     typedef TapColumns Columns;
+    constexpr bool ALONG_K = !(Images::LAST && CHANNELS_INNERMOST), TOGETHER = !ALONG_K && Images::TOGETHER;
 #endif
-    typename Carrier<DENSE && POSITION_AREA % VECTOR == 0, TILE_M, true, Rows>::Type a(
+    typename Carrier<ROWS_TOGETHER, TILE_M, !Positions::LAST, Rows>::Type a(
         positions + group * POSITION_CHANNELS * POSITION_CHANNEL, m);
-    typename Carrier<DENSE && POINTWISE && IMAGE_AREA % VECTOR == 0, TILE_N, true, Columns>::Type b(
-        images + group * IMAGE_CHANNELS * IMAGE_CHANNEL, n);
+    typename Carrier<TOGETHER, TILE_N, ALONG_K, Columns>::Type b(images + group * IMAGE_CHANNELS * IMAGE_CHANNEL, n);
     Sums total, sums;
     clear(total);
     for (u32 first = begin(part); first < last; first += PORTION) {
@@ -555,7 +667,7 @@ static __device__ __forceinline__ void sum_parts(const float *partial, real *wei
 template <class Side>
 static __device__ __forceinline__ void channel_sums(const real *map, float *scratch, real *sums) {
     const real *plane = map + blockIdx.x * (u64)Side::CHANNEL;
-    constexpr u32 RUN_LENGTH = DENSE && Side::AREA % 4 == 0 ? 4 : 1, RUNS = Side::AREA / RUN_LENGTH;
+    constexpr u32 RUN_LENGTH = Side::DENSE && Side::AREA % 4 == 0 ? 4 : 1, RUNS = Side::AREA / RUN_LENGTH;
     float sum = 0.0f;
     for (u32 i = threadIdx.x; i < BATCH * RUNS; i += blockDim.x) {
         const real *from = plane + i / RUNS * Side::SAMPLE + Side::within(i % RUNS * RUN_LENGTH);

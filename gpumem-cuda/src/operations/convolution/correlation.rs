@@ -5,7 +5,7 @@ use crate::operations::context::{Context, in_braces, other_layout};
 use crate::operations::grid::{small, tile};
 use crate::operations::pointwise::Rectifier;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Layout, Slot, TensorId};
+use gpumem_core::program::{Layout, Order, Slot, TensorId};
 use gpumem_core::shape::Shape as Dimensions;
 
 /// A kernel file and its entry points.
@@ -105,6 +105,8 @@ const MOST_PHASES: u64 = 4;
 /// The shape of a launch: tile, blocks along x, y, z and threads.
 struct Shape {
     tile: [u64; 2],
+    /// Whether the rows of the product are pixels, not channels.
+    exchanged: bool,
     parts: Parts,
     phase: Option<Phase>,
     grid: [u64; 3],
@@ -195,15 +197,27 @@ impl Correlation {
         })
     }
 
-    fn tiled(&self, rows: u64, columns: u64) -> Shape {
+    /// Channels of a group and pixels of a map that is written: if its channels lie side by side they are columns, so that
+    /// neighbouring threads write neighbours.
+    fn tiled(&self, context: &Context<'_>, to: TensorId, channels: u64, pixels: u64) -> Shape {
+        let exchanged = context.tensor(to).layout.order == Order::ChannelsLast;
+        let [rows, columns] = if exchanged { [pixels, channels] } else { [channels, pixels] };
         let tile = tile(rows, columns, self.groups, 128);
-        let grid = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups];
-        Shape { tile, parts: Parts::ONE, phase: None, grid, threads: 256 }
+        let [of_channels, of_pixels] = if exchanged { [tile[1], tile[0]] } else { tile };
+        let grid = [pixels.div_ceil(of_pixels), channels.div_ceil(of_channels), self.groups];
+        Shape { tile, exchanged, parts: Parts::ONE, phase: None, grid, threads: 256 }
     }
 
     /// A thread for each of `count` elements.
     fn each(&self, count: u64) -> Shape {
-        Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [count.div_ceil(256), 1, 1], threads: 256 }
+        Shape {
+            tile: [32, 32],
+            exchanged: false,
+            parts: Parts::ONE,
+            phase: None,
+            grid: [count.div_ceil(256), 1, 1],
+            threads: 256,
+        }
     }
 
     /// The gradient of the weight, with `workspace` bytes for sums of parts.
@@ -223,7 +237,18 @@ impl Correlation {
         let blocks = grid.iter().fold(1, |blocks: u64, &count| blocks.saturating_mul(count));
         let parts = Parts::new(products, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
         let parts = if parts.count == 1 { Parts::ONE } else { parts };
-        Shape { tile, parts, phase: None, grid: [grid[0], grid[1], grid[2].saturating_mul(parts.count)], threads: 256 }
+        let grid = [grid[0], grid[1], grid[2].saturating_mul(parts.count)];
+        Shape { tile, exchanged: false, parts, phase: None, grid, threads: 256 }
+    }
+
+    /// Whether the weight that a pass reads or writes lies channels last and that makes a difference.
+    fn is_turned(&self, context: &Context<'_>, pass: &str) -> bool {
+        let weight = match pass {
+            "GATHER" | "SCATTER" => context.operation.read(Slot::Input(1)),
+            "WEIGH" => context.operation.written(Slot::InputGradient(1)),
+            _ => None,
+        };
+        self.images > 1 && area(self.kernel) > 1 && weight.is_some_and(|id| context.tensor(id).is_turned())
     }
 
     fn launch(
@@ -237,6 +262,8 @@ impl Correlation {
     ) -> Result<Launch, Error> {
         let kernel = self.constants(context.product_kernel(self.kernels.file, entry), pass, shape, tail);
         let kernel = self.lie(context, kernel, sides)?;
+        let kernel = if shape.exchanged { kernel.with("EXCHANGED", 1) } else { kernel };
+        let kernel = if self.is_turned(context, pass) { kernel.with("WEIGHT_LAST", 1) } else { kernel };
         let [x, y, z] = shape.grid;
         if y > 65535 || z > 65535 {
             return Err(too_large());
@@ -256,7 +283,7 @@ impl Correlation {
         let shape = if self.is_direct() {
             self.each(columns * self.groups * self.positions)
         } else {
-            self.tiled(self.positions, columns)
+            self.tiled(context, tail.to, self.positions, columns)
         };
         let arguments = self.operands(context, images, &tail)?;
         let sides = [Some(images), Some(tail.to)];
@@ -280,7 +307,7 @@ impl Correlation {
             return Ok(vec![launch(self.each(self.batch * area(self.image) * self.groups))?]);
         }
         if !(2..=MOST_PHASES).contains(&area(self.stride)) {
-            return Ok(vec![launch(self.tiled(self.images, self.batch * area(self.image)))?]);
+            return Ok(vec![launch(self.tiled(context, tail.to, self.images, self.batch * area(self.image)))?]);
         }
         let mut launches = Vec::new();
         for (y, x) in (0..self.stride[0]).flat_map(|y| (0..self.stride[1]).map(move |x| (y, x))) {
@@ -291,7 +318,7 @@ impl Correlation {
                 continue;
             }
             let pixels = [0, 1].map(|axis| (self.image[axis] - phase.first[axis]).div_ceil(self.stride[axis]));
-            let shape = self.tiled(self.images, self.batch * area(pixels));
+            let shape = self.tiled(context, tail.to, self.images, self.batch * area(pixels));
             launches.push(launch(Shape { phase: Some(phase), ..shape })?);
         }
         Ok(launches)
@@ -357,7 +384,14 @@ impl Correlation {
     pub(super) fn bias_gradient(&self, context: &Context<'_>) -> Result<Option<Launch>, Error> {
         let Some(db) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
         let blocks = context.elements(db);
-        let shape = Shape { tile: [32, 32], parts: Parts::ONE, phase: None, grid: [blocks, 1, 1], threads: 512 };
+        let shape = Shape {
+            tile: [32, 32],
+            exchanged: false,
+            parts: Parts::ONE,
+            phase: None,
+            grid: [blocks, 1, 1],
+            threads: 512,
+        };
         let tail = Tail::plain(db, context.adds(Slot::InputGradient(2)));
         let dy = Some(context.read(Slot::Gradient)?);
         let sides = if self.is_transposed() { [dy, None] } else { [None, dy] };
