@@ -4,10 +4,10 @@ use crate::calls::Call;
 use crate::calls::convolution::{Convolution, Pass};
 use crate::calls::product::{Element, Scratch};
 use crate::operations::context::{Context, Setting};
-use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Op, Operation, Order, Slot, Tensor, TensorId, ops};
+use gpumem_core::{Format, Precision};
 
 /// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
@@ -49,7 +49,9 @@ fn convolution(
     [x, w, y]: [TensorId; 3],
 ) -> Result<Option<Convolution>, Error> {
     let last = channels_last(context, [x, w, y]).filter(|_| is_for_the_library(op));
-    let Some(channels_last) = last else { return Ok(None) };
+    // Of f32, the library is told nothing of orders.
+    let is_known = |last: &bool| !last || context.setting.precision.narrow() != Format::F32;
+    let Some(channels_last) = last.filter(is_known) else { return Ok(None) };
     let Setting { precision, tf32, deterministic, .. } = context.setting;
     let divides = |channels: u64| op.groups != 0 && channels.is_multiple_of(op.groups);
     if !divides(op.in_channels) || !divides(op.out_channels) {
