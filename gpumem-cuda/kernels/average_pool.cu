@@ -8,6 +8,7 @@
 // PADDING_H, PADDING_W     what the first window reaches beyond the plane
 // PADDED                   whether zeros of the padding count in the mean
 // ADD                      whether the gradient is added to what is there
+// PACK                     channels that a thread takes: see planes.cuh
 // CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
 //
 // The window at (o, p) covers rows o * STRIDE_H - PADDING_H up to KERNEL_H rows later, columns likewise, as far as they lie in
@@ -43,37 +44,44 @@ static __device__ __forceinline__ float divisor(int o, int p) {
 
 KERNEL(average_pool_forward)(const real *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
-    const u64 plane = i / (OUT_HEIGHT * OUT_WIDTH);
-    float sum = 0.0f;
+    if (i >= COUNT / PACK) return;
+    const Site at = site(i, OUT_HEIGHT, OUT_WIDTH);
+    const int p = (int)at.column, o = (int)at.row;
+    float sum[PACK] = {};
     for (int k = 0; k < KERNEL_H; k++) {
         const int h = o * STRIDE_H + k - PADDING_H;
         if (h < 0 || h >= HEIGHT) continue;
         for (int l = 0; l < KERNEL_W; l++) {
             const int w = p * STRIDE_W + l - PADDING_W;
-            if (w >= 0 && w < WIDTH) sum += widen(x[x_place(plane, (u32)h, (u32)w)]);
+            if (w < 0 || w >= WIDTH) continue;
+            const Pack pack = load(x, x_place(at, (u32)h, (u32)w));
+#pragma unroll
+            for (int e = 0; e < PACK; e++) sum[e] += element(pack, e);
         }
     }
-    narrow(sum / divisor(o, p), &y[y_place(plane, (u32)o, (u32)p)]);
+    const float size = divisor(o, p);
+#pragma unroll
+    for (int e = 0; e < PACK; e++) sum[e] /= size;
+    store(sum, y, y_place(at, at.row, at.column));
 }
 
 KERNEL(average_pool_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);
-    const u64 plane = i / (HEIGHT * WIDTH);
+    if (i >= COUNT / PACK) return;
+    const Site at = site(i, HEIGHT, WIDTH);
+    const int w = (int)at.column, h = (int)at.row;
     const int before_h = h + PADDING_H - KERNEL_H + 1, before_w = w + PADDING_W - KERNEL_W + 1;
     const int first_o = before_h > 0 ? (before_h + STRIDE_H - 1) / STRIDE_H : 0;
     const int first_p = before_w > 0 ? (before_w + STRIDE_W - 1) / STRIDE_W : 0;
     const int last_o = min((h + PADDING_H) / STRIDE_H, OUT_HEIGHT - 1);
     const int last_p = min((w + PADDING_W) / STRIDE_W, OUT_WIDTH - 1);
-    float sum = 0.0f;
+    float sum[PACK] = {};
     for (int o = first_o; o <= last_o; o++)
-        for (int p = first_p; p <= last_p; p++) sum += widen(dy[y_place(plane, (u32)o, (u32)p)]) / divisor(o, p);
-    real *to = &dx[x_place(plane, (u32)h, (u32)w)];
-#if ADD
-    sum += widen(*to);
-#endif
-    narrow(sum, to);
+        for (int p = first_p; p <= last_p; p++) {
+            const Pack pack = load(dy, y_place(at, (u32)o, (u32)p));
+            const float size = divisor(o, p);
+#pragma unroll
+            for (int e = 0; e < PACK; e++) sum[e] += element(pack, e) / size;
+        }
+    store_gradient(sum, dx, x_place(at, at.row, at.column));
 }

@@ -4,7 +4,8 @@
 // COUNT                   elements of what the entry point writes
 // HEIGHT, WIDTH           of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH   of a plane of y
-// LANES                   threads that add up one window: 32 where windows are large, else 1
+// LANES                   threads that add up one window: 32 where windows are large, 4 where those of packs are not so large, else 1
+// PACK                    channels that a thread takes: see planes.cuh
 // ADD                     whether the gradient is added to what is there
 // CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
 //
@@ -24,10 +25,6 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
-// Four elements in one access, where a plane is a multiple of four.
-struct alignas(4 * sizeof(real)) Four {
-    real at[4];
-};
 
 static __device__ __forceinline__ u32 window_start(u32 o, u32 size, u32 windows) { return (u32)((u64)o * size / windows); }
 
@@ -35,57 +32,140 @@ static __device__ __forceinline__ u32 window_end(u32 o, u32 size, u32 windows) {
     return (u32)(((u64)(o + 1) * size + windows - 1) / windows);
 }
 
-KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
-    // Whole warps take part in the sum, so that one beyond the end adds up the last element once more.
-    const Index team = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
-    const Index i = team < COUNT ? team : (Index)(COUNT - 1);
-    const u32 lane = threadIdx.x % LANES;
-    const u64 plane = i / (OUT_HEIGHT * OUT_WIDTH);
-    const u32 p = (u32)(i % OUT_WIDTH), o = (u32)(i / OUT_WIDTH % OUT_HEIGHT);
+// What a lane of a window adds up.
+static __device__ __forceinline__ void add_up(const Site &at, u32 lane, const real *x, float (&sum)[PACK]) {
+    const u32 top = window_start(at.row, HEIGHT, OUT_HEIGHT), left = window_start(at.column, WIDTH, OUT_WIDTH);
+    const u32 rows = window_end(at.row, HEIGHT, OUT_HEIGHT) - top, columns = window_end(at.column, WIDTH, OUT_WIDTH) - left;
+    // Lanes take elements in turns; where the next one is is found without a division.
+    const u32 down = LANES / columns, right = LANES % columns;
+    u32 row = lane / columns, column = lane % columns;
+#pragma unroll 4
+    for (u32 e = lane; e < rows * columns; e += LANES) {
+        const Pack pack = load(x, x_place(at, top + row, left + column));
+#pragma unroll
+        for (int k = 0; k < PACK; k++) sum[k] += element(pack, k);
+        row += down;
+        column += right;
+        if (column >= columns) {
+            column -= columns;
+            row++;
+        }
+    }
+}
+
+static __device__ __forceinline__ float size_of(const Site &at) {
+    const u32 rows = window_end(at.row, HEIGHT, OUT_HEIGHT) - window_start(at.row, HEIGHT, OUT_HEIGHT);
+    const u32 columns = window_end(at.column, WIDTH, OUT_WIDTH) - window_start(at.column, WIDTH, OUT_WIDTH);
+    return (float)(rows * columns);
+}
+
+#if PACK == 1
+
+#if OUT_HEIGHT == 1 && OUT_WIDTH == 1 && !defined(X_STRIDES) && HEIGHT * WIDTH % 4 == 0
+
+// Four elements in one access, where a plane is a multiple of four.
+struct alignas(4 * sizeof(real)) Four {
+    real at[4];
+};
+
+// The window is the plane: its rows lie one after the other.
+static __device__ __forceinline__ float sum_of(const Site &at, u32 lane, const real *x) {
+    x += x_place(at, 0, 0);
     float sum = 0.0f;
-#if OUT_HEIGHT == 1 && OUT_WIDTH == 1 && !defined(X_STRIDES)
-    x += x_place(plane, 0, 0);
-    // The window is the plane: its rows lie one after the other.
-    const u32 size = HEIGHT * WIDTH;
-#if HEIGHT * WIDTH % 4 == 0
-    for (u32 e = lane; e < size / 4; e += LANES) {
+    for (u32 e = lane; e < HEIGHT * WIDTH / 4; e += LANES) {
         const Four four = ((const Four *)x)[e];
         sum += (widen(four.at[0]) + widen(four.at[1])) + (widen(four.at[2]) + widen(four.at[3]));
     }
+    return sum;
+}
+
 #else
-    for (u32 e = lane; e < size; e += LANES) sum += widen(x[e]);
+
+static __device__ __forceinline__ float sum_of(const Site &at, u32 lane, const real *x) {
+    float sum[1] = {};
+    add_up(at, lane, x, sum);
+    return sum[0];
+}
+
 #endif
-#else
-    const u32 top = window_start(o, HEIGHT, OUT_HEIGHT), left = window_start(p, WIDTH, OUT_WIDTH);
-    const u32 columns = window_end(p, WIDTH, OUT_WIDTH) - left;
-    const u32 size = (window_end(o, HEIGHT, OUT_HEIGHT) - top) * columns;
-    for (u32 e = lane; e < size; e += LANES) sum += widen(x[x_place(plane, top + e / columns, left + e % columns)]);
-#endif
+
+KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
+    // Whole warps take part in the sum, so that one beyond the end adds up the last element once more.
+    const Index team = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    const Site at = site(team < COUNT ? team : (Index)(COUNT - 1), OUT_HEIGHT, OUT_WIDTH);
+    const u32 lane = threadIdx.x % LANES;
+    float sum = sum_of(at, lane, x);
 #if LANES == 32
     sum = warp_sum(sum);
 #endif
-    if (team < COUNT && lane == 0) narrow(sum / (float)size, &y[y_place(plane, o, p)]);
+    if (team < COUNT && lane == 0) narrow(sum / size_of(at), &y[y_place(at, at.row, at.column)]);
 }
+
+#else
+
+// Packs that lie side by side are taken by neighbouring lanes of a warp, if several lanes share a window.
+constexpr u32 WIDE = LANES == 1 ? 1 : 8;
+
+// The sums of all lanes of a window in the first of them, in blocks of 256 threads.
+static __device__ __forceinline__ void join_lanes(u32 lane, float (&sum)[PACK]) {
+#if LANES > 1
+#pragma unroll
+    for (int k = 0; k < PACK; k++) {
+        sum[k] += __shfl_xor_sync(FULL_WARP, sum[k], 8);
+        sum[k] += __shfl_xor_sync(FULL_WARP, sum[k], 16);
+    }
+#endif
+#if LANES == 32
+    __shared__ float scratch[8][WIDE][PACK];
+    const u32 warp = threadIdx.x / 32, own = threadIdx.x % WIDE;
+#pragma unroll
+    for (int k = 0; k < PACK; k++)
+        if (lane % 4 == 0) scratch[warp][own][k] = sum[k];
+    __syncthreads();
+    if (lane > 0) return;
+#pragma unroll
+    for (int other = 1; other < 8; other++)
+#pragma unroll
+        for (int k = 0; k < PACK; k++) sum[k] += scratch[other][own][k];
+#endif
+}
+
+KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
+    const Index thread = (Index)blockIdx.x * blockDim.x + threadIdx.x, packs = (Index)(COUNT / PACK);
+    const Index team = thread / (LANES * WIDE) * WIDE + thread % WIDE;
+    const u32 lane = threadIdx.x % (LANES * WIDE) / WIDE;
+    // Whole blocks take part in the sum, as above.
+    const Site at = site(team < packs ? team : packs - 1, OUT_HEIGHT, OUT_WIDTH);
+    float sum[PACK] = {};
+    add_up(at, lane, x, sum);
+    join_lanes(lane, sum);
+    if (team >= packs || lane > 0) return;
+    const float size = size_of(at);
+#pragma unroll
+    for (int k = 0; k < PACK; k++) sum[k] /= size;
+    store(sum, y, y_place(at, at.row, at.column));
+}
+
+#endif
 
 KERNEL(average_pool_adaptive_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const u32 w = (u32)(i % WIDTH), h = (u32)(i / WIDTH % HEIGHT);
-    const u64 plane = i / (HEIGHT * WIDTH);
+    if (i >= COUNT / PACK) return;
+    const Site at = site(i, HEIGHT, WIDTH);
+    const u32 w = at.column, h = at.row;
     // Row h is in window o when o * HEIGHT < (h + 1) * OUT_HEIGHT and h * OUT_HEIGHT < (o + 1) * HEIGHT.
     const u32 first_o = window_start(h, OUT_HEIGHT, HEIGHT), end_o = window_end(h, OUT_HEIGHT, HEIGHT);
     const u32 first_p = window_start(w, OUT_WIDTH, WIDTH), end_p = window_end(w, OUT_WIDTH, WIDTH);
-    float sum = 0.0f;
+    float sum[PACK] = {};
     for (u32 o = first_o; o < end_o; o++) {
         const u32 rows = window_end(o, HEIGHT, OUT_HEIGHT) - window_start(o, HEIGHT, OUT_HEIGHT);
         for (u32 p = first_p; p < end_p; p++) {
             const u32 columns = window_end(p, WIDTH, OUT_WIDTH) - window_start(p, WIDTH, OUT_WIDTH);
-            sum += widen(dy[y_place(plane, o, p)]) / (float)(rows * columns);
+            const Pack pack = load(dy, y_place(at, o, p));
+            const float size = (float)(rows * columns);
+#pragma unroll
+            for (int k = 0; k < PACK; k++) sum[k] += element(pack, k) / size;
         }
     }
-    real *to = &dx[x_place(plane, h, w)];
-#if ADD
-    sum += widen(*to);
-#endif
-    narrow(sum, to);
+    store_gradient(sum, dx, x_place(at, h, w));
 }

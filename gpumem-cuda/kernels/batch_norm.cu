@@ -32,18 +32,10 @@
 #include "real.cuh"
 #include "layout.cuh"
 #include "rectify.cuh"
+#include "batch_norm.cuh"
 
-typedef NORM_REAL Norm;
-
-// Division by a constant is several times faster in 32 bits.
-#if BATCH * CHANNELS * AREA < 0x80000000ull
-typedef u32 Index;
-#else
-typedef u64 Index;
-#endif
-
-// Elements and packs of a channel, and packs of a part; the last part may have fewer.
-constexpr Index COUNT = (Index)(BATCH * AREA), PACKS = COUNT / PACK, PORTION = (PACKS + PARTS - 1) / PARTS;
+// Packs of a channel and of a part; the last part may have fewer.
+constexpr Index PACKS = COUNT / PACK, PORTION = (PACKS + PARTS - 1) / PARTS;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
@@ -69,40 +61,6 @@ static __device__ __forceinline__ Index of_dx(Index at) { return at; }
 // The first pack of a part and the one after its last.
 static __device__ __forceinline__ Index begin(Index part) { return part * PORTION; }
 static __device__ __forceinline__ Index end(Index part) { return part + 1 < PARTS ? (part + 1) * PORTION : PACKS; }
-
-static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
-
-// What a channel's elements become.
-struct Rule {
-    float mean, scale, shift;
-};
-
-static __device__ __forceinline__ Rule rule(float mean, float rstd, const Norm *weight, const Norm *bias, Index c) {
-#if AFFINE
-    return {mean, rstd * widen(weight[c]), widen(bias[c])};
-#else
-    return {mean, rstd, 0.0f};
-#endif
-}
-
-// Fused by name: the backward pass finds the sign that the forward pass found, to the last bit.
-static __device__ __forceinline__ float normalise(float x, const Rule &rule) {
-    return fmaf(x - rule.mean, rule.scale, rule.shift);
-}
-
-// Mean and 1 / std of a channel as the backward pass will want them, and the running statistics.
-static __device__ __forceinline__ void
-keep(Index c, float mean, float squares, float *saved, float *running_mean, float *running_var) {
-    const float all = (float)COUNT;
-    saved[c] = mean;
-    saved[CHANNELS + c] = inverse_root(squares / all);
-    if (running_mean == nullptr) return;
-    // A single element has no unbiased variance; its biased one, 0, is taken.
-    const float unbiased = squares / (COUNT > 1 ? all - 1.0f : 1.0f);
-    const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
-    running_mean[c] = rest * running_mean[c] + momentum * mean;
-    running_var[c] = rest * running_var[c] + momentum * unbiased;
-}
 
 // Mean of a part of a channel and squares around it, in every thread.
 static __device__ __forceinline__ void
@@ -135,7 +93,7 @@ static __device__ __forceinline__ void
 apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) {
     Pack pack = ((const Pack *)x)[of_x(at)];
 #if RESIDUAL
-    const Pack other = ((const Pack *)residual)[at];
+    const Pack other = ((const Pack *)residual)[of_y(at)];
 #endif
 #pragma unroll
     for (int k = 0; k < PACK; k++) {
@@ -218,14 +176,6 @@ KERNEL(batch_norm_apply_parts)
 
 #endif
 
-// The gradient of a normalised element, from that of the rectifier's output.
-static __device__ __forceinline__ float through(float dy, float x, const Rule &rule) {
-    if (MASKED || SAME<RECTIFIER, Identity>) return dy;
-    real before;
-    narrow(normalise(x, rule), &before);
-    return dy * rectifier_slope(widen(before));
-}
-
 // Sums of a part, in every thread: of dy, and of dy (x - mean).
 static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule &how, const real *dy, const real *x, const real *y,
                                                 real *masked, float *scratch, float *sum, float *product) {
@@ -256,14 +206,6 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
     }
     *sum = block_sum(*sum, scratch);
     *product = block_sum(*product, scratch);
-}
-
-// The gradients of weight and bias from the sums of a channel.
-static __device__ __forceinline__ void
-parameters(Index c, float rstd, float sum, float product, Norm *dweight, Norm *dbias) {
-    product *= rstd;
-    if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[c]) + product : product, &dweight[c]);
-    if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[c]) + sum : sum, &dbias[c]);
 }
 
 // The gradient of a part of the input, from the sums of the channel.

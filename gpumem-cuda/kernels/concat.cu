@@ -8,6 +8,8 @@
 // X_STRIDES, Y_STRIDES  where maps that are side by side are not dense, of the value and of all together: see layout.cuh
 // CHANNELS, HEIGHT, WIDTH, FIRST  of the value then, and which channel of all is its first
 //
+// Rows are what lies side by side: of maps that are channels last without gaps, pixels with their channels.
+//
 // concat:          y[r, START + c] = x[r, c], x [COUNT / PART, PART], y [COUNT / PART, WHOLE]
 // concat_backward: dx[r, c] = dy[r, START + c]
 #include "base.cuh"
@@ -21,8 +23,12 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
-// Elements that a thread works on, four in one access where all rows begin at a multiple of four.
-constexpr int MOVED = PART % 4 == 0 && WHOLE % 4 == 0 && START % 4 == 0 ? 4 : 1;
+static __device__ constexpr bool is_whole(int piece) {
+    return PART % piece == 0 && WHOLE % piece == 0 && START % piece == 0;
+}
+
+// Elements that a thread works on, 16 bytes or four elements in one access where all rows begin at a multiple of that.
+constexpr int WIDEST = 16 / sizeof(real), MOVED = is_whole(WIDEST) ? WIDEST : is_whole(4) ? 4 : 1;
 
 struct alignas(MOVED * sizeof(real)) Pack {
     real at[MOVED];

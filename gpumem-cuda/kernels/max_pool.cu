@@ -10,6 +10,7 @@
 // SAVES                    whether the places of the maxima are kept
 // RECTIFIER                what the maxima go through, or their gradient comes through: see rectify.cuh
 // ADD                      whether the gradient is added to what is there
+// PACK                     channels that a thread takes: see planes.cuh
 // CHANNELS, X_STRIDES, Y_STRIDES, S_STRIDES  where maps are not dense, of channels, x, y and the places: see layout.cuh
 //
 // Element (k, l) of the window at (o, p) is at h = o * STRIDE_H + k * DILATION_H - PADDING_H, w likewise.
@@ -30,20 +31,30 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
+// The places of a thread's channels, in two accesses where a pack has eight.
+struct alignas(PACK < 4 ? 4 : 16) Places {
+    u32 at[PACK];
+};
+
 #ifdef X_STRIDES
-static __device__ __forceinline__ u64 saved_place(u64 plane, u32 o, u32 p) { return in_map(Strides S_STRIDES, CHANNELS, plane, o, p); }
+constexpr Strides S_MAP = S_STRIDES;
 #else
-static __device__ __forceinline__ u64 saved_place(u64 plane, u32 o, u32 p) { return y_place(plane, o, p); }
+constexpr Strides S_MAP = Y_MAP;
 #endif
 
 KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const int p = (int)(i % OUT_WIDTH), o = (int)(i / OUT_WIDTH % OUT_HEIGHT);
-    const u64 plane = i / (OUT_HEIGHT * OUT_WIDTH);
-    float best = -__int_as_float(0x7f800000);
-    // No place: the first element is taken even if it is minus infinity.
-    u32 place = 0xffffffffu;
+    if (i >= COUNT / PACK) return;
+    const Site at = site(i, OUT_HEIGHT, OUT_WIDTH);
+    const int p = (int)at.column, o = (int)at.row;
+    float best[PACK];
+    Places found;
+#pragma unroll
+    for (int e = 0; e < PACK; e++) {
+        best[e] = -__int_as_float(0x7f800000);
+        // No place: the first element is taken even if it is minus infinity.
+        found.at[e] = 0xffffffffu;
+    }
     for (int k = 0; k < KERNEL_H; k++) {
         const int h = o * STRIDE_H + k * DILATION_H - PADDING_H;
         if (h < 0 || h >= HEIGHT) continue;
@@ -51,31 +62,50 @@ KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
             const int w = p * STRIDE_W + l * DILATION_W - PADDING_W;
             if (w < 0 || w >= WIDTH) continue;
             const u32 here = (u32)h * WIDTH + (u32)w;
-            const float value = widen(x[x_place(plane, (u32)h, (u32)w)]);
-            if (value > best || value != value || place == 0xffffffffu) {
-                best = value;
-                place = here;
+            const Pack pack = load(x, x_place(at, (u32)h, (u32)w));
+#pragma unroll
+            for (int e = 0; e < PACK; e++) {
+                const float value = element(pack, e);
+                if (value > best[e] || value != value || found.at[e] == 0xffffffffu) {
+                    best[e] = value;
+                    found.at[e] = here;
+                }
             }
         }
     }
-    narrow(rectify(best), &y[y_place(plane, (u32)o, (u32)p)]);
+#pragma unroll
+    for (int e = 0; e < PACK; e++) best[e] = rectify(best[e]);
+    store(best, y, y_place(at, at.row, at.column));
 #if SAVES
-    places[saved_place(plane, (u32)o, (u32)p)] = place;
+    ((Places *)places)[place(S_MAP, at, at.row, at.column) / PACK] = found;
 #endif
 }
 
-// The gradient of a maximum, from that of the rectifier's output, which is y.
-static __device__ __forceinline__ float through(const real *dy, const real *y, u64 at) {
-    if (SAME<RECTIFIER, Identity>) return widen(dy[at]);
-    return widen(dy[at]) * rectifier_slope(widen(y[at]));
+// Adds the gradients of maxima, from those of the rectifier's output, which is y, where the maxima are those of `here`.
+static __device__ __forceinline__ void
+add_from(const Site &at, u32 o, u32 p, u32 here, const real *dy, const u32 *places, const real *y, float (&sum)[PACK]) {
+    const Places found = ((const Places *)places)[place(S_MAP, at, o, p) / PACK];
+    bool any = false;
+#pragma unroll
+    for (int e = 0; e < PACK; e++) any |= found.at[e] == here;
+    if (!any) return;
+    const Pack gradients = load(dy, y_place(at, o, p));
+    Pack outputs = gradients;
+    if (!SAME<RECTIFIER, Identity>) outputs = load(y, y_place(at, o, p));
+#pragma unroll
+    for (int e = 0; e < PACK; e++) {
+        float gradient = element(gradients, e);
+        if (!SAME<RECTIFIER, Identity>) gradient *= rectifier_slope(element(outputs, e));
+        if (found.at[e] == here) sum[e] += gradient;
+    }
 }
 
 KERNEL(max_pool_backward)(const real *dy, const u32 *places, const real *y, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    const int w = (int)(i % WIDTH), h = (int)(i / WIDTH % HEIGHT);
+    if (i >= COUNT / PACK) return;
+    const Site at = site(i, HEIGHT, WIDTH);
+    const int w = (int)at.column, h = (int)at.row;
     const u32 here = (u32)h * WIDTH + (u32)w;
-    const u64 plane = i / (HEIGHT * WIDTH);
     // The windows that reach over this element start at most their span before it. Those that a dilation makes skip it have
     // their maximum elsewhere.
     const int before_h = h + PADDING_H - (KERNEL_H - 1) * DILATION_H;
@@ -84,13 +114,8 @@ KERNEL(max_pool_backward)(const real *dy, const u32 *places, const real *y, real
     const int first_p = before_w > 0 ? (before_w + STRIDE_W - 1) / STRIDE_W : 0;
     const int last_o = min((h + PADDING_H) / STRIDE_H, OUT_HEIGHT - 1);
     const int last_p = min((w + PADDING_W) / STRIDE_W, OUT_WIDTH - 1);
-    float sum = 0.0f;
+    float sum[PACK] = {};
     for (int o = first_o; o <= last_o; o++)
-        for (int p = first_p; p <= last_p; p++)
-            if (places[saved_place(plane, (u32)o, (u32)p)] == here) sum += through(dy, y, y_place(plane, (u32)o, (u32)p));
-    real *to = &dx[x_place(plane, (u32)h, (u32)w)];
-#if ADD
-    sum += widen(*to);
-#endif
-    narrow(sum, to);
+        for (int p = first_p; p <= last_p; p++) add_from(at, (u32)o, (u32)p, here, dy, places, y, sum);
+    store_gradient(sum, dx, x_place(at, at.row, at.column));
 }

@@ -1,13 +1,66 @@
 // Where elements of x and dx, [planes, HEIGHT, WIDTH], and of y and dy, [planes, OUT_HEIGHT, OUT_WIDTH], are: for kernels that
-// make planes of planes. CHANNELS, X_STRIDES and Y_STRIDES where maps are not dense: see layout.cuh.
+// make planes of planes. A plane is a channel of a sample.
+//
+// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
+// PACK                            channels that a thread takes: more than one where maps are channels last, without gaps and with whole
+//                                 packs. Neighbouring threads then take neighbouring packs
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "layout.cuh"
+#include "pack.cuh"
 
 #ifdef X_STRIDES
-static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return in_map(Strides X_STRIDES, CHANNELS, plane, h, w); }
-static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return in_map(Strides Y_STRIDES, CHANNELS, plane, o, p); }
+constexpr Strides X_MAP = X_STRIDES, Y_MAP = Y_STRIDES;
 #else
-static __device__ __forceinline__ u64 x_place(u64 plane, u32 h, u32 w) { return plane * (HEIGHT * WIDTH) + (h * WIDTH + w); }
-static __device__ __forceinline__ u64 y_place(u64 plane, u32 o, u32 p) { return plane * (OUT_HEIGHT * OUT_WIDTH) + (o * OUT_WIDTH + p); }
+// As if each plane were a sample of one channel.
+constexpr Strides X_MAP = {HEIGHT * WIDTH, 0, WIDTH, 1}, Y_MAP = {OUT_HEIGHT * OUT_WIDTH, 0, OUT_WIDTH, 1};
 #endif
+
+// Where a thread works: its first channel, and an element of each of its planes.
+struct Site {
+    u64 sample;
+    u32 channel, row, column;
+};
+
+// The site of thread `i`, of planes of so many rows and columns.
+template <class Index> static __device__ __forceinline__ Site site(Index i, u32 rows, u32 columns) {
+#if PACK > 1
+    constexpr u32 PACKS = CHANNELS / PACK;
+    const u32 channel = (u32)(i % PACKS) * PACK;
+    i /= PACKS;
+#endif
+    const u32 column = (u32)(i % columns), row = (u32)(i / columns % rows);
+    i = i / columns / rows;
+#if PACK > 1
+    return {i, channel, row, column};
+#elif defined(X_STRIDES)
+    return {i / CHANNELS, (u32)(i % CHANNELS), row, column};
+#else
+    return {i, 0, row, column};
+#endif
+}
+
+// Another element of the same planes.
+static __device__ __forceinline__ u64 place(const Strides &map, const Site &at, u32 row, u32 column) {
+    return at.sample * map.sample + at.channel * map.channel + row * map.row + column * map.column;
+}
+static __device__ __forceinline__ u64 x_place(const Site &at, u32 h, u32 w) { return place(X_MAP, at, h, w); }
+static __device__ __forceinline__ u64 y_place(const Site &at, u32 o, u32 p) { return place(Y_MAP, at, o, p); }
+
+// Writes what a thread found for each of its channels.
+static __device__ __forceinline__ void store(const float (&found)[PACK], real *map, u64 at) {
+    Pack pack;
+#pragma unroll
+    for (int k = 0; k < PACK; k++) put(found[k], pack, k);
+    store(pack, map, at);
+}
+
+// The same, or added to what is there.
+static __device__ __forceinline__ void store_gradient(float (&found)[PACK], real *map, u64 at) {
+#if ADD
+    const Pack before = load(map, at);
+#pragma unroll
+    for (int k = 0; k < PACK; k++) found[k] += element(before, k);
+#endif
+    store(found, map, at);
+}

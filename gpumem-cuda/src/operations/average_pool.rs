@@ -2,6 +2,7 @@
 //! `kernels/average_pool_adaptive.cu`.
 
 use super::context::Context;
+use super::grid::planes;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
@@ -11,6 +12,9 @@ use gpumem_core::shape::Shape;
 
 /// Adaptive windows of at least this many elements are added up by a warp each: then most of its lanes have something to do.
 const LARGE: u64 = 24;
+
+/// Windows from which on a warp for each is worth its while where threads take packs of channels: below it, the packs keep a card busy.
+const VERY_LARGE: u64 = 256;
 
 /// Height and width of the planes of x and y.
 fn sizes(kernel: Kernel, op: &AveragePool, count: u64) -> Kernel {
@@ -33,37 +37,48 @@ fn sliding(
     kernel.with("PADDED", u8::from(padded)).with("ADD", add)
 }
 
-fn adaptive(
-    context: &Context<'_>,
-    entry: &'static str,
-    op: &AveragePool,
-    lanes: u64,
-    (count, add): (u64, u8),
-) -> Kernel {
-    sizes(context.kernel("average_pool_adaptive.cu", entry), op, count).with("LANES", lanes).with("ADD", add)
+fn adaptive(context: &Context<'_>, entry: &'static str, op: &AveragePool, (count, add): (u64, u8)) -> Kernel {
+    sizes(context.kernel("average_pool_adaptive.cu", entry), op, count).with("ADD", add)
 }
 
-/// The kernel with where the maps lie.
-fn lie(context: &Context<'_>, op: &AveragePool, kernel: Kernel, x: TensorId, y: TensorId) -> Result<Kernel, Error> {
+/// The kernel with where the maps lie, and the channels that a thread takes.
+fn lie(
+    context: &Context<'_>,
+    op: &AveragePool,
+    kernel: Kernel,
+    x: TensorId,
+    y: TensorId,
+) -> Result<(Kernel, u64), Error> {
     let input = Shape::new(&[op.channels, op.input[0], op.input[1]]);
-    super::context::strided(context, kernel, op.channels, &[("X_STRIDES", x, input), ("Y_STRIDES", y, op.output())])
+    planes(context, kernel, op.channels, &[("X_STRIDES", x, input), ("Y_STRIDES", y, op.output())])
+}
+
+/// Threads that add up an adaptive window, if each takes `pack` channels.
+fn lanes(op: &AveragePool, pack: u64) -> u64 {
+    let side = |axis: usize| op.input[axis].div_ceil(op.output[axis].max(1));
+    match side(0).saturating_mul(side(1)) {
+        ..LARGE => 1,
+        // Such threads have enough to read elsewhere.
+        ..VERY_LARGE if pack > 1 => 4,
+        _ => 32,
+    }
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Launch>, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let count = context.count(y);
-    let (kernel, lanes) = match &op.windows {
+    let kernel = match &op.windows {
         Windows::Sliding { window, count_include_pad } => {
-            (sliding(context, "average_pool_forward", op, (window, *count_include_pad), (count, 0)), 1)
+            sliding(context, "average_pool_forward", op, (window, *count_include_pad), (count, 0))
         }
-        Windows::Adaptive => {
-            let side = |axis: usize| op.input[axis].div_ceil(op.output[axis].max(1));
-            let lanes = if side(0).saturating_mul(side(1)) >= LARGE { 32 } else { 1 };
-            (adaptive(context, "average_pool_adaptive_forward", op, lanes, (count, 0)), lanes)
-        }
+        Windows::Adaptive => adaptive(context, "average_pool_adaptive_forward", op, (count, 0)),
     };
-    let kernel = lie(context, op, kernel, x, y)?;
-    Ok(vec![Launch::elementwise(kernel, count.saturating_mul(lanes), vec![Some(x), Some(y)])])
+    let (kernel, pack) = lie(context, op, kernel, x, y)?;
+    let (kernel, lanes) = match &op.windows {
+        Windows::Sliding { .. } => (kernel, 1),
+        Windows::Adaptive => (kernel.with("LANES", lanes(op, pack)), lanes(op, pack)),
+    };
+    Ok(vec![Launch::elementwise(kernel, (count / pack).saturating_mul(lanes), vec![Some(x), Some(y)])])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<Launch>, Error> {
@@ -73,8 +88,8 @@ pub(super) fn backward(context: &Context<'_>, op: &AveragePool) -> Result<Vec<La
         Windows::Sliding { window, count_include_pad } => {
             sliding(context, "average_pool_backward", op, (window, *count_include_pad), (count, add))
         }
-        Windows::Adaptive => adaptive(context, "average_pool_adaptive_backward", op, 1, (count, add)),
+        Windows::Adaptive => adaptive(context, "average_pool_adaptive_backward", op, (count, add)).with("LANES", 1),
     };
-    let kernel = lie(context, op, kernel, dx, dy)?;
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
+    let (kernel, pack) = lie(context, op, kernel, dx, dy)?;
+    Ok(vec![Launch::elementwise(kernel, count / pack, vec![Some(dy), Some(dx)])])
 }

@@ -1,7 +1,7 @@
-//! Batch normalisation: `kernels/batch_norm.cu`.
+//! Batch normalisation: `kernels/batch_norm.cu`, and `kernels/batch_norm_last.cu` where channels lie side by side.
 
 use super::context::Context;
-use super::grid::{norm_real, pack, parts, threads};
+use super::grid::{channel_pack, norm_real, pack, parts, threads};
 use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
@@ -34,6 +34,28 @@ pub(crate) struct Incoming {
 /// multiprocessor asks for more than memory can give.
 const MANY: u64 = 128;
 
+/// Threads of a block that takes several channels. Two such blocks have all registers of a multiprocessor, and ask for enough.
+const THREADS: u64 = 384;
+
+/// How blocks and threads go through the maps.
+#[derive(Clone, Copy)]
+enum Way {
+    /// A block for a channel, plane by plane, so many elements a thread at a time; packs of a channel, over all samples.
+    Planes { pack: u64, packs: u64 },
+    /// A block for `wide` packs of channels side by side, and `rows` pixels at a time.
+    Pixels { pack: u64, wide: u64, rows: u64 },
+}
+
+/// Packs of channels that a block has side by side, of `packs`: 128 bytes and more in a row where there are as many, and as few threads
+/// as possible without a channel.
+fn side_by_side(packs: u64) -> u64 {
+    if packs <= 16 {
+        return packs.max(1);
+    }
+    let idle = |wide: &u64| packs.next_multiple_of(*wide) - packs;
+    (8..=16).min_by_key(idle).unwrap_or(8)
+}
+
 /// What the launches of an operation share.
 struct Plan<'a> {
     context: &'a Context<'a>,
@@ -41,10 +63,7 @@ struct Plan<'a> {
     samples: u64,
     /// H * W.
     area: u64,
-    /// Elements that a thread takes at a time.
-    pack: u64,
-    /// Packs of a channel, over all samples.
-    packs: u64,
+    way: Way,
     parts: u64,
     rectifier: Rectifier,
     residual: bool,
@@ -53,32 +72,71 @@ struct Plan<'a> {
     maps: [TensorId; 3],
 }
 
+impl Way {
+    /// Blocks that one part of the pixels takes.
+    fn blocks(self, channels: u64) -> u64 {
+        match self {
+            Way::Planes { .. } => channels,
+            Way::Pixels { pack, wide, .. } => channels.div_ceil(pack * wide),
+        }
+    }
+
+    /// Parts of so many pixels, at most `most`: a thread has four pixels or more.
+    fn parts_of_pixels(self, pixels: u64, channels: u64, most: u64) -> u64 {
+        match self {
+            Way::Planes { .. } => 1,
+            // Half as many blocks as elsewhere.
+            Way::Pixels { rows, .. } => parts(pixels, 2 * self.blocks(channels), most, 4 * rows),
+        }
+    }
+}
+
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: &'a BatchNorm, maps: [TensorId; 3], rectifier: Rectifier) -> Plan<'a> {
-        let x = maps[0];
-        let (samples, area) = (context.samples(x), op.size[0] * op.size[1]);
-        // As in `pack`; planes of 14 x 14 are whole packs of 4.
-        let widest = pack(context, 0);
-        let is_dense = maps.iter().all(|&id| context.tensor(id).layout.is_dense());
-        let fits = |pack: &u64| is_dense && *pack <= widest && area.is_multiple_of(*pack);
-        let pack = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
-        let packs = samples * area / pack;
+        let (samples, area) = (context.samples(maps[0]), op.size[0] * op.size[1]);
         // Two f32 for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
-        let parts = if op.channels >= MANY { 1 } else { parts(packs, op.channels, room.clamp(1, 32), 512) };
-        Plan { context, op, samples, area, pack, packs, parts, rectifier, residual: false, masked: false, maps }
+        let pack = channel_pack(context, op.channels, &maps.map(|id| ("", id, op.output())));
+        let (way, parts) = if pack > 1 {
+            let (pixels, wide) = (samples * area, side_by_side(op.channels / pack));
+            let rows = pixels.div_ceil(4).clamp(1, THREADS / wide);
+            let way = Way::Pixels { pack, wide, rows };
+            (way, way.parts_of_pixels(pixels, op.channels, room.max(1)))
+        } else {
+            // As in `pack`; planes of 14 x 14 are whole packs of 4.
+            let widest = self::pack(context, 0);
+            let is_dense = maps.iter().all(|&id| context.tensor(id).layout.is_dense());
+            let fits = |pack: &u64| is_dense && *pack <= widest && area.is_multiple_of(*pack);
+            let pack = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
+            let packs = samples * area / pack;
+            // A warp joins the parts, one a lane.
+            let most = if op.channels >= MANY { 1 } else { room.clamp(1, 32) };
+            (Way::Planes { pack, packs }, parts(packs, op.channels, most, 512))
+        };
+        Plan { context, op, samples, area, way, parts, rectifier, residual: false, masked: false, maps }
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Result<Kernel, Error> {
         let (context, op) = (self.context, self.op);
-        let kernel = context.kernel("batch_norm.cu", entry).with("BATCH", format!("{}ull", self.samples));
+        let file = match self.way {
+            Way::Planes { .. } => "batch_norm.cu",
+            Way::Pixels { .. } => "batch_norm_last.cu",
+        };
+        let kernel = context.kernel(file, entry).with("BATCH", format!("{}ull", self.samples));
         let kernel = kernel.with("CHANNELS", format!("{}ull", op.channels)).with("AREA", format!("{}ull", self.area));
-        let kernel = kernel.with("PARTS", self.parts).with("PACK", self.pack);
+        let kernel = kernel.with("PARTS", self.parts);
+        let kernel = match self.way {
+            Way::Planes { pack, .. } => kernel.with("PACK", pack),
+            Way::Pixels { pack, wide, rows } => kernel.with("PACK", pack).with("WIDE", wide).with("ROWS", rows),
+        };
         let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.affine));
         let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
         let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
         let kernel = kernel.with("MASKED", u8::from(self.masked));
         let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
+        if matches!(self.way, Way::Pixels { .. }) {
+            return Ok(kernel);
+        }
         let constants = kernel.constants.len();
         let ([x, y, dx], shape) = (self.maps, op.output());
         let maps = [("X_STRIDES", x, shape), ("Y_STRIDES", y, shape), ("D_STRIDES", dx, shape)];
@@ -87,12 +145,34 @@ impl<'a> Plan<'a> {
         Ok(if dense { kernel } else { kernel.with("HEIGHT", op.size[0]).with("WIDTH", op.size[1]) })
     }
 
-    /// A block for each channel and part.
+    /// A block for each channel, or some of them, and part.
     fn channels(&self, entry: &'static str, add: [u8; 3], arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
-        let blocks = u32::try_from(self.op.channels)
+        let (blocks, block) = match self.way {
+            Way::Planes { packs, .. } => (self.op.channels, threads(packs.div_ceil(self.parts))),
+            Way::Pixels { wide, rows, .. } => {
+                (self.way.blocks(self.op.channels), (wide * rows).next_multiple_of(32) as u32)
+            }
+        };
+        let blocks = u32::try_from(blocks)
             .map_err(|_| Error::Damaged("a batch normalisation has more channels than a grid has blocks"))?;
-        let block = [threads(self.packs.div_ceil(self.parts)), 1, 1];
-        Ok(Launch { kernel: self.kernel(entry, add)?, grid: [blocks, self.parts as u32, 1], block, arguments })
+        let grid = [blocks, self.parts as u32, 1];
+        Ok(Launch { kernel: self.kernel(entry, add)?, grid, block: [block, 1, 1], arguments })
+    }
+
+    /// The launch of inference.
+    fn inference(mut self, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        match self.way {
+            Way::Planes { packs, .. } => {
+                self.parts = 1;
+                let kernel = self.kernel("batch_norm_apply", [0; 3])?;
+                Ok(Launch::elementwise(kernel, self.op.channels * packs, arguments))
+            }
+            Way::Pixels { .. } => {
+                // Blocks along y that a grid has.
+                self.parts = self.way.parts_of_pixels(self.samples * self.area, self.op.channels, 65_535);
+                self.channels("batch_norm_apply", [0; 3], arguments)
+            }
+        }
     }
 
     /// The workspace, if there are partial results.
@@ -118,7 +198,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
     let x = context.read(Slot::Input(0))?;
     let (residual, y) = (tail.residual, Some(tail.output));
     let [weight, bias] = parameters(context, op)?;
-    let mut plan = Plan { residual: residual.is_some(), ..Plan::new(context, op, [x, tail.output, x], tail.rectifier) };
+    let plan = Plan { residual: residual.is_some(), ..Plan::new(context, op, [x, tail.output, x], tail.rectifier) };
     if context.placed.program.training {
         let saved = Some(context.written(Slot::Saved(0))?);
         // In training there may be no running statistics that anybody keeps.
@@ -134,11 +214,8 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
         let arguments = vec![Some(x), Some(partial), weight, bias, residual, saved, mean, variance, y];
         return Ok(vec![statistics, plan.channels("batch_norm_apply_parts", [0; 3], arguments)?]);
     }
-    plan.parts = 1;
     let [mean, variance] = [context.read(Slot::Buffer(0))?, context.read(Slot::Buffer(1))?];
-    let kernel = plan.kernel("batch_norm_apply", [0; 3])?;
-    let arguments = vec![Some(x), weight, bias, Some(mean), Some(variance), residual, y];
-    Ok(vec![Launch::elementwise(kernel, op.channels * plan.packs, arguments)])
+    Ok(vec![plan.inference(vec![Some(x), weight, bias, Some(mean), Some(variance), residual, y])?])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
@@ -151,6 +228,12 @@ pub(crate) fn sums_first(context: &Context<'_>, op: &BatchNorm, dy: TensorId) ->
     let x = context.read(Slot::Input(0))?;
     let dx = context.operation.written(Slot::InputGradient(0)).unwrap_or(x);
     Ok(Plan::new(context, op, [x, dy, dx], Rectifier::NONE).parts > 1)
+}
+
+/// Whether the statistics that the forward pass needs are a launch of their own.
+pub(crate) fn statistics_first(context: &Context<'_>, op: &BatchNorm, output: TensorId) -> Result<bool, Error> {
+    let x = context.read(Slot::Input(0))?;
+    Ok(Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
 }
 
 /// The backward pass from the gradient that comes in.
@@ -177,7 +260,10 @@ pub(crate) fn backward_through(
     let mut input = plan.channels("batch_norm_input", add, arguments)?;
     if dx.is_none() {
         // Only the sums of each channel are left to be added up.
-        (input.grid[1], input.block) = (1, [32, 1, 1]);
+        input.grid[1] = 1;
+        if let Way::Planes { .. } = plan.way {
+            input.block = [32, 1, 1];
+        }
     }
     Ok(vec![sums, input])
 }

@@ -1,6 +1,7 @@
 //! Values side by side: `kernels/concat.cu`.
 
 use super::context::{Context, branch, other_layout};
+use super::grid::{is_last, pack};
 use crate::calls::Launch;
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::Concat;
@@ -16,22 +17,27 @@ fn move_part(
     arguments: [TensorId; 2],
 ) -> Result<Launch, Error> {
     let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
-    let (part, whole, start) = (parts[branch], sum(parts), sum(&parts[..branch]));
-    // What a thread moves: MOVED of the kernel.
-    let piece = if [part, whole, start].iter().all(|number| number.is_multiple_of(4)) { 4 } else { 1 };
-    let kernel = context.kernel("concat.cu", entry).with("COUNT", format!("{count}ull"));
-    let kernel = kernel.with("PART", format!("{part}ull")).with("WHOLE", format!("{whole}ull"));
-    let kernel = kernel.with("START", format!("{start}ull")).with("ADD", add);
-    if arguments.iter().all(|&id| context.tensor(id).layout.is_dense()) {
-        return Ok(Launch::elementwise(kernel, count / piece, arguments.map(Some).to_vec()));
-    }
     // Along the channels of maps: the operation takes no other layouts elsewhere.
     let channels = op.lengths[branch];
     let own = op.shape.with(0, channels);
     let [x, y] = if entry == "concat" { arguments } else { [arguments[1], arguments[0]] };
-    let kernel = context.with_strides(kernel, &[("X_STRIDES", x, own), ("Y_STRIDES", y, op.shape)])?;
+    let maps = [("X_STRIDES", x, own), ("Y_STRIDES", y, op.shape)];
+    // Where channels lie side by side, those of a pixel are a row.
+    let are_pixels = is_last(context, &maps);
+    let parts = if are_pixels { &op.lengths } else { parts };
+    let (part, whole, start) = (parts[branch], sum(parts), sum(&parts[..branch]));
+    // What a thread moves: MOVED of the kernel.
+    let fits = |piece: &u64| [part, whole, start].iter().all(|number| number.is_multiple_of(*piece));
+    let piece = [pack(context, 0), 4].into_iter().find(fits).unwrap_or(1);
+    let kernel = context.kernel("concat.cu", entry).with("COUNT", format!("{count}ull"));
+    let kernel = kernel.with("PART", format!("{part}ull")).with("WHOLE", format!("{whole}ull"));
+    let kernel = kernel.with("START", format!("{start}ull")).with("ADD", add);
+    if are_pixels || arguments.iter().all(|&id| context.tensor(id).layout.is_dense()) {
+        return Ok(Launch::elementwise(kernel, count / piece, arguments.map(Some).to_vec()));
+    }
+    let kernel = context.with_strides(kernel, &maps)?;
     let [_, height, width] = op.shape.as_map().ok_or_else(other_layout)?;
-    let first = op.lengths[..branch].iter().fold(0u64, |sum, &length| sum.saturating_add(length));
+    let first = sum(&op.lengths[..branch]);
     let kernel = kernel.with("CHANNELS", channels).with("HEIGHT", height).with("WIDTH", width).with("FIRST", first);
     Ok(Launch::elementwise(kernel, count, arguments.map(Some).to_vec()))
 }

@@ -168,19 +168,6 @@ pub fn order(programs: &mut [&mut Placed], precision: Precision, capability: (i3
     }
 }
 
-/// A kernel that knows its maps by `CHANNELS` too, where they are not all dense.
-pub(super) fn strided(
-    context: &Context<'_>,
-    kernel: Kernel,
-    channels: u64,
-    maps: &[(&'static str, TensorId, Shape)],
-) -> Result<Kernel, Error> {
-    let constants = kernel.constants.len();
-    let kernel = context.with_strides(kernel, maps)?;
-    let dense = kernel.constants.len() == constants;
-    Ok(if dense { kernel } else { kernel.with("CHANNELS", channels) })
-}
-
 /// The strides as the kernels read them.
 pub(super) fn in_braces(Strides { sample, channel, row, column }: Strides) -> String {
     format!("{{{sample}ull,{channel}ull,{row}ull,{column}ull}}")

@@ -1,9 +1,11 @@
 //! How work is shared out among blocks and threads.
 
 use super::context::Context;
-use crate::calls::type_name;
+use crate::calls::{Kernel, type_name};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
+use gpumem_core::program::{Layout, Order, TensorId};
+use gpumem_core::shape::Shape;
 
 /// What parameters of normalisation layers are made of, for a constant: as `REAL`, but f32 under mixed precision.
 pub(super) fn norm_real(context: &Context<'_>) -> &'static str {
@@ -14,6 +16,39 @@ pub(super) fn norm_real(context: &Context<'_>) -> &'static str {
 pub(super) fn pack(context: &Context<'_>, length: u64) -> u64 {
     let wide = 16 / Role::Activation.bytes(context.setting.precision);
     if length.is_multiple_of(wide) { wide } else { 1 }
+}
+
+/// Whether in all these maps channels lie side by side, without gaps. Those of a single pixel do so in either order.
+pub(super) fn is_last(context: &Context<'_>, maps: &[(&'static str, TensorId, Shape)]) -> bool {
+    let last = Layout { order: Order::ChannelsLast, pitch: 0 };
+    let is_pixel = |shape: Shape| matches!(shape.as_map(), Some([_, 1, 1]));
+    let lies = |id: TensorId, shape: Shape| {
+        let tensor = context.tensor(id);
+        // What is dense may have the shape of a vector.
+        (tensor.layout == last && tensor.shape == shape) || (tensor.layout.is_dense() && is_pixel(shape))
+    };
+    let has_last = maps.iter().any(|&(_, id, _)| context.tensor(id).layout == last);
+    has_last && maps.iter().all(|&(_, id, shape)| lies(id, shape))
+}
+
+/// Channels that a thread takes at a time: 16 bytes of them, if in all these maps they lie side by side and are whole numbers of that.
+pub(super) fn channel_pack(context: &Context<'_>, channels: u64, maps: &[(&'static str, TensorId, Shape)]) -> u64 {
+    if is_last(context, maps) { pack(context, channels) } else { 1 }
+}
+
+/// A kernel that includes `planes.cuh` with where its maps lie, and the channels that a thread takes at a time.
+pub(super) fn planes(
+    context: &Context<'_>,
+    kernel: Kernel,
+    channels: u64,
+    maps: &[(&'static str, TensorId, Shape)],
+) -> Result<(Kernel, u64), Error> {
+    let pack = channel_pack(context, channels, maps);
+    let kernel = kernel.with("PACK", pack);
+    let constants = kernel.constants.len();
+    let kernel = context.with_strides(kernel, maps)?;
+    let dense = kernel.constants.len() == constants;
+    Ok((if dense { kernel } else { kernel.with("CHANNELS", channels) }, pack))
 }
 
 /// Pieces of 16 bytes that `count` elements are: threads of a kernel that includes `piece.cuh`.

@@ -1,6 +1,7 @@
 //! Maxima over windows: `kernels/max_pool.cu`.
 
 use super::context::Context;
+use super::grid::planes;
 use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
@@ -21,7 +22,7 @@ fn kernel(context: &Context<'_>, entry: &'static str, op: &MaxPool, count: u64, 
     kernel.with("SAVES", u8::from(saves)).with("ADD", add)
 }
 
-/// The kernel with where the maps lie.
+/// The kernel with where the maps lie, and the channels that a thread takes.
 fn lie(
     context: &Context<'_>,
     op: &MaxPool,
@@ -29,14 +30,10 @@ fn lie(
     x: TensorId,
     y: TensorId,
     places: TensorId,
-) -> Result<Kernel, Error> {
+) -> Result<(Kernel, u64), Error> {
     let (input, output) = (Shape::new(&[op.channels, op.input[0], op.input[1]]), op.output());
-    super::context::strided(
-        context,
-        kernel,
-        op.channels,
-        &[("X_STRIDES", x, input), ("Y_STRIDES", y, output), ("S_STRIDES", places, output)],
-    )
+    let maps = [("X_STRIDES", x, input), ("Y_STRIDES", y, output), ("S_STRIDES", places, output)];
+    planes(context, kernel, op.channels, &maps)
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch>, Error> {
@@ -54,8 +51,8 @@ pub(crate) fn forward_to(
     let places = context.operation.written(Slot::Saved(0));
     let count = context.count(y);
     let kernel = kernel(context, "max_pool_forward", op, count, places.is_some(), 0).with("RECTIFIER", rectifier);
-    let kernel = lie(context, op, kernel, x, y, places.unwrap_or(y))?;
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y), places])])
+    let (kernel, pack) = lie(context, op, kernel, x, y, places.unwrap_or(y))?;
+    Ok(vec![Launch::elementwise(kernel, count / pack, vec![Some(x), Some(y), places])])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch>, Error> {
@@ -74,7 +71,7 @@ pub(crate) fn backward_through(
     let count = context.count(dx);
     let kernel = kernel(context, "max_pool_backward", op, count, true, context.adds(Slot::InputGradient(0)));
     let kernel = kernel.with("RECTIFIER", behind.map_or(Rectifier::NONE, |(rectifier, _)| rectifier));
-    let kernel = lie(context, op, kernel, dx, dy, places)?;
+    let (kernel, pack) = lie(context, op, kernel, dx, dy, places)?;
     let y = behind.map(|(_, y)| y);
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(places), y, Some(dx)])])
+    Ok(vec![Launch::elementwise(kernel, count / pack, vec![Some(dy), Some(places), y, Some(dx)])])
 }

@@ -1,6 +1,7 @@
 //! Repeated rows and columns: `kernels/resize.cu`.
 
 use super::context::Context;
+use super::grid::planes;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
@@ -14,18 +15,21 @@ fn kernel(context: &Context<'_>, entry: &'static str, op: &Resize, count: u64, a
     kernel.with("SCALE_H", op.scale_factor[0]).with("SCALE_W", op.scale_factor[1]).with("ADD", add)
 }
 
-/// The kernel with where the maps lie.
-fn lie(context: &Context<'_>, op: &Resize, kernel: Kernel, x: TensorId, y: TensorId) -> Result<Kernel, Error> {
+/// The kernel with where the maps lie, and the channels that a thread takes; nothing where they are dense.
+fn lie(
+    context: &Context<'_>,
+    op: &Resize,
+    kernel: Kernel,
+    x: TensorId,
+    y: TensorId,
+) -> Result<(Kernel, Option<u64>), Error> {
+    if [x, y].iter().all(|&id| context.tensor(id).layout.is_dense()) {
+        return Ok((kernel, None));
+    }
     let input = Shape::new(&[op.channels, op.input[0], op.input[1]]);
-    let constants = kernel.constants.len();
-    let kernel = super::context::strided(
-        context,
-        kernel,
-        op.channels,
-        &[("X_STRIDES", x, input), ("Y_STRIDES", y, op.output())],
-    )?;
-    let dense = kernel.constants.len() == constants;
-    Ok(if dense { kernel } else { kernel.with("HEIGHT", op.input[0]) })
+    let maps = [("X_STRIDES", x, input), ("Y_STRIDES", y, op.output())];
+    let (kernel, pack) = planes(context, kernel.with("HEIGHT", op.input[0]), op.channels, &maps)?;
+    Ok((kernel, Some(pack)))
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Resize) -> Result<Vec<Launch>, Error> {
@@ -33,9 +37,8 @@ pub(super) fn forward(context: &Context<'_>, op: &Resize) -> Result<Vec<Launch>,
     let count = context.count(y);
     let row = op.input[1].saturating_mul(op.scale_factor[1]);
     // What a thread writes at once: PIECE of the kernel.
-    let kernel = lie(context, op, kernel(context, "resize_forward", op, count, 0), x, y)?;
-    let is_dense = [x, y].iter().all(|&id| context.tensor(id).layout.is_dense());
-    let piece = if is_dense && row.is_multiple_of(4) { 4 } else { 1 };
+    let (kernel, pack) = lie(context, op, kernel(context, "resize_forward", op, count, 0), x, y)?;
+    let piece = pack.unwrap_or(if row.is_multiple_of(4) { 4 } else { 1 });
     Ok(vec![Launch::elementwise(kernel, count / piece, vec![Some(x), Some(y)])])
 }
 
@@ -43,6 +46,6 @@ pub(super) fn backward(context: &Context<'_>, op: &Resize) -> Result<Vec<Launch>
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let count = context.count(dx);
     let kernel = kernel(context, "resize_backward", op, count, context.adds(Slot::InputGradient(0)));
-    let kernel = lie(context, op, kernel, dx, dy)?;
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(dx)])])
+    let (kernel, pack) = lie(context, op, kernel, dx, dy)?;
+    Ok(vec![Launch::elementwise(kernel, count / pack.unwrap_or(1), vec![Some(dy), Some(dx)])])
 }

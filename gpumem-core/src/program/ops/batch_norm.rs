@@ -27,8 +27,12 @@ record! {
     }
 }
 
-/// Parts of the batch that the sums of a channel are split into, so that a card has enough to do where channels are few.
-const PARTS: u64 = 32;
+/// Parts of the batch that the sums of a channel are split into, so that a card has enough to do where channels are few: more of them
+/// where blocks have many channels each.
+const fn parts(channels: u64) -> u64 {
+    let few = if channels == 0 { 8 } else { 512u64.div_ceil(channels) };
+    32 * if few > 8 { 8 } else { few }
+}
 
 impl Rule for BatchNorm {
     const NAME: &'static str = "BatchNorm";
@@ -56,7 +60,7 @@ impl Rule for BatchNorm {
 
     /// Two sums a channel, each over so many parts of the batch.
     fn workspace(&self, work: Work) -> Option<Workspace> {
-        let shape = Shape::new(&[2, self.channels, PARTS]);
+        let shape = Shape::new(&[2, self.channels, parts(self.channels)]);
         (work != Work::Inference).then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 

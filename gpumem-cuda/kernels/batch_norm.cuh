@@ -1,0 +1,67 @@
+// What batch normalisation is, in whatever order channels lie: see batch_norm.cu for what the constants mean.
+//
+// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, ADD_WEIGHT, ADD_BIAS
+//
+// No include guard: the tests include it once for each kernel they compile.
+
+typedef NORM_REAL Norm;
+
+// Division by a constant is several times faster in 32 bits.
+#if BATCH * CHANNELS * AREA < 0x80000000ull
+typedef u32 Index;
+#else
+typedef u64 Index;
+#endif
+
+// Elements of a channel.
+constexpr Index COUNT = (Index)(BATCH * AREA);
+
+static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
+
+// What a channel's elements become.
+struct Rule {
+    float mean, scale, shift;
+};
+
+static __device__ __forceinline__ Rule rule(float mean, float rstd, const Norm *weight, const Norm *bias, Index c) {
+#if AFFINE
+    return {mean, rstd * widen(weight[c]), widen(bias[c])};
+#else
+    return {mean, rstd, 0.0f};
+#endif
+}
+
+// Fused by name: the backward pass finds the sign that the forward pass found, to the last bit.
+static __device__ __forceinline__ float normalise(float x, const Rule &rule) {
+    return fmaf(x - rule.mean, rule.scale, rule.shift);
+}
+
+// Mean and 1 / std of a channel as the backward pass will want them, and the running statistics.
+static __device__ __forceinline__ void
+keep(Index c, float mean, float squares, float *saved, float *running_mean, float *running_var) {
+    const float all = (float)COUNT;
+    saved[c] = mean;
+    saved[CHANNELS + c] = inverse_root(squares / all);
+    if (running_mean == nullptr) return;
+    // A single element has no unbiased variance; its biased one, 0, is taken.
+    const float unbiased = squares / (COUNT > 1 ? all - 1.0f : 1.0f);
+    const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
+    running_mean[c] = rest * running_mean[c] + momentum * mean;
+    running_var[c] = rest * running_var[c] + momentum * unbiased;
+}
+
+// The gradient of a normalised element, from that of the rectifier's output.
+static __device__ __forceinline__ float through(float dy, float x, const Rule &rule) {
+    if (MASKED || SAME<RECTIFIER, Identity>) return dy;
+    real before;
+    narrow(normalise(x, rule), &before);
+    return dy * rectifier_slope(widen(before));
+}
+
+// The gradients of weight and bias from the sums of a channel: of dy, and of dy (x - mean).
+static __device__ __forceinline__ void
+parameters(Index c, float rstd, float sum, float product, Norm *dweight, Norm *dbias) {
+    product *= rstd;
+    if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[c]) + product : product, &dweight[c]);
+    if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[c]) + sum : sum, &dbias[c]);
+}
