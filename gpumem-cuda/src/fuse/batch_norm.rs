@@ -1,7 +1,7 @@
 //! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
 
-use super::{Fused, HandedOn, are_apart, backward_of, calls, ends, forward_at, overlap, rectified};
-use crate::operations::batch_norm::{Incoming, Tail, backward_through, forward_with, sums_first};
+use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, forward_at, overlap, rectified};
+use crate::operations::batch_norm::{Incoming, Tail, backward_through, forward_with, statistics_first, sums_first};
 use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
@@ -18,10 +18,13 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
     if let Some((rectifier, output)) = rectified(placed, first + count, tail.output) {
         (count, tail) = (count + 1, Tail { rectifier, output, ..tail });
     }
-    if count == 1 || !are_apart(placed, first, count) {
+    let context = Context { placed, operation, setting };
+    // In one launch nothing is left for another one.
+    let unused = if statistics_first(&context, op, tail.output)? { None } else { operation.written(Slot::Workspace) };
+    if count == 1 || !are_apart_without(placed, first, count, unused) {
         return Ok(None);
     }
-    let launches = forward_with(&Context { placed, operation, setting }, op, tail)?;
+    let launches = forward_with(&context, op, tail)?;
     Ok(Some((count, calls(launches))))
 }
 
@@ -48,12 +51,15 @@ pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused
     // The gradient between the two is never written, so nobody may ask for it.
     let is_gone = operation.written(Slot::InputGradient(0)) == Some(between)
         || program.tensor(between).last as usize == first + 1;
-    let is_apart = operation.writes.iter().all(|written| !overlap(placed, written.tensor, dy));
+    let context = Context { placed, operation, setting };
+    let sums_first = sums_first(&context, op, dy)?;
+    let is_clear = |written: &Operand| !overlap(placed, written.tensor, dy) || is_unused(written, sums_first);
+    let is_apart = operation.writes.iter().all(is_clear);
     if !(is_gone && is_apart && follows(placed, first)) {
         return Ok(None);
     }
     let incoming = Incoming { dy, rectifier, masked: None };
-    let launches = backward_through(&Context { placed, operation, setting }, op, incoming)?;
+    let launches = backward_through(&context, op, incoming)?;
     Ok(Some((2, calls(launches))))
 }
 
@@ -72,7 +78,7 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     let place = |id: TensorId| (placed.offsets[id as usize], placed.bytes[id as usize]);
     let is_apart = |written: &Operand| {
         let is_dx = written.slot == Slot::InputGradient(0);
-        let is_late = sums_first && written.slot != Slot::Workspace;
+        let is_late = (sums_first && written.slot != Slot::Workspace) || is_unused(written, sums_first);
         let is_clear =
             |id: TensorId| !overlap(placed, written.tensor, id) || (is_dx && place(written.tensor) == place(id));
         is_late || [dy, output, between].into_iter().all(is_clear)
@@ -82,6 +88,11 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     }
     let launches = backward_through(&context, op, Incoming { dy, rectifier, masked: Some([output, between]) })?;
     Ok(Some((2, calls(launches))))
+}
+
+/// Whether something that a backward pass may write is the workspace of sums that it does not write.
+fn is_unused(written: &Operand, sums_first: bool) -> bool {
+    !sums_first && written.slot == Slot::Workspace
 }
 
 /// Whether the rectifier whose backward pass is operation `first` rectified the very output of the batch normalisation whose backward
