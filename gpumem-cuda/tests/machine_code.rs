@@ -2,19 +2,30 @@
 //! fit a multiprocessor, instructions of the tensor cores and the width of loads, kept in a file. `UPDATE_FIGURES=1` writes it. The
 //! test needs NVRTC 13.0, which `scripts/kernel-check` installs.
 
+#[path = "../../gpumem-core/tests/common/mod.rs"]
+mod graphs;
+#[path = "../../gpumem-cpu/tests/harness/layouts.rs"]
+#[allow(dead_code)]
+mod layouts;
 #[path = "../../tests/networks/mod.rs"]
 mod networks;
 mod planned;
 
 use gpumem::cards::{A100_80GB, B200, Card, H200, RTX_4090, RTX_5090, T4};
 use gpumem::{Network, Precision};
+use gpumem_core::graph::Graph;
+use gpumem_core::lower::lower;
+use gpumem_core::memory::place::place;
+use gpumem_core::operation::Operations;
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::compile_all;
+use gpumem_cuda::operations::Setting;
 use gpumem_cuda::progress::Progress;
 use gpumem_cuda::steps::steps;
-use gpumem_cuda::{Call, Launch, preflight};
+use gpumem_cuda::{Call, Kernel, Launch, preflight};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolIndex};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/figures/machine_code.txt");
@@ -163,14 +174,77 @@ fn lines(card: &Card) -> BTreeMap<(&'static str, &'static str), Line> {
     lines
 }
 
-#[test]
-fn kernels_of_whole_networks() {
-    if preflight::compiler() != Some(COMPILER) {
+/// Whether the compiler is there that the file is of.
+fn has_compiler() -> bool {
+    let is_there = preflight::compiler() == Some(COMPILER);
+    if !is_there {
         assert!(
             std::env::var_os("GPUMEM_REQUIRE_NVRTC").is_none() || preflight::compiler().is_some(),
             "NVRTC was to be there"
         );
         eprintln!("NVRTC {}.{} is not installed: nothing was compiled", COMPILER.0, COMPILER.1);
+    }
+    is_there
+}
+
+/// The kernels of a training step, in bf16, in which all maps are channels last: every layer that has kernels for such maps.
+fn of_channels_last(size: u64, batch: u64) -> Vec<Kernel> {
+    let mut graph = Graph::default();
+    let input = graph.input(graphs::numbers(&[3, size, size])).unwrap();
+    let whole = graphs::layer(&mut graph, input, "Conv2d(64, 1, bias = false)");
+    let x = graphs::chain(&mut graph, whole, "BatchNorm2d | Relu | BatchNorm2d");
+    let sum = graphs::join(&mut graph, &[x, whole], "Add");
+    let x = graphs::chain(&mut graph, sum, "Relu | MaxPool2d(3, 2, padding = 1)");
+    let texts = [
+        "AvgPool2d(3, 1, padding = 1) | BatchNorm2d",
+        "BatchNorm2d(affine = false)",
+        "AdaptiveAvgPool2d(2) | Upsample(7)",
+    ];
+    let branches = texts.map(|text| graphs::chain(&mut graph, x, text));
+    let all = graphs::join(&mut graph, &branches, "Concat");
+    let output = graphs::chain(&mut graph, all, "Conv2d(8, 1) | GlobalAvgPool");
+    let mut program = lower(&graph, &[output], &graphs::training(0)).unwrap();
+    layouts::arrange(&mut program, 0);
+    let placed = place(&graphs::plan(&program, batch, Precision::Bf16)).unwrap();
+    let setting = Setting {
+        batch,
+        precision: Precision::Bf16,
+        optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+        capability: (9, 0),
+        tf32: false,
+        deterministic: false,
+        library: true,
+        cudnn: true,
+        operations: &Operations::NONE,
+    };
+    let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+    calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch.kernel) } else { None }).collect()
+}
+
+#[test]
+fn channels_side_by_side_are_read_16_bytes_at_a_time() {
+    if !has_compiler() {
+        return;
+    }
+    const FILES: [&str; 6] =
+        ["average_pool.cu", "average_pool_adaptive.cu", "batch_norm_last.cu", "concat.cu", "max_pool.cu", "resize.cu"];
+    // Batch normalisation in one part, and in several.
+    let both = [of_channels_last(27, 1), of_channels_last(27, 64)].concat();
+    let kernels: Vec<Kernel> = both.into_iter().filter(|it| FILES.contains(&it.file)).collect();
+    let found: BTreeSet<_> = kernels.iter().map(|it| (it.file, it.entry)).collect();
+    assert_eq!(found.len(), 6 + 5 * 2, "{found:?}");
+    for capability in [(8, 0), (9, 0)] {
+        let compiled = compile_all(&kernels, capability, &Cache::at(None), &Progress::silent()).unwrap();
+        for (kernel, compiled) in kernels.iter().zip(compiled) {
+            let code = codes(&compiled.code)[kernel.entry];
+            assert_eq!((code.widest, code.local), (16, 0), "{kernel:?} on {capability:?}");
+        }
+    }
+}
+
+#[test]
+fn kernels_of_whole_networks() {
+    if !has_compiler() {
         return;
     }
     let (mut text, mut wrong) = (String::new(), String::new());

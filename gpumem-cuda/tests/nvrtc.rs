@@ -43,27 +43,31 @@ struct Instance {
 }
 
 impl Instance {
-    /// As it would be compiled for a card in this format; none where that card has it compiled as another instance.
+    /// As it would be compiled for a card in this format, with packs of 16 bytes at most; none where that card has it compiled as another
+    /// instance.
     fn kernel(&self, format: Format, capability: (i32, i32)) -> Option<Kernel> {
         let terms = if self.tensor_cores { tensor_core_terms(format, capability) } else { 0 };
         if self.tensor_cores && terms == 0 {
             return None;
         }
         let kernel = Kernel::new(self.file, "all").with("REAL", type_name(format)).with("TENSOR_CORES", terms);
-        let with = |kernel: Kernel, (name, value): &(String, String)| kernel.with(String::leak(name.clone()), value);
+        let with = |kernel: Kernel, (name, value): &(String, String)| {
+            let pack = value.parse::<u64>().ok().filter(|_| name == "PACK").map(|pack| pack.min(16 / format.bytes()));
+            kernel.with(String::leak(name.clone()), pack.map_or(value.clone(), |pack| pack.to_string()))
+        };
         Some(self.constants.iter().fold(kernel, with))
     }
 }
 
-/// Kernels that were run on the host: a set of constants for each entry point and way to compute products. Files of which
-/// entry points are compiled one at a time would not all be seen otherwise.
+/// Kernels that were run on the host: a set of constants for each entry point and way to compute products, with packs of elements and
+/// without. Files of which entry points are compiled one at a time would not all be seen otherwise.
 fn sample() -> Vec<Instance> {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/instances");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let lines: BTreeSet<String> = files
         .flat_map(|entry| std::fs::read_to_string(entry.path()).unwrap().lines().map(String::from).collect::<Vec<_>>())
         .collect();
-    let mut chosen: BTreeMap<(&str, &str, bool), Constants> = BTreeMap::new();
+    let mut chosen: BTreeMap<(&str, &str, bool, bool), Constants> = BTreeMap::new();
     for line in &lines {
         let mut words = line.split(' ');
         let (Some(file), Some(entry)) = (words.next(), words.next()) else { continue };
@@ -73,11 +77,12 @@ fn sample() -> Vec<Instance> {
             .map(|(name, value)| (name.to_string(), value.to_string()))
             .partition(|(name, _)| name == "REAL" || name == "TENSOR_CORES");
         let tensor_cores = varied.iter().any(|(name, value)| name == "TENSOR_CORES" && value != "0");
-        chosen.entry((file, entry, tensor_cores)).or_insert(constants);
+        let packs = constants.iter().any(|(name, value)| name == "PACK" && value != "1");
+        chosen.entry((file, entry, tensor_cores, packs)).or_insert(constants);
     }
     // Several entry points of a file with the same constants are compiled together.
     let distinct: BTreeSet<(&str, bool, Constants)> =
-        chosen.into_iter().map(|((file, _, tensor_cores), constants)| (file, tensor_cores, constants)).collect();
+        chosen.into_iter().map(|((file, _, tensor_cores, _), constants)| (file, tensor_cores, constants)).collect();
     distinct.into_iter().map(|(file, tensor_cores, constants)| Instance { file, tensor_cores, constants }).collect()
 }
 

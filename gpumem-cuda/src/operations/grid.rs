@@ -18,14 +18,13 @@ pub(super) fn pack(context: &Context<'_>, length: u64) -> u64 {
     if length.is_multiple_of(wide) { wide } else { 1 }
 }
 
-/// Whether in all these maps channels lie side by side, without gaps. Those of a single pixel do so in either order.
+/// Whether in all these maps channels lie side by side, without gaps; some do so in either order.
 pub(super) fn is_last(context: &Context<'_>, maps: &[(&'static str, TensorId, Shape)]) -> bool {
     let last = Layout { order: Order::ChannelsLast, pitch: 0 };
-    let is_pixel = |shape: Shape| matches!(shape.as_map(), Some([_, 1, 1]));
     let lies = |id: TensorId, shape: Shape| {
         let tensor = context.tensor(id);
         // What is dense may have the shape of a vector.
-        (tensor.layout == last && tensor.shape == shape) || (tensor.layout.is_dense() && is_pixel(shape))
+        (tensor.layout == last && tensor.shape == shape) || (tensor.layout.is_dense() && shape.is_same_in_both_orders())
     };
     let has_last = maps.iter().any(|&(_, id, _)| context.tensor(id).layout == last);
     has_last && maps.iter().all(|&(_, id, shape)| lies(id, shape))

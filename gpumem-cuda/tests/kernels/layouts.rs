@@ -2,11 +2,11 @@
 
 use crate::gradients;
 use crate::host::harness::graphs::{chain, compile, numbers};
-use crate::host::harness::layouts::{Case, WAYS, arrange, cases, first};
+use crate::host::harness::layouts::{WAYS, arrange, cases, first};
 use crate::host::{CAPABILITY, Format, Products, Reference, Run, compare_programs, prepare_programs};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
-use gpumem_core::graph::Graph;
+use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Layout, Op, Order, Program, Slot};
@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::slice;
 
 /// A training step with a loss of squares: one whose terms cancel is as wrong as its largest terms.
-fn program(build: impl FnOnce(&mut Graph) -> usize) -> Program {
+pub fn program(build: impl FnOnce(&mut Graph) -> NodeId) -> Program {
     let mut graph = Graph::default();
     let output = build(&mut graph);
     let training = Training { loss: &[Term::MSE], ..gradients().0 };
@@ -25,7 +25,12 @@ fn program(build: impl FnOnce(&mut Graph) -> usize) -> Program {
 
 /// The kernels on arranged programs against the dense one: on the CPU backend in 32 bits; in 16 bits on the kernels as well, whose
 /// own tests compare them with the CPU backend. A bias's gradient that cancels to a tenth of its terms shows their rounding otherwise.
-fn check((what, build): Case, format: Format, ways: Range<usize>, tolerance: f64) {
+pub fn check(
+    (what, build): (&str, impl FnOnce(&mut Graph) -> NodeId),
+    format: Format,
+    ways: Range<usize>,
+    tolerance: f64,
+) {
     let plain = program(build);
     let arranged = |way| {
         let mut program = plain.clone();

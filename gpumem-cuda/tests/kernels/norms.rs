@@ -5,7 +5,7 @@ use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::operation::Operations;
-use gpumem_core::program::Class;
+use gpumem_core::program::{Class, Program};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::Kernel;
@@ -155,10 +155,14 @@ pub fn forward(
     input: impl Fn(u32) -> u32,
     tolerance: f64,
 ) {
+    forward_program(lower(graph, &[output], options).unwrap(), batch, input, tolerance);
+}
+
+/// The same for a program whose tensors lie as they lie.
+pub fn forward_program(program: Program, batch: u64, input: impl Fn(u32) -> u32, tolerance: f64) {
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }
-    let program = lower(graph, &[output], options).unwrap();
     let placed = harness::compile(&program, batch);
     let lengths = program.tensors.iter().map(|tensor| tensor.elements(batch).unwrap() as usize);
     let arena = lengths.zip(&placed.offsets).map(|(length, offset)| offset + length as u64 * 4).max().unwrap();

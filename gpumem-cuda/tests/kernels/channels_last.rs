@@ -1,0 +1,263 @@
+//! Maps whose channels lie side by side, in whole packs of 16 bytes: the kernels that take a pack at a time, beside those of dense maps.
+
+use crate::gradients;
+use crate::host::harness::compile;
+use crate::host::harness::graphs::{again, chain, join, layer, numbers};
+use crate::host::harness::layouts::arrange;
+use crate::host::{CAPABILITY, kernels_in, steps_of};
+use crate::layouts::{check, program};
+use crate::norms::forward_program;
+use gpumem_core::Precision;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::program::{Action, Op, Program};
+use gpumem_cuda::Kernel;
+use gpumem_cuda::steps::Step;
+use std::collections::BTreeSet;
+
+/// All maps channels last. Of the ways of `arrange`, those from 3 on mix the orders.
+const LAST: usize = 0;
+const MIXED: usize = 4;
+
+/// Layers between two convolutions of one pixel, whose other sides the host sees.
+fn between(dims: [u64; 3], channels: u64, text: &'static str) -> impl Fn(&mut Graph) -> NodeId + Copy {
+    move |graph| {
+        let input = graph.input(numbers(&dims)).unwrap();
+        chain(graph, input, &format!("Conv2d({channels}, 1, bias = false) | {text} | Conv2d(3, 1)"))
+    }
+}
+
+/// In 32 bits beside the CPU backend, in 16 beside the kernels of dense maps, and in 32 with the orders mixed.
+fn check_all(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy) {
+    check((what, build), (Precision::F32, CAPABILITY), LAST..LAST + 1, 1e-5);
+    check((what, build), (Precision::F32, CAPABILITY), MIXED..MIXED + 1, 1e-5);
+    for precision in [Precision::Bf16, Precision::F16] {
+        check((what, build), (precision, CAPABILITY), LAST..LAST + 1, 1e-2);
+    }
+}
+
+/// The kernels of a training step with all maps channels last.
+fn kernels(build: impl Fn(&mut Graph) -> NodeId, precision: Precision) -> Vec<Kernel> {
+    let mut program = program(build);
+    arrange(&mut program, LAST);
+    kernels_in(&compile(&program, 2), 2, precision, gradients().1)
+}
+
+fn constant(kernel: &Kernel, name: &str) -> u64 {
+    let value = kernel.constants.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+    value.unwrap_or_else(|| panic!("{} has no {name}", kernel.entry)).trim_end_matches("ull").parse().unwrap()
+}
+
+/// That the kernels of a file are these, with these values of a constant.
+fn expect(kernels: &[Kernel], file: &str, name: &str, expected: &[(&str, u64)]) {
+    let found: BTreeSet<_> =
+        kernels.iter().filter(|it| it.file == file).map(|it| (it.entry, constant(it, name))).collect();
+    assert_eq!(found, expected.iter().copied().collect(), "{file}");
+}
+
+const ONE: [&str; 2] = ["batch_norm_forward", "batch_norm_backward"];
+const PARTS: [&str; 4] = ["batch_norm_statistics", "batch_norm_apply_parts", "batch_norm_sums", "batch_norm_input"];
+
+#[test]
+fn batch_norm() {
+    // One part; three and six parts; blocks with threads that have no channels.
+    let cases = [([3, 7, 5], 8, 1, 1), ([3, 27, 29], 24, 3, 6), ([2, 5, 7], 136, 1, 1)];
+    for (dims, channels, narrow, wide) in cases {
+        let build = between(dims, channels, "BatchNorm2d | Relu | BatchNorm2d(affine = false, eps = 0.01)");
+        for (precision, pack, parts) in [(Precision::Bf16, 8, narrow), (Precision::F32, 4, wide)] {
+            let all = kernels(build, precision);
+            let entries: &[&str] = if parts == 1 { &ONE } else { &PARTS };
+            let with = |value: u64| entries.iter().map(|&entry| (entry, value)).collect::<Vec<_>>();
+            expect(&all, "batch_norm_last.cu", "PARTS", &with(parts));
+            expect(&all, "batch_norm_last.cu", "PACK", &with(pack));
+            expect(&all, "batch_norm.cu", "PACK", &[]);
+        }
+        check_all("batch norm", build);
+    }
+}
+
+/// A residual block, in which the first normalisation is rectified, and the second one's sum.
+fn block(dims: [u64; 3], rectifier: &'static str) -> impl Fn(&mut Graph) -> NodeId + Copy {
+    move |graph| {
+        let input = graph.input(numbers(&dims)).unwrap();
+        let whole = layer(graph, input, "Conv2d(16, 1, bias = false)");
+        let x = chain(graph, whole, "BatchNorm2d | Relu | Tanh | BatchNorm2d");
+        let sum = join(graph, &[x, whole], "Add");
+        chain(graph, sum, &format!("{rectifier} | Conv2d(3, 1)"))
+    }
+}
+
+/// On maps in which no normalised element is so near to 0 that rounding decides whether it is cut off.
+#[test]
+fn fused_batch_norm() {
+    for (dims, entries) in [([3, 5, 7], &ONE[..]), ([3, 27, 30], &PARTS)] {
+        for rectifier in ["Relu(inplace = true)", "Relu6"] {
+            let build = block(dims, rectifier);
+            let mut program = program(build);
+            arrange(&mut program, LAST);
+            let placed = compile(&program, 2);
+            let steps = steps_of(&placed, 2, Precision::F32, gradients().1);
+            let operations = &placed.program.operations;
+            let is_norm = |step: &&Step| {
+                let all = &operations[step.first..step.first + step.count];
+                all.iter().any(|it| matches!(it.action, Action::Run { op: Op::BatchNorm(_), .. }))
+            };
+            assert_eq!(steps.iter().filter(is_norm).map(|step| step.count).collect::<Vec<_>>(), [2, 3, 2, 2]);
+            let all = kernels_in(&placed, 2, Precision::F32, gradients().1);
+            let norms: Vec<&Kernel> = all.iter().filter(|it| it.file.starts_with("batch_norm")).collect();
+            assert!(norms.iter().all(|it| it.file == "batch_norm_last.cu" && entries.contains(&it.entry)));
+            for name in ["RESIDUAL", "MASKED"] {
+                assert!(norms.iter().any(|it| constant(it, name) == 1), "{name}");
+            }
+            check_all("a residual block", build);
+        }
+    }
+}
+
+#[test]
+fn batch_norm_adds_gradients() {
+    for dims in [[3, 5, 7], [3, 27, 29]] {
+        let build = move |graph: &mut Graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            let x = layer(graph, input, "Conv2d(24, 1, bias = false)");
+            let y = layer(graph, x, "BatchNorm2d");
+            // With the same parameters.
+            let y = again(graph, y, "BatchNorm2d", 1);
+            let z = chain(graph, x, "BatchNorm2d(affine = false) | Relu");
+            let sum = join(graph, &[x, y, z], "Add");
+            layer(graph, sum, "Conv2d(3, 1)")
+        };
+        let all = kernels(build, Precision::F32);
+        for name in ["ADD", "ADD_WEIGHT", "ADD_BIAS"] {
+            assert!(all.iter().any(|it| it.file == "batch_norm_last.cu" && constant(it, name) == 1), "{name}");
+        }
+        check_all("gradients added", build);
+    }
+}
+
+#[test]
+fn pools() {
+    for text in [
+        "MaxPool2d(3, 2, padding = 1) | Relu",
+        "MaxPool2d([3; 2], stride = [2; 3], padding = [1; 0], dilation = [2; 1], ceil_mode = true)",
+        "AvgPool2d(3, 2, padding = 1, ceil_mode = true)",
+        "AvgPool2d([3; 4], [2; 3], padding = [1; 2], ceil_mode = true, count_include_pad = false)",
+        "AdaptiveAvgPool2d([3; 2])",
+        "Upsample([3; 2])",
+    ] {
+        let build = between([3, 9, 7], 16, text);
+        let all = kernels(build, Precision::Bf16);
+        let files = ["max_pool.cu", "average_pool.cu", "average_pool_adaptive.cu", "resize.cu"];
+        let packs: Vec<u64> = all.iter().filter(|it| files.contains(&it.file)).map(|it| constant(it, "PACK")).collect();
+        assert_eq!(packs, [8, 8], "{text}");
+        check_all(text, build);
+    }
+}
+
+#[test]
+fn means_of_planes() {
+    // A lane, four and 32 for each window; more packs than a block has.
+    for (dims, text, lanes) in [
+        ([2, 3, 5], "AdaptiveAvgPool2d(1)", 1),
+        ([2, 7, 5], "AdaptiveAvgPool2d(1)", 4),
+        ([2, 17, 19], "AdaptiveAvgPool2d(1)", 32),
+        ([2, 31, 35], "AdaptiveAvgPool2d([1; 2])", 32),
+    ] {
+        let build = between(dims, 72, text);
+        let forward: Vec<Kernel> = kernels(build, Precision::Bf16);
+        let entry = "average_pool_adaptive_forward";
+        let forward: Vec<Kernel> = forward.into_iter().filter(|it| it.entry == entry).collect();
+        expect(&forward, "average_pool_adaptive.cu", "LANES", &[(entry, lanes)]);
+        check_all(text, build);
+    }
+}
+
+/// A map of one pixel may be dense: its channels lie side by side all the same.
+#[test]
+fn means_of_planes_without_a_layout() {
+    let build = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[2, 7, 5])).unwrap();
+        chain(graph, input, "Conv2d(16, 1, bias = false) | GlobalAvgPool | Flatten | Linear(4)")
+    };
+    let entries = ["average_pool_adaptive_forward", "average_pool_adaptive_backward"];
+    expect(&kernels(build, Precision::Bf16), "average_pool_adaptive.cu", "PACK", &entries.map(|entry| (entry, 8)));
+    check_all("GlobalAvgPool", build);
+}
+
+#[test]
+fn gradients_are_added() {
+    for text in
+        ["MaxPool2d(3, 1, padding = 1)", "AvgPool2d(3, 1, padding = 1)", "AdaptiveAvgPool2d([5; 7])", "Upsample(1)"]
+    {
+        check_all(text, move |graph: &mut Graph| {
+            let input = graph.input(numbers(&[3, 5, 7])).unwrap();
+            let x = layer(graph, input, "Conv2d(8, 1, bias = false)");
+            let branches = [layer(graph, x, text), layer(graph, x, text), x];
+            let sum = join(graph, &branches, "Add");
+            layer(graph, sum, "Conv2d(3, 1)")
+        });
+    }
+}
+
+/// Parts of 8, 16 and 12 channels: 16 bytes at a time, and eight; the first two parts are used again.
+#[test]
+fn channels_side_by_side() {
+    let build = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[3, 5, 7])).unwrap();
+        let branches = ["Conv2d(8, 1)", "Conv2d(16, 1)", "Conv2d(12, 1)"].map(|text| layer(graph, input, text));
+        let whole = join(graph, &branches[..2], "Concat");
+        let all = join(graph, &[branches[2], whole, branches[0]], "Concat");
+        layer(graph, all, "Conv2d(2, 1)")
+    };
+    let all = kernels(build, Precision::Bf16);
+    let parts: BTreeSet<(u64, u64, u64)> = all
+        .iter()
+        .filter(|it| it.file == "concat.cu")
+        .map(|it| (constant(it, "PART"), constant(it, "WHOLE"), constant(it, "START")))
+        .collect();
+    assert_eq!(parts, [(8, 24, 0), (16, 24, 8), (12, 44, 0), (24, 44, 12), (8, 44, 36)].into());
+    check_all("Concat", build);
+}
+
+/// Maps that are the input's, channels last, and back.
+fn turned(dims: [u64; 3], options: &Options, build: impl Fn(&mut Graph, NodeId) -> NodeId) -> Program {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&dims)).unwrap();
+    let x = layer(&mut graph, input, "AvgPool2d(1)");
+    let y = build(&mut graph, x);
+    let output = layer(&mut graph, y, "AvgPool2d(1)");
+    let mut program = lower(&graph, &[output], options).unwrap();
+    arrange(&mut program, LAST);
+    program
+}
+
+#[test]
+fn batch_norm_far_from_zero() {
+    for (dims, parts) in [([8, 5, 7], 1), ([8, 47, 53], 6)] {
+        let options = Options { training: Some(gradients().0) };
+        let program = turned(dims, &options, |graph, x| layer(graph, x, "BatchNorm2d"));
+        let all = kernels_in(&compile(&program, 2), 2, Precision::F32, gradients().1);
+        let entries: &[&str] = if parts == 1 { &ONE } else { &PARTS };
+        let expected: Vec<_> = entries.iter().map(|&entry| (entry, parts)).collect();
+        expect(&all, "batch_norm_last.cu", "PARTS", &expected);
+        // A thousand and more deviations.
+        forward_program(program, 2, |value| (f32::from_bits(value) + 1000.0).to_bits(), 1e-3);
+    }
+}
+
+#[test]
+fn batch_norm_of_inference() {
+    for (dims, parts) in [([24, 3, 5], 1), ([8, 33, 35], 4)] {
+        let program = turned(dims, &Options { training: None }, |graph, input| {
+            let x = chain(graph, input, "BatchNorm2d | Relu");
+            let y = chain(graph, x, "BatchNorm2d(affine = false)");
+            let sum = join(graph, &[x, y], "Add");
+            layer(graph, sum, "Relu6")
+        });
+        let all = kernels_in(&compile(&program, 3), 3, Precision::F32, gradients().1);
+        expect(&all, "batch_norm_last.cu", "PARTS", &[("batch_norm_apply", parts)]);
+        // Both normalisations with what follows.
+        assert_eq!(all.len(), 4);
+        forward_program(program, 3, |value| value, 1e-5);
+    }
+}
