@@ -273,7 +273,7 @@ finish(const float (&found)[2][COLUMNS], const real *x, const Norm *weight, cons
 #if PARTS == 1
 
 // All of x has been read for the statistics, so y may take its place.
-KERNEL(__launch_bounds__(384, 2) batch_norm_forward)
+KERNEL(__launch_bounds__(768, 1) batch_norm_forward)
 (const real *x, const Norm *weight, const Norm *bias, const real *residual, float *saved, float *running_mean, float *running_var,
  real *y) {
     __shared__ float found[2][COLUMNS];
@@ -409,7 +409,7 @@ find_rules(const float *saved, const Norm *weight, const Norm *bias, Rule (&rule
 
 #if PARTS == 1
 
-KERNEL(__launch_bounds__(384, 2) batch_norm_backward)
+KERNEL(__launch_bounds__(768, 1) batch_norm_backward)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked, real *dx,
  Norm *dweight, Norm *dbias) {
     __shared__ Rule rules[COLUMNS];

@@ -37,6 +37,9 @@ const MANY: u64 = 128;
 /// Threads of a block that takes several channels. Two such blocks have all registers of a multiprocessor, and ask for enough.
 const THREADS: u64 = 384;
 
+/// Packs side by side of a block that has its channels to itself: the 32 bytes that memory moves at least. It has twice the threads.
+const NARROW: u64 = 2;
+
 /// How blocks and threads go through the maps.
 #[derive(Clone, Copy)]
 enum Way {
@@ -81,6 +84,13 @@ impl Way {
         }
     }
 
+    /// Whether a block for all pixels of its channels keeps a card busy: half of its multiprocessors have one, or a quarter where the
+    /// map is small enough to be in the cache still.
+    fn is_enough(self, pixels: u64, channels: u64) -> bool {
+        let elements = pixels.saturating_mul(channels);
+        self.blocks(channels) >= if elements <= 8 << 20 { 32 } else { 64 }
+    }
+
     /// Parts of so many pixels, at most `most`: a thread has four pixels or more.
     fn parts_of_pixels(self, pixels: u64, channels: u64, most: u64) -> u64 {
         match self {
@@ -99,9 +109,11 @@ impl<'a> Plan<'a> {
         let pack = channel_pack(context, op.channels, &maps.map(|id| ("", id, op.output())));
         let (way, parts) = if pack > 1 {
             let (pixels, wide) = (samples * area, side_by_side(op.channels / pack));
-            let rows = pixels.div_ceil(4).clamp(1, THREADS / wide);
-            let way = Way::Pixels { pack, wide, rows };
-            (way, way.parts_of_pixels(pixels, op.channels, room.max(1)))
+            let rows = |wide: u64, threads: u64| pixels.div_ceil(4).clamp(1, threads / wide);
+            let way = Way::Pixels { pack, wide, rows: rows(wide, THREADS) };
+            let parts = way.parts_of_pixels(pixels, op.channels, room.max(1));
+            let narrow = Way::Pixels { pack, wide: NARROW, rows: rows(NARROW, 2 * THREADS) };
+            if parts > 1 && narrow.is_enough(pixels, op.channels) { (narrow, 1) } else { (way, parts) }
         } else {
             // As in `pack`; planes of 14 x 14 are whole packs of 4.
             let widest = self::pack(context, 0);

@@ -1,7 +1,7 @@
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
-use crate::shape::Shape;
+use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -27,11 +27,11 @@ record! {
     }
 }
 
-/// Parts of the batch that the sums of a channel are split into, so that a card has enough to do where channels are few: more of them
-/// where blocks have many channels each.
-const fn parts(channels: u64) -> u64 {
-    let few = if channels == 0 { 8 } else { 512u64.div_ceil(channels) };
-    32 * if few > 8 { 8 } else { few }
+/// Parts of the batch that the sums of a channel are split into, so that a card has enough to do where channels are few: more of
+/// them where blocks have many channels each, and maps are large.
+fn parts(channels: u64, area: u64) -> u64 {
+    let few = if channels == 0 { 8 } else { 512u64.div_ceil(channels).min(8) };
+    32 * few.min((area / 64).max(1))
 }
 
 impl Rule for BatchNorm {
@@ -60,7 +60,7 @@ impl Rule for BatchNorm {
 
     /// Two sums a channel, each over so many parts of the batch.
     fn workspace(&self, work: Work) -> Option<Workspace> {
-        let shape = Shape::new(&[2, self.channels, parts(self.channels)]);
+        let shape = Shape::new(&[2, self.channels, parts(self.channels, product(&self.size))]);
         (work != Work::Inference).then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
