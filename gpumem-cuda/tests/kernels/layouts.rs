@@ -25,26 +25,30 @@ pub fn program(build: impl FnOnce(&mut Graph) -> NodeId) -> Program {
 
 /// The kernels on arranged programs against the dense one: on the CPU backend in 32 bits; in 16 bits on the kernels as well, whose
 /// own tests compare them with the CPU backend. A bias's gradient that cancels to a tenth of its terms shows their rounding otherwise.
+pub fn compare_ways(what: &str, plain: &Program, format: Format, ways: &[usize], tolerance: f64) {
+    let arranged = |&way: &usize| {
+        let mut program = plain.clone();
+        arrange(&mut program, way);
+        program
+    };
+    let all: Vec<Program> = ways.iter().map(arranged).collect();
+    let (batch, optimizer) = (2, gradients().1);
+    prepare_programs(&[format], &[slice::from_ref(plain), &all].concat(), batch, optimizer);
+    for (way, arranged) in ways.iter().zip(&all) {
+        let reference = if format.0 == Precision::F32 { Reference::Cpu } else { Reference::Kernels };
+        let run = Run { batch, optimizer, steps: 1, classes: 5, tolerance, reference };
+        compare_programs(format, 0..1, &format!("{what}, way {way}"), [plain, arranged], run);
+    }
+}
+
+/// The same of a network.
 pub fn check(
     (what, build): (&str, impl FnOnce(&mut Graph) -> NodeId),
     format: Format,
     ways: Range<usize>,
     tolerance: f64,
 ) {
-    let plain = program(build);
-    let arranged = |way| {
-        let mut program = plain.clone();
-        arrange(&mut program, way);
-        program
-    };
-    let all: Vec<Program> = ways.clone().map(arranged).collect();
-    let (batch, optimizer) = (2, gradients().1);
-    prepare_programs(&[format], &[slice::from_ref(&plain), &all].concat(), batch, optimizer);
-    for (way, arranged) in ways.zip(&all) {
-        let reference = if format.0 == Precision::F32 { Reference::Cpu } else { Reference::Kernels };
-        let run = Run { batch, optimizer, steps: 1, classes: 5, tolerance, reference };
-        compare_programs(format, 0..1, &format!("{what}, way {way}"), [&plain, arranged], run);
-    }
+    compare_ways(what, &program(build), format, &ways.collect::<Vec<_>>(), tolerance);
 }
 
 /// All maps channels last in every second case, each in a layout of its own in the others. The sweep has all of both.

@@ -24,6 +24,7 @@ mod pointwise;
 mod pools;
 mod products;
 mod tables;
+mod weights;
 
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Term, Training};

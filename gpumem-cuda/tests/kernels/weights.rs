@@ -1,0 +1,99 @@
+//! Convolutions whose weights lie channels last, between maps in any layout: operands that are carried in pieces along channels,
+//! and those that cannot be.
+
+use crate::host::harness::graphs::{chain, numbers};
+use crate::host::harness::layouts::WAYS;
+use crate::host::{CAPABILITY, Format};
+use crate::layouts::{compare_ways, program};
+use gpumem_core::Precision;
+
+/// Input and layers of a network.
+type Case = ([u64; 3], &'static str);
+
+/// Channels that are multiples of 8.
+const WHOLE: [Case; 6] = [
+    ([3, 9, 7], "Conv2d(16, 3, padding = 1, bias = false) | Conv2d(24, 3, stride = 2, padding = 1) | Conv2d(5, 1)"),
+    ([8, 7, 6], "Conv2d(32, 1, bias = false) | Conv2d(16, [3; 2], groups = 2, dilation = [2; 1]) | Conv2d(8, 1)"),
+    ([8, 8, 7], "Conv2d(16, 1, bias = false) | Conv2d(24, 1, stride = 2) | Conv2d(8, 3, stride = 3, padding = 2)"),
+    ([8, 5, 4], "Conv2d(16, 1) | ConvTranspose2d(24, 3, stride = 2, padding = 1, output_padding = 1) | Conv2d(8, 1)"),
+    ([8, 5, 4], "Conv2d(16, 1) | ConvTranspose2d(32, [2; 3], groups = 2, bias = false) | Conv2d(8, 1)"),
+    ([8, 7, 5], "Conv2d(16, 1) | Conv2d(16, 3, groups = 16, padding = 1) | Conv2d(32, 3, groups = 16) | Conv2d(8, 1)"),
+];
+
+/// Some that are multiples of 4, of 2 and of nothing.
+const ODD: [Case; 4] = [
+    ([3, 7, 6], "Conv2d(12, 3, padding = 1, bias = false) | Conv2d(20, 3, stride = 2, padding = 1) | Conv2d(5, 1)"),
+    ([5, 7, 6], "Conv2d(10, 2, bias = false) | Conv2d(6, [3; 2], groups = 2, stride = [1; 2]) | Conv2d(7, 1)"),
+    ([5, 5, 4], "Conv2d(6, 1) | ConvTranspose2d(9, 3, groups = 3, stride = 2, dilation = 2) | Conv2d(3, 1)"),
+    ([4, 4, 5], "Conv2d(6, 2) | ConvTranspose2d(35, 2, stride = 2) | Conv2d(33, 3) | Conv2d(3, 1)"),
+];
+
+/// Tiles of which there are several, and gradients in parts.
+const LARGE: [Case; 2] = [
+    ([8, 31, 29], "Conv2d(136, 3, padding = 1, bias = false) | Conv2d(72, 3, padding = 1) | Conv2d(8, 1)"),
+    ([3, 47, 45], "Conv2d(64, 7, stride = 2, padding = 3, bias = false) | Conv2d(40, 3) | Conv2d(8, 1)"),
+];
+
+fn check((input, text): Case, format: Format, ways: &[usize]) {
+    let plain = program(|graph| {
+        let input = graph.input(numbers(&input)).unwrap();
+        chain(graph, input, text)
+    });
+    let tolerance = if format.0 == Precision::F32 { 1e-5 } else { 1e-2 };
+    compare_ways(text, &plain, format, ways, tolerance);
+}
+
+const F32: Format = (Precision::F32, CAPABILITY);
+const BF16: Format = (Precision::Bf16, CAPABILITY);
+/// On the tensor cores of Turing, and without any.
+const TURING: [Format; 2] = [(Precision::F16, (7, 5)), (Precision::Bf16, (7, 5))];
+
+/// All channels last, and weights without maps.
+#[test]
+fn weights_channels_last() {
+    check(WHOLE[0], BF16, &[0]);
+    check(WHOLE[3], F32, &[0]);
+    check(ODD[1], BF16, &[WAYS - 1]);
+}
+
+fn in_every_way(format: Format, cases: &[Case]) {
+    let ways: Vec<usize> = (0..WAYS).collect();
+    cases.iter().for_each(|case| check(*case, format, &ways));
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn whole_pieces_in_every_way() {
+    in_every_way(BF16, &WHOLE);
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn no_pieces_in_every_way() {
+    in_every_way(BF16, &ODD);
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn floats_in_every_way() {
+    in_every_way(F32, &WHOLE);
+    in_every_way(F32, &ODD);
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn large_ones_in_several_ways() {
+    for case in LARGE {
+        check(case, F32, &[0]);
+        check(case, BF16, &[0, 4]);
+        check(case, (Precision::F16, CAPABILITY), &[WAYS - 1]);
+    }
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn on_other_tensor_cores_and_without() {
+    for case in [WHOLE[0], WHOLE[1], WHOLE[3], ODD[0]] {
+        TURING.into_iter().for_each(|format| check(case, format, &[0, WAYS - 1]));
+    }
+}
