@@ -11,6 +11,8 @@ mod notices;
 mod passes;
 #[path = "session/rules.rs"]
 mod rules;
+#[path = "session/weights.rs"]
+mod weights;
 
 use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;

@@ -47,9 +47,13 @@ const PATTERNS: &[Pattern] = &[
 /// The first pattern that applies, and for whose products and convolutions there are algorithms.
 pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     for pattern in PATTERNS {
-        // Products know of gaps between rows in whatever they are part of, and convolutions of every map's order.
-        let knows = |it: &Operation| matches!(it.action, Action::Run { op: Op::Product(_) | Op::Convolution(_), .. });
-        let takes = |it: &Operation| knows(it) || is_dense(placed, it) || is_channels_last(placed, it);
+        // Products know of gaps between rows in whatever they are part of, and convolutions of every map's order; to updates and
+        // checks it is all the same where an element of a weight is.
+        let takes = |it: &Operation| match it.action {
+            Action::Run { op: Op::Product(_) | Op::Convolution(_), .. } => true,
+            Action::Update | Action::Check => placed.program.takes_layouts(it),
+            _ => is_dense(placed, it) || is_channels_last(placed, it),
+        };
         let all_take = |count: usize| placed.program.operations[first..first + count].iter().all(takes);
         if let Some((count, calls)) = pattern(placed, first, setting)?
             && all_take(count)

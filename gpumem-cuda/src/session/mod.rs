@@ -58,6 +58,8 @@ impl Session {
         let programs = job.train.iter_mut().chain(&mut job.evaluation).chain([&mut job.infer]).chain(served);
         order(&mut programs.collect::<Vec<_>>(), job.precision, card.capability);
         let Job { name, batch, precision, optimizer, tf32, deterministic, operations, .. } = job;
+        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
+        let turned = Turned::new(programs.chain(job.served.iter().map(|served| &served.placed)), precision)?;
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let arena = Arena::new(card, job.arena)?;
@@ -93,8 +95,6 @@ impl Session {
         let checks = programs.flat_map(|placed| index_checks(placed, batch)).chain(serving).collect();
         let state = |placed: &Placed| Some(placed.offsets[placed.program.of_class(Class::State).next()? as usize]);
         let state = job.train.as_ref().and_then(state);
-        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
-        let turned = Turned::new(programs.chain(job.served.iter().map(|served| &served.placed)), precision)?;
         let transfers = Transfers::new(&stream)?;
         let mut session = Session {
             train,

@@ -1,0 +1,145 @@
+//! Sessions that keep the weights of convolutions channels last, while the host has them as PyTorch does.
+
+use super::*;
+use crate::host::harness::layouts::{WAYS, arrange};
+
+/// Weights that are no multiples of anything, one of groups, one of a transpose; maps between the first and the last may have any
+/// layout as well.
+const LAYERS: &str = "Conv2d(4, 3, padding = 1) | Tanh | Conv2d(6, [3; 2], padding = 1, groups = 2, bias = false) | Tanh | \
+                      Conv2d(3, 1) | Tanh | ConvTranspose2d(5, [2; 3]) | Tanh | Conv2d(2, 2) | Tanh | Flatten | Linear(5)";
+
+fn plain(precision: Precision) -> Job {
+    job_of(&[3, 5, 6], LAYERS, Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT }), precision)
+}
+
+/// The same with other layouts, given to programs that have their places.
+fn arranged(mut job: Job, way: usize) -> Job {
+    for placed in job.train.iter_mut().chain([&mut job.infer]) {
+        assert!(arrange(&mut placed.program, way) > 0);
+        let turned =
+            placed.program.tensors.iter().filter(|tensor| tensor.class == Class::Parameter && tensor.is_turned());
+        assert_eq!(turned.count(), 5, "convolutions");
+    }
+    job
+}
+
+/// Channels last: all, and weights alone.
+const ALL: [usize; 2] = [0, WAYS - 1];
+
+#[test]
+fn weights_are_trained_channels_last() {
+    if !on_a_simulated_card("weights::weights_are_trained_channels_last", &[]) {
+        return;
+    }
+    for way in ALL {
+        let (plain, turned) = (plain(Precision::F32), arranged(plain(Precision::F32), way));
+        let mut card = load(&turned);
+        let mut cpu = Cpu::with_threads(1).unwrap().load(plain.clone()).unwrap();
+        begin(&plain, &mut card);
+        begin(&plain, &mut cpu);
+        assert_eq!(state(&plain, &mut card), state(&plain, &mut cpu), "what was written is read");
+        for step in 0..4 {
+            feed(&plain, &mut cpu, step);
+            cpu.train().unwrap();
+            feed(&plain, &mut card, step);
+            card.train().unwrap();
+            let (found, expected) = (loss(&plain, &mut card), loss(&plain, &mut cpu));
+            assert!((found - expected).abs() < 1e-4, "way {way}, step {step}: {found}, {expected}");
+        }
+        compare(&format!("way {way}"), &state(&plain, &mut card), &state(&plain, &mut cpu));
+        let (input, count) = at(&plain.infer, Class::Input);
+        let output = plain.infer.offsets[plain.infer.program.results[0] as usize];
+        let infer = |runner: &mut dyn Runner| {
+            runner.write(input, &bytes(&spread(count, 9))).unwrap();
+            runner.infer().unwrap();
+            let mut bytes = vec![0; (BATCH as usize) * CLASSES as usize * 4];
+            runner.read(output, &mut bytes).unwrap();
+            bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<f32>>()
+        };
+        host::harness::assert_close("inference", &infer(&mut card), &infer(&mut cpu), 1e-4);
+    }
+}
+
+/// Updates of all parameters are one launch whatever the order of a weight is.
+#[test]
+fn updates_are_made_together_in_any_order() {
+    let steps = |job: &Job| {
+        let placed = job.train.as_ref().unwrap();
+        let steps = Products::Own.steps(placed, BATCH, (job.precision, CAPABILITY), job.optimizer);
+        let of_updates = |step: &&gpumem_cuda::steps::Step| {
+            placed.program.operations[step.first].action == gpumem_core::program::Action::Update
+        };
+        steps.iter().filter(of_updates).map(|step| step.count).collect::<Vec<usize>>()
+    };
+    let expected = steps(&plain(Precision::F32));
+    assert!(expected.iter().any(|&count| count > 1), "{expected:?}");
+    for way in ALL {
+        assert_eq!(steps(&arranged(plain(Precision::F32), way)), expected);
+    }
+}
+
+/// Master copies, weights of 16 bits and moments are exchanged as the host has them, and belong together after steps.
+#[test]
+fn copies_of_weights_are_turned_alike() {
+    if !on_a_simulated_card("weights::copies_of_weights_are_turned_alike", &[]) {
+        return;
+    }
+    let precision = Precision::Mixed(Half::Bf16);
+    let (plain, turned) = (plain(precision), arranged(plain(precision), 0));
+    let mut cards = [load(&plain), load(&turned)];
+    cards.iter_mut().for_each(|card| begin(&plain, card));
+    let placed = plain.train.as_ref().unwrap();
+    let read = |card: &mut Session, id: usize| {
+        let count = placed.program.tensors[id].elements(BATCH).unwrap() as usize;
+        let (mut wide, mut short) = (vec![0; 4 * count], vec![0; 2 * count]);
+        card.read(placed.masters[id].unwrap(), &mut wide).unwrap();
+        card.read(placed.offsets[id], &mut short).unwrap();
+        let wide: Vec<u32> = wide.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+        let short: Vec<u16> = short.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap())).collect();
+        (wide, short)
+    };
+    let copied: Vec<usize> = (0..placed.masters.len()).filter(|&id| placed.masters[id].is_some()).collect();
+    let all = |cards: &mut [Session; 2], step: usize| {
+        for &id in &copied {
+            let name = &placed.program.tensors[id].name;
+            let [(expected, _), (found, short)] = cards.each_mut().map(|card| read(card, id));
+            let halves: Vec<u16> = found.iter().map(|&word| narrow(precision, word)).collect();
+            assert_eq!(halves, short, "step {step}, {name}");
+            if step == 0 {
+                assert_eq!(found, expected, "{name}");
+            }
+            let [found, expected] =
+                [found, expected].map(|words| words.into_iter().map(f32::from_bits).collect::<Vec<f32>>());
+            // Adam goes as far for a rounding error as for a slope.
+            let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(apart < 0.025 * step as f32 + 1e-6, "step {step}, {name}: {apart}");
+        }
+    };
+    all(&mut cards, 0);
+    for step in 0..2 {
+        let losses = cards.each_mut().map(|card| {
+            feed(&plain, card, step);
+            card.train().unwrap();
+            loss(&plain, card)
+        });
+        assert!((losses[0] - losses[1]).abs() < 2e-2 * losses[0].abs(), "step {step}: {losses:?}");
+        all(&mut cards, step + 1);
+    }
+}
+
+/// A weight cannot be read in part, and two programs must keep it alike.
+#[test]
+fn what_cannot_be_turned_is_refused() {
+    if !on_a_simulated_card("weights::what_cannot_be_turned_is_refused", &[]) {
+        return;
+    }
+    let turned = arranged(plain(Precision::F32), WAYS - 1);
+    let mut card = load(&turned);
+    let placed = turned.train.as_ref().unwrap();
+    let id = placed.program.tensors.iter().position(|tensor| tensor.class == Class::Parameter && tensor.is_turned());
+    let error = card.read(placed.offsets[id.unwrap()], &mut [0; 8]).unwrap_err();
+    assert!(error.to_string().contains("in part"), "{error}");
+    let other = Job { infer: plain(Precision::F32).infer, ..turned };
+    let error = Cuda::new(0).unwrap().with_cudnn(false).load(other).unwrap_err();
+    assert!(error.to_string().contains("different orders"), "{error}");
+}
