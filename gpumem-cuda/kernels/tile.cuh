@@ -43,14 +43,21 @@ static __device__ __forceinline__ void store4(const float *from, float *to) {
     *(float4 *)to = make_float4(from[0], from[1], from[2], from[3]);
 }
 
-template <class Half> static __device__ __forceinline__ void store4(const float *from, Half *to) {
+// The same of results. A plain store of several words ends as one of each, for the compiler loses sight of how they are aligned.
+static __device__ __forceinline__ void put4(const float *from, float *to) {
+#ifdef __CUDA_ARCH__
+    __stwb((float4 *)to, make_float4(from[0], from[1], from[2], from[3]));
+#else
+    store4(from, to);
+#endif
+}
+
+template <class Half> static __device__ __forceinline__ void put4(const float *from, Half *to) {
     Half halves[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) narrow(from[i], &halves[i]);
-    uint2 four;
-    four.x = halves[0].bits | (u32)halves[1].bits << 16;
-    four.y = halves[2].bits | (u32)halves[3].bits << 16;
-    *(uint2 *)to = four;
+    const u32 low = halves[0].bits | (u32)halves[1].bits << 16, high = halves[2].bits | (u32)halves[3].bits << 16;
+    *(u64 *)to = (u64)high << 32 | low;
 }
 
 // What sources give where VECTOR elements lie together: four widened, or eight of 16 bits as they are. Zeros outside.
@@ -122,7 +129,7 @@ static __device__ __forceinline__ void put_four(const Target &target, u32 m, u32
         four[i] = target.through(sum);
 #endif
     }
-    store4(four, to);
+    put4(four, to);
 }
 
 #if TENSOR_CORES
