@@ -24,10 +24,19 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_backward_filte
     weigh(x, dy, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(convolution_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
+KERNEL(convolution_backward_filter_sum)(const float *partial, real *dweight) { sum_parts<WEIGHTS>(partial, dweight); }
+#elif PASS == SUM_CHANNEL_PARTS
+KERNEL(convolution_backward_bias_sum)(const float *partial, real *dbias) {
+    sum_parts<(u64)(GROUPS)*Positions::CHANNELS>(partial, dbias);
+}
+#elif PARTS > 1
+KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict__ dy, float *partial) {
+    __shared__ ChannelScratch scratch;
+    channel_sums<Positions>(dy, scratch, partial);
+}
 #else
 KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict__ dy, real *dbias) {
-    __shared__ float scratch[32];
+    __shared__ ChannelScratch scratch;
     channel_sums<Positions>(dy, scratch, dbias);
 }
 #endif

@@ -25,10 +25,19 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_transposed_bac
     weigh(dy, x, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(convolution_transposed_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
+KERNEL(convolution_transposed_backward_filter_sum)(const float *partial, real *dweight) { sum_parts<WEIGHTS>(partial, dweight); }
+#elif PASS == SUM_CHANNEL_PARTS
+KERNEL(convolution_transposed_backward_bias_sum)(const float *partial, real *dbias) {
+    sum_parts<(u64)(GROUPS)*Images::CHANNELS>(partial, dbias);
+}
+#elif PARTS > 1
+KERNEL(__launch_bounds__(512) convolution_transposed_backward_bias)(const real *__restrict__ dy, float *partial) {
+    __shared__ ChannelScratch scratch;
+    channel_sums<Images>(dy, scratch, partial);
+}
 #else
 KERNEL(__launch_bounds__(512) convolution_transposed_backward_bias)(const real *__restrict__ dy, real *dbias) {
-    __shared__ float scratch[32];
+    __shared__ ChannelScratch scratch;
     channel_sums<Images>(dy, scratch, dbias);
 }
 #endif

@@ -20,8 +20,9 @@
 // IMAGE_STRIDES, POSITION_STRIDES   elements between samples, channels, rows and columns, in braces, where images or positions are
 //                                   not dense; of both or of neither
 // WEIGHT_LAST                       defined where the weight lies channels last, [G O, R, S, C]
-// EXCHANGED                         defined where gather and scatter compute the transposed product, as where the channels of the
-//                                   result lie side by side: M and N below, and what TILE_M and TILE_N are, change places
+// EXCHANGED                         defined where the channels of what decides lie side by side. Gather and scatter, whose results
+//                                   decide, compute the transposed product: M and N below, and what TILE_M and TILE_N are, change
+//                                   places. Sums of channels, and weigh where C is 1 and both sides decide, have blocks of many channels
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
 // TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -47,10 +48,11 @@
 //
 // A block along x for each tile of N, along y for each tile of M (with EXCHANGED, still pixels along x), along z for each group. Where C is 1 (depthwise, or grey
 // images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
-// blocks of 256; weigh has a block for each output channel (x) and row of its kernel (y).
+// blocks of 256; weigh has a block for each output channel (x; with EXCHANGED for 32 of them) and row of its kernel (y).
 //
 // Every element is summed in the same order in every run. With several parts, weigh has as many blocks for each tile (z = group
-// PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up in their order.
+// PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up in their order. So
+// do sums of channels, with EXCHANGED: a part is one of PART pixels (y), partial is [PARTS, channels].
 // A scatter with strides is a launch for each phase, or, where those were too many, multiplies zeros where no window reaches.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
@@ -68,6 +70,7 @@
 #define WEIGH 2
 #define CHANNEL_SUMS 3
 #define SUM_PARTS 4
+#define SUM_CHANNEL_PARTS 5
 
 constexpr u32 IMAGE_AREA = (u32)IMAGE_HEIGHT * IMAGE_WIDTH;
 constexpr u32 POSITION_AREA = (u32)POSITION_HEIGHT * POSITION_WIDTH;
@@ -450,49 +453,17 @@ template <class Element> struct Weight {
     static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
-// Element `i` of a side that is written element by element, in the order that they lie in.
-template <class Side> struct Written {
-    u32 b, channel, pixel;
-    u64 at;
-    __device__ __forceinline__ Written(u64 i) {
-        constexpr u32 CHANNELS = GROUPS * Side::CHANNELS;
-        const u32 outer = (u32)(i / (Side::LAST ? CHANNELS : Side::AREA)), inner = (u32)(i % (Side::LAST ? CHANNELS : Side::AREA));
-        b = outer / (Side::LAST ? Side::AREA : CHANNELS);
-        channel = Side::LAST ? inner : outer % CHANNELS;
-        pixel = Side::LAST ? outer % Side::AREA : inner;
-        at = Side::DENSE ? i : b * Side::SAMPLE + channel * Side::CHANNEL + Side::within(pixel);
-    }
-};
-
-#if PASS == GATHER
-
-#if IMAGE_CHANNELS == 1
-static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= BATCH * (u64)(GROUPS)*POSITION_CHANNELS * POSITION_AREA) return;
-    const Written<Positions> element(i);
-    const u32 b = element.b, channel = element.channel, position = element.pixel;
-    const int top = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y;
-    const int left = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
-    const real *image = images + b * IMAGE_SAMPLE + channel / POSITION_CHANNELS * (u64)IMAGE_CHANNEL;
-    float sum = 0.0f;
-    for (int r = 0; r < KERNEL_HEIGHT; r++) {
-        const int y = top + r * DILATION_Y;
-        if ((u32)y >= IMAGE_HEIGHT) continue;
-#pragma unroll
-        for (int s = 0; s < KERNEL_WIDTH; s++) {
-            const int x = left + s * DILATION_X;
-            if ((u32)x >= IMAGE_WIDTH) continue;
-            const float tap = widen(weight[(channel * KERNEL_HEIGHT + r) * KERNEL_WIDTH + s]);
-            sum += tap * widen(image[y * IMAGE_ROW + x * IMAGE_COLUMN]);
-        }
-    }
-#if BIAS
-    sum += widen(bias[channel]);
+#if PASS == WEIGH
+// The products of a part: from which on, and up to which.
+constexpr u32 PRODUCTS = (u32)BATCH * POSITION_AREA;
+static __device__ __forceinline__ u32 begin(u32 part) { return part * PART; }
+static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? (part + 1) * PART : PRODUCTS; }
 #endif
-    finish(rectify(sum), &positions[element.at]);
-}
-#else
+
+#if PASS >= CHANNEL_SUMS || IMAGE_CHANNELS == 1
+#include "correlation_sums.cuh"
+#elif PASS == GATHER
+
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z, first = group * POSITION_CHANNELS;
@@ -511,39 +482,9 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
     const Map<Positions, AllPixels<Positions>> map = {positions + first * POSITION_CHANNEL, addend(bias, first)};
     put_products(a, b, FILTER, map, channel, pixel, tiles);
 }
-#endif
 
 #elif PASS == SCATTER
 
-#if IMAGE_CHANNELS == 1
-static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= BATCH * (u64)(GROUPS)*IMAGE_AREA) return;
-    const Written<Images> element(i);
-    const u32 b = element.b, group = element.channel, pixel = element.pixel;
-    const int bottom = (int)(pixel / IMAGE_WIDTH) + PADDING_Y, right = (int)(pixel % IMAGE_WIDTH) + PADDING_X;
-    const real *maps = positions + b * POSITION_SAMPLE + group * (u64)(POSITION_CHANNELS)*POSITION_CHANNEL;
-    const real *filters = weight + group * GROUP_WEIGHT;
-    float sum = 0.0f;
-    for (u32 o = 0; o < POSITION_CHANNELS; o++) {
-        for (int r = 0; r < KERNEL_HEIGHT; r++) {
-            const int y = bottom - r * DILATION_Y;
-            if (y < 0 || y % STRIDE_Y != 0 || y / STRIDE_Y >= POSITION_HEIGHT) continue;
-#pragma unroll
-            for (int s = 0; s < KERNEL_WIDTH; s++) {
-                const int x = right - s * DILATION_X;
-                if (x < 0 || x % STRIDE_X != 0 || x / STRIDE_X >= POSITION_WIDTH) continue;
-                const float tap = widen(filters[(o * KERNEL_HEIGHT + r) * KERNEL_WIDTH + s]);
-                sum += tap * widen(maps[o * POSITION_CHANNEL + y / STRIDE_Y * POSITION_ROW + x / STRIDE_X * POSITION_COLUMN]);
-            }
-        }
-    }
-#if BIAS
-    sum += widen(bias[group]);
-#endif
-    finish(rectify(sum), &images[element.at]);
-}
-#else
 static __device__ __forceinline__ void scatter(const real *positions, const real *weight, const real *bias, real *images) {
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z, first = group * IMAGE_CHANNELS;
@@ -568,51 +509,9 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
     const Map<Images, PhasePixels> map = {images + first * IMAGE_CHANNEL, addend(bias, first)};
     put_products(a, b, SCATTER_DEPTH, map, channel, pixel, tiles);
 }
-#endif
 
 #elif PASS == WEIGH
 
-// The products of a part: from which on, and up to which.
-constexpr u32 PRODUCTS = (u32)BATCH * POSITION_AREA;
-static __device__ __forceinline__ u32 begin(u32 part) { return part * PART; }
-static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? (part + 1) * PART : PRODUCTS; }
-
-#if IMAGE_CHANNELS == 1
-static __device__ __forceinline__ void
-weigh(const real *images, const real *positions, float *partial, real *weight) {
-    __shared__ float scratch[32];
-    const u32 channel = blockIdx.x, r = blockIdx.y, part = blockIdx.z;
-    const real *image = images + channel / POSITION_CHANNELS * (u64)IMAGE_CHANNEL;
-    const real *map = positions + channel * (u64)POSITION_CHANNEL;
-    float sums[KERNEL_WIDTH];
-#pragma unroll
-    for (int s = 0; s < KERNEL_WIDTH; s++) sums[s] = 0.0f;
-    for (u32 i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
-        const u32 b = i / POSITION_AREA, position = i % POSITION_AREA;
-        const int y = (int)(position / POSITION_WIDTH) * STRIDE_Y - PADDING_Y + (int)r * DILATION_Y;
-        if ((u32)y >= IMAGE_HEIGHT) continue;
-        const float value = widen(map[b * POSITION_SAMPLE + Positions::within(position)]);
-        const real *row = image + b * IMAGE_SAMPLE + y * IMAGE_ROW;
-        const int left = (int)(position % POSITION_WIDTH) * STRIDE_X - PADDING_X;
-#pragma unroll
-        for (int s = 0; s < KERNEL_WIDTH; s++) {
-            const int x = left + s * DILATION_X;
-            if ((u32)x < IMAGE_WIDTH) sums[s] += value * widen(row[x * IMAGE_COLUMN]);
-        }
-    }
-#pragma unroll
-    for (int s = 0; s < KERNEL_WIDTH; s++) {
-        const float sum = block_sum(sums[s], scratch);
-        if (threadIdx.x != 0) continue;
-        const u64 at = (channel * (u64)(KERNEL_HEIGHT) + r) * KERNEL_WIDTH + s;
-#if PARTS > 1
-        partial[part * WEIGHTS + at] = sum;
-#else
-        finish(sum, &weight[at]);
-#endif
-    }
-}
-#else
 // Products that are added up by themselves before they join the total: of millions, too many digits would be lost.
 constexpr u32 PORTION = 4096;
 
@@ -646,41 +545,6 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
 #else
     store<FILTER % 4 == 0>(Weight<real>{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
 #endif
-}
-#endif
-
-#elif PASS == SUM_PARTS
-
-// A thread for each element of the weight.
-static __device__ __forceinline__ void sum_parts(const float *partial, real *weight) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= WEIGHTS) return;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (u32 part = 0; part < PARTS; part++) sum += partial[part * WEIGHTS + i];
-    finish(sum, &weight[i]);
-}
-
-#else
-
-// The sums over samples and pixels of a side: a block for each channel.
-template <class Side>
-static __device__ __forceinline__ void channel_sums(const real *map, float *scratch, real *sums) {
-    const real *plane = map + blockIdx.x * (u64)Side::CHANNEL;
-    constexpr u32 RUN_LENGTH = Side::DENSE && Side::AREA % 4 == 0 ? 4 : 1, RUNS = Side::AREA / RUN_LENGTH;
-    float sum = 0.0f;
-    for (u32 i = threadIdx.x; i < BATCH * RUNS; i += blockDim.x) {
-        const real *from = plane + i / RUNS * Side::SAMPLE + Side::within(i % RUNS * RUN_LENGTH);
-        if constexpr (RUN_LENGTH == 4) {
-            float four[4];
-            load4(from, four);
-            sum += (four[0] + four[1]) + (four[2] + four[3]);
-        } else {
-            sum += widen(*from);
-        }
-    }
-    sum = block_sum(sum, scratch);
-    if (threadIdx.x == 0) finish(sum, &sums[blockIdx.x]);
 }
 
 #endif

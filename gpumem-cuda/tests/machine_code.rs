@@ -42,11 +42,13 @@ const REGISTERS: u32 = 65_536;
 const STREAMING: [&str; 5] = ["normalize", "normalize_backward", "pointwise_backward", "sum", "sum_batch"];
 
 /// Kernels beside the products of the same files, which add up what is no product.
-const NO_PRODUCTS: [&str; 5] = [
+const NO_PRODUCTS: [&str; 7] = [
     "column_sums",
     "convolution_backward_bias",
+    "convolution_backward_bias_sum",
     "convolution_backward_filter_sum",
     "convolution_transposed_backward_bias",
+    "convolution_transposed_backward_bias_sum",
     "convolution_transposed_backward_filter_sum",
 ];
 

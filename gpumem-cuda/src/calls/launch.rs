@@ -12,6 +12,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("base.cuh", include_str!("../../kernels/base.cuh")),
     ("batch_norm.cuh", include_str!("../../kernels/batch_norm.cuh")),
     ("correlation.cuh", include_str!("../../kernels/correlation.cuh")),
+    ("correlation_sums.cuh", include_str!("../../kernels/correlation_sums.cuh")),
     ("layout.cuh", include_str!("../../kernels/layout.cuh")),
     ("many.cuh", include_str!("../../kernels/many.cuh")),
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),

@@ -56,6 +56,28 @@ fn weights_channels_last() {
     check(ODD[1], BF16, &[WAYS - 1]);
 }
 
+/// Biases, and the kernels of single channels, whose gradients are summed for many channels at once, in parts: whole pieces of
+/// channels and others, more than a block has.
+const SUMS: [Case; 3] = [
+    ([3, 47, 45], "Conv2d(40, 1) | Conv2d(40, [2; 3], groups = 40, padding = 1) | Conv2d(3, 1)"),
+    ([3, 41, 37], "Conv2d(70, 1) | Conv2d(70, 3, groups = 70, stride = 2, bias = false) | Conv2d(3, 1)"),
+    ([2, 31, 29], "Conv2d(5, 1) | ConvTranspose2d(36, 2, stride = 2) | Conv2d(36, 1, groups = 36) | Conv2d(3, 1)"),
+];
+
+#[test]
+fn sums_of_channels_in_parts() {
+    check(SUMS[0], BF16, &[0]);
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn sums_of_channels_in_several_ways() {
+    for case in SUMS {
+        check(case, F32, &[0, 2]);
+        check(case, BF16, &[0, 5]);
+    }
+}
+
 fn in_every_way(format: Format, cases: &[Case]) {
     let ways: Vec<usize> = (0..WAYS).collect();
     cases.iter().for_each(|case| check(*case, format, &ways));

@@ -18,8 +18,8 @@ pub(super) struct Kernels {
     pub(super) data: &'static str,
     /// The gradient of the weight, and what adds up the parts that it is computed in.
     pub(super) filter: [&'static str; 2],
-    /// The gradient of the bias.
-    pub(super) bias: &'static str,
+    /// The gradient of the bias, and what adds up its parts.
+    pub(super) bias: [&'static str; 2],
 }
 
 /// What `correlation.cuh` computes: windows that slide over images and have a position each.
@@ -44,6 +44,11 @@ fn area(size: [u64; 2]) -> u64 {
     size[0].saturating_mul(size[1])
 }
 
+/// Whether the channels of a map lie side by side.
+fn is_last(context: &Context<'_>, map: TensorId) -> bool {
+    context.tensor(map).layout.order == Order::ChannelsLast
+}
+
 fn too_large() -> Error {
     Error::Unsupported { device: "CUDA", what: "a convolution whose sample or kernel has 2^28 elements or more".into() }
 }
@@ -53,6 +58,8 @@ const FILTER_BLOCKS: u64 = 264;
 /// Products of a part, at least, and parts, at most.
 const LEAST_PART: u64 = 1024;
 const MOST_PARTS: u64 = 64;
+/// The same of the sums of channels, which are small.
+const MOST_CHANNEL_PARTS: u64 = 128;
 
 /// How the products of a filter's gradient are split, and the products of a part: a multiple of 64.
 #[derive(Clone, Copy)]
@@ -200,7 +207,7 @@ impl Correlation {
     /// Channels of a group and pixels of a map that is written: if its channels lie side by side they are columns, so that
     /// neighbouring threads write neighbours.
     fn tiled(&self, context: &Context<'_>, to: TensorId, channels: u64, pixels: u64) -> Shape {
-        let exchanged = context.tensor(to).layout.order == Order::ChannelsLast;
+        let exchanged = is_last(context, to);
         let [rows, columns] = if exchanged { [pixels, channels] } else { [channels, pixels] };
         let tile = tile(rows, columns, self.groups, 128);
         let [of_channels, of_pixels] = if exchanged { [tile[1], tile[0]] } else { tile };
@@ -220,14 +227,18 @@ impl Correlation {
         }
     }
 
-    /// The gradient of the weight, with `workspace` bytes for sums of parts.
-    fn split(&self, workspace: u64) -> Shape {
+    /// The gradient of the weight, with the operation's workspace for sums of parts.
+    fn split(&self, context: &Context<'_>, sides: [TensorId; 2]) -> Shape {
+        let workspace = context.workspace_bytes();
+        // A block of the sums that are no product has many channels, then.
+        let exchanged = self.is_direct() && sides.iter().all(|&side| is_last(context, side));
         let weights = self.groups.saturating_mul(self.positions).saturating_mul(self.filter());
         let products = self.batch * area(self.position);
         let room = workspace / 4 / weights.max(1);
         let most = room.min(products / LEAST_PART).clamp(1, MOST_PARTS);
         let (tile, grid) = if self.is_direct() {
-            ([32, 32], [self.groups * self.positions, self.kernel[0], 1])
+            let channels = self.groups * self.positions;
+            ([32, 32], [if exchanged { channels.div_ceil(32) } else { channels }, self.kernel[0], 1])
         } else {
             // Sums are held twice, so tiles are no larger than 64. With parts they need not be smaller either.
             let (rows, columns) = (self.positions, self.filter());
@@ -238,7 +249,7 @@ impl Correlation {
         let parts = Parts::new(products, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
         let parts = if parts.count == 1 { Parts::ONE } else { parts };
         let grid = [grid[0], grid[1], grid[2].saturating_mul(parts.count)];
-        Shape { tile, exchanged: false, parts, phase: None, grid, threads: 256 }
+        Shape { tile, exchanged, parts, phase: None, grid, threads: 256 }
     }
 
     /// Whether the weight that a pass reads or writes lies channels last and that makes a difference.
@@ -357,8 +368,8 @@ impl Correlation {
         let [filter, sum] = self.kernels.filter;
         let mut launches = Vec::new();
         if let Some(dw) = context.operation.written(Slot::InputGradient(1)) {
-            let shape = self.split(context.workspace_bytes());
             let x = context.read(Slot::Input(0))?;
+            let shape = self.split(context, [x, dy]);
             let sides = if self.is_transposed() { [Some(dy), Some(x)] } else { [Some(x), Some(dy)] };
             let tail = Tail::plain(dw, context.adds(Slot::InputGradient(1)));
             if shape.parts.count > 1 {
@@ -380,21 +391,42 @@ impl Correlation {
         Ok(launches)
     }
 
-    /// The gradient of the bias, if the operation writes it: a block for each of its elements.
-    pub(super) fn bias_gradient(&self, context: &Context<'_>) -> Result<Option<Launch>, Error> {
-        let Some(db) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
-        let blocks = context.elements(db);
-        let shape = Shape {
-            tile: [32, 32],
-            exchanged: false,
-            parts: Parts::ONE,
-            phase: None,
-            grid: [blocks, 1, 1],
-            threads: 512,
-        };
+    /// The gradient of the bias, if the operation writes it.
+    pub(super) fn bias_gradient(&self, context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+        let Some(db) = context.operation.written(Slot::InputGradient(2)) else { return Ok(Vec::new()) };
+        let [entry, sum] = self.kernels.bias;
         let tail = Tail::plain(db, context.adds(Slot::InputGradient(2)));
-        let dy = Some(context.read(Slot::Gradient)?);
-        let sides = if self.is_transposed() { [dy, None] } else { [None, dy] };
-        self.launch(context, (self.kernels.bias, "CHANNEL_SUMS"), &shape, &tail, sides, vec![dy, Some(db)]).map(Some)
+        let dy = context.read(Slot::Gradient)?;
+        let sides = if self.is_transposed() { [Some(dy), None] } else { [None, Some(dy)] };
+        let shape = self.channel_sums(context, dy, context.elements(db));
+        if shape.parts.count == 1 {
+            let arguments = vec![Some(dy), Some(db)];
+            return Ok(vec![self.launch(context, (entry, "CHANNEL_SUMS"), &shape, &tail, sides, arguments)?]);
+        }
+        let partial = Some(context.written(Slot::Workspace)?);
+        // Added to what is there when the parts are added up.
+        let part = Tail::plain(db, 0);
+        let sums = self.launch(context, (entry, "CHANNEL_SUMS"), &shape, &part, sides, vec![Some(dy), partial])?;
+        let each = Shape { parts: shape.parts, ..self.each(context.elements(db)) };
+        let arguments = vec![partial, Some(db)];
+        Ok(vec![sums, self.launch(context, (sum, "SUM_CHANNEL_PARTS"), &each, &tail, [None; 2], arguments)?])
+    }
+
+    /// Sums of the channels of a map: a block for each, or where they lie side by side for many, and for parts of the pixels.
+    fn channel_sums(&self, context: &Context<'_>, map: TensorId, channels: u64) -> Shape {
+        let whole =
+            |grid| Shape { tile: [32, 32], exchanged: false, parts: Parts::ONE, phase: None, grid, threads: 512 };
+        if !is_last(context, map) {
+            return whole([channels, 1, 1]);
+        }
+        let wide = if channels > 32 { 64 } else { 32 };
+        let blocks = channels.div_ceil(wide);
+        let pixels = self.batch * area(if self.is_transposed() { self.image } else { self.position });
+        let room = context.workspace_bytes() / 4 / channels.max(1);
+        let most = room.min(pixels / LEAST_PART).clamp(1, MOST_CHANNEL_PARTS);
+        let parts = Parts::new(pixels, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
+        // Of one part the length is that of the map.
+        let parts = if parts.count == 1 { Parts::ONE } else { parts };
+        Shape { tile: [32, wide], exchanged: true, parts, ..whole([blocks, parts.count, 1]) }
     }
 }

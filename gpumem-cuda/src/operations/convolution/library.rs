@@ -30,9 +30,7 @@ pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<O
         let Some(filter) = convolution(context, op, Pass::BackwardFilter, tensors)? else { return Ok(None) };
         calls.push(Convolution { accumulate: context.adds(Slot::InputGradient(1)) == 1, ..filter }.into());
     }
-    if let Some(launch) = super::correlation(context, op, dy)?.bias_gradient(context)? {
-        calls.push(launch.into());
-    }
+    calls.extend(super::correlation(context, op, dy)?.bias_gradient(context)?.into_iter().map(Call::from));
     if let Some(dx) = context.operation.written(Slot::InputGradient(0)) {
         let tensors = [dx, context.read(Slot::Input(1))?, dy];
         let Some(data) = convolution(context, op, Pass::BackwardData, tensors)? else { return Ok(None) };

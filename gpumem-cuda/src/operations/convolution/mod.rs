@@ -20,7 +20,7 @@ const PLAIN: Kernels = Kernels {
     forward: "convolution_forward",
     data: "convolution_backward_data",
     filter: ["convolution_backward_filter", "convolution_backward_filter_sum"],
-    bias: "convolution_backward_bias",
+    bias: ["convolution_backward_bias", "convolution_backward_bias_sum"],
 };
 
 const TRANSPOSED: Kernels = Kernels {
@@ -29,7 +29,7 @@ const TRANSPOSED: Kernels = Kernels {
     forward: "convolution_transposed_forward",
     data: "convolution_transposed_backward_data",
     filter: ["convolution_transposed_backward_filter", "convolution_transposed_backward_filter_sum"],
-    bias: "convolution_transposed_backward_bias",
+    bias: ["convolution_transposed_backward_bias", "convolution_transposed_backward_bias_sum"],
 };
 
 /// The sizes of an operation on as many samples as `y`, the output or its gradient, has.
