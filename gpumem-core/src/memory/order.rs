@@ -65,10 +65,10 @@ fn is_inner_map(program: &Program, id: TensorId) -> bool {
     tensor.class == Class::Transient && is_map && tensor.layout.is_dense() && !program.results.contains(&id)
 }
 
-/// The convolution that an operation is, or the gradient of which it computes.
+/// The pass of a convolution or its transpose.
 fn convolution(operation: &Operation) -> Option<Pass> {
     match &operation.action {
-        Action::Run { op: Op::Convolution(op), pass } if !op.transposed => Some(*pass),
+        Action::Run { op: Op::Convolution(_), pass } => Some(*pass),
         _ => None,
     }
 }
