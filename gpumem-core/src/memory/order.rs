@@ -35,8 +35,8 @@ pub fn channels_last(programs: &mut [&mut Placed]) {
             break;
         }
     }
-    let gains = |placed: &&mut Placed| placed.program.operations.iter().any(|it| gains(&placed.program, it));
-    if !programs.iter().any(|placed| gains(&placed)) {
+    let any_gains = |placed: &&mut Placed| placed.program.operations.iter().any(|it| gains(&placed.program, it));
+    if !programs.iter().any(any_gains) {
         let all = programs.iter_mut().flat_map(|placed| &mut placed.program.tensors);
         all.for_each(|tensor| tensor.layout.order = Order::ChannelsFirst);
     }

@@ -145,6 +145,11 @@ fn names(pass: Pass) -> Names {
 #[derive(Debug, Default)]
 struct Kept(Vec<Descriptor>);
 
+// SAFETY: descriptors are memory of the library's that belongs to this value and is not changed once it is finalised.
+unsafe impl Send for Kept {}
+// SAFETY: as above.
+unsafe impl Sync for Kept {}
+
 impl Kept {
     fn keep(&mut self, descriptor: Descriptor) -> Reference {
         let reference = descriptor.reference();
