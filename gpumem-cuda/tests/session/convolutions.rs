@@ -181,7 +181,7 @@ fn a_trial_that_fails_names_the_convolution() {
         return;
     }
     let text = load_on(&Cuda::new(0).unwrap(), &convolutions_job(false, Precision::F32)).unwrap_err().to_string();
-    assert!(text.contains("cuDNN: trying data gradient of the convolution 3x6x6x6 to 3x2x4"), "{text}");
+    assert!(text.contains("cuDNN: trying data gradient of the convolution 3x24x6x6 to 3x2x4"), "{text}");
     assert!(text.contains("SIMULATED_ERROR_700"), "{text}");
 }
 
