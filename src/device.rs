@@ -92,8 +92,8 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.read(offset, bytes))
     }
 
-    fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        each!(self, AnyRunner, runner => runner.feed(offset, bytes))
+    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.feed_with(offset, length, put))
     }
 
     fn loss(&mut self, offset: u64) -> Result<f32, Error> {

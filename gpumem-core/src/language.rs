@@ -28,6 +28,9 @@ words! {
     Block,
     /// `Image<C, H, W>`: an input of C channels, H pixels high and W wide. `Tensor<f32, (D<batch>, D<C>, D<H>, D<W>)>` at run time.
     Image,
+    /// `Images<u8, C, H, W>`: an input of images as they are stored, a byte for each channel of each pixel; `Normalize` makes numbers of
+    /// them, on the device. `Tensor<u8, (D<batch>, D<C>, D<H>, D<W>)>` at run time.
+    Images,
     /// `Features<N>`: a vector of N numbers a sample. `Tensor<f32, (D<batch>, D<N>)>` at run time.
     Features,
     /// `Tokens<T>`: an input of T indices a sample. `Tensor<u32, (D<batch>, D<T>)>` at run time.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{again, built, join, numbers, op_of, parse, sound, tokens, try_join};
+use common::{again, built, images, join, numbers, op_of, parse, sound, tokens, try_join};
 use gpumem_core::graph::{Graph, NodeId, Type};
 use gpumem_core::layers::Entry;
 use gpumem_core::layers::guess::Guess;
@@ -11,9 +11,11 @@ use gpumem_core::program::{Op, Program};
 use proptest::prelude::*;
 
 fn value(input: &str) -> Type {
-    match input.strip_prefix("tokens ") {
-        Some(steps) => tokens(steps.parse().unwrap()),
-        None => numbers(&input.split('x').map(|dim| dim.parse().unwrap()).collect::<Vec<u64>>()),
+    let dims = |text: &str| text.split('x').map(|dim| dim.parse().unwrap()).collect::<Vec<u64>>();
+    match input.split_once(' ') {
+        Some(("tokens", steps)) => tokens(steps.parse().unwrap()),
+        Some((_, image)) => images(&dims(image)),
+        None => numbers(&dims(input)),
     }
 }
 
@@ -53,6 +55,9 @@ fn outputs() {
         ("10x48", "CausalSelfAttention(4)", "[10, 48]"),
         ("10x48", "CausalSelfAttention(4, kv_heads = 2)", "[10, 48]"),
         ("8x2x3", "GroupNorm(4)", "[8, 2, 3]"),
+        ("bytes 3x2x4", "Normalize", "[3, 2, 4]"),
+        ("bytes 3x2x4", "Normalize([0.5; 0.25; 0.125], 2)", "[3, 2, 4]"),
+        ("2x3x4", "Normalize([1; 2], std = [0.5; 0.25])", "[2, 3, 4]"),
         ("8x5", "GroupNorm(2, 8)", "[8, 5]"),
         ("8x5", "RmsNorm(5)", "[8, 5]"),
         ("10x48, 10x48, 10x48", "Add", "[10, 48]"),
@@ -114,6 +119,31 @@ fn mistakes() {
         ),
         ("tokens 5", "Linear(4)", "works on numbers, but it is given tokens; put `Embedding` before it"),
         ("tokens 5", "Relu", "works on numbers, but it is given tokens; put `Embedding` before it"),
+        ("bytes 3x4x4", "Flatten", "works on numbers, but it is given bytes; put `Normalize` before it"),
+        (
+            "bytes 3x4x4",
+            "Conv2d(4, 3)",
+            "works on a feature map [C, H, W], but it is given bytes; put `Normalize` before it",
+        ),
+        ("bytes 3x4x4", "Embedding(4, 3)", "works on tokens; make the network's input `Tokens<T>` and put it first"),
+        (
+            "tokens 5",
+            "Normalize",
+            "works on a feature map [C, H, W], but it is given tokens; put `Embedding` before it",
+        ),
+        ("8", "Normalize", "works on a feature map [C, H, W], but the previous layer produces [8]"),
+        (
+            "bytes 3x4x4",
+            "Normalize([0.5; 0.25])",
+            "has 2 numbers in `mean`, but [3, 4, 4] has 3 channels; write as many, or one for all of them",
+        ),
+        ("3x4x4", "Normalize(0, [1; 0; 1])", "needs `std` to be above 0, not (1, 0, 1)"),
+        ("3x4x4", "Normalize(0, -1)", "needs `std` to be above 0, not -1.0"),
+        (
+            "3x4x4",
+            "Normalize(true)",
+            "needs a number, or one for each channel as `(0.5, 0.4, 0.3)` for `mean`, not true",
+        ),
         ("8x2x2", "Flatten(2)", "takes no arguments, but 1 is given"),
         (
             "8",
@@ -272,6 +302,8 @@ fn mistakes() {
         ("8", "Tied(w)", "takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`"),
         ("8, 9", "Add", "joins branches of one shape, but branch 0 produces [8] and branch 1 produces [9]"),
         ("8, tokens 8", "Add", "joins numbers, but a branch carries tokens; put `Embedding` in that branch"),
+        ("3x4x4, bytes 3x4x4", "Mul", "joins numbers, but a branch carries bytes; put `Normalize` in that branch"),
+        ("3x4x4, bytes 3x4x4", "Concat", "joins numbers, but a branch carries bytes; put `Normalize` in that branch"),
         ("8, 8, 8", "Mul", "joins exactly 2 branches, but 3 are given; nest it: `Mul(Mul(x, y), z)`"),
         (
             "8x3, 9x3",

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{chain, numbers, training};
+use common::{chain, images, numbers, training};
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
@@ -89,6 +89,25 @@ fn what_belongs_to_a_weight_lies_like_it() {
     let belonging: Vec<&Tensor> = train.program.tensors.iter().filter(|it| it.shape.dims() == shape).collect();
     assert_eq!(belonging.len(), 4, "a weight, its gradient and two moments");
     assert!(belonging.iter().all(|tensor| is_last(tensor)));
+}
+
+/// What the host feeds keeps its order, and `Normalize` writes any: the first convolution then reads what it reads best.
+#[test]
+fn a_network_of_bytes_has_all_of_its_maps_last() {
+    let mut graph = Graph::default();
+    let input = graph.input(images(&[3, 16, 16])).unwrap();
+    let output = chain(
+        &mut graph,
+        input,
+        "Normalize(0.5, 0.25) | Conv2d(8, 3) | Relu | Conv2d(8, 3) | Tanh | Flatten | Linear(4)",
+    );
+    let program = lower(&graph, &[output], &training(1)).unwrap();
+    let offsets = (0..program.tensors.len() as u64).map(|id| 256 * id).collect();
+    let mut placed = Placed::new(program, offsets, 2, Precision::Bf16);
+    channels_last(&mut [&mut placed]);
+    assert_eq!(outputs(&placed.program)[..4], ["last", "last", "last", "first"]);
+    assert_eq!(turned(&placed.program), ["conv2d1.weight"]);
+    assert!(!is_last(placed.program.tensor(placed.program.of_class(Class::Input).next().unwrap())));
 }
 
 /// Where an element is decides what is drawn for it.

@@ -29,6 +29,7 @@ fn element(role: Role, precision: Precision) -> u64 {
         Role::Norm | Role::Moment => [4, 2, 4],
         Role::Statistic | Role::Index | Role::State => [4, 4, 4],
         Role::ProductWorkspace | Role::ConvolutionWorkspace => [4, 4, 4],
+        Role::Byte => [1, 1, 1],
     };
     row[column]
 }
@@ -116,7 +117,7 @@ fn check_places(program: &Program, compiled: &Compiled, batch: u64, precision: P
 fn measured(graph: &Graph, tapped: &[prop::sample::Index]) -> Vec<NodeId> {
     let is_measurable = |id: &NodeId| {
         let value = graph.value(*id);
-        value.batched && !value.index
+        value.batched && value.is_numbers()
     };
     let all: Vec<NodeId> = (0..graph.nodes.len()).filter(is_measurable).collect();
     tapped.iter().map(|index| all[index.index(all.len())]).collect()

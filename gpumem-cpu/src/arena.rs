@@ -80,6 +80,18 @@ impl Arena {
         Ok(())
     }
 
+    /// Lets `put` write the bytes from `offset` on.
+    ///
+    /// # Safety
+    /// No slice over the arena is alive.
+    pub(crate) unsafe fn write_with(&self, offset: u64, length: u64, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+        let range = self.range(offset, length)?;
+        let start = self.pointer::<u8>(range.start, range.len());
+        // SAFETY: `range` checked the bounds; all bytes of the arena have been given a value; no other slice is alive.
+        put(unsafe { std::slice::from_raw_parts_mut(start, range.len()) });
+        Ok(())
+    }
+
     /// Copies from `offset` into `bytes`.
     ///
     /// # Safety

@@ -9,16 +9,16 @@ use crate::arena::Arena;
 use crate::parallel::{self, PIECE};
 use crate::simd::wide;
 use crate::staging::{Move, Staging};
-use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operand, Operation, Program, Slot, TensorId};
+use gpumem_core::{Precision, Role};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a tensor's elements are in memory: four bytes, of which every pattern is valid.
+/// What a tensor's elements are in memory: bytes of which every pattern is valid.
 pub(crate) trait Element: Copy + Send + Sync + 'static {
     /// Whether a tensor of this role holds such elements.
     fn holds(role: Role) -> bool;
@@ -26,13 +26,19 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
 
 impl Element for f32 {
     fn holds(role: Role) -> bool {
-        !u32::holds(role)
+        !u32::holds(role) && !u8::holds(role)
     }
 }
 
 impl Element for u32 {
     fn holds(role: Role) -> bool {
         matches!(role, Role::Index | Role::State)
+    }
+}
+
+impl Element for u8 {
+    fn holds(role: Role) -> bool {
+        role == Role::Byte
     }
 }
 
@@ -289,14 +295,14 @@ impl<'a> Operands<'a> {
     /// Elements of a tensor, without gaps.
     fn elements(&self, id: TensorId) -> usize {
         let tensor = self.program.tensor(id);
-        let stored = self.ranges[id as usize].len() / 4;
+        let stored = self.ranges[id as usize].len() / tensor.role.bytes(Precision::F32) as usize;
         if tensor.layout.is_dense() { stored } else { tensor.elements(self.samples).map_or(0, |count| count as usize) }
     }
 
     /// Where the kernel finds a tensor, in the arena or in the staging memory.
     fn check<T: Element>(&self, tensor: TensorId, length: usize) -> Result<(&Arc<Arena>, usize), Error> {
         if !T::holds(self.program.tensor(tensor).role) {
-            return Err(Error::Damaged("an operation takes numbers for indices, or indices for numbers"));
+            return Err(Error::Damaged("an operation takes numbers, indices or bytes for one another"));
         }
         if self.elements(tensor) != length {
             return Err(Error::Damaged("a tensor's length does not match the layer that uses it"));
@@ -356,6 +362,11 @@ impl<'a> Operands<'a> {
 
     /// The indices or state that are read as `slot`, `length` words of them.
     pub(crate) fn words(&self, slot: Slot, length: usize) -> Result<Source<u32>, Error> {
+        self.read(slot, length)
+    }
+
+    /// The bytes that are read as `slot`, `length` of them.
+    pub(crate) fn bytes(&self, slot: Slot, length: usize) -> Result<Source<u8>, Error> {
         self.read(slot, length)
     }
 

@@ -87,6 +87,12 @@ impl Runner for Session {
         unsafe { self.machine.arena.write(offset, &bytes) }
     }
 
+    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+        // Inputs and targets lie here as the host has them.
+        // SAFETY: as in `write`.
+        unsafe { self.machine.arena.write_with(offset, length as u64, put) }
+    }
+
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         // SAFETY: as in `write`.
         unsafe { self.machine.arena.read(offset, bytes) }?;

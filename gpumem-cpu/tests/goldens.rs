@@ -28,7 +28,7 @@ fn inputs(graph: &mut Graph, truth: &Truth, names: &[&str], index: bool) -> Vec<
         .iter()
         .map(|name| {
             let shape = Shape::new(&truth.shape(&format!("input.{name}"))[1..]);
-            graph.input(Type { shape, index, batched: true }).unwrap()
+            graph.input(if index { Type::indices(shape) } else { Type::numbers(shape) }).unwrap()
         })
         .collect()
 }

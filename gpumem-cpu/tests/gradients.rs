@@ -72,6 +72,7 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Mask" => ("Dropout(0.4)", numbers(&[9])),
         "Formula" => ("Everything", numbers(&[9])),
         "Declared" => ("Fold", numbers(&[2, 4])),
+        "Standardize" => ("Normalize([0.5; -1.25], [2; 0.75])", numbers(&[2, 3, 3])),
         other => panic!("no case of {other}"),
     }
 }

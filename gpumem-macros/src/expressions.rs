@@ -21,10 +21,7 @@ impl<'s> Resolver<'s, '_> {
             Kind::Flag(value) => Some(Known::Flag(*value)),
             Kind::Text(value) => Some(Known::Text(value.clone())),
             Kind::Name(name) => self.variable(expression, &name.to_string(), frame),
-            Kind::Pair(pair) => {
-                let height = self.integer(&pair[0], frame)?;
-                Some(Known::Pair([height, self.integer(&pair[1], frame)?]))
-            }
+            Kind::Tuple(values) => self.tuple(values, frame),
             Kind::If { condition, then, otherwise } => match (self.flag(condition, frame)?, otherwise) {
                 (true, _) => self.value(then, frame),
                 (false, Some(otherwise)) => self.value(otherwise, frame),
@@ -66,6 +63,26 @@ impl<'s> Resolver<'s, '_> {
             }
             Kind::Broken => None,
         }
+    }
+
+    /// A pair of whole numbers, or a list of numbers.
+    fn tuple(&mut self, values: &'s [Expression], frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+        let known: Vec<Known<'s>> = values.iter().map(|value| self.value(value, frame)).collect::<Option<_>>()?;
+        if let [Known::Integer(height), Known::Integer(width)] = known[..] {
+            return Some(Known::Pair([height, width]));
+        }
+        let mut numbers = Vec::new();
+        for (value, known) in values.iter().zip(known) {
+            numbers.push(match known {
+                Known::Integer(number) => number as f64,
+                Known::Float(number) => number,
+                other => {
+                    let message = format!("expected a number, found {}", found(&other));
+                    return self.mistake(value, frame, &message);
+                }
+            });
+        }
+        Some(Known::Numbers(numbers))
     }
 
     /// A whole number.

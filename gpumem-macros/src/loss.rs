@@ -5,6 +5,7 @@ use crate::resolve::{Declared, Form, Resolved};
 use crate::syntax::Place;
 use crate::train::{last_name, plain};
 use gpumem_core::Loss;
+use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, Source, Type};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::Term;
@@ -26,7 +27,7 @@ const LOSSES: [(&str, Loss); 3] = [("CrossEntropy", Loss::CrossEntropy), ("Mse",
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) shape: Shape,
-    pub(crate) index: bool,
+    pub(crate) elements: Elements,
 }
 
 /// The loss of a network.
@@ -243,8 +244,8 @@ fn measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<
         Some(name) => format!("`{name}`"),
         None => "the output".to_string(),
     };
-    if value.index {
-        errors.add(term.place, format!("a loss measures numbers, but {what} is tokens"));
+    if let Some([given, _]) = value.elements.no_numbers() {
+        errors.add(term.place, format!("a loss measures numbers, but {what} is {given}"));
         return None;
     }
     if !value.batched {
@@ -308,8 +309,10 @@ fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &
 /// What a loss compares a value with, if it does.
 fn target_of(loss: Loss, value: Type) -> Option<Target> {
     match loss {
-        Loss::CrossEntropy => Some(Target { shape: gpumem_core::lower::target_shape(value.shape), index: true }),
-        Loss::Mse => Some(Target { shape: value.shape, index: false }),
+        Loss::CrossEntropy => {
+            Some(Target { shape: gpumem_core::lower::target_shape(value.shape), elements: Elements::Indices })
+        }
+        Loss::Mse => Some(Target { shape: value.shape, elements: Elements::Numbers }),
         _ => None,
     }
 }
@@ -319,7 +322,11 @@ fn check_target(term: &Written, known: Target, needed: Target, errors: &mut Erro
         return;
     }
     let describe = |target: Target| {
-        format!("{} {}", if target.index { "class indices of shape" } else { "numbers of shape" }, target.shape)
+        format!(
+            "{} {}",
+            if target.elements == Elements::Indices { "class indices of shape" } else { "numbers of shape" },
+            target.shape
+        )
     };
     let message = format!(
         "this term compares with {}, but the target is {}; give it one of its own, as `target = name`",

@@ -162,6 +162,8 @@ pub(crate) struct Parameter {
 /// `usize`, `Image<3, 224, 224>`
 pub(crate) struct Type {
     pub(crate) name: Ident,
+    /// `u8` of `Images<u8, 3, 224, 224>`.
+    pub(crate) format: Option<Ident>,
     pub(crate) dimensions: Vec<Expression>,
     pub(crate) place: Place,
     /// Whether it could not be read, which has been reported.
@@ -171,7 +173,7 @@ pub(crate) struct Type {
 impl Type {
     /// What should have been a type.
     pub(crate) fn broken(place: Place) -> Type {
-        Type { name: Ident::new("_unread", place.start), dimensions: Vec::new(), place, is_broken: true }
+        Type { name: Ident::new("_unread", place.start), format: None, dimensions: Vec::new(), place, is_broken: true }
     }
 }
 
@@ -305,8 +307,8 @@ impl Expression {
             Kind::Call { arguments, .. } | Kind::Path { arguments: Some(arguments), .. } => {
                 arguments.iter().map(|argument| &argument.value).collect()
             }
-            Kind::List(elements) => elements.iter().collect(),
-            Kind::Pair(pair) | Kind::Binary { operands: pair, .. } => pair.iter().collect(),
+            Kind::List(elements) | Kind::Tuple(elements) => elements.iter().collect(),
+            Kind::Binary { operands, .. } => operands.iter().collect(),
             Kind::If { condition, then, otherwise } => {
                 [condition, then].into_iter().chain(otherwise).map(|part| &**part).collect()
             }
@@ -357,8 +359,8 @@ pub(crate) enum Kind {
     },
     /// `[a, b, c]`
     List(Vec<Expression>),
-    /// `(3, 5)`
-    Pair(Box<[Expression; 2]>),
+    /// `(3, 5)`, two values or more
+    Tuple(Vec<Expression>),
     If {
         condition: Box<Expression>,
         then: Box<Expression>,
@@ -485,7 +487,10 @@ impl fmt::Display for Expression {
             }
             Kind::List(elements) if elements.is_empty() => f.write_str("[]"),
             Kind::List(_) => f.write_str("[..]"),
-            Kind::Pair(pair) => write!(f, "({}, {})", pair[0], pair[1]),
+            Kind::Tuple(values) => {
+                let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+                write!(f, "({})", values.join(", "))
+            }
             Kind::If { condition, .. } => write!(f, "if {condition} {{ .. }}"),
             Kind::Not(value) => write!(f, "!{value}"),
             Kind::Negative(value) => write!(f, "-{value}"),

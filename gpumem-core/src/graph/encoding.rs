@@ -1,10 +1,11 @@
 //! A graph as bytes, for tools that lower it again.
 
-use super::{Buffer, Graph, Node, Parameter, Row, Source, Type};
-use crate::program::encoding::{Reader, Wire, wire_struct};
+use super::{Buffer, Elements, Graph, Node, Parameter, Row, Source, Type};
+use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use alloc::vec::Vec;
 
-wire_struct!(Type { shape, index, batched });
+wire_enum!(Elements { Numbers, Indices, Bytes });
+wire_struct!(Type { shape, elements, batched });
 wire_struct!(Parameter { name, row, shape, role, init, frozen });
 wire_struct!(Buffer { name, row, shape, value });
 wire_struct!(Node { value, source, row });

@@ -16,13 +16,35 @@ pub type NodeId = usize;
 /// The number of a layer in the order of the forward pass, as users count them.
 pub type RowId = usize;
 
+/// What a value consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elements {
+    /// Numbers of the network's format.
+    Numbers,
+    /// Indices, such as tokens.
+    Indices,
+    /// Brightnesses from 0 to 255, as images are stored.
+    Bytes,
+}
+
+impl Elements {
+    /// What a tensor of these is for.
+    pub fn role(self) -> Role {
+        match self {
+            Elements::Numbers => Role::Activation,
+            Elements::Indices => Role::Index,
+            Elements::Bytes => Role::Byte,
+        }
+    }
+}
+
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Type {
     /// Dimensions of one sample.
     pub shape: Shape,
-    /// Whether the elements are indices (tokens) rather than numbers.
-    pub index: bool,
+    /// What it consists of.
+    pub elements: Elements,
     /// Whether there is one for each sample, or one for the whole batch.
     pub batched: bool,
 }
@@ -30,12 +52,22 @@ pub struct Type {
 impl Type {
     /// Numbers of this shape for each sample.
     pub fn numbers(shape: Shape) -> Type {
-        Type { shape, index: false, batched: true }
+        Type { shape, elements: Elements::Numbers, batched: true }
     }
 
     /// Indices of this shape for each sample.
     pub fn indices(shape: Shape) -> Type {
-        Type { shape, index: true, batched: true }
+        Type { shape, elements: Elements::Indices, batched: true }
+    }
+
+    /// Bytes of this shape for each sample.
+    pub fn bytes(shape: Shape) -> Type {
+        Type { shape, elements: Elements::Bytes, batched: true }
+    }
+
+    /// Whether it consists of numbers.
+    pub fn is_numbers(&self) -> bool {
+        self.elements == Elements::Numbers
     }
 }
 

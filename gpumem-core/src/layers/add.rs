@@ -7,7 +7,6 @@ use super::{Entry, Written};
 use crate::graph::{Graph, NodeId, RowId, Source, Type};
 use crate::shape::Shape;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// What came of a layer.
@@ -58,7 +57,7 @@ impl Graph {
         self.truncate(before);
         // A join of too few or too many is most probably the first.
         let is_first = entry.keeps_shape || entry.wrong_count(inputs.len()).is_some();
-        match inputs.first().copied().filter(|&input| is_first && !self.value(input).index) {
+        match inputs.first().copied().filter(|&input| is_first && self.value(input).is_numbers()) {
             Some(value) => Built { value: Some(value), row: None, mistakes, guessed },
             None => {
                 let Built { value, guessed: more, .. } = self.layer_of_unknown(guess, entry, written);
@@ -137,5 +136,6 @@ fn anything(guess: Guess) -> Vec<Type> {
     let sequence = Type::numbers(Shape::new(&[size, channels]));
     let vector = Type::numbers(Shape::new(&[channels]));
     let tokens = Type::indices(Shape::new(&[size]));
-    if guess.other_number { vec![map, sequence, vector, tokens] } else { vec![map, vector, sequence, tokens] }
+    let numbers = if guess.other_number { [map, sequence, vector] } else { [map, vector, sequence] };
+    [&numbers[..], &[tokens]].concat()
 }

@@ -8,6 +8,7 @@ use super::guess::{Guess, Guessed};
 use super::mistake::{At, Kind, Mistake};
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -24,6 +25,8 @@ pub enum Argument {
     Text(String),
     /// Height and width, `(3, 5)`.
     Pair([u64; 2]),
+    /// Two or more numbers that are no pair, `(0.5, 0.2, 0.1)`.
+    Numbers(Vec<f64>),
     /// What could not be evaluated. Its mistake has been reported.
     Unknown,
 }
@@ -37,6 +40,7 @@ impl fmt::Display for Argument {
             Argument::Flag(value) => write!(f, "{value}"),
             Argument::Text(value) => write!(f, "{value:?}"),
             Argument::Pair([height, width]) => write!(f, "({height}, {width})"),
+            Argument::Numbers(numbers) => f.write_str(&list(numbers)),
             Argument::Unknown => f.write_str(".."),
         }
     }
@@ -355,6 +359,25 @@ impl Asking<'_, '_> {
         self.number_within(default, ("at least 0 and below 1", |value: &f64| (0.0..1.0).contains(value)))
     }
 
+    /// A number for all channels, or one for each.
+    pub fn numbers(self, default: f64) -> Vec<f64> {
+        self.numbers_within(default, ("finite", |numbers: &Vec<f64>| numbers.iter().all(|number| number.is_finite())))
+    }
+
+    /// The same, all above 0.
+    pub fn numbers_above_0(self, default: f64) -> Vec<f64> {
+        let above_0 = |numbers: &Vec<f64>| numbers.iter().all(|number| number.is_finite() && *number > 0.0);
+        self.numbers_within(default, ("above 0", above_0))
+    }
+
+    fn numbers_within(mut self, default: f64, range: (&str, impl Fn(&Vec<f64>) -> bool)) -> Vec<f64> {
+        // No shape depends on it.
+        match self.find(NUMBERS, Some(format!("{default}")), numbers, range) {
+            Found::Given(value) => value,
+            Found::LeftOut | Found::Open => vec![default],
+        }
+    }
+
     fn number_within(mut self, default: f64, range: (&str, impl Fn(&f64) -> bool)) -> f64 {
         // No shape depends on it.
         match self.find("a number", Some(format!("{default}")), number, range) {
@@ -440,6 +463,23 @@ pub fn pair(value: &Argument) -> Option<[u64; 2]> {
 
 fn pair_text([height, width]: [u64; 2]) -> String {
     if height == width { format!("{height}") } else { format!("({height}, {width})") }
+}
+
+/// What numbers for channels are called in messages.
+pub const NUMBERS: &str = "a number, or one for each channel as `(0.5, 0.4, 0.3)`";
+
+fn numbers(value: &Argument) -> Option<Vec<f64>> {
+    match value {
+        Argument::Numbers(numbers) => Some(numbers.clone()),
+        Argument::Pair(pair) => Some(pair.map(|number| number as f64).to_vec()),
+        _ => Some(vec![number(value)?]),
+    }
+}
+
+/// Numbers as they are written: `(0.5, 0.2, 0.1)`.
+pub fn list(numbers: &[f64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
+    format!("({})", numbers.join(", "))
 }
 
 fn number(value: &Argument) -> Option<f64> {

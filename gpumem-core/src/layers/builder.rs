@@ -3,7 +3,7 @@
 use super::Layer;
 use super::guess::{Guess, Guessed};
 use super::mistake::{Kind, Mistake, Shared};
-use crate::graph::{self, Graph, NodeId, Row, RowId, Source, Type, check_elements};
+use crate::graph::{self, Elements, Graph, NodeId, Row, RowId, Source, Type, check_elements};
 use crate::number::Role;
 use crate::program::{Init, Op};
 use crate::shape::Shape;
@@ -18,16 +18,16 @@ pub struct Value {
     pub node: NodeId,
     /// Dimensions of one sample.
     pub shape: Shape,
-    /// Whether the elements are indices (tokens) rather than numbers.
-    pub index: bool,
+    /// What it consists of.
+    pub elements: Elements,
     /// Whether there is one for each sample, or one for the whole batch.
     pub batched: bool,
 }
 
 impl Value {
     pub(crate) fn of(graph: &Graph, node: NodeId) -> Value {
-        let Type { shape, index, batched } = graph.value(node);
-        Value { node, shape, index, batched }
+        let Type { shape, elements, batched } = graph.value(node);
+        Value { node, shape, elements, batched }
     }
 }
 
@@ -102,13 +102,13 @@ impl<'g> Builder<'g> {
         self.mistakes.extend(open);
         let row = value.map(|value| {
             let own = self.scope.owner.is_none();
-            let elements = |id: &usize| self.graph.parameters[*id].shape.elements().unwrap_or(0);
-            let Value { node, shape, index, batched } = value;
+            let count = |id: &usize| self.graph.parameters[*id].shape.elements().unwrap_or(0);
+            let Value { node, shape, elements, batched } = value;
             let row = Row {
                 path: self.scope.path,
                 kind: self.scope.kind,
-                output: Type { shape, index, batched },
-                parameters: if own { self.parameters.iter().map(elements).sum() } else { 0 },
+                output: Type { shape, elements, batched },
+                parameters: if own { self.parameters.iter().map(count).sum() } else { 0 },
                 parameter_ids: self.parameters,
                 buffer_ids: self.buffers,
             };
@@ -160,9 +160,9 @@ impl<'g> Builder<'g> {
             }
         };
         self.parameters.push(id);
-        let value = Type { shape, index: false, batched: false };
+        let value = Type { shape, elements: Elements::Numbers, batched: false };
         let node = self.graph.node(value, Source::Parameter(id), self.row);
-        Value { node, shape, index: false, batched: false }
+        Value { node, shape, elements: Elements::Numbers, batched: false }
     }
 
     fn shared_parameter(&mut self, owner: RowId, needed: Shape) -> usize {
@@ -234,7 +234,7 @@ impl<'g> Builder<'g> {
         let op = op.into();
         let shape = op.output();
         check_elements("an output", shape)?;
-        let value = Type { shape, index: false, batched: inputs.iter().any(|input| input.batched) };
+        let value = Type { shape, elements: Elements::Numbers, batched: inputs.iter().any(|input| input.batched) };
         let source = Source::Op {
             op,
             inputs: inputs.iter().map(|input| input.node).collect(),
@@ -247,7 +247,7 @@ impl<'g> Builder<'g> {
 
     /// The same elements under another shape: the same memory, no operation.
     pub fn view(&mut self, x: Value, shape: Shape) -> Value {
-        let value = Type { shape, index: x.index, batched: x.batched };
+        let value = Type { shape, elements: x.elements, batched: x.batched };
         let node = self.graph.node(value, Source::View(x.node), self.row);
         Value { node, shape, ..x }
     }
@@ -279,7 +279,7 @@ impl<'g> Builder<'g> {
         })?;
         self.parameters.push(id);
         let shape = self.graph.parameters[id].shape;
-        let value = Type { shape, index: false, batched: false };
+        let value = Type { shape, elements: Elements::Numbers, batched: false };
         let node = self.graph.node(value, Source::Parameter(id), self.row);
         Some((Value::of(self.graph, node), op))
     }

@@ -2,18 +2,37 @@
 
 use super::builder::Value;
 use super::mistake::Mistake;
+use crate::graph::Elements;
 use crate::shape::Shape;
 use alloc::format;
+
+impl Elements {
+    /// What it is called where numbers are wanted, and the layer that makes some of it; `None` of numbers.
+    pub fn no_numbers(self) -> Option<[&'static str; 2]> {
+        match self {
+            Elements::Numbers => None,
+            Elements::Indices => Some(["tokens", "Embedding"]),
+            Elements::Bytes => Some(["bytes", "Normalize"]),
+        }
+    }
+}
 
 impl Value {
     /// The shape of numbers of any shape.
     ///
     /// # Errors
-    /// Tokens.
+    /// Tokens or bytes.
     pub fn numbers(&self) -> Result<Shape, Mistake> {
-        match self.index {
-            false => Ok(self.shape),
-            true => Err(Mistake::new("works on numbers, but it is given tokens; put `Embedding` before it")),
+        self.numbers_for("numbers")
+    }
+
+    /// The same for what works on a certain form of numbers.
+    fn numbers_for(&self, wanted: &str) -> Result<Shape, Mistake> {
+        match self.elements.no_numbers() {
+            None => Ok(self.shape),
+            Some([given, remedy]) => {
+                Err(Mistake::new(format!("works on {wanted}, but it is given {given}; put `{remedy}` before it")))
+            }
         }
     }
 
@@ -22,9 +41,17 @@ impl Value {
     /// # Errors
     /// A value that is none.
     pub fn feature_map(&self) -> Result<[u64; 3], Mistake> {
-        if self.index {
-            let text = "works on a feature map [C, H, W], but it is given tokens; put `Embedding` before it";
-            return Err(Mistake::new(text));
+        self.numbers_for("a feature map [C, H, W]")?;
+        self.any_map()
+    }
+
+    /// `[C, H, W]` of a feature map, or of an image of bytes.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub fn any_map(&self) -> Result<[u64; 3], Mistake> {
+        if self.elements == Elements::Indices {
+            self.numbers_for("a feature map [C, H, W]")?;
         }
         self.shape.as_map().ok_or_else(|| {
             Mistake::new(format!("works on a feature map [C, H, W], but the previous layer produces {}", self.shape))
@@ -36,10 +63,7 @@ impl Value {
     /// # Errors
     /// A value that is none.
     pub fn sequence(&self) -> Result<[u64; 2], Mistake> {
-        if self.index {
-            let text = "works on a sequence [T, D], but it is given tokens; put `Embedding` before it";
-            return Err(Mistake::new(text));
-        }
+        self.numbers_for("a sequence [T, D]")?;
         <[u64; 2]>::try_from(self.shape.dims()).map_err(|_| {
             Mistake::new(format!("works on a sequence [T, D], but the previous layer produces {}", self.shape))
         })

@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`] |
 //! | [affine maps](linear) | [`Linear`], [`Tied`] |
-//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`] |
+//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`] |
 //! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`] |
 //! | [shapes](shape) | [`Flatten`], [`Upsample`] |
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Gelu`], [`Silu`], [`Hardswish`], [`Sigmoid`], [`Tanh`], [`Softmax`], [`Exp`], [`Scale`] |

@@ -132,7 +132,7 @@ impl<'g> Builder<'g> {
         let Some(training) = self.training else { return };
         for (id, node) in self.graph.nodes.iter().enumerate() {
             self.needs_gradient[id] = match &node.source {
-                Source::Input => training.input_gradient && !node.value.index,
+                Source::Input => training.input_gradient && node.value.is_numbers(),
                 Source::Parameter(parameter) => !self.graph.parameters[*parameter].frozen,
                 Source::View(_) | Source::Op { .. } => node.inputs().iter().any(|&input| self.needs_gradient[input]),
             };

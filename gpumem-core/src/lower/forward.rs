@@ -33,12 +33,11 @@ impl Builder<'_> {
 
     fn input(&mut self, id: NodeId) {
         let value = self.value(id);
-        let role = if value.index { Role::Index } else { Role::Activation };
         let earlier = self.tensors.iter().filter(|tensor| tensor.class == Class::Input).count();
         let name = if earlier == 0 { "input".into() } else { format!("input{earlier}") };
         let tensor = self.tensor(Tensor {
             class: Class::Input,
-            role,
+            role: value.elements.role(),
             part: Part::Output,
             name,
             row: NO_ROW.into(),

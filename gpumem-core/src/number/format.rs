@@ -31,6 +31,8 @@ pub enum Format {
     F16,
     /// Unsigned 32-bit integers.
     U32,
+    /// Unsigned 8-bit integers.
+    U8,
 }
 
 impl Format {
@@ -39,6 +41,7 @@ impl Format {
         match self {
             Format::F32 | Format::U32 => 4,
             Format::Bf16 | Format::F16 => 2,
+            Format::U8 => 1,
         }
     }
 }

@@ -4,32 +4,42 @@ use crate::number::{Format, Half};
 use alloc::vec::Vec;
 
 impl Format {
-    /// Turns 32-bit words, little end first, into elements: f32 values into those of a narrower format.
-    pub(crate) fn encode(self, bytes: &mut Vec<u8>) {
+    /// Writes numbers as elements of this format, little end first: of 16 bits the nearest. There is one pass without branches, so
+    /// that compilers make it one of vectors.
+    pub(crate) fn encode(self, numbers: &[f32], out: &mut [u8]) {
         match self {
-            Format::F32 | Format::U32 => {}
-            Format::Bf16 => Half::Bf16.narrow_bytes(bytes),
-            Format::F16 => Half::F16.narrow_bytes(bytes),
+            Format::F32 | Format::U32 | Format::U8 => put_words(numbers, out, f32::to_le_bytes),
+            Format::Bf16 => put_words(numbers, out, |x| narrow_bf16(x).to_le_bytes()),
+            Format::F16 => put_words(numbers, out, |x| narrow_f16(x).to_le_bytes()),
         }
     }
 
-    /// Turns elements into 32-bit words, little end first.
-    pub(crate) fn decode(self, bytes: &mut Vec<u8>) {
+    /// The numbers that these elements of the format are.
+    pub(crate) fn decode(self, bytes: &[u8]) -> Vec<f32> {
+        let halves =
+            |half: Half| bytes.as_chunks().0.iter().map(|&word| half.widen(u16::from_le_bytes(word))).collect();
         match self {
-            Format::F32 | Format::U32 => {}
-            Format::Bf16 => Half::Bf16.widen_bytes(bytes),
-            Format::F16 => Half::F16.widen_bytes(bytes),
+            Format::F32 | Format::U32 | Format::U8 => {
+                bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word)).collect()
+            }
+            Format::Bf16 => halves(Half::Bf16),
+            Format::F16 => halves(Half::F16),
         }
+    }
+}
+
+/// Writes the bytes of each element, as far as there is room.
+pub(crate) fn put_words<T: Copy, const N: usize>(elements: &[T], out: &mut [u8], bytes: impl Fn(T) -> [u8; N]) {
+    for (word, &element) in out.as_chunks_mut().0.iter_mut().zip(elements) {
+        *word = bytes(element);
     }
 }
 
 impl Half {
     /// The nearest 16-bit float, ties to even, as its bits. What is too large becomes infinite, NaN stays NaN.
     pub fn narrow(self, x: f32) -> u16 {
-        let bits = x.to_bits();
         match self {
-            Half::Bf16 if x.is_nan() => (bits >> 16) as u16 | 0x40,
-            Half::Bf16 => ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16,
+            Half::Bf16 => narrow_bf16(x),
             Half::F16 => narrow_f16(x),
         }
     }
@@ -41,46 +51,29 @@ impl Half {
             Half::F16 => widen_f16(bits),
         }
     }
-
-    /// Turns f32 values, little end first, into 16-bit ones.
-    fn narrow_bytes(self, bytes: &mut Vec<u8>) {
-        let count = bytes.len() / 4;
-        for index in 0..count {
-            let word = [0, 1, 2, 3].map(|byte| bytes[4 * index + byte]);
-            let half = self.narrow(f32::from_le_bytes(word)).to_le_bytes();
-            bytes[2 * index..2 * index + 2].copy_from_slice(&half);
-        }
-        bytes.truncate(2 * count);
-    }
-
-    /// Turns 16-bit values, little end first, into f32 ones.
-    fn widen_bytes(self, bytes: &mut Vec<u8>) {
-        let count = bytes.len() / 2;
-        bytes.resize(4 * count, 0);
-        for index in (0..count).rev() {
-            let half = u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]);
-            bytes[4 * index..4 * index + 4].copy_from_slice(&self.widen(half).to_le_bytes());
-        }
-    }
 }
 
+// Both take every way and then choose: there is nothing to jump to.
+
+#[inline(always)]
+fn narrow_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let quiet = bits >> 16 | 0x40;
+    (if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }) as u16
+}
+
+#[inline(always)]
 fn narrow_f16(x: f32) -> u16 {
     let bits = x.to_bits();
-    let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
-    // 65,520 lies between the largest number and what would be the next.
-    if magnitude > 0x7f80_0000 {
-        return sign | 0x7e00;
-    }
-    if magnitude >= 0x477f_f000 {
-        return sign | 0x7c00;
-    }
-    if magnitude >= 0x3880_0000 {
-        let rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
-        return sign | ((rounded - 0x3800_0000) >> 13) as u16;
-    }
+    let (sign, magnitude) = (bits >> 16 & 0x8000, bits & 0x7fff_ffff);
+    let rounded = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)).wrapping_sub(0x3800_0000) >> 13;
     // Below 2^-14 numbers are multiples of 2^-24, which is the distance of f32 numbers around 0.5.
-    let shifted = f32::from_bits(magnitude) + 0.5;
-    sign | (shifted.to_bits() - 0.5f32.to_bits()) as u16
+    let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+    let finite = if magnitude < 0x3880_0000 { small } else { rounded };
+    // 65,520 lies between the largest number and what would be the next.
+    let number = if magnitude < 0x477f_f000 { finite } else { 0x7c00 };
+    (sign | if magnitude > 0x7f80_0000 { 0x7e00 } else { number }) as u16
 }
 
 fn widen_f16(bits: u16) -> f32 {
@@ -136,18 +129,26 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_turned_in_place() {
+    fn numbers_come_back_from_bytes() {
         let values = [1.0f32, -2.5, 0.0, 384.0];
-        let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let whole = bytes.clone();
-        for half in BOTH {
-            half.narrow_bytes(&mut bytes);
-            assert_eq!(bytes.len(), 8);
-            half.widen_bytes(&mut bytes);
-            assert_eq!(bytes, whole);
+        for format in [Format::F32, Format::Bf16, Format::F16] {
+            let mut bytes = vec![0; values.len() * format.bytes() as usize];
+            format.encode(&values, &mut bytes);
+            assert_eq!(format.decode(&bytes), values, "{format:?}");
+            // What there is no room for is left out.
+            let end = bytes.len() - 1;
+            format.encode(&[7.0; 4], &mut bytes[..end]);
+            assert_eq!(format.decode(&bytes), [7.0, 7.0, 7.0, 384.0], "{format:?}");
         }
-        let mut nothing = vec![];
-        Half::Bf16.widen_bytes(&mut nothing);
-        assert!(nothing.is_empty());
+        assert!(Format::Bf16.decode(&[]).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        for bits in [0x7f80_0001, 0x7fff_ffff, 0xff80_0001, 0xffff_ffff, 0x7fc0_0000] {
+            for half in BOTH {
+                assert!(half.widen(half.narrow(f32::from_bits(bits))).is_nan(), "{half:?} {bits:#x}");
+            }
+        }
     }
 }

@@ -6,4 +6,5 @@ pub mod random;
 mod role;
 
 pub use format::{Format, Half, Precision};
+pub(crate) use half::put_words;
 pub use role::Role;

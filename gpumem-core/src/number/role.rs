@@ -29,11 +29,13 @@ pub enum Role {
     /// Scratch memory of a convolution: as many f32 as could be of use, or fewer where
     /// [`Workspaces::convolution`](crate::memory::tables::Workspaces) caps it.
     ConvolutionWorkspace = 8,
+    /// Brightnesses of images as they are stored: unsigned 8-bit integers.
+    Byte = 9,
 }
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 9] = [
+    pub const ALL: [Role; 10] = [
         Role::Activation,
         Role::Weight,
         Role::Norm,
@@ -43,6 +45,7 @@ impl Role {
         Role::State,
         Role::ProductWorkspace,
         Role::ConvolutionWorkspace,
+        Role::Byte,
     ];
 
     /// The role with this number, as the generated tables write it.
@@ -57,6 +60,7 @@ impl Role {
             Role::Norm | Role::Moment => precision.wide(),
             Role::Statistic | Role::ProductWorkspace | Role::ConvolutionWorkspace => Format::F32,
             Role::Index | Role::State => Format::U32,
+            Role::Byte => Format::U8,
         }
     }
 

@@ -224,7 +224,10 @@ macro_rules! wire_enum {
     ($name:ident { $($variant:ident),* $(,)? }) => {
         impl $crate::program::encoding::Wire for $name {
             fn put(&self, out: &mut ::alloc::vec::Vec<u8>) {
-                out.push(*self as u8);
+                // One that is not in the list could not be read back.
+                match self {
+                    $($name::$variant => out.push(*self as u8),)*
+                }
             }
 
             fn take(from: &mut $crate::program::encoding::Reader<'_>) -> Option<Self> {

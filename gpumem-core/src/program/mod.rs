@@ -52,7 +52,18 @@ pub enum Class {
 wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Input, Target, Transient });
 wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace });
 wire_enum!(Phase { Forward, Backward, Update, Loss });
-wire_enum!(Role { Activation, Weight, Norm, Moment, Statistic, Index, State, ProductWorkspace, ConvolutionWorkspace });
+wire_enum!(Role {
+    Activation,
+    Weight,
+    Norm,
+    Moment,
+    Statistic,
+    Index,
+    State,
+    ProductWorkspace,
+    ConvolutionWorkspace,
+    Byte
+});
 
 /// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
 /// replayed with another seed or learning rate.

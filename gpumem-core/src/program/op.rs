@@ -8,7 +8,7 @@ use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
     Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Formula, Gather, Mask, MatMul, MaxPool,
-    Normalize, Pointwise, Product, Resize, Slice, Softmax, Sum,
+    Normalize, Pointwise, Product, Resize, Slice, Softmax, Standardize, Sum,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -380,4 +380,6 @@ operations! {
     Formula,
     /// What the user's own functions do.
     Declared,
+    /// Channels less a number, over another one.
+    Standardize,
 }

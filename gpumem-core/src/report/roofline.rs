@@ -130,7 +130,7 @@ impl Rates {
         let has_format = match narrow {
             Format::Bf16 => card.compute_capability >= (8, 0),
             Format::F16 => card.compute_capability >= (7, 0),
-            Format::F32 | Format::U32 => false,
+            Format::F32 | Format::U32 | Format::U8 => false,
         };
         // A term of TensorFloat-32 is as wide as two of 16 bits.
         let in_tf32 = narrow == Format::F32 && tf32 && card.compute_capability >= (8, 0);

@@ -5,6 +5,7 @@ use crate::memory::place::Placed;
 use crate::number::Precision;
 use crate::operation::Operations;
 use crate::train::optim::Optimizer;
+use alloc::vec;
 
 /// Everything a backend needs to run a network.
 #[derive(Clone, Debug)]
@@ -76,13 +77,24 @@ pub trait Runner {
     /// A range outside the arena.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
-    /// Gives the next training step its input or target, whose first place is at byte `offset`. The bytes may be copied while
-    /// an earlier step runs. Whoever feeds one tensor of a step feeds all of them.
+    /// Gives the next training step its input or target, whose first place is at byte `offset`: `length` bytes, which `put` writes
+    /// to where the device takes them from. They may be copied while an earlier step runs. Whoever feeds one tensor of a step feeds
+    /// all of them.
     ///
     /// # Errors
     /// A range outside the arena, or invalid data such as a label beyond the last class.
+    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+        let mut bytes = vec![0; length];
+        put(&mut bytes);
+        self.write(offset, &bytes)
+    }
+
+    /// The same with bytes that are there.
+    ///
+    /// # Errors
+    /// As for [`Runner::feed_with`].
     fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.write(offset, bytes)
+        self.feed_with(offset, bytes.len(), &|to| to.copy_from_slice(bytes))
     }
 
     /// The loss of the last training step, which is at byte `offset`, as soon as it is known.

@@ -101,19 +101,17 @@ impl<N: Network, D: Device> Net<N, D> {
     /// A failure of the device.
     pub fn reset(&mut self) -> Result<(), Error> {
         let placed = self.train.as_ref().unwrap_or(&self.infer);
-        let mut bytes = Vec::new();
         for (id, tensor) in placed.program.tensors.iter().enumerate() {
-            bytes.clear();
             let elements = tensor.elements(1).unwrap_or(0);
             let Spot { offset, format } = spot(placed, id, self.precision);
-            match tensor.class {
+            let bytes = match tensor.class {
                 Class::Parameter | Class::Moment | Class::Buffer => {
                     let mut stream = Stream::new(self.seed, id as u32);
-                    bytes.extend((0..elements).flat_map(|_| draw(&mut stream, tensor.init).to_le_bytes()));
+                    let values: Vec<f32> = (0..elements).map(|_| draw(&mut stream, tensor.init)).collect();
                     if let Some(master) = placed.masters[id] {
-                        self.runner.write(master, &bytes)?;
+                        self.runner.write(master, &encode(Format::F32, &values))?;
                     }
-                    format.encode(&mut bytes);
+                    encode(format, &values)
                 }
                 Class::State => {
                     let mut words = [0; StateWord::COUNT];
@@ -121,13 +119,11 @@ impl<N: Network, D: Device> Net<N, D> {
                     words[StateWord::Seed as usize + 1] = (self.seed >> 32) as u32;
                     words[StateWord::LearningRate as usize] = (self.optimizer.lr() as f32).to_bits();
                     words[StateWord::LossScale as usize] = loss_scale(self.precision).to_bits();
-                    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+                    words.iter().flat_map(|word| word.to_le_bytes()).collect()
                 }
-                Class::Input | Class::Target | Class::Gradient => {
-                    bytes.resize(placed.bytes[id] as usize, 0);
-                }
+                Class::Input | Class::Target | Class::Gradient => vec![0; placed.bytes[id] as usize],
                 Class::Transient => continue,
-            }
+            };
             self.runner.write(offset, &bytes)?;
         }
         Ok(())
@@ -151,13 +147,13 @@ impl<N: Network, D: Device> Net<N, D> {
     /// As for [`Net::train_step`].
     pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
-        let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
-        let mut feed = |class, index, put: &dyn Fn(&mut Vec<u8>)| {
-            let offset = encoded(train, (class, index), precision, put, buffer)?;
-            runner.feed(offset, buffer)
+        let (runner, precision) = (&mut self.runner, self.precision);
+        let mut feed = |class, index, elements, put: &Put<'_>| {
+            let Spot { offset, format } = nth_of(train, class, index, precision)?;
+            runner.feed_with(offset, elements * format.bytes() as usize, &|to| put(format, to))
         };
-        N::Input::put(input, &mut |index, put| feed(Class::Input, index, put))?;
-        N::Target::put(target, &mut |index, put| feed(Class::Target, index, put))?;
+        N::Input::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
+        N::Target::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;
         self.runner.train()
     }
 
@@ -169,12 +165,12 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn eval_loss(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
-        let mut write = |class, index, put: &dyn Fn(&mut Vec<u8>)| {
-            let offset = encoded(train, (class, index), precision, put, buffer)?;
+        let mut write = |class, index, elements, put: &Put<'_>| {
+            let offset = encoded(train, (class, index), precision, (elements, put), buffer)?;
             runner.write(offset, buffer)
         };
-        N::Input::put(input, &mut |index, put| write(Class::Input, index, put))?;
-        N::Target::put(target, &mut |index, put| write(Class::Target, index, put))?;
+        N::Input::put(input, &mut |index, elements, put| write(Class::Input, index, elements, put))?;
+        N::Target::put(target, &mut |index, elements, put| write(Class::Target, index, elements, put))?;
         runner.evaluate()?;
         let mut loss = [0; 4];
         // It lies where the training step has it.
@@ -244,8 +240,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let Spot { offset, format } = exact(self.main(), id, self.precision);
         let mut bytes = vec![0; elements as usize * format.bytes() as usize];
         self.runner.read(offset, &mut bytes)?;
-        format.decode(&mut bytes);
-        Ok(bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
+        Ok(format.decode(&bytes))
     }
 
     /// Sets a parameter, a running statistic or an optimizer state, in row-major order.
@@ -258,13 +253,11 @@ impl<N: Network, D: Device> Net<N, D> {
             let what = alloc::format!("`{name}`");
             return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
         }
-        let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let Spot { offset, format } = spot(self.main(), id, self.precision);
         if let Some(master) = self.main().masters[id] {
-            self.runner.write(master, &bytes)?;
+            self.runner.write(master, &encode(Format::F32, values))?;
         }
-        format.encode(&mut bytes);
-        self.runner.write(offset, &bytes)
+        self.runner.write(offset, &encode(format, values))
     }
 
     /// Takes the parameters and running statistics of another network that has all of this one's: of the one that was trained, for
@@ -412,8 +405,8 @@ fn give<T: Hosts, R: Runner>(
     buffer: &mut Vec<u8>,
     input: Given<'_, T>,
 ) -> Result<(), Error> {
-    T::put(input, &mut |index, put| {
-        let offset = encoded(placed, (Class::Input, index), precision, put, buffer)?;
+    T::put(input, &mut |index, elements, put| {
+        let offset = encoded(placed, (Class::Input, index), precision, (elements, put), buffer)?;
         runner.write(offset, buffer)
     })
 }
@@ -425,8 +418,7 @@ fn take<T: Hosts, R: Runner>(runner: &mut R, placed: &Placed, precision: Precisi
         let Spot { offset, format } = spot(placed, *output as usize, precision);
         let mut bytes = vec![0; elements * format.bytes() as usize];
         runner.read(offset, &mut bytes)?;
-        format.decode(&mut bytes);
-        Ok(bytes)
+        Ok((format, bytes))
     })
 }
 
@@ -448,24 +440,33 @@ fn exact(placed: &Placed, id: usize, precision: Precision) -> Spot {
     master.map_or(own, |(offset, format)| Spot { offset, format })
 }
 
+/// Writes a tensor of the host: see [`Host::put`](crate::run::tensor::Host::put).
+type Put<'a> = dyn Fn(Format, &mut [u8]) + 'a;
+
 /// Puts the input or target of this number into `buffer`, as the arena has it; the offset there is returned.
 fn encoded(
     placed: &Placed,
     (class, index): (Class, usize),
     precision: Precision,
-    put: &dyn Fn(&mut Vec<u8>),
+    (elements, put): (usize, &Put<'_>),
     buffer: &mut Vec<u8>,
 ) -> Result<u64, Error> {
     let Spot { offset, format } = nth_of(placed, class, index, precision)?;
-    buffer.clear();
-    put(buffer);
-    format.encode(buffer);
+    buffer.resize(elements * format.bytes() as usize, 0);
+    put(format, buffer);
     Ok(offset)
 }
 
 fn nth_of(placed: &Placed, class: Class, index: usize, precision: Precision) -> Result<Spot, Error> {
     let id = placed.program.of_class(class).nth(index).ok_or(Error::Damaged("the program lacks an input"))?;
     Ok(spot(placed, id as usize, precision))
+}
+
+/// Numbers as elements of a format.
+fn encode(format: Format, values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * format.bytes() as usize];
+    format.encode(values, &mut bytes);
+    bytes
 }
 
 fn is_named(class: Class) -> bool {

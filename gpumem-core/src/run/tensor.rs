@@ -1,6 +1,7 @@
 //! Tensors on the host, whose shape is part of their type.
 
 use crate::error::Error;
+use crate::number::{Format, put_words};
 use crate::typed::D;
 use alloc::string::ToString;
 use alloc::vec;
@@ -33,31 +34,41 @@ macro_rules! host_shapes {
 }
 host_shapes! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) }
 
-/// A type that tensors are made of: 4 bytes, any of which are a valid value.
+/// A type that tensors are made of: `f32` for numbers, `u32` for indices, `u8` for images as they are stored.
 pub trait Element: Copy + Default + fmt::Debug {
-    /// Its bytes, little end first.
-    fn to_bytes(self) -> [u8; 4];
-    /// The value with these bytes.
-    fn from_bytes(bytes: [u8; 4]) -> Self;
+    /// Writes elements as `format` has them, little end first, as far as there is room.
+    fn encode(elements: &[Self], format: Format, out: &mut [u8]);
+    /// The elements that these bytes are in `format`.
+    fn decode(format: Format, bytes: &[u8]) -> Vec<Self>;
 }
 
 impl Element for f32 {
-    fn to_bytes(self) -> [u8; 4] {
-        self.to_le_bytes()
+    fn encode(elements: &[f32], format: Format, out: &mut [u8]) {
+        format.encode(elements, out);
     }
 
-    fn from_bytes(bytes: [u8; 4]) -> f32 {
-        f32::from_le_bytes(bytes)
+    fn decode(format: Format, bytes: &[u8]) -> Vec<f32> {
+        format.decode(bytes)
     }
 }
 
 impl Element for u32 {
-    fn to_bytes(self) -> [u8; 4] {
-        self.to_le_bytes()
+    fn encode(elements: &[u32], _: Format, out: &mut [u8]) {
+        put_words(elements, out, u32::to_le_bytes);
     }
 
-    fn from_bytes(bytes: [u8; 4]) -> u32 {
-        u32::from_le_bytes(bytes)
+    fn decode(_: Format, bytes: &[u8]) -> Vec<u32> {
+        bytes.as_chunks().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
+    }
+}
+
+impl Element for u8 {
+    fn encode(elements: &[u8], _: Format, out: &mut [u8]) {
+        put_words(elements, out, u8::to_le_bytes);
+    }
+
+    fn decode(_: Format, bytes: &[u8]) -> Vec<u8> {
+        bytes.to_vec()
     }
 }
 
@@ -165,6 +176,29 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
     }
 }
 
+impl<T: Element, const B: usize, const C: usize, const H: usize, const W: usize> Tensor<T, (D<B>, D<C>, D<H>, D<W>)> {
+    /// A batch of images as files hold them, the channels of a pixel side by side, and how many there were: each `H * W * C`
+    /// elements, taken apart into channels. Otherwise as [`Tensor::from_samples`].
+    ///
+    /// # Errors
+    /// As for [`Tensor::from_samples`].
+    pub fn from_pixels<I>(images: I) -> Result<(Self, usize), Error>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<[T]>,
+    {
+        let (mut batch, count) = Self::from_samples(images)?;
+        let mut apart = vec![T::default(); C * H * W];
+        for image in batch.elements.chunks_exact_mut(apart.len().max(1)).take(count) {
+            for (pixel, channels) in image.chunks_exact(C.max(1)).enumerate() {
+                channels.iter().enumerate().for_each(|(channel, &element)| apart[channel * H * W + pixel] = element);
+            }
+            image.copy_from_slice(&apart);
+        }
+        Ok((batch, count))
+    }
+}
+
 impl<S: HostShape> Tensor<f32, S> {
     /// The position of the largest element of each sample, the first of several; of a NaN, where there is one: of logits the
     /// predicted classes. PyTorch's `x.flatten(1).argmax(1)`.
@@ -219,25 +253,24 @@ impl<T: fmt::Debug, S: HostShape> fmt::Debug for Tensor<T, S> {
 pub trait Host: Sized {
     /// Number of elements.
     const ELEMENTS: usize;
-    /// Appends the elements' bytes.
-    fn put(&self, out: &mut Vec<u8>);
-    /// The tensor with these bytes.
+    /// Writes the elements as `format` has them, as far as there is room.
+    fn put(&self, format: Format, out: &mut [u8]);
+    /// The tensor that these bytes are in `format`.
     ///
     /// # Errors
     /// [`Error::Length`] if there are too few or too many.
-    fn take(bytes: &[u8]) -> Result<Self, Error>;
+    fn take(format: Format, bytes: &[u8]) -> Result<Self, Error>;
 }
 
 impl<T: Element, S: HostShape> Host for Tensor<T, S> {
     const ELEMENTS: usize = S::ELEMENTS;
 
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend(self.elements.iter().flat_map(|element| element.to_bytes()));
+    fn put(&self, format: Format, out: &mut [u8]) {
+        T::encode(&self.elements, format, out);
     }
 
-    fn take(bytes: &[u8]) -> Result<Tensor<T, S>, Error> {
-        let words = bytes.chunks_exact(4).map(|word| T::from_bytes([word[0], word[1], word[2], word[3]]));
-        Tensor::from_vec(words.collect())
+    fn take(format: Format, bytes: &[u8]) -> Result<Tensor<T, S>, Error> {
+        Tensor::from_vec(T::decode(format, bytes))
     }
 }
 
@@ -255,7 +288,7 @@ pub trait Hosts: Sized {
     /// Itself, as it is handed in.
     fn given(&self) -> Self::Given<'_>;
 
-    /// Calls `each` with the number of each tensor, and with what appends its elements' bytes.
+    /// Calls `each` with the number of each tensor, its count of elements, and what writes them.
     ///
     /// # Errors
     /// Those of `each`.
@@ -268,11 +301,11 @@ pub trait Hosts: Sized {
     fn take(each: &mut TakeEach<'_>) -> Result<Self, Error>;
 }
 
-/// Takes the number of a tensor, and what appends its elements' bytes.
-pub type PutEach<'a> = dyn FnMut(usize, &dyn Fn(&mut Vec<u8>)) -> Result<(), Error> + 'a;
+/// Takes the number of a tensor, its count of elements, and what writes them: see [`Host::put`].
+pub type PutEach<'a> = dyn FnMut(usize, usize, &dyn Fn(Format, &mut [u8])) -> Result<(), Error> + 'a;
 
-/// Gives the bytes of a tensor by its number and its count of elements.
-pub type TakeEach<'a> = dyn FnMut(usize, usize) -> Result<Vec<u8>, Error> + 'a;
+/// Gives the bytes of a tensor by its number and its count of elements, and what they are.
+pub type TakeEach<'a> = dyn FnMut(usize, usize) -> Result<(Format, Vec<u8>), Error> + 'a;
 
 impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
     type Given<'a>
@@ -285,11 +318,12 @@ impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
     }
 
     fn put(given: &Tensor<T, S>, each: &mut PutEach<'_>) -> Result<(), Error> {
-        each(0, &|out| Host::put(given, out))
+        each(0, Self::ELEMENTS, &|format, out| Host::put(given, format, out))
     }
 
     fn take(each: &mut TakeEach<'_>) -> Result<Self, Error> {
-        <Self as Host>::take(&each(0, Self::ELEMENTS)?)
+        let (format, bytes) = each(0, Self::ELEMENTS)?;
+        <Self as Host>::take(format, &bytes)
     }
 }
 
@@ -305,12 +339,15 @@ macro_rules! hosts {
                 }
 
                 fn put(given: Self::Given<'_>, each: &mut PutEach<'_>) -> Result<(), Error> {
-                    $(each($index, &|out| given.$index.put(out))?;)*
+                    $(each($index, $name::ELEMENTS, &|format, out| given.$index.put(format, out))?;)*
                     Ok(())
                 }
 
                 fn take(each: &mut TakeEach<'_>) -> Result<Self, Error> {
-                    Ok(($($name::take(&each($index, $name::ELEMENTS)?)?,)*))
+                    Ok(($({
+                        let (format, bytes) = each($index, $name::ELEMENTS)?;
+                        $name::take(format, &bytes)?
+                    },)*))
                 }
             }
         )*

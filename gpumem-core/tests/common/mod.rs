@@ -22,14 +22,22 @@ pub fn numbers(dims: &[u64]) -> Type {
     Type::numbers(Shape::new(dims))
 }
 
+pub fn images(dims: &[u64]) -> Type {
+    Type::bytes(Shape::new(dims))
+}
+
 pub fn tokens(steps: u64) -> Type {
     Type::indices(Shape::new(&[steps]))
 }
 
 fn value(text: &str) -> Argument {
     if let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
-        let pair: Vec<u64> = inner.split(';').map(|part| part.trim().parse().unwrap()).collect();
-        return Argument::Pair([pair[0], pair[1]]);
+        let parts = || inner.split(';').map(str::trim);
+        let pair: Option<Vec<u64>> = parts().map(|part| part.parse().ok()).collect();
+        return match pair.as_deref() {
+            Some(&[height, width]) => Argument::Pair([height, width]),
+            _ => Argument::Numbers(parts().map(|part| part.parse().unwrap()).collect()),
+        };
     }
     if let Some(inner) = text.strip_prefix('"') {
         return Argument::Text(inner.trim_end_matches('"').into());

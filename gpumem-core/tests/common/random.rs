@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 79;
+pub const KINDS: usize = 80;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -172,6 +172,7 @@ impl Drawing {
                 0 => share(g, sequence[0], "Fold", first),
                 _ => layer(g, sequence[0], "Fold"),
             }),
+            79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }
     }

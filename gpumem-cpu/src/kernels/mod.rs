@@ -28,6 +28,7 @@ mod product;
 mod resize;
 mod slice;
 mod softmax;
+mod standardize;
 mod sum;
 mod window;
 
@@ -91,6 +92,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Mask(op) => mask::forward(op, operands),
         Op::Formula(op) => formula::forward(op, operands),
         Op::Declared(op) => declared::forward(op, operands),
+        Op::Standardize(op) => standardize::forward(op, operands),
     }
 }
 
@@ -116,6 +118,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Mask(op) => mask::backward(op, operands),
         Op::Formula(op) => formula::backward(op, operands),
         Op::Declared(op) => declared::backward(op, operands),
+        Op::Standardize(op) => standardize::backward(op, operands),
         Op::Sum(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
     }
 }

@@ -5,6 +5,7 @@
 pub mod graphs;
 
 use gpumem_core::error::Error;
+use gpumem_core::graph::Elements;
 use gpumem_core::graph::{Graph, Node, Source, Type};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Part;
@@ -380,7 +381,7 @@ impl OneLayer {
                     parameters.push(id);
                     id
                 }
-                _ if node.value.index => {
+                _ if node.value.elements == Elements::Indices => {
                     indices.push(b.tensor(Class::Input, Role::Index, dims, true));
                     indices[indices.len() - 1]
                 }

@@ -1,6 +1,6 @@
 //! Programs whose maps and weights lie in other layouts than the one that lowering chooses, and networks that show what comes of it.
 
-use super::graphs::{chain, join, layer, numbers};
+use super::graphs::{chain, images, join, layer, numbers};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::program::op::Layouts;
 use gpumem_core::program::{Action, Class, Layout, Op, Operand, Operation, Order, Program, Slot, Tensor};
@@ -129,9 +129,19 @@ macro_rules! between {
     };
 }
 
+/// Networks of images of bytes.
+macro_rules! images {
+    ($([$($dims:literal),*] $numbers:literal),*) => {
+        [$((concat!("bytes, ", $numbers), |graph: &mut Graph| {
+            let input = graph.input(images(&[$($dims),*])).unwrap();
+            chain(graph, input, concat!("Normalize(", $numbers, ") | Conv2d(4, 1) | Conv2d(3, 1)"))
+        }),)*]
+    };
+}
+
 /// Networks whose maps may lie in any layout.
 pub fn cases() -> Vec<Case> {
-    let layers: [Case; 20] = between![
+    let layers: [Case; 21] = between![
         [3, 7, 6] "Conv2d(5, 3, stride = 2, padding = 1)",
         [3, 6, 5] "Conv2d(6, [3; 2], groups = 2, dilation = [2; 1], bias = false)",
         [3, 8, 8] "Conv2d(8, 1, groups = 2)",
@@ -150,9 +160,12 @@ pub fn cases() -> Vec<Case> {
         [3, 5, 7] "BatchNorm2d(affine = false) | Relu",
         [3, 47, 53] "BatchNorm2d",
         [3, 6, 5] "Gelu | Tanh",
+        [3, 6, 5] "Normalize([0.5; -0.25; 0.125; 1], [2; 0.5; 1.5; 0.75])",
         [3, 6, 5] "Dropout(0.4)",
         [3, 6, 8] "Sigmoid | Dropout(0.3) | Relu(inplace = true)",
     ];
+    // Four pixels at a time where channels lie side by side, then single ones.
+    let images: [Case; 3] = images![[3, 6, 8] "[0.5; 0.25; 0.75]", [3, 5, 7] "0.5, 0.25", [8, 3, 4] "0.1"];
     let joins: [Case; 4] = [
         ("Concat", |graph| {
             let input = graph.input(numbers(&[3, 6, 4])).unwrap();
@@ -192,7 +205,7 @@ pub fn cases() -> Vec<Case> {
             layer(graph, sum, "Conv2d(2, 1)")
         }),
     ];
-    layers.into_iter().chain(joins).collect()
+    layers.into_iter().chain(images).chain(joins).collect()
 }
 
 /// The first operation that is one of these, and its number.

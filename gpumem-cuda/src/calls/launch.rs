@@ -51,6 +51,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("resize.cu", include_str!("../../kernels/resize.cu")),
     ("slice.cu", include_str!("../../kernels/slice.cu")),
     ("softmax.cu", include_str!("../../kernels/softmax.cu")),
+    ("standardize.cu", include_str!("../../kernels/standardize.cu")),
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("sum.cu", include_str!("../../kernels/sum.cu")),
 ];
@@ -62,6 +63,7 @@ pub fn type_name(format: Format) -> &'static str {
         Format::Bf16 => "Bf16",
         Format::F16 => "F16",
         Format::U32 => "u32",
+        Format::U8 => "u8",
     }
 }
 

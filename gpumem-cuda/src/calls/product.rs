@@ -20,7 +20,7 @@ impl Element {
     /// That of weights and activations.
     pub fn of(precision: Precision) -> Element {
         match precision.narrow() {
-            Format::F32 | Format::U32 => Element::F32,
+            Format::F32 | Format::U32 | Format::U8 => Element::F32,
             Format::Bf16 => Element::Bf16,
             Format::F16 => Element::F16,
         }

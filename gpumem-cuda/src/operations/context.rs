@@ -156,7 +156,7 @@ pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
     match format {
         Format::Bf16 | Format::F16 if capability >= (8, 0) => 16,
         Format::F16 if capability >= (7, 5) => 8,
-        Format::F32 | Format::Bf16 | Format::F16 | Format::U32 => 0,
+        Format::F32 | Format::Bf16 | Format::F16 | Format::U32 | Format::U8 => 0,
     }
 }
 

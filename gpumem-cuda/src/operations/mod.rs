@@ -23,6 +23,7 @@ pub(crate) mod product;
 mod resize;
 mod slice;
 mod softmax;
+mod standardize;
 pub(crate) mod sum;
 
 use crate::calls::{Call, Launch};
@@ -93,6 +94,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Mask(op) => own(mask::forward(context, op)),
         Op::Formula(op) => own(formula::forward(context, op)),
         Op::Declared(op) => own(declared::forward(context, op)),
+        Op::Standardize(op) => own(standardize::forward(context, op)),
     }
 }
 
@@ -118,6 +120,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Mask(op) => own(mask::backward(context, op)),
         Op::Formula(op) => own(formula::backward(context, op)),
         Op::Declared(op) => own(declared::backward(context, op)),
+        Op::Standardize(op) => own(standardize::backward(context, op)),
         Op::Sum(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
     }
 }

@@ -68,9 +68,18 @@ impl Pinned {
     /// # Errors
     /// [`Error::Range`] if they do not fit.
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        self.check(offset, bytes.len())?;
-        // SAFETY: `check` found the range inside the allocation, which is no slice that Rust knows of.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len()) };
+        self.fill(offset, bytes.len(), |to| to.copy_from_slice(bytes))
+    }
+
+    /// Lets `put` write the bytes from `offset` on, which are what the last writer left.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if there are not so many.
+    pub(super) fn fill(&mut self, offset: usize, length: usize, put: impl FnOnce(&mut [u8])) -> Result<(), Error> {
+        self.check(offset, length)?;
+        // SAFETY: `check` found the range inside the allocation, of which no other slice is alive: those for the card end before
+        // the next call. Bytes that nobody has written have some value, for they are not Rust's.
+        put(unsafe { std::slice::from_raw_parts_mut(self.start.add(offset), length) });
         Ok(())
     }
 

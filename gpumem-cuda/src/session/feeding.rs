@@ -79,10 +79,17 @@ impl Feeding {
         (self.start..self.start.saturating_add(self.length)).contains(&offset).then_some(self.length)
     }
 
-    /// Copies `bytes` to the input or target whose first place is at `offset`, for the next step.
-    pub(super) fn feed(&mut self, arena: &Arena, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    /// Copies what `put` writes to the input or target whose first place is at `offset`, for the next step, unless `check` finds
+    /// fault with it.
+    pub(super) fn feed(
+        &mut self,
+        arena: &Arena,
+        (offset, length): (u64, usize),
+        put: &dyn Fn(&mut [u8]),
+        check: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         if self.other_half(offset).is_none() {
-            return Err(Error::Range { offset, length: bytes.len() as u64, arena: arena.bytes });
+            return Err(Error::Range { offset, length: length as u64, arena: arena.bytes });
         }
         // A half that a step has read is not filled again before the other.
         if self.last == Some(self.current) {
@@ -96,11 +103,12 @@ impl Feeding {
             self.fed.push(offset);
         }
         let shift = self.current as u64 * self.length;
-        let address = arena.address(offset + shift, bytes.len() as u64)?;
+        let address = arena.address(offset + shift, length as u64)?;
         let at = (offset - self.start + shift) as usize;
-        self.staging.write(at, bytes)?;
+        self.staging.fill(at, length, put)?;
         // SAFETY: the next write to these bytes waits for `copied`, or for a step that waited for it.
-        let staged = unsafe { self.staging.slice(at, bytes.len()) }?;
+        let staged = unsafe { self.staging.slice(at, length) }?;
+        check(staged)?;
         // SAFETY: `address` checked the range; no step reads this half now; pinned memory outlives the stream's work.
         unsafe { result::memcpy_htod_async(address, staged, self.copies.cu_stream()) }
             .map_err(failure("copying to the card"))?;

@@ -164,15 +164,6 @@ impl Session {
         self.arena.bytes
     }
 
-    fn check(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let here = || self.checks.iter().filter(|check| check.offset == offset);
-        // Programs of different batches may have their inputs in one place.
-        match here().find(|check| check.bytes == bytes.len() as u64).or_else(|| here().next()) {
-            Some(check) => check.run(bytes),
-            None => Ok(()),
-        }
-    }
-
     /// Lets all that the stream is given from now on come after what has been fed.
     fn follow_feeds(&self) -> Result<(), Error> {
         bind(self.stream.context())?;
@@ -194,6 +185,16 @@ fn untrained() -> Error {
     Error::Unsupported { device: "CUDA", what: "the network has no training step; add `const TRAIN`".into() }
 }
 
+/// Whether what is to lie at `offset` can be followed.
+fn check(checks: &[IndexCheck], offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    let here = || checks.iter().filter(|check| check.offset == offset);
+    // Programs of different batches may have their inputs in one place.
+    match here().find(|check| check.bytes == bytes.len() as u64).or_else(|| here().next()) {
+        Some(check) => check.run(bytes),
+        None => Ok(()),
+    }
+}
+
 /// The kernels of our own in a program's calls.
 fn kernels<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Kernel> {
     let kernel = |call: &Call| match call {
@@ -212,7 +213,7 @@ impl Drop for Session {
 
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.check(offset, bytes)?;
+        check(&self.checks, offset, bytes)?;
         self.follow_feeds()?;
         // A step without anything fed may read either half.
         let shift = self.train.as_ref().and_then(|train| train.other_half(offset));
@@ -221,17 +222,19 @@ impl Runner for Session {
         self.transfers.write(&self.arena, offset, shift.map(|shift| offset + shift), &bytes)
     }
 
-    fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.check(offset, bytes)?;
+    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
         if self.input_in_use {
             self.wait()?;
             self.input_in_use = false;
         }
         bind(self.stream.context())?;
-        match &mut self.train {
-            Some(train) => train.feed(&self.arena, offset, bytes),
-            None => self.write(offset, bytes),
-        }
+        let Some(train) = &mut self.train else {
+            let mut bytes = vec![0; length];
+            put(&mut bytes);
+            return self.write(offset, &bytes);
+        };
+        let checks = &self.checks;
+        train.feed(&self.arena, (offset, length), put, |bytes| check(checks, offset, bytes))
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {

@@ -191,8 +191,8 @@ impl Simulated {
         }
     }
 
-    fn is_narrow(&self, id: usize) -> bool {
-        self.placed.program.tensors[id].role.bytes(self.precision) == 2
+    fn width(&self, id: usize) -> u64 {
+        self.placed.program.tensors[id].role.bytes(self.precision)
     }
 
     /// The number of the f32 master copy of a tensor that has one.
@@ -206,11 +206,7 @@ impl Simulated {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             self.bytes(master).copy_from_slice(&bytes);
         }
-        let bytes: Vec<u8> = if self.is_narrow(id) {
-            words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect()
-        } else {
-            words.iter().flat_map(|word| word.to_le_bytes()).collect()
-        };
+        let bytes = tested::stored(self.width(id), self.precision, words);
         self.bytes(id).copy_from_slice(&bytes);
     }
 
@@ -227,13 +223,8 @@ impl Simulated {
     }
 
     fn read_own(&mut self, id: usize) -> Vec<u32> {
-        let (is_narrow, precision) = (self.is_narrow(id), self.precision);
-        let bytes = self.bytes(id);
-        if is_narrow {
-            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
-            return halves.map(|half| widen(precision, half)).collect();
-        }
-        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        let (width, precision) = (self.width(id), self.precision);
+        tested::seen(width, precision, self.bytes(id))
     }
 
     fn call(&mut self, call: &Call) {
@@ -348,6 +339,7 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
         (Class::Input | Class::Target, gpumem_core::Role::Index) => {
             (0..count).map(|index| (index as u32 * 7 + 1) % classes).collect()
         }
+        (Class::Input, gpumem_core::Role::Byte) => (0..count).map(|index| (index * 37 + id) as u32 % 256).collect(),
         (Class::Parameter | Class::Input | Class::Target, _) => spread(count, id + 1),
         (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
         (Class::State, _) => {

@@ -37,30 +37,44 @@ struct OnCard {
 }
 
 impl OnCard {
-    fn is_narrow(&self, id: usize) -> bool {
-        self.placed.program.tensors[id].role.bytes(self.precision) == 2
+    fn width(&self, id: usize) -> u64 {
+        self.placed.program.tensors[id].role.bytes(self.precision)
+    }
+}
+
+/// 32-bit words as elements of so many bytes: words that are 16-bit floats then, or bytes.
+pub fn stored(width: u64, precision: Precision, words: &[u32]) -> Vec<u8> {
+    match width {
+        1 => words.iter().map(|&word| word as u8).collect(),
+        2 => words.iter().flat_map(|&word| narrow(precision, word).to_le_bytes()).collect(),
+        _ => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+    }
+}
+
+/// Elements of so many bytes as 32-bit words.
+pub fn seen(width: u64, precision: Precision, bytes: &[u8]) -> Vec<u32> {
+    match width {
+        1 => bytes.iter().map(|&byte| u32::from(byte)).collect(),
+        2 => {
+            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
+            halves.map(|half| widen(precision, half)).collect()
+        }
+        _ => bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect(),
     }
 }
 
 impl Tested for OnCard {
     fn put(&mut self, id: usize, words: &[u32]) {
-        let whole: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         if let Some(master) = self.placed.masters[id] {
-            self.session.write(master, &whole).unwrap();
+            self.session.write(master, &stored(4, self.precision, words)).unwrap();
         }
-        let half = || words.iter().flat_map(|&word| narrow(self.precision, word).to_le_bytes()).collect();
-        let bytes = if self.is_narrow(id) { half() } else { whole };
-        self.session.write(self.placed.offsets[id], &bytes).unwrap();
+        self.session.write(self.placed.offsets[id], &stored(self.width(id), self.precision, words)).unwrap();
     }
 
     fn get(&mut self, id: usize) -> Vec<u32> {
         let mut bytes = vec![0; self.placed.bytes[id] as usize];
         self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
-        if self.is_narrow(id) {
-            let halves = bytes.chunks_exact(2).map(|half| u16::from_le_bytes(half.try_into().unwrap()));
-            return halves.map(|half| widen(self.precision, half)).collect();
-        }
-        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        seen(self.width(id), self.precision, &bytes)
     }
 
     fn step(&mut self) {
@@ -75,6 +89,12 @@ pub struct OnCpu {
 }
 
 impl OnCpu {
+    fn width(&self, id: usize) -> u64 {
+        self.placed.program.tensors[id].role.bytes(Precision::F32)
+    }
+}
+
+impl OnCpu {
     pub fn boxed(job: Job) -> Box<dyn Tested> {
         let placed = job.infer.clone();
         Box::new(Self { session: Cpu::with_threads(1).unwrap().with_poison(true).load(job).unwrap(), placed })
@@ -83,14 +103,14 @@ impl OnCpu {
 
 impl Tested for OnCpu {
     fn put(&mut self, id: usize, words: &[u32]) {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes = stored(self.width(id), Precision::F32, words);
         self.session.write(self.placed.offsets[id], &bytes).unwrap();
     }
 
     fn get(&mut self, id: usize) -> Vec<u32> {
         let mut bytes = vec![0; self.placed.bytes[id] as usize];
         self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
-        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        seen(self.width(id), Precision::F32, &bytes)
     }
 
     fn step(&mut self) {

@@ -23,6 +23,7 @@ mod own;
 mod pointwise;
 mod pools;
 mod products;
+mod standardize;
 mod tables;
 mod weights;
 

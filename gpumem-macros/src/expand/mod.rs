@@ -22,10 +22,11 @@ pub(crate) use plans::called_at;
 pub(crate) use record::{section, written_at};
 
 use crate::errors::Errors;
-use crate::resolve::{Declared, Form, Resolved};
+use crate::resolve::{Declared, Resolved};
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
 use crate::train::{Reading, literal};
 use gpumem_core::Precision;
+use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
 use gpumem_core::lower::{Blueprint, LowerError, Steps, Term};
 use gpumem_core::program::Program;
@@ -335,7 +336,7 @@ fn types(source: &Source, readings: &Readings<'_>, inputs: &[Declared], promised
     let target = match &readings.train {
         Some(train) => {
             let targets = train.loss.targets.iter();
-            all(targets.map(|target| tensor(target.index, target.shape.dims(), &batch)).collect())
+            all(targets.map(|target| tensor(target.elements, target.shape.dims(), &batch)).collect())
         }
         None => quote!(__gpumem::NoConstTrain),
     };
@@ -384,8 +385,8 @@ fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream>
 
 /// The types of a batch of inputs and of outputs.
 fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream) -> [TokenStream; 2] {
-    let input = inputs.iter().map(|input| tensor(input.form == Form::Tokens, &input.dimensions, batch));
-    let output = promised.iter().map(|output| tensor(false, &output.dimensions, batch));
+    let input = inputs.iter().map(|input| tensor(input.value().elements, &input.dimensions, batch));
+    let output = promised.iter().map(|output| tensor(Elements::Numbers, &output.dimensions, batch));
     [all(input.collect()), all(output.collect())]
 }
 
@@ -397,8 +398,13 @@ fn all(tensors: Vec<TokenStream>) -> TokenStream {
     }
 }
 
-fn tensor(index: bool, dimensions: &[u64], batch: &TokenStream) -> TokenStream {
-    let element = Ident::new(if index { "u32" } else { "f32" }, Span::call_site());
+fn tensor(elements: Elements, dimensions: &[u64], batch: &TokenStream) -> TokenStream {
+    let element = match elements {
+        Elements::Numbers => "f32",
+        Elements::Indices => "u32",
+        Elements::Bytes => "u8",
+    };
+    let element = Ident::new(element, Span::call_site());
     let dimensions = dimensions.iter().copied().map(Literal::u64_unsuffixed);
     quote!(__gpumem::Tensor<::core::primitive::#element, (__gpumem::D<#batch>, #(__gpumem::D<#dimensions>,)*)>)
 }

@@ -246,15 +246,11 @@ impl Parser<'_> {
         match values.len() {
             1 => Ok(Expression { place, ..values.remove(0) }),
             _ if values.iter().any(is_element) => Ok(self.layers_in_parentheses(place, values)),
-            2 => {
-                let second = values.remove(1);
-                let first = values.remove(0);
-                Ok(self.new_expression(place, Kind::Pair(Box::new([first, second]))))
-            }
-            _ => {
+            0 => {
                 self.errors.add(place, "expected one value or a pair (height, width) between these parentheses");
                 Ok(self.new_expression(place, Kind::Broken))
             }
+            _ => Ok(self.new_expression(place, Kind::Tuple(values))),
         }
     }
 

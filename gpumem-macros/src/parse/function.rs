@@ -191,13 +191,13 @@ impl Parser<'_> {
                 self.errors.add(place, format!("types have no path; write `{name}`"));
             }
         }
-        let (mut dimensions, mut is_broken) = (Vec::new(), false);
+        let (mut format, mut dimensions, mut is_broken) = (None, Vec::new(), false);
         if input.peek(Token![<]) && !crate::resolve::is_type(&name.to_string()) {
             // That there is no such type is what is wrong.
             place.end = self.angles(input).end;
         } else if input.peek(Token![<]) || input.peek(syn::token::Paren) {
             match self.dimensions(input, &name) {
-                Ok((written, end)) => (dimensions, place.end) = (written, end),
+                Ok((written, end)) => ((format, dimensions), place.end) = (written, end),
                 Err(error) => {
                     self.errors.add_syn(&error);
                     skip_to_comma_or_braces(input);
@@ -205,15 +205,11 @@ impl Parser<'_> {
                 }
             }
         }
-        Type { name, dimensions, place, is_broken }
+        Type { name, format, dimensions, place, is_broken }
     }
 
-    /// `<3, 224, 224>`, and where it ends.
-    fn dimensions(
-        &mut self,
-        input: ParseStream<'_>,
-        name: &Ident,
-    ) -> syn::Result<(Vec<crate::syntax::Expression>, proc_macro2::Span)> {
+    /// `<3, 224, 224>`, or with a format in front `<u8, 3, 224, 224>`, and where it ends.
+    fn dimensions(&mut self, input: ParseStream<'_>, name: &Ident) -> syn::Result<(Sizes, proc_macro2::Span)> {
         if input.peek(syn::token::Paren) {
             let content;
             let parentheses = syn::parenthesized!(content in input);
@@ -228,10 +224,17 @@ impl Parser<'_> {
             let place = Place { start: parentheses.span.open(), end: parentheses.span.close() };
             let message = format!("sizes stand between `<` and `>`; write `{name}<{}>`", written.join(", "));
             self.errors.add(place, message);
-            return Ok((values, place.end));
+            return Ok(((None, values), place.end));
         }
         let mut dimensions = Vec::new();
         input.parse::<Token![<]>()?;
+        let mut format = input.fork().parse().ok().filter(|word: &Ident| FORMATS.iter().any(|format| word == format));
+        if format.is_some() {
+            format = Some(input.parse::<Ident>()?);
+            if input.peek(Token![,]) {
+                input.parse::<Token![,]>()?;
+            }
+        }
         while !input.peek(Token![>]) {
             dimensions.push(self.dimension(input)?);
             if !input.peek(Token![,]) {
@@ -240,7 +243,7 @@ impl Parser<'_> {
             input.parse::<Token![,]>()?;
         }
         let end = input.parse::<Token![>]>()?.span;
-        Ok((dimensions, end))
+        Ok(((format, dimensions), end))
     }
 
     /// Skips from `<` to its `>`.
@@ -277,6 +280,12 @@ impl Parser<'_> {
         }
     }
 }
+
+/// Types of numbers, as somebody may write them in front of sizes.
+const FORMATS: [&str; 10] = ["u8", "i8", "u16", "i16", "u32", "i32", "f16", "bf16", "f32", "f64"];
+
+/// What stands between `<` and `>`: a format, and sizes.
+type Sizes = (Option<Ident>, Vec<crate::syntax::Expression>);
 
 /// Whether a path that begins with one of Rust's own words is next.
 pub(super) fn begins_with_path(input: ParseStream<'_>) -> bool {

@@ -72,8 +72,8 @@ impl Resolver<'_, '_> {
             let shape = promised.value().shape;
             let promise = format!("forward promises {promised} = {shape}");
             let what = if outputs.len() == 1 { "the last layer produces".into() } else { format!("output {index} is") };
-            if value.index {
-                self.errors.add(promised.place, format!("{promise}, but the network returns its tokens"));
+            if let Some([given, _]) = value.elements.no_numbers() {
+                self.errors.add(promised.place, format!("{promise}, but the network returns its {given}"));
             } else if let Some((row, written, tokens)) = self.lost_at(output).filter(|_| !value.batched) {
                 let (layer, place) = (&self.graph.rows[row].kind, self.rows[row].1);
                 let added = if tokens { "Embedding(..)" } else { "[]" };

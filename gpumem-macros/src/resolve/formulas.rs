@@ -125,7 +125,7 @@ impl<'s> Resolver<'s, '_> {
                 Some(making.add(Term::Select(condition, then, otherwise)))
             }
             Kind::Broken => None,
-            Kind::Text(_) | Kind::Path { .. } | Kind::List(_) | Kind::Pair(_) => {
+            Kind::Text(_) | Kind::Path { .. } | Kind::List(_) | Kind::Tuple(_) => {
                 let message =
                     format!("a formula is made of numbers, names and functions; it cannot read `{expression}`");
                 self.no_term(expression, frame, &message)

@@ -2,6 +2,7 @@
 
 use crate::syntax::{Expression, Module, Place};
 use gpumem_core::graph::{NodeId, RowId};
+use gpumem_core::layers::arguments::list;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +19,7 @@ pub(crate) enum Known<'s> {
     Flag(bool),
     Text(String),
     Pair([u64; 2]),
+    Numbers(Vec<f64>),
     /// An argument of a block that is missing or wrong, which has been reported, or a parameter of a block that nobody calls.
     Open,
     /// A `Block` argument: an element with the names that it was written among.
@@ -32,6 +34,7 @@ impl fmt::Display for Known<'_> {
             Known::Flag(value) => write!(f, "{value}"),
             Known::Text(value) => write!(f, "{value:?}"),
             Known::Pair([height, width]) => write!(f, "({height}, {width})"),
+            Known::Numbers(numbers) => f.write_str(&list(numbers)),
             Known::Open => f.write_str(".."),
             Known::Element(element, _) => write!(f, "{element}"),
         }
@@ -47,6 +50,7 @@ impl Known<'_> {
             Known::Flag(_) => "`true` or `false`",
             Known::Text(_) => "a text",
             Known::Pair(_) => "a pair",
+            Known::Numbers(_) => "a list of numbers",
             Known::Open => "not known",
             Known::Element(..) => "a block",
         }

@@ -3,6 +3,7 @@
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
 use crate::syntax::{Argument as Written, Expression, Kind, Place};
+use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, RowId};
 use gpumem_core::layers::arguments::Argument;
 use gpumem_core::layers::mistake::{At, Kind as Wrong, Mistake, Shared};
@@ -204,7 +205,7 @@ impl<'s> Resolver<'s, '_> {
                 let is_lost = built.value.is_some_and(|value| !self.graph.value(value).batched);
                 let arriving = arriving.map(|node| self.graph.value(node)).filter(|value| value.batched);
                 if let Some(arriving) = arriving.filter(|_| is_lost) {
-                    self.lost.push((row, call.element.to_string(), arriving.index));
+                    self.lost.push((row, call.element.to_string(), arriving.elements == Elements::Indices));
                 }
                 let place = self.shown(call.element.place, call.frame).0;
                 self.rows.push((segment, place));
@@ -338,6 +339,7 @@ impl<'s> Resolver<'s, '_> {
             Known::Flag(value) => Argument::Flag(value),
             Known::Text(value) => Argument::Text(value),
             Known::Pair(value) => Argument::Pair(value),
+            Known::Numbers(value) => Argument::Numbers(value),
             Known::Open => Argument::Unknown,
             Known::Element(..) => {
                 let message = format!("expected a value, but `{value}` is a block");

@@ -168,9 +168,9 @@ impl<'s> Resolver<'s, '_> {
         input: usize,
     ) -> Option<Own> {
         let value = self.graph.value(input);
-        if value.index {
-            let message = "works on numbers, but it is given tokens; put `Embedding` before it";
-            self.report_layer(call.element, call.element.place, call.name, call.frame, message);
+        if let Some([given, remedy]) = value.elements.no_numbers() {
+            let message = format!("works on numbers, but it is given {given}; put `{remedy}` before it");
+            self.report_layer(call.element, call.element.place, call.name, call.frame, &message);
             return None;
         }
         let rest = self.bind_axes(call, operation, value.shape, &mut inner)?;
@@ -382,7 +382,7 @@ impl<'s> Resolver<'s, '_> {
     fn both(&mut self, written: Option<&'s Expression>, inner: &Rc<Frame<'s>>) -> Option<[u64; 2]> {
         let Some(written) = written else { return Some([0, 0]) };
         match &written.kind {
-            Kind::Pair(pair) => {
+            Kind::Tuple(pair) if pair.len() == 2 => {
                 let first = self.integer(&pair[0], inner)?;
                 Some([first, self.integer(&pair[1], inner)?])
             }

@@ -14,6 +14,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Image,
+    Images,
     Features,
     Tokens,
     Sequence,
@@ -27,8 +28,9 @@ pub(crate) enum Form {
 /// A type's name and the names of its dimensions.
 type Row = (&'static str, Form, &'static str);
 
-const INPUTS: [Row; 6] = [
+const INPUTS: [Row; 7] = [
     ("Image", Form::Image, "C, H, W"),
+    ("Images", Form::Images, "u8, C, H, W"),
     ("Features", Form::Features, "N"),
     ("Tokens", Form::Tokens, "T"),
     ("Sequence", Form::Sequence, "T, D"),
@@ -65,14 +67,20 @@ pub(crate) struct Declared {
 
 impl Declared {
     pub(crate) fn value(&self) -> graph::Type {
-        graph::Type { shape: Shape::new(&self.dimensions), index: self.form == Form::Tokens, batched: true }
+        let shape = Shape::new(&self.dimensions);
+        match self.form {
+            Form::Tokens => graph::Type::indices(shape),
+            Form::Images => graph::Type::bytes(shape),
+            _ => graph::Type::numbers(shape),
+        }
     }
 }
 
 impl fmt::Display for Declared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dimensions: Vec<String> = self.dimensions.iter().map(u64::to_string).collect();
-        write!(f, "{:?}<{}>", self.form, dimensions.join(", "))
+        let format = if self.form == Form::Images { "u8, " } else { "" };
+        write!(f, "{:?}<{format}{}>", self.form, dimensions.join(", "))
     }
 }
 
@@ -102,6 +110,29 @@ impl<'s> Resolver<'s, '_> {
         [inputs.filter(|_| !forward.is_broken), outputs]
     }
 
+    /// Only images of bytes say what they consist of.
+    fn check_format(&mut self, written: &Type, form: Form, name: &str) {
+        let sizes: Vec<String> = written.dimensions.iter().map(ToString::to_string).collect();
+        let sizes = sizes.join(", ");
+        let message = match (form, &written.format) {
+            (Form::Images, Some(format)) if format == "u8" => return,
+            (Form::Images, Some(format)) => format!(
+                "`Images` are of `u8`, not of `{format}`; write `Images<u8, {sizes}>`, or `Image<{sizes}>` for an input of numbers"
+            ),
+            (Form::Images, None) => {
+                format!(
+                    "`Images` says what it consists of; write `Images<u8, {sizes}>`, or `Image<{sizes}>` for an input of numbers"
+                )
+            }
+            (_, None) => return,
+            (Form::Image, Some(format)) if format == "u8" => {
+                format!("an input of bytes is called `Images`; write `Images<u8, {sizes}>`")
+            }
+            (_, Some(_)) => format!("`{name}` does not say what it consists of; write `{name}<{sizes}>`"),
+        };
+        self.errors.add(written.place, message);
+    }
+
     fn declared(&mut self, written: &'s Type, known: &[Row], what: &str) -> Option<Declared> {
         if written.is_broken {
             return None;
@@ -126,7 +157,8 @@ impl<'s> Resolver<'s, '_> {
                 row(near?)?
             }
         };
-        let expected = arguments.split(", ").count();
+        self.check_format(written, *form, &name);
+        let expected = arguments.split(", ").filter(|argument| *argument != "u8").count();
         if *arguments == ANY && !(1..=Shape::MAX_RANK).contains(&written.dimensions.len()) {
             let message = format!(
                 "`{name}` has up to {} dimensions, `{name}<3, 5>`, but {} are given",

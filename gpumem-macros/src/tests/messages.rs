@@ -475,14 +475,14 @@ fn values() {
         "Features<8>",
         "[
             Linear(if true { 8 }), Linear(8, bias = if false { true }), Linear(-true), Linear(WIDTH(3)),
-            Linear(true && 3), Conv2d(8, (1, 2, 3)), Linear('a'), Dropout(block), Linear(8),
+            Linear(true && 3), Linear(()), Linear('a'), Dropout(block), Linear(8),
         ]",
         "fn block() -> Block { [] } fn unused(x: Block) -> Block { [x] }",
     );
     assert_mistakes(
         &text,
         &[
-            ("(1, 2, 3)", "expected one value or a pair (height, width) between these parentheses"),
+            ("()", "expected one value or a pair (height, width) between these parentheses"),
             ("'a'", "expected a number, `true`, `false` or a text"),
             ("if false { true }", "needs an `else`: here it stands for a value"),
             ("-true", "cannot negate `true` or `false`"),

@@ -3,6 +3,7 @@
 mod expansion;
 mod going_on;
 mod habits;
+mod images;
 mod messages;
 mod modules;
 mod mutations;

@@ -257,7 +257,7 @@ fn modules() {
 /// Inputs and outputs as other languages write them: one mistake each.
 #[test]
 fn inputs_and_outputs() {
-    let types = "of one sample, without the batch, write `Image<C, H, W>`, `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, \
+    let types = "of one sample, without the batch, write `Image<C, H, W>`, `Images<u8, C, H, W>`, `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, \
                  `Signal<C, L>` or `Values<A, B, ..>`";
     let tensor = format!("no type of an input is called `Tensor`; {types}");
     let no_self = "a network has no `self`: `forward` takes its inputs only, and blocks their parameters";
@@ -275,6 +275,7 @@ fn inputs_and_outputs() {
         ("x: Features(8)", "(8)", "sizes stand between `<` and `>`; write `Features<8>`"),
         ("x: gpumem::Features<8>", "gpumem::Features", "types have no path; write `Features`"),
         ("x: Features", "Features", "`Features` has 1 dimension, `Features<N>`, but none is given"),
+        ("x: Features<f32, 8>", "Features<f32, 8>", "`Features` does not say what it consists of; write `Features<8>`"),
     ] {
         let text = format!("struct Net; fn forward({inputs}) -> Logits<4> {{ [Linear(4)] }}");
         // The last `&` of a receiver is part of what is skipped.

@@ -1,3 +1,4 @@
+use crate::graph::Elements;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -30,7 +31,7 @@ impl Layer for Embedding {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        if !x[0].index {
+        if x[0].elements != Elements::Indices {
             return Err(Mistake::new("works on tokens; make the network's input `Tokens<T>` and put it first"));
         }
         let Embedding { num_embeddings: rows, embedding_dim: width } = *self;

@@ -1,3 +1,4 @@
+use crate::graph::Elements;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -35,9 +36,9 @@ impl Layer for PositionEmbedding {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].shape;
-        let (steps, arriving) = match (shape.dims(), x[0].index) {
-            (&[steps], true) => (steps, None),
-            (&[steps, width], false) => (steps, Some(width)),
+        let (steps, arriving) = match (shape.dims(), x[0].elements) {
+            (&[steps], Elements::Indices) => (steps, None),
+            (&[steps, width], Elements::Numbers) => (steps, Some(width)),
             _ => {
                 let text = format!("works on tokens or a sequence [T, D], but the previous layer produces {shape}");
                 return Err(Mistake::new(text));

@@ -1,3 +1,4 @@
+use crate::graph::Elements;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
@@ -29,7 +30,8 @@ impl Layer for Concat {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        if x.iter().any(|value| value.index || !value.batched) {
+        super::check_bytes(x)?;
+        if x.iter().any(|value| value.elements != Elements::Numbers || !value.batched) {
             let text = "joins numbers that differ between samples; embed tokens and add positions first";
             return Err(Mistake::new(text));
         }

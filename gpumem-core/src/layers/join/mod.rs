@@ -17,6 +17,7 @@ pub use sub::Sub;
 use super::Entry;
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;
+use crate::graph::Elements;
 use crate::program::ops::{Binary, BinaryFunction, broadcast};
 use alloc::format;
 
@@ -30,15 +31,21 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Concat>(),
 ];
 
-/// Checks that no branch carries tokens.
+/// Checks that all branches carry numbers.
 fn check_numbers(x: &[Value]) -> Result<(), Mistake> {
-    match x.iter().position(|value| value.index) {
-        Some(branch) => {
-            let text = "joins numbers, but a branch carries tokens; put `Embedding` in that branch";
+    let other = |(branch, value): (usize, &Value)| Some((branch, value.elements.no_numbers()?));
+    match x.iter().enumerate().find_map(other) {
+        Some((branch, [given, remedy])) => {
+            let text = format!("joins numbers, but a branch carries {given}; put `{remedy}` in that branch");
             Err(Mistake::of_input(branch, text))
         }
         None => Ok(()),
     }
+}
+
+/// Checks that no branch carries bytes.
+fn check_bytes(x: &[Value]) -> Result<(), Mistake> {
+    if x.iter().any(|value| value.elements == Elements::Bytes) { check_numbers(x) } else { Ok(()) }
 }
 
 /// The first branch that does not fit those before it, with the mistake.

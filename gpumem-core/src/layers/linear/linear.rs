@@ -1,4 +1,5 @@
 use super::weight_and_bias;
+use crate::graph::Elements;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -49,7 +50,7 @@ impl Layer for Linear {
                 sizes
             }
             // What is neither a vector nor a sequence is most probably to be flattened.
-            Err(mistake) if !x.index => {
+            Err(mistake) if x.elements == Elements::Numbers => {
                 b.report(mistake);
                 let elements = product(x.shape.dims());
                 x = b.view(x, Shape::new(&[elements]));

@@ -1,17 +1,24 @@
-//! `BatchNorm2d`, `LayerNorm`: normalisation.
+//! `BatchNorm2d`, `LayerNorm`, `Normalize`: normalisation.
 
 mod batch_norm2d;
 mod group_norm;
 mod layer_norm;
+mod normalize;
 mod rms_norm;
 
 pub use batch_norm2d::BatchNorm2d;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
+pub use normalize::Normalize;
 pub use rms_norm::RmsNorm;
 
 use super::Entry;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] =
-    &[Entry::of::<BatchNorm2d>(), Entry::of::<LayerNorm>(), Entry::of::<GroupNorm>(), Entry::of::<RmsNorm>()];
+pub(super) const LAYERS: &[Entry] = &[
+    Entry::of::<BatchNorm2d>(),
+    Entry::of::<LayerNorm>(),
+    Entry::of::<GroupNorm>(),
+    Entry::of::<RmsNorm>(),
+    Entry::of::<Normalize>(),
+];

@@ -18,6 +18,7 @@ mod product;
 mod resize;
 mod slice;
 mod softmax;
+mod standardize;
 mod sum;
 mod window;
 
@@ -39,5 +40,6 @@ pub use product::Product;
 pub use resize::Resize;
 pub use slice::Slice;
 pub use softmax::Softmax;
+pub use standardize::Standardize;
 pub use sum::Sum;
 pub use window::Window;
