@@ -53,6 +53,21 @@ network! {
     }
 }
 
+network! {
+    /// How torchvision's ResNets begin, with images as they are stored: what the first convolution reads has its channels last.
+    pub struct Stem;
+
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy };
+
+    fn forward(image: Images<u8, 3, 224, 224>) -> Logits<1000> {
+        [
+            Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false), BatchNorm2d, Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1), Conv2d(64, 1), GlobalAvgPool, Linear(1000),
+        ]
+    }
+}
+
 /// The cards with the format that their tensor cores have, and their names in `devices.json`.
 const CARDS: [(&str, &Card, Precision); 4] = [
     ("h200", &H200, Precision::Bf16),
@@ -121,6 +136,7 @@ fn every_dense_convolution_has_an_engine() {
         missed.extend(line::<networks::UNet>(card, 16, &mut text));
         missed.extend(line::<networks::MobileNetV2>(card, 256, &mut text));
         missed.extend(line::<ResNeXt50>(card, 256, &mut text));
+        missed.extend(line::<Stem>(card, 256, &mut text));
     }
     print!("{text}");
     println!("{}", missed.join("\n"));
