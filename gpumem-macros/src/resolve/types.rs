@@ -157,7 +157,7 @@ impl<'s> Resolver<'s, '_> {
                 row(near?)?
             }
         };
-        self.check_format(written, *form, &name);
+        self.check_format(written, *form, name);
         let expected = arguments.split(", ").filter(|argument| *argument != "u8").count();
         if *arguments == ANY && !(1..=Shape::MAX_RANK).contains(&written.dimensions.len()) {
             let message = format!(
