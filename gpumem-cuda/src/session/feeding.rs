@@ -62,9 +62,11 @@ impl Feeding {
         // The two losses lie behind the two halves.
         let staging = Pinned::new(context, staged + 8)?;
         let from = binding.arena.address(placed.offsets[placed.program.results[0] as usize], 4)?;
+        let losses = context.new_stream().map_err(failure("making a stream"))?;
         let half = |index: u64| {
             let to = staging.word(staged + 4 * index as usize)?;
-            let program = Prepared::new(binding, placed, steps, index * length, Some(LossCopy { from, to }))?;
+            let program =
+                Prepared::new(binding, placed, steps, index * length, Some(LossCopy::new(from, to, &losses)?))?;
             let done = context.new_event(None).map_err(failure("making an event"))?;
             Ok::<Half, Error>(Half { program, done, loss: to })
         };

@@ -12,7 +12,7 @@ use crate::operations::Setting;
 use crate::steps::{Step, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaStream};
+use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class};
@@ -68,12 +68,41 @@ struct Group {
     calls: Vec<Bound>,
 }
 
-/// Where the loss goes on the host.
-#[derive(Clone, Copy, Debug)]
+/// Where the loss goes on the host, beside what comes behind it: nothing waits for the copy but the end of the program.
+#[derive(Debug)]
 pub(super) struct LossCopy {
-    pub(super) from: CUdeviceptr,
+    from: CUdeviceptr,
     /// A word of pinned memory that outlives the program.
-    pub(super) to: *mut u32,
+    to: *mut u32,
+    stream: Arc<CudaStream>,
+    computed: CudaEvent,
+    copied: CudaEvent,
+}
+
+impl LossCopy {
+    /// From the arena to a word of pinned memory, on a stream of its own.
+    pub(super) fn new(from: CUdeviceptr, to: *mut u32, stream: &Arc<CudaStream>) -> Result<LossCopy, Error> {
+        let event = || stream.context().new_event(None).map_err(failure("making an event"));
+        Ok(LossCopy { from, to, stream: stream.clone(), computed: event()?, copied: event()? })
+    }
+
+    /// Enqueues the copy behind what `stream` has been given.
+    fn start(&self, stream: &CudaStream) -> Result<(), Error> {
+        self.computed.record(stream).map_err(failure("recording an event"))?;
+        self.stream.wait(&self.computed).map_err(failure("waiting for the loss"))?;
+        // SAFETY: the word lies in pinned memory that the session keeps until the stream has ended, and the host only reads it, as
+        // a volatile word, until then.
+        let to = unsafe { std::slice::from_raw_parts_mut(self.to, 1) };
+        // SAFETY: the loss is a 4-byte tensor in the arena that lives until the end of the program, and `to` is as long.
+        unsafe { result::memcpy_dtoh_async(to, self.from, self.stream.cu_stream()) }
+            .map_err(failure("copying the loss"))?;
+        self.copied.record(&self.stream).map_err(failure("recording an event"))
+    }
+
+    /// Lets what `stream` is given from now on come after the copy.
+    fn join(&self, stream: &CudaStream) -> Result<(), Error> {
+        stream.wait(&self.copied).map_err(failure("waiting for the copy of the loss"))
+    }
 }
 
 /// What all programs of a network have in common.
@@ -197,19 +226,14 @@ impl Prepared {
     fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         for (index, group) in self.groups.iter().enumerate() {
             group.calls.iter().try_for_each(|call| call.launch(stream))?;
-            if let Some((_, copy)) = self.loss.filter(|(at, _)| *at == index) {
-                // SAFETY: the word lies in pinned memory that the session keeps until the stream has ended, and the host only
-                // reads it, as a volatile word, until then.
-                let to = unsafe { std::slice::from_raw_parts_mut(copy.to, 1) };
-                // SAFETY: the loss is a 4-byte tensor in the arena, and `to` is as long.
-                unsafe { result::memcpy_dtoh_async(to, copy.from, stream.cu_stream()) }
-                    .map_err(failure("copying the loss"))?;
+            if let Some((_, copy)) = self.loss.as_ref().filter(|(at, _)| *at == index) {
+                copy.start(stream)?;
             }
             if self.blocking {
                 stream.synchronize().map_err(failure(&group.name))?;
             }
         }
-        Ok(())
+        self.loss.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
     }
 
     /// Captures the program into a graph, which is replayed from then on, and brings it to the card. Nothing runs for that,

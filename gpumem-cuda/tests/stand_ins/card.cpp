@@ -36,7 +36,7 @@
 enum {
     SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600,
     ILLEGAL_ADDRESS = 700, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903,
-    CAPTURE_ISOLATION = 905, CAPTURED_EVENT = 907, CAPTURE_WRONG_THREAD = 908, UNKNOWN = 999,
+    CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905, CAPTURED_EVENT = 907, CAPTURE_WRONG_THREAD = 908, UNKNOWN = 999,
 };
 
 #ifdef DRIVER
@@ -51,6 +51,7 @@ struct Kernel {
 };
 struct Graph {
     std::vector<Work> nodes;
+    unsigned long long number = 0;
 };
 struct Executable {
     std::shared_ptr<Graph> graph;
@@ -64,11 +65,16 @@ struct Stream {
     bool invalid = false;
     int mode = 0;
     const void *thread = nullptr;
+    // The stream that began the capture which an event has brought this one into, and what it was given since it last was joined.
+    Stream *origin = nullptr;
+    std::vector<Work> aside;
+    bool joined = false;
 };
 struct Event {
     Stream *stream = nullptr;
     unsigned long long position = 0;
-    bool captured = false;
+    // The number of the capture that it was recorded in; 0 outside.
+    unsigned long long captured = 0;
 };
 struct Module {
     std::string file, constants;
@@ -113,6 +119,9 @@ static void drain_all() {
 static int enqueue(Stream &stream, bool is_copy, Work work) {
     if (stream.capturing) {
         if (stream.invalid) return CAPTURE_INVALIDATED;
+        // What is beside a capture's own stream runs as late as it may, or at once.
+        stream.joined = false;
+        if (stream.origin && order() != 1) return stream.aside.push_back(std::move(work)), SUCCESS;
         return stream.capturing->nodes.push_back(std::move(work)), SUCCESS;
     }
     stream.pending.push_back(std::move(work));
@@ -301,10 +310,22 @@ API cuStreamWaitEvent(Stream *stream, Event *event, unsigned) {
     USABLE();
     if (stream->capturing) {
         if (stream->invalid) return CAPTURE_INVALIDATED;
-        const bool crosses = event->stream && !event->captured;
-        return crosses ? stream->invalid = true, CAPTURE_ISOLATION : SUCCESS;
+        const bool crosses = event->stream && event->captured != stream->capturing->number;
+        if (crosses) return stream->invalid = true, CAPTURE_ISOLATION;
+        if (!stream->origin && event->stream && event->stream->origin == stream) {
+            for (Work &work : event->stream->aside) stream->capturing->nodes.push_back(std::move(work));
+            event->stream->aside.clear();
+            event->stream->joined = true;
+        }
+        return SUCCESS;
     }
-    if (event->captured) return CAPTURED_EVENT;
+    if (event->captured) {
+        // A stream that waits for what is being captured is captured as well.
+        Stream *origin = event->stream->origin ? event->stream->origin : event->stream;
+        if (!origin->capturing || origin->capturing->number != event->captured) return CAPTURED_EVENT;
+        stream->capturing = origin->capturing, stream->invalid = false, stream->origin = origin;
+        return stream->mode = origin->mode, stream->thread = origin->thread, SUCCESS;
+    }
     if (!event->stream) return SUCCESS;
     Stream *other = event->stream;
     const unsigned long long position = event->position;
@@ -313,17 +334,26 @@ API cuStreamWaitEvent(Stream *stream, Event *event, unsigned) {
 API cuStreamBeginCapture_v2(Stream *stream, int mode) {
     USABLE();
     if (!stream || stream->capturing) return CAPTURE_UNSUPPORTED;
-    stream->capturing = new Graph, stream->invalid = false, stream->mode = mode, stream->thread = &this_thread;
+    stream->origin = nullptr;
+    static unsigned long long begun;
+    stream->capturing = new Graph, stream->capturing->number = ++begun, stream->invalid = false, stream->mode = mode, stream->thread = &this_thread;
     return SUCCESS;
 }
 API cuStreamEndCapture(Stream *stream, Graph **graph) {
     USABLE();
     *graph = nullptr;
-    if (!stream->capturing) return CAPTURE_UNMATCHED;
+    if (!stream->capturing || stream->origin) return CAPTURE_UNMATCHED;
     if (stream->mode != 2 && stream->thread != &this_thread) return CAPTURE_WRONG_THREAD;
     Graph *captured = stream->capturing;
     stream->capturing = nullptr;
+    bool is_joined = true;
+    for (Stream *other : streams)
+        if (other->origin == stream) {
+            is_joined = is_joined && other->joined;
+            other->capturing = nullptr, other->origin = nullptr, other->joined = false, other->aside.clear();
+        }
     if (stream->invalid) return delete captured, CAPTURE_INVALIDATED;
+    if (!is_joined) return delete captured, CAPTURE_UNJOINED;
     return captures++, *graph = captured, SUCCESS;
 }
 API cuGraphInstantiateWithFlags(Executable **made, Graph *graph, unsigned long long) {
@@ -364,7 +394,7 @@ API cuEventDestroy_v2(Event *event) {
 API cuEventRecord(Event *event, Stream *stream) {
     USABLE();
     if (stream->capturing && stream->invalid) return CAPTURE_INVALIDATED;
-    return event->stream = stream, event->position = stream->enqueued, event->captured = stream->capturing, SUCCESS;
+    return event->stream = stream, event->position = stream->enqueued, event->captured = stream->capturing ? stream->capturing->number : 0, SUCCESS;
 }
 API cuEventSynchronize(Event *event) {
     UNSAFE();
