@@ -66,7 +66,7 @@ pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, car
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
-pub use gpumem_cuda::Cuda;
+pub use gpumem_cuda::{Calibration, Cuda, Stages, calibrate};
 pub use gpumem_macros::{blocks, blocks_mod, fits, network, network_mod, operation};
 pub use selected::SELECTED;
 

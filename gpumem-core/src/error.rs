@@ -49,6 +49,8 @@ pub enum Error {
         device: &'static str,
         /// Bytes that are needed.
         needed: u64,
+        /// What `needed` counts beside the arena, where the device compared it with what is free.
+        beside: Option<Beside>,
         /// Bytes that are free, if known.
         free: Option<u64>,
         /// Who holds the rest, the largest first, as far as that is known.
@@ -114,6 +116,40 @@ pub struct Holder {
     pub name: String,
     /// Bytes that it holds, if known.
     pub bytes: Option<u64>,
+}
+
+/// What a network needs of a device beside its arena: library handles, modules, graphs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Beside {
+    /// Bytes that the same network took when it was loaded before.
+    Measured(u64),
+    /// Bytes that are left of the budget's reserve, which is a rule for cards.
+    Rule(u64),
+    /// Nothing: what the context took of the reserve is not known.
+    NotCounted,
+}
+
+impl Beside {
+    /// Bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Beside::Measured(bytes) | Beside::Rule(bytes) => bytes,
+            Beside::NotCounted => 0,
+        }
+    }
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Beside::Measured(bytes) => {
+                write!(f, "{} of them beside the arena, as measured when the network was loaded before", Bytes(bytes))
+            }
+            Beside::Rule(bytes) => write!(f, "{} of them beside the arena, by the rule for cards", Bytes(bytes)),
+            Beside::NotCounted => write!(f, "those beside the arena not counted"),
+        }
+    }
 }
 
 /// Processes that are named one by one.
@@ -187,14 +223,19 @@ impl fmt::Display for Error {
                 write!(f, "the network has nothing called `{name}`; `names()` lists what it has")
             }
             Error::Unsupported { device, what } => write!(f, "{device}: {what}"),
-            Error::Memory { device, needed, free: Some(free), holders } => write!(
-                f,
-                "{device}: {} are needed, but only {} are free{}; free some, or train with a smaller batch",
-                Bytes(*needed),
-                Bytes(*free),
-                Holders(holders)
-            ),
-            Error::Memory { device, needed, free: None, holders } => {
+            Error::Memory { device, needed, beside, free: Some(free), holders } => {
+                write!(f, "{device}: {} are needed, ", Bytes(*needed))?;
+                if let Some(beside) = beside {
+                    write!(f, "{beside}, ")?;
+                }
+                write!(
+                    f,
+                    "but only {} are free{}; free some, or train with a smaller batch",
+                    Bytes(*free),
+                    Holders(holders)
+                )
+            }
+            Error::Memory { device, needed, free: None, holders, .. } => {
                 write!(
                     f,
                     "{device}: {} could not be allocated{}; free some, or train with a smaller batch",
@@ -263,7 +304,8 @@ mod tests {
         const GIB: u64 = 1 << 30;
         let text = |holders: &[(&str, Option<u64>)]| {
             let holders = holders.iter().map(|&(name, bytes)| Holder { name: name.into(), bytes }).collect();
-            Error::Memory { device: "CUDA", needed: 12 * GIB + (GIB >> 2), free: Some(3 * GIB), holders }.to_string()
+            let (needed, free) = (12 * GIB + (GIB >> 2), Some(3 * GIB));
+            Error::Memory { device: "CUDA", needed, beside: None, free, holders }.to_string()
         };
         let (begin, end) =
             ("CUDA: 12.25 GiB are needed, but only 3.00 GiB are free", "; free some, or train with a smaller batch");
@@ -285,14 +327,35 @@ mod tests {
     }
 
     #[test]
+    fn short_memory_says_which_figure_was_used() {
+        let text = |beside| {
+            let (needed, free) = (3 << 30, Some(1 << 30));
+            Error::Memory { device: "CUDA", needed, beside: Some(beside), free, holders: Vec::new() }.to_string()
+        };
+        let (begin, end) =
+            ("CUDA: 3.00 GiB are needed, ", ", but only 1.00 GiB are free; free some, or train with a smaller batch");
+        let measured = "80.0 MiB of them beside the arena, as measured when the network was loaded before";
+        assert_eq!(text(Beside::Measured(80 << 20)), format!("{begin}{measured}{end}"));
+        let rule = "112.0 MiB of them beside the arena, by the rule for cards";
+        assert_eq!(text(Beside::Rule(112 << 20)), format!("{begin}{rule}{end}"));
+        assert_eq!(text(Beside::NotCounted), format!("{begin}those beside the arena not counted{end}"));
+    }
+
+    #[test]
     fn messages_say_what_to_do() {
         let cases = [
             (
-                Error::Memory { device: "CPU", needed: 3 << 30, free: Some(1 << 20), holders: Vec::new() },
+                Error::Memory {
+                    device: "CPU",
+                    needed: 3 << 30,
+                    beside: None,
+                    free: Some(1 << 20),
+                    holders: Vec::new(),
+                },
                 "CPU: 3.00 GiB are needed, but only 1.0 MiB are free; free some, or train with a smaller batch",
             ),
             (
-                Error::Memory { device: "CPU", needed: 1000, free: None, holders: Vec::new() },
+                Error::Memory { device: "CPU", needed: 1000, beside: None, free: None, holders: Vec::new() },
                 "CPU: 1000 bytes could not be allocated; free some, or train with a smaller batch",
             ),
             (library(None), "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc"),

@@ -25,7 +25,7 @@ unsafe impl Sync for Arena {}
 impl Arena {
     /// An arena of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Result<Arena, Error> {
-        let refused = Error::Memory { device: DEVICE, needed: bytes, free: None, holders: Vec::new() };
+        let refused = Error::Memory { device: DEVICE, needed: bytes, beside: None, free: None, holders: Vec::new() };
         let size = usize::try_from(bytes).map_err(|_| refused.clone())?.max(ALIGNMENT);
         let layout = Layout::from_size_align(size, ALIGNMENT).map_err(|_| refused.clone())?;
         // SAFETY: the layout's size is at least `ALIGNMENT`, hence not 0.

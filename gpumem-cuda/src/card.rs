@@ -5,8 +5,9 @@ use crate::context::bind;
 use crate::error::failure;
 use crate::libraries::nvml::Nvml;
 use cudarc::driver::CudaContext;
-use gpumem_core::error::{Error, Holder};
+use gpumem_core::error::{Beside, Error, Holder};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A card with its context.
 #[derive(Clone, Debug)]
@@ -22,6 +23,10 @@ pub(crate) struct Card {
     pub(crate) cudnn: bool,
     /// How NVML knows the card.
     pub(crate) uuid: Option<[u8; 16]>,
+    /// The driver's version as its package has it, if NVML tells.
+    pub(crate) driver: Option<String>,
+    /// Whether the context was made here and no network has been loaded in it: what the next one takes can be told.
+    pub(crate) is_new: Arc<AtomicBool>,
 }
 
 impl Card {
@@ -38,10 +43,10 @@ impl Card {
         Ok((free as u64, total as u64))
     }
 
-    /// The card has less free than `needed` bytes: with who holds the rest.
-    pub(crate) fn shortage(&self, needed: u64) -> Error {
+    /// The card has less free than `needed` bytes, which count this beside the arena: with who holds the rest.
+    pub(crate) fn shortage(&self, needed: u64, beside: Option<Beside>) -> Error {
         let free = self.memory().ok().map(|(free, _)| free);
-        Error::Memory { device: "CUDA", needed, free, holders: holders(self.uuid) }
+        Error::Memory { device: "CUDA", needed, beside, free, holders: holders(self.uuid) }
     }
 }
 

@@ -3,24 +3,27 @@
 use crate::card::{Card, holders};
 use crate::compile::cache::Cache;
 use crate::compile::target;
+use crate::context::{bind, lower_limits};
 use crate::error::failure;
 use crate::libraries::nvml::Nvml;
 use crate::libraries::preflight;
+use crate::measured::{ContextBytes, Meter, Records, Stages, network};
 use crate::session::Session;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, result};
-use gpumem_core::error::Error;
+use gpumem_core::error::{Beside, Error};
 use gpumem_core::run::device::{Device, Job};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A CUDA device: `Cuda::new(0)?`.
 #[derive(Clone, Debug)]
 pub struct Cuda {
-    card: Card,
-    /// Bytes that the context took of the card, if that could be measured.
-    context_bytes: Option<u64>,
+    pub(crate) card: Card,
+    /// What the context took of the card, if that could be measured.
+    pub(crate) context: Option<ContextBytes>,
 }
 
 /// Bytes that a context takes at least.
@@ -29,6 +32,10 @@ const SMALLEST_CONTEXT: u64 = 200 << 20;
 impl Cuda {
     /// Opens the card with this number, counted from 0 as CUDA counts: the fastest first (as `nvidia-smi` counts with
     /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`), and only those that `CUDA_VISIBLE_DEVICES` leaves.
+    ///
+    /// The context is the one that all of a process shares. If it is made here, a thread's stack, the heap of `malloc` and the
+    /// buffer of `printf` on the card become as small as the driver lets them: kernels of your own that need them must make the
+    /// context first.
     ///
     /// # Errors
     /// [`Error::Library`] if the driver, NVRTC or cuBLASLt is missing or too old ([`Error::Several`] for more than one of
@@ -46,13 +53,19 @@ impl Cuda {
         let capability = capability_of(device)?;
         target(capability)?;
         let uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
-        let (context, context_bytes) = open_context(ordinal, device, uuid)?;
+        let Opened { context, bytes, is_new, driver } = open_context(ordinal, device, uuid)?;
         // SAFETY: this type never uses the slices whose use events would order: all work is on one stream. Events would make
         // the capture of a graph fail.
         unsafe { context.disable_event_tracking() };
         let cudnn = preflight::cudnn().is_some();
-        let card = Card { context, capability, cache: Cache::open(), library: true, cudnn, uuid };
-        Ok(Cuda { card, context_bytes })
+        let is_new = Arc::new(AtomicBool::new(is_new));
+        let cache = Cache::open();
+        let card = Card { context, capability, cache, library: true, cudnn, uuid, driver, is_new };
+        let cuda = Cuda { card, context: bytes };
+        if let (Some(bytes), true) = (bytes, cuda.card.is_new.load(Ordering::Relaxed)) {
+            Records::of(&cuda.card)?.update(|record| record.add_context(bytes));
+        }
+        Ok(cuda)
     }
 
     /// The same card with matrix products by cuBLASLt, as from the start, or by the project's own kernel, to compare them.
@@ -83,25 +96,60 @@ impl Cuda {
         self.card.memory()
     }
 
-    /// Bytes of device memory that this process's context took when it was made. `None` if NVML is not there, or if the
-    /// context was there before.
+    /// Bytes of device memory that this process's context took when it was made, with the least limits. `None` if NVML is not
+    /// there, or if the context was there before.
     pub fn context_bytes(&self) -> Option<u64> {
-        self.context_bytes
+        self.context.map(|context| context.bytes)
     }
 
     /// Compares what a network needs with what is free.
-    fn has_room(&self, arena: u64, reserve: u64) -> Result<(), Error> {
+    fn has_room(&self, arena: u64, beside: Beside) -> Result<(), Error> {
         let (free, _) = self.memory()?;
-        let needed = needed(arena, reserve, self.context_bytes);
-        if free >= needed { Ok(()) } else { Err(self.card.shortage(needed)) }
+        let needed = arena.saturating_add(beside.bytes());
+        if free >= needed { Ok(()) } else { Err(self.card.shortage(needed, Some(beside))) }
+    }
+
+    /// Loads a network; and what it took, if it is the first one of this process and nobody else was at work.
+    pub(crate) fn load_measured(&self, job: Job) -> Result<(Session, Option<Stages>), Error> {
+        let records = Records::of(&self.card)?;
+        let (name, arena) = (network(&job, &self.card), job.arena);
+        let record = records.get();
+        let seen = [self.context, record.context].into_iter().flatten().map(|context| context.bytes).min();
+        // This process's context may be one with other limits, which others made: the smallest one leaves most to be taken.
+        let context = self.context.and(seen);
+        let beside = beside(record.of(&name), job.reserve, context);
+        self.has_room(arena, beside)?;
+        // What the libraries load for the first network stays for the next, which would seem to take less.
+        let is_first = self.card.is_new.swap(false, Ordering::Relaxed);
+        let mut meter = Meter::start(&self.card)?;
+        match Session::new(&self.card, job, &mut meter) {
+            Ok(session) => {
+                let stages = if is_first { meter.stages(arena) } else { None };
+                if let Some(stages) = stages {
+                    records.update(|record| record.add(&name, stages));
+                }
+                Ok((session, stages))
+            }
+            Err(error) => {
+                // If the figure was too small, it shall not mislead again.
+                if matches!(beside, Beside::Measured(_)) {
+                    records.update(|record| record.forget(&name));
+                }
+                Err(error)
+            }
+        }
     }
 }
 
-/// What is still to be taken of the card: the arena, and what the reserve holds for modules and library handles beside the
-/// context, which is there already. Where the context could not be measured it counts as the whole reserve: a network that
-/// fits is never refused.
-fn needed(arena: u64, reserve: u64, context: Option<u64>) -> u64 {
-    arena.saturating_add(context.map_or(0, |context| reserve.saturating_sub(context)))
+/// What is still to be taken of the card beside the arena: what the same network took before, or else what the reserve holds
+/// beside the context, which is there already. Where the context could not be measured it counts as the whole reserve: by the
+/// rule, a network that fits is never refused.
+fn beside(measured: Option<Stages>, reserve: u64, context: Option<u64>) -> Beside {
+    match (measured, context) {
+        (Some(stages), _) => Beside::Measured(stages.beside()),
+        (None, Some(context)) => Beside::Rule(reserve.saturating_sub(context)),
+        (None, None) => Beside::NotCounted,
+    }
 }
 
 fn no_such_card(ordinal: usize, count: c_int, visible: Option<String>) -> String {
@@ -123,31 +171,66 @@ fn capability_of(card: CUdevice) -> Result<(i32, i32), Error> {
     ))
 }
 
-/// Makes the card's context and measures the memory that it takes, if it is made here. A context that this process has had
-/// before took what it took then.
-fn open_context(
-    ordinal: usize,
-    card: CUdevice,
-    uuid: Option<[u8; 16]>,
-) -> Result<(Arc<CudaContext>, Option<u64>), Error> {
-    static MEASURED: Mutex<BTreeMap<[u8; 16], u64>> = Mutex::new(BTreeMap::new());
+/// A card's context.
+struct Opened {
+    context: Arc<CudaContext>,
+    bytes: Option<ContextBytes>,
+    /// Whether it was made just now.
+    is_new: bool,
+    /// The driver's version, if NVML tells.
+    driver: Option<String>,
+}
+
+/// Makes the card's context with the least limits and measures the memory that it takes, if it is made here. A context that
+/// this process has had before took what it took then; others may need its limits, which stay.
+fn open_context(ordinal: usize, card: CUdevice, uuid: Option<[u8; 16]>) -> Result<Opened, Error> {
+    static MEASURED: Mutex<BTreeMap<[u8; 16], ContextBytes>> = Mutex::new(BTreeMap::new());
     // Held until the context is there, so that two threads do not measure each other's.
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = !is_active(card);
-    let nvml = if is_new { Nvml::open() } else { None };
-    let used = || nvml.as_ref().and_then(|nvml| nvml.card(uuid?)).and_then(|card| card.used());
-    let before = used();
+    let nvml = Nvml::open();
+    let driver = nvml.as_ref().and_then(Nvml::driver);
+    let usage = || {
+        let card = nvml.as_ref().and_then(|nvml| nvml.card(uuid?));
+        card.map(|card| Usage { own: card.own(), all: card.used() }).unwrap_or_default()
+    };
+    let before = usage();
     let context = CudaContext::new(ordinal).map_err(|error| match error.0 {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-            Error::Memory { device: "CUDA", needed: SMALLEST_CONTEXT, free: None, holders: holders(uuid) }
+            let (needed, holders) = (SMALLEST_CONTEXT, holders(uuid));
+            Error::Memory { device: "CUDA", needed, beside: None, free: None, holders }
         }
         _ => failure("opening the card")(error),
     })?;
-    if let (Some(uuid), Some(before), Some(after)) = (uuid, before, used()) {
-        measured.insert(uuid, after.saturating_sub(before));
+    if is_new {
+        let made = usage().since(before);
+        bind(&context)?;
+        lower_limits();
+        if let (Some(uuid), Some(made), Some(bytes)) = (uuid, made, usage().since(before)) {
+            measured.insert(uuid, ContextBytes { bytes, given_back: made.saturating_sub(bytes) });
+        }
     }
     let bytes = uuid.and_then(|uuid| measured.get(&uuid).copied());
-    Ok((context, bytes))
+    Ok(Opened { context, bytes, is_new, driver })
+}
+
+/// Bytes in use on a card, as far as NVML tells.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    /// By this process.
+    own: Option<u64>,
+    /// By everyone.
+    all: Option<u64>,
+}
+
+impl Usage {
+    /// Bytes more than before: this process's, where NVML lists it, for what neighbours take is no part of those.
+    fn since(self, before: Usage) -> Option<u64> {
+        match self.own {
+            Some(own) => Some(own.saturating_sub(before.own.unwrap_or(0))),
+            None => Some(self.all?.saturating_sub(before.all?)),
+        }
+    }
 }
 
 /// Whether this process has the card's primary context already.
@@ -163,8 +246,7 @@ impl Device for Cuda {
     type Runner = Session;
 
     fn load(&self, job: Job) -> Result<Session, Error> {
-        self.has_room(job.arena, job.reserve)?;
-        Session::new(&self.card, job)
+        self.load_measured(job).map(|(session, _)| session)
     }
 }
 
@@ -186,10 +268,26 @@ mod tests {
     #[test]
     fn the_rest_of_the_reserve_is_needed_beside_the_arena() {
         const MIB: u64 = 1 << 20;
-        assert_eq!(needed(1000 * MIB, 512 * MIB, Some(428 * MIB)), 1084 * MIB);
-        assert_eq!(needed(1000 * MIB, 512 * MIB, Some(600 * MIB)), 1000 * MIB);
-        assert_eq!(needed(1000 * MIB, 512 * MIB, None), 1000 * MIB);
-        assert_eq!(needed(u64::MAX, 512 * MIB, Some(0)), u64::MAX);
+        assert_eq!(beside(None, 512 * MIB, Some(428 * MIB)), Beside::Rule(84 * MIB));
+        assert_eq!(beside(None, 512 * MIB, Some(600 * MIB)), Beside::Rule(0));
+        assert_eq!(beside(None, 512 * MIB, None), Beside::NotCounted);
+    }
+
+    #[test]
+    fn a_measured_figure_takes_the_place_of_the_rule() {
+        let stages = Stages { arena: 100, handles: 20, trials: 7, modules: 3, graphs: 1, process: None };
+        assert_eq!(beside(Some(stages), 512, Some(428)), Beside::Measured(31));
+        assert_eq!(beside(Some(stages), 0, None), Beside::Measured(31));
+    }
+
+    #[test]
+    fn a_context_is_measured_without_neighbours_where_that_is_possible() {
+        let usage = |own, all| Usage { own, all };
+        assert_eq!(usage(Some(400), Some(9000)).since(usage(None, Some(8000))), Some(400));
+        assert_eq!(usage(Some(400), Some(9000)).since(usage(Some(100), Some(8000))), Some(300));
+        assert_eq!(usage(None, Some(9000)).since(usage(None, Some(8000))), Some(1000));
+        assert_eq!(usage(None, Some(7000)).since(usage(None, Some(8000))), Some(0));
+        assert_eq!(usage(None, None).since(usage(None, Some(8000))), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `kernels/*.cu` | one operation a file, forward and backward side by side, shapes as constants |
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
+//! | [`calibrate`], [`Stages`] | what loading a network takes of the card beside its arena |
 //! | [`operations`] | what each operation of a program calls |
 //! | `fuse` | operations that follow each other and run as one |
 //! | [`steps`] | what a whole program calls |
@@ -14,6 +15,7 @@
 //!
 //! Tests compile the kernels' files as C++, too, and compare them with the CPU backend.
 
+mod calibrate;
 pub mod calls;
 mod card;
 pub mod compile;
@@ -23,15 +25,20 @@ mod error;
 mod fuse;
 pub mod launches;
 mod libraries;
+mod measured;
 #[doc(hidden)]
 pub mod notice;
 pub mod operations;
 mod session;
 pub mod steps;
 
+#[doc(hidden)]
+pub use calibrate::probe;
+pub use calibrate::{Calibration, calibrate};
 pub use calls::{Argument, Call, Convolution, Kernel, Launch, Product, SOURCES, convolution, launch, product};
 pub use compile::{cache, progress};
 pub use device::Cuda;
 pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
 pub use libraries::preflight;
+pub use measured::Stages;
 pub use session::Session;

@@ -333,14 +333,29 @@ fn short_memory_is_refused_with_who_holds_the_rest() {
     let machine = machine.complete();
     assert_eq!(machine.prints("card 0"), "Stand-in None");
     let machine = machine.library("lib", "libnvidia-ml.so.1", &["MANAGEMENT"]);
-    assert_eq!(machine.prints("card 0"), format!("Stand-in Some({})", 400 * MIB));
+    let machine = machine.with("FAKE_LIMIT", 1);
+    assert_eq!(machine.prints("card 0"), format!("Stand-in Some({})", 400 * MIB), "limits that are refused");
     // 3000 MiB of arena and the 112 MiB of the reserve that the context has not taken, of 3072 MiB.
     assert_eq!(
         machine.prints("load"),
-        "CUDA: 3.04 GiB are needed, but only 3.00 GiB are free: python3 (process 4711) holds 7.00 GiB, this process holds \
-         400.0 MiB; free some, or train with a smaller batch"
+        "CUDA: 3.04 GiB are needed, 112.0 MiB of them beside the arena, by the rule for cards, but only 3.00 GiB are free: \
+         python3 (process 4711) holds 7.00 GiB, this process holds 400.0 MiB; free some, or train with a smaller batch"
     );
-    let machine = machine.with("FAKE_PROCESSES", 100);
+    let machine = machine.with("FAKE_LIMIT", 0);
+    assert_eq!(
+        machine.prints("card 0"),
+        format!("Stand-in Some({})", 330 * MIB),
+        "the stack's limit gives back 70 MiB"
+    );
+    machine.says("load", &["3.11 GiB are needed, 182.0 MiB of them beside the arena, by the rule for cards"]);
+    // What a neighbour takes meanwhile is not this process's, where NVML can tell. Where it cannot, the smaller context that was
+    // seen before leaves more to be taken.
+    let machine = machine.with("FAKE_NEIGHBOUR", 1000);
+    assert_eq!(machine.prints("card 0"), format!("Stand-in Some({})", 330 * MIB));
+    let machine = machine.with("FAKE_PROCESSES", 0);
+    assert_eq!(machine.prints("card 0"), format!("Stand-in Some({})", 1330 * MIB));
+    machine.says("load", &["182.0 MiB of them beside the arena, by the rule for cards"]);
+    let machine = machine.with("FAKE_PROCESSES", 100).with("FAKE_NEIGHBOUR", 0);
     machine.says("load", &["process 4713 holds 7.00 GiB, ", "96 others hold 6"]);
     let machine = machine.with("FAKE_RETAIN", 2).with("FAKE_PROCESSES", 2);
     machine.says("card 0", &["200.0 MiB could not be allocated: python3 (process 4711) holds 7.00 GiB"]);

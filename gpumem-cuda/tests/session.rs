@@ -5,6 +5,8 @@ mod host;
 
 #[path = "session/convolutions.rs"]
 mod convolutions;
+#[path = "session/measured.rs"]
+mod measured;
 #[path = "session/notices.rs"]
 mod notices;
 #[path = "session/passes.rs"]
@@ -106,6 +108,12 @@ fn load(job: &Job) -> Session {
 }
 
 fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
+    register_kernels(job);
+    card.load(job.clone())
+}
+
+/// Makes the kernels of a job known to the card.
+fn register_kernels(job: &Job) {
     let Job { batch, precision, optimizer, .. } = *job;
     let served = job.served.iter().map(|served| (served.placed.clone(), served.batch));
     let all = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
@@ -120,7 +128,6 @@ fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
     let all: Vec<_> = all.collect();
     let machine = Box::leak(Box::new(Machine::new(all.clone())));
     register(machine, all.iter());
-    card.load(job.clone())
 }
 
 /// Fills everything that outlives a step.

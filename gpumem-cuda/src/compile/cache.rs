@@ -1,13 +1,20 @@
-//! Compiled kernels on disk: one file for each source, options, card architecture and compiler version.
+//! Compiled kernels on disk: one file for each source, options, card architecture and compiler version. And beside them what
+//! loading networks took of a card: one small file for each card with its driver and libraries.
 //!
 //! A file is written under another name and renamed when it is whole. One that is damaged all the same is compiled again,
 //! never trusted.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 8] = b"gpumemK1";
+
+/// What files of compiled kernels end with.
+const KERNEL: &str = "cubin";
+
+/// What files of records end with.
+const RECORD: &str = "measured";
 
 /// A folder with compiled kernels.
 #[derive(Clone, Debug)]
@@ -30,7 +37,16 @@ impl Cache {
 
     /// What was stored under `key`, if it is whole.
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
-        let bytes = std::fs::read(self.path(key)?).ok()?;
+        self.read(&self.path(key, KERNEL)?)
+    }
+
+    /// The record that was stored under `key`, if it is whole.
+    pub(crate) fn record(&self, key: &str) -> Option<Vec<u8>> {
+        self.read(&self.path(key, RECORD)?)
+    }
+
+    fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let bytes = std::fs::read(path).ok()?;
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
         let (sum, content) = rest.split_first_chunk::<16>()?;
         (magic == MAGIC && *sum == digest(&[content])).then(|| content.to_vec())
@@ -38,8 +54,17 @@ impl Cache {
 
     /// Stores `content`. A cache that cannot be written is no failure: the kernel is compiled again next time.
     pub fn put(&self, key: &str, content: &[u8]) {
-        let Some(path) = self.path(key) else { return };
-        // Other processes and other threads may store the same kernel at the same time.
+        self.write(self.path(key, KERNEL), content);
+    }
+
+    /// Stores a record. One that cannot be written is no failure: it is measured again.
+    pub(crate) fn put_record(&self, key: &str, content: &[u8]) {
+        self.write(self.path(key, RECORD), content);
+    }
+
+    fn write(&self, path: Option<PathBuf>, content: &[u8]) {
+        let Some(path) = path else { return };
+        // Other processes and other threads may store the same file at the same time.
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         let count = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let unfinished = path.with_extension(format!("{}-{count}.unfinished", std::process::id()));
@@ -56,8 +81,8 @@ impl Cache {
         }
     }
 
-    fn path(&self, key: &str) -> Option<PathBuf> {
-        Some(self.folder.as_ref()?.join(format!("{key}.cubin")))
+    fn path(&self, key: &str, extension: &str) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(format!("{key}.{extension}")))
     }
 }
 

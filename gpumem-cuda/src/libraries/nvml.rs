@@ -67,6 +67,17 @@ impl Nvml {
         })
     }
 
+    /// The driver's version as the driver's package has it: `580.95.05`.
+    pub fn driver(&self) -> Option<String> {
+        type Version = unsafe extern "C" fn(*mut c_char, c_uint) -> c_int;
+        let version = function::<Version>(&self.library, "nvmlSystemGetDriverVersion").ok()?;
+        let mut text = [0u8; 96];
+        // SAFETY: the buffer has the length that is said, and NVML is initialised.
+        let code = unsafe { version(text.as_mut_ptr().cast(), text.len() as c_uint) };
+        let text = CStr::from_bytes_until_nul(&text).ok()?.to_string_lossy();
+        (code == 0 && !text.is_empty()).then(|| text.into_owned())
+    }
+
     /// The file name of a process's program.
     fn program(&self, id: c_uint) -> Option<String> {
         type NameOf = unsafe extern "C" fn(c_uint, *mut c_char, c_uint) -> c_int;
@@ -106,8 +117,21 @@ impl Card<'_> {
         (code == 0).then_some(memory.used)
     }
 
+    /// Bytes that this process holds, of which no other process's are part. `None` where NVML does not list it: it holds nothing
+    /// yet, or NVML sees other process numbers than the process, as in some containers.
+    pub fn own(&self) -> Option<u64> {
+        self.shares().remove(&std::process::id()).flatten()
+    }
+
     /// The processes that hold memory, the largest first. In a container those outside may be missing.
     pub fn holders(&self) -> Vec<Holder> {
+        let own = std::process::id();
+        let shares = self.shares().into_iter();
+        holders(shares.map(|(id, bytes)| (name(id, own, self.nvml.program(id)), bytes)).collect())
+    }
+
+    /// Processes and the bytes that they hold, if known.
+    fn shares(&self) -> BTreeMap<c_uint, Option<u64>> {
         let mut bytes: BTreeMap<c_uint, Option<u64>> = BTreeMap::new();
         // A process that computes and draws is on both lists, with the same figure.
         for kind in ["Compute", "Graphics"] {
@@ -117,8 +141,7 @@ impl Card<'_> {
                 *entry = known.max(*entry);
             }
         }
-        let own = std::process::id();
-        holders(bytes.into_iter().map(|(id, bytes)| (name(id, own, self.nvml.program(id)), bytes)).collect())
+        bytes
     }
 
     fn processes(&self, kind: &str) -> Vec<Process> {

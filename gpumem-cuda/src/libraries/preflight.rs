@@ -128,6 +128,33 @@ pub fn cudnn() -> Option<(i32, i32)> {
     CONVOLUTIONS.open().ok().map(|found| found.version.number)
 }
 
+/// Versions of the libraries, major and minor; `None` for one that is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Versions {
+    /// The newest CUDA that the driver runs.
+    pub cuda: Option<(i32, i32)>,
+    /// NVRTC.
+    pub compiler: Option<(i32, i32)>,
+    /// cuBLASLt.
+    pub products: Option<(i32, i32)>,
+    /// cuDNN.
+    pub convolutions: Option<(i32, i32)>,
+}
+
+impl Versions {
+    /// Those that this process uses.
+    pub fn found() -> Versions {
+        let version = |entry: &'static Entry| entry.open().ok().map(|found| found.version.number);
+        Versions {
+            cuda: version(&DRIVER),
+            compiler: version(&COMPILER),
+            products: version(&PRODUCTS),
+            convolutions: version(&CONVOLUTIONS),
+        }
+    }
+}
+
 /// NVRTC, open, with its version.
 pub(crate) fn open_compiler() -> Result<(&'static Library, (i32, i32)), Error> {
     COMPILER.open().map(|found| (&found.library, found.version.number))

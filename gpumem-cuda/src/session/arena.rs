@@ -20,9 +20,9 @@ pub(super) struct Arena {
 impl Arena {
     pub(super) fn new(card: &Card, bytes: u64) -> Result<Arena, Error> {
         bind(&card.context)?;
-        let size = usize::try_from(bytes).map_err(|_| card.shortage(bytes))?;
+        let size = usize::try_from(bytes).map_err(|_| card.shortage(bytes, None))?;
         // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
-        let start = unsafe { result::malloc_sync(size) }.map_err(|_| card.shortage(bytes))?;
+        let start = unsafe { result::malloc_sync(size) }.map_err(|_| card.shortage(bytes, None))?;
         Ok(Arena { start, bytes, context: card.context.clone() })
     }
 

@@ -13,6 +13,7 @@ use crate::context::bind;
 use crate::error::failure;
 use crate::libraries::cublaslt::Library;
 use crate::libraries::cudnn;
+use crate::measured::{Meter, Stage};
 use crate::notice::notice;
 use crate::operations::convolution::library::any as convolves;
 use crate::operations::{Setting, order};
@@ -53,7 +54,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(card: &Card, mut job: Job) -> Result<Session, Error> {
+    pub(crate) fn new(card: &Card, mut job: Job, meter: &mut Meter<'_>) -> Result<Session, Error> {
         let served = job.served.as_mut().map(|served| &mut served.placed);
         let programs = job.train.iter_mut().chain(&mut job.evaluation).chain([&mut job.infer]).chain(served);
         order(&mut programs.collect::<Vec<_>>(), job.precision, card.capability);
@@ -62,11 +63,14 @@ impl Session {
         let turned = Turned::new(programs.chain(job.served.iter().map(|served| &served.placed)), precision)?;
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
+        meter.ended(Stage::Modules)?;
         let arena = Arena::new(card, job.arena)?;
+        meter.ended(Stage::Arena)?;
         let products = if card.library { Library::new(&stream)? } else { None };
         // A handle takes memory of the card.
         let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(convolves);
         let convolutions = if convolves { cudnn::Library::new(&stream)? } else { None };
+        meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
         let setting =
             Setting { batch, precision, optimizer, tf32, deterministic, capability, library, cudnn, operations };
@@ -80,7 +84,9 @@ impl Session {
         };
         let served_steps = job.served.as_ref().map(serving).transpose()?;
         let all = train_steps.iter().chain(&evaluation_steps).chain(&served_steps).flatten().chain(&infer_steps);
+        meter.ended(Stage::Trials)?;
         let modules = Modules::new(card, kernels(all))?;
+        meter.ended(Stage::Modules)?;
         let binding = Binding { card, arena: &arena, modules: &modules, libraries };
         let train = job.train.as_ref().zip(train_steps.as_deref());
         let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
@@ -90,6 +96,8 @@ impl Session {
         let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
         let served = job.served.as_ref().map(|served| &served.placed).zip(served_steps.as_deref());
         let served = served.map(prepare).transpose()?;
+        // The other half of a double buffer is other memory, for which the libraries may choose other kernels.
+        meter.ended(Stage::Trials)?;
         let programs = job.train.iter().chain([&job.infer]);
         let serving = job.served.iter().flat_map(|served| index_checks(&served.placed, served.batch));
         let checks = programs.flat_map(|placed| index_checks(placed, batch)).chain(serving).collect();
@@ -110,7 +118,9 @@ impl Session {
             checks,
             turned,
         };
+        meter.ended(Stage::Modules)?;
         session.record(name)?;
+        meter.ended(Stage::Graphs)?;
         Ok(session)
     }
 

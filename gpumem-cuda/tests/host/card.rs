@@ -108,6 +108,15 @@ pub fn counts() -> [u64; 4] {
     counts
 }
 
+/// The context's limits in bytes: stack of a thread, buffer of `printf`, heap.
+pub fn limits() -> [u64; 3] {
+    let mut limits = [0; 3];
+    type Limits = unsafe extern "C" fn(*mut u64) -> c_int;
+    // SAFETY: the function has this type, and writes three numbers.
+    unsafe { driver().unwrap().get::<Limits>(b"simulated_limits").unwrap()(limits.as_mut_ptr()) };
+    limits
+}
+
 /// Handles of cuBLASLt and other objects of its that are alive, and products that were asked for.
 pub fn product_counts() -> [u64; 3] {
     let mut counts = [0; 3];

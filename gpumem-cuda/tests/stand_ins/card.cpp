@@ -22,6 +22,9 @@
 // | GPUMEM_SIMULATED_MIB | the card's memory, 4096 |
 // | GPUMEM_SIMULATED_FAILS | the entry point of a kernel that reads a wrong address |
 // | GPUMEM_SIMULATED_REFUSED | functions that return UNKNOWN, separated by commas |
+// | GPUMEM_SIMULATED_TAKES | 1: what is no allocation takes memory too: a context 40 MiB and 64 KiB for each byte of the stack's limit, a handle of a library 16 MiB, a kernel that one loads 4 MiB, a module 2 MiB, a graph 1 MiB |
+// | GPUMEM_SIMULATED_NEIGHBOUR | `function:MiB`: what somebody else takes of the card, or gives back, when that function is first called |
+// | GPUMEM_SIMULATED_LEAST | the least bytes that a limit may be given, 0 |
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -86,7 +89,9 @@ static std::map<Address, size_t> allocations;
 static std::map<const char *, size_t> pinned;
 static Stream default_stream;
 static size_t used, allocated_ever, modules, captures, replays, loaded, instantiated, uploaded, made, waits;
-static int context, failed;
+static long long taken, neighbour;
+static unsigned long long limits[3];
+static int context, failed, retained;
 static thread_local void *current;
 static thread_local char this_thread;
 
@@ -100,6 +105,19 @@ static std::string text(const char *name) {
 }
 static size_t total() { return (size_t)number("GPUMEM_SIMULATED_MIB", 4096) << 20; }
 static int order() { return (int)number("GPUMEM_SIMULATED_ORDER", 0); }
+
+static size_t spare() {
+    const long long stack = number("GPUMEM_SIMULATED_TAKES", 0) && retained ? (40ll << 20) + (long long)(limits[0] << 16) : 0;
+    return (size_t)((long long)(total() - used) - taken - stack - neighbour);
+}
+// Bytes that are no allocation: a library's handle has this function as well.
+API simulated_take(long long bytes) {
+    if (!number("GPUMEM_SIMULATED_TAKES", 0)) return SUCCESS;
+    if (bytes > (long long)spare()) return OUT_OF_MEMORY;
+    return taken += bytes, SUCCESS;
+}
+// The values of the limits: stack, buffer of printf, heap.
+API simulated_limits(unsigned long long *values) { return memcpy(values, limits, sizeof limits), SUCCESS; }
 
 static bool step(Stream &stream) {
     if (stream.pending.empty()) return false;
@@ -133,6 +151,9 @@ static int enqueue(Stream &stream, bool is_copy, Work work) {
 static int usable(const char *function) {
     if (!current) return INVALID_CONTEXT;
     if (failed) return failed;
+    static bool came = false;
+    const std::string other = text("GPUMEM_SIMULATED_NEIGHBOUR"), name = std::string(function) + ":";
+    if (!came && other.compare(0, name.size(), name) == 0) came = true, neighbour = atoll(other.c_str() + name.size()) << 20;
     const std::string list = "," + text("GPUMEM_SIMULATED_REFUSED") + ",";
     return list.find("," + std::string(function) + ",") == std::string::npos ? SUCCESS : UNKNOWN;
 }
@@ -179,6 +200,7 @@ API simulated_enqueue(Stream *stream, void (*work)(void *), void *data) {
 }
 API simulated_load() {
     UNSAFE();
+    if (const int code = simulated_take(4 << 20)) return code;
     return loaded++, SUCCESS;
 }
 API simulated_fail() { return failed = ILLEGAL_ADDRESS, SUCCESS; }
@@ -198,9 +220,17 @@ API cuDeviceGetAttribute(int *value, int attribute, int) {
     return *value = attribute == 75 ? 8 : attribute == 76 ? 0 : 1, SUCCESS;
 }
 API cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 7, 16), SUCCESS; }
-API cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) { return *flags = 0, *active = 1, SUCCESS; }
-API cuDevicePrimaryCtxRetain(void **made, int) { return *made = &context, SUCCESS; }
-API cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
+API cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) { return *flags = 0, *active = retained > 0, SUCCESS; }
+API cuDevicePrimaryCtxRetain(void **made, int) {
+    if (!retained++) limits[0] = 1024, limits[1] = 1 << 20, limits[2] = 8 << 20;
+    return *made = &context, SUCCESS;
+}
+API cuDevicePrimaryCtxRelease_v2(int) { return retained--, SUCCESS; }
+API cuCtxSetLimit(int limit, size_t bytes) {
+    UNSAFE();
+    if (limit < 0 || limit > 2 || bytes < (size_t)number("GPUMEM_SIMULATED_LEAST", 0)) return INVALID_VALUE;
+    return limits[limit] = bytes, SUCCESS;
+}
 API cuCtxSetCurrent(void *chosen) { return current = chosen, SUCCESS; }
 API cuCtxGetCurrent(void **found) { return *found = current, SUCCESS; }
 API cuCtxSynchronize() {
@@ -210,12 +240,12 @@ API cuCtxSynchronize() {
 
 API cuMemGetInfo_v2(size_t *free, size_t *all) {
     USABLE();
-    return *all = total(), *free = total() - used, SUCCESS;
+    return *all = total(), *free = spare(), SUCCESS;
 }
 API cuMemAlloc_v2(Address *address, size_t bytes) {
     UNSAFE();
     if (bytes == 0) return INVALID_VALUE;
-    if (bytes > total() - used) return OUT_OF_MEMORY;
+    if (bytes > spare()) return OUT_OF_MEMORY;
     char *memory = (char *)aligned_alloc(256, (bytes + 255) / 256 * 256);
     memset(memory, 0xff, bytes);
     *address = (Address)memory;
@@ -358,6 +388,7 @@ API cuStreamEndCapture(Stream *stream, Graph **graph) {
 }
 API cuGraphInstantiateWithFlags(Executable **made, Graph *graph, unsigned long long) {
     USABLE();
+    if (const int code = simulated_take(1 << 20)) return code;
     return instantiated++, *made = new Executable{std::make_shared<Graph>(*graph)}, SUCCESS;
 }
 API cuGraphUpload(Executable *it, Stream *) {
@@ -376,6 +407,7 @@ API cuGraphLaunch(Executable *it, Stream *stream) {
 }
 API cuGraphExecDestroy(Executable *it) {
     USABLE();
+    simulated_take(-(1 << 20));
     return delete it, SUCCESS;
 }
 API cuGraphDestroy(Graph *graph) {
@@ -416,10 +448,12 @@ API cuModuleLoadData(Module **module, const char *image) {
     UNSAFE();
     const char *end = strchr(image, '\n');
     if (!end) return INVALID_VALUE;
+    if (const int code = simulated_take(2 << 20)) return code;
     return loaded++, modules++, *module = new Module{std::string(image, end), std::string(end + 1)}, SUCCESS;
 }
 API cuModuleUnload(Module *module) {
     UNSAFE();
+    simulated_take(-(2 << 20));
     return drain_all(), modules--, delete module, SUCCESS;
 }
 API cuModuleGetFunction(Kernel **function, Module *module, const char *entry) {

@@ -87,9 +87,10 @@ extern "C" size_t cudnnGetCudartVersion() { return 13000; }
 #define SUPPORTED() if (lists("GPUMEM_SIMULATED_CUDNN_OLD", __func__)) return ARCH_MISMATCH
 API cudnnCreate(Handle **made) {
     SUPPORTED();
+    if (driver<int (*)(long long)>("simulated_take")(16 << 20)) return INTERNAL_ERROR;
     return handles++, *made = new Handle, SUCCESS;
 }
-API cudnnDestroy(Handle *it) { return handles--, delete it, SUCCESS; }
+API cudnnDestroy(Handle *it) { return driver<int (*)(long long)>("simulated_take")(-(16 << 20)), handles--, delete it, SUCCESS; }
 API cudnnSetStream(Handle *it, void *stream) { return it->stream = stream, SUCCESS; }
 
 API cudnnCreateTensorDescriptor(Tensor **made) { return objects++, *made = new Tensor, SUCCESS; }

@@ -41,6 +41,13 @@ int cuDevicePrimaryCtxRetain(void **context, int device) {
     return code;
 }
 int cuDevicePrimaryCtxRelease_v2(int device) { active[device] = 0; return 0; }
+/* The stack's limit, lowered, gives back 70 MiB; this driver takes no value below 256. */
+int cuCtxSetLimit(int limit, size_t bytes) {
+    int code = (int)number("FAKE_LIMIT", 0);
+    if (code == 0 && bytes < 256) return 1;
+    if (code == 0 && limit == 0) setenv("FAKE_CONTEXT", "330", 1);
+    return code;
+}
 int cuCtxSetCurrent(void *context) { (void)context; return 0; }
 int cuCtxGetCurrent(void **context) { *context = NULL; return 0; }
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
@@ -133,7 +140,9 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
 int nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory) {
     (void)handle;
     memory->total = 12000 * MIB;
-    memory->used = (8000 + (unsigned long long)number("FAKE_CONTEXT", 0)) * MIB;
+    /* A neighbour takes memory while the context is made. */
+    unsigned long long context = (unsigned long long)number("FAKE_CONTEXT", 0);
+    memory->used = (8000 + context + (context ? (unsigned long long)number("FAKE_NEIGHBOUR", 0) : 0)) * MIB;
     memory->free = memory->total - memory->used;
     return 0;
 }
@@ -147,8 +156,10 @@ int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, struc
     }
     *count = total;
     for (unsigned index = 0; index < total; index++) {
-        list[index].id = index == 0 ? (unsigned)getpid() : 4710 + index;
-        list[index].bytes = (index == 0 ? 400 : 7168) * MIB;
+        /* Without a context this process holds nothing, and is not listed. */
+        int own = index == 0 && number("FAKE_CONTEXT", 0);
+        list[index].id = own ? (unsigned)getpid() : 4710 + (index ? index : 1);
+        list[index].bytes = (own ? (unsigned long long)number("FAKE_CONTEXT", 0) : 7168) * MIB;
     }
     return 0;
 }
@@ -157,6 +168,10 @@ int nvmlDeviceGetGraphicsRunningProcesses_v2(void *handle, unsigned *count, stru
     *count = 1;
     list[0].id = 4711;
     list[0].bytes = ~0ull;
+    return 0;
+}
+int nvmlSystemGetDriverVersion(char *text, unsigned length) {
+    snprintf(text, length, "580.95.05");
     return 0;
 }
 int nvmlSystemGetProcessName(unsigned id, char *name, unsigned length) {

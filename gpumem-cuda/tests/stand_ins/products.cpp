@@ -89,9 +89,10 @@ extern "C" size_t cublasLtGetVersion() { return 130000; }
 #define SUPPORTED() if (getenv("GPUMEM_SIMULATED_OLD") && !strcmp(getenv("GPUMEM_SIMULATED_OLD"), __func__)) return ARCH_MISMATCH
 API cublasLtCreate(void **made) {
     SUPPORTED();
+    if (driver<int (*)(long long)>("simulated_take")(16 << 20)) return INTERNAL_ERROR;
     return handles++, *made = &handle, SUCCESS;
 }
-API cublasLtDestroy(void *) { return handles--, SUCCESS; }
+API cublasLtDestroy(void *) { return driver<int (*)(long long)>("simulated_take")(-(16 << 20)), handles--, SUCCESS; }
 API cublasLtMatmulDescCreate(Descriptor **made, int compute, int scale) {
     if ((compute != 68 && compute != 77) || scale != R_32F) return INVALID_VALUE;
     *made = new Descriptor;
