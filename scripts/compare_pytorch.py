@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Step time and peak memory of the benchmark's networks beside PyTorch's, on the same card in the same run.
 
-    scripts/compare_pytorch.py                       # all networks, eager and torch.compile
+    scripts/compare_pytorch.py                       # all networks; eager, torch.compile, and that with CUDA graphs
     scripts/compare_pytorch.py digits gpt2 --modes eager --steps 20
     scripts/compare_pytorch.py --check               # the models alone, on the CPU
 
@@ -10,7 +10,8 @@ own: one that fails is a line that says why. Results are in compare.json and com
 
 PyTorch gets what it is fastest with in the same arithmetic: `Bf16` is a bfloat16 model and optimizer, `Mixed(Bf16)` is
 autocast over f32 parameters, f32 is without TF32; 16-bit convolutional networks are channels_last, cuDNN picks its algorithms
-by trying, optimizers are fused, gradients are set to None.
+by trying, optimizers are fused, gradients are set to None. What is compiled is the network with its loss, so that the two are
+fused as well; `compile-graphs` replays CUDA graphs (`mode="reduce-overhead"`).
 """
 
 import argparse
@@ -197,8 +198,9 @@ class Training:
             module = module.to(memory_format=torch.channels_last)
         self.optimizer = optimizer(model, module.parameters(), fused=device == "cuda")
         self.module = module.train()
+        self.loss, self.marks_steps = self.loss_of, MODES[mode] == "reduce-overhead"
         if MODES[mode]:
-            self.module = torch.compile(module, mode=MODES[mode])
+            self.loss = torch.compile(self.loss_of, mode=MODES[mode])
         self.host = batch_of(model, batch)
         self.batch = self.to_device()
 
@@ -212,20 +214,28 @@ class Training:
                 inputs = inputs.to(memory_format=torch.channels_last)
         return inputs, targets
 
+    def loss_of(self, inputs, targets):
+        from torch.nn import functional
+
+        logits = self.module(inputs)
+        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
     def step(self, batch=None):
         import torch
-        from torch.nn import functional
 
         inputs, targets = batch or self.batch
         mixed = self.precision.startswith("Mixed")
         autocast = torch.autocast(self.device, torch.bfloat16) if mixed else contextlib.nullcontext()
+        if self.marks_steps:
+            # The graphs' memory is theirs again: gradients and the loss of the step before are not read any more.
+            torch.compiler.cudagraph_mark_step_begin()
         self.optimizer.zero_grad(set_to_none=True)
         with autocast:
-            logits = self.module(inputs)
-            loss = functional.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+            loss = self.loss(inputs, targets)
         loss.backward()
         self.optimizer.step()
-        return loss.detach()
+        # In a graph's memory the next step would overwrite it.
+        return loss.detach().clone() if self.marks_steps else loss.detach()
 
 
 # ----------------------------------------------------------------------------------------------------- one measurement
@@ -490,7 +500,7 @@ def main():
     beside = HERE / "bench"
     built = HERE.parent / "target/release/examples/bench"
     parser.add_argument("--bench", type=pathlib.Path, default=beside if beside.exists() else built, help="our program")
-    parser.add_argument("--modes", default="eager,compile", help=f"comma-separated, of {', '.join(MODES)}")
+    parser.add_argument("--modes", default="eager,compile,compile-graphs", help=f"comma-separated, of {', '.join(MODES)}")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before the first timed one")
     parser.add_argument("--steps", type=int, default=50, help="timed steps")
     parser.add_argument("--seconds", type=int, default=15, help="most seconds of timed steps")

@@ -8,6 +8,7 @@ pub mod product;
 
 mod cache;
 pub mod card;
+pub mod filled;
 mod machine;
 mod tested;
 
@@ -438,6 +439,9 @@ pub fn compare_programs(
     [program, arranged]: [&Program; 2],
     Run { batch, optimizer, steps, classes, tolerance, reference }: Run,
 ) {
+    if !filled::capabilities().is_empty() {
+        return filled::fill(&job(arranged, batch, precision, optimizer), capability);
+    }
     let mut reference = match reference {
         Reference::Cpu => OnCpu::boxed(job(program, batch, Precision::F32, optimizer)),
         Reference::Kernels => everyone(&job(program, batch, precision, optimizer), capability, 0..1).swap_remove(0).1,

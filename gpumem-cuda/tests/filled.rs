@@ -1,0 +1,71 @@
+//! The kernels of the benchmark's training steps, compiled for cards that are not there: `GPUMEM_COMPILE_FOR=9.0` names their compute
+//! capabilities, and `GPUMEM_CACHE` the folder. `scripts/gpu-bundle` ships that folder. Forward passes alone, and what a library
+//! turns out not to have, are compiled on the card.
+
+#[path = "../../tests/networks/mod.rs"]
+mod networks;
+mod planned;
+
+use gpumem::cards::{ALL, Card};
+use gpumem::{Half, Network, Precision};
+use gpumem_cuda::cache::Cache;
+use gpumem_cuda::compile::compile_all;
+use gpumem_cuda::progress::Progress;
+use gpumem_cuda::steps::steps;
+use gpumem_cuda::{Call, Kernel};
+use std::collections::BTreeSet;
+
+/// The kernels of a network's training step on a card, with libraries and without.
+fn kernels<N: Network>(card: &Card, precision: Precision, batch: u64) -> BTreeSet<Kernel> {
+    let mut all = BTreeSet::new();
+    for libraries in [true, false] {
+        let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), libraries).unwrap();
+        let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+        all.extend(calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch.kernel) } else { None }));
+    }
+    all
+}
+
+/// Those of the networks of `examples/bench.rs`, at their batches.
+fn all(card: &Card) -> BTreeSet<Kernel> {
+    let (narrow, mixed) = (Precision::Bf16, Precision::Mixed(Half::Bf16));
+    let each = [
+        kernels::<planned::Digits>(card, Precision::F32, 32),
+        kernels::<networks::ResNet50>(card, narrow, 256),
+        kernels::<networks::ResNet50>(card, mixed, 256),
+        kernels::<networks::Vgg16>(card, Precision::F32, 64),
+        kernels::<networks::Vgg16>(card, narrow, 64),
+        kernels::<networks::Gpt2>(card, narrow, 16),
+        kernels::<networks::Gpt2>(card, mixed, 16),
+    ];
+    each.into_iter().flatten().collect()
+}
+
+/// A card of the table with this compute capability.
+fn card(text: &str) -> Option<&'static Card> {
+    let (major, minor) = text.split_once('.')?;
+    let capability = (major.trim().parse().ok()?, minor.trim().parse().ok()?);
+    ALL.iter().find(|card| card.compute_capability == capability)
+}
+
+#[test]
+fn the_benchmark_has_kernels_for_every_card() {
+    let h200 = card("9.0").unwrap();
+    assert!(all(h200).len() > 100, "{}", all(h200).len());
+    assert!(card("1.0").is_none() && card("nine").is_none());
+}
+
+/// Takes minutes.
+#[test]
+#[ignore = "fills a cache"]
+fn the_cache_is_filled() {
+    let text = std::env::var("GPUMEM_COMPILE_FOR").expect("GPUMEM_COMPILE_FOR names compute capabilities, such as 9.0");
+    for text in text.split(',') {
+        let card = card(text).unwrap_or_else(|| panic!("no card of the table has compute capability `{text}`"));
+        let (major, minor) = card.compute_capability;
+        let kernels: Vec<Kernel> = all(card).into_iter().collect();
+        let progress = Progress::stderr(card.short_name);
+        compile_all(&kernels, (major.into(), minor.into()), &Cache::open(), &progress)
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+}
