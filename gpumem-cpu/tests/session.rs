@@ -6,7 +6,7 @@ use common::{Builder, Input, OneLayer, Options, assert_close, empty, read, write
 use gpumem_core::error::Error;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::ops::{Binary, BinaryFunction, MaxPool, Pointwise, Product, Sum, Window};
-use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot};
+use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
@@ -94,7 +94,7 @@ fn updates(optimizer: Optimizer, steps: usize) -> Vec<f32> {
     let w = b.tensor(Class::Parameter, Role::Weight, &[3], false);
     let g = b.tensor(Class::Gradient, Role::Weight, &[3], false);
     let moments: Vec<_> = (0..moments).map(|_| b.tensor(Class::Moment, Role::Moment, &[3], false)).collect();
-    let state = b.tensor(Class::State, Role::State, &[8], false);
+    let state = b.tensor(Class::State, Role::State, &[StateWord::COUNT as u64], false);
     let mut both = vec![(Slot::Parameter, w)];
     both.extend(moments.iter().enumerate().map(|(i, &m)| (Slot::Moment(i as u8), m)));
     let mut reads = both.clone();
@@ -298,7 +298,7 @@ fn a_session_refuses_what_it_was_not_made_for() {
     let mut b = Builder::new(true, 1);
     let w = b.tensor(Class::Parameter, Role::Weight, &[3], false);
     let g = b.tensor(Class::Gradient, Role::Weight, &[3], false);
-    let state = b.tensor(Class::State, Role::State, &[8], false);
+    let state = b.tensor(Class::State, Role::State, &[StateWord::COUNT as u64], false);
     let reads = [(Slot::Parameter, w), (Slot::ParameterGradient, g), (Slot::State, state)];
     b.operation(Action::Update, &reads, &[(Slot::Parameter, w)], false);
     let mut session = load(Job { infer: empty(), ..b.job() });

@@ -8,6 +8,14 @@
 #define KERNEL(name) extern "C" __global__ void name
 #endif
 
+// A struct of plain numbers among the parameters, which is indexed where it lies, in constant memory. Older cards than Volta know no
+// such word; their compilers find that out.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+#define IN_PLACE const __grid_constant__
+#else
+#define IN_PLACE const
+#endif
+
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef unsigned short u16;
@@ -150,6 +158,8 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_LOSS_SCALE 5
 #define STATE_OVERFLOW 6
 #define STATE_GOOD_STEPS 7
+#define STATE_CORRECTIONS 8
+#define STATE_READERS 10
 
 // The words that decide about elements 4 * block to 4 * block + 3 of a drawing layer: gpumem_core::random::drop_words.
 __device__ __forceinline__ void drop_words(const u32 *state, u32 row, u64 block, u32 words[4]) {

@@ -1,28 +1,23 @@
 // Whether gradients are finite: of one parameter, or of many in one launch.
 //
-// BLOCKS, COUNTS the blocks and elements of each gradient: see many.cuh
-// GRADIENTS      how far behind the pointer each begins, in units of 256 bytes
-// WHOLE          for each whether its elements are f32 rather than REAL
+// FIELDS, MOST  see many.cuh. Of each gradient a launch says, behind its first block, how far behind the pointer it begins, in units of
+//               256 bytes; the bit is set where its elements are f32 rather than REAL
 //
 // A word of the state tells updates and the end of the step that one is not.
 #include "base.cuh"
 #include "real.cuh"
 #include "many.cuh"
 
-static __constant__ const u32 gradients_at[] = GRADIENTS, whole[] = WHOLE;
-
-// Blocks of 256 threads.
-KERNEL(check)(const char *gradients, u32 *state) {
-    const u32 tensor = tensor_of_block();
-    const u64 i = first_of_thread(tensor);
-    if (i >= counts[tensor]) return;
-    const u32 many = many_of_thread(tensor, i);
-    const char *from = gradients + gradients_at[tensor] * 256ull;
+template <u32 LIMIT>
+static __device__ __forceinline__ void look(const char *gradients, u32 *state, const Tensors<LIMIT> &tensors) {
+    const Part part = part_of_thread(tensors);
+    if (part.many == 0) return;
+    const char *from = gradients + tensors.words[1][part.tensor] * 256ull;
     float values[FOUR];
-    if (whole[tensor]) {
-        load((const float *)from + i, many, values);
+    if (tensors.half(part.tensor) >= BLOCK) {
+        load((const float *)from + part.first, part.many, values);
     } else {
-        load((const real *)from + i, many, values);
+        load((const real *)from + part.first, part.many, values);
     }
     bool is_finite = true;
 #pragma unroll
@@ -30,3 +25,8 @@ KERNEL(check)(const char *gradients, u32 *state) {
     // Any number of threads write the same.
     if (!is_finite) state[STATE_OVERFLOW] = 1;
 }
+
+// Blocks of 256 threads.
+KERNEL(check)(const char *gradients, u32 *state, IN_PLACE Tensors<FEW> tensors) { look(gradients, state, tensors); }
+
+KERNEL(check_many)(const char *gradients, u32 *state, IN_PLACE Tensors<MOST> tensors) { look(gradients, state, tensors); }

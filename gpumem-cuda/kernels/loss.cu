@@ -10,6 +10,7 @@
 // DIVISOR  what the sum of the terms is divided by
 // WEIGHT   what loss and gradient are multiplied with
 // SUM      whether the loss is added to what is there: the losses before this one
+// BETAS    where this is a step of Adam's, its two: the updates' corrections are computed here, once
 //
 // The loss scale of the state multiplies the gradient, not the loss.
 //
@@ -18,7 +19,8 @@
 // mean:          loss = mean of x;                                      dx = 1 / COUNT
 // dot:           loss = sum of x t;                                     dx = t
 //
-// The terms go to the workspace and are added up by one block, in the same order in every run.
+// The terms go to the workspace and are added up by one block, in the same order in every run. Where there are few elements, that
+// block does all.
 #include "base.cuh"
 #include "real.cuh"
 
@@ -62,23 +64,42 @@ struct Sum {
     }
 };
 
-// A block for each row: rows of thousands of classes are read by all its threads together, twice.
-KERNEL(cross_entropy_rows)(const real *x, const u32 *target, const u32 *state, real *dx, float *row_loss) {
-    __shared__ float scratch[32];
-    const u64 row = blockIdx.x;
+// Those who work on a row: a block, or a warp of one.
+struct OfBlock {
+    u32 thread, threads;
+    float *scratch;
+
+    __device__ __forceinline__ float max(float x) const { return block_max(x, scratch); }
+    __device__ __forceinline__ float sum(float x) const { return block_sum(x, scratch); }
+    __device__ __forceinline__ void wait() const { __syncthreads(); }
+};
+
+struct OfWarp {
+    u32 thread, threads;
+
+    __device__ __forceinline__ float max(float x) const { return warp_max(x); }
+    __device__ __forceinline__ float sum(float x) const { return warp_sum(x); }
+    __device__ __forceinline__ void wait() const { __syncwarp(); }
+};
+
+// The term of a row, in each of them, and its gradient. Rows of thousands of classes are read by all of them together, twice.
+template <class All>
+static __device__ __forceinline__ float row_term(const All &all, u64 row, const real *x, const u32 *target, const u32 *state,
+                                                 real *dx) {
+    const u64 thread = all.thread, threads = all.threads;
     const real *logits = x + row / INNER * (u64)(INNER == 1 ? PITCH : CLASSES * INNER) + row % INNER;
     Sum own = {-__int_as_float(0x7f800000), 0.0f};
-    for (u64 c = threadIdx.x * PACK; c < WHOLE; c += blockDim.x * PACK) {
+    for (u64 c = thread * PACK; c < WHOLE; c += threads * PACK) {
         const Pack pack = *(const Pack *)(logits + c * INNER);
         own.add<PACK>(pack.at);
     }
-    if (PACK > 1 && WHOLE + threadIdx.x < CLASSES) own.add<1>(logits + WHOLE + threadIdx.x);
-    const float largest = block_max(own.largest, scratch);
-    const float sum = block_sum(own.sum * Sum::below(own.largest, largest), scratch);
+    if (PACK > 1 && WHOLE + thread < CLASSES) own.add<1>(logits + WHOLE + thread);
+    const float largest = all.max(own.largest);
+    const float sum = all.sum(own.sum * Sum::below(own.largest, largest));
     const u64 label = target[row];
     // Read before the gradient takes its place.
     const float right = widen(logits[label * INNER]);
-    __syncthreads();
+    all.wait();
 #if GRADIENT
     const float scale = factor(state) / (float)ROWS;
     real *gradient = dx + row / INNER * (u64)(INNER == 1 ? GRADIENT_PITCH : CLASSES * INNER) + row % INNER;
@@ -87,7 +108,7 @@ KERNEL(cross_entropy_rows)(const real *x, const u32 *target, const u32 *state, r
         const float p = expf(widen(x) - largest) / sum;
         put((p - (c == label ? 1.0f : 0.0f)) * scale, to);
     };
-    for (u64 c = threadIdx.x * PACK; c < WHOLE; c += blockDim.x * PACK) {
+    for (u64 c = thread * PACK; c < WHOLE; c += threads * PACK) {
         const Pack pack = *(const Pack *)(logits + c * INNER);
         Pack out = pack;
 #if ADD
@@ -97,63 +118,91 @@ KERNEL(cross_entropy_rows)(const real *x, const u32 *target, const u32 *state, r
         for (int k = 0; k < PACK; k++) give(c + k, pack.at[k], &out.at[k]);
         *(Pack *)(gradient + c * INNER) = out;
     }
-    if (PACK > 1 && WHOLE + threadIdx.x < CLASSES) {
-        const u64 c = WHOLE + threadIdx.x;
+    if (PACK > 1 && WHOLE + thread < CLASSES) {
+        const u64 c = WHOLE + thread;
         give(c, logits[c], &gradient[c]);
     }
 #endif
-    if (threadIdx.x == 0) row_loss[row] = logf(sum) + largest - right;
+    return logf(sum) + largest - right;
 }
 
-// Partial sums of 256 blocks, each over elements a stride of 256 blocks apart.
-KERNEL(mse_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
+// A block for each row.
+KERNEL(cross_entropy_rows)(const real *x, const u32 *target, const u32 *state, real *dx, float *row_loss) {
     __shared__ float scratch[32];
+    const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, dx);
+    if (threadIdx.x == 0) row_loss[blockIdx.x] = term;
+}
+
+// The terms of other losses, with their gradients.
+struct Mse {
+    static __device__ __forceinline__ float term(float x, float t, const u32 *state, real *dx) {
+        const float difference = x - t;
+#if GRADIENT
+        put(2.0f * difference * factor(state) / (float)COUNT, dx);
+#endif
+        return difference * difference;
+    }
+};
+
+struct Dot {
+    static __device__ __forceinline__ float term(float x, float t, const u32 *state, real *dx) {
+#if GRADIENT
+        put(t * factor(state), dx);
+#endif
+        return x * t;
+    }
+};
+
+// There is no target.
+struct Mean {
+    static __device__ __forceinline__ float term(float x, float, const u32 *state, real *dx) {
+#if GRADIENT
+        put(factor(state) / (float)COUNT, dx);
+#endif
+        return x;
+    }
+};
+
+// The terms of a block, over elements a stride of all blocks apart.
+template <class Loss>
+static __device__ __forceinline__ float terms_of_block(const real *x, const real *target, const u32 *state, real *dx, float *scratch) {
     float sum = 0.0f;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x) {
-        const float difference = widen(x[i]) - widen(target[i]);
-        sum += difference * difference;
-#if GRADIENT
-        put(2.0f * difference * factor(state) / (float)COUNT, &dx[i]);
-#endif
+        const float t = SAME<Loss, Mean> ? 0.0f : widen(target[i]);
+        sum += Loss::term(widen(x[i]), t, state, GRADIENT ? dx + i : nullptr);
     }
-    sum = block_sum(sum, scratch);
+    return block_sum(sum, scratch);
+}
+
+// Partial sums of 256 blocks.
+KERNEL(mse_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
+    __shared__ float scratch[32];
+    const float sum = terms_of_block<Mse>(x, target, state, dx, scratch);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// There is no target.
-KERNEL(mean_partial)(const real *x, const real *, const u32 *state, real *dx, float *partial) {
+KERNEL(mean_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
     __shared__ float scratch[32];
-    float sum = 0.0f;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x) {
-        sum += widen(x[i]);
-#if GRADIENT
-        put(factor(state) / (float)COUNT, &dx[i]);
-#endif
-    }
-    sum = block_sum(sum, scratch);
+    const float sum = terms_of_block<Mean>(x, target, state, dx, scratch);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 KERNEL(dot_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
     __shared__ float scratch[32];
-    float sum = 0.0f;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x) {
-        const float t = widen(target[i]);
-        sum += widen(x[i]) * t;
-#if GRADIENT
-        put(t * factor(state), &dx[i]);
-#endif
-    }
-    sum = block_sum(sum, scratch);
+    const float sum = terms_of_block<Dot>(x, target, state, dx, scratch);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// One block: the sum of ROWS terms over DIVISOR, times WEIGHT.
-KERNEL(loss_total)(const float *terms, float *loss) {
-    __shared__ float scratch[32];
-    float sum = 0.0f;
-    for (u64 i = threadIdx.x; i < ROWS; i += blockDim.x) sum += terms[i];
-    sum = block_sum(sum, scratch);
+// The end, by one block: the sum of all terms over DIVISOR, times WEIGHT; and what all updates of this step need.
+static __device__ __forceinline__ void finish(float sum, float *loss, u32 *state) {
+#ifdef BETAS
+    if (threadIdx.x < 2) {
+        constexpr double betas[2] = BETAS;
+        const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
+        // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
+        state[STATE_CORRECTIONS + threadIdx.x] = bits_of((float)(1.0 - pow(threadIdx.x == 0 ? betas[0] : betas[1], t)));
+    }
+#endif
     if (threadIdx.x != 0) return;
     const float term = sum / (float)(DIVISOR) * (float)(WEIGHT);
 #if SUM
@@ -161,4 +210,42 @@ KERNEL(loss_total)(const float *terms, float *loss) {
 #else
     loss[0] = term;
 #endif
+}
+
+// That of ROWS terms, in the same order in every run.
+static __device__ __forceinline__ float sum_of_terms(const float *terms, float *scratch) {
+    float sum = 0.0f;
+    for (u64 i = threadIdx.x; i < ROWS; i += blockDim.x) sum += terms[i];
+    return block_sum(sum, scratch);
+}
+
+KERNEL(loss_total)(const float *terms, float *loss, u32 *state) {
+    __shared__ float scratch[32];
+    finish(sum_of_terms(terms, scratch), loss, state);
+}
+
+// All in one block: a warp for each row, one after the other.
+KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const u32 *target, u32 *state, real *dx, float *terms, float *loss) {
+    __shared__ float scratch[32];
+    for (u64 row = threadIdx.x / 32; row < ROWS; row += blockDim.x / 32) {
+        const float term = row_term(OfWarp{threadIdx.x % 32, 32}, row, x, target, state, dx);
+        if (threadIdx.x % 32 == 0) terms[row] = term;
+    }
+    __syncthreads();
+    finish(sum_of_terms(terms, scratch), loss, state);
+}
+
+KERNEL(__launch_bounds__(1024) mse)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
+    __shared__ float scratch[32];
+    finish(terms_of_block<Mse>(x, target, state, dx, scratch), loss, state);
+}
+
+KERNEL(__launch_bounds__(1024) mean)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
+    __shared__ float scratch[32];
+    finish(terms_of_block<Mean>(x, target, state, dx, scratch), loss, state);
+}
+
+KERNEL(__launch_bounds__(1024) dot)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
+    __shared__ float scratch[32];
+    finish(terms_of_block<Dot>(x, target, state, dx, scratch), loss, state);
 }

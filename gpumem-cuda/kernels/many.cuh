@@ -1,42 +1,52 @@
 // Many tensors in one launch, in blocks of 256 threads that each work on 1024 elements of one tensor.
 //
-// BLOCKS for each tensor the first block that works on it
-// COUNTS its elements
+// FIELDS words that a launch says of each tensor. Word 0 is the first block that works on it.
+// MOST   tensors of a launch at most: with all pointers, their numbers are no more than the 4096 bytes that parameters may have
+//
+// Which tensors is said by the launch, in plain numbers among its parameters: a file is compiled once, whatever it works on.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
-static __constant__ const u32 first_blocks[] = BLOCKS;
-static __constant__ const u64 counts[] = COUNTS;
-constexpr u32 TENSORS = sizeof(first_blocks) / sizeof(u32);
+// Elements of a thread, and of a block; tensors of a launch with few of them, which has less to carry.
+constexpr u32 FOUR = 4, BLOCK = 1024, FEW = 24;
 
-// Elements of a thread, and of a block.
-constexpr u32 FOUR = 4, BLOCK = 1024;
+// `LIMIT` is even.
+template <u32 LIMIT> struct Tensors {
+    // How many there are, and a number for all of them.
+    u32 count, option;
+    u32 words[FIELDS][LIMIT];
+    // What each has that is less than 16 bits, two in a word: elements that its last block lacks, and above them one bit.
+    u32 halves[LIMIT / 2];
+
+    __device__ __forceinline__ u32 half(u32 tensor) const { return halves[tensor / 2] >> tensor % 2 * 16 & 0xffff; }
+};
 
 template <class T> struct alignas(sizeof(T) * FOUR) Pack {
     T at[FOUR];
 };
 
-// The last tensor whose first block is not beyond this one.
-static __device__ __forceinline__ u32 tensor_of_block() {
-    u32 tensor = 0;
-    for (u32 end = TENSORS; end - tensor > 1;) {
+// What a thread works on: the tensor, its first element, and how many it has, at most four.
+struct Part {
+    u32 tensor, many;
+    u64 first;
+};
+
+template <u32 LIMIT> static __device__ __forceinline__ Part part_of_thread(const Tensors<LIMIT> &tensors) {
+    // The last tensor whose first block is not beyond this one.
+    u32 tensor = 0, end = tensors.count;
+    while (end - tensor > 1) {
         const u32 middle = (tensor + end) / 2;
-        if (first_blocks[middle] <= blockIdx.x) {
+        if (tensors.words[0][middle] <= blockIdx.x) {
             tensor = middle;
         } else {
             end = middle;
         }
     }
-    return tensor;
-}
-
-// The first element of this thread, and how many it has, at most four, if there are any.
-static __device__ __forceinline__ u64 first_of_thread(u32 tensor) {
-    return (u64)(blockIdx.x - first_blocks[tensor]) * BLOCK + threadIdx.x * FOUR;
-}
-
-static __device__ __forceinline__ u32 many_of_thread(u32 tensor, u64 first) {
-    return counts[tensor] - first < FOUR ? (u32)(counts[tensor] - first) : FOUR;
+    const u32 next = end < tensors.count ? tensors.words[0][end] : gridDim.x, at = threadIdx.x * FOUR;
+    // Elements of this block.
+    const u32 size = blockIdx.x + 1 == next ? BLOCK - (tensors.half(tensor) & (BLOCK - 1)) : BLOCK;
+    const u32 many = at >= size ? 0 : size - at < FOUR ? size - at : FOUR;
+    return {tensor, many, (u64)(blockIdx.x - tensors.words[0][tensor]) * BLOCK + at};
 }
 
 // `many` of four numbers; the others are 0.

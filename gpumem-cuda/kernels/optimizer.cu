@@ -1,47 +1,43 @@
 // Updates of one parameter, or of many in one launch.
 //
-// BLOCKS, COUNTS  the blocks and elements of each parameter: see many.cuh
-// WEIGHTS, MASTERS, GRADIENTS, FIRSTS, SECONDS  how far behind the pointer of that name its tensors begin, in units of 256
-//              bytes; NONE where a parameter has no master copy
 // MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike;
 //              otherwise all are REAL and there are no copies
 // MOMENT_REAL  what moments are made of: a type, as REAL is
-// STATES       tensors that the optimizer keeps: 0, 1 (FIRSTS) or 2 (and SECONDS)
+// STATES       tensors that the optimizer keeps: 0, 1 (`firsts`) or 2 (and `seconds`)
 // OPTIMIZER    the rule: one of the structs below
 // VALUES       its numbers, in the order of gpumem_core::optim; those that it has not are 0
+// FIELDS, MOST see many.cuh. Of each parameter a launch says, behind its first block, how far behind the pointer of that name its
+//              weights, gradients, master copy (where MIXED), first and second state begin, in units of 256 bytes, those that there
+//              are; NONE where a parameter has no master copy. Its number for all says whether this is the end of the step
 //
-// The learning rate and the step come from the state, so that a captured step can be replayed with others. Gradients carry
-// the loss scale. Where the state says that one of them is not finite, nothing is updated.
+// The learning rate, the step and what depends on it come from the state, so that a captured step can be replayed with others.
+// Gradients carry the loss scale. Where the state says that one of them is not finite, nothing is updated.
 //
 // Where there is a master copy, w is that, and the parameter is w rounded.
+//
+// At the end of the step, the last block that has read the state goes on to the next one: nobody else looks at it any more.
 #include "base.cuh"
 #include "real.cuh"
+#include "advance.cuh"
 #include "many.cuh"
 
 typedef MOMENT_REAL Moment;
 
 constexpr u32 NONE = 0xffffffffu;
 
-static __constant__ const u32 weights_at[] = WEIGHTS, masters_at[] = MASTERS, gradients_at[] = GRADIENTS,
-                              firsts_at[] = FIRSTS, seconds_at[] = SECONDS;
-
 constexpr double values[8] = VALUES;
 
 // What is the same for all elements.
 struct Step {
-    float lr, scale, factors[2];
+    float lr, scale, corrections[2];
     bool is_first;
 };
 
-// A rule changes one element: its weight w, gradient without loss scale, and states. Where it has factors, they depend on the
-// number of the step, t, alone.
+// A rule changes one element: its weight w, gradient without loss scale, and states.
 
 // g = dw + weight_decay w;  v = momentum v + (1 - dampening) g, in the first step g;  w -= lr (nesterov ? g + momentum v : v)
 struct Sgd {
     static constexpr double momentum = values[0], dampening = values[1], weight_decay = values[2], nesterov = values[3];
-    static constexpr bool has_factors = false;
-
-    static __device__ __forceinline__ float factor(u32, double) { return 1.0f; }
 
     static __device__ __forceinline__ void change(float &w, float g, float &v, float &, const Step &step) {
         g += (float)weight_decay * w;
@@ -56,17 +52,11 @@ struct Sgd {
 // m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  w -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
 struct Moments {
     static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
-    static constexpr bool has_factors = true;
-
-    static __device__ __forceinline__ float factor(u32 which, double t) {
-        // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
-        return (float)(1.0 - pow(which == 0 ? beta1 : beta2, t));
-    }
 
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
         m = (float)beta1 * m + (float)(1.0 - beta1) * g;
         v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
-        w -= step.lr / step.factors[0] * m / (sqrtf(v / step.factors[1]) + (float)eps);
+        w -= step.lr / step.corrections[0] * m / (sqrtf(v / step.corrections[1]) + (float)eps);
     }
 };
 
@@ -88,9 +78,6 @@ struct AdamW : Moments {
 // w *= 1 - lr weight_decay;  w -= lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
 struct Lion {
     static constexpr double beta1 = values[0], beta2 = values[1], weight_decay = values[2];
-    static constexpr bool has_factors = false;
-
-    static __device__ __forceinline__ float factor(u32, double) { return 1.0f; }
 
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &, const Step &step) {
         const float towards = (float)beta1 * m + (float)(1.0 - beta1) * g;
@@ -136,36 +123,57 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
     save(weights, many, w + i);
 }
 
-// Blocks of 256 threads.
-KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, const u32 *state) {
-    if (state[STATE_OVERFLOW] != 0) return;
-    Step step = {from_bits(state[STATE_LEARNING_RATE]), from_bits(state[STATE_LOSS_SCALE]), {1.0f, 1.0f},
-                 state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
-    if (OPTIMIZER::has_factors) {
-        __shared__ float factors[2];
-        if (threadIdx.x < 2) {
-            const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
-            factors[threadIdx.x] = OPTIMIZER::factor(threadIdx.x, t);
-        }
+template <u32 LIMIT>
+static __device__ __forceinline__ void update_all(char *weights, char *masters, const char *gradients, char *firsts, char *seconds,
+                                                  u32 *state, const Tensors<LIMIT> &tensors) {
+    const bool is_skipped = state[STATE_OVERFLOW] != 0;
+    const Step step = {from_bits(state[STATE_LEARNING_RATE]),
+                       from_bits(state[STATE_LOSS_SCALE]),
+                       {from_bits(state[STATE_CORRECTIONS]), from_bits(state[STATE_CORRECTIONS + 1])},
+                       state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
+    if (tensors.option != 0) {
+        // All threads of the block have read it. What others read comes before what the last one writes.
         __syncthreads();
-        step.factors[0] = factors[0];
-        step.factors[1] = factors[1];
+        if (threadIdx.x == 0) {
+            __threadfence();
+            if (atomicInc(&state[STATE_READERS], gridDim.x - 1) == gridDim.x - 1) {
+                __threadfence();
+                advance_state(state);
+            }
+        }
     }
-    const u32 p = tensor_of_block();
-    const u64 i = first_of_thread(p);
-    if (i >= counts[p]) return;
-    const u32 many = many_of_thread(p, i);
-    char *w = weights + weights_at[p] * 256ull;
-    const char *dw = gradients + gradients_at[p] * 256ull;
-    Moment *first = (Moment *)(firsts + firsts_at[p] * 256ull), *second = (Moment *)(seconds + seconds_at[p] * 256ull);
+    const Part part = part_of_thread(tensors);
+    if (is_skipped || part.many == 0) return;
+    const u32 p = part.tensor;
+    char *w = weights + tensors.words[1][p] * 256ull;
+    const char *dw = gradients + tensors.words[2][p] * 256ull;
+    Moment *first = nullptr, *second = nullptr;
+#if STATES > 0
+    first = (Moment *)(firsts + tensors.words[FIELDS - STATES][p] * 256ull);
+#endif
+#if STATES > 1
+    second = (Moment *)(seconds + tensors.words[FIELDS - 1][p] * 256ull);
+#endif
 #if MIXED
-    if (masters_at[p] == NONE) {
-        change_four(i, many, step, (float *)w, nullptr, (const float *)dw, first, second);
+    const u32 master_at = tensors.words[3][p];
+    if (master_at == NONE) {
+        change_four(part.first, part.many, step, (float *)w, nullptr, (const float *)dw, first, second);
         return;
     }
-    float *master = (float *)(masters + masters_at[p] * 256ull);
+    float *master = (float *)(masters + master_at * 256ull);
 #else
     float *master = nullptr;
 #endif
-    change_four(i, many, step, (real *)w, master, (const real *)dw, first, second);
+    change_four(part.first, part.many, step, (real *)w, master, (const real *)dw, first, second);
+}
+
+// Blocks of 256 threads.
+KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, u32 *state,
+               IN_PLACE Tensors<FEW> tensors) {
+    update_all(weights, masters, gradients, firsts, seconds, state, tensors);
+}
+
+KERNEL(update_many)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, u32 *state,
+                    IN_PLACE Tensors<MOST> tensors) {
+    update_all(weights, masters, gradients, firsts, seconds, state, tensors);
 }

@@ -1,25 +1,8 @@
-// The end of a step: the step counter, and in binary16 the loss scale.
-//
-// A step in which a gradient was not finite has updated nothing and does not count. The scale is halved after it, and doubled
-// after GROWTH other steps in a row.
+// The end of a step in a launch of its own: see advance.cuh.
 #include "base.cuh"
 #include "real.cuh"
-
-constexpr u32 GROWTH = 2000;
-constexpr float LARGEST_SCALE = 16777216.0f;
+#include "advance.cuh"
 
 KERNEL(advance)(u32 *state) {
-    if (threadIdx.x != 0) return;
-    const bool is_skipped = state[STATE_OVERFLOW] != 0;
-    state[STATE_OVERFLOW] = 0;
-    if (!is_skipped && ++state[STATE_STEP] == 0) state[STATE_STEP + 1]++;
-    if (!SAME<real, F16>) return;
-    const float scale = from_bits(state[STATE_LOSS_SCALE]);
-    if (is_skipped) {
-        state[STATE_LOSS_SCALE] = bits_of(scale > 2.0f ? scale / 2.0f : 1.0f);
-        state[STATE_GOOD_STEPS] = 0;
-    } else if (++state[STATE_GOOD_STEPS] >= GROWTH) {
-        state[STATE_LOSS_SCALE] = bits_of(scale < LARGEST_SCALE / 2.0f ? scale * 2.0f : LARGEST_SCALE);
-        state[STATE_GOOD_STEPS] = 0;
-    }
+    if (threadIdx.x == 0) advance_state(state);
 }

@@ -181,13 +181,14 @@ fn launches_text(placed: &Placed, case: &Case, batch: u64, precision: Precision)
                             launch.kernel.constants.iter().map(|(name, value)| format!("{name}={value}")).collect();
                         writeln!(
                             text,
-                            "  {} {} {} {:?} {:?} {:?}",
+                            "  {} {} {} {:?} {:?} {:?} {:?}",
                             launch.kernel.file,
                             launch.kernel.entry,
                             constants.join(" "),
                             launch.grid,
                             launch.block,
-                            launch.arguments
+                            launch.arguments,
+                            launch.numbers
                         )
                     }
                     other => writeln!(text, "  {other:?}"),

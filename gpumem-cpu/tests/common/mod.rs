@@ -11,7 +11,8 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Part;
 use gpumem_core::program::op::{Gradient, Op, Reads, Work};
 use gpumem_core::program::{
-    Action, Class, Criterion, Init, Layout, Measure, Operand, Operation, Pass, Program, Slot, Tensor, TensorId,
+    Action, Class, Criterion, Init, Layout, Measure, Operand, Operation, Pass, Program, Slot, StateWord, Tensor,
+    TensorId,
 };
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::shape::Shape;
@@ -404,7 +405,7 @@ impl OneLayer {
                 id
             })
             .collect();
-        let state = b.tensor(Class::State, Role::State, &[8], false);
+        let state = b.tensor(Class::State, Role::State, &[StateWord::COUNT as u64], false);
         let (shape, batched) = (single.node.value.shape, single.node.value.batched);
         let target = b.tensor(Class::Target, Role::Activation, shape.dims(), batched);
         let length = shape.elements().unwrap() * if batched { options.batch } else { 1 };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 /// The kernel sources by file name, headers included.
 pub const SOURCES: &[(&str, &str)] = &[
+    ("advance.cuh", include_str!("../../kernels/advance.cuh")),
     ("attention_mma.cuh", include_str!("../../kernels/attention_mma.cuh")),
     ("base.cuh", include_str!("../../kernels/base.cuh")),
     ("batch_norm.cuh", include_str!("../../kernels/batch_norm.cuh")),
@@ -144,12 +145,21 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Pointers to tensors, in the order of the entry point's parameters; `None` is a null pointer.
     pub arguments: Vec<Option<Argument>>,
+    /// Plain numbers behind the pointers: the words of the entry point's last parameter, if that is no pointer. Launches that differ in
+    /// them alone are of one kernel, which is compiled once.
+    pub numbers: Vec<u32>,
 }
 
 impl Launch {
     /// One thread for each of `count` elements, in blocks of 256.
     pub fn elementwise(kernel: Kernel, count: u64, arguments: Vec<Option<Argument>>) -> Launch {
         let blocks = count.div_ceil(256).max(1);
-        Launch { kernel, grid: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], block: [256, 1, 1], arguments }
+        let grid = [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1];
+        Launch { kernel, grid, block: [256, 1, 1], arguments, numbers: Vec::new() }
+    }
+
+    /// The same launch with these plain numbers.
+    pub fn with_numbers(self, numbers: Vec<u32>) -> Launch {
+        Launch { numbers, ..self }
     }
 }

@@ -59,7 +59,13 @@ impl<'a> Heads<'a> {
         let blocks = blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs);
         let blocks = blocks.ok_or(Error::Damaged("attention has more tiles than a grid has blocks"))?;
         let threads = if self.terms() > 0 { 128 } else { 256 };
-        Ok(Launch { kernel: self.kernel(entry), grid: [blocks, 1, 1], block: [threads, 1, 1], arguments })
+        Ok(Launch {
+            kernel: self.kernel(entry),
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            arguments,
+            numbers: Vec::new(),
+        })
     }
 }
 

@@ -168,7 +168,7 @@ impl<'a> Plan<'a> {
         let blocks = u32::try_from(blocks)
             .map_err(|_| Error::Damaged("a batch normalisation has more channels than a grid has blocks"))?;
         let grid = [blocks, self.parts as u32, 1];
-        Ok(Launch { kernel: self.kernel(entry, add)?, grid, block: [block, 1, 1], arguments })
+        Ok(Launch { kernel: self.kernel(entry, add)?, grid, block: [block, 1, 1], arguments, numbers: Vec::new() })
     }
 
     /// The launch of inference.

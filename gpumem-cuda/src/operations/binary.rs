@@ -97,7 +97,7 @@ impl<'a> Plan<'a> {
         let too_many = |_| Error::Damaged("a gradient has more elements than a grid has blocks");
         let launch = |kernel, blocks, threads| {
             let blocks = u32::try_from(blocks).map_err(too_many)?;
-            Ok(Launch { kernel, grid: [blocks, 1, 1], block: [threads, 1, 1], arguments })
+            Ok(Launch { kernel, grid: [blocks, 1, 1], block: [threads, 1, 1], arguments, numbers: Vec::new() })
         };
         if self.axes[self.axes.len() - 1].has[input] {
             // As many slices as there is work for, up to 32, and then as many columns as make 256 threads or more.

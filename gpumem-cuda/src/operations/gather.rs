@@ -45,5 +45,6 @@ pub(super) fn backward(context: &Context<'_>, op: &Gather) -> Result<Vec<Launch>
         grid: [blocks, slabs, 1],
         block: [THREADS, 1, 1],
         arguments: vec![Some(token), Some(dy), Some(dweight)],
+        numbers: Vec::new(),
     }])
 }

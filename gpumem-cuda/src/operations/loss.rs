@@ -1,12 +1,15 @@
 //! Losses and the gradient that they start from: `kernels/loss.cu`.
 
 use super::context::Context;
+use super::optimizer::betas;
 use crate::calls::Launch;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Criterion, Measure, Slot, TensorId};
+use gpumem_core::program::{Action, Criterion, Measure, Slot, TensorId};
 
 /// Threads of the blocks that add up.
 const THREADS: u32 = 256;
+/// Threads of one block that does all.
+const ALL: u64 = 1024;
 
 pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Launch>, Error> {
     let x = context.read(Slot::Input(0))?;
@@ -18,11 +21,11 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let gradient = context.operation.written(Slot::InputGradient(0));
     let state = context.placed.program.of_class(gpumem_core::program::Class::State).next();
     let (count, rows) = (context.elements(x), context.elements(terms));
-    let (entry, divisor) = match criterion.kind {
-        Measure::CrossEntropy => ("cross_entropy_rows", rows),
-        Measure::Mse => ("mse_partial", count),
-        Measure::Mean => ("mean_partial", count),
-        Measure::Dot => ("dot_partial", 1),
+    let (alone, entry, divisor) = match criterion.kind {
+        Measure::CrossEntropy => ("cross_entropy", "cross_entropy_rows", rows),
+        Measure::Mse => ("mse", "mse_partial", count),
+        Measure::Mean => ("mean", "mean_partial", count),
+        Measure::Dot => ("dot", "dot_partial", 1),
     };
     let add = context.adds(Slot::InputGradient(0));
     if add == 1 && gradient == Some(x) {
@@ -30,6 +33,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     }
     let pitch = |id: Option<TensorId>| id.and_then(|id| context.pitch(id)).unwrap_or(criterion.classes);
     let sum = u8::from(context.operation.read(Slot::Loss).is_some());
+    let updates = context.placed.program.operations.iter().any(|operation| operation.action == Action::Update);
     let kernel = |entry| {
         let kernel = context.kernel("loss.cu", entry).with("ROWS", format!("{rows}ull"));
         let kernel = kernel
@@ -39,18 +43,36 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let kernel = kernel.with("GRADIENT_PITCH", format!("{}ull", pitch(gradient)));
         let kernel = kernel.with("COUNT", format!("{count}ull")).with("GRADIENT", u8::from(gradient.is_some()));
         let kernel = kernel.with("ADD", add).with("DIVISOR", format!("{divisor}ull"));
-        kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum)
+        let kernel = kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum);
+        // The first term of a step prepares its updates.
+        match betas(context.setting.optimizer).filter(|_| updates && sum == 0) {
+            Some((first, second)) => kernel.with("BETAS", format!("{{{first:e},{second:e}}}")),
+            None => kernel,
+        }
     };
-    let launch = |entry, blocks, arguments| Launch {
-        kernel: kernel(entry),
-        grid: [blocks, 1, 1],
-        block: [THREADS, 1, 1],
-        arguments,
+    let launch = |entry, blocks, threads, arguments| {
+        let (kernel, grid, block) = (kernel(entry), [blocks, 1, 1], [threads, 1, 1]);
+        Launch { kernel, grid, block, arguments, numbers: Vec::new() }
     };
+    if is_small(criterion, rows, count) {
+        // A warp for each row, or a thread for each element.
+        let threads = if criterion.kind == Measure::CrossEntropy { rows.saturating_mul(32) } else { count };
+        let threads = threads.clamp(1, ALL).next_multiple_of(32) as u32;
+        return Ok(vec![launch(alone, 1, threads, vec![Some(x), target, state, gradient, Some(terms), Some(loss)])]);
+    }
     let blocks =
         u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
     Ok(vec![
-        launch(entry, blocks, vec![Some(x), target, state, gradient, Some(terms)]),
-        launch("loss_total", 1, vec![Some(terms), Some(loss)]),
+        launch(entry, blocks, THREADS, vec![Some(x), target, state, gradient, Some(terms)]),
+        launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state]),
     ])
+}
+
+/// Whether one block goes through all elements in less time than a second launch takes: four rows a warp, each in a few looks, or eight
+/// elements a thread.
+fn is_small(criterion: &Criterion, rows: u64, count: u64) -> bool {
+    match criterion.kind {
+        Measure::CrossEntropy => rows <= ALL / 32 * 4 && criterion.classes <= 1024 && count <= 16 * ALL,
+        Measure::Mse | Measure::Mean | Measure::Dot => count <= 8 * ALL,
+    }
 }

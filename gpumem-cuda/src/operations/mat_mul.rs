@@ -27,7 +27,7 @@ fn launch(
     let kernel = context.product_kernel("mat_mul.cu", "mat_mul");
     let (kernel, blocks) = tiles(kernel, count, sizes, [a.transposed, b.transposed], (false, add))?;
     let arguments = vec![Some(a.tensor), Some(b.tensor), Some(c)];
-    Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments })
+    Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() })
 }
 
 /// A value, taken transposed or not.

@@ -96,6 +96,7 @@ impl<'a> Plan<'a> {
             grid: [blocks, self.parts as u32, 1],
             block: [threads, 1, 1],
             arguments,
+            numbers: Vec::new(),
         }];
         if self.parts > 1 {
             launches.push(self.sum(add, partial, written));
@@ -108,7 +109,7 @@ impl<'a> Plan<'a> {
         let kernel = self.kernel("normalize_sum", add);
         let blocks = u32::try_from(self.op.parameters().div_ceil(64)).unwrap_or(u32::MAX);
         let arguments = vec![partial, written[0], written[1]];
-        Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments }
+        Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments, numbers: Vec::new() }
     }
 
     /// The same with blocks for all gradients at once, if rows are short enough to keep a warp's sums in registers, and many enough.
@@ -140,7 +141,7 @@ pub(crate) fn forward_of(
     let (residual, sum) = (residual_and_sum.map(|pair| pair[0]), residual_and_sum.map(|pair| pair[1]));
     let arguments = vec![Some(x), residual, sum, weight, bias, Some(y), saved];
     let kernel = plan.kernel("normalize", [0; 3]);
-    Ok(vec![Launch { kernel, grid: plan.rows.grid, block: plan.rows.block, arguments }])
+    Ok(vec![Launch { kernel, grid: plan.rows.grid, block: plan.rows.block, arguments, numbers: Vec::new() }])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Launch>, Error> {
@@ -158,7 +159,8 @@ pub(super) fn backward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Laun
         let partial = context.operation.written(Slot::Workspace);
         let arguments = vec![Some(dy), Some(x), weight, Some(saved), dx, partial];
         let kernel = plan.kernel("normalize_backward", add);
-        let all = Launch { kernel, grid: [plan.parts as u32, 1, 1], block: [TOGETHER, 1, 1], arguments };
+        let all =
+            Launch { kernel, grid: [plan.parts as u32, 1, 1], block: [TOGETHER, 1, 1], arguments, numbers: Vec::new() };
         return Ok(vec![all, plan.sum(add, partial, [dweight, dbias])]);
     }
     let mut launches = Vec::new();
@@ -172,6 +174,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Laun
             grid: plan.rows.grid,
             block: plan.rows.block,
             arguments: vec![Some(dy), Some(x), weight, Some(saved), Some(dx)],
+            numbers: Vec::new(),
         });
     }
     Ok(launches)

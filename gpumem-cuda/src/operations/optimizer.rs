@@ -1,5 +1,5 @@
 //! Updates of parameters, the look at their gradients, and the step counter: `kernels/optimizer.cu`, `kernels/check.cu`,
-//! `kernels/state.cu`.
+//! `kernels/state.cu`. Which tensors, with how many elements, a launch says in plain numbers, so that each file is compiled once.
 
 use super::context::{Context, Setting};
 use crate::calls::{Argument, Kernel, Launch, place};
@@ -12,21 +12,40 @@ use gpumem_core::{Format, Precision};
 /// Elements of a block: `BLOCK` of `many.cuh`.
 const BLOCK: u64 = 1024;
 /// What stands for a master copy that is not there: `NONE` of `optimizer.cu`.
-const NONE: u64 = u32::MAX as u64;
-/// Tensors of a launch: the numbers of parameters take 36 bytes each of the 64 KiB that constants have on a card.
-const AT_ONCE: usize = 1024;
+const NONE: u32 = u32::MAX;
+/// Bytes that all parameters of a kernel may have on every card, and those of a pointer.
+const PARAMETERS: usize = 4096;
+const POINTER: usize = 8;
+/// Tensors of a launch that has less to carry: `FEW` of `many.cuh`.
+const FEW: usize = 24;
+/// Blocks of an update that may be the end of the step as well: each counts itself once, in one place.
+const READERS: u32 = 1024;
 
 pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
-    launch(context, std::slice::from_ref(context.operation)).map(|launch| vec![launch])
+    launch(context, std::slice::from_ref(context.operation), false).map(|launch| vec![launch])
 }
 
-/// All updates from operation `first` on, up to the first operation that is none: how many, and their launches. `None` where
-/// there is a single one.
+/// The updates from operation `first` on, as many as a launch takes, and behind the last of a step its end, if they have few blocks: how
+/// many operations, and their launch. `None` where that is a single operation.
 ///
 /// # Errors
 /// As for [`update`].
 pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
-    together(placed, first, setting, &Action::Update, launch)
+    let rest = placed.program.operations.get(first..).unwrap_or_default();
+    let Some(operation) = rest.first().filter(|operation| operation.action == Action::Update) else { return Ok(None) };
+    let context = Context { placed, operation, setting };
+    let count = following(rest, &Action::Update).min(Rule::new(&context, operation).most());
+    let ends = rest.get(count).is_some_and(|next| next.action == Action::Advance);
+    if ends {
+        let launch = launch(&context, &rest[..count], true)?;
+        if launch.grid[0] <= READERS {
+            return Ok(Some((count + 1, vec![launch])));
+        }
+    }
+    if count < 2 {
+        return Ok(None);
+    }
+    Ok(Some((count, vec![launch(&context, &rest[..count], false)?])))
 }
 
 pub(super) fn check(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
@@ -38,100 +57,158 @@ pub(super) fn check(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
 /// # Errors
 /// As for [`check`].
 pub(crate) fn checks(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
-    together(placed, first, setting, &Action::Check, look)
-}
-
-/// The operations from number `first` on that do the same, if there are several: how many, and their launches.
-fn together(
-    placed: &Placed,
-    first: usize,
-    setting: Setting,
-    action: &Action,
-    launch: impl Fn(&Context<'_>, &[Operation]) -> Result<Launch, Error>,
-) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
-    let count = rest.iter().take_while(|operation| operation.action == *action).count();
+    let count = following(rest, &Action::Check).min(most(CHECK_POINTERS, CHECK_FIELDS));
     if count < 2 {
         return Ok(None);
     }
-    let launches = rest[..count].chunks(AT_ONCE).map(|group| {
-        let context = Context { placed, operation: &group[0], setting };
-        launch(&context, group)
-    });
-    Ok(Some((count, launches.collect::<Result<_, _>>()?)))
+    let context = Context { placed, operation: &rest[0], setting };
+    Ok(Some((count, vec![look(&context, &rest[..count])?])))
 }
 
-/// A kernel with the constants of `many.cuh` for these tensors, and the blocks that they take.
-fn many(context: &Context<'_>, kernel: Kernel, tensors: &[TensorId]) -> Result<(Kernel, u32), Error> {
-    let counts: Vec<u64> = tensors.iter().map(|&id| context.elements(id)).collect();
-    let mut blocks = Vec::new();
+/// How many operations do the same, from the first on.
+fn following(operations: &[Operation], action: &Action) -> usize {
+    operations.iter().take_while(|operation| operation.action == *action).count()
+}
+
+/// The constant `MOST` of `many.cuh`: tensors of a launch with so many pointers and so many words of each.
+fn most(pointers: usize, fields: usize) -> usize {
+    // Two numbers for all, and half a word beside the words.
+    (PARAMETERS - POINTER * pointers - 8) / (4 * fields + 2) / 2 * 2
+}
+
+/// A launch for many tensors, with what `many.cuh` is told of each: `fields` behind their first blocks, and one bit.
+fn many(
+    context: &Context<'_>,
+    [file, few, many]: [&'static str; 3],
+    tensors: &[TensorId],
+    (fields, bits): (&[Vec<u32>], &[bool]),
+    arguments: Vec<Option<Argument>>,
+) -> Result<Launch, Error> {
+    let (mut first_blocks, mut halves) = (Vec::new(), Vec::new());
     let mut grid = 0u64;
-    for count in &counts {
-        blocks.push(grid);
-        grid = grid.saturating_add(count.div_ceil(BLOCK));
+    for (index, &id) in tensors.iter().enumerate() {
+        let count = context.elements(id);
+        let blocks = count.div_ceil(BLOCK);
+        first_blocks.push(grid as u32);
+        let missing = blocks.saturating_mul(BLOCK).saturating_sub(count) as u32;
+        halves.push(missing | if bits.get(index) == Some(&true) { BLOCK as u32 } else { 0 });
+        grid = grid.saturating_add(blocks);
     }
     let too_large = || Error::Unsupported { device: "CUDA", what: "an update of 2^41 elements or more".into() };
     let grid = u32::try_from(grid).ok().filter(|&grid| grid < 1 << 31).ok_or_else(too_large)?;
-    Ok((kernel.with("BLOCKS", table(&blocks)).with("COUNTS", table(&counts)), grid))
+    let most = most(arguments.len(), fields.len() + 1);
+    let (entry, limit) = if tensors.len() <= FEW { (few, FEW) } else { (many, most) };
+    let mut numbers = vec![tensors.len() as u32, 0];
+    for field in std::iter::once(&first_blocks).chain(fields) {
+        numbers.extend(field);
+        numbers.resize(numbers.len() + limit - field.len(), 0);
+    }
+    halves.resize(limit, 0);
+    numbers.extend(halves.chunks(2).map(|pair| pair[0] | pair[1] << 16));
+    let kernel = context.kernel(file, entry).with("FIELDS", fields.len() + 1).with("MOST", most);
+    Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments, numbers })
 }
 
-/// One launch that looks at gradients. The kernel is given the first of them in the arena, and knows how far behind it the
-/// others are.
+/// Pointers of `check.cu`, and its words of each gradient.
+const CHECK_POINTERS: usize = 2;
+const CHECK_FIELDS: usize = 2;
+
+/// One launch that looks at gradients. The kernel is given the first of them in the arena, and how far behind it the others are.
 fn look(context: &Context<'_>, checks: &[Operation]) -> Result<Launch, Error> {
     let gradients: Vec<_> = checks.iter().map(|check| check.read(Slot::ParameterGradient)).collect();
     let missing = Error::Damaged("a look at a gradient lacks the gradient");
     let ids = gradients.iter().copied().collect::<Option<Vec<TensorId>>>().ok_or(missing)?;
     let format = |&id: &TensorId| context.tensor(id).role.format(context.setting.precision);
-    let whole: Vec<u64> = ids.iter().map(|id| u64::from(format(id) == Format::F32)).collect();
-    let (kernel, grid) = many(context, context.kernel("check.cu", "check"), &ids)?;
+    let whole: Vec<bool> = ids.iter().map(|id| format(id) == Format::F32).collect();
     let (base, distances) = distances(context.placed, &gradients, 0)?;
-    let kernel = kernel.with("GRADIENTS", table(&distances)).with("WHOLE", table(&whole));
     let arguments = vec![base, Some(context.written(Slot::State)?)];
-    Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments })
+    many(context, ["check.cu", "check", "check_many"], &ids, (&[distances], &whole), arguments)
 }
 
-/// One launch for updates. The kernel is given the first tensor of each kind in the arena, and knows how far behind it the
-/// others are.
-fn launch(context: &Context<'_>, updates: &[Operation]) -> Result<Launch, Error> {
+/// What is the same for all parameters of a launch.
+struct Rule {
+    /// Whether some have master copies.
+    mixed: bool,
+    /// Tensors that the optimizer keeps for each.
+    states: usize,
+}
+
+impl Rule {
+    fn new(context: &Context<'_>, update: &Operation) -> Rule {
+        let mixed = matches!(context.setting.precision, Precision::Mixed(_));
+        let states = (0..2).take_while(|&state| update.written(Slot::Moment(state)).is_some()).count();
+        Rule { mixed, states }
+    }
+
+    /// Words of each parameter: its first block, weights and gradients, and where there are some its master copy and states.
+    fn fields(&self) -> usize {
+        3 + usize::from(self.mixed) + self.states
+    }
+
+    /// Parameters of a launch, which has six pointers.
+    fn most(&self) -> usize {
+        most(6, self.fields())
+    }
+}
+
+/// One launch for updates, which may be the end of the step as well. The kernel is given the first tensor of each kind in the arena, and
+/// how far behind it the others are.
+fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<Launch, Error> {
     let missing = Error::Damaged("an update lacks a tensor");
     let all = |find: &dyn Fn(&Operation) -> Option<TensorId>| updates.iter().map(find).collect::<Vec<_>>();
     let parameters = all(&|update| update.written(Slot::Parameter));
     let gradients = all(&|update| update.read(Slot::ParameterGradient));
-    let firsts = all(&|update| update.written(Slot::Moment(0)));
-    let seconds = all(&|update| update.written(Slot::Moment(1)));
+    let moments = [0, 1].map(|moment| all(&|update| update.written(Slot::Moment(moment))));
     if parameters.iter().chain(&gradients).any(Option::is_none) {
         return Err(missing);
     }
-    let mixed = matches!(context.setting.precision, Precision::Mixed(_));
+    let rule = Rule::new(context, context.operation);
+    // Each has as many states as the first one.
+    if moments.iter().enumerate().any(|(index, all)| all.iter().any(|it| it.is_some() != (index < rule.states))) {
+        return Err(missing);
+    }
+    let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
+    if betas(context.setting.optimizer).is_some() && !context.placed.program.operations.iter().any(is_loss) {
+        return Err(Error::Damaged("an update by Adam's rule without a loss, which prepares it"));
+    }
     let tensors = context.placed.program.tensors.len() as Argument;
-    let master = |id: &Option<TensorId>| id.filter(|&id| mixed && context.placed.masters[id as usize].is_some());
+    let master = |id: &Option<TensorId>| id.filter(|&id| rule.mixed && context.placed.masters[id as usize].is_some());
     let masters: Vec<_> = parameters.iter().map(|id| master(id).map(|id| tensors + id)).collect();
     let ids: Vec<TensorId> = parameters.iter().flatten().copied().collect();
-    let (mut kernel, grid) = many(context, context.kernel("optimizer.cu", "update"), &ids)?;
-    let mut arguments = Vec::new();
-    for (name, kind) in [
-        ("WEIGHTS", &parameters),
-        ("MASTERS", &masters),
-        ("GRADIENTS", &gradients),
-        ("FIRSTS", &firsts),
-        ("SECONDS", &seconds),
-    ] {
-        // What no parameter has is never looked at, but for the copies of some.
-        let absent = if name == "MASTERS" { NONE } else { 0 };
-        let (base, distances) = distances(context.placed, kind, absent)?;
-        kernel = kernel.with(name, table(&distances));
-        arguments.push(base);
+    let at = |kind: &[Option<Argument>], absent| distances(context.placed, kind, absent);
+    let (weights, of_weights) = at(&parameters, 0)?;
+    let (copies, of_copies) = at(&masters, NONE)?;
+    let (gradients, of_gradients) = at(&gradients, 0)?;
+    let mut arguments = vec![weights, copies, gradients];
+    let mut fields = vec![of_weights, of_gradients];
+    fields.extend(rule.mixed.then_some(of_copies));
+    for (index, moment) in moments.iter().enumerate() {
+        let (first, of_moments) = at(moment, 0)?;
+        arguments.push(first);
+        fields.extend((index < rule.states).then_some(of_moments));
     }
     arguments.push(Some(context.read(Slot::State)?));
-    let kernel = kernel.with("MIXED", u8::from(mixed)).with("MOMENT_REAL", super::grid::norm_real(context));
-    let states = [&firsts, &seconds].into_iter().take_while(|kind| kind[0].is_some()).count();
-    let kernel = rule(kernel, context.setting.optimizer, states);
-    Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments })
+    let mut launch = many(context, ["optimizer.cu", "update", "update_many"], &ids, (&fields, &[]), arguments)?;
+    launch.numbers[1] = u32::from(ends);
+    let kernel = launch.kernel.with("MIXED", u8::from(rule.mixed));
+    launch.kernel =
+        ruled(kernel.with("MOMENT_REAL", super::grid::norm_real(context)), context.setting.optimizer, rule.states);
+    Ok(launch)
+}
+
+/// Adam's two: the loss prepares what updates need of them.
+pub(super) fn betas(optimizer: Optimizer) -> Option<(f64, f64)> {
+    match optimizer {
+        Optimizer::Adam(adam) => Some(adam.betas),
+        Optimizer::AdamW(adam) => Some(adam.betas),
+        _ => None,
+    }
 }
 
 /// The first of these tensors in the arena, and how far behind it each begins, in units of 256 bytes; `absent` for one that
 /// is not there.
-fn distances(placed: &Placed, kind: &[Option<Argument>], absent: u64) -> Result<(Option<Argument>, Vec<u64>), Error> {
+fn distances(placed: &Placed, kind: &[Option<Argument>], absent: u32) -> Result<(Option<Argument>, Vec<u32>), Error> {
     let offset = |argument: Argument| place(placed, argument).map(|(offset, _)| offset);
     let offsets = kind.iter().map(|id| id.map(offset).transpose()).collect::<Result<Vec<Option<u64>>, Error>>()?;
     let Some(start) = offsets.iter().flatten().min().copied() else {
@@ -140,20 +217,14 @@ fn distances(placed: &Placed, kind: &[Option<Argument>], absent: u64) -> Result<
     let at = offsets.iter().position(|&offset| offset == Some(start));
     let distance = |offset: &Option<u64>| match offset.map(|offset| offset - start) {
         None => Ok(absent),
-        Some(behind) if behind.is_multiple_of(256) && behind / 256 < NONE => Ok(behind / 256),
+        Some(behind) if behind.is_multiple_of(256) && behind / 256 < u64::from(NONE) => Ok((behind / 256) as u32),
         Some(_) => Err(Error::Damaged("a tensor does not begin at a multiple of 256 bytes")),
     };
     Ok((at.and_then(|at| kind[at]), offsets.iter().map(distance).collect::<Result<_, _>>()?))
 }
 
-/// Numbers as an initialiser in C++.
-fn table(numbers: &[u64]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(|number| format!("{number}ull")).collect();
-    format!("{{{}}}", numbers.join(","))
-}
-
-/// The rule with its numbers, and how many states there are.
-fn rule(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
+/// The optimizer's rule with its numbers, and how many states there are.
+fn ruled(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
     let mut values = Vec::new();
     optimizer.for_each_value(|_, value| values.push(format!("{value:e}")));
     let kernel = kernel.with("OPTIMIZER", optimizer.row().name).with("VALUES", format!("{{{}}}", values.join(",")));
@@ -163,5 +234,5 @@ fn rule(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
 pub(super) fn advance(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let state = context.written(Slot::State)?;
     let kernel = context.kernel("state.cu", "advance");
-    Ok(vec![Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], arguments: vec![Some(state)] }])
+    Ok(vec![Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], arguments: vec![Some(state)], numbers: Vec::new() }])
 }

@@ -27,7 +27,7 @@ fn launch(
     let kernel = context.kernel("softmax.cu", entry).with("OUTER", format!("{outer}ull"));
     let kernel = kernel.with("CLASSES", format!("{}ull", op.classes)).with("INNER", format!("{}ull", op.inner));
     let kernel = kernel.with("WARP_ROWS", rows.warp).with("ADD", add);
-    Ok(vec![Launch { kernel, grid: rows.grid, block: rows.block, arguments }])
+    Ok(vec![Launch { kernel, grid: rows.grid, block: rows.block, arguments, numbers: Vec::new() }])
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Softmax) -> Result<Vec<Launch>, Error> {

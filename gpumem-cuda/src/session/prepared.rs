@@ -44,6 +44,7 @@ struct BoundKernel {
     grid: (u32, u32, u32),
     block: (u32, u32, u32),
     addresses: Vec<CUdeviceptr>,
+    numbers: Vec<u32>,
 }
 
 impl BoundKernel {
@@ -51,10 +52,15 @@ impl BoundKernel {
         let mut addresses = self.addresses.clone();
         let mut parameters: Vec<*mut c_void> =
             addresses.iter_mut().map(|address| std::ptr::from_mut(address).cast()).collect();
+        let mut numbers = self.numbers.clone();
+        if !numbers.is_empty() {
+            parameters.push(numbers.as_mut_ptr().cast());
+        }
         // SAFETY: the function belongs to a module that outlives this; its parameters are as many pointers into the arena as
         // the operation's launch lists, each to a tensor of the length that the kernel was compiled for, or, in an update of
-        // many parameters, to the first of tensors at the distances that it was compiled for, all of them in the arena; the
-        // driver copies the parameters before it returns.
+        // many parameters, to the first of tensors at the distances that the numbers say, all of them in the arena; and behind
+        // them, where there are numbers, one of plain words, as many as these, which the tests check of every launch; the driver
+        // copies the parameters before it returns.
         unsafe { result::launch_kernel(self.function, self.grid, self.block, 0, stream.cu_stream(), &mut parameters) }
             .map_err(failure("launching a kernel"))
     }
@@ -270,7 +276,8 @@ fn bind(launch: &Launch, binding: Binding<'_>, placed: &Placed, shift: u64) -> R
     };
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
     let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
-    Ok(Bound::Kernel(BoundKernel { function: binding.modules.function(&launch.kernel)?, grid, block, addresses }))
+    let function = binding.modules.function(&launch.kernel)?;
+    Ok(Bound::Kernel(BoundKernel { function, grid, block, addresses, numbers: launch.numbers.clone() }))
 }
 
 /// Where an argument lies. Inputs and targets are `shift` bytes behind their first places.

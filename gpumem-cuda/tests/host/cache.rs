@@ -177,6 +177,7 @@ fn source(kernels: &[&Kernel]) -> String {
             "extern \"C\" char __start_simt{number}[] __attribute__((weak)), __stop_simt{number}[] __attribute__((weak));\n\
              static void call{number}(void *arguments) {{ simt::call(kernel{number}::{entry}, (void **)arguments); }}\n\
              extern \"C\" int arity{number}() {{ return simt::arity(kernel{number}::{entry}); }}\n\
+             extern \"C\" int plain{number}() {{ return simt::plain(kernel{number}::{entry}); }}\n\
              extern \"C\" void launch{number}(const unsigned *g, const unsigned *b, int order, void **arguments) {{\n\
              simt::body = call{number}; simt::body_arguments = arguments;\n\
              simt::launch({{g[0], g[1], g[2]}}, {{b[0], b[1], b[2]}}, order, __start_simt{number}, __stop_simt{number});\n}}",

@@ -87,14 +87,14 @@ fn driver() -> Option<Library> {
 /// Makes kernels that were compiled for the host known to the card.
 pub fn register<'a>(machine: &Machine, kernels: impl Iterator<Item = &'a Kernel>) {
     let Some(driver) = driver() else { return };
-    type Register = unsafe extern "C" fn(*const c_char, *mut c_void, c_int) -> c_int;
+    type Register = unsafe extern "C" fn(*const c_char, *mut c_void, c_int, c_int) -> c_int;
     for kernel in kernels {
-        let (launch, arguments) = machine.entry(kernel);
+        let (launch, arguments, plain) = machine.entry(kernel);
         let note = CString::new(note(kernel)).unwrap();
         // SAFETY: the function has this type, and copies the text.
         unsafe {
             let register = driver.get::<Register>(b"simulated_register").unwrap();
-            register(note.as_ptr(), launch, arguments);
+            register(note.as_ptr(), launch, arguments, plain);
         }
     }
 }

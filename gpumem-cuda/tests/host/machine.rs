@@ -36,20 +36,30 @@ impl Machine {
         Machine { kernels: cache::compiled(kernels.into_iter().collect(), &sources) }
     }
 
-    /// The function that launches a kernel, and the number of its parameters.
-    pub fn entry(&self, kernel: &Kernel) -> (*mut c_void, i32) {
+    /// The function that launches a kernel, the number of its parameters, and the bytes of the last one if it is plain numbers.
+    pub fn entry(&self, kernel: &Kernel) -> (*mut c_void, i32, i32) {
         let Compiled { library, number } = &self.kernels[kernel];
         // SAFETY: `cache::source` gives every kernel functions of these types under these names.
         unsafe {
             let launch: Symbol<Entry> = library.code.get(format!("launch{number}").as_bytes()).unwrap();
             let arity: Symbol<extern "C" fn() -> i32> = library.code.get(format!("arity{number}").as_bytes()).unwrap();
-            (*launch as *mut c_void, arity())
+            let plain: Symbol<extern "C" fn() -> i32> = library.code.get(format!("plain{number}").as_bytes()).unwrap();
+            (*launch as *mut c_void, arity(), plain())
         }
     }
 
-    /// Runs one launch on these tensors, with one of three orders of warps.
+    /// Runs one launch on these tensors, behind which its numbers come, with one of three orders of warps.
     pub fn launch(&self, launch: &Launch, order: i32, mut arguments: Vec<*mut c_void>) {
         let Compiled { library, number } = &self.kernels[&launch.kernel];
+        let (_, parameters, plain) = self.entry(&launch.kernel);
+        let numbers = usize::from(!launch.numbers.is_empty());
+        let given = (arguments.len() + numbers, 4 * launch.numbers.len());
+        assert_eq!(given, (parameters as usize, plain as usize), "parameters of {}", note(&launch.kernel));
+        assert!(8 * arguments.len() + given.1 <= 4096, "{} has too many bytes of parameters", note(&launch.kernel));
+        let mut words = launch.numbers.clone();
+        if numbers > 0 {
+            arguments.push(words.as_mut_ptr().cast());
+        }
         let _guard = library.runs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         // SAFETY: `cache::source` gives every kernel a function of this type under this name; the addresses are of tensors in
         // a live arena, which the launch touches within their lengths, or the tests find out.

@@ -413,6 +413,16 @@ pub fn compare_in(
     compare_programs((precision, capability), orders, what, [&program, &program], run);
 }
 
+/// What the kernels leave in the state in step number `step`: the CPU backend does without.
+pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
+    let (first, second) = match optimizer {
+        Optimizer::Adam(adam) => adam.betas,
+        Optimizer::AdamW(adam) => adam.betas,
+        _ => return [0; 2],
+    };
+    [first, second].map(|beta| ((1.0 - beta.powf(step as f64 + 1.0)) as f32).to_bits())
+}
+
 /// What the kernels are compared with.
 pub enum Reference {
     /// The CPU backend, in f32.
@@ -467,6 +477,10 @@ pub fn compare_programs(
                 if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
                     if tensor.class == Class::State && precision.scales_loss() {
                         expected[StateWord::GoodSteps as usize] = step as u32 + 1;
+                    }
+                    if tensor.class == Class::State {
+                        let at = StateWord::Corrections as usize;
+                        expected[at..at + 2].copy_from_slice(&corrections(optimizer, step as u64));
                     }
                     assert_eq!(found, expected, "{label}");
                     continue;

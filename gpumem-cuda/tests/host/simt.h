@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #include <sys/mman.h>
@@ -385,9 +386,29 @@ inline void wait_copies() {
 
 template <class... A> constexpr int arity(void (*)(A...)) { return sizeof...(A); }
 
-// Calls a kernel with pointers.
+// Bytes of a parameter that is no pointer.
+template <class A> constexpr int plain_bytes() { return std::is_pointer<A>::value ? 0 : (int)sizeof(A); }
+// Those of the last one: others are pointers.
+template <class... A> constexpr int plain(void (*)(A...)) {
+    constexpr int bytes[] = {plain_bytes<A>()...};
+    for (size_t i = 0; i + 1 < sizeof...(A); i++)
+        if (bytes[i] != 0) return -1;
+    return bytes[sizeof...(A) - 1];
+}
+
+template <class A> A given(void *argument) {
+    if constexpr (std::is_pointer<A>::value) {
+        return (A)argument;
+    } else {
+        A numbers;
+        memcpy(&numbers, argument, sizeof numbers);
+        return numbers;
+    }
+}
+
+// Calls a kernel with pointers, the last of which may be to plain numbers.
 template <class... A, size_t... I> void call(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
-    kernel((A)arguments[I]...);
+    kernel(given<A>(arguments[I])...);
 }
 template <class... A> void call(void (*kernel)(A...), void **arguments) {
     call(kernel, arguments, std::index_sequence_for<A...>());
@@ -407,6 +428,11 @@ template <class T> T __shfl_down_sync(unsigned, T v, int by, int = 32) {
 template <class T> T atomicAdd(T *p, T v) {
     const T old = *p;
     *p = old + v;
+    return old;
+}
+inline unsigned atomicInc(unsigned *p, unsigned last) {
+    const unsigned old = *p;
+    *p = old >= last ? 0 : old + 1;
     return old;
 }
 template <class T> T __ldg(const T *p) { return *p; }

@@ -25,7 +25,7 @@ fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
         let count = tensor.elements(3).unwrap() as usize;
         match tensor.class {
             Class::Input | Class::Target => simulated.write(id, &spread(count, id + 1)),
-            Class::State => simulated.write(id, &[1f32.to_bits(); 8]),
+            Class::State => simulated.write(id, &vec![1f32.to_bits(); count]),
             _ => {}
         }
     }
@@ -67,7 +67,7 @@ fn outcome(text: &str, input: [u64; 2], order: i32, change: impl Fn(&str, &str) 
         let count = tensor.elements(1).unwrap() as usize;
         match tensor.class {
             Class::Input | Class::Target | Class::Parameter => simulated.write(id, &spread(count, id + 1)),
-            Class::State => simulated.write(id, &[1f32.to_bits(); 8]),
+            Class::State => simulated.write(id, &vec![1f32.to_bits(); count]),
             _ => {}
         }
     }

@@ -49,7 +49,7 @@ typedef std::function<void()> Work;
 
 struct Kernel {
     Launch launch;
-    int arguments;
+    int arguments, plain;
     std::string entry;
 };
 struct Graph {
@@ -169,10 +169,10 @@ static int outside_capture() {
 #define USABLE() if (const int code = usable(__func__)) return code
 #define UNSAFE() USABLE(); if (const int code = outside_capture()) return code
 
-// For the tests: a kernel by its note (file, entry point, constants).
-API simulated_register(const char *note, void *launch, int arguments) {
+// For the tests: a kernel by its note (file, entry point, constants), with the bytes of its last parameter if that is no pointer.
+API simulated_register(const char *note, void *launch, int arguments, int plain) {
     const char *entry = strchr(note, ' ') + 1;
-    kernels[note] = {(Launch)launch, arguments, std::string(entry, strcspn(entry, " "))};
+    kernels[note] = {(Launch)launch, arguments, plain, std::string(entry, strcspn(entry, " "))};
     return SUCCESS;
 }
 // Device and pinned allocations so far, bytes on the card now, graphs captured, graphs replayed.
@@ -470,11 +470,16 @@ API cuLaunchKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsign
     USABLE();
     if (gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx * by * bz > 1024) return INVALID_VALUE;
     std::vector<void *> arguments;
-    for (int i = 0; i < kernel->arguments; i++) arguments.push_back(*(void **)parameters[i]);
+    const int pointers = kernel->arguments - (kernel->plain > 0);
+    for (int i = 0; i < pointers; i++) arguments.push_back(*(void **)parameters[i]);
+    // The driver copies parameters before it returns.
+    std::vector<char> plain(kernel->plain);
+    if (kernel->plain > 0) memcpy(plain.data(), parameters[pointers], kernel->plain);
     return enqueue(*stream, false, [=]() mutable {
         if (kernel->entry == text("GPUMEM_SIMULATED_FAILS")) return (void)simulated_fail();
         const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
         std::vector<void *> own = arguments;
+        if (!plain.empty()) own.push_back(plain.data());
         kernel->launch(grid, block, 0, own.data());
     });
 }

@@ -279,7 +279,13 @@ impl Correlation {
         if y > 65535 || z > 65535 {
             return Err(too_large());
         }
-        Ok(Launch { kernel, grid: [small(x)?, small(y)?, small(z)?], block: [shape.threads, 1, 1], arguments })
+        Ok(Launch {
+            kernel,
+            grid: [small(x)?, small(y)?, small(z)?],
+            block: [shape.threads, 1, 1],
+            arguments,
+            numbers: Vec::new(),
+        })
     }
 
     /// Positions from `images` and the weight.

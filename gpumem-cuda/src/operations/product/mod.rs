@@ -37,7 +37,7 @@ fn product(
     let kernel = pitches.into_iter().fold(kernel, |kernel, (name, id)| with_pitch(context, kernel, name, id));
     let (kernel, blocks) = tiles(kernel, 1, [rows, columns, depth], transposed, (bias.is_some(), add))?;
     let arguments = vec![Some(a.tensor), Some(b.tensor), bias, Some(c)];
-    Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments })
+    Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() })
 }
 
 /// A kernel that knows how far apart the rows of a tensor are, where they have gaps.
@@ -73,7 +73,7 @@ fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums
     let kernel = constants(kernel, [rows, columns, columns], [false, false], false, add, [32, 32]);
     let kernel = with_pitch(context, kernel, "A_ROW", a);
     let grid = [small(columns)?.div_ceil(SUM_COLUMNS as u32), 1, 1];
-    Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)] })
+    Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)], numbers: Vec::new() })
 }
 
 /// The weight, read as `[out_features, in_features]`.
