@@ -6,7 +6,6 @@
 // HEAD      S, elements of a head; D = HEADS * S
 // SCALE     1 / sqrt(S)
 // SAVES     whether the log-sum-exp is kept
-// ROW       row of the layer: each layer draws numbers of its own
 // THRESHOLD a weight is dropped when its random word is below it; 0 where nothing is dropped, which needs no state
 // KEEP      what the weights that are not dropped are multiplied with
 // ADD       whether the gradient is added to what is there; 0 for the forward pass
@@ -229,7 +228,7 @@ static __device__ __forceinline__ void scores(Tile &a, Tile &b, const real *left
 
 // Which of a thread's 4 x 4 weights are dropped: bit 4 i + j for the one of query ty + 16 i and key 4 tx + j. The loop is not
 // unrolled, and its result is one word, so that a draw costs few registers.
-static __device__ __forceinline__ u32 draw(const u32 *state, u64 head, int queries, int keys) {
+static __device__ __forceinline__ u32 draw(const Draws &draws, u64 head, int queries, int keys) {
     u32 dropped = 0;
 #if THRESHOLD > 0
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
@@ -238,10 +237,10 @@ static __device__ __forceinline__ u32 draw(const u32 *state, u64 head, int queri
         // The number of weight [i, j] of a head is (head * T + i) * T + j.
         const u64 first = (head * STEPS + (queries + ty + 16 * i)) * STEPS + keys + tx * 4;
         u32 words[8];
-        drop_words(state, ROW, first / 4, words);
+        drop_words(draws, first / 4, words);
 #if STEPS % 4 != 0
         // The four lie in two draws.
-        drop_words(state, ROW, first / 4 + 1, words + 4);
+        drop_words(draws, first / 4 + 1, words + 4);
 #pragma unroll
         for (int e = 0; e < 7; e++) words[e] = first & 1 ? words[e + 1] : words[e];
 #pragma unroll
@@ -281,7 +280,8 @@ static __device__ __forceinline__ void put(Tile &tile, const float values[4][4])
 }
 
 // Tiles of keys are gone through with the largest score so far of each row; when that grows, what was summed is scaled down.
-KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *x, const u32 *state, real *y, float *lse) {
+KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *x, const u32 *state, real *y, float *lse,
+                                                        u32 row) {
     __shared__ Tile a, b;
     const Work block = work(true);
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
@@ -295,7 +295,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *x, const u32 *st
         total[i] = 0.0f;
     }
     for (int keys = 0; keys <= first; keys += SIDE) {
-        const u32 dropped = draw(state, block.head, first, keys);
+        const u32 dropped = draw(Draws{state, row}, block.head, first, keys);
         float p[4][4];
         scores(a, b, q, IN_PITCH, first, k, keys, p);
 #pragma unroll
@@ -391,7 +391,7 @@ static __device__ __forceinline__ void slopes(u32 dropped, int queries, int keys
 }
 
 KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, const real *x, const real *y, const float *lse,
-                                                          const u32 *state, float *delta, real *dx) {
+                                                          const u32 *state, float *delta, real *dx, u32 row) {
     __shared__ Tile a, b;
     const Work block = work(true);
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
@@ -407,7 +407,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
     }
     float dq[OWN_CHUNKS][4][4] = {};
     for (int keys = 0; keys <= first; keys += SIDE) {
-        const u32 dropped = draw(state, block.head, first, keys);
+        const u32 dropped = draw(Draws{state, row}, block.head, first, keys);
         float p[4][4], s[4][4];
         scores(a, b, dy, OUT_PITCH, first, v, keys, s);
         scores(a, b, q, IN_PITCH, first, k, keys, p);
@@ -434,7 +434,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
 }
 
 KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const real *x, const float *lse, const float *delta,
-                                                       const u32 *state, real *dx) {
+                                                       const u32 *state, real *dx, u32 row) {
     __shared__ Tile a, b;
     const Work block = work(false);
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
@@ -446,7 +446,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
         const real *q = x + place_in(head, 0), *gradient = dy + place_out(head);
 #pragma unroll 1
         for (int queries = first; queries < STEPS; queries += SIDE) {
-            const u32 dropped = draw(state, head, queries, first);
+            const u32 dropped = draw(Draws{state, row}, head, queries, first);
             float p[4][4], s[4][4];
             scores(a, b, q, IN_PITCH, queries, k, first, p);
             scores(a, b, gradient, OUT_PITCH, queries, v, first, s);

@@ -175,9 +175,9 @@ static __device__ __forceinline__ void store_rows(real *head, u64 pitch, int ste
 }
 
 // Which of four weights are dropped whose numbers are four times `block` and the three after it: a bit each.
-static __device__ __forceinline__ u32 draw_four(const u32 *state, u64 block) {
+static __device__ __forceinline__ u32 draw_four(const Draws &draws, u64 block) {
     u32 words[4], dropped = 0;
-    drop_words(state, ROW, block, words);
+    drop_words(draws, block, words);
 #pragma unroll
     for (int i = 0; i < 4; i++) dropped |= (words[i] < THRESHOLD ? 1u : 0u) << i;
     return dropped;
@@ -191,7 +191,7 @@ static __device__ __forceinline__ u64 weight_number(u64 head, int query, int key
 // on and columns keys from `columns` on, or with KEYS_DOWN the other way round. Four neighbouring keys have one draw, and the
 // lanes that share it draw for each other. The loop is not unrolled, so that a draw costs few registers.
 template <bool KEYS_DOWN, int COUNT>
-static __device__ __forceinline__ u32 draw_tile(const u32 *state, u64 head, int rows, int columns) {
+static __device__ __forceinline__ u32 draw_tile(const Draws &draws, u64 head, int rows, int columns) {
     u32 dropped = 0;
 #if THRESHOLD > 0
     const int lane = threadIdx.x % 32, row = rows + lane_row();
@@ -204,20 +204,20 @@ static __device__ __forceinline__ u32 draw_tile(const u32 *state, u64 head, int 
         for (int e = 0; e < 4; e++) {
             const int down = row + e / 2 * 8, across = columns + 8 * j + lane_pair() + e % 2;
             const u64 number = KEYS_DOWN ? weight_number(head, across, down) : weight_number(head, down, across);
-            bits |= (draw_four(state, number / 4) >> (int)(number % 4) & 1) << e;
+            bits |= (draw_four(draws, number / 4) >> (int)(number % 4) & 1) << e;
         }
 #else
         if (KEYS_DOWN) {
             // Of four lanes with neighbouring keys, each draws for one of two queries, and these keys or those 8 further down.
             const int share = lane / 4 % 4, base = lane & ~12;
             const int query = columns + 8 * j + lane_pair() + share % 2, key = row / 4 * 4 + share / 2 * 8;
-            const u32 own = draw_four(state, weight_number(head, query, key) / 4);
+            const u32 own = draw_four(draws, weight_number(head, query, key) / 4);
 #pragma unroll
             for (int e = 0; e < 4; e++) bits |= (__shfl_sync(FULL_WARP, own, base + 4 * e) >> share & 1) << e;
         } else {
             // Of two lanes with neighbouring keys, one draws for row g, the other for row g + 8.
             const int odd = lane % 2, query = row + 8 * odd, key = columns + 8 * j + lane % 4 / 2 * 4;
-            const u32 own = draw_four(state, weight_number(head, query, key) / 4);
+            const u32 own = draw_four(draws, weight_number(head, query, key) / 4);
             const u32 other = __shfl_xor_sync(FULL_WARP, own, 1);
             bits = ((odd ? other : own) >> 2 * odd & 3) | ((odd ? own : other) >> 2 * odd & 3) << 2;
         }
@@ -292,7 +292,7 @@ static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], u32 d
 
 // Keys are loaded while the values of the tile before them are worked on, and values while the keys are.
 KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
-(const real *x, const u32 *state, real *y, float *lse) {
+(const real *x, const u32 *state, real *y, float *lse, u32 row) {
     __shared__ Rows keys, values;
     const Work block = work(true);
     const int first = block.tile * SIDE, step = first + warp_row();
@@ -313,7 +313,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
         copies_done();
         __syncthreads();
         load_rows<SIDE>(values.at, v, IN_PITCH, from);
-        const u32 dropped = draw_tile<false, SIDE / 8>(state, block.head, step, from);
+        const u32 dropped = draw_tile<false, SIDE / 8>(Draws{state, row}, block.head, step, from);
         Accumulator scores[SIDE / 8];
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) dot_rows(queries, keys.at + 8 * j * WIDTH, scores + j);
@@ -379,7 +379,8 @@ static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulato
 }
 
 KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
-(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, float *delta, real *dx) {
+(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, float *delta, real *dx,
+ u32 row) {
     __shared__ Pairs tiles;
     const Work block = work(true);
     const int first = block.tile * SIDE, step = first + warp_row();
@@ -417,7 +418,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
             Accumulator p[2], s[2];
             dot_rows(queries, keys, p);
             dot_rows(gradients, values, s);
-            const u32 dropped = draw_tile<false, 2>(state, block.head, step, from + part);
+            const u32 dropped = draw_tile<false, 2>(Draws{state, row}, block.head, step, from + part);
             if (from + part == step) {
                 slopes<true>(p, s, dropped, logs, deltas);
             } else {
@@ -478,7 +479,7 @@ static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulat
 template <bool KEYS, bool VALUES>
 static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics statistics[2], const Work &block,
                                                      const real *dy, const real *x, const float *lse, const float *delta,
-                                                     const u32 *state, real *dx) {
+                                                     const Draws &draws, real *dx) {
     const int first = block.tile * SIDE, own = first + warp_row();
     const u64 owner = first_of_group(block.head);
     Left keys[PARTS], values[KEYS ? PARTS : 1];
@@ -526,7 +527,7 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
                 Accumulator p[2], s[2];
                 dot_rows(keys, queries, p);
                 if constexpr (KEYS) dot_rows(values, gradients, s);
-                const u32 dropped = draw_tile<true, 2>(state, head, own, from + part);
+                const u32 dropped = draw_tile<true, 2>(draws, head, own, from + part);
                 if (from + part == own) {
                     slopes_across<true, KEYS>(p, s, dropped, columns, part);
                 } else {
@@ -544,16 +545,16 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
 }
 
 KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_keys)
-(const real *dy, const real *x, const float *lse, const float *delta, const u32 *state, real *dx) {
+(const real *dy, const real *x, const float *lse, const float *delta, const u32 *state, real *dx, u32 row) {
     __shared__ Pairs tiles;
     __shared__ Statistics statistics[2];
     const Work block = work(false);
     if constexpr (HEAD <= 96) {
-        backward_keys<true, true>(tiles, statistics, block, dy, x, lse, delta, state, dx);
+        backward_keys<true, true>(tiles, statistics, block, dy, x, lse, delta, Draws{state, row}, dx);
     } else {
         // There are not registers enough for both gradients: the weights are computed twice.
-        backward_keys<false, true>(tiles, statistics, block, dy, x, lse, delta, state, dx);
+        backward_keys<false, true>(tiles, statistics, block, dy, x, lse, delta, Draws{state, row}, dx);
         __syncthreads();
-        backward_keys<true, false>(tiles, statistics, block, dy, x, lse, delta, state, dx);
+        backward_keys<true, false>(tiles, statistics, block, dy, x, lse, delta, Draws{state, row}, dx);
     }
 }

@@ -161,11 +161,17 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_CORRECTIONS 8
 #define STATE_READERS 10
 
+// What a layer draws from: the state, and its row, since each layer draws numbers of its own.
+struct Draws {
+    const u32 *state;
+    u32 row;
+};
+
 // The words that decide about elements 4 * block to 4 * block + 3 of a drawing layer: gpumem_core::random::drop_words.
-__device__ __forceinline__ void drop_words(const u32 *state, u32 row, u64 block, u32 words[4]) {
+__device__ __forceinline__ void drop_words(const Draws &draws, u64 block, u32 words[4]) {
     words[0] = (u32)block;
     words[1] = (u32)(block >> 32);
-    words[2] = row ^ state[STATE_STEP + 1] << 24;
-    words[3] = state[STATE_STEP];
-    philox(words, state[STATE_SEED], state[STATE_SEED + 1]);
+    words[2] = draws.row ^ draws.state[STATE_STEP + 1] << 24;
+    words[3] = draws.state[STATE_STEP];
+    philox(words, draws.state[STATE_SEED], draws.state[STATE_SEED + 1]);
 }

@@ -1,14 +1,13 @@
 // Elements set to 0 at random, the others scaled up, and the gradient.
 //
 // COUNT     elements
-// ROW       row of the layer: each layer draws numbers of its own
 // THRESHOLD an element is dropped when its random word is below it
 // SCALE     1 / (1 - p) for a share p of dropped elements
 // ADD       whether the result is added to what is there
 // CHANNELS, HEIGHT, WIDTH, X_STRIDES  where the tensors are not dense, of all of them: see layout.cuh
 //
 // y = keep ? x * SCALE : 0, where y may be x, and dx = keep ? dy * SCALE : 0, where dx may be dy: one entry point for both. Which
-// elements are kept is drawn from seed and step in the state, ROW and the element's place; nothing is stored.
+// elements are kept is drawn from seed and step in the state, the row of the layer and the element's place; nothing is stored.
 #include "base.cuh"
 #include "real.cuh"
 #include "layout.cuh"
@@ -26,11 +25,11 @@ static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
 #ifdef X_STRIDES
 
 // A thread for each element, which is drawn by its place in the order of the shape.
-KERNEL(mask)(const real *x, const u32 *state, real *y) {
+KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     u32 words[4];
-    drop_words(state, ROW, i / 4, words);
+    drop_words(Draws{state, row}, i / 4, words);
     const u64 at = in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, i);
     drop(words[i % 4], x[at], &y[at]);
 }
@@ -38,7 +37,7 @@ KERNEL(mask)(const real *x, const u32 *state, real *y) {
 #else
 
 // A draw decides about four elements.
-KERNEL(mask)(const real *x, const u32 *state, real *y) {
+KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
     const u64 first = first_of_piece();
     if (first >= COUNT) return;
     const Piece in = load_piece(x, first);
@@ -50,7 +49,7 @@ KERNEL(mask)(const real *x, const u32 *state, real *y) {
 #pragma unroll
     for (int draw = 0; draw < PIECE / 4; draw++) {
         u32 words[4];
-        drop_words(state, ROW, first / 4 + draw, words);
+        drop_words(Draws{state, row}, first / 4 + draw, words);
 #pragma unroll
         for (int e = 0; e < 4; e++) drop(words[e], in.at[4 * draw + e], &out.at[4 * draw + e]);
     }

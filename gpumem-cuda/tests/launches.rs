@@ -8,9 +8,20 @@ use gpumem::cards::{Card, H200};
 use gpumem::report::roofline::{Rates, flops};
 use gpumem::{Line, Network, Precision};
 use gpumem_cuda::launches::{Counted, launches};
+use gpumem_cuda::{Call, Launch};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/figures/launches.txt");
+
+/// Files with constants: what is compiled.
+fn compiled(all: &[Counted]) -> usize {
+    let file = |launch: &Counted| match &launch.call {
+        Call::Kernel(Launch { kernel, .. }) => Some((kernel.file, kernel.constants.clone())),
+        Call::Product(_) | Call::Convolution(_) => None,
+    };
+    all.iter().filter_map(file).collect::<BTreeSet<_>>().len()
+}
 
 /// A line of the file.
 fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
@@ -26,8 +37,9 @@ fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
     let mut text = format!("{} {} {} {batch}:", N::NAME, card.slug, precision.name());
     let _ = write!(
         text,
-        " {} launches, {:.4} GB, {:.4} TFLOP,",
+        " {} launches of {} compiled files, {:.4} GB, {:.4} TFLOP,",
         all.len(),
+        compiled(&all),
         sum(Counted::bytes) as f64 / 1e9,
         multiplied as f64 / 1e12
     );

@@ -48,7 +48,7 @@ impl<'a> Heads<'a> {
         let kernel = kernel.with("HEADS", op.heads).with("KV_HEADS", op.kv_heads).with("STEPS", op.steps);
         let kernel = kernel.with("HEAD", self.op.width).with_float("SCALE", f64::from(scale));
         let kernel = kernel.with("SAVES", u8::from(self.saves));
-        with_draws(kernel, "KEEP", context.operation.row, dropout).with("ADD", self.add)
+        with_draws(kernel, "KEEP", dropout).with("ADD", self.add)
     }
 
     /// A block for each tile of each of so many heads of each sample, and for each slice of wide heads.
@@ -64,7 +64,7 @@ impl<'a> Heads<'a> {
             grid: [blocks, 1, 1],
             block: [threads, 1, 1],
             arguments,
-            numbers: Vec::new(),
+            numbers: vec![self.context.operation.row],
         })
     }
 }

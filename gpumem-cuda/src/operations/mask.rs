@@ -8,29 +8,27 @@ use gpumem_core::number::random::threshold;
 use gpumem_core::program::ops::Mask;
 use gpumem_core::program::{Slot, TensorId};
 
-/// The constants of an operation that draws: its row, the threshold of a share `p` of dropped elements, and as `scale` what the others
-/// are multiplied with.
-pub(super) fn with_draws(kernel: Kernel, scale: &'static str, row: u32, p: f64) -> Kernel {
+/// The constants of an operation that draws: the threshold of a share `p` of dropped elements, and as `scale` what the others are
+/// multiplied with. Its row is a number of the launch: layers that differ in it alone are compiled once.
+pub(super) fn with_draws(kernel: Kernel, scale: &'static str, p: f64) -> Kernel {
     // A share of 1 keeps next to nothing; what is kept must be finite all the same.
     let factor = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
-    // Where nothing is dropped the row does not matter, and kernels that differ in it alone are compiled once.
-    let row = if threshold(p) > 0 { row } else { 0 };
-    let kernel = kernel.with("ROW", format!("{row}u")).with("THRESHOLD", format!("{}u", threshold(p)));
-    kernel.with_float(scale, f64::from(factor))
+    kernel.with("THRESHOLD", format!("{}u", threshold(p))).with_float(scale, f64::from(factor))
 }
 
 fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
     let kernel = context.kernel("mask.cu", "mask").with("COUNT", format!("{}ull", context.count(y)));
-    let kernel = with_draws(kernel, "SCALE", context.operation.row, op.p).with("ADD", add);
-    let state = context.read(Slot::State)?;
+    let kernel = with_draws(kernel, "SCALE", op.p).with("ADD", add);
+    let arguments = vec![Some(x), Some(context.read(Slot::State)?), Some(y)];
+    let row = vec![context.operation.row];
     if !context.tensor(y).layout.is_dense() {
         let (sizes, _) = context.tensor(y).layout.places(op.shape).ok_or_else(super::context::other_layout)?;
         let kernel = context.with_strides(kernel, &[("X_STRIDES", y, op.shape)])?;
         let kernel = kernel.with("CHANNELS", sizes[0]).with("HEIGHT", sizes[1]).with("WIDTH", sizes[2]);
-        return Ok(vec![Launch::elementwise(kernel, context.count(y), vec![Some(x), Some(state), Some(y)])]);
+        return Ok(vec![Launch::elementwise(kernel, context.count(y), arguments).with_numbers(row)]);
     }
-    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(state), Some(y)])])
+    Ok(vec![Launch::elementwise(kernel, pieces(context, count), arguments).with_numbers(row)])
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Mask) -> Result<Vec<Launch>, Error> {

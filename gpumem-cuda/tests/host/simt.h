@@ -201,10 +201,12 @@ inline bool run_warp(int first, int last) {
 inline void run_block() {
     for (int i = 0; i < threads; i++) prepare(i);
     const int warps = (threads + 31) / 32;
+    // The third order comes to every warp: a block has 32 at most.
+    const int stride = warps % 7 == 0 ? 5 : 7;
     for (;;) {
         bool progress = false;
         for (int k = 0; k < warps; k++) {
-            const int warp = order == 0 ? k : order == 1 ? warps - 1 - k : (k * 7 + 3) % warps;
+            const int warp = order == 0 ? k : order == 1 ? warps - 1 - k : (k * stride + 3) % warps;
             const int first = warp * 32, last = first + 32 < threads ? first + 32 : threads;
             progress |= run_warp(first, last);
         }
