@@ -2,7 +2,7 @@
 
 use crate::gradients;
 use crate::host::harness::graphs::{chain, layer, numbers, plan};
-use crate::host::{CAPABILITY, Simulated, compare_in};
+use crate::host::{CAPABILITY, Simulated, compare_in, kernels_in};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
@@ -30,6 +30,51 @@ fn network(dims: &[u64], classes: &str) -> (Graph, NodeId, NodeId) {
     let hidden = layer(&mut graph, input, "Tanh");
     let output = chain(&mut graph, hidden, classes);
     (graph, hidden, output)
+}
+
+/// The kernels of a network's loss.
+fn entries(terms: &[Term], batch: u64, (graph, output): (&Graph, NodeId)) -> Vec<&'static str> {
+    let (training, optimizer) = gradients();
+    let training = Training { loss: terms, ..training };
+    let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
+    let placed = crate::host::harness::compile(&program, batch);
+    let kernels = kernels_in(&placed, batch, Precision::F32, optimizer);
+    kernels.into_iter().filter(|kernel| kernel.file == "loss.cu").map(|kernel| kernel.entry).collect()
+}
+
+/// One block goes through few elements, and a second one adds up what many blocks have left of more.
+#[test]
+fn few_elements_and_many() {
+    let small = [
+        (Measure::CrossEntropy, "cross_entropy"),
+        (Measure::Mse, "mse"),
+        (Measure::Mean, "mean"),
+        (Measure::Dot, "dot"),
+    ];
+    for (measure, entry) in small {
+        // 129 rows, and 8193 elements: one more than one block takes.
+        let few = if measure == Measure::CrossEntropy { [&[42, 5], &[43, 5]] } else { [&[2730, 1], &[2731, 1]] };
+        for (dims, is_small) in few.into_iter().zip([true, false]) {
+            let (graph, _, output) = network(dims, "Sigmoid");
+            let term = Term { weight: -0.3, ..Term::of(measure) };
+            let found = entries(&[term], 3, (&graph, output));
+            let many: &[&str] = match measure {
+                Measure::CrossEntropy => &["cross_entropy_rows", "loss_total"],
+                Measure::Mse => &["mse_partial", "loss_total"],
+                Measure::Mean => &["mean_partial", "loss_total"],
+                Measure::Dot => &["dot_partial", "loss_total"],
+            };
+            let expected = if is_small { vec![entry] } else { many.to_vec() };
+            assert_eq!(found, expected, "{measure:?} of {dims:?}");
+            compare(&format!("{measure:?} of {dims:?}"), &[term], Precision::F32, (&graph, output));
+        }
+    }
+    // Long rows, and many elements in few rows.
+    for (dims, expected) in [(&[1024][..], 1), (&[1025], 2), (&[6, 900], 1), (&[7, 900], 2)] {
+        let (graph, _, output) = network(dims, "Sigmoid");
+        assert_eq!(entries(&[Term::CROSS_ENTROPY], 3, (&graph, output)).len(), expected, "{dims:?}");
+        compare(&format!("{dims:?}"), &[Term::CROSS_ENTROPY], Precision::F32, (&graph, output));
+    }
 }
 
 const MEASURES: [Measure; 4] = [Measure::CrossEntropy, Measure::Mse, Measure::Mean, Measure::Dot];

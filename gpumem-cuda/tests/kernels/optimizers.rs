@@ -2,14 +2,17 @@
 
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{chain, numbers, plan};
-use crate::host::{CAPABILITY, Simulated, compare, compare_in, spread, steps_of};
+use crate::host::{CAPABILITY, Simulated, compare, compare_in, corrections, spread, steps_of};
+use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
+use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, StateWord};
 use gpumem_core::train::optim::{Adam, AdamW, Lion, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
+use gpumem_cuda::operations::Setting;
 use std::collections::BTreeSet;
 
 fn optimizers() -> [Optimizer; 5] {
@@ -326,5 +329,137 @@ fn the_loss_scale_has_bounds() {
     // Only binary16 needs one.
     for precision in [Precision::Bf16, Precision::Mixed(Half::Bf16), Precision::F32] {
         assert_eq!(advanced(precision, 1.0, 0, 1999), (1.0, 0, 1999), "{precision:?}");
+    }
+}
+
+/// What Adam's rule divides by is that of the step in the state: of the first, of the next, after steps that were set, and again after a
+/// step that was skipped.
+#[test]
+fn corrections_are_those_of_the_step() {
+    for (update, optimizer) in [(Update::Fused, optimizers()[2]), (Update::Separate, optimizers()[3])] {
+        let (graph, output) = network(&[5], "Linear(4) | Linear(300)");
+        // Two terms: the first one prepares the updates.
+        let again = Term { weight: 0.5, target: 1, ..Term::MSE };
+        let terms = [Term::DOT, again];
+        let training = checked(&terms, optimizer, update);
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        let compiled = plan(&program, BATCH, Precision::F16);
+        let placed = gpumem_core::memory::place::place(&compiled).unwrap();
+        let format = (Precision::F16, CAPABILITY);
+        let mut simulated = Simulated::new(placed, BATCH, compiled.budget[Line::Arena], optimizer, format, 0);
+        let mut state = 0;
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            let count = tensor.elements(BATCH).unwrap() as usize;
+            match tensor.class {
+                Class::Parameter | Class::Input | Class::Target => simulated.write(id, &spread(count, id + 1)),
+                Class::Moment => simulated.write(id, &vec![0; count]),
+                Class::State => state = id,
+                _ => {}
+            }
+        }
+        let mut words = vec![0; StateWord::COUNT];
+        let mut weights = Vec::new();
+        // The step, whether it is skipped, and whether the host sets it.
+        for (step, skipped, set) in
+            [(0, false, true), (1, false, false), (2, true, false), (2, false, false), (70_000, false, true)]
+        {
+            if set {
+                words[StateWord::Step as usize] = step as u32;
+            }
+            let scale = if skipped { f32::INFINITY } else { 1.0 };
+            words[StateWord::LossScale as usize] = scale.to_bits();
+            words[StateWord::LearningRate as usize] = 0.5f32.to_bits();
+            simulated.write(state, &words);
+            simulated.step();
+            words = simulated.read(state);
+            let at = StateWord::Corrections as usize;
+            assert_eq!(words[at..at + 2], corrections(optimizer, step), "step {step} of {update:?}");
+            assert_eq!(words[StateWord::Readers as usize], 0);
+            assert_eq!(u64::from(words[StateWord::Step as usize]), step + u64::from(!skipped));
+            let found = simulated.read(0);
+            assert_eq!(found == weights, skipped, "step {step} of {update:?}");
+            weights = found;
+        }
+    }
+}
+
+/// More parameters than the smaller kernel takes, and more than any launch does: the last launch is the end of the step.
+#[test]
+fn launches_take_so_many_parameters() {
+    for (layers, precision, expected) in [
+        (13, Precision::F32, vec![(27, "update_many")]),
+        (90, Precision::Mixed(Half::F16), vec![(154, "update_many"), (27, "update_many")]),
+        (92, Precision::F32, vec![(182, "update_many"), (3, "update")]),
+    ] {
+        let optimizer = Optimizer::AdamW(AdamW { lr: 0.5, eps: 1.0, weight_decay: 0.1, ..AdamW::DEFAULT });
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[6])).unwrap();
+        let output = (0..layers).fold(input, |x, _| chain(&mut graph, x, "LayerNorm"));
+        let training = checked(&[Term::DOT], optimizer, Update::Separate);
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        let placed = gpumem_core::memory::place::place(&plan(&program, 2, precision)).unwrap();
+        let steps = steps_of(&placed, 2, precision, optimizer);
+        let is_update =
+            |step: &&gpumem_cuda::steps::Step| placed.program.operations[step.first].action == Action::Update;
+        let found: Vec<(usize, &str)> = steps
+            .iter()
+            .filter(is_update)
+            .map(|step| match &step.calls[..] {
+                [Call::Kernel(launch)] => (step.count, launch.kernel.entry),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, expected, "{layers}");
+        // In 16 bits so many layers are more noise than signal.
+        if precision == Precision::F32 {
+            compare(&format!("{layers} layers"), &graph, output, training, 2, optimizer, 1, 5, 1e-3);
+        }
+    }
+}
+
+/// Each block counts itself once: where there are thousands, a launch of its own is the end of the step.
+#[test]
+fn an_update_of_many_blocks_is_not_the_end_of_the_step() {
+    for (outputs, expected) in [(1024, ["update"].as_slice()), (1025, &["update", "advance"])] {
+        let (graph, output) = network(&[1024], &format!("Linear({outputs}, bias = false)"));
+        let optimizer = optimizers()[0];
+        let training = training(&[Term::DOT], optimizer, Update::Fused);
+        let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 1);
+        let steps = steps_of(&placed, 1, Precision::F32, optimizer);
+        let entries = steps.iter().flat_map(|step| &step.calls).filter_map(|call| match call {
+            Call::Kernel(launch) => Some(launch.kernel.entry),
+            _ => None,
+        });
+        let ends: Vec<&str> = entries.filter(|entry| ["update", "advance"].contains(entry)).collect();
+        assert_eq!(ends, expected);
+    }
+}
+
+/// Adam's rule takes from the state what a loss has left there.
+#[test]
+fn an_update_by_adam_without_a_loss_is_refused() {
+    let (graph, output) = network(&[5], "Linear(4)");
+    for (optimizer, is_refused) in optimizers().into_iter().zip([false, false, true, true, false]) {
+        let training = training(&[Term::DOT], optimizer, Update::Fused);
+        let mut placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 1);
+        placed.program.operations.retain(|operation| !matches!(operation.action, Action::Loss(_)));
+        let setting = setting_of(1, optimizer);
+        let found = gpumem_cuda::steps::steps(&placed, setting);
+        let missing = Error::Damaged("an update by Adam's rule without a loss, which prepares it");
+        assert_eq!(found.err(), is_refused.then_some(missing), "{optimizer:?}");
+    }
+}
+
+fn setting_of(batch: u64, optimizer: Optimizer) -> Setting {
+    Setting {
+        batch,
+        precision: Precision::F32,
+        optimizer,
+        capability: CAPABILITY,
+        tf32: false,
+        deterministic: false,
+        library: false,
+        cudnn: false,
+        operations: &Operations::NONE,
     }
 }
