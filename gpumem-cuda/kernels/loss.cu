@@ -163,15 +163,40 @@ struct Mean {
     }
 };
 
+// Element i, and its gradient.
+template <class Loss>
+static __device__ __forceinline__ float term_of(u64 i, const real *x, const real *target, const u32 *state, real *dx) {
+    const float t = SAME<Loss, Mean> ? 0.0f : widen(target[i]);
+    return Loss::term(widen(x[i]), t, state, GRADIENT ? dx + i : nullptr);
+}
+
 // The terms of a block, over elements a stride of all blocks apart.
 template <class Loss>
 static __device__ __forceinline__ float terms_of_block(const real *x, const real *target, const u32 *state, real *dx, float *scratch) {
     float sum = 0.0f;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x) {
-        const float t = SAME<Loss, Mean> ? 0.0f : widen(target[i]);
-        sum += Loss::term(widen(x[i]), t, state, GRADIENT ? dx + i : nullptr);
-    }
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x)
+        sum += term_of<Loss>(i, x, target, state, dx);
     return block_sum(sum, scratch);
+}
+
+// All terms, in one block, of 32 times 256 elements at most: added up in the order in which many blocks of 256 threads do it.
+// `scratch` has 288 floats of shared memory.
+template <class Loss>
+static __device__ __forceinline__ float all_terms(const real *x, const real *target, const u32 *state, real *dx, float *scratch) {
+    constexpr u32 BLOCKS = COUNT < 8192 ? (u32)((COUNT + 255) / 256) : 32;
+    float *sums = scratch, *sums_of_blocks = scratch + 256;
+    const u32 lane = threadIdx.x % 32;
+    for (u32 i = threadIdx.x; i < BLOCKS * 256; i += blockDim.x) {
+        const float sum = warp_sum(i < COUNT ? term_of<Loss>(i, x, target, state, dx) : 0.0f);
+        if (lane == 0) sums[i / 32] = sum;
+    }
+    __syncthreads();
+    for (u32 block = threadIdx.x / 32; block < BLOCKS; block += blockDim.x / 32) {
+        const float sum = warp_sum(lane < 8 ? sums[block * 8 + lane] : 0.0f);
+        if (lane == 0) sums_of_blocks[block] = sum;
+    }
+    __syncthreads();
+    return warp_sum(lane < BLOCKS ? sums_of_blocks[lane] : 0.0f);
 }
 
 // Partial sums of 256 blocks.
@@ -236,16 +261,16 @@ KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const u32 *target, 
 }
 
 KERNEL(__launch_bounds__(1024) mse)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
-    __shared__ float scratch[32];
-    finish(terms_of_block<Mse>(x, target, state, dx, scratch), loss, state);
+    __shared__ float scratch[288];
+    finish(all_terms<Mse>(x, target, state, dx, scratch), loss, state);
 }
 
 KERNEL(__launch_bounds__(1024) mean)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
-    __shared__ float scratch[32];
-    finish(terms_of_block<Mean>(x, target, state, dx, scratch), loss, state);
+    __shared__ float scratch[288];
+    finish(all_terms<Mean>(x, target, state, dx, scratch), loss, state);
 }
 
 KERNEL(__launch_bounds__(1024) dot)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
-    __shared__ float scratch[32];
-    finish(terms_of_block<Dot>(x, target, state, dx, scratch), loss, state);
+    __shared__ float scratch[288];
+    finish(all_terms<Dot>(x, target, state, dx, scratch), loss, state);
 }
