@@ -23,7 +23,9 @@
 
 typedef MOMENT_REAL Moment;
 
+#if MIXED
 constexpr u32 NONE = 0xffffffffu;
+#endif
 
 constexpr double values[8] = VALUES;
 

@@ -11,10 +11,10 @@ use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::program::Class;
 
-/// The loss of a step, which is summed over blocks of eight warps.
+/// The loss of a step with more elements than one block takes, which is summed over blocks of eight warps.
 fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
     let mut graph = Graph::default();
-    let input = graph.input(numbers(&[701])).unwrap();
+    let input = graph.input(numbers(&[2801])).unwrap();
     let output = layer(&mut graph, input, "Tanh");
     let (training, optimizer) = gradients();
     let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
