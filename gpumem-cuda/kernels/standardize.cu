@@ -3,7 +3,7 @@
 // COUNT    elements
 // CHANNELS, INNER  channels of a sample, and elements of each
 // SCALES, SHIFTS   what each channel is multiplied with and what is added then, in braces, or one of both for all channels
-// INPUT    what x is made of: as REAL, or u8
+// BYTES    whether x is made of bytes
 // ADD      whether the gradient is added to what is there
 // X_STRIDES, Y_STRIDES  where maps that are not dense lie: see layout.cuh
 // HEIGHT, WIDTH    of a channel then
@@ -16,7 +16,11 @@
 #include "layout.cuh"
 
 typedef unsigned char u8;
-typedef INPUT Input;
+#if BYTES
+typedef u8 Input;
+#else
+typedef real Input;
+#endif
 
 static __device__ __forceinline__ float number(u8 x) { return (float)x; }
 static __device__ __forceinline__ float number(real x) { return widen(x); }

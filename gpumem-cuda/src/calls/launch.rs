@@ -64,7 +64,7 @@ pub fn type_name(format: Format) -> &'static str {
         Format::Bf16 => "Bf16",
         Format::F16 => "F16",
         Format::U32 => "u32",
-        Format::U8 => "u8",
+        Format::U8 => "unsigned char",
     }
 }
 

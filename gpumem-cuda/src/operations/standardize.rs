@@ -2,7 +2,7 @@
 
 use super::context::{Context, other_layout};
 use super::grid::is_last;
-use crate::calls::{Kernel, Launch, type_name};
+use crate::calls::{Kernel, Launch};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::Standardize;
@@ -19,17 +19,16 @@ fn in_braces(numbers: impl Iterator<Item = f32>) -> Result<String, Error> {
     let exact = |number: f32| number.is_finite().then(|| format!("{number:e}f"));
     let all: Option<Vec<String>> = numbers.map(exact).collect();
     let all = all.ok_or(Error::Damaged("channels are standardised by what is no number"))?;
-    Ok(format!("{{{}}}", all.join(", ")))
+    Ok(format!("{{{}}}", all.join(",")))
 }
 
 fn kernel(context: &Context<'_>, op: &Standardize, entry: &'static str, count: u64) -> Result<Kernel, Error> {
     let lines = op.lines().ok_or(Error::Damaged("there are other numbers to standardise by than channels"))?;
-    let input = if op.bytes { Role::Byte } else { Role::Activation };
     let kernel = context.kernel("standardize.cu", entry).with("COUNT", format!("{count}ull"));
     let kernel = kernel.with("CHANNELS", op.shape.dims().first().copied().unwrap_or(1)).with("INNER", op.inner());
     let kernel = kernel.with("SCALES", in_braces(lines.iter().map(|line| line[0]))?);
     let kernel = kernel.with("SHIFTS", in_braces(lines.iter().map(|line| line[1]))?);
-    Ok(kernel.with("INPUT", type_name(input.format(context.setting.precision))))
+    Ok(kernel.with("BYTES", u8::from(op.bytes)))
 }
 
 /// The kernel with where x and y lie, and the elements that a thread takes.
