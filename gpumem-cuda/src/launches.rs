@@ -5,7 +5,7 @@
 
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
-use crate::calls::{Argument, Call, Convolution, Kernel, Product};
+use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, attention};
 use crate::operations::Setting;
 use crate::steps::{Step, steps};
 use gpumem_core::Format;
@@ -51,6 +51,7 @@ impl Counted {
             Call::Kernel(_) => "kernel",
             Call::Product(_) => "product",
             Call::Convolution(_) => "convolution",
+            Call::Attention(_) => "attention",
         }
     }
 }
@@ -227,6 +228,17 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
             all.extend(workspace.map(|scratch| (scratch.tensor, false)));
             all
         }
+        Call::Attention(attention) => {
+            let Attention { pass, x, y, logs, workspace, .. } = attention;
+            let is_backward = *pass != attention::Pass::Forward;
+            let mut all = vec![(*x, true), (*y, is_backward)];
+            all.extend(logs.map(|logs| (logs, is_backward)));
+            if let attention::Pass::Backward { dy, dx } = *pass {
+                all.extend([(dy, true), (dx, false)]);
+            }
+            all.extend(workspace.map(|scratch| (scratch.tensor, false)));
+            all
+        }
         Call::Convolution(convolution) => {
             let Convolution { pass, x, w, y, bias, workspace, .. } = convolution;
             let mut all = vec![
@@ -262,7 +274,8 @@ fn constants(kernel: &Kernel) -> Vec<bool> {
 fn library_flops(call: &Call) -> Option<u64> {
     let count = |sizes: &[u64]| sizes.iter().fold(2u64, |product, &size| product.saturating_mul(size));
     match call {
-        Call::Kernel(_) => None,
+        // What is left of the operation's.
+        Call::Kernel(_) | Call::Attention(_) => None,
         Call::Product(product) => Some(count(&[product.m, product.n, product.k])),
         Call::Convolution(convolution) => {
             let Convolution { batch, in_channels, out_channels, output, kernel, groups, .. } = *convolution;
@@ -275,7 +288,11 @@ fn library_flops(call: &Call) -> Option<u64> {
 /// Whether a kernel of the project's own is one that multiplies, in a step that does, and not one that adds up what others left.
 fn multiplies(call: &Call) -> bool {
     let adds_up = |entry: &str| ["_sum", "_sums", "_bias"].iter().any(|end| entry.ends_with(end));
-    matches!(call, Call::Kernel(launch) if !adds_up(launch.kernel.entry))
+    match call {
+        Call::Kernel(launch) => !adds_up(launch.kernel.entry),
+        Call::Attention(_) => true,
+        Call::Product(_) | Call::Convolution(_) => false,
+    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,9 @@ pub mod steps;
 #[doc(hidden)]
 pub use calibrate::probe;
 pub use calibrate::{Calibration, calibrate};
-pub use calls::{Argument, Call, Convolution, Kernel, Launch, Product, SOURCES, convolution, launch, product};
+pub use calls::{
+    Argument, Attention, Call, Convolution, Kernel, Launch, Product, SOURCES, attention, convolution, launch, product,
+};
 pub use compile::{cache, progress};
 pub use device::Cuda;
 pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};

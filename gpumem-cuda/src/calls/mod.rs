@@ -5,11 +5,14 @@
 //! | [`launch`] | a kernel of ours with its constants, grid and tensors |
 //! | [`product`] | a matrix product, in cuBLASLt's terms |
 //! | [`convolution`] | a convolution, in cuDNN's terms |
+//! | [`attention`] | attention, in cuDNN's terms |
 
+pub mod attention;
 pub mod convolution;
 pub mod launch;
 pub mod product;
 
+pub use attention::Attention;
 pub use convolution::Convolution;
 pub use launch::{Argument, Kernel, Launch, SOURCES, place, type_name};
 pub use product::Product;
@@ -23,6 +26,8 @@ pub enum Call {
     Product(Product),
     /// A convolution of cuDNN's.
     Convolution(Convolution),
+    /// Attention by cuDNN.
+    Attention(Attention),
 }
 
 impl From<Launch> for Call {
@@ -34,6 +39,12 @@ impl From<Launch> for Call {
 impl From<Product> for Call {
     fn from(product: Product) -> Call {
         Call::Product(product)
+    }
+}
+
+impl From<Attention> for Call {
+    fn from(attention: Attention) -> Call {
+        Call::Attention(attention)
     }
 }
 

@@ -1,11 +1,16 @@
-//! Scaled dot-product attention: `kernels/attention.cu`.
+//! Scaled dot-product attention: `kernels/attention.cu`, or cuDNN.
 
-use super::context::Context;
+use super::context::{Context, Setting};
 use super::mask::with_draws;
-use crate::calls::{Kernel, Launch};
+use crate::calls::attention::Pass;
+use crate::calls::product::{Element, Scratch};
+use crate::calls::{self, Call, Kernel, Launch};
 use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::Attention;
-use gpumem_core::program::{Slot, TensorId};
+use gpumem_core::program::{Action, Op, Operation, Slot, TensorId};
+use gpumem_core::{Format, Precision};
 
 /// Queries and keys of a tile, and elements of a head in it: SIDE of the kernel.
 const SIDE: u64 = 64;
@@ -69,7 +74,79 @@ impl<'a> Heads<'a> {
     }
 }
 
-pub(super) fn forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
+/// Elements that a head is a multiple of for the library, and the most that it has.
+const LIBRARY_WIDTHS: [u64; 2] = [8, 128];
+
+/// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
+const MOST_ELEMENTS: u64 = i32::MAX as u64;
+
+/// Whether the library has such attention: in 16 bits, and nothing is dropped.
+fn is_for_the_library(op: &Attention, draws: bool) -> bool {
+    let [step, most] = LIBRARY_WIDTHS;
+    op.is_sound() && !draws && op.width.is_multiple_of(step) && op.width <= most
+}
+
+/// Whether there is any for the library in a program of this number format, on a card of this compute capability.
+pub(crate) fn any(placed: &Placed, precision: Precision, capability: (i32, i32)) -> bool {
+    let training = placed.program.training;
+    let is_attention = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Attention(op), .. } if is_for_the_library(op, training && op.draws()));
+    has_engines(precision, capability) && placed.program.operations.iter().any(is_attention)
+}
+
+/// The library's engines have tensor cores of Ampere or later.
+fn has_engines(precision: Precision, capability: (i32, i32)) -> bool {
+    precision.narrow() != Format::F32 && capability >= (8, 0)
+}
+
+/// The operation by the library, if that is to be asked.
+fn library(context: &Context<'_>, op: &Attention, pass: Pass, logs: Option<TensorId>) -> Result<Option<Call>, Error> {
+    let Setting { precision, capability, cudnn, deterministic, .. } = context.setting;
+    let draws = context.placed.program.training && op.draws();
+    let x = context.read(Slot::Input(0))?;
+    let is_countable = context.count(x) <= MOST_ELEMENTS;
+    if !(cudnn && !deterministic && has_engines(precision, capability) && is_for_the_library(op, draws) && is_countable)
+    {
+        return Ok(None);
+    }
+    let y = if pass == Pass::Forward { context.written(Slot::Output)? } else { context.read(Slot::Output)? };
+    let bytes = context.workspace_bytes();
+    let scratch = |tensor: TensorId| (bytes > 0).then_some(Scratch { tensor, bytes });
+    let attention = calls::Attention {
+        pass,
+        batch: context.samples(x),
+        heads: op.heads,
+        kv_heads: op.kv_heads,
+        steps: op.steps,
+        width: op.width,
+        x,
+        y,
+        logs,
+        element: Element::of(precision),
+        workspace: context.operation.written(Slot::Workspace).and_then(scratch),
+    };
+    Ok(Some(attention.into()))
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Call>, Error> {
+    let logs = context.operation.written(Slot::Saved(0));
+    match library(context, op, Pass::Forward, logs)? {
+        Some(call) => Ok(vec![call]),
+        None => Ok(own_forward(context, op)?.into_iter().map(Call::from).collect()),
+    }
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Call>, Error> {
+    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
+    let logs = context.read(Slot::Saved(0))?;
+    let is_added = context.adds(Slot::InputGradient(0)) == 1;
+    let call = if is_added { None } else { library(context, op, Pass::Backward { dy, dx }, Some(logs))? };
+    match call {
+        Some(call) => Ok(vec![call]),
+        None => Ok(own_backward(context, op)?.into_iter().map(Call::from).collect()),
+    }
+}
+
+fn own_forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let lse = context.operation.written(Slot::Saved(0));
     let attention = Heads { saves: lse.is_some(), ..Heads::new(context, op, x)? };
@@ -77,7 +154,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launc
     Ok(vec![attention.launch("attention_forward", op.heads, arguments)?])
 }
 
-pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
+fn own_backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let (x, y) = (context.read(Slot::Input(0))?, context.read(Slot::Output)?);
     let lse = context.read(Slot::Saved(0))?;

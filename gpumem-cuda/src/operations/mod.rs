@@ -1,6 +1,6 @@
 //! What each operation of a program makes the card do: one file an operation.
 
-mod attention;
+pub(crate) mod attention;
 mod average_pool;
 pub(crate) mod batch_norm;
 mod binary;
@@ -87,7 +87,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::AveragePool(op) => own(average_pool::forward(context, op)),
         Op::Resize(op) => own(resize::forward(context, op)),
         Op::Softmax(op) => own(softmax::forward(context, op)),
-        Op::Attention(op) => own(attention::forward(context, op)),
+        Op::Attention(op) => attention::forward(context, op),
         Op::Gather(op) => own(gather::forward(context, op)),
         Op::Concat(op) => own(concat::forward(context, op)),
         Op::Slice(op) => own(slice::forward(context, op)),
@@ -113,7 +113,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::AveragePool(op) => own(average_pool::backward(context, op)),
         Op::Resize(op) => own(resize::backward(context, op)),
         Op::Softmax(op) => own(softmax::backward(context, op)),
-        Op::Attention(op) => own(attention::backward(context, op)),
+        Op::Attention(op) => attention::backward(context, op),
         Op::Gather(op) => own(gather::backward(context, op)),
         Op::Concat(op) => own(concat::backward(context, op)),
         Op::Slice(op) => own(slice::backward(context, op)),

@@ -15,6 +15,7 @@ use crate::libraries::cublaslt::Library;
 use crate::libraries::cudnn;
 use crate::measured::{Meter, Stage};
 use crate::notice::notice;
+use crate::operations::attention::any as attends;
 use crate::operations::convolution::library::any as convolves;
 use crate::operations::{Setting, order};
 use crate::steps::Step;
@@ -68,7 +69,9 @@ impl Session {
         meter.ended(Stage::Arena)?;
         let products = if card.library { Library::new(&stream)? } else { None };
         // A handle takes memory of the card.
-        let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(convolves);
+        let attends = |placed: &Placed| attends(placed, precision, card.capability) && !deterministic;
+        let is_used = |placed: &Placed| convolves(placed) || attends(placed);
+        let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(is_used);
         let convolutions = if convolves { cudnn::Library::new(&stream)? } else { None };
         meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
@@ -209,7 +212,7 @@ fn check(checks: &[IndexCheck], offset: u64, bytes: &[u8]) -> Result<(), Error> 
 fn kernels<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Kernel> {
     let kernel = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),
-        Call::Product(_) | Call::Convolution(_) => None,
+        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) => None,
     };
     steps.flat_map(|step| &step.calls).filter_map(kernel).collect()
 }

@@ -139,11 +139,13 @@ pub(super) fn possible_steps(
     let at = |argument| address(arena, placed, argument, 0);
     let mut plans = Plans::new(libraries.products, &at);
     let mut convolutions = Plans::new(libraries.convolutions, &at);
+    let mut attentions = Plans::new(libraries.convolutions, &at);
     let mut can = |call: &Call| {
         Ok(match call {
             Call::Kernel(_) => true,
             Call::Product(product) => plans.get(product)?.is_some(),
             Call::Convolution(convolution) => convolutions.get(convolution)?.is_some(),
+            Call::Attention(attention) => attentions.get(attention)?.is_some(),
         })
     };
     steps_where(placed, setting, &mut can)
@@ -183,6 +185,7 @@ impl Prepared {
         let at = |argument| address(binding.arena, placed, argument, shift);
         let mut plans = Plans::new(binding.libraries.products, &at);
         let mut convolutions = Plans::new(binding.libraries.convolutions, &at);
+        let mut attentions = Plans::new(binding.libraries.convolutions, &at);
         for step in steps {
             let operations = &program.operations[step.first..step.first + step.count];
             if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {
@@ -193,6 +196,10 @@ impl Prepared {
                 Call::Product(product) => {
                     let plan = plans.get(product)?;
                     plan.map(Bound::Product).ok_or(Error::Damaged("a product was chosen without an algorithm"))
+                }
+                Call::Attention(attention) => {
+                    let plan = attentions.get(attention)?;
+                    plan.map(Bound::Convolution).ok_or(Error::Damaged("attention was chosen without an engine"))
                 }
                 Call::Convolution(convolution) => {
                     let plan = convolutions.get(convolution)?;

@@ -1,6 +1,7 @@
 //! The kernels as C++: compiled unmodified through `simt.h`, launched on a host arena, compared with the CPU backend.
 #![allow(dead_code)]
 
+pub mod attention;
 pub mod convolution;
 #[path = "../../../gpumem-cpu/tests/harness/mod.rs"]
 pub mod harness;
@@ -66,7 +67,7 @@ pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let launch = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),
-        Call::Product(_) | Call::Convolution(_) => None,
+        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) => None,
     };
     calls.filter_map(launch).collect()
 }
@@ -108,6 +109,8 @@ impl Products {
             Call::Kernel(_) => true,
             Call::Product(product) => matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)),
             Call::Convolution(convolution) => convolution.pass == Pass::Forward && !convolution.relu,
+            // The gradient is then that of the own kernels, from what the library left.
+            Call::Attention(it) => it.pass == attention::Pass::Forward,
         };
         let can = |call: &Call| Ok(self == Products::Library || is_plain(call));
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
@@ -240,6 +243,7 @@ impl Simulated {
             }
             Call::Product(product) => product::run(product, self),
             Call::Convolution(convolution) => convolution::run(convolution, self),
+            Call::Attention(it) => attention::run(it, self),
         }
     }
 

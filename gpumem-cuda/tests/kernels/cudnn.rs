@@ -48,6 +48,7 @@ fn convolutions(steps: &[Step]) -> Vec<Convolution> {
 fn summary(steps: &[Step]) -> Vec<String> {
     let text = |call: &Call| match call {
         Call::Product(_) => "product".to_string(),
+        Call::Attention(_) => "attention".to_string(),
         Call::Kernel(launch) => launch.kernel.entry.to_string(),
         Call::Convolution(it) => {
             let marks = [(it.bias.is_some(), "+bias"), (it.relu, "+relu"), (it.accumulate, "+added")];

@@ -25,6 +25,7 @@ fn fused(placed: &Placed, batch: u64) -> Vec<(usize, Vec<&'static str>)> {
         Call::Kernel(launch) => launch.kernel.entry,
         Call::Product(_) => "product",
         Call::Convolution(_) => "convolution",
+        Call::Attention(_) => "attention",
     };
     let entries = |calls: &[Call]| calls.iter().map(entry).collect();
     let is_update = |first: usize| placed.program.operations[first].action == Action::Update;

@@ -44,6 +44,7 @@ fn summary(steps: &[Step]) -> Vec<String> {
         Call::Product(product) => product.epilogue.name(),
         Call::Kernel(launch) => launch.kernel.entry,
         Call::Convolution(_) => "convolution",
+        Call::Attention(_) => "attention",
     };
     let has_product = |step: &&Step| step.calls.iter().any(|call| matches!(call, Call::Product(_)));
     let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<&str>>().join(" "));
@@ -54,7 +55,7 @@ fn products(steps: &[Step]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
-        Call::Kernel(_) | Call::Convolution(_) => None,
+        Call::Kernel(_) | Call::Convolution(_) | Call::Attention(_) => None,
     };
     calls.filter_map(product).collect()
 }

@@ -13,7 +13,8 @@ record! {
     ///   other share a head of the keys and one of the values.
     /// * Saves one f32 a row and head, the logarithm of the softmax's denominator.
     /// * The gradient reads x, y, what was saved and, with dropout, the random state. It has room for one f32 a row and head, the
-    ///   product of the rows of y and of its gradient, which all keys need.
+    ///   product of the rows of y and of its gradient, which all keys need, and without dropout for the gradient of the queries in f32,
+    ///   to which blocks of keys add: so cuDNN computes it.
     pub struct Attention {
         /// Heads of the queries.
         pub heads: u64,
@@ -45,6 +46,9 @@ impl Attention {
     }
 }
 
+/// Elements for what engines of cuDNN note down: 256 bytes on Hopper, and twice that for the gradient.
+const TABLES: u64 = 128;
+
 impl Rule for Attention {
     const NAME: &'static str = "Attention";
 
@@ -61,9 +65,22 @@ impl Rule for Attention {
         vec![Saved { shape: Shape::new(&[self.heads, self.steps]), batched: true, role: Role::Statistic }]
     }
 
+    /// For what is below: cuDNN 9.28 was asked for many sizes. Engines round the steps up to a multiple of 8.
     fn workspace(&self, work: Work) -> Option<Workspace> {
-        let shape = Shape::new(&[self.heads, self.steps]);
-        matches!(work, Work::Gradient(_)).then_some(Workspace { role: Role::Statistic, shape, batched: true })
+        let of = |shape, batched| Some(Workspace { role: Role::Statistic, shape, batched });
+        match work {
+            Work::Gradient(_) if self.draws() => of(Shape::new(&[self.heads, self.steps]), true),
+            Work::Gradient(_) => {
+                let rows = self.heads.checked_mul(self.steps.checked_next_multiple_of(8)?)?;
+                // A row of the queries' gradient, and the product of the rows of y and dy; where heads share keys, as much again in 16 bits
+                // for the gradients of keys and values of each head.
+                let shared = if self.kv_heads < self.heads { self.width } else { 0 };
+                let each = self.width.checked_add(shared)?.checked_add(1)?;
+                of(Shape::new(&[rows.checked_mul(each)?.checked_add(TABLES)?]), true)
+            }
+            Work::Training | Work::Inference if self.draws() => None,
+            Work::Training | Work::Inference => of(Shape::new(&[TABLES]), false),
+        }
     }
 
     fn draws(&self) -> bool {

@@ -18,8 +18,8 @@ pub(crate) mod graph;
 mod legacy;
 
 use super::plans::{Address, Planned};
-use crate::calls::Convolution;
 use crate::calls::product::Element;
+use crate::calls::{Attention, Convolution};
 use crate::context::bind;
 use crate::notice::notice;
 use cudarc::cudnn::result::{self, CudnnError};
@@ -62,7 +62,9 @@ struct Handle {
     /// How convolutions of any tensors are computed, with `None` for those that there is no algorithm for.
     choices: Mutex<BTreeMap<Convolution, Option<Choice>>>,
     /// The same of those in 16 bits.
-    engines: Mutex<BTreeMap<Convolution, Option<Arc<graph::Executable>>>>,
+    engines: graph::Known<Convolution>,
+    /// Those for attention.
+    attentions: graph::Known<Attention>,
     /// The stream that the handle works on.
     stream: Arc<CudaStream>,
     /// Said once: it does not support the card.
@@ -98,6 +100,7 @@ impl Library {
             handle,
             choices: Mutex::default(),
             engines: Mutex::default(),
+            attentions: Mutex::default(),
             stream: stream.clone(),
             told: Once::new(),
         };
@@ -109,10 +112,6 @@ impl Library {
 
     fn choices(&self) -> MutexGuard<'_, BTreeMap<Convolution, Option<Choice>>> {
         self.0.choices.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn engines(&self) -> MutexGuard<'_, BTreeMap<Convolution, Option<Arc<graph::Executable>>>> {
-        self.0.engines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the trial of a convolution.
@@ -212,6 +211,16 @@ impl Planned for Convolution {
             Element::F32 => legacy::Plan::new(library, self, address)?.map(Plan::Legacy),
             Element::Bf16 | Element::F16 => graph::Plan::new(library, self, address)?.map(Plan::Graph),
         })
+    }
+}
+
+impl Planned for Attention {
+    type Library = Library;
+    type Plan = Plan;
+
+    // As for convolutions.
+    fn plan(&self, library: &Library, address: &Address<'_>) -> Result<Option<Plan>, Error> {
+        Ok(graph::Plan::of_attention(library, self, address)?.map(Plan::Graph))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the library answers for a card that is not in this machine.
 
 use super::backend::Descriptor;
-use super::{Executable, Kind, Name, Target, choose};
-use crate::calls::Convolution;
+use super::{Executable, Kind, Name, Question, Target, choose};
+use crate::calls::{Attention, Convolution};
 use crate::libraries::cudnn::failure;
 use crate::libraries::preflight;
 use gpumem_core::error::Error;
@@ -55,7 +55,19 @@ impl AbsentCard {
     /// # Errors
     /// [`Error::Device`] if the library fails.
     pub fn fastest(&self, convolution: &Convolution, room: u64) -> Result<Option<Answer>, Error> {
-        choose(convolution, room, Target::Card(&self.0), |it: Executable| {
+        self.answer(convolution, room)
+    }
+
+    /// The engine that a session takes for attention if none is refused when it runs, with `room` bytes of scratch memory.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the library fails.
+    pub fn attention(&self, attention: &Attention, room: u64) -> Result<Option<Answer>, Error> {
+        self.answer(attention, room)
+    }
+
+    fn answer(&self, question: &impl Question, room: u64) -> Result<Option<Answer>, Error> {
+        choose(question, room, Target::Card(&self.0), |it: Executable| {
             Ok(Some(Answer {
                 engine: it.engine.number,
                 tensor_cores: it.engine.tensor_cores,

@@ -1,10 +1,11 @@
-//! Convolutions in 16 bits, through cuDNN's graphs: the library names its engines, says of each what it computes with and how
+//! Convolutions and [attention] in 16 bits, through cuDNN's graphs: the library names its engines, says of each what it computes with and how
 //! much scratch memory it takes, and makes a plan of the one that is chosen.
 //!
 //! Only engines on tensor cores will do where the project's own kernels have them, and none that sums in less than f32. The
 //! same questions can be asked for a card that is not there, by what a card says of itself: see [`Target::Card`].
 
 pub(crate) mod absent;
+mod attention;
 mod backend;
 
 use super::{Library, Places, data_type, failure, is_refused};
@@ -18,9 +19,12 @@ use cudarc::cudnn::sys::{
     cudnnBackendHeurMode_t as Heuristic, cudnnBackendNumericalNote_t as Note, cudnnDataType_t as DataType,
     cudnnPointwiseMode_t as Pointwise, cudnnStatus_t as Status,
 };
+use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Engines with their settings that a heuristic is asked for at most.
 const ASKED: usize = 64;
@@ -303,16 +307,42 @@ impl Executable {
     }
 }
 
-/// Plans of the engines that may be used for a convolution and do with `room` bytes of scratch memory, the fastest first;
-/// `first` says which of them is taken, or fails.
+/// Something that the library is asked for.
+trait Question: Copy + Ord + Display {
+    /// As the library describes it: the graph of its operations is the last of what is kept.
+    fn describe(&self, target: Target<'_>) -> Result<(Kept, Reference), CudnnError>;
+
+    /// Whether an engine will do.
+    fn accepts(&self, engine: Engine) -> bool;
+
+    /// Bytes of scratch memory that there are.
+    fn room(&self) -> u64;
+}
+
+impl Question for Convolution {
+    fn describe(&self, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
+        describe(self, target)
+    }
+
+    fn accepts(&self, engine: Engine) -> bool {
+        engine.is_usable(self)
+    }
+
+    fn room(&self) -> u64 {
+        self.workspace.map_or(0, |workspace| workspace.bytes)
+    }
+}
+
+/// Plans of the engines that may be used and do with `room` bytes of scratch memory, the fastest first; `first` says which of them is
+/// taken, or fails.
 fn choose<T>(
-    convolution: &Convolution,
+    question: &impl Question,
     room: u64,
     target: Target<'_>,
     mut first: impl FnMut(Executable) -> Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
-    let failed = || failure(format!("choosing an engine for {convolution}"));
-    let (kept, graph) = match describe(convolution, target) {
+    let failed = || failure(format!("choosing an engine for {question}"));
+    let (kept, graph) = match question.describe(target) {
         Ok(described) => described,
         Err(error) if is_refused(error) => return Ok(None),
         Err(error) => return Err(failed()(error)),
@@ -326,7 +356,7 @@ fn choose<T>(
         };
         for settings in ranked {
             let engine = Engine::of(&settings).map_err(failed())?;
-            if !engine.is_usable(convolution) {
+            if !question.accepts(engine) {
                 continue;
             }
             if tried == TRIED {
@@ -348,11 +378,23 @@ fn choose<T>(
     Ok(None)
 }
 
-/// A convolution with its addresses.
+/// What a library knows of questions that were asked before: `None` for those that it has no engine for.
+pub(super) type Known<Q> = Mutex<BTreeMap<Q, Option<Arc<Executable>>>>;
+
+/// Numbers that the library reads from the host when it is launched.
+#[derive(Debug, Default)]
+struct Numbers {
+    scale: f32,
+    bound: i32,
+    fill: f32,
+}
+
+/// What is computed, with its addresses.
 #[derive(Debug)]
 pub(crate) struct Plan {
     // Fields are dropped in this order: the handle last.
     addresses: Descriptor,
+    _numbers: Box<Numbers>,
     executable: Arc<Executable>,
     name: String,
     library: Library,
@@ -371,18 +413,32 @@ impl Plan {
         address: &Address<'_>,
     ) -> Result<Option<Plan>, Error> {
         let places = Places::of(convolution, address)?;
+        let bind = |_: &Numbers| addresses(&places);
+        Plan::of(library, (convolution, convolution.of_any()), &library.0.engines, Numbers::default, bind)
+    }
+
+    /// The plan of something, known by what it is of any tensors: `numbers` and `bind` make what its addresses are.
+    fn of<Q: Question>(
+        library: &Library,
+        (question, of_any): (&Q, Q),
+        known: &Known<Q>,
+        numbers: impl Fn() -> Numbers,
+        bind: impl Fn(&Numbers) -> Result<Descriptor, CudnnError>,
+    ) -> Result<Option<Plan>, Error> {
+        let name = question.to_string();
         let bound = |executable: Arc<Executable>| {
-            let name = convolution.to_string();
-            let addresses = addresses(&places).map_err(failure(format!("binding {name}")))?;
-            Ok::<_, Error>(Plan { addresses, executable, name, library: library.clone() })
+            let numbers = Box::new(numbers());
+            let addresses = bind(&numbers).map_err(failure(format!("binding {name}")))?;
+            let (name, library) = (name.clone(), library.clone());
+            Ok::<_, Error>(Plan { addresses, _numbers: numbers, executable, name, library })
         };
-        let known = library.engines().get(&convolution.of_any()).cloned();
-        if let Some(known) = known {
-            return known.map(bound).transpose();
+        let map = || known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = map().get(&of_any).cloned();
+        if let Some(found) = found {
+            return found.map(bound).transpose();
         }
         let target = Target::Handle(library.0.handle);
-        let room = convolution.workspace.map_or(0, |workspace| workspace.bytes);
-        let plan = choose(convolution, room, target, |executable| {
+        let plan = choose(question, question.room(), target, |executable| {
             let plan = bound(Arc::new(executable))?;
             match plan.run() {
                 // A kernel that fails has broken the context: there is no other engine to try.
@@ -394,41 +450,44 @@ impl Plan {
                 Err(error) => Err(failure(format!("trying {}", plan.name))(error)),
             }
         })?;
-        library.engines().insert(convolution.of_any(), plan.as_ref().map(|plan| plan.executable.clone()));
+        map().insert(of_any, plan.as_ref().map(|plan| plan.executable.clone()));
         Ok(plan)
     }
 
-    /// Enqueues the convolution on the session's stream.
+    /// Enqueues it on the session's stream.
     ///
     /// # Errors
-    /// [`Error::Device`] with the convolution and what the library said.
+    /// [`Error::Device`] with what it is and what the library said.
     pub(crate) fn launch(&self) -> Result<(), Error> {
         self.run().map_err(|error| failure(self.name.clone())(error))
     }
 
     fn run(&self) -> Result<(), CudnnError> {
         let Plan { addresses, executable, library, .. } = self;
-        // SAFETY: handle, plan and addresses live as long as this. The addresses are of tensors in the arena, which outlives
-        // every plan, each of the length that its descriptor says, because `Session` binds a convolution to the tensors of
-        // the program that it was made from; the workspace has the bytes that the plan takes.
+        // SAFETY: handle, plan, addresses and the numbers that are read from the host live as long as this. The other addresses are of
+        // tensors in the arena, which outlives every plan, each of the length that its descriptor says, because `Session` binds a call
+        // to the tensors of the program that it was made from; the workspace has the bytes that the plan takes.
         unsafe { sys::cudnnBackendExecute(library.0.handle, executable.plan.raw(), addresses.raw()) }.result()
     }
 }
 
 /// Where everything is, as the library takes it.
 fn addresses(places: &Places) -> Result<Descriptor, CudnnError> {
-    let Places { x, w, y, bias, workspace: (scratch, bytes) } = *places;
-    let pointer = |address: u64| Pointer(address as *mut c_void);
-    let (mut names, mut pointers) = (vec![X, W, Y], vec![pointer(x), pointer(w), pointer(y)]);
-    if bias != 0 {
-        names.push(BIAS);
-        pointers.push(pointer(bias));
-    }
+    let Places { x, w, y, bias, workspace } = *places;
+    let mut all = vec![(X, x), (W, w), (Y, y)];
+    all.extend((bias != 0).then_some((BIAS, bias)));
+    let all = all.into_iter().map(|(name, address)| (name, Pointer(address as *mut c_void)));
+    pack(&all.collect::<Vec<_>>(), workspace)
+}
+
+/// Tensors by their names, and the workspace with its bytes.
+fn pack(all: &[(i64, Pointer)], (scratch, bytes): (CUdeviceptr, usize)) -> Result<Descriptor, CudnnError> {
+    let (names, pointers): (Vec<i64>, Vec<Pointer>) = all.iter().copied().unzip();
     let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
     pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &names)?;
     pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers)?;
     if bytes > 0 {
-        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[pointer(scratch)])?;
+        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Pointer(scratch as *mut c_void)])?;
     }
     pack.finalize()
 }
