@@ -126,9 +126,37 @@ fn line<N: Network>(card: (&str, &Card, Precision), batch: u64, text: &mut Strin
     missed
 }
 
+/// What becomes of the attention of a training step on a card, and what the library should have had.
+fn attention<N: Network>(card: (&str, &Card, Precision), batch: u64, text: &mut String) -> Vec<String> {
+    let (name, card, precision) = card;
+    let properties: serde_json::Value = serde_json::from_str(include_str!("figures/devices.json")).unwrap();
+    let absent = AbsentCard::new(&properties[name].to_string()).unwrap();
+    let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    let (mut asked, mut served, mut engines, mut most, mut missed) = (0, 0, BTreeSet::new(), 0, Vec::new());
+    for launch in launches(&placed, setting).unwrap() {
+        let Call::Attention(it) = launch.call else { continue };
+        asked += 1;
+        match absent.attention(&it, it.workspace.map_or(0, |workspace| workspace.bytes)).unwrap() {
+            Some(taken) => {
+                served += 1;
+                engines.insert(taken.engine);
+                most = most.max(taken.workspace);
+            }
+            None => missed.push(format!("{name} {}: {it}: {:?}", launch.path, absent.attention(&it, u64::MAX).unwrap())),
+        }
+    }
+    let _ = writeln!(
+        text,
+        "{} {name} {} {batch}: {asked} of attention, {served} with an engine of {engines:?}, {most} bytes at most",
+        N::NAME,
+        precision.name()
+    );
+    missed
+}
+
 #[test]
 #[ignore = "needs libcudnn: scripts/cudnn-check"]
-fn every_dense_convolution_has_an_engine() {
+fn every_dense_convolution_and_all_attention_has_an_engine() {
     let (mut text, mut missed) = (String::new(), Vec::new());
     for card in CARDS {
         missed.extend(line::<networks::ResNet50>(card, 256, &mut text));
@@ -137,6 +165,7 @@ fn every_dense_convolution_has_an_engine() {
         missed.extend(line::<networks::MobileNetV2>(card, 256, &mut text));
         missed.extend(line::<ResNeXt50>(card, 256, &mut text));
         missed.extend(line::<Stem>(card, 256, &mut text));
+        missed.extend(attention::<networks::Gpt2>(card, 16, &mut text));
     }
     print!("{text}");
     println!("{}", missed.join("\n"));
