@@ -142,7 +142,9 @@ fn attention<N: Network>(card: (&str, &Card, Precision), batch: u64, text: &mut 
                 engines.insert(taken.engine);
                 most = most.max(taken.workspace);
             }
-            None => missed.push(format!("{name} {}: {it}: {:?}", launch.path, absent.attention(&it, u64::MAX).unwrap())),
+            None => {
+                missed.push(format!("{name} {}: {it}: {:?}", launch.path, absent.attention(&it, u64::MAX).unwrap()))
+            }
         }
     }
     let _ = writeln!(

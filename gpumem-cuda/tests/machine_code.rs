@@ -59,12 +59,22 @@ fn launches<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<La
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch) } else { None }).collect()
 }
 
+/// Those of attention where every run must give the same bits: cuDNN computes it otherwise, where it is installed.
+fn attention<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
+    let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    let calls =
+        steps(&placed, Setting { deterministic: true, ..setting }).unwrap().into_iter().flat_map(|step| step.calls);
+    let own = |call| if let Call::Kernel(launch) = call { Some(launch) } else { None };
+    calls.filter_map(own).filter(|launch| launch.kernel.file == "attention.cu").collect()
+}
+
 /// Those of five networks, in the 16 bits that the card has.
 fn all_launches(card: &Card) -> Vec<Launch> {
     let narrow = if card.compute_capability.0 < 8 { Precision::F16 } else { Precision::Bf16 };
     let each = [
         launches::<networks::ResNet50>(card, narrow, 256),
         launches::<networks::Gpt2>(card, narrow, 16),
+        attention::<networks::Gpt2>(card, narrow, 16),
         launches::<networks::Vgg16>(card, narrow, 64),
         launches::<networks::UNet>(card, narrow, 16),
         launches::<planned::Digits>(card, Precision::F32, 32),

@@ -3,6 +3,8 @@
 #[path = "host/mod.rs"]
 mod host;
 
+#[path = "session/attention.rs"]
+mod attention;
 #[path = "session/convolutions.rs"]
 mod convolutions;
 #[path = "session/measured.rs"]

@@ -172,6 +172,11 @@ impl Session {
         self.infer.convolutions()
     }
 
+    /// The number of layers of attention of a forward pass that go to cuDNN.
+    pub fn attentions(&self) -> usize {
+        self.infer.attentions()
+    }
+
     /// Bytes of the one allocation on the card.
     pub fn arena_bytes(&self) -> u64 {
         self.arena.bytes

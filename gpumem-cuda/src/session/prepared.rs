@@ -25,6 +25,8 @@ enum Bound {
     Kernel(BoundKernel),
     Product(Arc<Plan>),
     Convolution(Arc<cudnn::Plan>),
+
+    Attention(Arc<cudnn::Plan>),
 }
 
 impl Bound {
@@ -33,7 +35,7 @@ impl Bound {
             Bound::Kernel(kernel) => kernel.launch(stream),
             Bound::Product(plan) => plan.launch(stream),
             // Its library works on the session's stream, which this is.
-            Bound::Convolution(plan) => plan.launch(),
+            Bound::Convolution(plan) | Bound::Attention(plan) => plan.launch(),
         }
     }
 }
@@ -199,7 +201,7 @@ impl Prepared {
                 }
                 Call::Attention(attention) => {
                     let plan = attentions.get(attention)?;
-                    plan.map(Bound::Convolution).ok_or(Error::Damaged("attention was chosen without an engine"))
+                    plan.map(Bound::Attention).ok_or(Error::Damaged("attention was chosen without an engine"))
                 }
                 Call::Convolution(convolution) => {
                     let plan = convolutions.get(convolution)?;
@@ -225,6 +227,12 @@ impl Prepared {
     pub(super) fn convolutions(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Convolution(_))).count()
+    }
+
+    /// Attention that goes to cuDNN.
+    pub(super) fn attentions(&self) -> usize {
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        calls.filter(|call| matches!(call, Bound::Attention(_))).count()
     }
 
     /// Enqueues the program.

@@ -21,7 +21,7 @@ fn libraries(cudnn: bool) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (include_str!("../stand_ins/card.cpp"), include_str!("../stand_ins/products.cpp")).hash(&mut hasher);
     (include_str!("../stand_ins/convolutions.cpp"), include_str!("../stand_ins/graphs.h")).hash(&mut hasher);
-    (include_str!("../stand_ins/elements.h"), cudnn).hash(&mut hasher);
+    (include_str!("../stand_ins/elements.h"), include_str!("../stand_ins/attention.h"), cudnn).hash(&mut hasher);
     let complete = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("card-{:016x}", hasher.finish()));
     if complete.exists() {
         return complete;
@@ -125,6 +125,18 @@ pub fn product_counts() -> [u64; 3] {
     unsafe {
         let library = Library::open(Some("libcublasLt.so.13"), RTLD_NOW | RTLD_GLOBAL).unwrap();
         library.get::<Counts>(b"simulated_products").unwrap()(counts.as_mut_ptr());
+    }
+    counts
+}
+
+/// Passes of attention and gradients of it that cuDNN was asked for.
+pub fn attention_counts() -> [u64; 2] {
+    let mut counts = [0; 2];
+    type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
+    // SAFETY: the library is the stand-in, which is open already; the function has this type, and writes two numbers.
+    unsafe {
+        let library = Library::open(Some("libcudnn.so.9"), RTLD_NOW | RTLD_GLOBAL).unwrap();
+        library.get::<Counts>(b"simulated_attentions").unwrap()(counts.as_mut_ptr());
     }
     counts
 }

@@ -7,7 +7,7 @@
 //
 // | variable | what goes wrong |
 // | --- | --- |
-// | GPUMEM_SIMULATED_CUDNN_REFUSES | what there is no algorithm for, separated by commas: forward, data, filter; fused (a bias and what follows in one pass) is refused only when it is launched |
+// | GPUMEM_SIMULATED_CUDNN_REFUSES | what there is no algorithm for, separated by commas: forward, data, filter, attention, attention gradient; fused (a bias and what follows in one pass) is refused only when it is launched |
 // | GPUMEM_SIMULATED_CUDNN_CRASHES | the same names: what reads a wrong address when the card gets there |
 // | GPUMEM_SIMULATED_CUDNN_OLD | functions that do not support the card |
 // | GPUMEM_SIMULATED_CUDNN_BREAKS=1 | the choice of an algorithm |
@@ -58,7 +58,7 @@ struct Perf {
     int determinism, math, reserved[3];
 };
 
-static unsigned long long handles, objects, enqueued[5];
+static unsigned long long handles, objects, enqueued[7];
 
 // Handles and other objects that are alive; forward passes, those with a bias in the same pass, biases added in a pass of
 // their own, data gradients and filter gradients that were asked for.
@@ -67,6 +67,9 @@ API simulated_convolutions(unsigned long long *counts) {
     for (int i = 0; i < 5; i++) counts[2 + i] = enqueued[i];
     return SUCCESS;
 }
+
+// Passes of attention and their gradients that were asked for.
+API simulated_attentions(unsigned long long *counts) { return counts[0] = enqueued[5], counts[1] = enqueued[6], SUCCESS; }
 
 static bool lists(const char *variable, const char *what) {
     const char *list = getenv(variable);

@@ -1,4 +1,5 @@
-// cuDNN's backend, played by the host: descriptors with attributes, and graphs of a convolution with its bias and a Relu.
+// cuDNN's backend, played by the host: descriptors with attributes, and graphs of a convolution with its bias and a Relu;
+// attention.h has those of attention.
 //
 // An engine that is named must not be taken before it is looked at: the first gives other bits in each run, the second rounds its
 // operands, of the third no plan can be made, the fourth has no tensor cores. The good one takes what cuDNN 9.28 says for an
@@ -106,13 +107,16 @@ static size_t engine_takes(const Described &it) {
 
 static const int GOOD = 4;
 
+#include "attention.h"
+
 API cudnnBackendFinalize(Backend *it) {
     if (it->final) return BAD_PARAM;
     Described described;
+    Attends attends;
     if (it->kind == GRAPH) {
         SUPPORTED();
         if (!it->has(800)) return BAD_PARAM;
-        const int code = describe(it, &described);
+        const int code = is_mask(it) ? SUCCESS : is_attention(it) ? describe(it, &attends) : describe(it, &described);
         if (code != SUCCESS) return code;
     }
     if (it->kind == TENSOR && (!it->has(900) || !it->has(901) || !it->has(902) || !it->has(903) || !it->has(906))) return BAD_PARAM;
@@ -120,8 +124,13 @@ API cudnnBackendFinalize(Backend *it) {
         if (getenv("GPUMEM_SIMULATED_CUDNN_BREAKS")) return INTERNAL_ERROR;
         it->graph = it->one<Backend *>(201);
         if (!it->graph->final) return BAD_PARAM;
-        describe(it->graph, &described);
-        if (refuses(NAMES[described.call.pass])) return NOT_SUPPORTED;
+        if (is_attention(it->graph)) {
+            describe(it->graph, &attends);
+            if (refuses(attends.is_gradient ? "attention gradient" : "attention")) return NOT_SUPPORTED;
+        } else {
+            describe(it->graph, &described);
+            if (refuses(NAMES[described.call.pass])) return NOT_SUPPORTED;
+        }
     }
     if (it->kind == PLAN) {
         const Backend *settings = it->one<Backend *>(401);
@@ -157,6 +166,11 @@ API cudnnBackendGetAttribute(Backend *it, int name, int, int64_t room, int64_t *
     }
     if (it->kind == PLAN && name == 402) {
         Described described;
+        Attends attends;
+        if (is_attention(it->graph)) {
+            describe(it->graph, &attends);
+            return *(int64_t *)values = (int64_t)engine_takes(attends), *count = 1, SUCCESS;
+        }
         describe(it->graph, &described);
         return *(int64_t *)values = it->engine == GOOD ? (int64_t)engine_takes(described) : 0, *count = 1, SUCCESS;
     }
@@ -166,6 +180,7 @@ API cudnnBackendGetAttribute(Backend *it, int name, int, int64_t room, int64_t *
 API cudnnBackendExecute(Handle *with, Backend *plan, Backend *pack) {
     SUPPORTED();
     if (!plan->final || !pack->final) return BAD_PARAM;
+    if (is_attention(plan->graph)) return attend(with, plan, pack);
     Described it;
     const int code = describe(plan->graph, &it);
     if (code != SUCCESS) return code;

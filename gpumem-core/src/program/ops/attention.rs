@@ -78,7 +78,7 @@ impl Rule for Attention {
                 let each = self.width.checked_add(shared)?.checked_add(1)?;
                 of(Shape::new(&[rows.checked_mul(each)?.checked_add(TABLES)?]), true)
             }
-            Work::Training | Work::Inference if self.draws() => None,
+            Work::Training if self.draws() => None,
             Work::Training | Work::Inference => of(Shape::new(&[TABLES]), false),
         }
     }
