@@ -13,6 +13,7 @@
 //                  RECTIFIER then rectified a sum, and its output y is read
 // HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y and dy, and of dx: see layout.cuh. PACK is 1
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
+// THRESHOLD, SCALE  where dropout follows after all that: see drop.cuh. Maps are dense
 //
 // x, y, residual, dy, masked, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
 // 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32.
@@ -20,7 +21,8 @@
 // statistics: mean and biased variance over B, H and W; with N = B H W,
 //             running_mean = (1 - MOMENTUM) running_mean + MOMENTUM mean
 //             running_var  = (1 - MOMENTUM) running_var  + MOMENTUM variance N / (N - 1)
-// forward:    y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual
+// forward:    y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual. Of y and what dropout makes of it,
+//             y may be absent
 // backward:   with n = (x - mean) rstd, dy after the rectifier, and means over B, H and W:
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
 //             dweight, dbias and dx may each be absent. masked may be dy.
@@ -89,8 +91,8 @@ statistics_of_part(Index c, Index part, const real *x, float *scratch, float *me
 }
 
 // One pack of the output.
-static __device__ __forceinline__ void
-apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) {
+static __device__ __forceinline__ Pack
+output(Index at, const Rule &rule, const real *x, const real *residual) {
     Pack pack = ((const Pack *)x)[of_x(at)];
 #if RESIDUAL
     const Pack other = ((const Pack *)residual)[of_y(at)];
@@ -103,7 +105,12 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
 #endif
         narrow(rectify(value), &pack.at[k]);
     }
-    ((Pack *)y)[of_y(at)] = pack;
+    return pack;
+}
+
+static __device__ __forceinline__ void
+apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) {
+    ((Pack *)y)[of_y(at)] = output(at, rule, x, residual);
 }
 
 // A thread for each pack, in inference.
@@ -117,20 +124,54 @@ KERNEL(batch_norm_apply)
 
 #if PARTS == 1
 
+// The statistics of a channel in training, and what its elements become.
+static __device__ __forceinline__ Rule
+observe(Index c, const real *x, const Norm *weight, const Norm *bias, float *saved, float *running_mean, float *running_var) {
+    __shared__ float scratch[32];
+    float mean, squares;
+    statistics_of_part(c, 0, x, scratch, &mean, &squares);
+    if (threadIdx.x == 0) keep(c, mean, squares, saved, running_mean, running_var);
+    return rule(mean, inverse_root(squares / (float)COUNT), weight, bias, c);
+}
+
 // A block for each channel in training: statistics, then the output.
 KERNEL(batch_norm_forward)
 (const real *x, const Norm *weight, const Norm *bias, const real *residual, float *saved, float *running_mean, float *running_var,
  real *y) {
-    __shared__ float scratch[32];
     const Index c = blockIdx.x;
-    float mean, squares;
-    statistics_of_part(c, 0, x, scratch, &mean, &squares);
-    if (threadIdx.x == 0) keep(c, mean, squares, saved, running_mean, running_var);
-    const Rule how = rule(mean, inverse_root(squares / (float)COUNT), weight, bias, c);
+    const Rule how = observe(c, x, weight, bias, saved, running_mean, running_var);
     // Backwards: what was read last is still in the cache. All of x has been read for the sums, so y may take its place.
     for (Index i = threadIdx.x; i < PACKS; i += blockDim.x) apply(place(PACKS - 1 - i, c), how, x, residual, y);
 }
 
+#ifdef THRESHOLD
+#include "drop.cuh"
+
+// What dropout makes of a pack of the output. A draw decides about four elements.
+static __device__ __forceinline__ Pack drop(Pack pack, u64 first, const Draws &draws) {
+    u32 words[4];
+#pragma unroll
+    for (int k = 0; k < PACK; k++) {
+        if (k % 4 == 0) drop_words(draws, (first + k) / 4, words);
+        narrow(dropped(words[(PACK < 4 ? first : 0) + k & 3], widen(pack.at[k])), &pack.at[k]);
+    }
+    return pack;
+}
+
+KERNEL(batch_norm_forward_drop)
+(const real *x, const Norm *weight, const Norm *bias, const real *residual, const u32 *state, float *saved, float *running_mean,
+ float *running_var, real *y, real *z, u32 row) {
+    const Index c = blockIdx.x;
+    const Rule how = observe(c, x, weight, bias, saved, running_mean, running_var);
+    for (Index i = threadIdx.x; i < PACKS; i += blockDim.x) {
+        const Index at = place(PACKS - 1 - i, c);
+        const Pack pack = output(at, how, x, residual);
+        if (y != nullptr) ((Pack *)y)[at] = pack;
+        ((Pack *)z)[at] = drop(pack, (u64)at * PACK, Draws{state, row});
+    }
+}
+
+#endif
 #endif
 
 #if PARTS > 1

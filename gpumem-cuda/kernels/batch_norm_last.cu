@@ -6,18 +6,20 @@
 // PACK             channels that a thread takes: C is a multiple of it
 // WIDE, ROWS       packs of channels that a block has side by side, and how many pixels it takes at a time
 // NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
+// TOGETHER         1 if all blocks of a grid run at once, else not there
 //
-// x, y, residual, dy, masked, dx [B, H W, C]; partial [2, PARTS, C] in f32; all others as in batch_norm.cu.
+// x, y, residual, dy, masked, dx [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
 //
 // A block for some packs of channels (x) and a part of the pixels (y). A thread stays with its channels and goes from pixel to pixel.
 // What the rows of a block found is joined in shared memory. With one part, each pass is one launch. With several, what a
-// block found goes to `partial`, and each block of the next launch joins the parts of its channels for itself. All that is joined is
-// joined in the same order in every run.
+// block found goes to `partial`, and each block joins the parts of its channels for itself: in the next launch, or, where all blocks
+// run at once, when all have come that far. All that is joined is joined in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
 #include "rectify.cuh"
 #include "batch_norm.cuh"
 #include "pack.cuh"
+#include "together.cuh"
 
 constexpr u32 PACKS = (u32)(CHANNELS / PACK), COLUMNS = WIDE * PACK, THREADS = WIDE * ROWS;
 constexpr Index PORTION = (COUNT + PARTS - 1) / PARTS;
@@ -281,6 +283,18 @@ KERNEL(__launch_bounds__(768, 1) batch_norm_forward)
     finish(found, x, weight, bias, residual, saved, running_mean, running_var, y);
 }
 
+#elif defined(TOGETHER)
+
+KERNEL(__launch_bounds__(384, 2) batch_norm_forward_parts)
+(const real *x, const Norm *weight, const Norm *bias, const real *residual, float *partial, u32 *state, float *saved,
+ float *running_mean, float *running_var, real *y) {
+    __shared__ float found[2][COLUMNS];
+    store_part(moments(x), partial);
+    wait_for_grid(state);
+    join_parts<true>(partial, found);
+    finish(found, x, weight, bias, residual, saved, running_mean, running_var, y);
+}
+
 #else
 
 KERNEL(__launch_bounds__(384, 2) batch_norm_statistics)(const real *x, float *partial) { store_part(moments(x), partial); }
@@ -416,6 +430,20 @@ KERNEL(__launch_bounds__(768, 1) batch_norm_backward)
     __shared__ float found[2][COLUMNS];
     find_rules(saved, weight, bias, rules);
     share_part(sums(rules, dy, x, y, masked), found);
+    differentiate_part(found, rules, saved, MASKED ? masked : dy, x, dx, dweight, dbias);
+}
+
+#elif defined(TOGETHER)
+
+KERNEL(__launch_bounds__(384, 2) batch_norm_backward_parts)
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked,
+ float *partial, u32 *state, real *dx, Norm *dweight, Norm *dbias) {
+    __shared__ Rule rules[COLUMNS];
+    __shared__ float found[2][COLUMNS];
+    find_rules(saved, weight, bias, rules);
+    store_part(sums(rules, dy, x, y, masked), partial);
+    wait_for_grid(state);
+    join_parts<false>(partial, found);
     differentiate_part(found, rules, saved, MASKED ? masked : dy, x, dx, dweight, dbias);
 }
 

@@ -12,10 +12,10 @@
 #include "real.cuh"
 #include "layout.cuh"
 #include "piece.cuh"
+#include "drop.cuh"
 
 static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
-    // Not a product with 0: what is dropped is 0 even if it was NaN.
-    float value = word < THRESHOLD ? 0.0f : widen(x) * (float)(SCALE);
+    float value = dropped(word, widen(x));
 #if ADD
     value += widen(*y);
 #endif

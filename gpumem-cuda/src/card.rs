@@ -15,6 +15,8 @@ pub(crate) struct Card {
     pub(crate) context: Arc<CudaContext>,
     /// Compute capability, major and minor.
     pub(crate) capability: (i32, i32),
+    /// Its multiprocessors, if it takes launches whose blocks wait for each other, else 0.
+    pub(crate) multiprocessors: u32,
     /// Kernels that were compiled before.
     pub(crate) cache: Cache,
     /// Whether matrix products go to cuBLASLt.

@@ -52,6 +52,7 @@ impl Cuda {
         let device = result::device::get(number).map_err(failure("looking for the card"))?;
         let capability = capability_of(device)?;
         target(capability)?;
+        let multiprocessors = multiprocessors_of(device)?;
         let uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
         let Opened { context, bytes, is_new, driver } = open_context(ordinal, device, uuid)?;
         // SAFETY: this type never uses the slices whose use events would order: all work is on one stream. Events would make
@@ -60,7 +61,7 @@ impl Cuda {
         let cudnn = preflight::cudnn().is_some();
         let is_new = Arc::new(AtomicBool::new(is_new));
         let cache = Cache::open();
-        let card = Card { context, capability, cache, library: true, cudnn, uuid, driver, is_new };
+        let card = Card { context, capability, multiprocessors, cache, library: true, cudnn, uuid, driver, is_new };
         let cuda = Cuda { card, context: bytes };
         if let (Some(bytes), true) = (bytes, cuda.card.is_new.load(Ordering::Relaxed)) {
             Records::of(&cuda.card)?.update(|record| record.add_context(bytes));
@@ -160,15 +161,27 @@ fn no_such_card(ordinal: usize, count: c_int, visible: Option<String>) -> String
     format!("there is no card number {ordinal}; CUDA sees {cards}, counted from 0{hidden}")
 }
 
+fn attribute(card: CUdevice, attribute: CUdevice_attribute, doing: &'static str) -> Result<c_int, Error> {
+    // SAFETY: the driver is initialised and gave this device.
+    unsafe { result::device::get_attribute(card, attribute) }.map_err(failure(doing))
+}
+
 fn capability_of(card: CUdevice) -> Result<(i32, i32), Error> {
-    let attribute = |attribute| {
-        // SAFETY: the driver is initialised and gave this device.
-        unsafe { result::device::get_attribute(card, attribute) }.map_err(failure("asking for the compute capability"))
-    };
+    let capability = |name| attribute(card, name, "asking for the compute capability");
     Ok((
-        attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-        attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        capability(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        capability(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     ))
+}
+
+/// The card's multiprocessors, if it takes launches whose blocks wait for each other, else 0.
+fn multiprocessors_of(card: CUdevice) -> Result<u32, Error> {
+    let doing = "asking for the number of multiprocessors";
+    if attribute(card, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, doing)? == 0 {
+        return Ok(0);
+    }
+    let count = attribute(card, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, doing)?;
+    Ok(u32::try_from(count).unwrap_or(0))
 }
 
 /// A card's context.

@@ -173,12 +173,14 @@ const AT_ONCE: u64 = 264;
 fn again(call: &Call, reads: &[u64]) -> Vec<u64> {
     let Call::Kernel(launch) = call else { return Vec::new() };
     let maps = match launch.kernel.entry {
-        "batch_norm_forward" => 1,
-        "batch_norm_backward" => 2,
+        "batch_norm_forward" | "batch_norm_forward_parts" => 1,
+        "batch_norm_backward" | "batch_norm_backward_parts" => 2,
         _ => return Vec::new(),
     };
     let (channels, map) = (u64::from(launch.grid[0]).max(1), reads.iter().copied().max().unwrap_or(0));
-    let kept = (map / channels).saturating_mul(maps).saturating_mul(channels.min(AT_ONCE)) <= CACHE;
+    // Blocks that wait for each other work on all channels.
+    let at_once = if launch.kernel.is_cooperative() { channels } else { AT_ONCE };
+    let kept = (map / channels).saturating_mul(maps).saturating_mul(channels.min(at_once)) <= CACHE;
     if kept { Vec::new() } else { vec![map; maps as usize] }
 }
 

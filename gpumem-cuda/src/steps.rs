@@ -74,6 +74,7 @@ mod tests {
             precision: Precision::F32,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             capability: (8, 0),
+            multiprocessors: 132,
             tf32: false,
             deterministic: false,
             library: false,

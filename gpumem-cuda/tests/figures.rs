@@ -166,6 +166,7 @@ fn launches_text(placed: &Placed, case: &Case, batch: u64, precision: Precision)
             precision,
             optimizer: case.optimizer,
             capability,
+            multiprocessors: 132,
             tf32: false,
             deterministic: false,
             library: libraries,

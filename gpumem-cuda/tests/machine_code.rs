@@ -223,6 +223,7 @@ fn of_channels_last(size: u64, batch: u64) -> Vec<Kernel> {
         precision: Precision::Bf16,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),
         capability: (9, 0),
+        multiprocessors: 132,
         tf32: false,
         deterministic: false,
         library: true,

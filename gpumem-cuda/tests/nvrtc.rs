@@ -308,6 +308,7 @@ fn kernels_of_users_compile() {
             precision,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             capability,
+            multiprocessors: 132,
             tf32: false,
             deterministic: false,
             library: false,

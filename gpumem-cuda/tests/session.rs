@@ -15,6 +15,8 @@ mod notices;
 mod passes;
 #[path = "session/rules.rs"]
 mod rules;
+#[path = "session/together.rs"]
+mod together;
 #[path = "session/weights.rs"]
 mod weights;
 
@@ -114,6 +116,9 @@ fn load_on(card: &Cuda, job: &Job) -> Result<Session, Error> {
     card.load(job.clone())
 }
 
+/// Those of the card that the host plays, and what it is taken for if not all blocks of a launch run at once.
+const MULTIPROCESSORS: [u32; 2] = [4, 0];
+
 /// Makes the kernels of a job known to the card.
 fn register_kernels(job: &Job) {
     let Job { batch, precision, optimizer, .. } = *job;
@@ -123,8 +128,11 @@ fn register_kernels(job: &Job) {
     order(&mut programs.iter_mut().map(|(placed, _)| placed).collect::<Vec<_>>(), precision, CAPABILITY);
     // Whatever the library can do.
     let all = [Products::Own, Products::Library, Products::Poor].into_iter().flat_map(|products| {
+        let on = move |placed: &Placed, batch, multiprocessors| {
+            kernels(&products.steps_on(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors))
+        };
         programs.iter().flat_map(move |(placed, batch)| {
-            kernels(&products.steps(placed, *batch, (precision, CAPABILITY), optimizer))
+            MULTIPROCESSORS.into_iter().flat_map(move |count| on(placed, *batch, count))
         })
     });
     let all: Vec<_> = all.collect();

@@ -88,11 +88,13 @@ pub enum StateWord {
     Corrections = 8,
     /// Blocks of the last update that have read the state, 0 between steps. A backend may do without.
     Readers = 10,
+    /// Blocks of a launch whose blocks wait for each other: all but its highest bit are 0 between launches. A backend may do without.
+    Blocks = 11,
 }
 
 impl StateWord {
     /// Words of the tensor.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
 }
 
 /// How a tensor is filled before the first step.

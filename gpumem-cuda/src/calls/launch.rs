@@ -14,6 +14,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("batch_norm.cuh", include_str!("../../kernels/batch_norm.cuh")),
     ("correlation.cuh", include_str!("../../kernels/correlation.cuh")),
     ("correlation_sums.cuh", include_str!("../../kernels/correlation_sums.cuh")),
+    ("drop.cuh", include_str!("../../kernels/drop.cuh")),
     ("layout.cuh", include_str!("../../kernels/layout.cuh")),
     ("many.cuh", include_str!("../../kernels/many.cuh")),
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),
@@ -28,6 +29,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("tile.cuh", include_str!("../../kernels/tile.cuh")),
     ("tile_fma.cuh", include_str!("../../kernels/tile_fma.cuh")),
     ("tile_mma.cuh", include_str!("../../kernels/tile_mma.cuh")),
+    ("together.cuh", include_str!("../../kernels/together.cuh")),
     ("attention.cu", include_str!("../../kernels/attention.cu")),
     ("average_pool.cu", include_str!("../../kernels/average_pool.cu")),
     ("average_pool_adaptive.cu", include_str!("../../kernels/average_pool_adaptive.cu")),
@@ -68,6 +70,9 @@ pub fn type_name(format: Format) -> &'static str {
     }
 }
 
+/// A constant of kernels whose blocks wait for each other, so that all of them have to run at once.
+pub(crate) const TOGETHER: &str = "TOGETHER";
+
 /// An entry point of a source file, compiled with constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kernel {
@@ -91,6 +96,11 @@ impl Kernel {
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Kernel {
         self.constants.push((name, value.to_string()));
         self
+    }
+
+    /// Whether its blocks wait for each other: it takes a cooperative launch.
+    pub fn is_cooperative(&self) -> bool {
+        self.constants.iter().any(|(name, _)| *name == TOGETHER)
     }
 
     /// The same kernel of another text.

@@ -14,6 +14,7 @@ pub mod product;
 
 pub use attention::Attention;
 pub use convolution::Convolution;
+pub(crate) use launch::TOGETHER;
 pub use launch::{Argument, Kernel, Launch, SOURCES, place, type_name};
 pub use product::Product;
 

@@ -1,17 +1,19 @@
 //! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
 
 use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, forward_at, overlap, rectified};
-use crate::operations::batch_norm::{Incoming, Tail, backward_through, forward_with, statistics_first, sums_first};
+use crate::operations::batch_norm::{
+    Drop, Incoming, Tail, backward_through, forward_with, may_drop, statistics_first, sums_first,
+};
 use crate::operations::pointwise::Rectifier;
-use crate::operations::{Context, Setting};
+use crate::operations::{Context, Setting, is_dense};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::ops::Sum;
+use gpumem_core::program::ops::{Mask, Sum};
 use gpumem_core::program::{Op, Operand, Slot, TensorId};
 
-/// Batch normalisation, then a sum with one other map, or a rectifier, or both.
+/// Batch normalisation, then a sum with one other map, or a rectifier, or both, and dropout behind them.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::BatchNorm(op), output)) = forward_at(placed, first) else { return Ok(None) };
-    let (mut count, mut tail) = (1, Tail { residual: None, rectifier: Rectifier::NONE, output });
+    let (mut count, mut tail) = (1, Tail::new(output));
     if let Some((residual, output)) = added(placed, first + count, tail.output) {
         (count, tail) = (count + 1, Tail { residual: Some(residual), output, ..tail });
     }
@@ -19,6 +21,13 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
         (count, tail) = (count + 1, Tail { rectifier, output, ..tail });
     }
     let context = Context { placed, operation, setting };
+    if let Some(drop) = dropped(placed, first + count, tail.output)
+        && may_drop(&context, op, tail.output)?
+        && is_dense(placed, &placed.program.operations[first + count])
+        && are_apart_without(placed, first, count + 1, operation.written(Slot::Workspace))
+    {
+        (count, tail) = (count + 1, Tail { drop: Some(drop), ..tail });
+    }
     // In one launch nothing is left for another one.
     let unused = if statistics_first(&context, op, tail.output)? { None } else { operation.written(Slot::Workspace) };
     if count == 1 || !are_apart_without(placed, first, count, unused) {
@@ -26,6 +35,15 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
     }
     let launches = forward_with(&context, op, tail)?;
     Ok(Some((count, calls(launches))))
+}
+
+/// The dropout in operation `at` of `value`.
+fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Drop> {
+    let (operation, Op::Mask(Mask { p, .. }), output) = forward_at(placed, at)? else { return None };
+    let state = operation.read(Slot::State)?;
+    let keeps_input = !ends(placed, at, value);
+    let drop = Drop { p: *p, row: operation.row, state, output, keeps_input };
+    (operation.read(Slot::Input(0)) == Some(value)).then_some(drop)
 }
 
 /// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.

@@ -2,12 +2,13 @@
 
 use super::context::Context;
 use super::grid::{channel_pack, norm_real, pack, parts, threads};
+use super::mask::with_draws;
 use super::pointwise::Rectifier;
-use crate::calls::{Kernel, Launch};
+use crate::calls::{Kernel, Launch, TOGETHER};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::BatchNorm;
-use gpumem_core::program::{Slot, TensorId};
+use gpumem_core::program::{Class, Slot, TensorId};
 
 /// What a pass over the output does beside normalising it.
 #[derive(Clone, Copy)]
@@ -18,6 +19,29 @@ pub(crate) struct Tail {
     pub(crate) rectifier: Rectifier,
     /// Where the result goes.
     pub(crate) output: TensorId,
+    /// Dropout behind all that.
+    pub(crate) drop: Option<Drop>,
+}
+
+impl Tail {
+    /// Nothing but the output.
+    pub(crate) fn new(output: TensorId) -> Tail {
+        Tail { residual: None, rectifier: Rectifier::NONE, output, drop: None }
+    }
+}
+
+/// Dropout that follows in the same pass.
+#[derive(Clone, Copy)]
+pub(crate) struct Drop {
+    /// The share of elements that are dropped.
+    pub(crate) p: f64,
+    /// The row of the layer that draws, and the state that it draws from.
+    pub(crate) row: u32,
+    pub(crate) state: TensorId,
+    /// Where its result goes.
+    pub(crate) output: TensorId,
+    /// Whether somebody needs what it was made of, too.
+    pub(crate) keeps_input: bool,
 }
 
 /// Where the gradient of the output comes from.
@@ -36,6 +60,9 @@ const MANY: u64 = 128;
 
 /// Threads of a block that takes several channels. Two such blocks have all registers of a multiprocessor, and ask for enough.
 const THREADS: u64 = 384;
+
+/// Such blocks that a multiprocessor runs at once.
+const AT_ONCE: u64 = 2;
 
 /// Packs side by side of a block that has its channels to itself: the 32 bytes that memory moves at least. It has twice the threads.
 const NARROW: u64 = 2;
@@ -68,6 +95,8 @@ struct Plan<'a> {
     area: u64,
     way: Way,
     parts: u64,
+    /// The state, which has a word for it, if there are parts and all blocks run at once.
+    together: Option<TensorId>,
     rectifier: Rectifier,
     residual: bool,
     masked: bool,
@@ -107,13 +136,23 @@ impl<'a> Plan<'a> {
         // Two f32 for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
         let pack = channel_pack(context, op.channels, &maps.map(|id| ("", id, op.output())));
+        let mut together = None;
         let (way, parts) = if pack > 1 {
             let (pixels, wide) = (samples * area, side_by_side(op.channels / pack));
             let rows = |wide: u64, threads: u64| pixels.div_ceil(4).clamp(1, threads / wide);
             let way = Way::Pixels { pack, wide, rows: rows(wide, THREADS) };
-            let parts = way.parts_of_pixels(pixels, op.channels, room.max(1));
+            let mut parts = way.parts_of_pixels(pixels, op.channels, room.max(1));
             let narrow = Way::Pixels { pack, wide: NARROW, rows: rows(NARROW, 2 * THREADS) };
-            if parts > 1 && narrow.is_enough(pixels, op.channels) { (narrow, 1) } else { (way, parts) }
+            if parts > 1 && narrow.is_enough(pixels, op.channels) {
+                (narrow, 1)
+            } else {
+                let most = AT_ONCE * u64::from(context.setting.multiprocessors) / way.blocks(op.channels).max(1);
+                together = context.placed.program.of_class(Class::State).next().filter(|_| parts > 1 && most > 1);
+                if together.is_some() {
+                    parts = way.parts_of_pixels(pixels, op.channels, room.clamp(1, most));
+                }
+                (way, parts)
+            }
         } else {
             // As in `pack`; planes of 14 x 14 are whole packs of 4.
             let widest = self::pack(context, 0);
@@ -125,7 +164,7 @@ impl<'a> Plan<'a> {
             let most = if op.channels >= MANY { 1 } else { room.clamp(1, 32) };
             (Way::Planes { pack, packs }, parts(packs, op.channels, most, 512))
         };
-        Plan { context, op, samples, area, way, parts, rectifier, residual: false, masked: false, maps }
+        Plan { context, op, samples, area, way, parts, together, rectifier, residual: false, masked: false, maps }
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Result<Kernel, Error> {
@@ -146,6 +185,7 @@ impl<'a> Plan<'a> {
         let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
         let kernel = kernel.with("MASKED", u8::from(self.masked));
         let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
+        let kernel = if self.together.is_some() { kernel.with(TOGETHER, 1) } else { kernel };
         if matches!(self.way, Way::Pixels { .. }) {
             return Ok(kernel);
         }
@@ -173,6 +213,7 @@ impl<'a> Plan<'a> {
 
     /// The launch of inference.
     fn inference(mut self, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        self.together = None;
         match self.way {
             Way::Planes { packs, .. } => {
                 self.parts = 1;
@@ -203,7 +244,7 @@ fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Option<TensorId>
 
 pub(super) fn forward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
     let output = context.written(Slot::Output)?;
-    forward_with(context, op, Tail { residual: None, rectifier: Rectifier::NONE, output })
+    forward_with(context, op, Tail::new(output))
 }
 
 pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) -> Result<Vec<Launch>, Error> {
@@ -219,9 +260,22 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
             None => [None; 2],
         };
         let Some(partial) = plan.partial() else {
+            if let Some(drop) = tail.drop {
+                let y = y.filter(|_| drop.keeps_input);
+                let written = [saved, mean, variance, y, Some(drop.output)];
+                let arguments = [vec![Some(x), weight, bias, residual, Some(drop.state)], written.to_vec()].concat();
+                let launch = plan.channels("batch_norm_forward_drop", [0; 3], arguments)?;
+                let kernel = with_draws(launch.kernel.clone(), "SCALE", drop.p);
+                return Ok(vec![Launch { kernel, ..launch }.with_numbers(vec![drop.row])]);
+            }
             let arguments = vec![Some(x), weight, bias, residual, saved, mean, variance, y];
             return Ok(vec![plan.channels("batch_norm_forward", [0; 3], arguments)?]);
         };
+        if let Some(state) = plan.together {
+            let written = [Some(partial), Some(state), saved, mean, variance, y];
+            let arguments = [vec![Some(x), weight, bias, residual], written.to_vec()].concat();
+            return Ok(vec![plan.channels("batch_norm_forward_parts", [0; 3], arguments)?]);
+        }
         let statistics = plan.channels("batch_norm_statistics", [0; 3], vec![Some(x), Some(partial)])?;
         let arguments = vec![Some(x), Some(partial), weight, bias, residual, saved, mean, variance, y];
         return Ok(vec![statistics, plan.channels("batch_norm_apply_parts", [0; 3], arguments)?]);
@@ -248,6 +302,14 @@ pub(crate) fn statistics_first(context: &Context<'_>, op: &BatchNorm, output: Te
     Ok(Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
 }
 
+/// Whether dropout may follow in the same pass over maps that are dense: each channel has one block, plane by plane.
+pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, output: TensorId) -> Result<bool, Error> {
+    let x = context.read(Slot::Input(0))?;
+    let plan = Plan::new(context, op, [x, output, x], Rectifier::NONE);
+    let is_dense = [x, output].iter().all(|&id| context.tensor(id).layout.is_dense());
+    Ok(matches!(plan.way, Way::Planes { .. }) && plan.parts == 1 && is_dense)
+}
+
 /// The backward pass from the gradient that comes in.
 pub(crate) fn backward_through(
     context: &Context<'_>,
@@ -267,6 +329,10 @@ pub(crate) fn backward_through(
         let arguments = [read(dy), vec![output, through, dx, dweight, dbias]].concat();
         return Ok(vec![plan.channels("batch_norm_backward", add, arguments)?]);
     };
+    if let Some(state) = plan.together {
+        let written = vec![output, through, Some(partial), Some(state), dx, dweight, dbias];
+        return Ok(vec![plan.channels("batch_norm_backward_parts", add, [read(dy), written].concat())?]);
+    }
     let sums = plan.channels("batch_norm_sums", add, [read(dy), vec![output, through, Some(partial)]].concat())?;
     let arguments = [read(through.unwrap_or(dy)), vec![Some(partial), dx, dweight, dbias]].concat();
     let mut input = plan.channels("batch_norm_input", add, arguments)?;

@@ -21,6 +21,8 @@ pub struct Setting {
     pub optimizer: Optimizer,
     /// Compute capability of the card, major and minor.
     pub capability: (i32, i32),
+    /// Multiprocessors of the card, if it takes launches whose blocks wait for each other, else 0.
+    pub multiprocessors: u32,
     /// Whether f32 products may run in TensorFloat-32.
     pub tf32: bool,
     /// Whether only algorithms may be chosen that give the same bits in every run.

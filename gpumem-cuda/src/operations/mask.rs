@@ -10,7 +10,7 @@ use gpumem_core::program::{Slot, TensorId};
 
 /// The constants of an operation that draws: the threshold of a share `p` of dropped elements, and as `scale` what the others are
 /// multiplied with. Its row is a number of the launch: layers that differ in it alone are compiled once.
-pub(super) fn with_draws(kernel: Kernel, scale: &'static str, p: f64) -> Kernel {
+pub(crate) fn with_draws(kernel: Kernel, scale: &'static str, p: f64) -> Kernel {
     // A share of 1 keeps next to nothing; what is kept must be finite all the same.
     let factor = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
     kernel.with("THRESHOLD", format!("{}u", threshold(p))).with_float(scale, f64::from(factor))

@@ -5,9 +5,9 @@ mod checks;
 mod feeding;
 mod modules;
 mod prepared;
+mod programs;
 mod transfers;
 
-use crate::calls::{Call, Kernel};
 use crate::card::Card;
 use crate::context::bind;
 use crate::error::failure;
@@ -18,7 +18,6 @@ use crate::notice::notice;
 use crate::operations::attention::any as attends;
 use crate::operations::convolution::library::any as convolves;
 use crate::operations::{Setting, order};
-use crate::steps::Step;
 use arena::Arena;
 use checks::{IndexCheck, index_checks};
 use cudarc::driver::CudaStream;
@@ -27,11 +26,10 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::turned::Turned;
 use gpumem_core::program::{Class, StateWord};
-use gpumem_core::run::device::{Job, Runner, Served};
+use gpumem_core::run::device::{Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use modules::Modules;
-use prepared::{Binding, Libraries, Prepared, possible_steps};
-use std::collections::BTreeSet;
+use prepared::{Binding, Libraries, Prepared};
 use std::sync::Arc;
 use transfers::Transfers;
 
@@ -75,29 +73,29 @@ impl Session {
         let convolutions = if convolves { cudnn::Library::new(&stream)? } else { None };
         meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
-        let setting =
-            Setting { batch, precision, optimizer, tf32, deterministic, capability, library, cudnn, operations };
-        let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
-        let steps = |placed: &Placed| possible_steps(placed, setting, &arena, libraries);
-        let train_steps = job.train.as_ref().map(steps).transpose()?;
-        let evaluation_steps = job.evaluation.as_ref().map(steps).transpose()?;
-        let infer_steps = steps(&job.infer)?;
-        let serving = |Served { placed, batch }: &Served| {
-            possible_steps(placed, Setting { batch: *batch, ..setting }, &arena, libraries)
+        let multiprocessors = card.multiprocessors;
+        let setting = Setting {
+            batch,
+            precision,
+            optimizer,
+            capability,
+            multiprocessors,
+            tf32,
+            deterministic,
+            library,
+            cudnn,
+            operations,
         };
-        let served_steps = job.served.as_ref().map(serving).transpose()?;
-        let all = train_steps.iter().chain(&evaluation_steps).chain(&served_steps).flatten().chain(&infer_steps);
-        meter.ended(Stage::Trials)?;
-        let modules = Modules::new(card, kernels(all))?;
-        meter.ended(Stage::Modules)?;
+        let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
+        let (calls, modules) = programs::load(card, &job, setting, (&arena, libraries), meter)?;
         let binding = Binding { card, arena: &arena, modules: &modules, libraries };
-        let train = job.train.as_ref().zip(train_steps.as_deref());
+        let train = job.train.as_ref().zip(calls.train.as_deref());
         let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
-        let evaluation = job.evaluation.as_ref().zip(evaluation_steps.as_deref());
+        let evaluation = job.evaluation.as_ref().zip(calls.evaluation.as_deref());
         let prepare = |(placed, steps)| Prepared::new(binding, placed, steps, 0, None);
         let evaluation = evaluation.map(prepare).transpose()?;
-        let infer = Prepared::new(binding, &job.infer, &infer_steps, 0, None)?;
-        let served = job.served.as_ref().map(|served| &served.placed).zip(served_steps.as_deref());
+        let infer = Prepared::new(binding, &job.infer, &calls.infer, 0, None)?;
+        let served = job.served.as_ref().map(|served| &served.placed).zip(calls.served.as_deref());
         let served = served.map(prepare).transpose()?;
         // The other half of a double buffer is other memory, for which the libraries may choose other kernels.
         meter.ended(Stage::Trials)?;
@@ -211,15 +209,6 @@ fn check(checks: &[IndexCheck], offset: u64, bytes: &[u8]) -> Result<(), Error> 
         Some(check) => check.run(bytes),
         None => Ok(()),
     }
-}
-
-/// The kernels of our own in a program's calls.
-fn kernels<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<Kernel> {
-    let kernel = |call: &Call| match call {
-        Call::Kernel(launch) => Some(launch.kernel.clone()),
-        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) => None,
-    };
-    steps.flat_map(|step| &step.calls).filter_map(kernel).collect()
 }
 
 impl Drop for Session {

@@ -43,6 +43,8 @@ impl Bound {
 #[derive(Debug)]
 struct BoundKernel {
     function: CUfunction,
+    /// Whether its blocks wait for each other.
+    is_cooperative: bool,
     grid: (u32, u32, u32),
     block: (u32, u32, u32),
     addresses: Vec<CUdeviceptr>,
@@ -63,8 +65,11 @@ impl BoundKernel {
         // many parameters, to the first of tensors at the distances that the numbers say, all of them in the arena; and behind
         // them, where there are numbers, one of plain words, as many as these, which the tests check of every launch; the driver
         // copies the parameters before it returns.
-        unsafe { result::launch_kernel(self.function, self.grid, self.block, 0, stream.cu_stream(), &mut parameters) }
-            .map_err(failure("launching a kernel"))
+        let launched = unsafe {
+            let launch = if self.is_cooperative { result::launch_cooperative_kernel } else { result::launch_kernel };
+            launch(self.function, self.grid, self.block, 0, stream.cu_stream(), &mut parameters)
+        };
+        launched.map_err(failure("launching a kernel"))
     }
 }
 
@@ -292,7 +297,9 @@ fn bind(launch: &Launch, binding: Binding<'_>, placed: &Placed, shift: u64) -> R
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
     let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
     let function = binding.modules.function(&launch.kernel)?;
-    Ok(Bound::Kernel(BoundKernel { function, grid, block, addresses, numbers: launch.numbers.clone() }))
+    let is_cooperative = launch.kernel.is_cooperative();
+    let numbers = launch.numbers.clone();
+    Ok(Bound::Kernel(BoundKernel { function, is_cooperative, grid, block, addresses, numbers }))
 }
 
 /// Where an argument lies. Inputs and targets are `shift` bytes behind their first places.

@@ -38,7 +38,7 @@ pub const CAPABILITY: (i32, i32) = (8, 0);
 
 /// The steps of a program, in order.
 pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
-    Products::Own.planned(placed, batch, (precision, CAPABILITY), optimizer).1
+    Products::Own.planned(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors(CAPABILITY)).1
 }
 
 /// The kernels of a program, in order.
@@ -47,7 +47,7 @@ pub fn kernels_in(placed: &Placed, batch: u64, precision: Precision, optimizer: 
 }
 
 /// Whether each tensor has an allocation of its own.
-fn is_apart() -> bool {
+pub fn is_apart() -> bool {
     std::env::var_os("GPUMEM_HOST_APART").is_some()
 }
 
@@ -86,12 +86,31 @@ pub enum Products {
 impl Products {
     /// The steps of a program, as they run where its tensors are.
     pub fn steps(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> Vec<Step> {
-        let (setting, steps) = self.planned(placed, batch, format, optimizer);
+        self.steps_on(placed, batch, format, optimizer, multiprocessors(format.1))
+    }
+
+    /// The steps on a card of so many multiprocessors.
+    pub fn steps_on(
+        self,
+        placed: &Placed,
+        batch: u64,
+        format: Format,
+        optimizer: Optimizer,
+        multiprocessors: u32,
+    ) -> Vec<Step> {
+        let (setting, steps) = self.planned(placed, batch, format, optimizer, multiprocessors);
         steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
     }
 
     /// The steps of a program, as they run in one arena.
-    fn planned(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> (Setting, Vec<Step>) {
+    fn planned(
+        self,
+        placed: &Placed,
+        batch: u64,
+        format: Format,
+        optimizer: Optimizer,
+        multiprocessors: u32,
+    ) -> (Setting, Vec<Step>) {
         let (library, (precision, capability)) = (self != Products::Own, format);
         let (tf32, deterministic, cudnn) = (false, false, library);
         let setting = Setting {
@@ -99,6 +118,7 @@ impl Products {
             precision,
             optimizer,
             capability,
+            multiprocessors,
             tf32,
             deterministic,
             library,
@@ -116,6 +136,11 @@ impl Products {
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
         (setting, steps)
     }
+}
+
+/// Blocks wait for each other on newer cards, and not on older ones, nor for the sanitizers, which have no shared memory for each.
+fn multiprocessors(capability: (i32, i32)) -> u32 {
+    if is_apart() || capability < (8, 0) { 0 } else { 132 }
 }
 
 /// Where tensors are: in one arena at the planned offsets, or, for the sanitizers, each in an allocation of its own, so that

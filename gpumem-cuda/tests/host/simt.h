@@ -9,8 +9,11 @@
 // that does not take part stops the program. Copies in the background (cp.async) happen at once in the first order, and not
 // before they are waited for in the others.
 //
+// Where blocks wait for each other, each has run up to there before any goes on, in another order.
+//
 // Not covered: the memory model of a GPU, races between blocks, inline PTX.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -61,7 +64,7 @@ inline float2 make_float2(float x, float y) { return {x, y}; }
 
 namespace simt {
 
-enum State { RUNS, AT_BARRIER, AT_WARP, DONE };
+enum State { RUNS, AT_BARRIER, AT_WARP, AT_GRID, DONE };
 
 enum Collective { NONE, MMA, LDMATRIX };
 
@@ -198,8 +201,8 @@ inline bool run_warp(int first, int last) {
     }
 }
 
-inline void run_block() {
-    for (int i = 0; i < threads; i++) prepare(i);
+// Runs a block until it has ended, or waits for the others: whether it does.
+inline bool run_block() {
     const int warps = (threads + 31) / 32;
     // The third order comes to every warp: a block has 32 at most.
     const int stride = warps % 7 == 0 ? 5 : 7;
@@ -211,16 +214,35 @@ inline void run_block() {
             progress |= run_warp(first, last);
         }
         if (progress) continue;
-        int waiting = 0, gone = 0;
+        int waiting = 0, gone = 0, at_grid = 0;
         for (int i = 0; i < threads; i++) {
             waiting += fibers[i].state == AT_BARRIER;
+            at_grid += fibers[i].state == AT_GRID;
             gone += fibers[i].state == DONE;
         }
-        if (gone == threads) return;
+        if (gone == threads) return false;
+        if (at_grid == threads) return true;
+        if (at_grid > 0) fail("a barrier of the grid that not all threads reach");
         if (waiting + gone < threads) fail("lanes of a warp wait for each other and for a barrier");
         // The hardware counts threads that have ended as arrived; a kernel that relies on it is wrong all the same.
         if (gone > 0) fail("a barrier that not all threads reach");
         for (int i = 0; i < threads; i++) fibers[i].state = RUNS;
+    }
+}
+
+// A block that waits for the others of its grid, with its threads and what it has in shared memory.
+struct Waiting {
+    uint3 block;
+    std::vector<Fiber> fibers;
+    std::vector<char> shared;
+};
+
+// Threads for a block, of which `before` others wait.
+inline void enlist(size_t before) {
+    while ((int)fibers.size() < threads) fibers.push_back(Fiber{});
+    for (int i = 0; i < threads; i++) {
+        fibers[i].stack = stacks.get(before * threads + i);
+        prepare(i);
     }
 }
 
@@ -229,16 +251,42 @@ inline void launch(dim3 grid, dim3 block, int warp_order, char *shared, char *sh
     block_size = block;
     order = warp_order;
     threads = block.x * block.y * block.z;
-    while ((int)fibers.size() < threads) fibers.push_back(Fiber{});
-    for (int i = 0; i < threads; i++) fibers[i].stack = stacks.get(i);
+    const size_t blocks = (size_t)grid.x * grid.y * grid.z;
+    std::vector<Waiting> waiting;
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
                 block_index = {x, y, z};
+                enlist(waiting.size());
                 if (shared) memset(shared, 0xff, shared_end - shared);
-                run_block();
+                if (!run_block()) continue;
+                waiting.push_back({block_index, std::move(fibers), std::vector<char>(shared, shared_end)});
+                fibers.clear();
             }
+    while (!waiting.empty()) {
+        if (waiting.size() != blocks) fail("a barrier of the grid that not all blocks reach");
+        std::vector<Waiting> again;
+        for (; !waiting.empty(); waiting.pop_back()) {
+            Waiting &next = waiting.back();
+            block_index = next.block;
+            fibers.swap(next.fibers);
+            for (Fiber &fiber : fibers) fiber.state = RUNS;
+            std::copy(next.shared.begin(), next.shared.end(), shared);
+            if (run_block()) again.push_back({block_index, std::move(fibers), std::vector<char>(shared, shared_end)});
+            fibers.clear();
+        }
+        waiting.swap(again);
+    }
     current = -1;
+}
+
+// The word only counts on a device. Without sections, blocks would have one shared memory.
+inline void wait_for_grid(unsigned *word) {
+#ifdef __SANITIZE_ADDRESS__
+    fail("blocks that wait for each other, where each needs shared memory of its own");
+#endif
+    if (*word & 0x7fffffffu) fail("a barrier of the grid whose word is not 0");
+    wait(AT_GRID);
 }
 
 template <class T> inline T exchange(T value, int from) {

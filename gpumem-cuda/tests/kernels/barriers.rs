@@ -3,13 +3,16 @@
 
 use crate::gradients;
 use crate::host::harness::compile;
-use crate::host::harness::graphs::{layer, numbers, plan};
-use crate::host::{CAPABILITY, Simulated, spread};
+use crate::host::harness::graphs::{chain, layer, numbers, plan};
+use crate::host::harness::layouts::arrange;
+use crate::host::{CAPABILITY, Simulated, is_apart, spread};
+use crate::layouts;
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::program::Class;
+use gpumem_cuda::SOURCES;
 
 /// The loss of a step with more elements than one block takes, which is summed over blocks of eight warps.
 fn loss(order: i32, change: impl Fn(&str, &str) -> String) -> f32 {
@@ -49,6 +52,48 @@ fn a_deleted_barrier_is_caught() {
     );
     let unchanged: Vec<f32> = (1..3).map(|order| loss(order, |_, text| text.to_string())).collect();
     assert!(unchanged.iter().all(|loss| loss.to_bits() == right.to_bits()), "{unchanged:?} beside {right}");
+}
+
+/// The output of batch normalisation of maps whose channels lie side by side, in parts whose blocks wait for each other.
+fn normalised(order: i32, change: impl Fn(&str, &str) -> String) -> Vec<f32> {
+    let build = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[3, 27, 29])).unwrap();
+        chain(graph, input, "Conv2d(24, 1, bias = false) | BatchNorm2d | Conv2d(3, 1)")
+    };
+    let mut program = layouts::program(build);
+    arrange(&mut program, 0);
+    let placed = compile(&program, 2);
+    let format = (Precision::F32, CAPABILITY);
+    let mut simulated = Simulated::new(placed, 2, 4 << 20, gradients().1, format, order);
+    simulated.change(change);
+    for (id, tensor) in program.tensors.iter().enumerate() {
+        let count = tensor.elements(2).unwrap() as usize;
+        match tensor.class {
+            Class::Input | Class::Target | Class::Parameter => simulated.write(id, &spread(count, id + 1)),
+            Class::State | Class::Buffer => simulated.write(id, &vec![0; count]),
+            _ => {}
+        }
+    }
+    simulated.step();
+    let kept = (0..program.tensors.len()).filter(|&id| program.tensors[id].class == Class::Gradient);
+    kept.flat_map(|id| simulated.read(id)).map(f32::from_bits).collect()
+}
+
+#[test]
+fn blocks_that_do_not_wait_for_each_other_are_caught() {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() || is_apart() {
+        return;
+    }
+    let right = normalised(0, |_, text| text.to_string());
+    assert!(!right.is_empty() && right.iter().all(|x| x.is_finite()), "{right:?}");
+    for before in ["store_part(moments(x), partial);", "store_part(sums(rules, dy, x, y, masked), partial);"] {
+        let from = format!("{before}\n    wait_for_grid(state);");
+        assert!(SOURCES.iter().any(|(_, text)| text.contains(&from)), "{from}");
+        let wrong = normalised(0, |_, text| text.replace(&from, before));
+        assert!(wrong.iter().zip(&right).any(|(wrong, right)| !((wrong - right).abs() <= 1e-3)), "{before}");
+    }
+    let again: Vec<Vec<f32>> = (1..3).map(|order| normalised(order, |_, text| text.to_string())).collect();
+    assert!(again.iter().all(|again| *again == right));
 }
 
 /// The loss and the gradients of a layer in bf16, on tensor cores.

@@ -155,6 +155,7 @@ fn a_repeated_value_is_not_overwritten() {
         precision: Precision::F32,
         optimizer,
         capability: CAPABILITY,
+        multiprocessors: 132,
         tf32: false,
         deterministic: false,
         library: false,

@@ -4,7 +4,7 @@ use crate::gradients;
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{again, chain, join, layer, numbers};
 use crate::host::harness::layouts::arrange;
-use crate::host::{CAPABILITY, kernels_in, steps_of};
+use crate::host::{self, CAPABILITY, Format, Products, is_apart, kernels_in, steps_of};
 use crate::layouts::{check, program};
 use crate::norms::forward_program;
 use gpumem_core::Precision;
@@ -19,6 +19,9 @@ use std::collections::BTreeSet;
 const LAST: usize = 0;
 const MIXED: usize = 4;
 
+/// A card on which blocks do not wait for each other.
+const OLDER: (i32, i32) = (7, 5);
+
 /// Layers between two convolutions of one pixel, whose other sides the host sees.
 fn between(dims: [u64; 3], channels: u64, text: &'static str) -> impl Fn(&mut Graph) -> NodeId + Copy {
     move |graph| {
@@ -29,7 +32,9 @@ fn between(dims: [u64; 3], channels: u64, text: &'static str) -> impl Fn(&mut Gr
 
 /// In 32 bits beside the CPU backend, in 16 beside the kernels of dense maps, and in 32 with the orders mixed.
 fn check_all(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy) {
-    check((what, build), (Precision::F32, CAPABILITY), LAST..LAST + 1, 1e-5);
+    for capability in [CAPABILITY, OLDER] {
+        check((what, build), (Precision::F32, capability), LAST..LAST + 1, 1e-5);
+    }
     check((what, build), (Precision::F32, CAPABILITY), MIXED..MIXED + 1, 1e-5);
     for precision in [Precision::Bf16, Precision::F16] {
         check((what, build), (precision, CAPABILITY), LAST..LAST + 1, 1e-2);
@@ -37,10 +42,11 @@ fn check_all(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy) {
 }
 
 /// The kernels of a training step with all maps channels last.
-fn kernels(build: impl Fn(&mut Graph) -> NodeId, precision: Precision) -> Vec<Kernel> {
+fn kernels(build: impl Fn(&mut Graph) -> NodeId, format: Format) -> Vec<Kernel> {
     let mut program = program(build);
     arrange(&mut program, LAST);
-    kernels_in(&compile(&program, 2), 2, precision, gradients().1)
+    let steps = Products::Own.steps(&compile(&program, 2), 2, format, gradients().1);
+    host::kernels(&steps)
 }
 
 fn constant(kernel: &Kernel, name: &str) -> u64 {
@@ -57,6 +63,17 @@ fn expect(kernels: &[Kernel], file: &str, name: &str, expected: &[(&str, u64)]) 
 
 const ONE: [&str; 2] = ["batch_norm_forward", "batch_norm_backward"];
 const PARTS: [&str; 4] = ["batch_norm_statistics", "batch_norm_apply_parts", "batch_norm_sums", "batch_norm_input"];
+const TOGETHER: [&str; 2] = ["batch_norm_forward_parts", "batch_norm_backward_parts"];
+
+/// The entry points for so many parts on a card.
+fn entries(parts: u64, capability: (i32, i32)) -> &'static [&'static str] {
+    match (parts, capability) {
+        (1, _) => &ONE,
+        (_, OLDER) => &PARTS,
+        _ if is_apart() => &PARTS,
+        _ => &TOGETHER,
+    }
+}
 
 #[test]
 fn batch_norm() {
@@ -65,12 +82,14 @@ fn batch_norm() {
     for (dims, channels, narrow, wide) in cases {
         let build = between(dims, channels, "BatchNorm2d | Relu | BatchNorm2d(affine = false, eps = 0.01)");
         for (precision, pack, parts) in [(Precision::Bf16, 8, narrow), (Precision::F32, 4, wide)] {
-            let all = kernels(build, precision);
-            let entries: &[&str] = if parts == 1 { &ONE } else { &PARTS };
-            let with = |value: u64| entries.iter().map(|&entry| (entry, value)).collect::<Vec<_>>();
-            expect(&all, "batch_norm_last.cu", "PARTS", &with(parts));
-            expect(&all, "batch_norm_last.cu", "PACK", &with(pack));
-            expect(&all, "batch_norm.cu", "PACK", &[]);
+            for capability in [CAPABILITY, OLDER] {
+                let all = kernels(build, (precision, capability));
+                let entries = entries(parts, capability);
+                let with = |value: u64| entries.iter().map(|&entry| (entry, value)).collect::<Vec<_>>();
+                expect(&all, "batch_norm_last.cu", "PARTS", &with(parts));
+                expect(&all, "batch_norm_last.cu", "PACK", &with(pack));
+                expect(&all, "batch_norm.cu", "PACK", &[]);
+            }
         }
         check_all("batch norm", build);
     }
@@ -90,7 +109,8 @@ fn block(dims: [u64; 3], rectifier: &'static str) -> impl Fn(&mut Graph) -> Node
 /// On maps in which no normalised element is so near to 0 that rounding decides whether it is cut off.
 #[test]
 fn fused_batch_norm() {
-    for (dims, entries) in [([3, 5, 7], &ONE[..]), ([3, 27, 30], &PARTS)] {
+    for (dims, parts) in [([3, 5, 7], 1), ([3, 27, 30], 6)] {
+        let entries = entries(parts, CAPABILITY);
         for rectifier in ["Relu(inplace = true)", "Relu6"] {
             let build = block(dims, rectifier);
             let mut program = program(build);
@@ -127,7 +147,7 @@ fn batch_norm_adds_gradients() {
             let sum = join(graph, &[x, y, z], "Add");
             layer(graph, sum, "Conv2d(3, 1)")
         };
-        let all = kernels(build, Precision::F32);
+        let all = kernels(build, (Precision::F32, CAPABILITY));
         for name in ["ADD", "ADD_WEIGHT", "ADD_BIAS"] {
             assert!(all.iter().any(|it| it.file == "batch_norm_last.cu" && constant(it, name) == 1), "{name}");
         }
@@ -146,7 +166,7 @@ fn pools() {
         "Upsample([3; 2])",
     ] {
         let build = between([3, 9, 7], 16, text);
-        let all = kernels(build, Precision::Bf16);
+        let all = kernels(build, (Precision::Bf16, CAPABILITY));
         let files = ["max_pool.cu", "average_pool.cu", "average_pool_adaptive.cu", "resize.cu"];
         let packs: Vec<u64> = all.iter().filter(|it| files.contains(&it.file)).map(|it| constant(it, "PACK")).collect();
         assert_eq!(packs, [8, 8], "{text}");
@@ -164,7 +184,7 @@ fn means_of_planes() {
         ([2, 31, 35], "AdaptiveAvgPool2d([1; 2])", 32),
     ] {
         let build = between(dims, 72, text);
-        let forward: Vec<Kernel> = kernels(build, Precision::Bf16);
+        let forward: Vec<Kernel> = kernels(build, (Precision::Bf16, CAPABILITY));
         let entry = "average_pool_adaptive_forward";
         let forward: Vec<Kernel> = forward.into_iter().filter(|it| it.entry == entry).collect();
         expect(&forward, "average_pool_adaptive.cu", "LANES", &[(entry, lanes)]);
@@ -180,7 +200,12 @@ fn means_of_planes_without_a_layout() {
         chain(graph, input, "Conv2d(16, 1, bias = false) | GlobalAvgPool | Flatten | Linear(4)")
     };
     let entries = ["average_pool_adaptive_forward", "average_pool_adaptive_backward"];
-    expect(&kernels(build, Precision::Bf16), "average_pool_adaptive.cu", "PACK", &entries.map(|entry| (entry, 8)));
+    expect(
+        &kernels(build, (Precision::Bf16, CAPABILITY)),
+        "average_pool_adaptive.cu",
+        "PACK",
+        &entries.map(|entry| (entry, 8)),
+    );
     check_all("GlobalAvgPool", build);
 }
 
@@ -209,7 +234,7 @@ fn channels_side_by_side() {
         let all = join(graph, &[branches[2], whole, branches[0]], "Concat");
         layer(graph, all, "Conv2d(2, 1)")
     };
-    let all = kernels(build, Precision::Bf16);
+    let all = kernels(build, (Precision::Bf16, CAPABILITY));
     let parts: BTreeSet<(u64, u64, u64)> = all
         .iter()
         .filter(|it| it.file == "concat.cu")
@@ -237,8 +262,7 @@ fn batch_norm_far_from_zero() {
         let options = Options { training: Some(gradients().0) };
         let program = turned(dims, &options, |graph, x| layer(graph, x, "BatchNorm2d"));
         let all = kernels_in(&compile(&program, 2), 2, Precision::F32, gradients().1);
-        let entries: &[&str] = if parts == 1 { &ONE } else { &PARTS };
-        let expected: Vec<_> = entries.iter().map(|&entry| (entry, parts)).collect();
+        let expected: Vec<_> = entries(parts, CAPABILITY).iter().map(|&entry| (entry, parts)).collect();
         expect(&all, "batch_norm_last.cu", "PARTS", &expected);
         // A thousand and more deviations.
         forward_program(program, 2, |value| (f32::from_bits(value) + 1000.0).to_bits(), 1e-3);

@@ -87,6 +87,41 @@ fn batch_norm_sum_and_rectifier() {
     }
 }
 
+/// A thread takes one, two or four elements; what dropout reads is needed afterwards, by the rectifier or another branch, or is not.
+#[test]
+fn batch_norm_and_dropout() {
+    const DROP: &[&str] = &["batch_norm_forward_drop"];
+    for dims in [[3, 5, 5], [3, 2, 7], [3, 4, 6]] {
+        fuses("a rectifier and dropout", 3, &[(3, DROP), (2, BACKWARD)], |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            chain(graph, input, "BatchNorm2d | Relu | Dropout(0.3) | Flatten | Linear(5)")
+        });
+        fuses("dropout alone", 3, &[(2, DROP)], |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            chain(graph, input, "BatchNorm2d | Dropout(0.5) | Flatten | Linear(5)")
+        });
+        fuses("a residual block", 3, &[(4, DROP)], |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            let whole = chain(graph, input, "BatchNorm2d | AvgPool2d(1, 1)");
+            let x = layer(graph, whole, "BatchNorm2d");
+            let sum = join(graph, &[x, whole], "Add");
+            chain(graph, sum, "Relu | Dropout(0.2) | AvgPool2d(2, 1)")
+        });
+    }
+    // Several blocks for a channel leave dropout to a launch of its own.
+    fuses("several parts", 2, &[(2, FORWARD_PARTS), (2, BACKWARD_PARTS)], |graph| {
+        let input = graph.input(numbers(&[2, 64, 66])).unwrap();
+        chain(graph, input, "BatchNorm2d | Relu | Dropout(0.3) | AvgPool2d(9, 9)")
+    });
+    // Elements that rounding keeps or cuts off in its own way have no part in it.
+    for dims in [[3, 5, 5], [2, 4, 6]] {
+        check_narrow("dropout in 16 bits", 3, |graph| {
+            let input = graph.input(numbers(&dims)).unwrap();
+            chain(graph, input, "BatchNorm2d | Dropout(0.3) | Tanh")
+        });
+    }
+}
+
 #[test]
 fn sum_and_rectifier() {
     let expected: &[(usize, &[&str])] = &[(2, &["sum"])];

@@ -85,6 +85,7 @@ fn setting() -> Setting {
         precision,
         optimizer,
         capability: CAPABILITY,
+        multiprocessors: 132,
         tf32,
         deterministic,
         library,

@@ -250,6 +250,7 @@ fn settings_reach_the_products() {
             precision,
             optimizer,
             capability: CAPABILITY,
+            multiprocessors: 132,
             tf32,
             deterministic,
             library: true,

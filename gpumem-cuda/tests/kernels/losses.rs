@@ -157,6 +157,7 @@ fn a_gradient_is_not_added_to_the_logits() {
         precision: Precision::F32,
         optimizer,
         capability: CAPABILITY,
+        multiprocessors: 132,
         tf32: false,
         deterministic: false,
         library: false,

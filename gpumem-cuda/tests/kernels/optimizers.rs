@@ -456,6 +456,7 @@ fn setting_of(batch: u64, optimizer: Optimizer) -> Setting {
         precision: Precision::F32,
         optimizer,
         capability: CAPABILITY,
+        multiprocessors: 132,
         tf32: false,
         deterministic: false,
         library: false,

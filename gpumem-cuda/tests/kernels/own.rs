@@ -44,6 +44,7 @@ fn functions_for_another_device_only() {
         precision: Precision::F32,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),
         capability: CAPABILITY,
+        multiprocessors: 132,
         tf32: false,
         deterministic: false,
         library: false,

@@ -57,6 +57,7 @@ pub fn training<N: Network>(
         precision,
         optimizer: train.optimizer,
         capability: (major.into(), minor.into()),
+        multiprocessors: card.multiprocessors.unwrap_or(0),
         tf32: train.tf32,
         deterministic: train.deterministic,
         library: libraries,

@@ -196,7 +196,7 @@ fn a_card_is_calibrated() {
     register_kernels(&job);
     let found = gpumem_cuda::calibrate(&card).unwrap();
     assert_eq!((found.name.as_str(), found.card, found.slug()), ("Simulated card", None, "simulated-card".into()));
-    assert_eq!((found.usable, found.multiprocessors, found.capability), (4096 * MIB, 1, (8, 0)));
+    assert_eq!((found.usable, found.multiprocessors, found.capability), (4096 * MIB, 4, (8, 0)));
     assert_eq!((found.context, found.driver.as_deref()), (None, None), "there is no NVML");
     let probe = found.probe.unwrap();
     assert_eq!(probe.handles, 32 * MIB, "both libraries");

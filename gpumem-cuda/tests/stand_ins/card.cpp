@@ -40,7 +40,10 @@ enum {
     SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600,
     ILLEGAL_ADDRESS = 700, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903,
     CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905, CAPTURED_EVENT = 907, CAPTURE_WRONG_THREAD = 908, UNKNOWN = 999,
+    COOPERATIVE_LAUNCH_TOO_LARGE = 720,
 };
+// Each runs two blocks at once.
+enum { MULTIPROCESSORS = 4 };
 
 #ifdef DRIVER
 typedef unsigned long long Address;
@@ -51,6 +54,7 @@ struct Kernel {
     Launch launch;
     int arguments, plain;
     std::string entry;
+    bool is_cooperative;
 };
 struct Graph {
     std::vector<Work> nodes;
@@ -172,7 +176,8 @@ static int outside_capture() {
 // For the tests: a kernel by its note (file, entry point, constants), with the bytes of its last parameter if that is no pointer.
 API simulated_register(const char *note, void *launch, int arguments, int plain) {
     const char *entry = strchr(note, ' ') + 1;
-    kernels[note] = {(Launch)launch, arguments, plain, std::string(entry, strcspn(entry, " "))};
+    const bool is_cooperative = strstr(entry, " TOGETHER=1") != nullptr;
+    kernels[note] = {(Launch)launch, arguments, plain, std::string(entry, strcspn(entry, " ")), is_cooperative};
     return SUCCESS;
 }
 // Device and pinned allocations so far, bytes on the card now, graphs captured, graphs replayed.
@@ -217,7 +222,7 @@ API cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
 API cuDeviceGet(int *device, int ordinal) { return *device = ordinal, SUCCESS; }
 API cuDeviceGetName(char *name, int length, int) { return snprintf(name, length, "Simulated card"), SUCCESS; }
 API cuDeviceGetAttribute(int *value, int attribute, int) {
-    return *value = attribute == 75 ? 8 : attribute == 76 ? 0 : 1, SUCCESS;
+    return *value = attribute == 75 ? 8 : attribute == 76 ? 0 : attribute == 16 ? MULTIPROCESSORS : 1, SUCCESS;
 }
 API cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 7, 16), SUCCESS; }
 API cuDevicePrimaryCtxGetState(int, unsigned *flags, int *active) { return *flags = 0, *active = retained > 0, SUCCESS; }
@@ -465,8 +470,8 @@ API cuModuleGetFunction(Kernel **function, Module *module, const char *entry) {
     }
     return loaded++, *function = &found->second, SUCCESS;
 }
-API cuLaunchKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
-                   Stream *stream, void **parameters, void **) {
+static int launch(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, Stream *stream,
+                  void **parameters) {
     USABLE();
     if (gx == 0 || gy == 0 || gz == 0 || gy > 65535 || gz > 65535 || bx * by * bz > 1024) return INVALID_VALUE;
     std::vector<void *> arguments;
@@ -482,6 +487,21 @@ API cuLaunchKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsign
         if (!plain.empty()) own.push_back(plain.data());
         kernel->launch(grid, block, 0, own.data());
     });
+}
+API cuLaunchKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned,
+                   Stream *stream, void **parameters, void **) {
+    // On a card its blocks might wait for others that do not run.
+    if (kernel->is_cooperative) return INVALID_VALUE;
+    return launch(kernel, gx, gy, gz, bx, by, bz, stream, parameters);
+}
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Kernel *, int, size_t) {
+    UNSAFE();
+    return *blocks = number("GPUMEM_SIMULATED_RESIDENT", 2), SUCCESS;
+}
+API cuLaunchCooperativeKernel(Kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                              unsigned, Stream *stream, void **parameters) {
+    if (gx * gy * gz > 2 * MULTIPROCESSORS) return COOPERATIVE_LAUNCH_TOO_LARGE;
+    return launch(kernel, gx, gy, gz, bx, by, bz, stream, parameters);
 }
 #endif
 

@@ -1,0 +1,87 @@
+//! The calls of all programs of a network, and their kernels on the card.
+
+use super::arena::Arena;
+use super::modules::Modules;
+use super::prepared::{Libraries, possible_steps};
+use crate::calls::{Call, Kernel, Launch};
+use crate::card::Card;
+use crate::error::failure;
+use crate::measured::{Meter, Stage};
+use crate::operations::Setting;
+use crate::steps::Step;
+use cudarc::driver::result::occupancy;
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::run::device::{Job, Served};
+use std::ffi::c_int;
+
+/// The calls of each program.
+pub(super) struct Calls {
+    pub(super) train: Option<Vec<Step>>,
+    pub(super) evaluation: Option<Vec<Step>>,
+    pub(super) infer: Vec<Step>,
+    pub(super) served: Option<Vec<Step>>,
+}
+
+impl Calls {
+    fn new(job: &Job, setting: Setting, arena: &Arena, libraries: Libraries<'_>) -> Result<Calls, Error> {
+        let steps = |placed: &Placed| possible_steps(placed, setting, arena, libraries);
+        let serving = |Served { placed, batch }: &Served| {
+            possible_steps(placed, Setting { batch: *batch, ..setting }, arena, libraries)
+        };
+        Ok(Calls {
+            train: job.train.as_ref().map(steps).transpose()?,
+            evaluation: job.evaluation.as_ref().map(steps).transpose()?,
+            infer: steps(&job.infer)?,
+            served: job.served.as_ref().map(serving).transpose()?,
+        })
+    }
+
+    /// The launches of our own kernels.
+    fn launches(&self) -> impl Iterator<Item = &Launch> {
+        let steps = self.train.iter().chain(&self.evaluation).chain(&self.served).flatten().chain(&self.infer);
+        steps.flat_map(|step| &step.calls).filter_map(|call| match call {
+            Call::Kernel(launch) => Some(launch),
+            Call::Product(_) | Call::Convolution(_) | Call::Attention(_) => None,
+        })
+    }
+
+    fn modules(&self, card: &Card) -> Result<Modules, Error> {
+        let kernel = |launch: &Launch| -> Kernel { launch.kernel.clone() };
+        Modules::new(card, self.launches().map(kernel).collect())
+    }
+}
+
+/// The calls of a network's programs with their kernels on the card, in the bound context. Should not all blocks of a launch that wait
+/// for each other run at once, as when the compiler has given their threads more registers than it was told to, then none do.
+pub(super) fn load(
+    card: &Card,
+    job: &Job,
+    setting: Setting,
+    (arena, libraries): (&Arena, Libraries<'_>),
+    meter: &mut Meter<'_>,
+) -> Result<(Calls, Modules), Error> {
+    let calls = Calls::new(job, setting, arena, libraries)?;
+    meter.ended(Stage::Trials)?;
+    let modules = calls.modules(card)?;
+    meter.ended(Stage::Modules)?;
+    for launch in calls.launches().filter(|launch| launch.kernel.is_cooperative()) {
+        if !runs_at_once(launch, &modules, setting.multiprocessors)? {
+            drop(modules);
+            let setting = Setting { multiprocessors: 0, ..setting };
+            return load(card, job, setting, (arena, libraries), meter);
+        }
+    }
+    Ok((calls, modules))
+}
+
+/// Whether the card has room for all blocks of a launch.
+fn runs_at_once(launch: &Launch, modules: &Modules, multiprocessors: u32) -> Result<bool, Error> {
+    let product = |sizes: [u32; 3]| sizes.iter().fold(1, |product: u32, &size| product.saturating_mul(size));
+    let threads = c_int::try_from(product(launch.block)).unwrap_or(c_int::MAX);
+    let function = modules.function(&launch.kernel)?;
+    // SAFETY: the function belongs to a loaded module, and the context is bound.
+    let each = unsafe { occupancy::max_active_block_per_multiprocessor(function, threads, 0) }
+        .map_err(failure("asking how many blocks run at once"))?;
+    Ok(product(launch.grid) <= u32::try_from(each).unwrap_or(0).saturating_mul(multiprocessors))
+}
