@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""CPU time of a step beside PyTorch, in one alternating run.
+"""CPU time of a step beside PyTorch, Burn and candle, in one alternating run.
 
     cargo build --release --example bench_cpu
-    scripts/compare_cpu.py                               # all networks, on one thread
+    scripts/compare_cpu.py                               # all networks beside PyTorch, on one thread
     scripts/compare_cpu.py resnet18 gpt --with eager,compile --threads 2
+    scripts/compare_cpu.py --with burn,candle            # PyTorch need not be there
     scripts/compare_cpu.py --check                       # the models alone
 
 Each contestant is a process that stays. They take turns, in chunks of steps; of each the chunk that took least CPU time counts,
 summed over its threads as Linux counts them. A ratio is our time over theirs: below 1 we are faster.
 
 PyTorch comes from the Python that runs this. `eager` and `compile` take the optimizer as `torch.optim` gives it, `fused` is eager
-with the optimizer's fused kernel.
+with the optimizer's fused kernel. `burn` and `candle` are programs in scripts/contestants, which are built for this machine's
+processor when they are asked for.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -29,6 +32,14 @@ CASES = {
     "gpt": (3_454_464, 4),
 }
 TORCH = ["eager", "fused", "compile"]
+RUST = ["burn", "candle"]
+# What a library cannot do, and what it does in another way.
+LEFT_OUT = {("candle", "resnet18"): "candle has no backward pass of a maximum whose windows overlap"}
+REMARKS = {
+    ("candle", "digits"): "candle's gradient of a maximum over 2 x 2 is a quarter of the right one, with the same work",
+    ("candle", "mlp"): "candle's SGD has no momentum; here it is made of candle's operations, as candle's AdamW is",
+    ("candle", "gpt"): "candle's fused layer normalisation and softmax have no backward pass; here are those that have one",
+}
 
 
 # ---------------------------------------------------------------------------------------------------------------- PyTorch
@@ -177,9 +188,9 @@ def serve(name, mode, threads):
 class Contestant:
     """A process that makes steps when it is asked to."""
 
-    def __init__(self, command):
+    def __init__(self, command, threads):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(command, **pipes)
+        self.process = subprocess.Popen(command, env=os.environ | {"RAYON_NUM_THREADS": str(threads)}, **pipes)
         self.cpu, self.wall = [], []
         line = self.process.stdout.readline()
         if line.strip() != "ready":
@@ -192,13 +203,17 @@ class Contestant:
         tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
+    def ask(self, steps):
+        """Its answer, once it has made them."""
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
     def run(self, steps):
         """CPU and wall seconds of a step."""
         before = self.used()
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        return (self.used() - before) / steps, answer["seconds"] / steps
+        seconds = self.ask(steps)["seconds"]
+        return (self.used() - before) / steps, seconds / steps
 
     def chunk(self, steps):
         cpu, wall = self.run(steps)
@@ -210,24 +225,43 @@ class Contestant:
         self.process.wait(10)
 
 
+def build(who):
+    """Builds a contestant in Rust, and gives its path."""
+    cargo = ["cargo", "build", "--release", "--locked", "--message-format", "json-render-diagnostics"]
+    # Cargo takes the settings of the folder that it runs in.
+    folder = HERE / "contestants"
+    built = subprocess.run([*cargo, "--package", f"contestant-{who}"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    if built.returncode:
+        sys.exit(f"{who} could not be built; see above")
+    messages = map(json.loads, built.stdout.splitlines())
+    return next(message["executable"] for message in messages if message.get("executable"))
+
+
 def command(who, name, options):
     """What starts a contestant."""
     threads = ["--threads", str(options.threads)]
     if who == "ours":
         return [str(options.bench), name, *threads]
+    if who in RUST:
+        return [options.built[who], name, *map(str, CASES[name])]
     return [sys.executable, __file__, name, "--serve", who, *threads]
 
 
+def start(who, name, options):
+    """A contestant that is ready, or none and a line that says why."""
+    if (who, name) in LEFT_OUT or (who == "fused" and name.endswith("inference")):
+        return None
+    try:
+        return Contestant(command(who, name, options), options.threads)
+    except (OSError, RuntimeError) as error:
+        print(f"{name}, {who}: {error}", file=sys.stderr, flush=True)
+        return None
+
+
 def compare(name, options):
-    """Takes turns, and prints a line for each contestant."""
-    contestants = {}
-    for who in ["ours", *options.against]:
-        if who == "fused" and name.endswith("inference"):
-            continue
-        try:
-            contestants[who] = Contestant(command(who, name, options))
-        except (OSError, RuntimeError) as error:
-            print(f"{name}, {who}: {error}", file=sys.stderr, flush=True)
+    """Takes turns, and gives the best CPU and wall seconds of each contestant."""
+    started = {who: start(who, name, options) for who in ["ours", *options.against]}
+    contestants = {who: one for who, one in started.items() if one}
     steps = {who: max(1, round(options.chunk / one.run(1)[1])) for who, one in contestants.items()}
     for _ in range(options.rounds):
         for who, one in contestants.items():
@@ -236,6 +270,15 @@ def compare(name, options):
     for one in contestants.values():
         one.end()
     return found
+
+
+def check(name, options):
+    """Starts each contestant, which counts its parameters, and prints two losses, or the same logit twice."""
+    for who in options.against:
+        one = start(who, name, options)
+        if one:
+            print(f"{name}, {who}: " + ", ".join(f"{one.ask(1)['value']:.3f}" for _ in range(2)), flush=True)
+            one.end()
 
 
 def table(results, options):
@@ -257,12 +300,22 @@ def table(results, options):
     return "\n".join(lines)
 
 
+def remarks(options):
+    """A sentence for each network that a contestant leaves out, or runs in a way of its own."""
+    for name in options.cases:
+        for who in options.against:
+            if why := LEFT_OUT.get((who, name)):
+                yield f"{name}: left out for {who}, since {why}."
+            if remark := REMARKS.get((who, name)):
+                yield f"{name}: {remark}."
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; without any, all")
     built = HERE.parent / "target/release/examples/bench_cpu"
     parser.add_argument("--bench", type=pathlib.Path, default=built, help="our program")
-    parser.add_argument("--with", dest="against", default="eager,fused", help="comma-separated, of " + ", ".join(TORCH))
+    parser.add_argument("--with", dest="against", default="eager,fused", help="comma-separated, of " + ", ".join(TORCH + RUST))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=8, help="chunks of each")
     parser.add_argument("--chunk", type=float, default=0.5, help="seconds of a chunk")
@@ -271,19 +324,22 @@ def main():
     options = parser.parse_args()
     options.cases = options.cases or list(CASES)
     options.against = [who for who in options.against.split(",") if who]
-    for given, known in [(options.cases, list(CASES)), (options.against, TORCH)]:
+    for given, known in [(options.cases, list(CASES)), (options.against, TORCH + RUST)]:
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"there is no {unknown[0]!r}; there are {', '.join(known)}")
     if options.serve:
         serve(options.cases[0], options.serve, options.threads)
-    elif options.check:
-        for name in CASES:
-            step = torch_step(name, "eager")
-            print(f"{name}: {step():.3f}, {step():.3f}", flush=True)
+        return
+    options.built = {who: build(who) for who in options.against if who in RUST}
+    if options.check:
+        for name in options.cases:
+            check(name, options)
     else:
         results = {name: compare(name, options) for name in options.cases}
         print(table(results, options))
+    for sentence in remarks(options):
+        print(sentence)
 
 
 if __name__ == "__main__":
