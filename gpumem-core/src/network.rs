@@ -23,8 +23,9 @@ pub struct LayerInfo {
     /// Multiply-accumulates of one sample's forward pass.
     pub macs: u64,
     /// Elements of what its backward pass keeps and no earlier layer keeps already: activations that are there once,
-    /// activations for each sample, 4-byte elements that are there once, 4-byte elements for each sample.
-    pub kept: [u64; 4],
+    /// activations for each sample, 4-byte elements that are there once, 4-byte elements for each sample, bytes that are there
+    /// once, bytes for each sample.
+    pub kept: [u64; 6],
 }
 
 impl LayerInfo {
@@ -35,9 +36,11 @@ impl LayerInfo {
 }
 
 /// Bytes of [`LayerInfo::kept`].
-pub const fn kept_bytes([once, each, wide_once, wide_each]: [u64; 4], batch: u64, precision: Precision) -> u64 {
+pub const fn kept_bytes(kept: [u64; 6], batch: u64, precision: Precision) -> u64 {
+    let [once, each, wide_once, wide_each, bytes_once, bytes_each] = kept;
     (once + each * batch) * Role::Activation.bytes(precision)
         + (wide_once + wide_each * batch) * Role::Statistic.bytes(precision)
+        + (bytes_once + bytes_each * batch)
 }
 
 /// A network that `network!` declared.

@@ -342,18 +342,18 @@ fn what_is_kept_is_counted_once_for_the_first_layer_that_needs_it() {
         "Conv2d(4, 3, padding = 1) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | Conv2d(4, 3) | Flatten | Dropout | Linear(5)",
     );
     let program = train(&graph, output, 0);
-    let kept: Vec<[u64; 4]> = layer_table(&graph, &program).into_iter().map(|line| line.kept).collect();
+    let kept: Vec<[u64; 6]> = layer_table(&graph, &program).into_iter().map(|line| line.kept).collect();
     assert_eq!(
         kept,
         [
-            [0, 0, 0, 0],   // its input is the network's
-            [0, 256, 8, 0], // the convolution's output, and two statistics a channel
-            [0, 64, 0, 0],  // its own output, which is pooled
-            [0, 0, 0, 64],  // indices
-            [0, 0, 0, 0],   // what the rectifier keeps
-            [0, 0, 0, 0],
-            [0, 0, 0, 0],  // a seed
-            [0, 16, 0, 0], // dropout's output
+            [0, 0, 0, 0, 0, 0],   // its input is the network's
+            [0, 256, 8, 0, 0, 0], // the convolution's output, and two statistics a channel
+            [0, 64, 0, 0, 0, 0],  // its own output, which is pooled
+            [0, 0, 0, 0, 0, 64],  // places in windows
+            [0, 0, 0, 0, 0, 0],   // what the rectifier keeps
+            [0, 0, 0, 0, 0, 0],
+            [0, 0, 0, 0, 0, 0],  // a seed
+            [0, 16, 0, 0, 0, 0], // dropout's output
         ]
     );
 }

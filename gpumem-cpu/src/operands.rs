@@ -385,6 +385,11 @@ impl<'a> Operands<'a> {
         self.write(slot, length)
     }
 
+    /// The bytes that are written as `slot`, `length` of them.
+    pub(crate) fn byte_target(&mut self, slot: Slot, length: usize) -> Result<Target<u8>, Error> {
+        self.write(slot, length)
+    }
+
     /// Whether `slot` is added to: the operation accumulates and reads the very tensor that it writes there.
     pub(crate) fn accumulates(&self, slot: Slot) -> bool {
         self.operation.accumulate && self.aliases(slot, slot)

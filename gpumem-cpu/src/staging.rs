@@ -2,6 +2,7 @@
 //! after it, so that each kernel has one loop for all layouts. Programs whose tensors are all dense need none of this.
 
 use crate::arena::{ALIGNMENT, Arena};
+use crate::operands::Element;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Program, Strides, Tensor};
 use rayon::prelude::*;
@@ -15,9 +16,14 @@ pub(crate) struct Staging {
 
 /// Bytes of a tensor in the order that its shape is written in.
 fn bytes(tensor: &Tensor, batch: u64) -> Result<u64, Error> {
-    let bytes = tensor.elements(batch).and_then(|elements| elements.checked_mul(4));
+    let bytes = tensor.elements(batch).and_then(|elements| elements.checked_mul(each(tensor)));
     let padded = bytes.and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT as u64));
     padded.ok_or(Error::Damaged("a tensor's size exceeds 64 bits"))
+}
+
+/// Bytes of an element.
+fn each(tensor: &Tensor) -> u64 {
+    if u8::holds(tensor.role) { 1 } else { 4 }
 }
 
 impl Staging {
@@ -59,6 +65,8 @@ pub(crate) struct Move {
     /// Bytes in the arena.
     stored: Range<usize>,
     staged: usize,
+    /// Whether elements are bytes, and not words.
+    bytes: bool,
     samples: usize,
     /// Channels, rows and columns of a sample; a shape that is no map is one channel.
     sizes: [usize; 3],
@@ -74,18 +82,19 @@ impl Move {
         let damaged = || Error::Damaged("a tensor's length does not match its layout");
         let (sizes, strides) = tensor.layout.places(tensor.shape).ok_or_else(damaged)?;
         let elements = tensor.layout.elements(tensor.shape).and_then(|each| each.checked_mul(samples));
-        let bytes = elements.and_then(|elements| elements.checked_mul(4));
+        let bytes = elements.and_then(|elements| elements.checked_mul(each(tensor)));
         if bytes != Some(stored.len() as u64) {
             return Err(damaged());
         }
         // Of a weight these are the filters.
         let samples = elements.and_then(|elements| elements.checked_div(strides.sample)).ok_or_else(damaged)?;
         let samples = usize::try_from(samples).map_err(|_| damaged())?;
-        Ok(Move { stored, staged, samples, sizes: sizes.map(|size| size as usize), strides })
+        let bytes = u8::holds(tensor.role);
+        Ok(Move { stored, staged, bytes, samples, sizes: sizes.map(|size| size as usize), strides })
     }
 
     /// Calls `each` with the sample's dense row and the place of its first element, for every row of every sample.
-    fn rows(&self, dense: &mut [u32], each: impl Fn(&mut [u32], usize) + Sync) {
+    fn rows<T: Element>(&self, dense: &mut [T], each: impl Fn(&mut [T], usize) + Sync) {
         let [channels, height, width] = self.sizes;
         let Strides { sample, channel, row, .. } = self.strides;
         dense.par_chunks_mut(width).enumerate().for_each(|(index, line)| {
@@ -95,17 +104,17 @@ impl Move {
         });
     }
 
-    /// Both sides as words.
+    /// Both sides.
     ///
     /// # Safety
     /// No slice over either arena is alive while the result is.
     #[expect(clippy::mut_from_ref, reason = "an arena hands out its memory through shared references")]
-    unsafe fn sides<'a>(&self, arena: &'a Arena, staging: &'a Arena) -> (&'a mut [u32], &'a mut [u32]) {
+    unsafe fn sides<'a, T: Element>(&self, arena: &'a Arena, staging: &'a Arena) -> (&'a mut [T], &'a mut [T]) {
         let dense = self.samples * self.sizes.iter().product::<usize>();
-        let words = self.stored.len() / 4;
-        let (stored, staged) = (arena.pointer(self.stored.start, words), staging.pointer(self.staged, dense));
+        let count = self.stored.len() / size_of::<T>();
+        let (stored, staged) = (arena.pointer(self.stored.start, count), staging.pointer(self.staged, dense));
         // SAFETY: `pointer` checked bounds and alignment, every pattern is valid, and the arenas are two allocations.
-        unsafe { (std::slice::from_raw_parts_mut(stored, words), std::slice::from_raw_parts_mut(staged, dense)) }
+        unsafe { (std::slice::from_raw_parts_mut(stored, count), std::slice::from_raw_parts_mut(staged, dense)) }
     }
 
     /// Into the staging memory.
@@ -114,7 +123,14 @@ impl Move {
     /// No slice over either arena is alive.
     pub(crate) unsafe fn load(&self, arena: &Arena, staging: &Arena) {
         // SAFETY: the caller's.
-        let (stored, staged) = unsafe { self.sides(arena, staging) };
+        unsafe { if self.bytes { self.load_of::<u8>(arena, staging) } else { self.load_of::<u32>(arena, staging) } }
+    }
+
+    /// # Safety
+    /// As for `load`.
+    unsafe fn load_of<T: Element>(&self, arena: &Arena, staging: &Arena) {
+        // SAFETY: the caller's.
+        let (stored, staged) = unsafe { self.sides::<T>(arena, staging) };
         let (stored, step) = (&*stored, self.strides.column as usize);
         self.rows(staged, |line, first| {
             line.iter_mut().enumerate().for_each(|(x, to)| *to = stored[first + x * step]);
@@ -127,7 +143,14 @@ impl Move {
     /// No slice over either arena is alive.
     pub(crate) unsafe fn store(&self, arena: &Arena, staging: &Arena) {
         // SAFETY: the caller's.
-        let (stored, staged) = unsafe { self.sides(arena, staging) };
+        unsafe { if self.bytes { self.store_of::<u8>(arena, staging) } else { self.store_of::<u32>(arena, staging) } }
+    }
+
+    /// # Safety
+    /// As for `store`.
+    unsafe fn store_of<T: Element>(&self, arena: &Arena, staging: &Arena) {
+        // SAFETY: the caller's.
+        let (stored, staged) = unsafe { self.sides::<T>(arena, staging) };
         let [channels, height, width] = self.sizes;
         let Strides { sample, channel, row, column } = self.strides;
         let [channel, row, column] = [channel, row, column].map(|stride| stride as usize);

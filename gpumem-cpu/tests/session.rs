@@ -218,19 +218,35 @@ fn a_tensor_read_after_its_life_is_nan() {
 
 #[test]
 fn places_outside_the_map_are_passed_over() {
-    let window = Window { kernel_size: [2, 2], stride: [2, 2], padding: [0, 0], dilation: [1, 1] };
-    let pool = MaxPool { channels: 1, window, input: [2, 2], output: [1, 1] };
-    let mut b = Builder::new(true, 1);
-    let places = b.tensor(Class::Buffer, Role::Index, &[1, 1, 1], true);
-    let dy = b.tensor(Class::Buffer, Role::Activation, &[1, 1, 1], true);
-    let dx = b.tensor(Class::Buffer, Role::Activation, &[1, 2, 2], true);
-    let reads = [(Slot::Gradient, dy), (Slot::Saved(0), places)];
-    b.operation(Action::Run { op: pool.into(), pass: Pass::Backward }, &reads, &[(Slot::InputGradient(0), dx)], false);
-    let mut session = load(b.job());
-    write_words(&mut session, 0, &[u32::MAX]);
-    write(&mut session, 512, &[1.0; 4]);
-    session.train().unwrap();
-    assert_eq!(read(&mut session, 512, 4), [0.0; 4]);
+    for (size, role) in [(2, Role::Byte), (16, Role::Index)] {
+        let window = Window { kernel_size: [size; 2], stride: [size; 2], padding: [0, 0], dilation: [1, 1] };
+        let pool = MaxPool { channels: 1, window, input: [size; 2], output: [1, 1] };
+        assert_eq!(pool.place_role(), role);
+        let mut b = Builder::new(true, 1);
+        let places = b.tensor(Class::Buffer, role, &[1, 1, 1], true);
+        let dy = b.tensor(Class::Buffer, Role::Activation, &[1, 1, 1], true);
+        let dx = b.tensor(Class::Buffer, Role::Activation, &[1, size, size], true);
+        let reads = [(Slot::Gradient, dy), (Slot::Saved(0), places)];
+        let action = Action::Run { op: pool.into(), pass: Pass::Backward };
+        b.operation(action, &reads, &[(Slot::InputGradient(0), dx)], false);
+        let mut session = load(b.job());
+        let count = (size * size) as usize;
+        let mut run = |place: &[u8]| {
+            session.write(0, place).unwrap();
+            write(&mut session, 256, &[3.0]);
+            write(&mut session, 512, &vec![1.0; count]);
+            session.train().unwrap();
+            read(&mut session, 512, count)
+        };
+        let [none, last] = match role {
+            Role::Byte => [vec![u8::MAX], vec![3]],
+            _ => [u32::MAX.to_le_bytes().to_vec(), 255u32.to_le_bytes().to_vec()],
+        };
+        assert_eq!(run(&none), vec![0.0; count]);
+        let mut expected = vec![0.0; count];
+        expected[count - 1] = 3.0;
+        assert_eq!(run(&last), expected);
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@
 //             y may be absent
 // backward:   with n = (x - mean) rstd, dy after the rectifier, and means over B, H and W:
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
-//             dweight, dbias and dx may each be absent. masked may be dy.
+//             dweight, dbias and dx may each be absent. masked may be dy. With dropout, dy first goes through it
 //
 // A block for each channel (x) and part of it (y). With one part, each pass is one launch; inference has a thread for each pack. With
 // several, what a block found goes to `partial`, and each block of the next launch joins the parts of its channel for itself, always
@@ -59,6 +59,32 @@ static __device__ __forceinline__ Index of_x(Index at) { return at; }
 static __device__ __forceinline__ Index of_y(Index at) { return at; }
 static __device__ __forceinline__ Index of_dx(Index at) { return at; }
 #endif
+
+#ifdef THRESHOLD
+#include "drop.cuh"
+
+// What dropout makes of a pack. A draw decides about four elements.
+static __device__ __forceinline__ Pack drop(Pack pack, Index at, const Draws &draws) {
+    const u64 first = (u64)at * PACK;
+    u32 words[4];
+#pragma unroll
+    for (int k = 0; k < PACK; k++) {
+        if (k % 4 == 0) drop_words(draws, (first + k) / 4, words);
+        narrow(dropped(words[(PACK < 4 ? first : 0) + k & 3], widen(pack.at[k])), &pack.at[k]);
+    }
+    return pack;
+}
+
+#endif
+
+// A pack of the gradient that comes in, through dropout if there are draws.
+static __device__ __forceinline__ Pack incoming(const real *dy, Index at, const Draws *draws) {
+    const Pack gradients = ((const Pack *)dy)[of_y(at)];
+#ifdef THRESHOLD
+    if (draws != nullptr) return drop(gradients, at, *draws);
+#endif
+    return gradients;
+}
 
 // The first pack of a part and the one after its last.
 static __device__ __forceinline__ Index begin(Index part) { return part * PORTION; }
@@ -145,18 +171,6 @@ KERNEL(batch_norm_forward)
 }
 
 #ifdef THRESHOLD
-#include "drop.cuh"
-
-// What dropout makes of a pack of the output. A draw decides about four elements.
-static __device__ __forceinline__ Pack drop(Pack pack, u64 first, const Draws &draws) {
-    u32 words[4];
-#pragma unroll
-    for (int k = 0; k < PACK; k++) {
-        if (k % 4 == 0) drop_words(draws, (first + k) / 4, words);
-        narrow(dropped(words[(PACK < 4 ? first : 0) + k & 3], widen(pack.at[k])), &pack.at[k]);
-    }
-    return pack;
-}
 
 KERNEL(batch_norm_forward_drop)
 (const real *x, const Norm *weight, const Norm *bias, const real *residual, const u32 *state, float *saved, float *running_mean,
@@ -167,7 +181,7 @@ KERNEL(batch_norm_forward_drop)
         const Index at = place(PACKS - 1 - i, c);
         const Pack pack = output(at, how, x, residual);
         if (y != nullptr) ((Pack *)y)[at] = pack;
-        ((Pack *)z)[at] = drop(pack, (u64)at * PACK, Draws{state, row});
+        ((Pack *)z)[at] = drop(pack, at, Draws{state, row});
     }
 }
 
@@ -218,13 +232,14 @@ KERNEL(batch_norm_apply_parts)
 #endif
 
 // Sums of a part, in every thread: of dy, and of dy (x - mean).
-static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule &how, const real *dy, const real *x, const real *y,
-                                                real *masked, float *scratch, float *sum, float *product) {
+static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule &how, const real *dy, const Draws *draws,
+                                                const real *x, const real *y, real *masked, float *scratch, float *sum,
+                                                float *product) {
     *sum = *product = 0.0f;
 #pragma unroll 4
     for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
         const Index at = place(i, c);
-        Pack gradients = ((const Pack *)dy)[of_y(at)];
+        Pack gradients = incoming(dy, at, draws);
         const Pack inputs = ((const Pack *)x)[of_x(at)];
 #if MASKED
         const Pack outputs = ((const Pack *)y)[of_y(at)];
@@ -251,13 +266,13 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
 
 // The gradient of a part of the input, from the sums of the channel.
 static __device__ __forceinline__ void input_part(Index c, Index part, const Rule &how, float rstd, float sum, float product,
-                                                  const real *dy, const real *x, real *dx) {
+                                                  const real *dy, const Draws *draws, const real *x, real *dx) {
     const float mean_sum = sum / (float)COUNT, mean_product = product / (float)COUNT * rstd * rstd;
     // Backwards: what was read last is still in the cache. Nobody reads dy for the sums any more, so dx may take its place.
     const Index last = begin(part) + end(part) - 1;
     for (Index j = begin(part) + threadIdx.x; j < end(part); j += blockDim.x) {
         const Index at = place(last - j, c);
-        const Pack gradients = ((const Pack *)dy)[of_y(at)], inputs = ((const Pack *)x)[of_x(at)];
+        const Pack gradients = incoming(dy, at, draws), inputs = ((const Pack *)x)[of_x(at)];
 #if ADD
         Pack to = ((const Pack *)dx)[of_dx(at)];
 #else
@@ -283,10 +298,29 @@ KERNEL(batch_norm_backward)
     const float rstd = saved[CHANNELS + c];
     const Rule how = rule(saved[c], rstd, weight, bias, c);
     float sum, product;
-    sum_part(c, 0, how, dy, x, y, masked, scratch, &sum, &product);
+    sum_part(c, 0, how, dy, nullptr, x, y, masked, scratch, &sum, &product);
     if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, MASKED ? masked : dy, x, dx);
+    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, MASKED ? masked : dy, nullptr, x, dx);
 }
+
+#ifdef THRESHOLD
+
+// dy is the gradient of what dropout gave.
+KERNEL(batch_norm_backward_drop)
+(const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const u32 *state, real *dx, Norm *dweight,
+ Norm *dbias, u32 row) {
+    __shared__ float scratch[32];
+    const Index c = blockIdx.x;
+    const float rstd = saved[CHANNELS + c];
+    const Rule how = rule(saved[c], rstd, weight, bias, c);
+    const Draws draws{state, row};
+    float sum, product;
+    sum_part(c, 0, how, dy, &draws, x, nullptr, nullptr, scratch, &sum, &product);
+    if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
+    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, dy, &draws, x, dx);
+}
+
+#endif
 
 #else
 
@@ -297,7 +331,7 @@ KERNEL(batch_norm_sums)
     const Index c = blockIdx.x, part = blockIdx.y;
     float sum, product;
     const Rule how = rule(saved[c], saved[CHANNELS + c], weight, bias, c);
-    sum_part(c, part, how, dy, x, y, masked, scratch, &sum, &product);
+    sum_part(c, part, how, dy, nullptr, x, y, masked, scratch, &sum, &product);
     if (threadIdx.x != 0) return;
     partial[c * PARTS + part] = sum;
     partial[(CHANNELS + c) * PARTS + part] = product;
@@ -311,7 +345,7 @@ KERNEL(batch_norm_input)
     const float rstd = saved[CHANNELS + c];
     const float sum = join(partial + c * PARTS), product = join(partial + (CHANNELS + c) * PARTS);
     if (part == 0 && threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, part, rule(saved[c], rstd, weight, bias, c), rstd, sum, product, dy, x, dx);
+    if (dx != nullptr) input_part(c, part, rule(saved[c], rstd, weight, bias, c), rstd, sum, product, dy, nullptr, x, dx);
 }
 
 #endif

@@ -8,6 +8,7 @@
 // PADDING_H, PADDING_W     what the first window reaches beyond the plane
 // DILATION_H, DILATION_W   steps between the elements of a window
 // SAVES                    whether the places of the maxima are kept
+// BYTES                    whether a place is a byte, rather than a word
 // RECTIFIER                what the maxima go through, or their gradient comes through: see rectify.cuh
 // ADD                      whether the gradient is added to what is there
 // PACK                     channels that a thread takes: see planes.cuh
@@ -15,10 +16,10 @@
 //
 // Element (k, l) of the window at (o, p) is at h = o * STRIDE_H + k * DILATION_H - PADDING_H, w likewise.
 //
-// forward:  y[o, p] = rectify(max over (k, l) of x[h, w]), places[o, p] = h * WIDTH + w of the maximum. x is
+// forward:  y[o, p] = rectify(max over (k, l) of x[h, w]), places[o, p] = k * KERNEL_W + l of the maximum. x is
 //           [B * C, HEIGHT, WIDTH], y and places are [B * C, OUT_HEIGHT, OUT_WIDTH]. A NaN is larger than anything.
-// backward: dx[h, w] = sum of dy[o, p], times the slope of the rectifier at y[o, p], over the windows whose place is h * WIDTH + w: gathered, so that every element is summed
-//           by one thread, in the same order in every run.
+// backward: dx[h, w] = sum of dy[o, p], times the slope of the rectifier at y[o, p], over the windows whose place is (h, w): gathered,
+//           so that every element is summed by one thread, in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
 #include "planes.cuh"
@@ -31,9 +32,15 @@ typedef u32 Index;
 typedef u64 Index;
 #endif
 
-// The places of a thread's channels, in two accesses where a pack has eight.
-struct alignas(PACK < 4 ? 4 : 16) Places {
-    u32 at[PACK];
+#if BYTES
+typedef unsigned char Place;
+#else
+typedef u32 Place;
+#endif
+
+// The places of a thread's channels, in one access, or two where a pack has eight words.
+struct alignas(PACK * sizeof(Place) < 16 ? PACK * sizeof(Place) : 16) Places {
+    Place at[PACK];
 };
 
 #ifdef X_STRIDES
@@ -42,18 +49,18 @@ constexpr Strides S_MAP = S_STRIDES;
 constexpr Strides S_MAP = Y_MAP;
 #endif
 
-KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
+KERNEL(max_pool_forward)(const real *x, real *y, Place *places) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK) return;
     const Site at = site(i, OUT_HEIGHT, OUT_WIDTH);
     const int p = (int)at.column, o = (int)at.row;
     float best[PACK];
-    Places found;
+    u32 found[PACK];
 #pragma unroll
     for (int e = 0; e < PACK; e++) {
         best[e] = -__int_as_float(0x7f800000);
         // No place: the first element is taken even if it is minus infinity.
-        found.at[e] = 0xffffffffu;
+        found[e] = 0xffffffffu;
     }
     for (int k = 0; k < KERNEL_H; k++) {
         const int h = o * STRIDE_H + k * DILATION_H - PADDING_H;
@@ -61,14 +68,14 @@ KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
         for (int l = 0; l < KERNEL_W; l++) {
             const int w = p * STRIDE_W + l * DILATION_W - PADDING_W;
             if (w < 0 || w >= WIDTH) continue;
-            const u32 here = (u32)h * WIDTH + (u32)w;
+            const u32 here = (u32)(k * KERNEL_W + l);
             const Pack pack = load(x, x_place(at, (u32)h, (u32)w));
 #pragma unroll
             for (int e = 0; e < PACK; e++) {
                 const float value = element(pack, e);
-                if (value > best[e] || value != value || found.at[e] == 0xffffffffu) {
+                if (value > best[e] || value != value || found[e] == 0xffffffffu) {
                     best[e] = value;
-                    found.at[e] = here;
+                    found[e] = here;
                 }
             }
         }
@@ -77,13 +84,16 @@ KERNEL(max_pool_forward)(const real *x, real *y, u32 *places) {
     for (int e = 0; e < PACK; e++) best[e] = rectify(best[e]);
     store(best, y, y_place(at, at.row, at.column));
 #if SAVES
-    ((Places *)places)[place(S_MAP, at, at.row, at.column) / PACK] = found;
+    Places kept;
+#pragma unroll
+    for (int e = 0; e < PACK; e++) kept.at[e] = (Place)found[e];
+    ((Places *)places)[place(S_MAP, at, at.row, at.column) / PACK] = kept;
 #endif
 }
 
 // Adds the gradients of maxima, from those of the rectifier's output, which is y, where the maxima are those of `here`.
 static __device__ __forceinline__ void
-add_from(const Site &at, u32 o, u32 p, u32 here, const real *dy, const u32 *places, const real *y, float (&sum)[PACK]) {
+add_from(const Site &at, u32 o, u32 p, u32 here, const real *dy, const Place *places, const real *y, float (&sum)[PACK]) {
     const Places found = ((const Places *)places)[place(S_MAP, at, o, p) / PACK];
     bool any = false;
 #pragma unroll
@@ -100,14 +110,12 @@ add_from(const Site &at, u32 o, u32 p, u32 here, const real *dy, const u32 *plac
     }
 }
 
-KERNEL(max_pool_backward)(const real *dy, const u32 *places, const real *y, real *dx) {
+KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK) return;
     const Site at = site(i, HEIGHT, WIDTH);
     const int w = (int)at.column, h = (int)at.row;
-    const u32 here = (u32)h * WIDTH + (u32)w;
-    // The windows that reach over this element start at most their span before it. Those that a dilation makes skip it have
-    // their maximum elsewhere.
+    // The windows that reach over this element start at most their span before it. A dilation makes some of them skip it.
     const int before_h = h + PADDING_H - (KERNEL_H - 1) * DILATION_H;
     const int before_w = w + PADDING_W - (KERNEL_W - 1) * DILATION_W;
     const int first_o = before_h > 0 ? (before_h + STRIDE_H - 1) / STRIDE_H : 0;
@@ -115,7 +123,15 @@ KERNEL(max_pool_backward)(const real *dy, const u32 *places, const real *y, real
     const int last_o = min((h + PADDING_H) / STRIDE_H, OUT_HEIGHT - 1);
     const int last_p = min((w + PADDING_W) / STRIDE_W, OUT_WIDTH - 1);
     float sum[PACK] = {};
-    for (int o = first_o; o <= last_o; o++)
-        for (int p = first_p; p <= last_p; p++) add_from(at, (u32)o, (u32)p, here, dy, places, y, sum);
+    for (int o = first_o; o <= last_o; o++) {
+        const int k = h + PADDING_H - o * STRIDE_H;
+        if (DILATION_H > 1 && k % DILATION_H != 0) continue;
+        for (int p = first_p; p <= last_p; p++) {
+            const int l = w + PADDING_W - p * STRIDE_W;
+            if (DILATION_W > 1 && l % DILATION_W != 0) continue;
+            const u32 here = (u32)(k / DILATION_H * KERNEL_W + l / DILATION_W);
+            add_from(at, (u32)o, (u32)p, here, dy, places, y, sum);
+        }
+    }
     store_gradient(sum, dx, x_place(at, at.row, at.column));
 }

@@ -1,7 +1,7 @@
 //! The last steps: tensors sorted by class, lifetimes read off the operations.
 
 use super::builder::Builder;
-use super::{LowerError, pitch, updates};
+use super::{LowerError, held, pitch, updates};
 use crate::graph::Source;
 use crate::program::{Class, Program, TensorId};
 use crate::train::Update;
@@ -26,7 +26,7 @@ impl Builder<'_> {
         let paths = self.graph.rows.iter().map(|row| row.path.clone()).collect();
         let input_gradients = self.name_input_gradients();
         let Builder { mut tensors, operations, training, results, .. } = self;
-        let mut operations = updates::gather(operations, &tensors);
+        let mut operations = updates::gather(held::hold(operations, &tensors), &tensors);
 
         let mut used = vec![false; tensors.len()];
         for (index, operation) in operations.iter().enumerate() {

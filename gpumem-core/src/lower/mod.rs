@@ -9,6 +9,7 @@ mod blueprint;
 mod builder;
 mod finish;
 mod forward;
+mod held;
 mod pitch;
 mod rewrite;
 mod tables;

@@ -117,13 +117,13 @@ pub struct LayerLine {
     /// Multiply-accumulates of one sample's forward pass.
     pub macs: u64,
     /// See [`LayerInfo::kept`](crate::network::LayerInfo::kept).
-    pub kept: [u64; 4],
+    pub kept: [u64; 6],
 }
 
 /// The layer table. What is kept is read off the program: a tensor that the forward pass writes and the backward pass
 /// reads counts for the first layer whose backward pass reads it.
 pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
-    let mut kept = vec![[0u64; 4]; graph.rows.len()];
+    let mut kept = vec![[0u64; 6]; graph.rows.len()];
     let mut keeper: Vec<Option<u32>> = vec![None; program.tensors.len()];
     for operation in &program.operations {
         if operation.backward().is_none() {
@@ -139,10 +139,14 @@ pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
     }
     for (tensor, row) in program.tensors.iter().zip(keeper) {
         let Some(line) = row.and_then(|row| kept.get_mut(row as usize)) else { continue };
-        let wide = if tensor.role == Role::Activation { 0 } else { 2 };
-        line[wide + usize::from(tensor.batched)] += tensor.layout.elements(tensor.shape).unwrap_or(0);
+        let kind = match tensor.role {
+            Role::Activation => 0,
+            Role::Byte => 4,
+            _ => 2,
+        };
+        line[kind + usize::from(tensor.batched)] += tensor.layout.elements(tensor.shape).unwrap_or(0);
     }
-    let line = |((row, macs), kept): ((&crate::graph::Row, u64), [u64; 4])| LayerLine {
+    let line = |((row, macs), kept): ((&crate::graph::Row, u64), [u64; 6])| LayerLine {
         path: row.path.clone(),
         kind: row.kind.clone(),
         output_shape: row.output.shape.dims().to_vec(),

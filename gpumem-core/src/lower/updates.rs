@@ -35,13 +35,14 @@ const ALIGNMENT: i128 = 256;
 fn bytes(tensor: &Tensor, model: u64) -> i128 {
     let element = match tensor.role {
         Role::Activation | Role::Weight => model,
+        Role::Byte => 1,
         _ => 4,
     };
     i128::from(tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX)) * i128::from(element)
 }
 
 /// The first and the last operation of each transient tensor.
-fn lives(operations: &[Operation], tensors: &[Tensor]) -> Vec<Option<[usize; 2]>> {
+pub(super) fn lives(operations: &[Operation], tensors: &[Tensor]) -> Vec<Option<[usize; 2]>> {
     let mut lives: Vec<Option<[usize; 2]>> = vec![None; tensors.len()];
     for (at, operation) in operations.iter().enumerate() {
         for id in operation.tensors().filter(|&id| tensors[id as usize].class == Class::Transient) {
@@ -90,28 +91,65 @@ fn has_no_more(one: Option<(Role, Load)>, other: Option<(Role, Load)>) -> bool {
     }
 }
 
-/// What may be added at each position, so that it stays below another one with one sample, and so with any number of them: below 0
-/// where a sample takes more than it does at any other.
-///
-/// The other one is, among those with the same scratch memory, where a sample takes most: scratch memory may be cut short, nobody knows
-/// here to what.
-fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> {
-    let exact = loads(operations, tensors, model, 0);
-    let scratch: Vec<_> = operations.iter().map(|operation| scratch(operation, tensors)).collect();
-    let mut peaks: Vec<usize> = Vec::new();
-    for at in 0..operations.len() {
-        match peaks.iter_mut().find(|peak| scratch[**peak] == scratch[at]) {
-            Some(peak) if exact[*peak] < exact[at] => *peak = at,
-            Some(_) => {}
-            None => peaks.push(at),
+/// What may be added at each position so that no peak rises, at any batch.
+pub(super) struct Room {
+    exact: Vec<Load>,
+    /// With room for what a placement ends each tensor with.
+    padded: Vec<Load>,
+    scratch: Vec<Option<(Role, Load)>>,
+    /// Among the positions with the same scratch memory the one where a sample takes most: scratch memory may be cut short, nobody
+    /// knows here to what.
+    peaks: Vec<usize>,
+}
+
+impl Room {
+    fn new(operations: &[Operation], tensors: &[Tensor], model: u64) -> Room {
+        let exact = loads(operations, tensors, model, 0);
+        let scratch: Vec<_> = operations.iter().map(|operation| scratch(operation, tensors)).collect();
+        let mut peaks: Vec<usize> = Vec::new();
+        for at in 0..operations.len() {
+            match peaks.iter_mut().find(|peak| scratch[**peak] == scratch[at]) {
+                Some(peak) if exact[*peak] < exact[at] => *peak = at,
+                Some(_) => {}
+                None => peaks.push(at),
+            }
         }
+        Room { exact, padded: loads(operations, tensors, model, ALIGNMENT), scratch, peaks }
     }
-    let below = |at: usize, load: Load, peak: usize| {
-        let is_below = load.each <= exact[peak].each && has_no_more(scratch[at], scratch[peak]);
-        if is_below { exact[peak].each + exact[peak].once - load.each - load.once } else { -1 }
-    };
-    let spare = |(at, load): (usize, Load)| peaks.iter().map(|&peak| below(at, load, peak)).max().unwrap_or(-1);
-    loads(operations, tensors, model, ALIGNMENT).into_iter().enumerate().map(spare).collect()
+
+    /// In each number format.
+    pub(super) fn of_all(operations: &[Operation], tensors: &[Tensor]) -> [Room; 2] {
+        MODELS.map(|model| Room::new(operations, tensors, model))
+    }
+
+    /// Bytes that may be added at a position beside `more`, so that it stays below another one with one sample, and so with any
+    /// number of them: below 0 where a sample takes more than it does at any other.
+    fn spare(&self, at: usize, more: Load) -> i128 {
+        let load = self.padded[at].plus(more);
+        let below = |&peak: &usize| {
+            let most = self.exact[peak];
+            let is_below = load.each <= most.each && has_no_more(self.scratch[at], self.scratch[peak]);
+            if is_below { most.each + most.once - load.each - load.once } else { -1 }
+        };
+        self.peaks.iter().map(below).max().unwrap_or(-1)
+    }
+}
+
+/// Whether these tensors may live at a position, too, and leave a quarter of what is there with them to spare: what is nearly full is
+/// hard to pack.
+pub(super) fn may_live(rooms: &[Room; 2], at: usize, all: &[&Tensor]) -> bool {
+    rooms.iter().zip(MODELS).all(|(room, model)| {
+        let padded = |tensor: &&Tensor| load(tensor, model).plus(Load { each: 0, once: ALIGNMENT });
+        let more = all.iter().map(padded).fold(Load::default(), Load::plus);
+        let with = room.padded[at].plus(more);
+        room.spare(at, more.plus(Load { each: with.each / 4, once: with.once / 4 })) >= 0
+    })
+}
+
+/// What may be added at each position.
+fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> {
+    let room = Room::new(operations, tensors, model);
+    (0..operations.len()).map(|at| room.spare(at, Load::default())).collect()
 }
 
 /// Gathers the updates of a training step.

@@ -68,6 +68,7 @@ impl Program {
                 Slot::Target => "target".to_string(),
                 Slot::Loss => "loss".to_string(),
                 Slot::Workspace => "scratch".to_string(),
+                Slot::Held(index) => format!("held{index}"),
             };
             format!("{slot}=%{}", operand.tensor)
         };

@@ -218,6 +218,8 @@ pub enum Slot {
     Loss,
     /// Scratch memory of this operation alone. A backend that needs none leaves it.
     Workspace,
+    /// What the operation before reads, and this one must leave alone, so that both may run as one.
+    Held(u8),
 }
 
 impl Wire for Slot {
@@ -236,6 +238,7 @@ impl Wire for Slot {
             Slot::Target => (10, 0),
             Slot::Loss => (11, 0),
             Slot::Workspace => (12, 0),
+            Slot::Held(index) => (13, index),
         };
         (u64::from(index) << 4 | kind).put(out);
     }
@@ -257,6 +260,7 @@ impl Wire for Slot {
             10 => Slot::Target,
             11 => Slot::Loss,
             12 => Slot::Workspace,
+            13 => Slot::Held(index),
             _ => return None,
         })
     }

@@ -1,10 +1,11 @@
-//! Maximum over windows, `y[o] = max over k of x[at(o, k)]`, with the place of each maximum in its H x W plane.
+//! Maximum over windows, `y[o] = max over k of x[at(o, k)]`, with the number k of each maximum in its window.
 //!
-//! Backward: `dx[place[o]] += dy[o]`.
+//! Backward: `dx[at(o, place[o])] += dy[o]`.
 
 use super::window::Window;
 use super::{Bound, kernel};
-use crate::operands::{Operands, Target, count};
+use crate::operands::{Element, Operands, Source, Target, count};
+use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::MaxPool;
@@ -17,13 +18,46 @@ fn resolve(op: &MaxPool, operands: &Operands<'_>) -> Result<(Window, [usize; 2])
     Ok((window, maps.map(length)))
 }
 
+/// What a place is kept as. The largest one is none: nothing has been found yet.
+trait Place: Element + Eq {
+    const NONE: Self;
+
+    fn new(place: usize) -> Self;
+
+    fn get(self) -> usize;
+}
+
+impl Place for u8 {
+    const NONE: u8 = u8::MAX;
+
+    fn new(place: usize) -> u8 {
+        place as u8
+    }
+
+    fn get(self) -> usize {
+        self.into()
+    }
+}
+
+impl Place for u32 {
+    const NONE: u32 = u32::MAX;
+
+    fn new(place: usize) -> u32 {
+        place as u32
+    }
+
+    fn get(self) -> usize {
+        self as usize
+    }
+}
+
 /// The maxima of a row of windows, and their places if there is room for them. A NaN counts as larger than anything, as in
 /// PyTorch.
-fn maxima(window: &Window, plane: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [u32]>) {
+fn maxima<P: Place>(window: &Window, plane: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [P]>) {
     let step = window.stride[1];
     y.fill(f32::NEG_INFINITY);
     if let Some(places) = &mut places {
-        places.fill(u32::MAX);
+        places.fill(P::NONE);
     }
     for ky in 0..window.kernel[0] {
         let Some(line) = window.coordinate(0, row, ky).map(|y| y * window.image[1]) else { continue };
@@ -37,11 +71,11 @@ fn maxima(window: &Window, plane: &[f32], row: usize, y: &mut [f32], mut places:
             match &mut places {
                 None => best.for_each(|(best, &x)| *best = if x > *best || x.is_nan() { x } else { *best }),
                 Some(places) => {
-                    let at = (line + first..).step_by(step);
-                    for (((best, &x), place), at) in best.zip(&mut places[inside]).zip(at) {
+                    let here = P::new(ky * window.kernel[1] + kx);
+                    for ((best, &x), place) in best.zip(&mut places[inside]) {
                         // The first has a place even where nothing is larger than nothing.
-                        let better = x > *best || x.is_nan() || *place == u32::MAX;
-                        (*best, *place) = if better { (x, at as u32) } else { (*best, *place) };
+                        let better = x > *best || x.is_nan() || *place == P::NONE;
+                        (*best, *place) = if better { (x, here) } else { (*best, *place) };
                     }
                 }
             }
@@ -51,10 +85,21 @@ fn maxima(window: &Window, plane: &[f32], row: usize, y: &mut [f32], mut places:
 
 /// `y` from `x`; in training also the places.
 pub(super) fn forward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
+    let (_, [_, output]) = resolve(op, operands)?;
+    if !operands.writes(Slot::Saved(0)) {
+        return forward_to::<u8>(op, operands, None);
+    }
+    if op.place_role() == Role::Byte {
+        let places = operands.byte_target(Slot::Saved(0), output)?;
+        return forward_to(op, operands, Some(places));
+    }
+    let places = operands.word_target(Slot::Saved(0), output)?;
+    forward_to(op, operands, Some(places))
+}
+
+fn forward_to<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, mut places: Option<Target<P>>) -> Bound {
     let (window, [input, output]) = resolve(op, operands)?;
     let input = operands.source(Slot::Input(0), input)?;
-    let saves = operands.writes(Slot::Saved(0));
-    let mut places = saves.then(|| operands.word_target(Slot::Saved(0), output)).transpose()?;
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |_| {
         let (area, width) = (window.positions_area(), window.positions[1]);
@@ -66,28 +111,48 @@ pub(super) fn forward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
                 }
             }),
             None => planes.for_each(|(y, x)| {
-                y.chunks_mut(width).enumerate().for_each(|(row, y)| maxima(&window, x, row, y, None));
+                y.chunks_mut(width).enumerate().for_each(|(row, y)| maxima::<P>(&window, x, row, y, None));
             }),
         }
     })
 }
 
-/// `dx` from `dy` and the places. A place outside the plane, which only a wrong plan could bring about, is passed over.
+/// `dx` from `dy` and the places.
 pub(super) fn backward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
+    let (_, [_, output]) = resolve(op, operands)?;
+    if op.place_role() == Role::Byte {
+        let places = operands.bytes(Slot::Saved(0), output)?;
+        return backward_from(op, operands, places);
+    }
+    let places = operands.words(Slot::Saved(0), output)?;
+    backward_from(op, operands, places)
+}
+
+/// A place outside the plane, which only a wrong plan could bring about, is passed over.
+fn backward_from<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, places: Source<P>) -> Bound {
     let (window, [input, output]) = resolve(op, operands)?;
     let gradient = operands.source(Slot::Gradient, output)?;
-    let places = operands.words(Slot::Saved(0), output)?;
     let (accumulate, mut target) = required(operands, input)?;
     kernel(move |_| {
-        let area = window.positions_area();
+        let (area, [across, width]) = (window.positions_area(), [window.kernel[1], window.image[1]]);
+        // From the first element of a window, which may lie in the padding, to each of them.
+        let steps: Vec<usize> = (0..window.kernel_area())
+            .map(|place| place / across * window.dilation[0] * width + place % across * window.dilation[1])
+            .collect();
+        let before = window.padding[0] * width + window.padding[1];
         let planes = gradient.get().par_chunks(area).zip(places.get().par_chunks(area));
         target.get().par_chunks_mut(window.image_area()).zip(planes).for_each(|(dx, (dy, places))| {
             if !accumulate {
                 dx.fill(0.0);
             }
-            for (dy, &place) in dy.iter().zip(places) {
-                if let Some(dx) = dx.get_mut(place as usize) {
-                    *dx += dy;
+            let rows = dy.chunks(window.positions[1]).zip(places.chunks(window.positions[1]));
+            for (row, (dy, places)) in rows.enumerate() {
+                let line = row * window.stride[0] * width;
+                for (column, (dy, place)) in dy.iter().zip(places).enumerate() {
+                    let at = steps.get(place.get()).map(|step| line + column * window.stride[1] + step);
+                    if let Some(dx) = at.and_then(|at| dx.get_mut(at.checked_sub(before)?)) {
+                        *dx += dy;
+                    }
                 }
             }
         });

@@ -2,7 +2,7 @@
 
 use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, forward_at, overlap, rectified};
 use crate::operations::batch_norm::{
-    Drop, Incoming, Tail, backward_through, forward_with, may_drop, statistics_first, sums_first,
+    Drop, Dropped, Incoming, Tail, backward_through, forward_with, may_drop, statistics_first, sums_first,
 };
 use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, is_dense};
@@ -21,12 +21,12 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
         (count, tail) = (count + 1, Tail { rectifier, output, ..tail });
     }
     let context = Context { placed, operation, setting };
-    if let Some(drop) = dropped(placed, first + count, tail.output)
+    if let Some(dropped) = dropped(placed, first + count, tail.output)
         && may_drop(&context, op, tail.output)?
         && is_dense(placed, &placed.program.operations[first + count])
         && are_apart_without(placed, first, count + 1, operation.written(Slot::Workspace))
     {
-        (count, tail) = (count + 1, Tail { drop: Some(drop), ..tail });
+        (count, tail) = (count + 1, Tail { dropped: Some(dropped), ..tail });
     }
     // In one launch nothing is left for another one.
     let unused = if statistics_first(&context, op, tail.output)? { None } else { operation.written(Slot::Workspace) };
@@ -38,12 +38,11 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
 }
 
 /// The dropout in operation `at` of `value`.
-fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Drop> {
+fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
     let (operation, Op::Mask(Mask { p, .. }), output) = forward_at(placed, at)? else { return None };
-    let state = operation.read(Slot::State)?;
+    let drop = Drop { p: *p, row: operation.row, state: operation.read(Slot::State)? };
     let keeps_input = !ends(placed, at, value);
-    let drop = Drop { p: *p, row: operation.row, state, output, keeps_input };
-    (operation.read(Slot::Input(0)) == Some(value)).then_some(drop)
+    (operation.read(Slot::Input(0)) == Some(value)).then_some(Dropped { drop, output, keeps_input })
 }
 
 /// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.
@@ -61,22 +60,49 @@ fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, Tenso
 /// The backward pass of a rectifier, then that of the batch normalisation whose output it rectified. Which elements were cut off is
 /// computed again from its input, which its own backward pass reads anyway.
 pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
-    let program = &placed.program;
-    let Some(HandedOn { rectifier, dy, between, operation, op: Op::BatchNorm(op), .. }) = HandedOn::at(placed, first)
-    else {
+    backward_from(placed, first, setting, None)
+}
+
+/// The same, where the gradient comes through dropout before it comes to the rectifier.
+pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let operation = &placed.program.operations[first];
+    let Some(Op::Mask(Mask { p, .. })) = backward_of(operation) else { return Ok(None) };
+    let operands =
+        (operation.read(Slot::State), operation.read(Slot::Gradient), operation.written(Slot::InputGradient(0)));
+    let (Some(state), Some(dy), Some(between)) = operands else { return Ok(None) };
+    if operation.accumulate {
         return Ok(None);
+    }
+    let drop = Drop { p: *p, row: operation.row, state };
+    let fused = backward_from(placed, first + 1, setting, Some((drop, dy, between)))?;
+    Ok(fused.map(|(count, calls)| (count + 1, calls)))
+}
+
+/// With dropout, from the gradient of what that gave, between which and the rectifier there is another one.
+fn backward_from(
+    placed: &Placed,
+    first: usize,
+    setting: Setting,
+    dropout: Option<(Drop, TensorId, TensorId)>,
+) -> Fused {
+    let program = &placed.program;
+    let Some(handed_on) = HandedOn::at(placed, first) else { return Ok(None) };
+    let HandedOn { rectifier, between, operation, op: Op::BatchNorm(op), .. } = handed_on else { return Ok(None) };
+    let dy = dropout.map_or(handed_on.dy, |(_, dy, _)| dy);
+    // The gradients between the operations are never written, so nobody may ask for them.
+    let is_gone = |id: TensorId| {
+        operation.written(Slot::InputGradient(0)) == Some(id) || program.tensor(id).last as usize <= first + 1
     };
-    // The gradient between the two is never written, so nobody may ask for it.
-    let is_gone = operation.written(Slot::InputGradient(0)) == Some(between)
-        || program.tensor(between).last as usize == first + 1;
+    let is_handed_on = dropout.is_none_or(|(.., last)| last == handed_on.dy && is_gone(last));
     let context = Context { placed, operation, setting };
+    let may_drop = dropout.is_none() || may_drop(&context, op, dy)?;
     let sums_first = sums_first(&context, op, dy)?;
     let is_clear = |written: &Operand| !overlap(placed, written.tensor, dy) || is_unused(written, sums_first);
     let is_apart = operation.writes.iter().all(is_clear);
-    if !(is_gone && is_apart && follows(placed, first)) {
+    if !(is_handed_on && may_drop && is_gone(between) && is_apart && follows(placed, first)) {
         return Ok(None);
     }
-    let incoming = Incoming { dy, rectifier, masked: None };
+    let incoming = Incoming { dy, rectifier, masked: None, drop: dropout.map(|(drop, ..)| drop) };
     let launches = backward_through(&context, op, incoming)?;
     Ok(Some((2, calls(launches))))
 }
@@ -104,7 +130,8 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     if !operation.writes.iter().all(is_apart) {
         return Ok(None);
     }
-    let launches = backward_through(&context, op, Incoming { dy, rectifier, masked: Some([output, between]) })?;
+    let launches =
+        backward_through(&context, op, Incoming { dy, rectifier, masked: Some([output, between]), drop: None })?;
     Ok(Some((2, calls(launches))))
 }
 

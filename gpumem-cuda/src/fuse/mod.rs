@@ -34,6 +34,7 @@ const PATTERNS: &[Pattern] = &[
     convolutions::with_relu,
     convolutions::alone,
     batch_norm::forward,
+    batch_norm::backward_of_dropout,
     batch_norm::backward,
     batch_norm::backward_of_sum,
     rectifier::convolution,

@@ -20,17 +20,17 @@ pub(crate) struct Tail {
     /// Where the result goes.
     pub(crate) output: TensorId,
     /// Dropout behind all that.
-    pub(crate) drop: Option<Drop>,
+    pub(crate) dropped: Option<Dropped>,
 }
 
 impl Tail {
     /// Nothing but the output.
     pub(crate) fn new(output: TensorId) -> Tail {
-        Tail { residual: None, rectifier: Rectifier::NONE, output, drop: None }
+        Tail { residual: None, rectifier: Rectifier::NONE, output, dropped: None }
     }
 }
 
-/// Dropout that follows in the same pass.
+/// Dropout in the same pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Drop {
     /// The share of elements that are dropped.
@@ -38,6 +38,20 @@ pub(crate) struct Drop {
     /// The row of the layer that draws, and the state that it draws from.
     pub(crate) row: u32,
     pub(crate) state: TensorId,
+}
+
+impl Drop {
+    /// The same launch with dropout.
+    fn add_to(self, launch: Launch) -> Launch {
+        let kernel = with_draws(launch.kernel.clone(), "SCALE", self.p);
+        Launch { kernel, ..launch }.with_numbers(vec![self.row])
+    }
+}
+
+/// What dropout gives behind a pass over the output.
+#[derive(Clone, Copy)]
+pub(crate) struct Dropped {
+    pub(crate) drop: Drop,
     /// Where its result goes.
     pub(crate) output: TensorId,
     /// Whether somebody needs what it was made of, too.
@@ -52,6 +66,8 @@ pub(crate) struct Incoming {
     pub(crate) rectifier: Rectifier,
     /// The rectifier's output and where the gradient goes that comes through it, if others have that gradient too.
     pub(crate) masked: Option<[TensorId; 2]>,
+    /// Dropout that it comes through before all that.
+    pub(crate) drop: Option<Drop>,
 }
 
 /// Channels from which on a block for each is enough: of 1024 threads, with four loads of 16 bytes each on their way, one a
@@ -260,13 +276,10 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
             None => [None; 2],
         };
         let Some(partial) = plan.partial() else {
-            if let Some(drop) = tail.drop {
-                let y = y.filter(|_| drop.keeps_input);
-                let written = [saved, mean, variance, y, Some(drop.output)];
+            if let Some(Dropped { drop, output, keeps_input }) = tail.dropped {
+                let written = [saved, mean, variance, y.filter(|_| keeps_input), Some(output)];
                 let arguments = [vec![Some(x), weight, bias, residual, Some(drop.state)], written.to_vec()].concat();
-                let launch = plan.channels("batch_norm_forward_drop", [0; 3], arguments)?;
-                let kernel = with_draws(launch.kernel.clone(), "SCALE", drop.p);
-                return Ok(vec![Launch { kernel, ..launch }.with_numbers(vec![drop.row])]);
+                return Ok(vec![drop.add_to(plan.channels("batch_norm_forward_drop", [0; 3], arguments)?)]);
             }
             let arguments = vec![Some(x), weight, bias, residual, saved, mean, variance, y];
             return Ok(vec![plan.channels("batch_norm_forward", [0; 3], arguments)?]);
@@ -286,7 +299,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
     let dy = context.read(Slot::Gradient)?;
-    backward_through(context, op, Incoming { dy, rectifier: Rectifier::NONE, masked: None })
+    backward_through(context, op, Incoming { dy, rectifier: Rectifier::NONE, masked: None, drop: None })
 }
 
 /// Whether the sums that the backward pass needs are a launch of their own.
@@ -302,11 +315,13 @@ pub(crate) fn statistics_first(context: &Context<'_>, op: &BatchNorm, output: Te
     Ok(Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
 }
 
-/// Whether dropout may follow in the same pass over maps that are dense: each channel has one block, plane by plane.
-pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, output: TensorId) -> Result<bool, Error> {
+/// Whether dropout may be in the pass from the input to this tensor, or back: maps are dense, and each channel has one block, plane by
+/// plane.
+pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, other: TensorId) -> Result<bool, Error> {
     let x = context.read(Slot::Input(0))?;
-    let plan = Plan::new(context, op, [x, output, x], Rectifier::NONE);
-    let is_dense = [x, output].iter().all(|&id| context.tensor(id).layout.is_dense());
+    let maps = [x, other, context.operation.written(Slot::InputGradient(0)).unwrap_or(x)];
+    let plan = Plan::new(context, op, maps, Rectifier::NONE);
+    let is_dense = maps.iter().all(|&id| context.tensor(id).layout.is_dense());
     Ok(matches!(plan.way, Way::Planes { .. }) && plan.parts == 1 && is_dense)
 }
 
@@ -316,7 +331,7 @@ pub(crate) fn backward_through(
     op: &BatchNorm,
     incoming: Incoming,
 ) -> Result<Vec<Launch>, Error> {
-    let Incoming { dy, rectifier, masked } = incoming;
+    let Incoming { dy, rectifier, masked, drop } = incoming;
     let (x, saved) = (context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
     let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
@@ -326,6 +341,10 @@ pub(crate) fn backward_through(
     let [output, through] = masked.map_or([None; 2], |masked| masked.map(Some));
     let read = |dy| vec![Some(dy), Some(x), weight, bias, Some(saved)];
     let Some(partial) = plan.partial() else {
+        if let Some(drop) = drop {
+            let arguments = [read(dy), vec![Some(drop.state), dx, dweight, dbias]].concat();
+            return Ok(vec![drop.add_to(plan.channels("batch_norm_backward_drop", add, arguments)?)]);
+        }
         let arguments = [read(dy), vec![output, through, dx, dweight, dbias]].concat();
         return Ok(vec![plan.channels("batch_norm_backward", add, arguments)?]);
     };

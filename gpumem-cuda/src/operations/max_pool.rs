@@ -4,6 +4,7 @@ use super::context::Context;
 use super::grid::planes;
 use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch};
+use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::MaxPool;
@@ -19,7 +20,8 @@ fn kernel(context: &Context<'_>, entry: &'static str, op: &MaxPool, count: u64, 
     let kernel = kernel.with("STRIDE_H", window.stride[0]).with("STRIDE_W", window.stride[1]);
     let kernel = kernel.with("PADDING_H", window.padding[0]).with("PADDING_W", window.padding[1]);
     let kernel = kernel.with("DILATION_H", window.dilation[0]).with("DILATION_W", window.dilation[1]);
-    kernel.with("SAVES", u8::from(saves)).with("ADD", add)
+    let kernel = kernel.with("SAVES", u8::from(saves)).with("BYTES", u8::from(op.place_role() == Role::Byte));
+    kernel.with("ADD", add)
 }
 
 /// The kernel with where the maps lie, and the channels that a thread takes.

@@ -91,8 +91,9 @@ fn batch_norm_sum_and_rectifier() {
 #[test]
 fn batch_norm_and_dropout() {
     const DROP: &[&str] = &["batch_norm_forward_drop"];
+    const DROP_BACK: &[&str] = &["batch_norm_backward_drop"];
     for dims in [[3, 5, 5], [3, 2, 7], [3, 4, 6]] {
-        fuses("a rectifier and dropout", 3, &[(3, DROP), (2, BACKWARD)], |graph| {
+        fuses("a rectifier and dropout", 3, &[(3, DROP), (3, DROP_BACK)], |graph| {
             let input = graph.input(numbers(&dims)).unwrap();
             chain(graph, input, "BatchNorm2d | Relu | Dropout(0.3) | Flatten | Linear(5)")
         });

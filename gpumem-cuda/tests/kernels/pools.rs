@@ -26,6 +26,9 @@ fn maxima() {
     pool([3, 7, 5], "MaxPool2d(2)");
     pool([2, 9, 13], "MaxPool2d([3; 2], stride = [2; 3], padding = [1; 0], dilation = [2; 1], ceil_mode = true)");
     pool([2, 7, 8], "MaxPool2d(3, 2, padding = 1)");
+    pool([2, 8, 11], "MaxPool2d([2; 3], 1, padding = [1; 1], dilation = [3; 2])");
+    // More elements in a window than a byte counts.
+    pool([2, 17, 33], "MaxPool2d(16, [1; 3], padding = 8)");
     pool_twice([5, 11, 14], "MaxPool2d(3, 1, padding = 1)", "MaxPool2d(3, 1, padding = 1)");
 }
 

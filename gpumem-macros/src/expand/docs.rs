@@ -10,8 +10,8 @@ pub(super) fn layer_table(table: &[LayerLine]) -> String {
     );
     let mut sums = [0u64; 2];
     for (index, line) in table.iter().enumerate() {
-        let [_, each, _, wide_each] = line.kept;
-        let kept = each.saturating_add(wide_each).saturating_mul(4);
+        let [_, each, _, wide_each, _, bytes_each] = line.kept;
+        let kept = each.saturating_add(wide_each).saturating_mul(4).saturating_add(bytes_each);
         let shape: Vec<String> = line.output_shape.iter().map(u64::to_string).collect();
         let _ = writeln!(
             text,

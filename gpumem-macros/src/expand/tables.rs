@@ -59,10 +59,10 @@ fn layers(table: &[LayerLine]) -> TokenStream {
             path: &'static ::core::primitive::str,
             kind: &'static ::core::primitive::str,
             output_shape: &'static [::core::primitive::u64],
-            numbers: [::core::primitive::u64; 6],
+            numbers: [::core::primitive::u64; 8],
         ) -> __gpumem::__private::network::LayerInfo {
-            let [parameters, macs, once, each, wide_once, wide_each] = numbers;
-            let kept = [once, each, wide_once, wide_each];
+            let [parameters, macs, once, each, wide_once, wide_each, bytes_once, bytes_each] = numbers;
+            let kept = [once, each, wide_once, wide_each, bytes_once, bytes_each];
             __gpumem::__private::network::LayerInfo { path, kind, output_shape, parameters, macs, kept }
         }
         static __LAYERS: [__gpumem::__private::network::LayerInfo; #count] = [#(#lines),*];

@@ -2,7 +2,7 @@ use super::Window;
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved};
-use crate::shape::Shape;
+use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ record! {
     /// Maximum over windows.
     ///
     /// * Input: x `[channels, H, W]`.
-    /// * Saves the place of each maximum, which is all that the gradient reads.
+    /// * Saves where in its window each maximum is, which is all that the gradient reads: see [`MaxPool::place_role`].
     pub struct MaxPool {
         /// Channels.
         pub channels: u64,
@@ -20,6 +20,13 @@ record! {
         pub input: [u64; 2],
         /// Height and width of y.
         pub output: [u64; 2],
+    }
+}
+
+impl MaxPool {
+    /// What says which element of its window a maximum is, counted row by row: a byte, but for windows of more than 255 elements.
+    pub fn place_role(&self) -> Role {
+        if product(&self.window.kernel_size) < 256 { Role::Byte } else { Role::Index }
     }
 }
 
@@ -35,7 +42,7 @@ impl Rule for MaxPool {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved { shape: self.output(), batched: true, role: Role::Index }]
+        vec![Saved { shape: self.output(), batched: true, role: self.place_role() }]
     }
 
     fn layouts(&self) -> Layouts {

@@ -1,0 +1,109 @@
+//! Tensors that live for one operation longer, so that a backend can run it together with the one before.
+//!
+//! The backward pass of an activation hands its gradient to that of a normalisation or a pooling, and one pass over memory could
+//! make both. But what the first one reads dies with it, and the plan likes to put what the second one writes in the same place. Most
+//! of a step needs much less than its peak: there, what the first one reads is held.
+
+use super::updates::{Room, lives, may_live};
+use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
+use alloc::vec::Vec;
+
+/// Whether an operation is the backward pass of what `is` says.
+fn is_backward_of(operation: &Operation, is: impl Fn(&Op) -> bool) -> bool {
+    matches!(&operation.action, Action::Run { op, pass: Pass::Backward } if is(op))
+}
+
+/// What operation `at` reads, if the next one could run with it, and would find it gone.
+fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<[usize; 2]>], at: usize) -> Vec<TensorId> {
+    let [first, second, ..] = &operations[at..] else { return Vec::new() };
+    let between = first.written(Slot::InputGradient(0));
+    let is_handed_on = !first.accumulate && between.is_some() && second.read(Slot::Gradient) == between;
+    let is_pair = is_backward_of(first, |op| matches!(op, Op::Pointwise(_)))
+        && is_backward_of(second, |op| matches!(op, Op::BatchNorm(_) | Op::MaxPool(_)));
+    if !is_handed_on || !is_pair {
+        return Vec::new();
+    }
+    let dies = |id: &TensorId| {
+        let is_transient = tensors[*id as usize].class == Class::Transient;
+        is_transient && lives[*id as usize].is_some_and(|[_, last]| last == at)
+    };
+    [Slot::Gradient, Slot::Output].into_iter().filter_map(|slot| first.read(slot)).filter(dies).collect()
+}
+
+/// Lets tensors live longer where no peak rises with that.
+pub(super) fn hold(mut operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Operation> {
+    let (rooms, lives) = (Room::of_all(&operations, tensors), lives(&operations, tensors));
+    for at in 0..operations.len() {
+        let held = read_before(&operations, tensors, &lives, at);
+        let all: Vec<&Tensor> = held.iter().map(|&id| &tensors[id as usize]).collect();
+        if !held.is_empty() && may_live(&rooms, at + 1, &all) {
+            let operands = (0..).zip(held).map(|(index, tensor)| Operand { slot: Slot::Held(index), tensor });
+            operations[at + 1].reads.extend(operands);
+        }
+    }
+    operations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Graph, Type};
+    use crate::layers::arguments::Argument;
+    use crate::layers::{Built, Entry, Written};
+    use crate::lower::{Options, Term, Training, lower};
+    use crate::program::Program;
+    use crate::shape::Shape;
+    use crate::train::Update;
+    use alloc::string::String;
+
+    /// A training step of layers with numbers.
+    fn step(layers: &[(&str, &[u64])]) -> Program {
+        let mut graph = Graph::default();
+        let mut value = graph.input(Type::numbers(Shape::new(&[3, 32, 32]))).unwrap();
+        for (name, numbers) in layers {
+            let written = numbers.iter().map(|&number| Written::positional(Argument::Integer(number)));
+            let written: Vec<Written> = written.collect();
+            let built = graph.layer(&Entry::find(name).unwrap(), &written, &[value], String::new(), None);
+            let Built { value: next, .. } = built;
+            value = next.unwrap();
+        }
+        let loss = &[Term::MSE];
+        let training =
+            Training { loss, moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false };
+        lower(&graph, &[value], &Options { training: Some(training) }).unwrap()
+    }
+
+    /// Backward passes with something held, and all of it.
+    fn held(program: &Program) -> Vec<(bool, usize)> {
+        let is_held = |operand: &&Operand| matches!(operand.slot, Slot::Held(_));
+        let count = |operation: &Operation| operation.reads.iter().filter(is_held).count();
+        let holding = program.operations.iter().filter(|operation| count(operation) > 0);
+        holding
+            .map(|operation| (is_backward_of(operation, |op| matches!(op, Op::BatchNorm(_))), count(operation)))
+            .collect()
+    }
+
+    #[test]
+    fn what_an_activation_reads_is_held_where_a_step_needs_little() {
+        // The second normalisation is far from the peak, which the wide maps of the third convolution make.
+        let program = step(&[
+            ("Conv2d", &[4, 3]),
+            ("Conv2d", &[8, 3]),
+            ("BatchNorm2d", &[]),
+            ("Sigmoid", &[]),
+            ("Conv2d", &[64, 3]),
+            ("Tanh", &[]),
+            ("Conv2d", &[64, 3]),
+            ("MaxPool2d", &[8]),
+        ]);
+        assert_eq!(held(&program), [(true, 1)]);
+        let decoded = Program::decode(&program.encode()).unwrap();
+        assert_eq!(held(&decoded), held(&program));
+    }
+
+    #[test]
+    fn what_is_nearly_full_is_left_alone() {
+        let program = step(&[("Conv2d", &[8, 3]), ("BatchNorm2d", &[]), ("Sigmoid", &[]), ("Conv2d", &[1, 3])]);
+        assert_eq!(held(&program), []);
+    }
+}
