@@ -13,7 +13,8 @@
 //                  RECTIFIER then rectified a sum, and its output y is read
 // HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y and dy, and of dx: see layout.cuh. PACK is 1
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
-// THRESHOLD, SCALE  where dropout follows after all that: see drop.cuh. Maps are dense
+// THRESHOLD, SCALE  where dropout follows after all that: an element is dropped when its random word is below the one, and the others are
+//                  multiplied with the other. Maps are dense
 //
 // x, y, residual, dy, masked, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
 // 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32.
@@ -61,7 +62,7 @@ static __device__ __forceinline__ Index of_dx(Index at) { return at; }
 #endif
 
 #ifdef THRESHOLD
-#include "drop.cuh"
+#include "mask.cuh"
 
 // What dropout makes of a pack. A draw decides about four elements.
 static __device__ __forceinline__ Pack drop(Pack pack, Index at, const Draws &draws) {
@@ -70,7 +71,8 @@ static __device__ __forceinline__ Pack drop(Pack pack, Index at, const Draws &dr
 #pragma unroll
     for (int k = 0; k < PACK; k++) {
         if (k % 4 == 0) drop_words(draws, (first + k) / 4, words);
-        narrow(dropped(words[(PACK < 4 ? first : 0) + k & 3], widen(pack.at[k])), &pack.at[k]);
+        const u32 word = words[(PACK < 4 ? first : 0) + k & 3];
+        narrow(drop(word, THRESHOLD, widen(pack.at[k]), (float)(SCALE)), &pack.at[k]);
     }
     return pack;
 }

@@ -1,6 +1,6 @@
 // A function of two numbers for each pair of elements, with broadcasting, and its gradients.
 //
-// FUNCTION    one of the structs below
+// FUNCTION    which one: a struct of binary.cuh
 // COUNT       elements of the output
 // AXES        axes of the output, outermost first
 // LENGTHS     their lengths
@@ -21,33 +21,7 @@
 // for b's own; what is not read may be null. Sums are made in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
-
-struct Add {
-    static __device__ __forceinline__ float value(float a, float b) { return a + b; }
-    static __device__ __forceinline__ float slope(int, float, float) { return 1.0f; }
-    // Whether the slope for input `input` looks at input `of`.
-    static __device__ constexpr bool reads(int input, int of) { return false; }
-};
-
-struct Subtract {
-    static __device__ __forceinline__ float value(float a, float b) { return a - b; }
-    static __device__ __forceinline__ float slope(int input, float, float) { return input == 0 ? 1.0f : -1.0f; }
-    static __device__ constexpr bool reads(int input, int of) { return false; }
-};
-
-struct Multiply {
-    static __device__ __forceinline__ float value(float a, float b) { return a * b; }
-    static __device__ __forceinline__ float slope(int input, float a, float b) { return input == 0 ? b : a; }
-    static __device__ constexpr bool reads(int input, int of) { return input != of; }
-};
-
-struct Divide {
-    static __device__ __forceinline__ float value(float a, float b) { return a / b; }
-    static __device__ __forceinline__ float slope(int input, float a, float b) {
-        return input == 0 ? 1.0f / b : -a / (b * b);
-    }
-    static __device__ constexpr bool reads(int input, int of) { return input == 1 || of == 1; }
-};
+#include "binary.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull

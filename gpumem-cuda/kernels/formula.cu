@@ -10,16 +10,7 @@
 #include "base.cuh"
 #include "real.cuh"
 #include "piece.cuh"
-
-static __device__ __forceinline__ float sign_of(float a) { return a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a; }
-
-// NaN where one of them is, unlike fminf and fmaxf.
-static __device__ __forceinline__ float smaller(float a, float b) { return a < b || a != a ? a : b; }
-static __device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; }
-
-static __device__ __forceinline__ float sigmoid(float a) { return 1.0f / (1.0f + expf(-a)); }
-
-static __device__ __forceinline__ float softplus(float a) { return larger(a, 0.0f) + log1pf(expf(-fabsf(a))); }
+#include "formula.cuh"
 
 static __device__ __forceinline__ float value_of(float x) {
     float t[TERMS];

@@ -12,10 +12,10 @@
 #include "real.cuh"
 #include "layout.cuh"
 #include "piece.cuh"
-#include "drop.cuh"
+#include "mask.cuh"
 
 static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
-    float value = dropped(word, widen(x));
+    float value = drop(word, THRESHOLD, widen(x), (float)(SCALE));
 #if ADD
     value += widen(*y);
 #endif

@@ -1,0 +1,31 @@
+// Functions of two numbers, named as in gpumem_core::program::ops::BinaryFunction: each a struct with its value, and its derivative
+// for input 0 or 1.
+//
+// No include guard: the tests include it once for each kernel they compile.
+
+struct Add {
+    static __device__ __forceinline__ float value(float a, float b) { return a + b; }
+    static __device__ __forceinline__ float slope(int, float, float) { return 1.0f; }
+    // Whether the slope for input `input` looks at input `of`.
+    static __device__ constexpr bool reads(int input, int of) { return false; }
+};
+
+struct Subtract {
+    static __device__ __forceinline__ float value(float a, float b) { return a - b; }
+    static __device__ __forceinline__ float slope(int input, float, float) { return input == 0 ? 1.0f : -1.0f; }
+    static __device__ constexpr bool reads(int input, int of) { return false; }
+};
+
+struct Multiply {
+    static __device__ __forceinline__ float value(float a, float b) { return a * b; }
+    static __device__ __forceinline__ float slope(int input, float a, float b) { return input == 0 ? b : a; }
+    static __device__ constexpr bool reads(int input, int of) { return input != of; }
+};
+
+struct Divide {
+    static __device__ __forceinline__ float value(float a, float b) { return a / b; }
+    static __device__ __forceinline__ float slope(int input, float a, float b) {
+        return input == 0 ? 1.0f / b : -a / (b * b);
+    }
+    static __device__ constexpr bool reads(int input, int of) { return input == 1 || of == 1; }
+};
