@@ -38,6 +38,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("batch_norm.cu", include_str!("../../kernels/batch_norm.cu")),
     ("batch_norm_last.cu", include_str!("../../kernels/batch_norm_last.cu")),
     ("binary.cu", include_str!("../../kernels/binary.cu")),
+    ("chain.cu", include_str!("../../kernels/chain.cu")),
     ("check.cu", include_str!("../../kernels/check.cu")),
     ("concat.cu", include_str!("../../kernels/concat.cu")),
     ("convolution.cu", include_str!("../../kernels/convolution.cu")),

@@ -4,6 +4,7 @@
 //! therefore lie where an earlier one still reads, and such a pair stays apart: see [`are_apart`].
 
 mod batch_norm;
+mod chain;
 mod convolutions;
 mod products;
 mod rectifier;
@@ -45,8 +46,20 @@ const PATTERNS: &[Pattern] = &[
     updates::updates,
 ];
 
-/// The first pattern that applies, and for whose products and convolutions there are algorithms.
+/// The first pattern that applies, and for whose products and convolutions there are algorithms. What is element by element throughout
+/// goes on as a chain, if that is longer.
 pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
+    let found = special(placed, first, setting, can)?;
+    let alone = found.as_ref().map_or(1, |(count, _)| *count);
+    if alone > 1 && !chain::is_elementwise(placed, first, alone, setting) {
+        return Ok(found);
+    }
+    let chain = chain::chain(placed, first, setting, can)?;
+    Ok(chain.filter(|(count, _)| *count > alone).or(found))
+}
+
+/// The same without chains.
+fn special(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     for pattern in PATTERNS {
         // Products know of gaps between rows in whatever they are part of, and convolutions of every map's order; to updates and
         // checks it is all the same where an element of a weight is.

@@ -8,7 +8,7 @@ use gpumem_core::program::ops::{Axis, Binary, BinaryFunction};
 use gpumem_core::program::{Slot, TensorId};
 
 /// The function's name in the kernel.
-fn name(function: BinaryFunction) -> &'static str {
+pub(super) fn name(function: BinaryFunction) -> &'static str {
     match function {
         BinaryFunction::Add => "Add",
         BinaryFunction::Subtract => "Subtract",
@@ -22,7 +22,7 @@ fn length(axes: &[Axis], is: impl Fn(&Axis) -> bool) -> u64 {
 }
 
 /// How far apart neighbours along each axis are in an input.
-fn strides(axes: &[Axis], input: usize) -> Vec<u64> {
+pub(super) fn strides(axes: &[Axis], input: usize) -> Vec<u64> {
     let stride = |at: usize| {
         let inside = length(&axes[at + 1..], |axis| axis.has[input]);
         if axes[at].has[input] { inside } else { 0 }
@@ -31,10 +31,10 @@ fn strides(axes: &[Axis], input: usize) -> Vec<u64> {
 }
 
 /// What the launches of an operation share.
-struct Plan<'a> {
-    context: &'a Context<'a>,
+pub(super) struct Plan<'a> {
+    pub(super) context: &'a Context<'a>,
     function: BinaryFunction,
-    axes: Vec<Axis>,
+    pub(super) axes: Vec<Axis>,
     /// Elements of the output.
     count: u64,
     /// Elements of a row that a thread takes at a time: `TOGETHER` of the kernel.
@@ -42,7 +42,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(context: &'a Context<'a>, op: &Binary, output: TensorId) -> Result<Plan<'a>, Error> {
+    pub(super) fn new(context: &'a Context<'a>, op: &Binary, output: TensorId) -> Result<Plan<'a>, Error> {
         // An input that a gradient does not read may be anything; its own is written.
         let batched = [0, 1].map(|input| {
             let gradient = context.operation.written(Slot::InputGradient(input));
@@ -61,7 +61,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Whether an input has an element for each of the output.
-    fn is_whole(&self, input: usize) -> bool {
+    pub(super) fn is_whole(&self, input: usize) -> bool {
         self.axes.iter().all(|axis| axis.has[input])
     }
 

@@ -9,7 +9,7 @@ use gpumem_core::program::formula::{BinaryOperator, Formula, Term, UnaryOperator
 use gpumem_core::program::ops;
 
 /// The terms as C++, `t[0]=x;t[1]=expf(t[0])`, without spaces: constants are listed with spaces between them.
-fn terms(formula: &Formula) -> Result<String, Error> {
+pub(super) fn terms(formula: &Formula) -> Result<String, Error> {
     if !formula.is_sound() {
         return Err(Error::Damaged("a formula names terms that do not exist"));
     }

@@ -10,10 +10,16 @@ use gpumem_core::program::{Slot, TensorId};
 
 /// The constants of an operation that draws: the threshold of a share `p` of dropped elements, and as `scale` what the others are
 /// multiplied with. Its row is a number of the launch: layers that differ in it alone are compiled once.
-pub(crate) fn with_draws(kernel: Kernel, scale: &'static str, p: f64) -> Kernel {
+pub(super) fn with_draws(kernel: Kernel, scale: &'static str, p: f64) -> Kernel {
+    let (threshold, factor) = threshold_and_scale(p);
+    kernel.with("THRESHOLD", format!("{threshold}u")).with_float(scale, factor)
+}
+
+/// Below which random word an element is dropped, and what the others are multiplied with: an f32.
+pub(super) fn threshold_and_scale(p: f64) -> (u32, f64) {
     // A share of 1 keeps next to nothing; what is kept must be finite all the same.
     let factor = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
-    kernel.with("THRESHOLD", format!("{}u", threshold(p))).with_float(scale, f64::from(factor))
+    (threshold(p), f64::from(factor))
 }
 
 fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -> Result<Vec<Launch>, Error> {

@@ -4,6 +4,7 @@ pub(crate) mod attention;
 mod average_pool;
 pub(crate) mod batch_norm;
 mod binary;
+pub(crate) mod chain;
 mod concat;
 mod context;
 pub(crate) mod convolution;

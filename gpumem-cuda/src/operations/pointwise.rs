@@ -31,9 +31,13 @@ impl fmt::Display for Rectifier {
 
 fn kernel(context: &Context<'_>, op: &Pointwise, entry: &'static str, count: u64, add: u8) -> Kernel {
     let kernel = context.kernel("pointwise.cu", entry).with("COUNT", format!("{count}ull"));
+    kernel.with("FUNCTION", op.function.name()).with("ARGUMENTS", arguments(op)).with("ADD", add)
+}
+
+/// The numbers that a function has beside its input, in braces.
+pub(super) fn arguments(op: &Pointwise) -> String {
     let arguments: Vec<String> = op.arguments.iter().map(|argument| format!("{argument:e}")).collect();
-    let kernel = kernel.with("FUNCTION", op.function.name());
-    kernel.with("ARGUMENTS", format!("{{{}}}", arguments.join(","))).with("ADD", add)
+    format!("{{{}}}", arguments.join(","))
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Pointwise) -> Result<Vec<Launch>, Error> {

@@ -9,7 +9,7 @@ use gpumem_core::program::ops::Sum;
 use gpumem_core::program::{Slot, TensorId};
 
 /// Branches that one launch adds up.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 pub(super) fn forward(context: &Context<'_>, op: &Sum) -> Result<Vec<Launch>, Error> {
     let sum = context.written(Slot::Output)?;

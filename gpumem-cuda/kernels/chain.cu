@@ -1,0 +1,73 @@
+// Operations that follow each other, each element by element, as one pass: what is between them stays in registers.
+//
+// COUNT   elements
+// INPUTS  pieces that are loaded
+// LOADS   where from: `in[0]=load_piece(x0,first);in[1]=spread(x1[at/6u])`
+// VALUES  numbers of an element, each as memory would have kept it
+// DRAWS   layers that draw random words
+// TERMS   the most terms of a formula
+// WORK    the operations: `r[0]=in[0].at[e];put(Silu::value(widen(r[0]),Arguments{}),r[1])`
+// OUTPUTS pieces that are stored
+// STORES  where to: `store_piece(out[0],y0,first)`
+//
+// x are tensors that are read alone, y those that are written; of either, those behind the last one are null. All have COUNT
+// elements, but for an x that is repeated. A y may also be read, and may lie where an x lies: a thread loads its elements of all
+// tensors before it stores any.
+#include "base.cuh"
+#include "real.cuh"
+#include "piece.cuh"
+#include "pointwise.cuh"
+#include "binary.cuh"
+#include "formula.cuh"
+#include "mask.cuh"
+
+// Divisions by constants are cheap in 32 bits only.
+#if COUNT < 0x80000000ull
+typedef u32 Index;
+#else
+typedef u64 Index;
+#endif
+
+// A number more than there are: an array has one at least.
+struct Rows {
+    u32 at[DRAWS + 1];
+};
+
+// One element for a whole piece.
+static __device__ __forceinline__ Piece spread(real x) {
+    Piece piece;
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) piece.at[e] = x;
+    return piece;
+}
+
+// Rounds a number as if it went through memory. In f32 that changes nothing, but the product that it may be must not become one
+// with a sum behind it: no compiler knows that a grid is flat.
+static __device__ __forceinline__ void put(float value, real &to) {
+    narrow(SAME<real, float> ? from_bits(bits_of(value) ^ blockIdx.y) : value, &to);
+}
+
+KERNEL(chain)(const u32 *state, const real *x0, const real *x1, const real *x2, const real *x3, const real *x4, const real *x5,
+              const real *x6, const real *x7, real *y0, real *y1, real *y2, real *y3, real *y4,
+              real *y5, IN_PLACE Rows rows) {
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    const Index at = (Index)first;
+    Piece in[INPUTS], out[OUTPUTS];
+    LOADS;
+    u32 words[DRAWS + 1][PIECE];
+#pragma unroll
+    for (int k = 0; k < DRAWS; k++) {
+        // A draw decides about four elements.
+#pragma unroll
+        for (int draw = 0; draw < PIECE / 4; draw++)
+            drop_words(Draws{state, rows.at[k]}, first / 4 + draw, words[k] + 4 * draw);
+    }
+#pragma unroll
+    for (int e = 0; e < PIECE; e++) {
+        real r[VALUES];
+        float t[TERMS + 1], x, y;
+        WORK;
+    }
+    STORES;
+}

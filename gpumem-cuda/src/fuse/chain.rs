@@ -1,0 +1,64 @@
+//! Operations that follow each other, each element by element over the same elements, in one pass.
+
+use super::{Can, Fused, calls, overlap, special};
+use crate::operations::chain::Chain;
+use crate::operations::{Setting, is_channels_last, is_dense};
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::TensorId;
+
+/// The most operations of a chain: what they work with at a time stays in registers.
+const MOST: usize = 8;
+
+/// Operation `first` and as many of those that follow as can be one launch, if that are two or more.
+pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
+    let operations = &placed.program.operations;
+    let Some(mut chain) = operations.get(first).and_then(|it| Chain::like(placed, it, setting)) else {
+        return Ok(None);
+    };
+    let mut found = None;
+    for (count, operation) in (1..=MOST).zip(&operations[first..]) {
+        let last = first + count - 1;
+        let is_related = count == 1 || operation.tensors().any(|tensor| chain.has(tensor));
+        let lies = is_dense(placed, operation) || is_channels_last(placed, operation);
+        if !is_related || !lies || chain.add(operation).is_none() || leads_away(placed, last, setting, can)? {
+            break;
+        }
+        let stored = chain.stored(last);
+        if count > 1
+            && is_clear(placed, &chain, &stored)
+            && let Some(launch) = chain.launch(&stored)
+        {
+            found = Some((count, calls(vec![launch])));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether operations `first` to `first + count - 1` are all element by element.
+pub(super) fn is_elementwise(placed: &Placed, first: usize, count: usize, setting: Setting) -> bool {
+    let operations = &placed.program.operations[first..first + count];
+    operations.iter().all(|operation| {
+        let chain = Chain::like(placed, operation, setting);
+        chain.is_some_and(|mut chain| chain.add(operation).is_some())
+    })
+}
+
+/// Whether an operation runs in one pass with something that is not element by element: that saves more.
+fn leads_away(placed: &Placed, at: usize, setting: Setting, can: &mut Can<'_>) -> Result<bool, Error> {
+    let other = special(placed, at, setting, can)?;
+    Ok(other.is_some_and(|(count, _)| !is_elementwise(placed, at, count, setting)))
+}
+
+/// Whether what is stored lies where nothing else is that the launch touches. A tensor may lie exactly where one was loaded: a
+/// thread stores what it alone has loaded there, unless that is repeated.
+fn is_clear(placed: &Placed, chain: &Chain<'_>, stored: &[TensorId]) -> bool {
+    let place = |id: TensorId| (placed.offsets[id as usize], placed.bytes[id as usize]);
+    stored.iter().all(|&written| {
+        let is_apart = |(read, is_repeated): (TensorId, bool)| {
+            !(is_repeated && read == written)
+                && (!overlap(placed, read, written) || (!is_repeated && place(read) == place(written)))
+        };
+        chain.loaded().all(is_apart) && stored.iter().all(|&other| !overlap(placed, other, written))
+    })
+}

@@ -1,0 +1,401 @@
+//! Operations that are element by element, as one launch: `kernels/chain.cu`.
+
+use super::binary::Plan;
+use super::context::{Context, Setting, branch};
+use super::grid::pieces;
+use super::{binary, formula, mask, pointwise, sum};
+use crate::calls::Launch;
+use gpumem_core::Role;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::function::Kept;
+use gpumem_core::program::ops::{Axis, Binary, Formula, Mask, Pointwise, Sum};
+use gpumem_core::program::{Action, Class, Layout, Op, Operation, Pass, Slot, TensorId};
+use gpumem_core::shape::Shape;
+use std::collections::BTreeMap;
+
+/// Tensors that the kernel has pointers for: those that it only reads, and those that it writes.
+const POINTERS: [usize; 2] = [8, 6];
+
+/// The most tensors of a launch: a piece of each is in registers.
+const MOST: usize = 12;
+
+/// A tensor that is loaded.
+#[derive(Clone)]
+struct Load {
+    tensor: TensorId,
+    /// Where the elements are that belong to those of the output from `at` on, if the tensor is repeated, and whether that is
+    /// one element for all of them.
+    repeated: Option<(String, bool)>,
+    /// The number of its value.
+    value: usize,
+}
+
+/// Operations that follow each other, each element by element over as many elements.
+///
+/// Every value has a number: what memory would have kept of it is `r[number]` in the kernel.
+#[derive(Clone)]
+pub(crate) struct Chain<'a> {
+    placed: &'a Placed,
+    setting: Setting,
+    /// Elements of every tensor that is not repeated, and how they lie.
+    elements: u64,
+    lies: (Shape, Layout),
+    loads: Vec<Load>,
+    /// The latest value of each tensor that is not repeated.
+    held: BTreeMap<TensorId, usize>,
+    written: Vec<TensorId>,
+    values: usize,
+    terms: usize,
+    work: Vec<String>,
+    state: Option<TensorId>,
+    rows: Vec<u32>,
+}
+
+impl<'a> Chain<'a> {
+    /// A chain without operations, over the elements of what `first` writes; `None` if it writes several tensors.
+    pub(crate) fn like(placed: &'a Placed, first: &Operation, setting: Setting) -> Option<Chain<'a>> {
+        let [written] = first.writes[..] else { return None };
+        let tensor = placed.program.tensor(written.tensor);
+        Some(Chain {
+            placed,
+            setting,
+            elements: tensor.stored(setting.batch)?,
+            lies: (tensor.shape, tensor.layout),
+            loads: Vec::new(),
+            held: BTreeMap::new(),
+            written: Vec::new(),
+            values: 0,
+            terms: 0,
+            work: Vec::new(),
+            state: None,
+            rows: Vec::new(),
+        })
+    }
+
+    /// One more operation; `None` if it is not of this kind, and the chain is then of no use.
+    pub(crate) fn add(&mut self, operation: &'a Operation) -> Option<()> {
+        let context = Context { placed: self.placed, operation, setting: self.setting };
+        let from = || operation.read(Slot::Input(0));
+        match &operation.action {
+            Action::Run { op, pass: Pass::Forward } => self.forward(&context, op),
+            Action::Run { op, pass: Pass::Backward } => self.backward(&context, op),
+            Action::Accumulate => {
+                let y = operation.written(Slot::Output)?;
+                let sum = format!("{}+{}", self.value(y)?, self.value(from()?)?);
+                self.put(y, &sum)
+            }
+            Action::Copy => {
+                let number = self.number(from()?)?;
+                self.keep(operation.written(Slot::Output)?, number)
+            }
+            Action::Loss(_) | Action::Check | Action::Update | Action::SumBatch | Action::Advance => None,
+        }
+    }
+
+    /// Whether a tensor is one of those that are read or written.
+    pub(crate) fn has(&self, tensor: TensorId) -> bool {
+        self.held.contains_key(&tensor) || self.loads.iter().any(|load| load.tensor == tensor)
+    }
+
+    /// The tensors that are loaded, each with whether it is repeated.
+    pub(crate) fn loaded(&self) -> impl Iterator<Item = (TensorId, bool)> + '_ {
+        self.loads.iter().map(|load| (load.tensor, load.repeated.is_some()))
+    }
+
+    /// The tensors that are stored, if the last operation is number `last`: those that something reads after it.
+    pub(crate) fn stored(&self, last: usize) -> Vec<TensorId> {
+        let program = &self.placed.program;
+        let is_needed = |id: &&TensorId| {
+            let tensor = program.tensor(**id);
+            tensor.class != Class::Transient || tensor.last as usize > last || program.results.contains(*id)
+        };
+        self.written.iter().filter(is_needed).copied().collect()
+    }
+
+    /// The launch, with these tensors stored; `None` if there are too many tensors, or none.
+    pub(crate) fn launch(&self, stored: &[TensorId]) -> Option<Launch> {
+        let mut read: Vec<TensorId> = Vec::new();
+        for Load { tensor, .. } in &self.loads {
+            if !read.contains(tensor) && !stored.contains(tensor) {
+                read.push(*tensor);
+            }
+        }
+        let [reads, writes] = [read.len(), stored.len()];
+        if writes == 0 || reads > POINTERS[0] || writes > POINTERS[1] || reads + writes > MOST {
+            return None;
+        }
+        let pointer = |tensor: TensorId| {
+            let at = |list: &[TensorId]| list.iter().position(|&other| other == tensor);
+            at(stored).map(|y| format!("y{y}")).or(at(&read).map(|x| format!("x{x}")))
+        };
+        let (mut loads, mut work, mut stores) = (Vec::new(), Vec::new(), Vec::new());
+        for (piece, Load { tensor, repeated, value }) in self.loads.iter().enumerate() {
+            let from = pointer(*tensor)?;
+            loads.push(match repeated {
+                Some((place, true)) => format!("in[{piece}]=spread({from}[{place}])"),
+                Some((place, false)) => format!("in[{piece}]=load_piece({from},{place})"),
+                None => format!("in[{piece}]=load_piece({from},first)"),
+            });
+            work.push(format!("r[{value}]=in[{piece}].at[e]"));
+        }
+        work.extend(self.work.iter().cloned());
+        for (piece, tensor) in stored.iter().enumerate() {
+            work.push(format!("out[{piece}].at[e]=r[{}]", self.held.get(tensor)?));
+            stores.push(format!("store_piece(out[{piece}],y{piece},first)"));
+        }
+        let operation = self.placed.program.operations.first()?;
+        let context = Context { placed: self.placed, operation, setting: self.setting };
+        let kernel = context.kernel("chain.cu", "chain").with("COUNT", format!("{}ull", self.elements));
+        let kernel = kernel.with("INPUTS", self.loads.len()).with("LOADS", loads.join(";"));
+        let kernel = kernel.with("VALUES", self.values).with("DRAWS", self.rows.len()).with("TERMS", self.terms);
+        let kernel = kernel.with("WORK", work.join(";"));
+        let kernel = kernel.with("OUTPUTS", stored.len()).with("STORES", stores.join(";"));
+        let mut arguments = vec![self.state];
+        for (tensors, pointers) in [&read[..], stored].into_iter().zip(POINTERS) {
+            let given = tensors.iter().copied().map(Some);
+            arguments.extend(given.chain(std::iter::repeat(None)).take(pointers));
+        }
+        let rows = self.rows.iter().copied().chain([0]).collect();
+        Some(Launch::elementwise(kernel, pieces(&context, self.elements), arguments).with_numbers(rows))
+    }
+
+    fn forward(&mut self, context: &Context<'_>, op: &Op) -> Option<()> {
+        let (x, y) = (context.operation.read(Slot::Input(0))?, context.operation.written(Slot::Output)?);
+        let text = match op {
+            Op::Pointwise(op) => format!("{}::value({},{})", op.function.name(), self.value(x)?, arguments(op)),
+            Op::Formula(op) => {
+                let x = self.value(x)?;
+                self.work.push(format!("x={x}"));
+                self.formula(&op.value)?
+            }
+            Op::Sum(op) => self.sum(context, op, y)?,
+            Op::Binary(op) => {
+                let plan = Plan::new(context, op, y).ok()?;
+                let [a, b] = self.operands(&plan)?;
+                format!("{}::value({a},{b})", binary::name(op.function))
+            }
+            Op::Mask(op) => self.dropped(context, op, x)?,
+            _ => return None,
+        };
+        self.put(y, &text)
+    }
+
+    fn backward(&mut self, context: &Context<'_>, op: &Op) -> Option<()> {
+        let dy = context.operation.read(Slot::Gradient)?;
+        let (input, gradient) = match op {
+            Op::Pointwise(op) => (0, self.pointwise_gradient(context, op, dy)?),
+            Op::Formula(op) => (0, self.formula_gradient(context, op, dy)?),
+            Op::Binary(op) => self.binary_gradient(context, op, dy)?,
+            Op::Mask(op) => (0, self.dropped(context, op, dy)?),
+            _ => return None,
+        };
+        let slot = Slot::InputGradient(input);
+        let dx = context.operation.written(slot)?;
+        if context.adds(slot) == 0 {
+            return self.put(dx, &gradient);
+        }
+        let sum = format!("{gradient}+{}", self.value(dx)?);
+        self.put(dx, &sum)
+    }
+
+    fn pointwise_gradient(&mut self, context: &Context<'_>, op: &Pointwise, dy: TensorId) -> Option<String> {
+        let kept = match op.function.row().kept {
+            Kept::Input => self.value(context.operation.read(Slot::Input(0))?)?,
+            Kept::Output => self.value(context.operation.read(Slot::Output)?)?,
+            Kept::Nothing => "0.0f".into(),
+        };
+        Some(format!("{}*{}::slope({kept},{})", self.value(dy)?, op.function.name(), arguments(op)))
+    }
+
+    fn formula_gradient(&mut self, context: &Context<'_>, op: &Formula, dy: TensorId) -> Option<String> {
+        if op.slope.reads_x() {
+            let x = self.value(context.operation.read(Slot::Input(0))?)?;
+            self.work.push(format!("x={x}"));
+        }
+        if op.slope.reads_y() {
+            let y = self.value(context.operation.read(Slot::Output)?)?;
+            self.work.push(format!("y={y}"));
+        }
+        let slope = self.formula(&op.slope)?;
+        Some(format!("{}*{slope}", self.value(dy)?))
+    }
+
+    /// The input and its gradient. One that is repeated has the sum of many.
+    fn binary_gradient(&mut self, context: &Context<'_>, op: &Binary, dy: TensorId) -> Option<(u8, String)> {
+        let (input, _) = context.gradient_of_branch(2).ok()?;
+        let plan = Plan::new(context, op, dy).ok()?;
+        if !plan.is_whole(input.into()) {
+            return None;
+        }
+        let [a, b] = self.operands(&plan)?;
+        let function = binary::name(op.function);
+        Some((input, format!("{}*{function}::slope({input},{a},{b})", self.value(dy)?)))
+    }
+
+    /// As `kernels/sum.cu` adds up: the output's own share, then all else from the first branch to the last.
+    fn sum(&mut self, context: &Context<'_>, op: &Sum, y: TensorId) -> Option<String> {
+        let sample = context.tensor(y).layout.elements(op.shape)?;
+        let axes = [Axis { length: context.samples(y), has: [false; 2] }, Axis { length: sample, has: [true; 2] }];
+        let (mut own, mut others) = (0, Vec::new());
+        for index in 0..op.branches as usize {
+            match context.operation.read(Slot::Input(branch(index).ok()?))? {
+                x if x == y => own += 1,
+                x if context.elements(x) == self.elements => others.push(self.value(x)?),
+                x => others.push(self.repeated(x, &axes, 0)?),
+            }
+        }
+        if others.len() > sum::AT_ONCE {
+            return None;
+        }
+        let mut terms = if own > 0 { vec![format!("(0.0f+{})*{own}.0f", self.value(y)?)] } else { vec!["0.0f".into()] };
+        terms.extend(others);
+        Some(terms.join("+"))
+    }
+
+    fn dropped(&mut self, context: &Context<'_>, op: &Mask, x: TensorId) -> Option<String> {
+        // An element is drawn by its place in the order of the shape.
+        if !self.is_dense() {
+            return None;
+        }
+        self.state = Some(context.operation.read(Slot::State)?);
+        self.rows.push(context.operation.row);
+        let (threshold, scale) = mask::threshold_and_scale(op.p);
+        Some(format!("drop(words[{}][e],{threshold}u,{},{scale:e})", self.rows.len() - 1, self.value(x)?))
+    }
+
+    /// Computes the terms of a formula; the last one is its value.
+    fn formula(&mut self, formula: &gpumem_core::program::formula::Formula) -> Option<String> {
+        self.work.push(formula::terms(formula).ok()?);
+        self.terms = self.terms.max(formula.terms.len());
+        Some(format!("t[{}]", formula.terms.len() - 1))
+    }
+
+    /// Both inputs of a function of two numbers; one that is not read may be anything.
+    fn operands(&mut self, plan: &Plan<'_>) -> Option<[String; 2]> {
+        let mut operand = |input: u8| match plan.context.operation.read(Slot::Input(input)) {
+            None => Some("0.0f".into()),
+            Some(x) if plan.is_whole(input.into()) => self.value(x),
+            Some(x) => self.repeated(x, &plan.axes, input.into()),
+        };
+        Some([operand(0)?, operand(1)?])
+    }
+
+    fn is_dense(&self) -> bool {
+        self.lies.1.is_dense()
+    }
+
+    /// Whether elements of a tensor are those of the network's activations.
+    fn is_real(&self, tensor: TensorId) -> bool {
+        let format = |role: Role| role.format(self.setting.precision);
+        format(self.placed.program.tensor(tensor).role) == format(Role::Activation)
+    }
+
+    /// Whether a tensor has an element for each, where the others have theirs.
+    fn is_alike(&self, id: TensorId) -> bool {
+        let tensor = self.placed.program.tensor(id);
+        let lies = tensor.layout == self.lies.1 && (self.is_dense() || tensor.shape == self.lies.0);
+        lies && self.is_real(id) && tensor.stored(self.setting.batch) == Some(self.elements)
+    }
+
+    /// The number of a tensor's value, which is loaded if no operation before has read or written it.
+    fn number(&mut self, tensor: TensorId) -> Option<usize> {
+        if let Some(&number) = self.held.get(&tensor) {
+            return Some(number);
+        }
+        let value = self.next();
+        self.loads.push(Load { tensor, repeated: None, value });
+        self.held.insert(tensor, value);
+        self.is_alike(tensor).then_some(value)
+    }
+
+    /// The same as an expression.
+    fn value(&mut self, tensor: TensorId) -> Option<String> {
+        Some(widened(self.number(tensor)?))
+    }
+
+    /// What is repeated along some of these axes of the output, as input number `input` is.
+    fn repeated(&mut self, tensor: TensorId, axes: &[Axis], input: usize) -> Option<String> {
+        let last = axes.last()?;
+        // A thread's elements are then neighbours along the last axis.
+        let fits = last.length.is_multiple_of(16 / Role::Activation.bytes(self.setting.precision));
+        if !(fits && self.is_dense() && self.is_real(tensor) && self.placed.program.tensor(tensor).layout.is_dense()) {
+            return None;
+        }
+        let repeated = Some((place(axes, input, self.elements), !last.has[input]));
+        let known = self.loads.iter().find(|load| load.tensor == tensor && load.repeated == repeated);
+        if let Some(load) = known {
+            return Some(widened(load.value));
+        }
+        let value = self.next();
+        self.loads.push(Load { tensor, repeated, value });
+        Some(widened(value))
+    }
+
+    fn next(&mut self) -> usize {
+        self.values += 1;
+        self.values - 1
+    }
+
+    /// Makes what an expression gives, rounded, the value of a tensor.
+    fn put(&mut self, tensor: TensorId, text: &str) -> Option<()> {
+        let value = self.next();
+        self.work.push(format!("put({text},r[{value}])"));
+        self.keep(tensor, value)
+    }
+
+    fn keep(&mut self, tensor: TensorId, value: usize) -> Option<()> {
+        self.held.insert(tensor, value);
+        if !self.written.contains(&tensor) {
+            self.written.push(tensor);
+        }
+        self.is_alike(tensor).then_some(())
+    }
+}
+
+fn widened(value: usize) -> String {
+    format!("widen(r[{value}])")
+}
+
+/// The numbers that a function has beside its input, as an expression.
+fn arguments(op: &Pointwise) -> String {
+    format!("Arguments{}", pointwise::arguments(op))
+}
+
+/// Where input number `input` has what belongs to element `at` of the output, as an expression.
+fn place(axes: &[Axis], input: usize, elements: u64) -> String {
+    // As wide as the kernel's `Index`.
+    let number = |value: u64| if elements < 1 << 31 { format!("{value}u") } else { format!("{value}ull") };
+    let strides = binary::strides(axes, input);
+    let inside = |axis: usize| axes[axis + 1..].iter().fold(1, |product: u64, it| product.saturating_mul(it.length));
+    let term = |axis: usize| {
+        let mut text = String::from("at");
+        if inside(axis) > 1 {
+            text += &format!("/{}", number(inside(axis)));
+        }
+        if axis > 0 {
+            text += &format!("%{}", number(axes[axis].length));
+        }
+        if strides[axis] > 1 { text + &format!("*{}", number(strides[axis])) } else { text }
+    };
+    let terms: Vec<String> = (0..axes.len()).filter(|&axis| axes[axis].has[input]).map(term).collect();
+    if terms.is_empty() { "0".into() } else { terms.join("+") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_what_is_repeated() {
+        let axes = |has: [bool; 3]| {
+            let lengths = [2, 3, 8];
+            lengths.iter().zip(has).map(|(&length, has)| Axis { length, has: [true, has] }).collect::<Vec<_>>()
+        };
+        let at = |has| place(&axes(has), 1, 48);
+        assert_eq!(at([true, true, false]), "at/24u*3u+at/8u%3u");
+        assert_eq!(at([false, true, true]), "at/8u%3u*8u+at%8u");
+        assert_eq!(at([true, false, true]), "at/24u*8u+at%8u");
+        assert_eq!(at([false; 3]), "0");
+        assert_eq!(place(&axes([true, true, false]), 1, 1 << 31), "at/24ull*3ull+at/8ull%3ull");
+    }
+}
