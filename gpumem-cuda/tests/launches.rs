@@ -6,7 +6,7 @@ mod planned;
 
 use gpumem::cards::{Card, H200};
 use gpumem::report::roofline::{Rates, flops};
-use gpumem::{Line, Network, Precision};
+use gpumem::{Line, Network, Precision, network};
 use gpumem_cuda::launches::{Counted, launches};
 use gpumem_cuda::{Call, Launch};
 use std::collections::BTreeSet;
@@ -64,6 +64,30 @@ fn figures() {
     }
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
     assert_eq!(text, kept, "write the file anew with UPDATE_FIGURES=1, and look at the difference");
+}
+
+network! {
+    /// A gate and a residual with dropout.
+    struct Gated;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: Mse };
+
+    fn forward(x: Features<64>) -> Features<64> {
+        [Linear(64), Add([], [Mul(Linear(64), [Linear(64), Silu]), Dropout(0.2)])]
+    }
+}
+
+/// A chain reads what it is given once, and writes what is read later alone.
+#[test]
+fn a_chain_moves_no_tensor_between_its_operations() {
+    let (placed, setting, _) = planned::training::<Gated>(&H200, Some(Precision::F32), Some(4), true).unwrap();
+    let all = launches(&placed, setting).unwrap();
+    let is_chain = |it: &&Counted| matches!(&it.call, Call::Kernel(launch) if launch.kernel.entry == "chain");
+    let moved: Vec<_> = all.iter().filter(is_chain).map(|it| (it.reads.clone(), it.writes.clone())).collect();
+    let map = 4 * 4 * 64;
+    // Silu, product, dropout and sum: of the two factors, the residual and the state; what the product's gradient reads, and the
+    // sum.
+    assert_eq!(moved[0], (vec![44, map, map, map], vec![map; 2]));
 }
 
 /// A product by itself, counted by hand.

@@ -14,7 +14,7 @@ mod planned;
 use gpumem::cards::{A100_80GB, B200, Card, H200, RTX_4090, RTX_5090, T4};
 use gpumem::{Network, Precision};
 use gpumem_core::graph::Graph;
-use gpumem_core::lower::lower;
+use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
 use gpumem_core::train::optim::{Optimizer, Sgd};
@@ -39,7 +39,7 @@ const CARDS: [Card; 6] = [T4, A100_80GB, RTX_4090, H200, B200, RTX_5090];
 const REGISTERS: u32 = 65_536;
 
 /// Kernels that go through tensors from one end to the other: 16 bytes a thread, on every card, in whatever network.
-const STREAMING: [&str; 5] = ["normalize", "normalize_backward", "pointwise_backward", "sum", "sum_batch"];
+const STREAMING: [&str; 6] = ["chain", "normalize", "normalize_backward", "pointwise_backward", "sum", "sum_batch"];
 
 /// Kernels beside the products of the same files, which add up what is no product.
 const NO_PRODUCTS: [&str; 7] = [
@@ -92,6 +92,8 @@ struct Code {
     tensor: u32,
     /// Bytes of the widest load from memory.
     widest: u32,
+    /// Products of f32, and those that are one instruction with a sum.
+    products: [u32; 2],
 }
 
 impl Code {
@@ -109,7 +111,12 @@ impl Code {
                 0x983 | 0x387 | 0x987 => code.local += 1,
                 // HMMA.
                 0x23c => code.tensor += 1,
-                _ => {}
+                // FMUL and FFMA, whatever their operands are.
+                _ => match word & 0x1ff {
+                    0x20 => code.products[0] += 1,
+                    0x23 => code.products[1] += 1,
+                    _ => {}
+                },
             }
         }
         code
@@ -199,6 +206,22 @@ fn has_compiler() -> bool {
     is_there
 }
 
+/// What the project's own kernels depend on, for a card of this compute capability.
+fn own(batch: u64, precision: Precision, capability: (i32, i32)) -> Setting {
+    Setting {
+        batch,
+        precision,
+        optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+        capability,
+        multiprocessors: 0,
+        tf32: false,
+        deterministic: false,
+        library: false,
+        cudnn: false,
+        operations: &Operations::NONE,
+    }
+}
+
 /// The kernels of a training step, in bf16, in which all maps are channels last: every layer that has kernels for such maps.
 fn of_channels_last(size: u64, batch: u64, multiprocessors: u32) -> Vec<Kernel> {
     let mut graph = Graph::default();
@@ -218,18 +241,7 @@ fn of_channels_last(size: u64, batch: u64, multiprocessors: u32) -> Vec<Kernel> 
     let mut program = lower(&graph, &[output], &graphs::training(0)).unwrap();
     layouts::arrange(&mut program, 0);
     let placed = place(&graphs::plan(&program, batch, Precision::Bf16)).unwrap();
-    let setting = Setting {
-        batch,
-        precision: Precision::Bf16,
-        optimizer: Optimizer::Sgd(Sgd::DEFAULT),
-        capability: (9, 0),
-        multiprocessors,
-        tf32: false,
-        deterministic: false,
-        library: true,
-        cudnn: true,
-        operations: &Operations::NONE,
-    };
+    let setting = Setting { multiprocessors, library: true, cudnn: true, ..own(batch, Precision::Bf16, (9, 0)) };
     let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch.kernel) } else { None }).collect()
 }
@@ -252,6 +264,33 @@ fn channels_side_by_side_are_read_16_bytes_at_a_time() {
             let code = codes(&compiled.code)[kernel.entry];
             assert_eq!((code.widest, code.local), (16, 0), "{kernel:?} on {capability:?}");
         }
+    }
+}
+
+/// A product and the sum behind it in one launch round twice, as in two: the compiler may not make one instruction of them.
+#[test]
+fn products_of_a_chain_are_rounded_before_sums() {
+    if !has_compiler() {
+        return;
+    }
+    let mut graph = Graph::default();
+    let [a, b, c] = [0; 3].map(|_| graph.input(graphs::numbers(&[64, 64])).unwrap());
+    let product = graphs::join(&mut graph, &[a, b], "Mul");
+    let output = graphs::join(&mut graph, &[product, c], "Add");
+    let program = lower(&graph, &[output], &Options { training: None }).unwrap();
+    let placed = place(&graphs::plan(&program, 2, Precision::F32)).unwrap();
+    for card in CARDS {
+        let (major, minor) = card.compute_capability;
+        let capability = (i32::from(major), i32::from(minor));
+        let [Call::Kernel(launch)] = &steps(&placed, own(2, Precision::F32, capability)).unwrap()[0].calls[..] else {
+            panic!("not one launch")
+        };
+        assert_eq!(launch.kernel.entry, "chain");
+        let compiled =
+            compile_all(std::slice::from_ref(&launch.kernel), capability, &Cache::at(None), &Progress::silent())
+                .unwrap();
+        let code = codes(&compiled[0].code)["chain"];
+        assert_eq!((code.widest, code.local, code.products), (16, 0, [4, 0]), "{}", card.slug);
     }
 }
 

@@ -9,6 +9,7 @@ pub mod product;
 
 mod cache;
 pub mod card;
+mod chains;
 pub mod filled;
 mod machine;
 mod tested;
@@ -28,10 +29,11 @@ use gpumem_cuda::operations::{Context, Setting, calls};
 use gpumem_cuda::product::Epilogue;
 use gpumem_cuda::steps::{Step, steps_where};
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Session};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 pub use machine::Machine;
-use tested::{OnCpu, everyone};
+use tested::{OnCpu, Tested, everyone};
 
 /// The card that the shim plays.
 pub const CAPABILITY: (i32, i32) = (8, 0);
@@ -39,6 +41,11 @@ pub const CAPABILITY: (i32, i32) = (8, 0);
 /// The steps of a program, in order.
 pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
     Products::Own.planned(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors(CAPABILITY)).1
+}
+
+/// The same with each chain as the operations that it is made of.
+pub fn steps_without_chains(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
+    Products::Apart.planned(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors(CAPABILITY)).1
 }
 
 /// The kernels of a program, in order.
@@ -81,6 +88,8 @@ pub enum Products {
     Library,
     /// Libraries that have no algorithm for anything but a product or a convolution and a bias.
     Poor,
+    /// The project's own kernels, with a launch for each operation of what is otherwise a chain.
+    Apart,
 }
 
 impl Products {
@@ -111,7 +120,7 @@ impl Products {
         optimizer: Optimizer,
         multiprocessors: u32,
     ) -> (Setting, Vec<Step>) {
-        let (library, (precision, capability)) = (self != Products::Own, format);
+        let (library, (precision, capability)) = (!matches!(self, Products::Own | Products::Apart), format);
         let (tf32, deterministic, cudnn) = (false, false, library);
         let setting = Setting {
             batch,
@@ -134,7 +143,7 @@ impl Products {
         };
         let can = |call: &Call| Ok(self == Products::Library || is_plain(call));
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
-        (setting, steps)
+        (setting, if self == Products::Apart { chains::apart(placed, setting, steps) } else { steps })
     }
 }
 
@@ -274,6 +283,11 @@ impl Simulated {
 
     /// One step, with memory that holds no living tensor filled with NaN.
     pub fn step(&mut self) {
+        self.step_seen(|_, _| {});
+    }
+
+    /// The same, with a look at memory behind each of its parts: the number of the operation that comes next.
+    fn step_seen(&mut self, mut see: impl FnMut(&mut Simulated, usize)) {
         let transients: Vec<usize> = self.placed.program.transients().map(|id| id as usize).collect();
         transients.iter().for_each(|&id| self.bytes(id).fill(0xff));
         let end = self.placed.program.operations.len();
@@ -296,6 +310,7 @@ impl Simulated {
             };
             let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
             dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
+            see(self, first + count);
         }
     }
 }
@@ -418,7 +433,7 @@ pub fn prepare_programs(formats: &[Format], programs: &[Program], batch: u64, op
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }
-    let all = [Products::Own, Products::Library, Products::Poor];
+    let all = [Products::Own, Products::Library, Products::Poor, Products::Apart];
     let each = formats.iter().flat_map(|format| programs.iter().map(move |program| (*format, program)));
     let steps = each.flat_map(|((precision, capability), program)| {
         let placed = job(program, batch, precision, optimizer).infer;
@@ -481,6 +496,7 @@ pub fn compare_programs(
     if !filled::capabilities().is_empty() {
         return filled::fill(&job(arranged, batch, precision, optimizer), capability);
     }
+    chains::same_bits(what, arranged, batch, (precision, capability), classes, optimizer);
     let mut reference = match reference {
         Reference::Cpu => OnCpu::boxed(job(program, batch, Precision::F32, optimizer)),
         Reference::Kernels => everyone(&job(program, batch, precision, optimizer), capability, 0..1).swap_remove(0).1,

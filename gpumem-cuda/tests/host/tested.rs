@@ -134,6 +134,10 @@ pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>)
         // Every order touches the same bytes.
         let orders = if is_apart() { orders.end - 1..orders.end } else { orders };
         let [own, library, poor] = [Products::Own, Products::Library, Products::Poor].map(steps);
+        let apart = steps(Products::Apart);
+        if apart != own {
+            all.push(("without chains".into(), simulated(&apart, 0)));
+        }
         all.extend(orders.map(|order| (format!("order {order}"), simulated(&own, order))));
         if library != own {
             all.push(("library".into(), simulated(&library, 0)));

@@ -3,7 +3,7 @@
 use crate::gradients;
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
-use crate::host::{CAPABILITY, steps_of};
+use crate::host::{CAPABILITY, steps_without_chains};
 use crate::{check, check_narrow};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
@@ -35,7 +35,7 @@ fn all(graph: &mut Graph, [left, right]: [&[u64]; 2]) -> NodeId {
 fn entries(graph: &Graph, output: NodeId) -> Vec<&'static str> {
     let (training, optimizer) = gradients();
     let placed = compile(&lower(graph, &[output], &Options { training: Some(training) }).unwrap(), 3);
-    let steps = steps_of(&placed, 3, Precision::F32, optimizer);
+    let steps = steps_without_chains(&placed, 3, Precision::F32, optimizer);
     let entry = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.entry),
         Call::Product(_) | Call::Convolution(_) | Call::Attention(_) => None,

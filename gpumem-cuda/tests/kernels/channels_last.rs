@@ -95,6 +95,19 @@ fn batch_norm() {
     }
 }
 
+/// Element by element, in whatever order. What is dropped depends on the order of the shape, so dropout has a launch of its own.
+#[test]
+fn chains() {
+    for (text, expected) in [("Silu | Tanh | Sigmoid", 2), ("Silu | Dropout(0.5) | Tanh", 0)] {
+        let build = between([3, 5, 7], 8, text);
+        for precision in [Precision::F32, Precision::Bf16] {
+            let all = kernels(build, precision);
+            assert_eq!(all.iter().filter(|kernel| kernel.entry == "chain").count(), expected, "{text}");
+        }
+        check_all(text, build);
+    }
+}
+
 /// A residual block, in which the first normalisation is rectified, and the second one's sum.
 fn block(dims: [u64; 3], rectifier: &'static str) -> impl Fn(&mut Graph) -> NodeId + Copy {
     move |graph| {

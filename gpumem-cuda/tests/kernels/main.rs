@@ -6,6 +6,7 @@ mod host;
 mod attention;
 mod barriers;
 mod binary;
+mod chains;
 mod channels_last;
 mod convolutions;
 mod cudnn;

@@ -1,0 +1,61 @@
+//! Chains beside the operations that they are made of, each in a launch of its own.
+
+use super::*;
+
+/// The steps of a program with each chain as its operations.
+pub fn apart(placed: &Placed, setting: Setting, steps: Vec<Step>) -> Vec<Step> {
+    let is_chain = |call: &Call| matches!(call, Call::Kernel(launch) if launch.kernel.file == "chain.cu");
+    let parts = |step: Step| {
+        if !step.calls.iter().any(is_chain) {
+            return vec![step];
+        }
+        let one = |first: usize| {
+            let operation = &placed.program.operations[first];
+            Step { first, count: 1, calls: calls(&Context { placed, operation, setting }).unwrap() }
+        };
+        (step.first..step.first + step.count).map(one).collect()
+    };
+    steps.into_iter().flat_map(parts).collect()
+}
+
+/// Checks that a step leaves the same bits in every tensor with chains and without: behind each chain too, in those that are read
+/// later.
+pub fn same_bits(what: &str, program: &Program, batch: u64, format: Format, classes: u32, optimizer: Optimizer) {
+    if !filled::capabilities().is_empty() || std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
+    let Job { arena, infer: placed, .. } = job(program, batch, format.0, optimizer);
+    let ways = [Products::Own, Products::Apart].map(|products| products.steps(&placed, batch, format, optimizer));
+    if ways[0] == ways[1] {
+        return;
+    }
+    let [chained, apart] = ways.map(|steps| {
+        let mut simulated = Simulated::with_steps(placed.clone(), steps, batch, arena, format.0, 0);
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
+                Tested::put(&mut simulated, id, &words);
+            }
+        }
+        seen(simulated)
+    });
+    for ((next, id), words) in chained {
+        let name = program.tensor_name(&program.tensors[id]);
+        assert_eq!(words, apart[&(next, id)], "{what} in {format:?}: {name} before operation {next}");
+    }
+}
+
+/// What every tensor holds that is read later, by the operation that comes next.
+fn seen(mut simulated: Simulated) -> BTreeMap<(usize, usize), Vec<u32>> {
+    let mut seen = BTreeMap::new();
+    simulated.step_seen(|simulated, next| {
+        for id in 0..simulated.placed.program.tensors.len() {
+            let tensor = &simulated.placed.program.tensors[id];
+            let lives = (tensor.first as usize) < next && next <= tensor.last as usize;
+            if tensor.class != Class::Transient || lives {
+                let words = simulated.read(id);
+                seen.insert((next, id), words);
+            }
+        }
+    });
+    seen
+}

@@ -1,0 +1,276 @@
+//! Operations that are element by element, as one launch: that they are, that every tensor has the same bits as from a launch for
+//! each, and that they stay apart where they must. Every test that compares a network compares bits, too.
+
+use crate::gradients;
+use crate::host::harness::graphs::random::{BATCH, Choice, KINDS, network};
+use crate::host::harness::graphs::{chain, join, layer, numbers, plan};
+use crate::host::{CAPABILITY, compare_in, prepare, steps_of};
+use gpumem_core::Precision;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::memory::place::{Placed, place};
+use gpumem_core::program::{Op, Operation, Pass, Slot};
+use gpumem_cuda::{Call, Launch};
+
+fn placed(batch: u64, precision: Precision, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let program = lower(&graph, &[output], &Options { training: Some(gradients().0) }).unwrap();
+    place(&plan(&program, batch, precision)).unwrap()
+}
+
+/// The chains of a program: how many operations, and the launch.
+fn chains(placed: &Placed, batch: u64, precision: Precision) -> Vec<(usize, Launch)> {
+    let steps = steps_of(placed, batch, precision, gradients().1);
+    let chain = |call: &Call| match call {
+        Call::Kernel(launch) if launch.kernel.file == "chain.cu" => Some(launch.clone()),
+        _ => None,
+    };
+    let each = steps.iter().flat_map(|step| step.calls.iter().map(move |call| (step.count, chain(call))));
+    each.filter_map(|(count, launch)| Some((count, launch?))).collect()
+}
+
+/// How many operations each chain has.
+fn counts(placed: &Placed, batch: u64, precision: Precision) -> Vec<usize> {
+    chains(placed, batch, precision).into_iter().map(|(count, _)| count).collect()
+}
+
+const FORMATS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
+
+/// Checks how many operations the chains of a network have, and that it trains as on the CPU, in every format.
+fn chained(what: &str, batch: u64, expected: &[usize], build: impl Fn(&mut Graph) -> NodeId) {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let (training, optimizer) = gradients();
+    let case = (what, &graph, output, training, batch, optimizer);
+    prepare(&FORMATS.map(|precision| (precision, CAPABILITY)), case);
+    for precision in FORMATS {
+        assert_eq!(counts(&placed(batch, precision, &build), batch, precision), expected, "{what} in {precision:?}");
+        let (orders, tolerance) = if precision == Precision::F32 { (0..3, 1e-5) } else { (0..1, 5e-2) };
+        compare_in((precision, CAPABILITY), orders, case, 1, 5, tolerance);
+    }
+}
+
+/// Whole pieces of 16 bytes, and a last one that is shorter.
+const FEATURES: [u64; 2] = [24, 19];
+
+#[test]
+fn gates() {
+    for features in FEATURES {
+        // Both gradients of the product, and that of the function.
+        chained("Silu(a) * b", 3, &[2, 3], |graph| {
+            let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, features])).unwrap());
+            let gate = layer(graph, a, "Silu");
+            join(graph, &[gate, b], "Mul")
+        });
+    }
+}
+
+#[test]
+fn residuals() {
+    for features in FEATURES {
+        chained("activation, dropout and residual", 3, &[4, 3], |graph| {
+            let input = graph.input(numbers(&[7, features])).unwrap();
+            let x = chain(graph, input, "Tanh | Gelu | Dropout(0.3)");
+            join(graph, &[x, input], "Add")
+        });
+        chained("residual, activation and two dropouts", 3, &[4, 5], |graph| {
+            let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, features])).unwrap());
+            let sum = join(graph, &[a, b, a], "Add");
+            chain(graph, sum, "Dropout(0.2) | LeakyRelu(0.1) | Dropout(0.5)")
+        });
+    }
+}
+
+#[test]
+fn functions_of_two_numbers() {
+    for features in FEATURES {
+        chained("all of them", 3, &[6, 8], |graph| {
+            let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, features])).unwrap());
+            let divisor = chain(graph, b, "Sigmoid | Scale(1.0, 0.5)");
+            let x = join(graph, &[a, divisor], "Div");
+            let x = join(graph, &[x, b], "Sub");
+            let x = join(graph, &[b, x], "Mul");
+            layer(graph, x, "Hardswish")
+        });
+    }
+}
+
+/// A gate of each channel, a bias of each column, one for the whole batch, and one number.
+#[test]
+fn values_that_are_repeated() {
+    for (dims, repeated) in
+        [([3, 4, 4], [3, 1, 1]), ([3, 5, 16], [1, 1, 16]), ([2, 4, 8], [2, 1, 8]), ([1, 2, 8], [1, 1, 1])]
+    {
+        chained(&format!("{dims:?} and {repeated:?}"), 3, &[3, 2], |graph| {
+            let [whole, part] = [dims, repeated].map(|dims| graph.input(numbers(&dims)).unwrap());
+            let x = layer(graph, whole, "Silu");
+            let x = join(graph, &[x, part], "Mul");
+            layer(graph, x, "Tanh")
+        });
+    }
+    for function in ["Add", "Sub"] {
+        chained("positions", 3, &[2], |graph| {
+            let input = graph.input(numbers(&[7, 16])).unwrap();
+            let positions = layer(graph, input, "PositionEmbedding(7)");
+            let x = join(graph, &[input, positions], function);
+            let x = chain(graph, x, "Gelu | Softmax");
+            join(graph, &[x, positions], "Add")
+        });
+    }
+    // Its rows are no whole pieces.
+    chained("apart", 3, &[], |graph| {
+        let [whole, part] = [[3, 5, 6], [3, 1, 1]].map(|dims| graph.input(numbers(&dims)).unwrap());
+        let x = layer(graph, whole, "Silu");
+        let x = join(graph, &[x, part], "Mul");
+        layer(graph, x, "Softmax")
+    });
+}
+
+#[test]
+fn formulas() {
+    chained("formulas of the user's", 3, &[4, 4], |graph| {
+        let input = graph.input(numbers(&[2, 4, 3])).unwrap();
+        chain(graph, input, "Swish | Sigmoid | Everything | Squash")
+    });
+}
+
+/// The gradients of several branches, added up.
+#[test]
+fn branches() {
+    chained("a value used four times", 3, &[6, 7], |graph| {
+        let input = graph.input(numbers(&[5, 16])).unwrap();
+        let x = layer(graph, input, "Tanh");
+        let branches = ["Silu", "Gelu", "Dropout(0.25)"].map(|text| layer(graph, x, text));
+        let product = join(graph, &[branches[0], branches[1]], "Mul");
+        join(graph, &[product, branches[2], x], "Add")
+    });
+}
+
+/// At most eight operations at a time, and as many tensors as the kernel has pointers for.
+#[test]
+fn long_chains() {
+    let text = ["Tanh | Scale(2.0, 0.1) | Sigmoid"; 4].join(" | ");
+    chained("twelve functions", 3, &[8, 4, 8, 4], |graph| {
+        let input = graph.input(numbers(&[2, 24])).unwrap();
+        chain(graph, input, &text)
+    });
+    let build = |graph: &mut Graph| {
+        let inputs = [0; 7].map(|_| graph.input(numbers(&[2, 16])).unwrap());
+        let gate = chain(graph, inputs[0], "Sigmoid");
+        inputs.into_iter().fold(gate, |x, other| join(graph, &[x, other], "Mul"))
+    };
+    for (_, launch) in chains(&placed(3, Precision::F32, build), 3, Precision::F32) {
+        assert!(launch.arguments.len() == 15 && launch.arguments.iter().flatten().count() <= 12, "{launch:?}");
+    }
+}
+
+/// Whether an operation is the forward pass of such a one.
+fn position(placed: &Placed, is: impl Fn(&Op) -> bool) -> usize {
+    let is = |operation: &Operation| operation.forward().is_some_and(&is);
+    placed.program.operations.iter().position(is).unwrap()
+}
+
+#[test]
+fn overlap_keeps_operations_apart() {
+    let build = |graph: &mut Graph| {
+        let [a, b] = [0; 2].map(|_| graph.input(numbers(&[5, 64])).unwrap());
+        let gate = layer(graph, a, "Silu");
+        let product = join(graph, &[gate, b], "Mul");
+        layer(graph, product, "Softmax")
+    };
+    let mut placed = placed(3, Precision::F32, build);
+    let product = position(&placed, |op| matches!(op, Op::Binary(_)));
+    let operation = &placed.program.operations[product];
+    let (factor, output) = (operation.read(Slot::Input(1)).unwrap(), operation.written(Slot::Output).unwrap());
+    let forward = |placed: &Placed| {
+        let steps = steps_of(placed, 3, Precision::F32, gradients().1);
+        steps.iter().find(|step| (step.first..step.first + step.count).contains(&product)).unwrap().count
+    };
+    assert_eq!(forward(&placed), 2);
+    // Exactly where a factor lies each thread overwrites what it alone has read.
+    let place = placed.offsets[factor as usize];
+    placed.offsets[output as usize] = place;
+    assert_eq!(forward(&placed), 2);
+    // A little behind it, it would overwrite what others read.
+    placed.offsets[output as usize] = place + 256;
+    assert_eq!(forward(&placed), 1);
+}
+
+/// What is repeated is read by many threads, be it where it may.
+#[test]
+fn nothing_is_stored_where_a_repeated_value_lies() {
+    let build = |graph: &mut Graph| {
+        let [whole, part] = [[5, 64], [1, 64]].map(|dims| graph.input(numbers(&dims)).unwrap());
+        let x = layer(graph, whole, "Silu");
+        let product = join(graph, &[x, part], "Mul");
+        layer(graph, product, "Softmax")
+    };
+    let mut placed = placed(1, Precision::F32, build);
+    let product = position(&placed, |op| matches!(op, Op::Binary(_)));
+    let operation = &placed.program.operations[product];
+    let (part, output) = (operation.read(Slot::Input(1)).unwrap(), operation.written(Slot::Output).unwrap());
+    let count = counts(&placed, 1, Precision::F32).len();
+    placed.offsets[output as usize] = placed.offsets[part as usize];
+    assert_eq!(counts(&placed, 1, Precision::F32).len(), count - 1);
+}
+
+/// What runs with a normalisation saves more there.
+#[test]
+fn chains_end_where_something_else_begins() {
+    let build = |graph: &mut Graph| {
+        let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, 16])).unwrap());
+        let x = chain(graph, a, "Tanh | Gelu");
+        let sum = join(graph, &[x, b], "Add");
+        let y = layer(graph, sum, "LayerNorm");
+        join(graph, &[y, sum], "Mul")
+    };
+    let placed = placed(3, Precision::F32, build);
+    let sum = position(&placed, |op| matches!(op, Op::Sum(_)));
+    let steps = steps_of(&placed, 3, Precision::F32, gradients().1);
+    let step = steps.iter().find(|step| step.first == sum).unwrap();
+    assert!(matches!(&step.calls[..], [Call::Kernel(launch)] if launch.kernel.entry == "normalize"));
+}
+
+/// A gated perceptron: a figure that grows where chains stop being found.
+#[test]
+fn launches_of_a_gated_perceptron() {
+    let build = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[7, 16])).unwrap();
+        let x = layer(graph, input, "RmsNorm");
+        let up = layer(graph, x, "Linear(32, bias = false)");
+        let gate = chain(graph, x, "Linear(32, bias = false) | Silu");
+        let product = join(graph, &[gate, up], "Mul");
+        let down = chain(graph, product, "Linear(16, bias = false) | Dropout(0.1)");
+        join(graph, &[down, input], "Add")
+    };
+    let placed = placed(3, Precision::Bf16, build);
+    let steps = steps_of(&placed, 3, Precision::Bf16, gradients().1);
+    let is_one = |operation: &Operation, pass| matches!(&operation.action, gpumem_core::program::Action::Run { pass: it, .. } if *it == pass);
+    let launches = |pass| {
+        let of_pass = steps.iter().filter(|step| is_one(&placed.program.operations[step.first], pass));
+        of_pass.map(|step| step.calls.len()).sum::<usize>()
+    };
+    assert_eq!((launches(Pass::Forward), launches(Pass::Backward)), (6, 10));
+    assert_eq!(counts(&placed, 3, Precision::Bf16), [2, 2, 3]);
+}
+
+#[test]
+fn random_networks() {
+    let mut found = 0;
+    for seed in 0..3u64 {
+        let mut state = seed + 1;
+        let mut draw = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let choices: Vec<Choice> = (0..16).map(|_| (draw(KINDS), draw(20), draw(20))).collect();
+        let (graph, output) = network(&choices, true);
+        let (training, optimizer) = gradients();
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        found += counts(&place(&plan(&program, BATCH, Precision::F32)).unwrap(), BATCH, Precision::F32).len();
+        let case = ("random", &graph, output, training, BATCH, optimizer);
+        compare_in((Precision::F32, CAPABILITY), 0..1, case, 1, 5, 1e-4);
+    }
+    assert!(found > 3, "{found}");
+}
