@@ -6,7 +6,7 @@
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
 //! | [`calibrate`], [`Stages`] | what loading a network takes of the card beside its arena |
 //! | [`operations`] | what each operation of a program calls |
-//! | `fuse` | operations that follow each other and run as one |
+//! | `fuse` | operations that follow each other and run as one; those that are element by element, in a generated kernel |
 //! | [`steps`] | what a whole program calls |
 //! | [`launches`] | what that moves and multiplies, launch by launch |
 //! | [`calls`] | kernels, matrix products and convolutions as plain data, no device needed |

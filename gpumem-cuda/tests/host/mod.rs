@@ -32,6 +32,7 @@ use gpumem_cuda::{Argument, Call, Cuda, Kernel, Session};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
+pub use chains::same_bits;
 pub use machine::Machine;
 use tested::{OnCpu, Tested, everyone};
 

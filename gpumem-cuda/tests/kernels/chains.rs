@@ -4,12 +4,12 @@
 use crate::gradients;
 use crate::host::harness::graphs::random::{BATCH, Choice, KINDS, network};
 use crate::host::harness::graphs::{chain, join, layer, numbers, plan};
-use crate::host::{CAPABILITY, compare_in, prepare, steps_of};
-use gpumem_core::Precision;
+use crate::host::{CAPABILITY, compare_in, prepare, same_bits, steps_of};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::program::{Op, Operation, Pass, Slot};
+use gpumem_core::{Half, Precision};
 use gpumem_cuda::{Call, Launch};
 
 fn placed(batch: u64, precision: Precision, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
@@ -35,7 +35,7 @@ fn counts(placed: &Placed, batch: u64, precision: Precision) -> Vec<usize> {
     chains(placed, batch, precision).into_iter().map(|(count, _)| count).collect()
 }
 
-const FORMATS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::F16];
+const FORMATS: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16)];
 
 /// Checks how many operations the chains of a network have, and that it trains as on the CPU, in every format.
 fn chained(what: &str, batch: u64, expected: &[usize], build: impl Fn(&mut Graph) -> NodeId) {
@@ -255,22 +255,44 @@ fn launches_of_a_gated_perceptron() {
     assert_eq!(counts(&placed, 3, Precision::Bf16), [2, 2, 3]);
 }
 
+/// A random network's training step.
+fn random(seed: u64) -> (Graph, NodeId) {
+    let mut state = seed + 1;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let choices: Vec<Choice> = (0..16).map(|_| (draw(KINDS), draw(20), draw(20))).collect();
+    network(&choices, true)
+}
+
 #[test]
 fn random_networks() {
+    let (training, optimizer) = gradients();
     let mut found = 0;
-    for seed in 0..3u64 {
-        let mut state = seed + 1;
-        let mut draw = |below: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % below
-        };
-        let choices: Vec<Choice> = (0..16).map(|_| (draw(KINDS), draw(20), draw(20))).collect();
-        let (graph, output) = network(&choices, true);
-        let (training, optimizer) = gradients();
+    for seed in 0..3 {
+        let (graph, output) = random(seed);
         let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
         found += counts(&place(&plan(&program, BATCH, Precision::F32)).unwrap(), BATCH, Precision::F32).len();
         let case = ("random", &graph, output, training, BATCH, optimizer);
         compare_in((Precision::F32, CAPABILITY), 0..1, case, 1, 5, 1e-4);
     }
     assert!(found > 3, "{found}");
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn further_random_networks_to_the_bit() {
+    let (training, optimizer) = gradients();
+    for seed in 3..15 {
+        let (graph, output) = random(seed);
+        prepare(
+            &FORMATS.map(|precision| (precision, CAPABILITY)),
+            ("random", &graph, output, training, BATCH, optimizer),
+        );
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        for precision in FORMATS {
+            same_bits(&format!("random {seed}"), &program, BATCH, (precision, CAPABILITY), 5, optimizer);
+        }
+    }
 }
