@@ -52,10 +52,9 @@ pub(crate) struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    /// A chain without operations, over the elements of what `first` writes; `None` if it writes several tensors.
+    /// A chain without operations, over the elements of what `first` writes.
     pub(crate) fn like(placed: &'a Placed, first: &Operation, setting: Setting) -> Option<Chain<'a>> {
-        let [written] = first.writes[..] else { return None };
-        let tensor = placed.program.tensor(written.tensor);
+        let tensor = placed.program.tensor(first.writes.first()?.tensor);
         Some(Chain {
             placed,
             setting,
@@ -74,6 +73,9 @@ impl<'a> Chain<'a> {
 
     /// One more operation; `None` if it is not of this kind, and the chain is then of no use.
     pub(crate) fn add(&mut self, operation: &'a Operation) -> Option<()> {
+        if operation.writes.len() != 1 {
+            return None;
+        }
         let context = Context { placed: self.placed, operation, setting: self.setting };
         let from = || operation.read(Slot::Input(0));
         match &operation.action {

@@ -9,7 +9,7 @@ pub mod product;
 
 mod cache;
 pub mod card;
-mod chains;
+pub mod chains;
 pub mod filled;
 mod machine;
 mod tested;
@@ -32,7 +32,6 @@ use gpumem_cuda::{Argument, Call, Cuda, Kernel, Session};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-pub use chains::same_bits;
 pub use machine::Machine;
 use tested::{OnCpu, Tested, everyone};
 

@@ -2,9 +2,11 @@
 //! each, and that they stay apart where they must. Every test that compares a network compares bits, too.
 
 use crate::gradients;
+use crate::host::chains::{same_bits, same_bits_in};
 use crate::host::harness::graphs::random::{BATCH, Choice, KINDS, network};
 use crate::host::harness::graphs::{chain, join, layer, numbers, plan};
-use crate::host::{CAPABILITY, compare_in, prepare, same_bits, steps_of};
+use crate::host::{CAPABILITY, compare_in, prepare, steps_of};
+use crate::norms::forward;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::place::{Placed, place};
@@ -192,6 +194,9 @@ fn overlap_keeps_operations_apart() {
     let place = placed.offsets[factor as usize];
     placed.offsets[output as usize] = place;
     assert_eq!(forward(&placed), 2);
+    let ends = placed.offsets.iter().zip(&placed.bytes).map(|(offset, bytes)| offset + bytes);
+    let arena = ends.max().unwrap().next_multiple_of(256);
+    same_bits_in("in place", &placed, arena, (3, (Precision::F32, CAPABILITY), 5, gradients().1));
     // A little behind it, it would overwrite what others read.
     placed.offsets[output as usize] = place + 256;
     assert_eq!(forward(&placed), 1);
@@ -213,6 +218,22 @@ fn nothing_is_stored_where_a_repeated_value_lies() {
     let count = counts(&placed, 1, Precision::F32).len();
     placed.offsets[output as usize] = placed.offsets[part as usize];
     assert_eq!(counts(&placed, 1, Precision::F32).len(), count - 1);
+}
+
+/// Without training, dropout is gone, and nothing is kept for a backward pass.
+#[test]
+fn forward_passes() {
+    let mut graph = Graph::default();
+    let [whole, part] = [[3, 4, 4], [3, 1, 1]].map(|dims| graph.input(numbers(&dims)).unwrap());
+    let x = chain(&mut graph, whole, "Silu | Dropout(0.5) | Tanh");
+    let x = join(&mut graph, &[x, part], "Mul");
+    let output = join(&mut graph, &[x, whole], "Add");
+    let options = Options { training: None };
+    let placed = place(&plan(&lower(&graph, &[output], &options).unwrap(), 3, Precision::F32)).unwrap();
+    let found = chains(&placed, 3, Precision::F32);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].0, found[0].1.arguments.iter().flatten().count()), (4, 3));
+    forward(&graph, output, &options, 3, |value| value, 1e-5);
 }
 
 /// What runs with a normalisation saves more there.
