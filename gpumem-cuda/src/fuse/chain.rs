@@ -1,11 +1,11 @@
 //! Operations that follow each other, each element by element over the same elements, in one pass.
 
-use super::{Can, Fused, calls, overlap, special};
+use super::{Can, Fused, calls, dies_by, forward_at, overlap, special};
 use crate::operations::chain::Chain;
 use crate::operations::{Setting, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::TensorId;
+use gpumem_core::program::{Op, TensorId};
 
 /// The most operations of a chain: what they work with at a time stays in registers.
 const MOST: usize = 8;
@@ -21,7 +21,11 @@ pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut C
         let last = first + count - 1;
         let is_related = count == 1 || operation.tensors().any(|tensor| chain.has(tensor));
         let lies = is_dense(placed, operation) || is_channels_last(placed, operation);
-        if !is_related || !lies || chain.add(operation).is_none() || leads_away(placed, last, setting, can)? {
+        let completes = is_completed_by(placed, &chain, last);
+        if !is_related || !lies || chain.add(operation).is_none() {
+            break;
+        }
+        if !completes && leads_away(placed, last, setting, can)? {
             break;
         }
         let stored = chain.stored(last);
@@ -42,6 +46,14 @@ pub(super) fn is_elementwise(placed: &Placed, first: usize, count: usize, settin
         let chain = Chain::like(placed, operation, setting);
         chain.is_some_and(|mut chain| chain.add(operation).is_some())
     })
+}
+
+/// Whether an operation is a sum with a branch that the chain so far would write for it alone. The normalisation that may be behind it
+/// would save one reading of the sum; the chain saves writing and reading the branch.
+fn is_completed_by(placed: &Placed, chain: &Chain<'_>, at: usize) -> bool {
+    let Some((operation, Op::Sum(_), sum)) = forward_at(placed, at) else { return false };
+    let mut branches = operation.reads.iter().map(|it| it.tensor);
+    branches.any(|branch| chain.writes(branch) && (branch == sum || dies_by(placed, branch, at)))
 }
 
 /// Whether an operation runs in one pass with something that is not element by element: that saves more.

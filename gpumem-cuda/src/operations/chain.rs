@@ -99,6 +99,11 @@ impl<'a> Chain<'a> {
         self.held.contains_key(&tensor) || self.loads.iter().any(|load| load.tensor == tensor)
     }
 
+    /// Whether a tensor is one of those that are written.
+    pub(crate) fn writes(&self, tensor: TensorId) -> bool {
+        self.written.contains(&tensor)
+    }
+
     /// The tensors that are loaded, each with whether it is repeated.
     pub(crate) fn loaded(&self) -> impl Iterator<Item = (TensorId, bool)> + '_ {
         self.loads.iter().map(|load| (load.tensor, load.repeated.is_some()))

@@ -236,21 +236,33 @@ fn forward_passes() {
     forward(&graph, output, &options, 3, |value| value, 1e-5);
 }
 
-/// What runs with a normalisation saves more there.
+/// A sum runs with the normalisation behind it, unless a branch would be written for the sum alone.
 #[test]
-fn chains_end_where_something_else_begins() {
-    let build = |graph: &mut Graph| {
-        let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, 16])).unwrap());
-        let x = chain(graph, a, "Tanh | Gelu");
-        let sum = join(graph, &[x, b], "Add");
-        let y = layer(graph, sum, "LayerNorm");
-        join(graph, &[y, sum], "Mul")
-    };
-    let placed = placed(3, Precision::F32, build);
-    let sum = position(&placed, |op| matches!(op, Op::Sum(_)));
-    let steps = steps_of(&placed, 3, Precision::F32, gradients().1);
-    let step = steps.iter().find(|step| step.first == sum).unwrap();
-    assert!(matches!(&step.calls[..], [Call::Kernel(launch)] if launch.kernel.entry == "normalize"));
+fn sums_with_a_normalisation_behind() {
+    for (last, expected) in [("Tanh", (2, 2)), ("Dropout(0.2)", (3, 1))] {
+        let build = |graph: &mut Graph| {
+            let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, 16])).unwrap());
+            let x = chain(graph, a, &format!("Gelu | {last}"));
+            let sum = join(graph, &[x, b], "Add");
+            let y = layer(graph, sum, "LayerNorm");
+            join(graph, &[y, sum], "Mul")
+        };
+        let placed = placed(3, Precision::F32, build);
+        let steps = steps_of(&placed, 3, Precision::F32, gradients().1);
+        let count = |is: fn(&Op) -> bool| {
+            let at = position(&placed, is);
+            steps.iter().find(|step| (step.first..step.first + step.count).contains(&at)).unwrap().count
+        };
+        let found = (count(|op| matches!(op, Op::Pointwise(_))), count(|op| matches!(op, Op::Normalize(_))));
+        assert_eq!(found, expected, "{last}");
+    }
+    chained("a block with dropout", 2, &[2, 2], |graph| {
+        let input = graph.input(numbers(&[5, 24])).unwrap();
+        let x = chain(graph, input, "LayerNorm | Dropout(0.1)");
+        let sum = join(graph, &[x, input], "Add");
+        let x = layer(graph, sum, "LayerNorm");
+        join(graph, &[x, sum], "Mul")
+    });
 }
 
 /// A gated perceptron: a figure that grows where chains stop being found.
