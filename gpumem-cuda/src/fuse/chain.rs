@@ -10,7 +10,7 @@ use gpumem_core::program::{Op, TensorId};
 /// The most operations of a chain: what they work with at a time stays in registers.
 const MOST: usize = 8;
 
-/// Operation `first` and as many of those that follow as can be one launch, if that are two or more.
+/// Operation `first` and as many of those that follow as can be one launch, if those are two or more.
 pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     let operations = &placed.program.operations;
     let Some(mut chain) = operations.get(first).and_then(|it| Chain::like(placed, it, setting)) else {
