@@ -101,7 +101,7 @@ fn chains() {
     for (text, expected) in [("Silu | Tanh | Sigmoid", 2), ("Silu | Dropout(0.5) | Tanh", 0)] {
         let build = between([3, 5, 7], 8, text);
         for precision in [Precision::F32, Precision::Bf16] {
-            let all = kernels(build, precision);
+            let all = kernels(build, (precision, CAPABILITY));
             assert_eq!(all.iter().filter(|kernel| kernel.entry == "chain").count(), expected, "{text}");
         }
         check_all(text, build);
