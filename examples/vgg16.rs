@@ -12,7 +12,7 @@ network! {
     pub struct Vgg16;
 
     const TRAIN: Train = Train {
-        batch: 256,
+        batch: 288,
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 5e-4 },
         loss: CrossEntropy,
         cards: [RTX_3090],

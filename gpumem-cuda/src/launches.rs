@@ -173,8 +173,8 @@ const AT_ONCE: u64 = 264;
 fn again(call: &Call, reads: &[u64]) -> Vec<u64> {
     let Call::Kernel(launch) = call else { return Vec::new() };
     let maps = match launch.kernel.entry {
-        "batch_norm_forward" | "batch_norm_forward_parts" => 1,
-        "batch_norm_backward" | "batch_norm_backward_parts" => 2,
+        "batch_norm_forward" | "batch_norm_forward_drop" | "batch_norm_forward_parts" => 1,
+        "batch_norm_backward" | "batch_norm_backward_drop" | "batch_norm_backward_parts" => 2,
         _ => return Vec::new(),
     };
     let (channels, map) = (u64::from(launch.grid[0]).max(1), reads.iter().copied().max().unwrap_or(0));
