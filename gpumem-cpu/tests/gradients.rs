@@ -97,8 +97,17 @@ fn every_function() {
             Function::GeluTanh => "Gelu(approximate = \"tanh\")",
             _ => function.name(),
         };
+        if matches!(function, Function::Sqrt | Function::Log) {
+            check_single(
+                layer,
+                &Single::new(layer, &input, 2),
+                &input,
+                Options { positive: true, ..Options::default() },
+            );
+            continue;
+        }
         check_at(layer, &input, 1.0);
-        if matches!(function, Function::Relu6 | Function::Hardswish) {
+        if matches!(function, Function::Relu6 | Function::Hardswish | Function::Hardsigmoid) {
             // On both sides of their kinks, and not near them.
             check_at(layer, &input, 5.5);
         }
@@ -132,6 +141,29 @@ fn convolutions() {
     check("Conv2d(4, [4; 2], padding = \"same\", dilation = [1; 3], groups = 2)", &map(2));
     // Padding that makes whole windows empty.
     check("Conv2d(2, 2, padding = 3)", &map(1));
+}
+
+#[test]
+fn layers_of_signals() {
+    let input = [Input::Numbers(vec![4, 9])];
+    check("Conv1d(6, 3, stride = 2, padding = 1, groups = 2)", &input);
+    check("Conv1d(2, 4, padding = \"same\", dilation = 2)", &input);
+    check("ConvTranspose1d(6, 3, stride = 2, padding = 1, output_padding = 1, groups = 2)", &input);
+    check("MaxPool1d(3, 2, padding = 1)", &input);
+    check("AvgPool1d(4, stride = 3, padding = 2, count_include_pad = false)", &input);
+    check("AdaptiveAvgPool1d(5)", &input);
+    check("BatchNorm1d", &input);
+    check("BatchNorm1d(affine = false)", &[Input::Numbers(vec![7])]);
+    check("InstanceNorm1d(affine = true)", &input);
+    check("InstanceNorm2d", &map(3));
+}
+
+#[test]
+fn rows_of_several_axes() {
+    check("LayerNorm([5; 6])", &map(2));
+    check("LayerNorm(6)", &map(2));
+    check("RmsNorm([2; 5; 6])", &map(2));
+    check("Linear(6, 4)", &map(2));
 }
 
 #[test]
@@ -191,7 +223,11 @@ fn functions_of_one_number() {
     }
     check("Tanh", &input);
     check("Exp", &input);
-    check("Scale(-0.5, 2.0)", &input);
+    check("Affine(-0.5, 2.0)", &input);
+    check("Elu(0.25)", &input);
+    check("Celu(2.5)", &input);
+    check("Softplus(3.0, 1.5)", &input);
+    check("Pow(3.0)", &input);
     check("Dropout(0.4)", &input);
     check("Softmax", &input);
     check("Softmax", &[Input::Numbers(vec![3, 2, 35])]);

@@ -78,7 +78,7 @@ struct Exp {
 };
 
 // Factor and shift.
-struct Scale {
+struct Affine {
     static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
         return (float)arguments.at[0] * x + (float)arguments.at[1];
     }
@@ -96,5 +96,117 @@ struct Hardswish {
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
         return k < -3.0f ? 0.0f : k > 3.0f ? 1.0f : k / 3.0f + 0.5f;
+    }
+};
+
+struct Hardsigmoid {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        return Relu6::value(x + 3.0f, Arguments()) / 6.0f;
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k > 0.0f && k < 1.0f ? 1.0f / 6.0f : k == k ? 0.0f : k;
+    }
+};
+
+// Factor below 0.
+struct Elu {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        return x > 0.0f ? x : (float)arguments.at[0] * expm1f(x);
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        return k > 0.0f ? 1.0f : k + (float)arguments.at[0];
+    }
+};
+
+// Where it levels off below 0, without its sign.
+struct Celu {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        const float alpha = (float)arguments.at[0];
+        return x > 0.0f ? x : alpha * expm1f(x / alpha);
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        return k > 0.0f ? 1.0f : k / (float)arguments.at[0] + 1.0f;
+    }
+};
+
+struct Selu {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        return x > 0.0f ? 1.0507009873554805f * x : 1.7580993408473766f * expm1f(x);
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k > 0.0f ? 1.0507009873554805f : k + 1.7580993408473766f;
+    }
+};
+
+// Factor of x, and the product from which on it is x itself.
+struct Softplus {
+    // log(1 + exp(x)), without large numbers on the way. NaN stays NaN.
+    static __device__ __forceinline__ float plain(float x) {
+        return (x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x)));
+    }
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        const float scaled = (float)arguments.at[0] * x;
+        return scaled > (float)arguments.at[1] ? x : plain(scaled) / (float)arguments.at[0];
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        const float scaled = (float)arguments.at[0] * k;
+        return scaled > (float)arguments.at[1] ? 1.0f : 1.0f / (1.0f + expf(-scaled));
+    }
+};
+
+struct Softsign {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + fabsf(x)); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return (1.0f - fabsf(k)) * (1.0f - fabsf(k));
+    }
+};
+
+struct Mish {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x * tanhf(Softplus::plain(x)); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        const float t = tanhf(Softplus::plain(k));
+        return t + k * (1.0f - t * t) / (1.0f + expf(-k));
+    }
+};
+
+struct QuickGelu {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        return x / (1.0f + expf(-1.702f * x));
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        const float s = 1.0f / (1.0f + expf(-1.702f * k));
+        return s * (1.0f + 1.702f * k * (1.0f - s));
+    }
+};
+
+struct LogSigmoid {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return -Softplus::plain(-x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return 1.0f / (1.0f + expf(k)); }
+};
+
+struct Abs {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return fabsf(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k > 0.0f ? 1.0f : k < 0.0f ? -1.0f : 0.0f * k;
+    }
+};
+
+struct Sqrt {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return sqrtf(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return 0.5f / k; }
+};
+
+struct Log {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return logf(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return 1.0f / k; }
+};
+
+// The exponent.
+struct Pow {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        return powf(x, (float)arguments.at[0]);
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        return (float)arguments.at[0] * powf(k, (float)(arguments.at[0] - 1.0));
     }
 };

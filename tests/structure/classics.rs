@@ -153,14 +153,14 @@ network! {
             Linear(8), Tanh, tap(hidden),
             Linear(3), tap(mean), from(hidden), Linear(3), tap(log_variance),
             divergence(from(mean)), tap(kl),
-            from(log_variance), Scale(0.5), Exp, Mul([], from(noise)), Add([], from(mean)), tap(latent),
+            from(log_variance), Affine(0.5), Exp, Mul([], from(noise)), Add([], from(mean)), tap(latent),
             Outputs([Linear(8), Tanh, Linear(16)], from(latent)),
         ]
     }
 
     /// `(mean^2 + variance - log(variance) - 1) / 2` of the logarithm that arrives.
     fn divergence(mean: Block) -> Block {
-        [Sub(Add(Exp, [mean, Mul([], [])]), []), Scale(0.5, -0.5)]
+        [Sub(Add(Exp, [mean, Mul([], [])]), []), Affine(0.5, -0.5)]
     }
 }
 
@@ -178,10 +178,10 @@ network! {
         [
             Conv2d(6, (3, 2)), Tanh, Flatten, tap(seen),
             from(tokens), Embedding(11, 12), Tanh, LayerNorm, tap(read),
-            MatMul([], from(read), transpose_b), Scale(0.1), Softmax, MatMul([], from(read)), Flatten,
+            MatMul([], from(read), transpose_b), Affine(0.1), Softmax, MatMul([], from(read)), Flatten,
             Concat([], from(seen), dim = -1), Linear(12), Tanh, tap(both), Mul([], []), tap(size),
             from(wave), Linear(6), tap(side),
-            from(both), Outputs(Linear(4), [from(side), Div([], [Exp, Scale(0.5, 1.0)])]),
+            from(both), Outputs(Linear(4), [from(side), Div([], [Exp, Affine(0.5, 1.0)])]),
         ]
     }
 }

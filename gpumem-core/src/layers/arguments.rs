@@ -305,6 +305,22 @@ impl Asking<'_, '_> {
         self.take("a whole number", None, |value| whole(value).map(Some), [None, None])
     }
 
+    /// A whole number.
+    pub fn whole(mut self, default: u64) -> u64 {
+        let found = self.find("a whole number", Some(default.to_string()), whole, ("", |_: &u64| true));
+        self.settle(found, Self::two(default))
+    }
+
+    /// Lengths of axes, one or several; `None` where they are left out.
+    pub fn lengths(mut self) -> Option<Vec<u64>> {
+        let range = ("at least 1", |lengths: &Vec<u64>| !lengths.contains(&0));
+        match self.find(LENGTHS, None, lengths, range) {
+            Found::Given(lengths) => Some(lengths),
+            // Nothing that follows depends on it.
+            Found::LeftOut | Found::Open => None,
+        }
+    }
+
     /// A whole number above 0.
     pub fn positive(mut self, default: u64) -> u64 {
         let found = self.find("a whole number", Some(default.to_string()), whole, ABOVE_0);
@@ -352,6 +368,12 @@ impl Asking<'_, '_> {
     pub fn number_from(self, default: f64, least: f64) -> f64 {
         let range = format!("at least {least}");
         self.number_within(default, (&range, |&value: &f64| value >= least))
+    }
+
+    /// A number above `bound`.
+    pub fn number_above(self, default: f64, bound: f64) -> f64 {
+        let range = format!("above {bound}");
+        self.number_within(default, (&range, |&value: &f64| value > bound))
     }
 
     /// A probability: from 0 up to, not including, 1.
@@ -463,6 +485,21 @@ pub fn pair(value: &Argument) -> Option<[u64; 2]> {
 
 fn pair_text([height, width]: [u64; 2]) -> String {
     if height == width { format!("{height}") } else { format!("({height}, {width})") }
+}
+
+/// What lengths of axes are called in messages.
+const LENGTHS: &str = "a whole number, or one for each axis as `(4, 6)`";
+
+fn lengths(value: &Argument) -> Option<Vec<u64>> {
+    match value {
+        Argument::Integer(length) => Some(vec![*length]),
+        Argument::Pair(pair) => Some(pair.to_vec()),
+        Argument::Numbers(numbers) => {
+            let whole = |number: &f64| (*number >= 0.0 && *number == (*number as u64) as f64).then_some(*number as u64);
+            numbers.iter().map(whole).collect()
+        }
+        _ => None,
+    }
 }
 
 /// What numbers for channels are called in messages.

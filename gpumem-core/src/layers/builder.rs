@@ -186,13 +186,13 @@ impl<'g> Builder<'g> {
     }
 
     /// A scale of ones.
-    pub fn scale(&mut self, length: u64) -> Value {
-        self.parameter("weight", &[length], Role::Norm, Init::Constant(1.0))
+    pub fn scale(&mut self, shape: &[u64]) -> Value {
+        self.parameter("weight", shape, Role::Norm, Init::Constant(1.0))
     }
 
     /// A shift of zeros.
-    pub fn shift(&mut self, length: u64) -> Value {
-        self.parameter("bias", &[length], Role::Norm, Init::Constant(0.0))
+    pub fn shift(&mut self, shape: &[u64]) -> Value {
+        self.parameter("bias", shape, Role::Norm, Init::Constant(0.0))
     }
 
     /// A running statistic, by its number.
@@ -250,6 +250,43 @@ impl<'g> Builder<'g> {
         let value = Type { shape, elements: x.elements, batched: x.batched };
         let node = self.graph.node(value, Source::View(x.node), self.row);
         Value { node, shape, ..x }
+    }
+
+    /// The shape of `x` as rows of its last axes, and the axes of a row, which are most probably all of the last one where that
+    /// is not what is expected: see [`Value::last_axes`].
+    ///
+    /// # Errors
+    /// Where nobody can say what a row is.
+    pub fn last_axes(&mut self, x: Value, expected: Option<&[u64]>) -> Result<(Shape, Shape), Mistake> {
+        match x.last_axes(expected) {
+            Err(mistake) if expected.is_some() && x.shape.rank() <= 2 => {
+                self.report(mistake);
+                x.last_axes(None)
+            }
+            found => found,
+        }
+    }
+
+    /// A layer of maps on a signal `[C, L]`, which is a map `[C, 1, L]` of one row.
+    ///
+    /// # Errors
+    /// A value that is no signal, and as for `on_map`.
+    pub fn on_row(
+        &mut self,
+        x: Value,
+        on_map: impl FnOnce(&mut Self, Value, [u64; 3]) -> Result<Value, Mistake>,
+    ) -> Result<Value, Mistake> {
+        let [channels, length] = x.signal()?;
+        let map = [channels, 1, length];
+        let row = self.view(x, Shape::new(&map));
+        let y = on_map(self, row, map)?;
+        let [channels, .., length] = y.feature_map()?;
+        Ok(self.view(y, Shape::new(&[channels, length])))
+    }
+
+    /// The same elements under another shape, or the value as it is where that is its shape.
+    pub fn reshaped(&mut self, x: Value, shape: Shape) -> Value {
+        if x.shape == shape { x } else { self.view(x, shape) }
     }
 
     /// A layer as a part of this one. Its parameters have `name` in front of their own, unless it is empty.

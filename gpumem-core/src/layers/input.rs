@@ -3,7 +3,7 @@
 use super::builder::Value;
 use super::mistake::Mistake;
 use crate::graph::Elements;
-use crate::shape::Shape;
+use crate::shape::{Shape, product};
 use alloc::format;
 
 impl Elements {
@@ -58,6 +58,17 @@ impl Value {
         })
     }
 
+    /// `[C, L]` of a signal.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub fn signal(&self) -> Result<[u64; 2], Mistake> {
+        self.numbers_for("a signal [C, L]")?;
+        <[u64; 2]>::try_from(self.shape.dims()).map_err(|_| {
+            Mistake::new(format!("works on a signal [C, L], but the previous layer produces {}", self.shape))
+        })
+    }
+
     /// `[T, D]` of a sequence.
     ///
     /// # Errors
@@ -88,6 +99,37 @@ impl Value {
             (_, None) => Err(Mistake::new(format!(
                 "works on a vector or a sequence, but the previous layer produces {shape}; \
                  put `Flatten` or `GlobalAvgPool` before it"
+            ))),
+        }
+    }
+
+    /// The shape of rows of the last axes, `[rows, elements of a row]` or `[elements]`, and the axes of a row. `expected` says
+    /// which axes those are: left out it is the last one, of a vector or a sequence.
+    ///
+    /// # Errors
+    /// Other axes than expected, or none said where there are more than two.
+    pub fn last_axes(&self, expected: Option<&[u64]>) -> Result<(Shape, Shape), Mistake> {
+        let shape = self.numbers()?;
+        let Some(expected) = expected else {
+            return match shape.dims() {
+                &[features] | &[_, features] => Ok((shape, Shape::new(&[features]))),
+                _ => Err(Mistake::new(format!(
+                    "works on a vector or a sequence, but the previous layer produces {shape}; write which of its last axes \
+                     make a row, as `normalized_shape = {}`, or put `Flatten` or `GlobalAvgPool` before it",
+                    shape.last()
+                ))),
+            };
+        };
+        match shape.dims().strip_suffix(expected) {
+            Some(&[]) => Ok((Shape::new(&[product(expected)]), Shape::new(expected))),
+            Some(rows) => Ok((Shape::new(&[product(rows), product(expected)]), Shape::new(expected))),
+            None if expected.len() == 1 => Err(Mistake::new(format!(
+                "expects {} input features, but the previous layer produces {shape}",
+                expected[0]
+            ))),
+            None => Err(Mistake::new(format!(
+                "expects {} as the last axes, but the previous layer produces {shape}",
+                Shape::new(expected)
             ))),
         }
     }

@@ -11,12 +11,12 @@
 //!
 //! | family | layers |
 //! | --- | --- |
-//! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`] |
+//! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`], [`Conv1d`], [`ConvTranspose1d`] |
 //! | [affine maps](linear) | [`Linear`], [`Tied`] |
-//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`] |
-//! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`] |
+//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`] |
+//! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`], [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] |
 //! | [shapes](shape) | [`Flatten`], [`Upsample`] |
-//! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Gelu`], [`Silu`], [`Hardswish`], [`Sigmoid`], [`Tanh`], [`Softmax`], [`Exp`], [`Scale`] |
+//! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`] |
 //! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`] |
 //! | [self-attention](attention) | [`CausalSelfAttention`], [`CausalAttention`] |

@@ -26,6 +26,18 @@ impl Asking<'_, '_> {
         let wanted = format!("{PAIR}, \"same\" or \"valid\"");
         self.take(&wanted, Some("0".into()), padding, [Padding::Each([0, 0]), Padding::Same])
     }
+
+    /// Padding along one axis: a number, `"valid"` or `"same"`.
+    pub fn padding_of_row(self) -> Padding {
+        let padding = |value: &Argument| match value {
+            Argument::Text(text) if text == "same" => Some(Padding::Same),
+            Argument::Text(text) if text == "valid" => Some(Padding::Each([0, 0])),
+            Argument::Integer(padding) => Some(Padding::Each([0, *padding])),
+            _ => None,
+        };
+        let wanted = "a whole number, \"same\" or \"valid\"";
+        self.take(wanted, Some("0".into()), padding, [Padding::Each([0, 0]), Padding::Same])
+    }
 }
 
 /// Room that a window has along one axis: the padded input less what the window covers. `None` beyond `u64`, and inside it

@@ -83,7 +83,8 @@ fn weights(placed: &Placed) -> impl Iterator<Item = u64> {
     let forward = placed.program.operations.iter().filter(|operation| convolution(operation) == Some(Pass::Forward));
     forward.filter_map(|operation| operation.read(Slot::Input(1))).filter_map(|id| {
         let tensor = placed.program.tensor(id);
-        let has_two = tensor.class == Class::Parameter && !tensor.shape.is_same_in_both_orders();
+        let is_of_maps = tensor.class == Class::Parameter && tensor.shape.rank() == 4;
+        let has_two = is_of_maps && !tensor.shape.is_same_in_both_orders();
         (has_two && tensor.layout.is_dense()).then(|| placed.offsets[id as usize])
     })
 }

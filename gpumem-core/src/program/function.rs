@@ -21,8 +21,19 @@ pub struct FunctionArgument {
     pub name: &'static str,
     /// What it is where it is left out.
     pub default: f64,
-    /// The least that it may be, if there is a least.
-    pub least: Option<f64>,
+    /// What it may be.
+    pub bound: Bound,
+}
+
+/// What a number may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// Anything.
+    Any,
+    /// Not below this.
+    From(f64),
+    /// More than this.
+    Above(f64),
 }
 
 /// What there is to know of a function but for its value and its slope.
@@ -94,7 +105,7 @@ functions! {
     /// PyTorch: `torch.nn.LeakyReLU(negative_slope, inplace)`.
     LeakyRelu = FunctionRow {
         // A negative slope would make the sign of the output say nothing about the sign of the input.
-        arguments: &[FunctionArgument { name: "negative_slope", default: 0.01, least: Some(0.0) }],
+        arguments: &[FunctionArgument { name: "negative_slope", default: 0.01, bound: Bound::From(0.0) }],
         inplace: true,
         ..FunctionRow::KEEPS_OUTPUT
     };
@@ -120,17 +131,17 @@ functions! {
     ///
     /// PyTorch: `torch.exp(x)`.
     Exp = FunctionRow::KEEPS_OUTPUT;
-    /// `Scale(factor = 1.0, shift = 0.0)`: `factor * x + shift`.
+    /// `Affine(factor = 1.0, shift = 0.0)`: `factor * x + shift`, with numbers; [`Scale`](crate::layers::Scale) learns them.
     ///
     /// * Options: `factor = 1.0`, `shift = 0.0`.
     /// * Backward keeps nothing.
     ///
     /// PyTorch: `factor * x + shift`.
-    Scale = FunctionRow {
+    Affine = FunctionRow {
         kept: Kept::Nothing,
         arguments: &[
-            FunctionArgument { name: "factor", default: 1.0, least: None },
-            FunctionArgument { name: "shift", default: 0.0, least: None },
+            FunctionArgument { name: "factor", default: 1.0, bound: Bound::Any },
+            FunctionArgument { name: "shift", default: 0.0, bound: Bound::Any },
         ],
         ..FunctionRow::KEEPS_OUTPUT
     };
@@ -146,4 +157,104 @@ functions! {
     ///
     /// PyTorch: `torch.nn.Hardswish()`.
     Hardswish = FunctionRow::KEEPS_INPUT;
+    /// `Hardsigmoid` or `Hardsigmoid(inplace)`: `min(max(x + 3, 0), 6) / 6`.
+    ///
+    /// * Backward keeps the output. In place it costs nothing.
+    ///
+    /// PyTorch: `torch.nn.Hardsigmoid(inplace)`.
+    Hardsigmoid = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    /// `Elu(alpha = 1.0, inplace)`: `x` where it is positive, else `alpha * (exp(x) - 1)`.
+    ///
+    /// * Options: `alpha = 1.0`, at least 0; `inplace`.
+    /// * Backward keeps the output. In place it costs nothing.
+    ///
+    /// PyTorch: `torch.nn.ELU(alpha, inplace)`.
+    Elu = FunctionRow {
+        // As LeakyRelu's.
+        arguments: &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::From(0.0) }],
+        inplace: true,
+        ..FunctionRow::KEEPS_OUTPUT
+    };
+    /// `Celu(alpha = 1.0, inplace)`: `x` where it is positive, else `alpha * (exp(x / alpha) - 1)`.
+    ///
+    /// * Options: `alpha = 1.0`, above 0; `inplace`.
+    /// * Backward keeps the output. In place it costs nothing.
+    ///
+    /// PyTorch: `torch.nn.CELU(alpha, inplace)`.
+    Celu = FunctionRow {
+        arguments: &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::Above(0.0) }],
+        inplace: true,
+        ..FunctionRow::KEEPS_OUTPUT
+    };
+    /// `Selu` or `Selu(inplace)`: `scale * x` where `x` is positive, else `scale * alpha * (exp(x) - 1)`, with
+    /// `scale = 1.0507009873554805` and `alpha = 1.6732632423543772`.
+    ///
+    /// * Backward keeps the output. In place it costs nothing.
+    ///
+    /// PyTorch: `torch.nn.SELU(inplace)`.
+    Selu = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    /// `Softplus(beta = 1.0, threshold = 20.0)`: `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above `threshold`.
+    ///
+    /// * Options: `beta = 1.0`, above 0; `threshold = 20.0`.
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.nn.Softplus(beta, threshold)`.
+    Softplus = FunctionRow {
+        arguments: &[
+            FunctionArgument { name: "beta", default: 1.0, bound: Bound::Above(0.0) },
+            FunctionArgument { name: "threshold", default: 20.0, bound: Bound::Any },
+        ],
+        ..FunctionRow::KEEPS_INPUT
+    };
+    /// `Softsign`: `x / (1 + |x|)`.
+    ///
+    /// * Backward keeps the output.
+    ///
+    /// PyTorch: `torch.nn.Softsign()`.
+    Softsign = FunctionRow::KEEPS_OUTPUT;
+    /// `Mish`: `x * tanh(log(1 + exp(x)))`.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.nn.Mish()`.
+    Mish = FunctionRow::KEEPS_INPUT;
+    /// `QuickGelu`: `x / (1 + exp(-1.702 * x))`.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `x * torch.sigmoid(1.702 * x)`.
+    QuickGelu = FunctionRow::KEEPS_INPUT;
+    /// `LogSigmoid`: `-log(1 + exp(-x))`.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.nn.LogSigmoid()`.
+    LogSigmoid = FunctionRow::KEEPS_INPUT;
+    /// `Abs`: `|x|`.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.abs(x)`.
+    Abs = FunctionRow::KEEPS_INPUT;
+    /// `Sqrt`: square root; NaN of negative numbers.
+    ///
+    /// * Backward keeps the output.
+    ///
+    /// PyTorch: `torch.sqrt(x)`.
+    Sqrt = FunctionRow::KEEPS_OUTPUT;
+    /// `Log`: natural logarithm; NaN of negative numbers.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.log(x)`.
+    Log = FunctionRow::KEEPS_INPUT;
+    /// `Pow(exponent = 2.0)`: `x` to the power of a number; NaN of negative numbers where that has a fraction.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.pow(x, exponent)`.
+    Pow = FunctionRow {
+        arguments: &[FunctionArgument { name: "exponent", default: 2.0, bound: Bound::Any }],
+        ..FunctionRow::KEEPS_INPUT
+    };
 }

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 80;
+pub const KINDS: usize = 90;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -44,7 +44,23 @@ const SEQUENCES: [&str; 9] = [
 const VECTORS: [&str; 6] = ["Linear(24)", "LayerNorm", "Tanh", "Gelu", "Dropout(0.4)", "Softmax"];
 
 /// Functions with kinks, where differences of losses are no derivatives.
-const KINKED: [&str; 3] = ["Relu", "Relu6", "LeakyRelu(0.1)"];
+const KINKED: [&str; 5] = ["Relu", "Relu6", "LeakyRelu(0.1)", "Hardsigmoid", "Abs"];
+
+/// Functions without kinks.
+const SMOOTH: [&str; 12] = [
+    "Elu",
+    "Celu(1.5)",
+    "Selu",
+    "Softplus",
+    "Softplus(2.0)",
+    "Softsign",
+    "Mish",
+    "QuickGelu",
+    "LogSigmoid",
+    "Pow",
+    "Sigmoid | Sqrt",
+    "Sigmoid | Affine(1.0, 0.5) | Log",
+];
 
 /// A network under construction: its values by shape, each list in the order of the forward pass.
 struct Drawing {
@@ -128,9 +144,9 @@ impl Drawing {
             57 => self.sequences.push(tie(g, sequence[0], second)),
             58 | 59 if kinked => match second % 4 {
                 0 => self.maps.push(layer(g, map[0], "MaxPool2d(3, 1, padding = 1)")),
-                1 => self.maps.push(layer(g, map[0], KINKED[first % 3])),
-                2 => self.sequences.push(layer(g, sequence[0], KINKED[first % 3])),
-                _ => self.vectors.push(layer(g, vector[0], KINKED[first % 3])),
+                1 => self.maps.push(layer(g, map[0], KINKED[first % 5])),
+                2 => self.sequences.push(layer(g, sequence[0], KINKED[first % 5])),
+                _ => self.vectors.push(layer(g, vector[0], KINKED[first % 5])),
             },
             // Values that are repeated, within samples and over them.
             60 => {
@@ -152,9 +168,9 @@ impl Drawing {
                 let mixed = scores.and_then(|scores| try_join(g, &[scores, sequence[1]], "MatMul"));
                 self.sequences.push(mixed.unwrap_or_else(|_| join(g, &sequence, "Sub")));
             }
-            66 => self.vectors.push(chain(g, vector[0], "Scale(0.25, -0.5) | Exp | Scale(0.1)")),
+            66 => self.vectors.push(chain(g, vector[0], "Affine(0.25, -0.5) | Exp | Affine(0.1)")),
             67 => {
-                let positive = chain(g, vector[1], "Sigmoid | Scale(1.0, 1.0)");
+                let positive = chain(g, vector[1], "Sigmoid | Affine(1.0, 1.0)");
                 self.vectors.push(join(g, &[vector[0], positive], "Div"));
             }
             68 => self.maps.push(layer(g, map[0], if second % 2 == 0 { "GroupNorm(1)" } else { "GroupNorm(2)" })),
@@ -172,6 +188,22 @@ impl Drawing {
                 0 => share(g, sequence[0], "Fold", first),
                 _ => layer(g, sequence[0], "Fold"),
             }),
+            80 | 81 => {
+                let function = SMOOTH[(2 * first + second + kind) % SMOOTH.len()];
+                self.sequences.push(chain(g, sequence[0], function));
+            }
+            82 => self.sequences.push(layer(g, sequence[0], "Conv1d(3, 3, padding = 1)")),
+            83 => self.sequences.push(layer(g, sequence[0], "ConvTranspose1d(3, 3, padding = 1)")),
+            84 => self.sequences.push(layer(g, sequence[0], "AvgPool1d(3, 1, padding = 1)")),
+            85 => self.sequences.push(chain(g, sequence[0], "AdaptiveAvgPool1d(4) | Linear(8)")),
+            86 => self.sequences.push(layer(g, sequence[0], "InstanceNorm1d(affine = true)")),
+            87 => self.maps.push(layer(g, map[0], "InstanceNorm2d")),
+            88 => self.vectors.push(layer(g, vector[0], "BatchNorm1d")),
+            89 => match second % 3 {
+                0 if kinked => self.sequences.push(layer(g, sequence[0], "MaxPool1d(3, 1, padding = 1)")),
+                1 => self.sequences.push(layer(g, sequence[0], "LayerNorm([3; 8])")),
+                _ => self.sequences.push(layer(g, sequence[0], "RmsNorm([3; 8])")),
+            },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }

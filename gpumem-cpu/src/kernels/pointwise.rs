@@ -34,14 +34,72 @@ fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         Function::GeluTanh => it.apply(|x| x * gate(x), gelu_tanh_slope),
         Function::Silu => it.apply(|x| x * logistic(x), silu_slope),
         Function::Exp => it.apply(f32::exp, |y| y),
-        Function::Scale => {
+        Function::Affine => {
             let (factor, shift) = (argument(0), argument(1));
             it.apply(move |x| factor * x + shift, move |_| factor)
         }
         Function::Sigmoid => it.apply(logistic, |y| y * (1.0 - y)),
         Function::Tanh => it.apply(f32::tanh, |y| 1.0 - y * y),
         Function::Hardswish => it.apply(|x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0, hardswish_slope),
+        Function::Hardsigmoid => {
+            it.apply(|x| (x + 3.0).clamp(0.0, 6.0) / 6.0, |y| if y > 0.0 && y < 1.0 { 1.0 / 6.0 } else { 0.0 * y })
+        }
+        Function::Elu => elu(it, 1.0, argument(0), 1.0),
+        Function::Celu => elu(it, 1.0, argument(0), 1.0 / argument(0)),
+        Function::Selu => elu(it, SELU_SCALE, SELU_SCALE * SELU_ALPHA, 1.0),
+        Function::Softplus => {
+            let (beta, threshold) = (argument(0), argument(1));
+            let value = move |x: f32| if beta * x > threshold { x } else { softplus(beta * x) / beta };
+            it.apply(value, move |x| if beta * x > threshold { 1.0 } else { logistic(beta * x) })
+        }
+        Function::Softsign => it.apply(|x| x / (1.0 + x.abs()), |y| (1.0 - y.abs()) * (1.0 - y.abs())),
+        Function::Mish => it.apply(|x| x * softplus(x).tanh(), mish_slope),
+        Function::QuickGelu => it.apply(|x| x * logistic(QUICK * x), quick_gelu_slope),
+        Function::LogSigmoid => it.apply(|x| -softplus(-x), |x| logistic(-x)),
+        Function::Abs => it.apply(f32::abs, |x| {
+            if x > 0.0 {
+                1.0
+            } else if x < 0.0 {
+                -1.0
+            } else {
+                0.0 * x
+            }
+        }),
+        Function::Sqrt => it.apply(f32::sqrt, |y| 0.5 / y),
+        Function::Log => it.apply(f32::ln, |x| 1.0 / x),
+        Function::Pow => {
+            let exponent = argument(0);
+            it.apply(move |x| x.powf(exponent), move |x| exponent * x.powf(exponent - 1.0))
+        }
     }
+}
+
+const SELU_SCALE: f32 = 1.050_701;
+const SELU_ALPHA: f32 = 1.673_263_2;
+
+/// `factor * x` where `x` is positive, else `below * (exp(rate * x) - 1)`, whose slope is `rate * (y + below)`.
+fn elu<U: Use>(it: U, factor: f32, below: f32, rate: f32) -> U::Out {
+    let value = move |x: f32| if x > 0.0 { factor * x } else { below * (rate * x).exp_m1() };
+    it.apply(value, move |y| if y > 0.0 { factor } else { rate * (y + below) })
+}
+
+/// `log(1 + exp(x))`, without large numbers on the way. A NaN stays one.
+fn softplus(x: f32) -> f32 {
+    let above = if x < 0.0 { 0.0 } else { x };
+    above + (-x.abs()).exp().ln_1p()
+}
+
+fn mish_slope(x: f32) -> f32 {
+    let gate = softplus(x).tanh();
+    gate + x * (1.0 - gate * gate) * logistic(x)
+}
+
+const QUICK: f32 = 1.702;
+
+#[inline(always)]
+fn quick_gelu_slope(x: f32) -> f32 {
+    let gate = logistic(QUICK * x);
+    gate * (1.0 + QUICK * x * (1.0 - gate))
 }
 
 /// Comparing this way round lets a NaN through.

@@ -162,6 +162,8 @@ pub struct Options {
     pub backward_in_place: bool,
     pub accumulate: bool,
     pub scale: f32,
+    /// Whether inputs are above 0.5.
+    pub positive: bool,
     pub threads: usize,
 }
 
@@ -173,6 +175,7 @@ impl Default for Options {
             backward_in_place: false,
             accumulate: false,
             scale: 1.0,
+            positive: false,
             threads: 2,
         }
     }
@@ -388,7 +391,11 @@ impl OneLayer {
                 }
                 _ => {
                     let id = b.tensor(Class::Input, Role::Activation, dims, node.value.batched);
-                    values.push((id, numbers(length as usize, activations.len() * 7, options.scale)));
+                    let mut numbers = numbers(length as usize, activations.len() * 7, options.scale);
+                    if options.positive {
+                        numbers.iter_mut().for_each(|number| *number = number.abs() + 0.5);
+                    }
+                    values.push((id, numbers));
                     activations.push(id);
                     id
                 }

@@ -89,7 +89,7 @@ fn functions_of_two_numbers() {
     for features in FEATURES {
         chained("all of them", 3, &[6, 8], |graph| {
             let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, features])).unwrap());
-            let divisor = chain(graph, b, "Sigmoid | Scale(1.0, 0.5)");
+            let divisor = chain(graph, b, "Sigmoid | Affine(1.0, 0.5)");
             let x = join(graph, &[a, divisor], "Div");
             let x = join(graph, &[x, b], "Sub");
             let x = join(graph, &[b, x], "Mul");
@@ -152,7 +152,7 @@ fn branches() {
 /// At most eight operations at a time, and as many tensors as the kernel has pointers for.
 #[test]
 fn long_chains() {
-    let text = ["Tanh | Scale(2.0, 0.1) | Sigmoid"; 4].join(" | ");
+    let text = ["Tanh | Affine(2.0, 0.1) | Sigmoid"; 4].join(" | ");
     chained("twelve functions", 3, &[8, 4, 8, 4], |graph| {
         let input = graph.input(numbers(&[2, 24])).unwrap();
         chain(graph, input, &text)

@@ -21,7 +21,12 @@ fn of(graph: &mut Graph, input: NodeId, function: Function) -> NodeId {
 fn all(graph: &mut Graph) -> NodeId {
     let input = graph.input(numbers(&[7, 13])).unwrap();
     let x = layer(graph, input, "Tanh");
-    let results: Vec<NodeId> = Function::ALL.iter().map(|&function| of(graph, x, function)).collect();
+    let positive = layer(graph, input, "Sigmoid");
+    let results = Function::ALL.iter().map(|&function| {
+        let is_of_positive = matches!(function, Function::Sqrt | Function::Log | Function::Pow);
+        of(graph, if is_of_positive { positive } else { x }, function)
+    });
+    let results: Vec<NodeId> = results.collect();
     join(graph, &results, "Concat")
 }
 
@@ -37,7 +42,7 @@ fn functions_in_a_chain() {
         let input = graph.input(numbers(&[7, 13])).unwrap();
         let x = layer(graph, input, "Sigmoid");
         let chain =
-            [Function::Tanh, Function::Scale, Function::Gelu, Function::Exp, Function::LeakyRelu, Function::Scale];
+            [Function::Tanh, Function::Affine, Function::Gelu, Function::Exp, Function::LeakyRelu, Function::Affine];
         chain.into_iter().fold(x, |x, function| of(graph, x, function))
     });
 }

@@ -15,6 +15,7 @@ use super::Entry;
 use super::arguments::Arguments;
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;
+use crate::program::function::Bound;
 use crate::program::ops::Pointwise;
 use alloc::vec::Vec;
 
@@ -35,9 +36,10 @@ impl Activation {
         let row = function.row();
         let arguments = row.arguments.iter().map(|argument| {
             let asking = from.trailing(argument.name);
-            match argument.least {
-                Some(least) => asking.number_from(argument.default, least),
-                None => asking.number(argument.default),
+            match argument.bound {
+                Bound::Any => asking.number(argument.default),
+                Bound::From(least) => asking.number_from(argument.default, least),
+                Bound::Above(bound) => asking.number_above(argument.default, bound),
             }
         });
         let arguments = arguments.collect();

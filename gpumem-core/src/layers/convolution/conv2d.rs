@@ -1,4 +1,4 @@
-use super::{checked_groups, convolve};
+use super::{Axes, checked_groups, convolve};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -21,14 +21,14 @@ use crate::program::ops::{Convolution, Window};
 /// PyTorch: `torch.nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)`.
 #[derive(Clone, Debug)]
 pub struct Conv2d {
-    in_channels: Option<u64>,
-    out_channels: u64,
-    kernel_size: [u64; 2],
-    stride: [u64; 2],
-    padding: Padding,
-    dilation: [u64; 2],
-    groups: u64,
-    bias: bool,
+    pub(super) in_channels: Option<u64>,
+    pub(super) out_channels: u64,
+    pub(super) kernel_size: [u64; 2],
+    pub(super) stride: [u64; 2],
+    pub(super) padding: Padding,
+    pub(super) dilation: [u64; 2],
+    pub(super) groups: u64,
+    pub(super) bias: bool,
 }
 
 impl Layer for Conv2d {
@@ -48,8 +48,16 @@ impl Layer for Conv2d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [in_channels, height, width] = x[0].feature_map()?;
+        let map = x[0].feature_map()?;
         b.report(x[0].unexpected_channels(self.in_channels));
+        self.on(b, x[0], map, Axes::Two)
+    }
+}
+
+impl Conv2d {
+    /// The convolution of a map of this size, which may be the one row of a signal.
+    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3], axes: Axes) -> Result<Value, Mistake> {
+        let [in_channels, height, width] = map;
         let Conv2d { out_channels, kernel_size, stride, dilation, bias, .. } = *self;
         let groups = checked_groups(b, self.groups, in_channels, out_channels);
         let input = [height, width];
@@ -72,6 +80,6 @@ impl Layer for Conv2d {
             }
         };
         let transposed = false;
-        convolve(b, x[0], Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output })
+        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output })
     }
 }

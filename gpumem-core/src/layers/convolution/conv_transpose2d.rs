@@ -1,4 +1,4 @@
-use super::{checked_groups, convolve};
+use super::{Axes, checked_groups, convolve};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -21,12 +21,12 @@ use alloc::format;
 /// groups, bias, dilation)`.
 #[derive(Clone, Debug)]
 pub struct ConvTranspose2d {
-    in_channels: Option<u64>,
-    out_channels: u64,
-    window: Window,
-    output_padding: [u64; 2],
-    groups: u64,
-    bias: bool,
+    pub(super) in_channels: Option<u64>,
+    pub(super) out_channels: u64,
+    pub(super) window: Window,
+    pub(super) output_padding: [u64; 2],
+    pub(super) groups: u64,
+    pub(super) bias: bool,
 }
 
 /// `(input - 1) * stride + dilation * (kernel_size - 1) + output_padding + 1 - 2 * padding`; `None` beyond `u64`, 0 if
@@ -80,12 +80,20 @@ impl Layer for ConvTranspose2d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [in_channels, height, width] = x[0].feature_map()?;
+        let map = x[0].feature_map()?;
         b.report(x[0].unexpected_channels(self.in_channels));
+        self.on(b, x[0], map, Axes::Two)
+    }
+}
+
+impl ConvTranspose2d {
+    /// The transposed convolution of a map of this size, which may be the one row of a signal.
+    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3], axes: Axes) -> Result<Value, Mistake> {
+        let [in_channels, height, width] = map;
         let ConvTranspose2d { out_channels, window, bias, .. } = *self;
         let groups = checked_groups(b, self.groups, in_channels, out_channels);
         let output = [self.length(height, 0)?, self.length(width, 1)?];
         let (input, transposed) = ([height, width], true);
-        convolve(b, x[0], Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output })
+        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output })
     }
 }

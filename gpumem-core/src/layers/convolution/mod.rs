@@ -1,9 +1,13 @@
 //! `Conv2d(64, 3, padding = 1)`: convolutions.
 
+mod conv1d;
 mod conv2d;
+mod conv_transpose1d;
 mod conv_transpose2d;
 
+pub use conv_transpose1d::ConvTranspose1d;
 pub use conv_transpose2d::ConvTranspose2d;
+pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
 
 use super::Entry;
@@ -11,11 +15,20 @@ use super::builder::{Builder, Value};
 use super::linear::weight_and_bias;
 use super::mistake::Mistake;
 use crate::program::ops::Convolution;
-use crate::shape::product;
+use crate::shape::{Shape, product};
 use alloc::format;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] = &[Entry::of::<Conv2d>(), Entry::of::<ConvTranspose2d>()];
+pub(super) const LAYERS: &[Entry] =
+    &[Entry::of::<Conv2d>(), Entry::of::<ConvTranspose2d>(), Entry::of::<Conv1d>(), Entry::of::<ConvTranspose1d>()];
+
+/// Along how many axes a convolution slides. One that slides along one is that of maps of one row; its weight has no axis
+/// for the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Axes {
+    One,
+    Two,
+}
 
 /// `groups` if it divides both channel counts; 1, with a mistake, if it does not.
 fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channels: u64) -> u64 {
@@ -33,9 +46,13 @@ fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channe
 }
 
 /// The operation with its weight and bias.
-fn convolve(b: &mut Builder<'_>, x: Value, op: Convolution) -> Result<Value, Mistake> {
+fn convolve(b: &mut Builder<'_>, x: Value, axes: Axes, op: Convolution) -> Result<Value, Mistake> {
     let weight = op.weight();
     let fan_in = product(&weight.dims()[1..]);
+    let weight = match (axes, weight.dims()) {
+        (Axes::One, &[first, second, _, length]) => Shape::new(&[first, second, length]),
+        _ => weight,
+    };
     let inputs = weight_and_bias(b, x, weight, fan_in, op.bias.then_some(op.out_channels));
     b.op(op, &inputs)
 }

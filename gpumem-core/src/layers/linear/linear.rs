@@ -11,7 +11,8 @@ use crate::shape::{Shape, product};
 /// out_features)`, what arrives is checked.
 ///
 /// * Options: `bias = true`.
-/// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`.
+/// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`. With `in_features` written, a
+///   value of more axes may arrive too, as `[8, 7, in_features]`.
 /// * Parameters: `weight` `[out_features, in_features]` and, with `bias`, `bias` `[out_features]`, both uniform
 ///   within `1 / sqrt(in_features)`.
 /// * Backward keeps the input.
@@ -31,6 +32,20 @@ impl Linear {
     }
 }
 
+impl Linear {
+    /// The map of the last axis of more than two, where `in_features` says that this is what is meant.
+    fn of_more_axes(&self, b: &mut Builder<'_>, x: Value) -> Option<Result<Value, Mistake>> {
+        let is_meant =
+            x.elements == Elements::Numbers && x.shape.rank() > 2 && self.in_features == Some(x.shape.last());
+        is_meant.then(|| {
+            let (rows, _) = x.last_axes(Some(&[x.shape.last()]))?;
+            let rows = b.view(x, rows);
+            let y = Layer::build(self, b, &[rows])?;
+            Ok(b.view(y, x.shape.with_last(self.out_features)))
+        })
+    }
+}
+
 impl Layer for Linear {
     const NAME: &'static str = "Linear";
 
@@ -44,6 +59,9 @@ impl Layer for Linear {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let mut x = x[0];
+        if let Some(wide) = self.of_more_axes(b, x) {
+            return wide;
+        }
         let [rows, in_features] = match x.rows(self.in_features) {
             Ok(sizes) => {
                 b.report(x.unexpected_features(self.in_features));

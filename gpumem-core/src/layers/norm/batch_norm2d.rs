@@ -19,7 +19,7 @@ use alloc::vec;
 /// PyTorch: `torch.nn.BatchNorm2d(num_features, eps, momentum, affine)`.
 #[derive(Clone, Debug)]
 pub struct BatchNorm2d {
-    num_features: Option<u64>,
+    pub(super) num_features: Option<u64>,
     eps: f64,
     momentum: f64,
     affine: bool,
@@ -39,12 +39,20 @@ impl Layer for BatchNorm2d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [channels, height, width] = x[0].feature_map()?;
+        let map = x[0].feature_map()?;
         b.report(x[0].unexpected_channels(self.num_features));
+        self.on(b, x[0], map)
+    }
+}
+
+impl BatchNorm2d {
+    /// The normalisation of a map of this size, which may be a row, or one pixel.
+    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3]) -> Result<Value, Mistake> {
+        let [channels, height, width] = map;
         let BatchNorm2d { eps, momentum, affine, .. } = *self;
-        let mut inputs = vec![x[0]];
+        let mut inputs = vec![x];
         if affine {
-            inputs.extend([b.scale(channels), b.shift(channels)]);
+            inputs.extend([b.scale(&[channels]), b.shift(&[channels])]);
         }
         let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
         b.op_with(BatchNorm { channels, size: [height, width], eps, momentum, affine }, &inputs, &buffers)

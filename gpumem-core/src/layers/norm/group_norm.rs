@@ -25,6 +25,13 @@ pub struct GroupNorm {
     affine: bool,
 }
 
+impl GroupNorm {
+    /// Every channel a group of its own.
+    pub(super) fn of_each(channels: u64, eps: f64, affine: bool) -> GroupNorm {
+        GroupNorm { num_groups: channels, num_channels: None, eps, affine }
+    }
+}
+
 impl Layer for GroupNorm {
     const NAME: &'static str = "GroupNorm";
     const KEEPS_SHAPE: bool = true;
@@ -57,7 +64,7 @@ impl Layer for GroupNorm {
             Normalize { rows: groups, length, center: true, eps, groups, shared, scale: affine, shift: affine, shape };
         let mut inputs = vec![x[0]];
         if affine {
-            inputs.extend([b.scale(channels), b.shift(channels)]);
+            inputs.extend([b.scale(&[channels]), b.shift(&[channels])]);
         }
         b.op(op, &inputs)
     }

@@ -4,19 +4,22 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Normalize;
 use alloc::vec;
+use alloc::vec::Vec;
 
 /// `LayerNorm(eps = 1e-5, elementwise_affine = true, bias = true)`: layer normalisation of the last axis. All of it may be left
-/// out: `LayerNorm`. With `normalized_shape` in front what arrives is checked.
+/// out: `LayerNorm`. With `normalized_shape` in front what arrives is checked; `LayerNorm((4, 6))` normalises the last two axes
+/// together, and works on any shape that ends with them.
 ///
 /// * Options: `eps = 1e-5`, `elementwise_affine = true`, `bias = true`.
-/// * Input and output `[N]` or `[T, D]`. Each row is normalised with its own mean and biased variance.
-/// * Parameters: with `elementwise_affine`, `weight` `[D]` = 1 and, with `bias`, `bias` `[D]` = 0.
+/// * Input and output `[N]` or `[T, D]`, with `normalized_shape` of any rank. Each row is normalised with its own mean and biased
+///   variance.
+/// * Parameters: with `elementwise_affine`, `weight` = 1 and, with `bias`, `bias` = 0, both of the shape of a row.
 /// * Backward keeps the input and two statistics a row: mean and `1 / sqrt(variance + eps)`.
 ///
 /// PyTorch: `torch.nn.LayerNorm(normalized_shape, eps, elementwise_affine, bias)`.
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
-    normalized_shape: Option<u64>,
+    normalized_shape: Option<Vec<u64>>,
     eps: f64,
     affine: bool,
     bias: bool,
@@ -28,7 +31,7 @@ impl Layer for LayerNorm {
 
     fn read(from: &mut Arguments<'_>) -> LayerNorm {
         LayerNorm {
-            normalized_shape: from.leading("normalized_shape").integer(),
+            normalized_shape: from.leading("normalized_shape").lengths(),
             eps: from.option("eps").number(1e-5),
             affine: from.option("elementwise_affine").flag(true),
             bias: from.option("bias").flag(true),
@@ -36,27 +39,17 @@ impl Layer for LayerNorm {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [rows, length] = x[0].rows(self.normalized_shape)?;
-        b.report(x[0].unexpected_features(self.normalized_shape));
+        let (rows, axes) = b.last_axes(x[0], self.normalized_shape.as_deref())?;
         let (scale, shift) = (self.affine, self.affine && self.bias);
-        let mut inputs = vec![x[0]];
+        let mut inputs = vec![b.reshaped(x[0], rows)];
         if scale {
-            inputs.push(b.scale(length));
+            inputs.push(b.scale(axes.dims()));
         }
         if shift {
-            inputs.push(b.shift(length));
+            inputs.push(b.shift(axes.dims()));
         }
-        let op = Normalize {
-            rows,
-            length,
-            center: true,
-            eps: self.eps,
-            groups: 1,
-            shared: 1,
-            scale,
-            shift,
-            shape: x[0].shape,
-        };
-        b.op(op, &inputs)
+        let op = Normalize::of_rows(rows, true, self.eps, [scale, shift]);
+        let y = b.op(op, &inputs)?;
+        Ok(b.reshaped(y, x[0].shape))
     }
 }

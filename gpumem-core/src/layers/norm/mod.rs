@@ -1,13 +1,19 @@
 //! `BatchNorm2d`, `LayerNorm`, `Normalize`: normalisation.
 
+mod batch_norm1d;
 mod batch_norm2d;
 mod group_norm;
+mod instance_norm1d;
+mod instance_norm2d;
 mod layer_norm;
 mod normalize;
 mod rms_norm;
 
+pub use batch_norm1d::BatchNorm1d;
 pub use batch_norm2d::BatchNorm2d;
 pub use group_norm::GroupNorm;
+pub use instance_norm1d::InstanceNorm1d;
+pub use instance_norm2d::InstanceNorm2d;
 pub use layer_norm::LayerNorm;
 pub use normalize::Normalize;
 pub use rms_norm::RmsNorm;
@@ -21,4 +27,7 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<GroupNorm>(),
     Entry::of::<RmsNorm>(),
     Entry::of::<Normalize>(),
+    Entry::of::<BatchNorm1d>(),
+    Entry::of::<InstanceNorm2d>(),
+    Entry::of::<InstanceNorm1d>(),
 ];

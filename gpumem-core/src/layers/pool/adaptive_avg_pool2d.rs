@@ -15,7 +15,7 @@ use crate::program::ops::{AveragePool, Windows};
 /// PyTorch: `torch.nn.AdaptiveAvgPool2d(output_size)`.
 #[derive(Clone, Debug)]
 pub struct AdaptiveAvgPool2d {
-    output_size: [u64; 2],
+    pub(super) output_size: [u64; 2],
 }
 
 impl AdaptiveAvgPool2d {
@@ -33,8 +33,16 @@ impl Layer for AdaptiveAvgPool2d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [channels, height, width] = x[0].feature_map()?;
+        let map = x[0].feature_map()?;
+        self.on(b, x[0], map)
+    }
+}
+
+impl AdaptiveAvgPool2d {
+    /// The pooling of a map of this size, which may be the one row of a signal.
+    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3]) -> Result<Value, Mistake> {
+        let [channels, height, width] = map;
         let (input, output) = ([height, width], self.output_size);
-        b.op(AveragePool { channels, windows: Windows::Adaptive, input, output }, x)
+        b.op(AveragePool { channels, windows: Windows::Adaptive, input, output }, &[x])
     }
 }

@@ -17,9 +17,9 @@ use crate::program::ops::{AveragePool, Window, Windows};
 /// PyTorch: `torch.nn.AvgPool2d(kernel_size, stride, padding, ceil_mode, count_include_pad)`.
 #[derive(Clone, Debug)]
 pub struct AvgPool2d {
-    window: Window,
-    ceil_mode: bool,
-    count_include_pad: bool,
+    pub(super) window: Window,
+    pub(super) ceil_mode: bool,
+    pub(super) count_include_pad: bool,
 }
 
 impl Layer for AvgPool2d {
@@ -41,12 +41,20 @@ impl Layer for AvgPool2d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [channels, height, width] = x[0].feature_map()?;
+        let map = x[0].feature_map()?;
+        self.on(b, x[0], map)
+    }
+}
+
+impl AvgPool2d {
+    /// The pooling of a map of this size, which may be the one row of a signal.
+    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3]) -> Result<Value, Mistake> {
+        let [channels, height, width] = map;
         let AvgPool2d { window, ceil_mode, count_include_pad } = *self;
         b.report(window.too_much_padding());
         let input = [height, width];
         let output = window.positions(input, ceil_mode)?;
         let windows = Windows::Sliding { window, count_include_pad };
-        b.op(AveragePool { channels, windows, input, output }, x)
+        b.op(AveragePool { channels, windows, input, output }, &[x])
     }
 }

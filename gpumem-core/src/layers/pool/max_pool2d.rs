@@ -17,8 +17,8 @@ use crate::program::ops::{MaxPool, Window};
 /// PyTorch: `torch.nn.MaxPool2d(kernel_size, stride, padding, dilation, ceil_mode=ceil_mode)`.
 #[derive(Clone, Debug)]
 pub struct MaxPool2d {
-    window: Window,
-    ceil_mode: bool,
+    pub(super) window: Window,
+    pub(super) ceil_mode: bool,
 }
 
 impl Layer for MaxPool2d {
@@ -36,10 +36,18 @@ impl Layer for MaxPool2d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [channels, height, width] = x[0].feature_map()?;
+        let map = x[0].feature_map()?;
+        self.on(b, x[0], map)
+    }
+}
+
+impl MaxPool2d {
+    /// The pooling of a map of this size, which may be the one row of a signal.
+    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3]) -> Result<Value, Mistake> {
+        let [channels, height, width] = map;
         b.report(self.window.too_much_padding());
         let input = [height, width];
         let output = self.window.positions(input, self.ceil_mode)?;
-        b.op(MaxPool { channels, window: self.window, input, output }, x)
+        b.op(MaxPool { channels, window: self.window, input, output }, &[x])
     }
 }

@@ -1,7 +1,7 @@
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
-use crate::shape::Shape;
+use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -35,6 +35,13 @@ record! {
 }
 
 impl Normalize {
+    /// The normalisation of rows of this shape, `[rows, elements]` or `[elements]`, with or without factors and summands.
+    pub fn of_rows(shape: Shape, center: bool, eps: f64, [scale, shift]: [bool; 2]) -> Normalize {
+        let length = shape.last();
+        let rows = product(&shape.dims()[..shape.rank().saturating_sub(1)]);
+        Normalize { rows, length, center, eps, groups: 1, shared: 1, scale, shift, shape }
+    }
+
     /// Factors, and summands.
     pub fn parameters(&self) -> u64 {
         self.groups.saturating_mul(self.length.checked_div(self.shared).unwrap_or(0))
