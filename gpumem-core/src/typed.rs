@@ -5,7 +5,7 @@
 
 use core::marker::PhantomData;
 use core::ops;
-use typenum::{Diff, IsEqual, IsLessOrEqual, Max, Maximum, Prod, Quot, Sum, True, U0, U1, U2, Unsigned};
+use typenum::{Diff, IsEqual, IsLessOrEqual, Max, Maximum, Prod, Quot, Sum, True, U0, U1, U2, U3, Unsigned};
 
 pub use typenum::{B0, B1, UInt, UTerm};
 
@@ -255,15 +255,87 @@ impl<T: Unsigned, N: Unsigned> ShapeRule<(T,)> for Gather<N> {
     type Out = (T, N);
 }
 
-/// The first row and the number of rows that are taken.
+/// The axis, the first row and the number of rows that are taken.
 #[derive(Debug)]
-pub struct Slice<S, L>(PhantomData<(S, L)>);
+pub struct Slice<Axis, S, L>(PhantomData<(Axis, S, L)>);
 
-impl<P: Unsigned, N: Unsigned, S: ops::Add<L>, L: Unsigned> ShapeRule<(P, N)> for Slice<S, L>
-where
-    Sum<S, L>: IsLessOrEqual<P, Output = True>,
-{
-    type Out = (L, N);
+macro_rules! slices {
+    ($($number:ty: ($($before:ident),*) | ($($after:ident),*);)*) => {
+        $(impl<$($before: Unsigned,)* P: Unsigned, $($after: Unsigned,)* S: ops::Add<L>, L: Unsigned>
+            ShapeRule<($($before,)* P, $($after,)*)> for Slice<$number, S, L>
+        where
+            Sum<S, L>: IsLessOrEqual<P, Output = True>,
+        {
+            type Out = ($($before,)* L, $($after,)*);
+        })*
+    };
+}
+slices! {
+    UTerm: () | ();
+    UTerm: () | (A);
+    UTerm: () | (A, B);
+    UTerm: () | (A, B, C);
+    U1: (A) | ();
+    U1: (A) | (B);
+    U1: (A) | (B, C);
+    U2: (A, B) | ();
+    U2: (A, B) | (C);
+    U3: (A, B, C) | ();
+}
+
+/// A dimension of a shape by its number.
+pub trait At<Axis> {
+    /// The dimension.
+    type Out: Unsigned;
+}
+
+macro_rules! dimensions_at {
+    ($($number:ty: $which:ident of ($($all:ident),*);)*) => {
+        $(impl<$($all: Unsigned),*> At<$number> for ($($all,)*) {
+            type Out = $which;
+        })*
+    };
+}
+dimensions_at! {
+    UTerm: A of (A, B);
+    U1: B of (A, B);
+    UTerm: A of (A, B, C);
+    U1: B of (A, B, C);
+    U2: C of (A, B, C);
+    UTerm: A of (A, B, C, E);
+    U1: B of (A, B, C, E);
+    U2: C of (A, B, C, E);
+    U3: E of (A, B, C, E);
+}
+
+macro_rules! permutations {
+    ($($(#[$doc:meta])* $rule:ident<$($axis:ident),*>;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub struct $rule<$($axis),*>(PhantomData<($($axis,)*)>);
+
+            impl<In: $(At<$axis> +)*, $($axis),*> ShapeRule<In> for $rule<$($axis),*> {
+                type Out = ($(<In as At<$axis>>::Out,)*);
+            }
+        )*
+    };
+}
+permutations! {
+    /// Which axis of two each axis of the output is.
+    Permute2<I, J>;
+    /// Which axis of three each axis of the output is.
+    Permute3<I, J, K>;
+    /// Which axis of four each axis of the output is.
+    Permute4<I, J, K, L>;
+}
+
+/// Length of the second of three axes, which is left out.
+#[derive(Debug)]
+pub struct Reduce<N>(PhantomData<N>);
+
+impl<A: Unsigned, N: Unsigned, B: Unsigned> ShapeRule<(A, N, B)> for Reduce<N> {
+    type Out = (A, B);
 }
 
 /// Adds the lengths along an axis.

@@ -10,7 +10,7 @@ use gpumem_core::graph::{Graph, NodeId, Type};
 use gpumem_core::lower::{Term, Training};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
-use harness::graphs::join;
+use harness::graphs::{chain, join};
 use harness::{Loaded, Truth, assert_close};
 
 const TOLERANCE: f64 = 1e-5;
@@ -99,6 +99,25 @@ fn check_output(truth: &Truth, graph: &Graph, output: NodeId, path: &str, names:
     let loss = loaded.step().unwrap();
     let scale = expected.iter().map(|y| f64::from(y * y)).sum::<f64>() / expected.len() as f64;
     assert!(f64::from(loss) <= TOLERANCE * TOLERANCE * scale.max(1e-30), "{file}: mean squared difference {loss:e}");
+}
+
+/// Axes in another order, and then fewer of them.
+#[test]
+fn permute_and_reshape() {
+    let truth = Truth::read("ops/086_permute_reshape.safetensors");
+    let mut graph = Graph::default();
+    let x = inputs(&mut graph, &truth, &["x"], false)[0];
+    let output = chain(&mut graph, x, "Permute([0; 2; 1; 3]) | Reshape([5; 12])");
+    let mut loaded = Loaded::new(&graph, output, training(&[Term::DOT]), 2, STAY);
+    loaded.set("input", truth.words("input.x"));
+    loaded.set("target", truth.words("grad_output"));
+    loaded.step().unwrap();
+    // Nothing is computed: all are the very numbers.
+    assert_eq!(loaded.get("input.gradient").unwrap(), truth.floats("grad_input.x"));
+    let mut loaded = Loaded::new(&graph, output, training(&[Term::MSE]), 2, STAY);
+    loaded.set("input", truth.words("input.x"));
+    loaded.set("target", truth.words("output"));
+    assert_eq!(loaded.step().unwrap(), 0.0);
 }
 
 macro_rules! layers {

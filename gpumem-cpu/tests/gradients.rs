@@ -73,13 +73,16 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Formula" => ("Everything", numbers(&[9])),
         "Declared" => ("Fold", numbers(&[2, 4])),
         "Standardize" => ("Normalize([0.5; -1.25], [2; 0.75])", numbers(&[2, 3, 3])),
+        "Permute" => ("Transpose(1, 2)", numbers(&[3, 4])),
+        "Reduce" => ("Mean(1)", numbers(&[4, 3])),
         other => panic!("no case of {other}"),
     }
 }
 
 #[test]
 fn every_operation() {
-    for name in Op::NAMES {
+    // No layer is an expansion alone, and its gradient is passed on.
+    for name in Op::NAMES.iter().filter(|name| **name != "Expand") {
         let (layer, inputs) = case_of(name);
         assert_eq!(Single::new(layer, &inputs, Options::default().batch).op.name(), *name);
         // Gradients that are passed on have no operation: sums are compared below.
@@ -141,6 +144,25 @@ fn convolutions() {
     check("Conv2d(4, [4; 2], padding = \"same\", dilation = [1; 3], groups = 2)", &map(2));
     // Padding that makes whole windows empty.
     check("Conv2d(2, 2, padding = 3)", &map(1));
+}
+
+#[test]
+fn axes() {
+    let input = [Input::Numbers(vec![3, 4, 5])];
+    check("Permute([0; 2; 3; 1])", &input);
+    check("Permute([0; 3; 2; 1])", &input);
+    check("Permute([0; 2; 1; 3])", &input);
+    // Several tiles, and parts of them.
+    check("Transpose(1, 2)", &[Input::Numbers(vec![35, 67])]);
+    check("Permute([0; 3; 1; 4; 2])", &[Input::Numbers(vec![2, 3, 4, 5])]);
+    check("Slice(1, 3, dim = 2)", &input);
+    check("Slice(-2)", &input);
+    check("Select(2, dim = -1)", &input);
+    for reduction in ["Sum", "Mean", "Max"] {
+        for dim in ["1", "2", "-1", "[1; 2]", "[1; 2; 3]"] {
+            check(&format!("{reduction}({dim})"), &input);
+        }
+    }
 }
 
 #[test]

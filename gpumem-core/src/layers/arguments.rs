@@ -410,12 +410,17 @@ impl Asking<'_, '_> {
 
     /// An axis as PyTorch counts them: the batch is 0, and -1 is the last. `None` where it is left out.
     pub fn axis(self) -> Option<i64> {
-        let axis = |value: &Argument| match value {
-            Argument::Integer(value) => i64::try_from(*value).ok().map(Some),
-            Argument::Float(value) if *value < 0.0 && *value == f64::from(*value as i32) => Some(Some(*value as i64)),
-            _ => None,
-        };
-        self.take("an axis, as `dim = 1` or `dim = -1`", None, axis, [None, Some(-1)])
+        self.take("an axis, as `dim = 1` or `dim = -1`", None, |value| signed(value).map(Some), [None, Some(-1)])
+    }
+
+    /// An axis, 1 where it is left out.
+    pub fn axis_or_1(self) -> i64 {
+        self.axis().unwrap_or(1)
+    }
+
+    /// A whole number that counts from the end where it is negative; `None` where it is left out.
+    pub fn offset(self) -> Option<i64> {
+        self.take("a whole number", None, |value| signed(value).map(Some), [None, None])
     }
 
     /// `true` or `false`.
@@ -459,6 +464,21 @@ impl Needing<'_, '_> {
         let found = if matches!(found, Found::LeftOut) { Found::Open } else { found };
         self.0.settle(found, values)
     }
+
+    /// A whole number that counts from the end where it is negative.
+    pub fn offset(self) -> i64 {
+        self.take("a whole number", signed, [0, 1])
+    }
+
+    /// One axis or several, as PyTorch counts them: the batch is 0, and -1 is the last.
+    pub fn axes(self) -> Vec<i64> {
+        self.take("an axis, or several as `(1, 2)`", signed_list, [vec![1], vec![-1]])
+    }
+
+    /// Lengths of axes, of which one may be -1.
+    pub fn sizes(self) -> Vec<i64> {
+        self.take("a whole number, or one for each axis as `(4, 6)`", signed_list, [vec![-1], vec![-1]])
+    }
 }
 
 /// A range, to be read after `to be`, and what is within it.
@@ -480,6 +500,24 @@ pub fn pair(value: &Argument) -> Option<[u64; 2]> {
         Argument::Integer(value) => Some([*value; 2]),
         Argument::Pair(pair) => Some(*pair),
         _ => None,
+    }
+}
+
+/// A whole number that may be negative.
+fn signed(value: &Argument) -> Option<i64> {
+    match value {
+        Argument::Integer(value) => i64::try_from(*value).ok(),
+        Argument::Float(value) if *value == f64::from(*value as i32) => Some(*value as i64),
+        _ => None,
+    }
+}
+
+/// One such number or several.
+fn signed_list(value: &Argument) -> Option<Vec<i64>> {
+    match value {
+        Argument::Pair(pair) => pair.iter().map(|&number| i64::try_from(number).ok()).collect(),
+        Argument::Numbers(numbers) => numbers.iter().map(|&number| signed(&Argument::Float(number))).collect(),
+        one => signed(one).map(|number| vec![number]),
     }
 }
 

@@ -100,6 +100,7 @@ impl<'g> Builder<'g> {
             (None, Ok(value)) => (None, Some(value)),
         };
         self.mistakes.extend(open);
+        let value = value.map(|value| self.own(value));
         let row = value.map(|value| {
             let own = self.scope.owner.is_none();
             let count = |id: &usize| self.graph.parameters[*id].shape.elements().unwrap_or(0);
@@ -115,6 +116,13 @@ impl<'g> Builder<'g> {
             (row, node)
         });
         Finished { mistakes: self.mistakes, guessed: self.guessed, row }
+    }
+
+    /// The value as one of this layer's: one that has nothing to do still has an output of its own.
+    fn own(&mut self, value: Value) -> Value {
+        let node = &self.graph.nodes[value.node];
+        let is_own = node.row == self.row && node.source != Source::Input;
+        if is_own { value } else { self.view(value, value.shape) }
     }
 
     /// Notes a mistake, if there is one, and goes on.

@@ -139,16 +139,25 @@ impl Value {
     /// # Errors
     /// The batch, or an axis that there is not.
     pub fn axis(&self, dim: i64) -> Result<usize, Mistake> {
+        self.axis_of("dim", dim)
+    }
+
+    /// The same for an argument of another name.
+    ///
+    /// # Errors
+    /// As for [`Value::axis`].
+    pub fn axis_of(&self, argument: &'static str, dim: i64) -> Result<usize, Mistake> {
         let rank = self.shape.rank() as i64;
         match dim {
-            0 => {
-                Err(Mistake::of("dim", "cannot work along the batch, which is axis 0; the axes of a sample begin at 1"))
-            }
+            0 => Err(Mistake::of(
+                argument,
+                "cannot work along the batch, which is axis 0; the axes of a sample begin at 1",
+            )),
             _ if (1..=rank).contains(&dim) => Ok(dim as usize - 1),
             _ if (-rank..0).contains(&dim) => Ok((rank + dim) as usize),
             _ => Err(Mistake::of(
-                "dim",
-                format!("has `dim = {dim}`, but {} has axes 1 to {rank}, or -{rank} to -1", self.shape),
+                argument,
+                format!("has `{argument} = {dim}`, but {} has axes 1 to {rank}, or -{rank} to -1", self.shape),
             )),
         }
     }

@@ -12,13 +12,13 @@
 //! | family | layers |
 //! | --- | --- |
 //! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`], [`Conv1d`], [`ConvTranspose1d`] |
-//! | [affine maps](linear) | [`Linear`], [`Tied`] |
+//! | [affine maps](linear) | [`Linear`], [`Tied`], [`Scale`] |
 //! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`] |
 //! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`], [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`] |
-//! | [shapes](shape) | [`Flatten`], [`Upsample`] |
+//! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Permute`], [`Transpose`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Glu`], [`Upsample`] |
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`] |
-//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`] |
+//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`ClassToken`] |
 //! | [self-attention](attention) | [`CausalSelfAttention`], [`CausalAttention`] |
 //! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`] |
 //!

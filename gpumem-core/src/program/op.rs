@@ -7,8 +7,8 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
-    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Formula, Gather, Mask, MatMul, MaxPool,
-    Normalize, Pointwise, Product, Resize, Slice, Softmax, Standardize, Sum,
+    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Expand, Formula, Gather, Mask, MatMul,
+    MaxPool, Normalize, Permute, Pointwise, Product, Reduce, Resize, Slice, Softmax, Standardize, Sum,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -382,4 +382,10 @@ operations! {
     Declared,
     /// Channels less a number, over another one.
     Standardize,
+    /// Axes in another order.
+    Permute,
+    /// The elements along an axis as one.
+    Reduce,
+    /// What is the same for all samples, for each of them.
+    Expand,
 }

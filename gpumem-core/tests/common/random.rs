@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 90;
+pub const KINDS: usize = 100;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -203,6 +203,53 @@ impl Drawing {
                 0 if kinked => self.sequences.push(layer(g, sequence[0], "MaxPool1d(3, 1, padding = 1)")),
                 1 => self.sequences.push(layer(g, sequence[0], "LayerNorm([3; 8])")),
                 _ => self.sequences.push(layer(g, sequence[0], "RmsNorm([3; 8])")),
+            },
+            90 => match second % 3 {
+                0 => self.maps.push(chain(
+                    g,
+                    map[0],
+                    "Permute([0; 2; 3; 1]) | Reshape([4; 3; 2]) | Permute([0; 3; 1; 2])",
+                )),
+                1 => self.maps.push(chain(g, map[0], "Transpose(2, 3) | Reshape([2; 4; -1])")),
+                _ => self.maps.push(chain(g, map[0], "Permute([0; 2; 1; 3]) | Reshape([2; 4; 3])")),
+            },
+            91 => self.sequences.push(chain(g, sequence[0], "Transpose(1, -1) | Reshape([3; 8])")),
+            92 => self.vectors.push(layer(g, sequence[0], "Reshape(24)")),
+            93 => {
+                let end = layer(g, sequence[0], "Slice(-5, dim = 2)");
+                let start = layer(g, sequence[0], "Slice(0, 3, dim = 2)");
+                self.sequences.push(match try_join(g, &[end, start], "Concat") {
+                    Ok(both) => both,
+                    Err(_) => layer(g, sequence[0], "Silu"),
+                });
+            }
+            94 => {
+                let one = layer(g, sequence[0], "Select(1)");
+                self.sequences.push(join(g, &[sequence[0], one], "Mul"));
+            }
+            95 => {
+                let text =
+                    ["Mean(2, keepdim = true)", "Sum(1, keepdim = true)", "Mean([1; 2], keepdim = true)"][second % 3];
+                let sum = layer(g, sequence[0], text);
+                self.sequences.push(join(g, &[sequence[0], sum], "Sub"));
+            }
+            96 => {
+                let text = ["Mean([2; 3], keepdim = true)", "Sum([1; 3], keepdim = true)"][second % 2];
+                let sum = chain(g, map[0], text);
+                self.maps.push(join(g, &[map[0], sum], "Mul"));
+            }
+            97 => match (second % 2, kinked) {
+                (0, true) => {
+                    let largest = layer(g, sequence[0], "Max(1)");
+                    self.sequences.push(join(g, &[sequence[0], largest], "Sub"));
+                }
+                (0, false) => self.sequences.push(layer(g, sequence[0], "Scale(0.5, bias = true)")),
+                _ => self.maps.push(layer(g, map[0], "Scale")),
+            },
+            98 => self.sequences.push(chain(g, sequence[0], "Linear(16) | Glu")),
+            99 => match try_join(g, &[sequence[0]], "ClassToken") {
+                Ok(longer) => self.sequences.push(layer(g, longer, "Slice(0, 3)")),
+                Err(_) => self.sequences.push(layer(g, sequence[0], "Silu")),
             },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}

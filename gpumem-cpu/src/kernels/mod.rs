@@ -12,6 +12,7 @@ mod concat;
 mod convolution;
 mod correlation;
 mod declared;
+mod expand;
 mod exponential;
 mod formula;
 mod gather;
@@ -23,8 +24,10 @@ mod max_pool;
 mod movement;
 mod normalize;
 pub(crate) mod optimizer;
+mod permute;
 mod pointwise;
 mod product;
+mod reduce;
 mod resize;
 mod slice;
 mod softmax;
@@ -93,6 +96,9 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Formula(op) => formula::forward(op, operands),
         Op::Declared(op) => declared::forward(op, operands),
         Op::Standardize(op) => standardize::forward(op, operands),
+        Op::Permute(op) => permute::forward(op, operands),
+        Op::Reduce(op) => reduce::forward(op, operands),
+        Op::Expand(op) => expand::forward(op, operands),
     }
 }
 
@@ -119,6 +125,8 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Formula(op) => formula::backward(op, operands),
         Op::Declared(op) => declared::backward(op, operands),
         Op::Standardize(op) => standardize::backward(op, operands),
-        Op::Sum(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
+        Op::Permute(op) => permute::backward(op, operands),
+        Op::Reduce(op) => reduce::backward(op, operands),
+        Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
     }
 }

@@ -1,6 +1,6 @@
-//! A part of the rows of a value, `y[t, :] = x[start + t, :]`.
+//! A part of a value along an axis, `y[.., t, :] = x[.., start + t, :]`.
 //!
-//! Backward: `dx[start + t, :] = dy[t, :]`, and 0 in the other rows.
+//! Backward: `dx[.., start + t, :] = dy[.., t, :]`, and 0 in the other rows.
 
 use super::max_pool::required;
 use super::{Bound, kernel};
@@ -10,9 +10,9 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Slice;
 use std::ops::Range;
 
-/// Elements of a sample of `x`, and those of them that are the part.
+/// Elements of `x` at a position before the axis, and those of them that are the part.
 fn resolve(op: &Slice) -> Result<(usize, Range<usize>), Error> {
-    let whole = count(op.input.dims());
+    let whole = count(&[op.rows(), op.row()]);
     let [start, length] = [op.start, op.length].map(|rows| count(&[rows, op.row()]));
     match start.checked_add(length) {
         Some(end) if end <= whole => Ok((whole, start..end)),
@@ -23,7 +23,7 @@ fn resolve(op: &Slice) -> Result<(usize, Range<usize>), Error> {
 /// `y` from `x`.
 pub(super) fn forward(op: &Slice, operands: &mut Operands<'_>) -> Bound {
     let (whole, part) = resolve(op)?;
-    let samples = count(&[operands.batch()]);
+    let samples = count(&[operands.batch(), op.outer()]);
     let input = operands.source(Slot::Input(0), samples.saturating_mul(whole))?;
     let mut output = operands.target(Slot::Output, samples.saturating_mul(part.len()))?;
     kernel(move |_| {
@@ -35,7 +35,7 @@ pub(super) fn forward(op: &Slice, operands: &mut Operands<'_>) -> Bound {
 /// `dx` from `dy`.
 pub(super) fn backward(op: &Slice, operands: &mut Operands<'_>) -> Bound {
     let (whole, part) = resolve(op)?;
-    let samples = count(&[operands.batch()]);
+    let samples = count(&[operands.batch(), op.outer()]);
     let gradient = operands.source(Slot::Gradient, samples.saturating_mul(part.len()))?;
     let (accumulate, mut target) = required(operands, samples.saturating_mul(whole))?;
     kernel(move |_| {

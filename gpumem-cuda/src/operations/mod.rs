@@ -9,6 +9,7 @@ mod concat;
 mod context;
 pub(crate) mod convolution;
 mod declared;
+mod expand;
 mod formula;
 mod gather;
 mod grid;
@@ -19,8 +20,10 @@ pub(crate) mod max_pool;
 mod movement;
 pub(crate) mod normalize;
 pub(crate) mod optimizer;
+mod permute;
 pub(crate) mod pointwise;
 pub(crate) mod product;
+mod reduce;
 mod resize;
 mod slice;
 mod softmax;
@@ -96,6 +99,9 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Formula(op) => own(formula::forward(context, op)),
         Op::Declared(op) => own(declared::forward(context, op)),
         Op::Standardize(op) => own(standardize::forward(context, op)),
+        Op::Permute(op) => own(permute::forward(context, op)),
+        Op::Reduce(op) => own(reduce::forward(context, op)),
+        Op::Expand(_) => own(expand::forward(context)),
     }
 }
 
@@ -122,6 +128,8 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Formula(op) => own(formula::backward(context, op)),
         Op::Declared(op) => own(declared::backward(context, op)),
         Op::Standardize(op) => own(standardize::backward(context, op)),
-        Op::Sum(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
+        Op::Permute(op) => own(permute::backward(context, op)),
+        Op::Reduce(op) => own(reduce::backward(context, op)),
+        Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
     }
 }

@@ -1,4 +1,4 @@
-//! A part of the rows of a value: `kernels/slice.cu`.
+//! A part of a value along an axis: `kernels/slice.cu`.
 
 use super::context::Context;
 use super::grid::pack;
@@ -7,7 +7,8 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Slice;
 use gpumem_core::program::{Slot, TensorId};
 
-/// One launch for `samples` samples: over all that they hold, or over their parts.
+/// One launch for `samples` samples: over all that they hold, or over their parts. Each position before the axis counts as one
+/// for the kernel.
 fn launch(
     context: &Context<'_>,
     op: &Slice,
@@ -16,7 +17,8 @@ fn launch(
     add: u8,
     arguments: Vec<Option<TensorId>>,
 ) -> Result<Vec<Launch>, Error> {
-    let whole = op.input.elements().unwrap_or(u64::MAX);
+    let samples = samples.saturating_mul(op.outer());
+    let whole = op.rows().saturating_mul(op.row());
     let beyond = Error::Damaged("a part reaches beyond its whole");
     let [start, part] = [op.start, op.length].map(|rows| rows.checked_mul(op.row()));
     let (Some(start), Some(part)) = (start, part) else { return Err(beyond) };

@@ -4,6 +4,7 @@
 mod host;
 
 mod attention;
+mod axes;
 mod barriers;
 mod binary;
 mod chains;

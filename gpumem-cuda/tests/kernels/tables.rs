@@ -82,7 +82,7 @@ fn rows_for_positions_in_sixteen_bits() {
 /// `length` rows of a layer's output, from row `start` on.
 fn part(graph: &mut Graph, input: NodeId, start: u64, length: u64) -> NodeId {
     let mut value = graph.value(input);
-    let op = Slice { input: value.shape, start, length };
+    let op = Slice { input: value.shape, start, length, axis: 0 };
     value.shape = value.shape.with(0, length);
     let (inputs, row) = (vec![input], graph.nodes[input].row);
     let source = Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false };

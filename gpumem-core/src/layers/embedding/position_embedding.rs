@@ -51,6 +51,6 @@ impl Layer for PositionEmbedding {
             positions = steps;
         }
         let table = b.parameter("weight", &[positions, width], Role::Weight, Init::Normal(1.0));
-        b.op(Slice { input: table.shape, start: 0, length: steps }, &[table])
+        b.op(Slice { input: table.shape, start: 0, length: steps, axis: 0 }, &[table])
     }
 }

@@ -2,9 +2,11 @@
 
 #[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
 mod linear;
+mod scale;
 mod tied;
 
 pub use linear::Linear;
+pub use scale::Scale;
 pub use tied::Tied;
 
 use super::Entry;
@@ -16,7 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] = &[Entry::of::<Linear>(), Entry::of::<Tied>()];
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<Linear>(), Entry::of::<Tied>(), Entry::of::<Scale>()];
 
 /// `x` with a weight and maybe a bias of `bias` elements, uniform within `1 / sqrt(fan_in)`: what PyTorch's
 /// `kaiming_uniform_(weight, a = sqrt(5))` comes to.

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A part of a value along its first axis.
+    /// A part of a value along one axis.
     ///
     /// * Input: x.
     /// * The gradient reads nothing; it is 0 outside the part.
@@ -16,13 +16,25 @@ record! {
         pub start: u64,
         /// Rows of the part.
         pub length: u64,
+        /// The axis, counted from 0 without the batch.
+        pub axis: u64,
     }
 }
 
 impl Slice {
-    /// Elements of a row.
+    /// Positions before the axis.
+    pub fn outer(&self) -> u64 {
+        product(self.input.dims().get(..self.axis as usize).unwrap_or_default())
+    }
+
+    /// Rows along the axis.
+    pub fn rows(&self) -> u64 {
+        self.input.dims().get(self.axis as usize).copied().unwrap_or(1)
+    }
+
+    /// Elements of a row: positions after the axis.
     pub fn row(&self) -> u64 {
-        product(self.input.dims().get(1..).unwrap_or_default())
+        product(self.input.dims().get((self.axis as usize).saturating_add(1)..).unwrap_or_default())
     }
 }
 
@@ -30,7 +42,7 @@ impl Rule for Slice {
     const NAME: &'static str = "Slice";
 
     fn output(&self) -> Shape {
-        self.input.with(0, self.length)
+        self.input.with(self.axis as usize, self.length)
     }
 
     fn gradients(&self) -> Vec<Gradient> {
@@ -38,6 +50,6 @@ impl Rule for Slice {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        vec![Edge::new("Slice", &[self.start, self.length], inputs[0], self.output())]
+        vec![Edge::new("Slice", &[self.axis, self.start, self.length], inputs[0], self.output())]
     }
 }

@@ -1,0 +1,32 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Rule};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// A value that is the same for all samples, once for each of them.
+    ///
+    /// * Inputs: the value, and one that differs between samples, which says how many there are.
+    /// * The gradient is summed over the samples and reads nothing.
+    pub struct Expand {
+        /// Dimensions of the value.
+        pub shape: Shape,
+    }
+}
+
+impl Rule for Expand {
+    const NAME: &'static str = "Expand";
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        vec![Gradient::Passes(0)]
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        Edge::same(&inputs[..1])
+    }
+}

@@ -1,0 +1,100 @@
+//! The axes of a value in another order.
+//!
+//! Backward: the gradient with its axes back in their order.
+
+use super::max_pool::required;
+use super::{Bound, kernel};
+use crate::operands::{Operands, count};
+use crate::parallel;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{Moved, Permute};
+
+/// Neighbours of either side that are moved together, so that both stay in the cache.
+const TILE: usize = 32;
+
+/// Where elements go, as axes of what is written, outermost first.
+struct Plan {
+    axes: Vec<Axis>,
+    /// The axis along which neighbours lie side by side in what is read.
+    near: usize,
+}
+
+struct Axis {
+    length: usize,
+    from: usize,
+}
+
+fn plan(op: &Permute, operands: &Operands<'_>) -> Result<(Plan, usize), Error> {
+    if !op.is_sound() || op.input.dims().contains(&0) {
+        return Err(Error::Damaged("axes in another order that are not those of the value"));
+    }
+    let length = count(&[operands.batch(), count(op.input.dims()) as u64]);
+    let moved = op.moved(operands.batch());
+    let near = moved.iter().position(|axis| axis.from == 1).unwrap_or(moved.len() - 1);
+    let axis = |&Moved { length, from, .. }: &Moved| Axis { length: count(&[length]), from: count(&[from]) };
+    Ok((Plan { axes: moved.iter().map(axis).collect(), near }, length))
+}
+
+impl Plan {
+    /// Writes all elements that `y` is, which begin at `x[from]` and are those of the axes from `first` on.
+    fn fill(&self, first: usize, x: &[f32], from: usize, y: &mut [f32], accumulate: bool) {
+        let (axis, last) = (&self.axes[first], self.axes.len() - 1);
+        if first == last {
+            parallel::store(y, accumulate, |i| x[from + i * axis.from]);
+        } else if first + 1 == last && first == self.near {
+            self.fill_tiles(x, from, y, accumulate);
+        } else {
+            let inner = y.len() / axis.length;
+            for (i, y) in y.chunks_exact_mut(inner).enumerate() {
+                self.fill(first + 1, x, from + i * axis.from, y, accumulate);
+            }
+        }
+    }
+
+    /// The last two axes, of which the first lies side by side in `x` and the second in `y`.
+    fn fill_tiles(&self, x: &[f32], from: usize, y: &mut [f32], accumulate: bool) {
+        let [.., near, last] = &self.axes[..] else { return };
+        for rows in (0..near.length).step_by(TILE) {
+            for columns in (0..last.length).step_by(TILE) {
+                for row in rows..near.length.min(rows + TILE) {
+                    let to = &mut y[row * last.length..][columns..last.length.min(columns + TILE)];
+                    parallel::store(to, accumulate, |i| x[from + row + (columns + i) * last.from]);
+                }
+            }
+        }
+    }
+}
+
+/// `y` from `x`.
+pub(super) fn forward(op: &Permute, operands: &mut Operands<'_>) -> Bound {
+    let (plan, length) = plan(op, operands)?;
+    let input = operands.source(Slot::Input(0), length)?;
+    let mut output = operands.target(Slot::Output, length)?;
+    kernel(move |_| run(&plan, input.get(), output.get(), false))
+}
+
+/// `dx` from `dy`.
+pub(super) fn backward(op: &Permute, operands: &mut Operands<'_>) -> Bound {
+    let (_, length) = plan(op, operands)?;
+    let (plan, _) = plan(&op.inverse(), operands)?;
+    let gradient = operands.source(Slot::Gradient, length)?;
+    let (accumulate, mut target) = required(operands, length)?;
+    kernel(move |_| run(&plan, gradient.get(), target.get(), accumulate))
+}
+
+fn run(plan: &Plan, x: &[f32], y: &mut [f32], accumulate: bool) {
+    if plan.axes.len() == 1 {
+        return plan.fill(0, x, 0, y, accumulate);
+    }
+    let outermost = &plan.axes[0];
+    // Two axes that change places have their tiles in one piece.
+    if plan.axes.len() == 2 && plan.near == 0 {
+        return plan.fill_tiles(x, 0, y, accumulate);
+    }
+    let inner = y.len() / outermost.length;
+    parallel::pieces(None, y, inner, |piece, _, y| {
+        plan.fill(1, x, piece * outermost.from, y, accumulate);
+        0.0
+    });
+}

@@ -1,0 +1,93 @@
+//! The elements along an axis as one, `y[o, i] = f(x[o, :, i])`.
+//!
+//! Backward: every element of a sum has the gradient of the result, those of a mean that over their number, and of a maximum
+//! that one has it which was the largest.
+
+use super::max_pool::required;
+use super::{Bound, kernel};
+use crate::operands::{Operands, Target, count};
+use crate::parallel;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{Reduce, Reduction};
+
+/// Results of a sample, length of the axis, and positions after it.
+fn sizes(op: &Reduce, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
+    if op.length == 0 || op.inner == 0 {
+        return Err(Error::Damaged("an axis without elements is reduced"));
+    }
+    Ok([count(&[operands.batch(), op.outer, op.inner]), count(&[op.length]), count(&[op.inner])])
+}
+
+/// `y` from `x`.
+pub(super) fn forward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
+    let [results, length, inner] = sizes(op, operands)?;
+    let input = operands.source(Slot::Input(0), results.saturating_mul(length))?;
+    let mut output = operands.target(Slot::Output, results)?;
+    let mut places: Option<Target<u32>> = None;
+    if op.has_places() && operands.writes(Slot::Saved(0)) {
+        places = Some(operands.word_target(Slot::Saved(0), results)?);
+    }
+    let scale = if op.reduction == Reduction::Mean { 1.0 / length as f64 } else { 1.0 };
+    if op.reduction == Reduction::Max {
+        return kernel(move |_| largest(input.get(), output.get(), places.as_mut(), [length, inner]));
+    }
+    kernel(move |_| {
+        let x = input.get();
+        parallel::pieces(None, output.get(), inner, |outer, _, y| {
+            let x = &x[outer * length * inner..][..length * inner];
+            if inner == 1 {
+                y[0] = (parallel::sum(x, f64::from) * scale) as f32;
+                return 0.0;
+            }
+            let mut sums = vec![0.0f64; inner];
+            for row in x.chunks_exact(inner) {
+                sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += f64::from(x));
+            }
+            y.iter_mut().zip(&sums).for_each(|(y, sum)| *y = (sum * scale) as f32);
+            0.0
+        });
+    })
+}
+
+fn largest(x: &[f32], y: &mut [f32], places: Option<&mut Target<u32>>, [length, inner]: [usize; 2]) {
+    let mut places = places.map(Target::get);
+    for (outer, y) in y.chunks_exact_mut(inner).enumerate() {
+        let x = &x[outer * length * inner..][..length * inner];
+        for (i, y) in y.iter_mut().enumerate() {
+            let (mut best, mut place) = (x[i], 0);
+            for at in 1..length {
+                let x = x[at * inner + i];
+                // A NaN is larger than any number, and the first of several counts.
+                if x > best || (x.is_nan() && !best.is_nan()) {
+                    (best, place) = (x, at);
+                }
+            }
+            *y = best;
+            if let Some(places) = &mut places {
+                places[outer * inner + i] = place as u32;
+            }
+        }
+    }
+}
+
+/// `dx` from `dy`.
+pub(super) fn backward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
+    let [results, length, inner] = sizes(op, operands)?;
+    let gradient = operands.source(Slot::Gradient, results)?;
+    let places = if op.has_places() { Some(operands.words(Slot::Saved(0), results)?) } else { None };
+    let (accumulate, mut target) = required(operands, results.saturating_mul(length))?;
+    let scale = if op.reduction == Reduction::Mean { (1.0 / length as f64) as f32 } else { 1.0 };
+    kernel(move |_| {
+        let (dy, places) = (gradient.get(), places.as_ref().map(|places| places.get()));
+        parallel::pieces(None, target.get(), inner, |row, _, dx| {
+            let (first, at) = (row / length * inner, (row % length) as u32);
+            parallel::store(dx, accumulate, |i| match places {
+                Some(places) if places[first + i] != at => 0.0,
+                Some(_) => dy[first + i],
+                None => dy[first + i] * scale,
+            });
+            0.0
+        });
+    })
+}

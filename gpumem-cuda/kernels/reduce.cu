@@ -1,0 +1,96 @@
+// The elements along an axis as one: their sum, their mean or the largest.
+//
+// OUTER    positions before the axis, in all samples
+// LENGTH   length of the axis
+// INNER    positions after the axis
+// MAXIMUM  whether it is the largest
+// SCALE    what sums are multiplied with
+// ADD      whether the gradient is added to what is there
+//
+// x, dx [OUTER, LENGTH, INNER]; y, dy [OUTER, INNER]; places, of maxima only, as y: null where nobody wants them
+//
+// reduce_rows:     INNER is 1, a warp goes through the elements of a result.
+// reduce_maps:     neighbouring threads have neighbouring results; the 8 warps of a block share the elements of 32 of them.
+// reduce_backward: a thread for each element of dx
+//
+// Sums are made in the same order in every run. A NaN is larger than any number, and the first of several maxima counts.
+#include "base.cuh"
+#include "real.cuh"
+
+// What is known of some elements: their sum, or the largest and its place.
+struct Known {
+    float value;
+    u32 place;
+};
+
+#if MAXIMUM
+static __device__ __forceinline__ Known nothing() { return {-__int_as_float(0x7f800000), 0xffffffffu}; }
+
+static __device__ __forceinline__ Known both(Known a, Known b) {
+    const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
+    const bool equal = a.value == b.value || (a_is_nan && b_is_nan);
+    const bool larger = b.value > a.value || (b_is_nan && !a_is_nan);
+    return larger || (equal && b.place < a.place) ? b : a;
+}
+#else
+static __device__ __forceinline__ Known nothing() { return {0.0f, 0}; }
+
+static __device__ __forceinline__ Known both(Known a, Known b) { return {a.value + b.value, 0}; }
+#endif
+
+static __device__ __forceinline__ void store(Known known, u64 at, real *y, u32 *places) {
+    narrow(MAXIMUM ? known.value : known.value * SCALE, &y[at]);
+#if MAXIMUM
+    if (places) places[at] = known.place;
+#endif
+}
+
+KERNEL(reduce_rows)(const real *x, real *y, u32 *places) {
+    const u64 row = (u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    // Whole warps.
+    if (row >= OUTER) return;
+    const u32 lane = threadIdx.x & 31;
+    Known known = nothing();
+    for (u64 i = lane; i < LENGTH; i += 32) known = both(known, {widen(x[row * LENGTH + i]), (u32)i});
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        Known other;
+        other.value = __shfl_xor_sync(FULL_WARP, known.value, offset);
+        other.place = __shfl_xor_sync(FULL_WARP, known.place, offset);
+        known = both(known, other);
+    }
+    if (lane == 0) store(known, row, y, places);
+}
+
+#define SLICES 8
+
+KERNEL(reduce_maps)(const real *x, real *y, u32 *places) {
+    __shared__ Known slices[SLICES * 32];
+    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31);
+    const bool is_one = p < OUTER * INNER;
+    const u64 base = p / INNER * (LENGTH * INNER) + p % INNER;
+    // No thread leaves before the barrier: those without a result have no elements.
+    Known known = nothing();
+    for (u64 i = threadIdx.x >> 5; is_one && i < LENGTH; i += SLICES) {
+        known = both(known, {widen(x[base + i * INNER]), (u32)i});
+    }
+    slices[threadIdx.x] = known;
+    __syncthreads();
+    if (threadIdx.x >= 32 || !is_one) return;
+#pragma unroll
+    for (int slice = 1; slice < SLICES; slice++) known = both(known, slices[slice * 32 + threadIdx.x]);
+    store(known, p, y, places);
+}
+#undef SLICES
+
+KERNEL(reduce_backward)(const real *dy, const u32 *places, real *dx) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= OUTER * LENGTH * INNER) return;
+    const u64 result = i / (LENGTH * INNER) * INNER + i % INNER;
+#if MAXIMUM
+    const float value = places[result] == (u32)(i / INNER % LENGTH) ? widen(dy[result]) : 0.0f;
+#else
+    const float value = widen(dy[result]) * SCALE;
+#endif
+    narrow(ADD ? widen(dx[i]) + value : value, &dx[i]);
+}

@@ -1,0 +1,36 @@
+//! The elements along an axis as one: `kernels/reduce.cu`.
+
+use super::context::Context;
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{Reduce, Reduction};
+
+fn kernel(context: &Context<'_>, op: &Reduce, entry: &'static str, outer: u64, add: u8) -> Kernel {
+    let scale = if op.reduction == Reduction::Mean { 1.0 / op.length as f64 } else { 1.0 };
+    let kernel = context.kernel("reduce.cu", entry).with("OUTER", format!("{outer}ull"));
+    let kernel = kernel.with("LENGTH", format!("{}ull", op.length)).with("INNER", format!("{}ull", op.inner));
+    let kernel = kernel.with("MAXIMUM", u8::from(op.reduction == Reduction::Max));
+    kernel.with("SCALE", format!("{:e}f", scale as f32)).with("ADD", add)
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Reduce) -> Result<Vec<Launch>, Error> {
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let places = context.operation.written(Slot::Saved(0));
+    let outer = context.samples(y) * op.outer;
+    // Eight warps a block.
+    let (entry, results) = if op.inner == 1 { ("reduce_rows", 8) } else { ("reduce_maps", 32) };
+    let blocks = u32::try_from((outer * op.inner).div_ceil(results))
+        .map_err(|_| Error::Damaged("a reduction has more results than a grid has blocks"))?;
+    let kernel = kernel(context, op, entry, outer, 0);
+    let arguments = vec![Some(x), Some(y), places];
+    Ok(vec![Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }])
+}
+
+pub(super) fn backward(context: &Context<'_>, op: &Reduce) -> Result<Vec<Launch>, Error> {
+    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
+    let places = if op.has_places() { Some(context.read(Slot::Saved(0))?) } else { None };
+    let outer = context.samples(dx) * op.outer;
+    let kernel = kernel(context, op, "reduce_backward", outer, context.adds(Slot::InputGradient(0)));
+    Ok(vec![Launch::elementwise(kernel, context.count(dx), vec![Some(dy), places, Some(dx)])])
+}
