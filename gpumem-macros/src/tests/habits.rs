@@ -126,8 +126,8 @@ fn other_layers() {
     for (written, hint, goes_on) in [
         ("LSTM(128)", "recurrent layers are not among the layers; sequences go through attention: `".into(), false),
         ("GRU", "recurrent layers are not among the layers; sequences go through attention: `".into(), false),
-        ("Softplus", family("functions", "`Gelu`"), true),
-        ("InstanceNorm2d(4)", "a group for each channel is the same, as `GroupNorm(".into(), true),
+        ("Hardtanh", family("functions", "`Gelu`"), true),
+        ("InstanceNorm3d(4)", family("normalisations", "`BatchNorm2d`"), true),
         ("GELUs", "did you mean `Gelu`?".into(), true),
         ("Embed(3, 4)", "here it is `Embedding`".into(), false),
         ("GlobalAveragePooling2D", "here it is `GlobalAvgPool`".into(), false),
@@ -135,14 +135,14 @@ fn other_layers() {
         ("TransformerEncoderLayer(8)", "a transformer's layer is a block".into(), false),
         ("Adam(1)", "an optimizer is no layer but a field of `TRAIN`, as `optimizer: Adam { lr: 1e-3 }`".into(), true),
         ("BatchNorm3d(4)", family("normalisations", "`BatchNorm2d`"), true),
-        ("Conv1d(16, 3)", family("convolutions", "`Conv2d`"), false),
+        ("Conv3d(16, 3)", family("convolutions", "`Conv2d`"), false),
         ("MultiheadAttention(4)", family("attentions", "`CausalSelfAttention(heads)`"), false),
         ("Dropout2d", "of this kind there is `Dropout`".into(), true),
         ("Dense(3)", "here it is `Linear`".into(), false),
         ("Sequential(Relu)", "layers are listed, as `[Linear(8), Relu]`".into(), true),
         ("Identity", "what passes its input on is `[]`".into(), true),
         ("LogSoftmax", "`CrossEntropy` takes the logits as they are; leave it out".into(), true),
-        ("Permute(0, 2)", "of what changes shapes there are `Flatten`".into(), false),
+        ("Unflatten(0, 2)", "of what changes shapes there are `Flatten`".into(), false),
         ("CrossEntropyLoss()", "a loss is no layer but a field of `TRAIN`, as `loss: CrossEntropy`".into(), true),
     ] {
         let body = format!("[Conv2d(16, 3), {written}, Conv2d(8, 16, 1)]");

@@ -1,0 +1,142 @@
+//! Networks as PyTorch's libraries have them: parameters, output and operations of each are those that were measured there.
+//!
+//! The expected figures are those of `torch.export` and `FlopCounterMode` of PyTorch 2.15 on torchvision 0.29.2 (BSD-3-Clause), timm
+//! 1.0.31 (Apache-2.0), and networks of the project's own.
+#![allow(missing_docs, reason = "networks of tests")]
+
+use gpumem::{Network, network};
+
+/// Parameters, and twice the multiply-accumulates of one sample's forward pass.
+fn check<N: Network>(parameters: u64, flops: u64) {
+    let sum = |of: fn(&gpumem::LayerInfo) -> u64| N::LAYERS.iter().map(of).sum::<u64>();
+    assert_eq!((sum(|layer| layer.parameters), 2 * sum(|layer| layer.macs)), (parameters, flops), "{}", N::NAME);
+}
+
+network! {
+    /// Keywords in raw audio.
+    pub struct M5;
+
+    const TRAIN: Train = Train { batch: 2, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(sound: Signal<1, 16000>) -> Logits<35> {
+        [block(32, 80, 16), block(32, 3, 1), block(64, 3, 1), block(64, 3, 1), Mean(-1), Linear(35, name = "fc")]
+    }
+
+    fn block(channels: usize, size: usize, stride: usize) -> Block {
+        [Conv1d(channels, size, stride = stride), BatchNorm1d, Relu, MaxPool1d(4)]
+    }
+}
+
+network! {
+    /// timm's `mixer_s16_224`.
+    pub struct MixerS16;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(512, 16, stride = 16, name = "stem"), Reshape((512, 196)), Transpose(1, 2),
+            repeat(8, mixer(196, 256, 512, 2048)),
+            LayerNorm(eps = 1e-6, name = "norm"), Mean(1), Linear(1000, name = "head"),
+        ]
+    }
+
+    fn mixer(tokens: usize, between_tokens: usize, channels: usize, between_channels: usize) -> Block {
+        [
+            Add([], [LayerNorm(eps = 1e-6), Transpose(1, 2), mlp(between_tokens, tokens), Transpose(1, 2)]),
+            Add([], [LayerNorm(eps = 1e-6), mlp(between_channels, channels)]),
+        ]
+    }
+
+    fn mlp(between: usize, features: usize) -> Block {
+        [Linear(between, name = "fc1"), Gelu, Linear(features, name = "fc2")]
+    }
+}
+
+network! {
+    /// timm's `resmlp_12_224`.
+    pub struct ResMlp12;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(384, 16, stride = 16, name = "stem"), Reshape((384, -1)), Transpose(1, 2),
+            repeat(12, block()),
+            Scale(bias, name = "norm"), Mean(1), Linear(1000, name = "head"),
+        ]
+    }
+
+    fn block() -> Block {
+        [
+            Add([], [Scale(bias), Transpose(1, 2), Linear(196), Transpose(1, 2), Scale(1e-4)]),
+            Add([], [Scale(bias), Linear(1536), Gelu, Linear(384), Scale(1e-4)]),
+        ]
+    }
+}
+
+network! {
+    /// torchvision's `mobilenet_v3_small`.
+    pub struct MobileNetV3Small;
+
+    const TRAIN: Train = Train { batch: 2, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            convolution(16, 3, 2, 1), Hardswish,
+            convolution(16, 3, 2, 16), Relu, squeeze(8, 16), convolution(16, 1, 1, 1),
+            convolution(72, 1, 1, 1), Relu, convolution(72, 3, 2, 72), Relu, convolution(24, 1, 1, 1),
+            Add([], [convolution(88, 1, 1, 1), Relu, convolution(88, 3, 1, 88), Relu, convolution(24, 1, 1, 1)]),
+            bottleneck(96, 2, 24, 40), Add([], bottleneck(240, 1, 64, 40)), Add([], bottleneck(240, 1, 64, 40)),
+            bottleneck(120, 1, 32, 48), Add([], bottleneck(144, 1, 40, 48)),
+            bottleneck(288, 2, 72, 96), Add([], bottleneck(576, 1, 144, 96)), Add([], bottleneck(576, 1, 144, 96)),
+            convolution(576, 1, 1, 1), Hardswish,
+            GlobalAvgPool, Linear(1024), Hardswish, Dropout(0.2), Linear(1000),
+        ]
+    }
+
+    fn convolution(channels: usize, size: usize, stride: usize, groups: usize) -> Block {
+        [
+            Conv2d(channels, size, stride = stride, padding = size / 2, groups = groups, bias = false),
+            BatchNorm2d(eps = 1e-3, momentum = 0.01),
+        ]
+    }
+
+    fn squeeze(between: usize, channels: usize) -> Block {
+        [Mul([], [AdaptiveAvgPool2d(1), Conv2d(between, 1), Relu, Conv2d(channels, 1), Hardsigmoid])]
+    }
+
+    fn bottleneck(wide: usize, stride: usize, between: usize, channels: usize) -> Block {
+        [
+            convolution(wide, 1, 1, 1), Hardswish, convolution(wide, 5, stride, wide), Hardswish,
+            squeeze(between, wide), convolution(channels, 1, 1, 1),
+        ]
+    }
+}
+
+network! {
+    /// A convolutional network over words.
+    pub struct TextCnn;
+
+    const TRAIN: Train = Train { batch: 2, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(words: Tokens<64>) -> Logits<2> {
+        [
+            Embedding(20000, 300), Transpose(1, 2),
+            Concat(window(3), window(4), window(5)), Dropout(0.5), Linear(2, name = "fc"),
+        ]
+    }
+
+    fn window(size: usize) -> Block {
+        [Conv1d(100, size), Relu, Max(2)]
+    }
+}
+
+#[test]
+fn parameters_and_operations_are_those_of_pytorch() {
+    check::<M5>(26_915, 7_641_472);
+    check::<MixerS16>(18_528_264, 7_553_916_928);
+    check::<ResMlp12>(15_350_872, 6_019_479_552);
+    check::<MobileNetV3Small>(2_542_856, 113_020_800);
+    check::<TextCnn>(6_360_902, 43_801_200);
+}
