@@ -24,6 +24,7 @@
 // | GPUMEM_SIMULATED_REFUSED | functions that return UNKNOWN, separated by commas |
 // | GPUMEM_SIMULATED_TAKES | 1: what is no allocation takes memory too: a context 40 MiB and 64 KiB for each byte of the stack's limit, a handle of a library 16 MiB, a kernel that one loads 4 MiB, a module 2 MiB, a graph 1 MiB |
 // | GPUMEM_SIMULATED_NEIGHBOUR | `function:MiB`: what somebody else takes of the card, or gives back, when that function is first called |
+// | GPUMEM_SIMULATED_UNMAPPED | 1: the card cannot have memory of the host |
 // | GPUMEM_SIMULATED_LEAST | the least bytes that a limit may be given, 0 |
 #include <cstdio>
 #include <cstdlib>
@@ -34,6 +35,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define API extern "C" __attribute__((visibility("default"))) int
 enum {
@@ -91,8 +94,9 @@ static std::map<std::string, Kernel> kernels;
 static std::vector<Stream *> streams;
 static std::map<Address, size_t> allocations;
 static std::map<const char *, size_t> pinned;
+static std::map<const char *, void *> mapped;
 static Stream default_stream;
-static size_t used, allocated_ever, modules, captures, replays, loaded, instantiated, uploaded, made, waits;
+static size_t used, allocated_ever, modules, captures, replays, loaded, instantiated, uploaded, made, waits, copies_captured;
 static long long taken, neighbour;
 static unsigned long long limits[3];
 static int context, failed, retained;
@@ -143,6 +147,7 @@ static int enqueue(Stream &stream, bool is_copy, Work work) {
         if (stream.invalid) return CAPTURE_INVALIDATED;
         // What is beside a capture's own stream runs as late as it may, or at once.
         stream.joined = false;
+        copies_captured += is_copy;
         if (stream.origin && order() != 1) return stream.aside.push_back(std::move(work)), SUCCESS;
         return stream.capturing->nodes.push_back(std::move(work)), SUCCESS;
     }
@@ -196,6 +201,12 @@ API simulated_start_up(unsigned long long *counts) {
 API simulated_alive(unsigned long long *counts) {
     return counts[0] = allocations.size(), counts[1] = pinned.size(), counts[2] = modules, SUCCESS;
 }
+// Copies captured so far, and what is enqueued and has not run.
+API simulated_work(unsigned long long *counts) {
+    counts[0] = copies_captured, counts[1] = 0;
+    for (const Stream *stream : streams) counts[1] += stream->pending.size();
+    return SUCCESS;
+}
 
 // For other libraries of the card: work of theirs on a stream, a kernel that they load when they first need it, and work that
 // reads a wrong address.
@@ -222,6 +233,7 @@ API cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
 API cuDeviceGet(int *device, int ordinal) { return *device = ordinal, SUCCESS; }
 API cuDeviceGetName(char *name, int length, int) { return snprintf(name, length, "Simulated card"), SUCCESS; }
 API cuDeviceGetAttribute(int *value, int attribute, int) {
+    if (attribute == 19) return *value = !number("GPUMEM_SIMULATED_UNMAPPED", 0), SUCCESS;
     return *value = attribute == 75 ? 8 : attribute == 76 ? 0 : attribute == 16 ? MULTIPROCESSORS : 1, SUCCESS;
 }
 API cuDeviceGetUuid_v2(char *uuid, int) { return memset(uuid, 7, 16), SUCCESS; }
@@ -269,16 +281,43 @@ API cuMemFree_v2(Address address) {
     free((void *)address);
     return SUCCESS;
 }
-API cuMemHostAlloc(void **memory, size_t bytes, unsigned) {
+// What the card has as well (flag 2) lies at another address for it, as on cards without a common address space.
+API cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
     UNSAFE();
+    if (flags > 7 || ((flags & 2) && number("GPUMEM_SIMULATED_UNMAPPED", 0))) return INVALID_VALUE;
     allocated_ever++;
-    *memory = malloc(bytes);
+    *memory = nullptr;
+    if (flags & 2) {
+        const int file = memfd_create("mapped", 0);
+        if (file < 0 || ftruncate(file, (off_t)bytes) != 0) return OUT_OF_MEMORY;
+        *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        mapped[(const char *)*memory] = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        close(file);
+    } else {
+        *memory = malloc(bytes);
+    }
+    memset(*memory, 0xff, bytes);
     return pinned[(const char *)*memory] = bytes, SUCCESS;
+}
+API cuMemHostGetDevicePointer_v2(Address *address, void *memory, unsigned flags) {
+    UNSAFE();
+    const auto found = mapped.find((const char *)memory);
+    if (flags != 0 || found == mapped.end()) return INVALID_VALUE;
+    return *address = (Address)found->second, SUCCESS;
 }
 API cuMemFreeHost(void *memory) {
     UNSAFE();
-    if (!pinned.erase((const char *)memory)) return INVALID_VALUE;
-    return drain_all(), free(memory), SUCCESS;
+    const auto found = pinned.find((const char *)memory);
+    if (found == pinned.end()) return INVALID_VALUE;
+    drain_all();
+    const auto other = mapped.find((const char *)memory);
+    if (other == mapped.end()) {
+        free(memory);
+    } else {
+        munmap(other->second, found->second), munmap(memory, found->second);
+        mapped.erase(other);
+    }
+    return pinned.erase(found), SUCCESS;
 }
 
 static bool inside(Address address, size_t bytes) {
@@ -401,14 +440,14 @@ API cuGraphUpload(Executable *it, Stream *) {
     return uploaded += !it->uploaded, it->uploaded = true, SUCCESS;
 }
 API cuGraphLaunch(Executable *it, Stream *stream) {
+    USABLE();
     // Unless it was brought to the card before, it is now.
     if (const int code = cuGraphUpload(it, stream)) return code;
     replays++;
     const std::shared_ptr<Graph> graph = it->graph;
-    return enqueue(*stream, false, [=] {
-        for (const Work &node : graph->nodes)
-            if (!failed) node();
-    });
+    for (const Work &node : graph->nodes)
+        if (const int code = enqueue(*stream, false, [graph, &node] { node(); })) return code;
+    return SUCCESS;
 }
 API cuGraphExecDestroy(Executable *it) {
     USABLE();
