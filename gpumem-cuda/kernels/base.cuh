@@ -161,6 +161,7 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_CORRECTIONS 8
 #define STATE_READERS 10
 #define STATE_BLOCKS 11
+#define STATE_LOSSES 12
 
 // What a layer draws from: the state, and its row, since each layer draws numbers of its own.
 struct Draws {

@@ -21,6 +21,8 @@
 //
 // The terms go to the workspace and are added up by one block, in the same order in every run. Where there are few elements, that
 // block does all.
+//
+// ring: if there is one, eight words in the memory of the host, to one of which the last term of a training step sends the loss.
 #include "base.cuh"
 #include "real.cuh"
 
@@ -218,8 +220,21 @@ KERNEL(dot_partial)(const real *x, const real *target, const u32 *state, real *d
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
+// Words of the ring: session/losses.rs.
+constexpr u32 RING = 8;
+
+// Sends a loss to the host, by one thread: its bits below the number of the step. Steps are numbered from 1 on by a count of their
+// own, since one that is skipped does not count in the state's other. A word of 64 bits is written whole, so the host never sees the
+// number of one step beside the loss of another.
+static __device__ __forceinline__ void send(float loss, volatile u64 *ring, u32 *state) {
+    const u32 number = ++state[STATE_LOSSES];
+    ring[number % RING] = (u64)number << 32 | bits_of(loss);
+    // The host has it before anything behind this launch begins.
+    __threadfence_system();
+}
+
 // The end, by one block: the sum of all terms over DIVISOR, times WEIGHT; and what all updates of this step need.
-static __device__ __forceinline__ void finish(float sum, float *loss, u32 *state) {
+static __device__ __forceinline__ void finish(float sum, float *loss, u32 *state, u64 *ring) {
 #ifdef BETAS
     if (threadIdx.x < 2) {
         constexpr double betas[2] = BETAS;
@@ -229,12 +244,12 @@ static __device__ __forceinline__ void finish(float sum, float *loss, u32 *state
     }
 #endif
     if (threadIdx.x != 0) return;
-    const float term = sum / (float)(DIVISOR) * (float)(WEIGHT);
+    float total = sum / (float)(DIVISOR) * (float)(WEIGHT);
 #if SUM
-    loss[0] += term;
-#else
-    loss[0] = term;
+    total += loss[0];
 #endif
+    loss[0] = total;
+    if (ring) send(total, ring, state);
 }
 
 // That of ROWS terms, in the same order in every run.
@@ -244,33 +259,34 @@ static __device__ __forceinline__ float sum_of_terms(const float *terms, float *
     return block_sum(sum, scratch);
 }
 
-KERNEL(loss_total)(const float *terms, float *loss, u32 *state) {
+KERNEL(loss_total)(const float *terms, float *loss, u32 *state, u64 *ring) {
     __shared__ float scratch[32];
-    finish(sum_of_terms(terms, scratch), loss, state);
+    finish(sum_of_terms(terms, scratch), loss, state, ring);
 }
 
 // All in one block: a warp for each row, one after the other.
-KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const u32 *target, u32 *state, real *dx, float *terms, float *loss) {
+KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const u32 *target, u32 *state, real *dx, float *terms, float *loss,
+                                               u64 *ring) {
     __shared__ float scratch[32];
     for (u64 row = threadIdx.x / 32; row < ROWS; row += blockDim.x / 32) {
         const float term = row_term(OfWarp{threadIdx.x % 32, 32}, row, x, target, state, dx);
         if (threadIdx.x % 32 == 0) terms[row] = term;
     }
     __syncthreads();
-    finish(sum_of_terms(terms, scratch), loss, state);
+    finish(sum_of_terms(terms, scratch), loss, state, ring);
 }
 
-KERNEL(__launch_bounds__(1024) mse)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
+KERNEL(__launch_bounds__(1024) mse)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
-    finish(all_terms<Mse>(x, target, state, dx, scratch), loss, state);
+    finish(all_terms<Mse>(x, target, state, dx, scratch), loss, state, ring);
 }
 
-KERNEL(__launch_bounds__(1024) mean)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
+KERNEL(__launch_bounds__(1024) mean)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
-    finish(all_terms<Mean>(x, target, state, dx, scratch), loss, state);
+    finish(all_terms<Mean>(x, target, state, dx, scratch), loss, state, ring);
 }
 
-KERNEL(__launch_bounds__(1024) dot)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss) {
+KERNEL(__launch_bounds__(1024) dot)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
-    finish(all_terms<Dot>(x, target, state, dx, scratch), loss, state);
+    finish(all_terms<Dot>(x, target, state, dx, scratch), loss, state, ring);
 }

@@ -17,6 +17,8 @@ pub(crate) struct Card {
     pub(crate) capability: (i32, i32),
     /// Its multiprocessors, if it takes launches whose blocks wait for each other, else 0.
     pub(crate) multiprocessors: u32,
+    /// Whether kernels can write to memory of the host.
+    pub(crate) maps: bool,
     /// Kernels that were compiled before.
     pub(crate) cache: Cache,
     /// Whether matrix products go to cuBLASLt.

@@ -53,6 +53,7 @@ impl Cuda {
         let capability = capability_of(device)?;
         target(capability)?;
         let multiprocessors = multiprocessors_of(device)?;
+        let maps = maps_host_memory(device)?;
         let uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
         let Opened { context, bytes, is_new, driver } = open_context(ordinal, device, uuid)?;
         // SAFETY: this type never uses the slices whose use events would order: all work is on one stream. Events would make
@@ -61,7 +62,8 @@ impl Cuda {
         let cudnn = preflight::cudnn().is_some();
         let is_new = Arc::new(AtomicBool::new(is_new));
         let cache = Cache::open();
-        let card = Card { context, capability, multiprocessors, cache, library: true, cudnn, uuid, driver, is_new };
+        let card =
+            Card { context, capability, multiprocessors, maps, cache, library: true, cudnn, uuid, driver, is_new };
         let cuda = Cuda { card, context: bytes };
         if let (Some(bytes), true) = (bytes, cuda.card.is_new.load(Ordering::Relaxed)) {
             Records::of(&cuda.card)?.update(|record| record.add_context(bytes));
@@ -182,6 +184,11 @@ fn multiprocessors_of(card: CUdevice) -> Result<u32, Error> {
     }
     let count = attribute(card, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, doing)?;
     Ok(u32::try_from(count).unwrap_or(0))
+}
+
+fn maps_host_memory(card: CUdevice) -> Result<bool, Error> {
+    let maps = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY;
+    Ok(attribute(card, maps, "asking whether memory of the host can be mapped")? != 0)
 }
 
 /// A card's context.

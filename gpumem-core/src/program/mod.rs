@@ -90,11 +90,14 @@ pub enum StateWord {
     Readers = 10,
     /// Blocks of a launch whose blocks wait for each other: all but its highest bit are 0 between launches. A backend may do without.
     Blocks = 11,
+    /// Losses that the device has sent to the host, counted by it: it keeps this word when the host writes the others. A backend may
+    /// do without.
+    Losses = 12,
 }
 
 impl StateWord {
     /// Words of the tensor.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
 }
 
 /// How a tensor is filled before the first step.

@@ -188,9 +188,9 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.loss(offset)
     }
 
-    /// Starts one more training step on the batch of the last one, which is on the device already: nothing is copied, and
-    /// only a step that is running is waited for. What [`Net::forward`] or [`Net::eval_loss`] were given since then has taken its
-    /// place.
+    /// Starts one more training step on the batch of the last one, which is on the device already: nothing is copied, and on a
+    /// card eight steps may be under way before one is waited for. What [`Net::forward`] or [`Net::eval_loss`] were given since
+    /// then has taken its place.
     ///
     /// # Errors
     /// A network without `TRAIN`, or a failure of the device.

@@ -2,14 +2,26 @@
 
 use super::context::Context;
 use super::optimizer::betas;
-use crate::calls::Launch;
+use crate::calls::{Argument, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Action, Criterion, Measure, Slot, TensorId};
+
+const FILE: &str = "loss.cu";
 
 /// Threads of the blocks that add up.
 const THREADS: u32 = 256;
 /// Threads of one block that does all.
 const ALL: u64 = 1024;
+
+/// The argument of a launch that ends a loss for the words in the host's memory that it is sent to: a null pointer, unless a session
+/// puts their address there.
+const RING: Option<Argument> = None;
+
+/// The place of that argument, if a launch has it.
+pub(crate) fn ring(launch: &Launch) -> Option<usize> {
+    let last = launch.arguments.len().checked_sub(1)?;
+    (launch.kernel.file == FILE && launch.arguments[last] == RING).then_some(last)
+}
 
 pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Launch>, Error> {
     let x = context.read(Slot::Input(0))?;
@@ -35,7 +47,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let sum = u8::from(context.operation.read(Slot::Loss).is_some());
     let updates = context.placed.program.operations.iter().any(|operation| operation.action == Action::Update);
     let kernel = |entry| {
-        let kernel = context.kernel("loss.cu", entry).with("ROWS", format!("{rows}ull"));
+        let kernel = context.kernel(FILE, entry).with("ROWS", format!("{rows}ull"));
         let kernel = kernel
             .with("CLASSES", format!("{}ull", criterion.classes))
             .with("INNER", format!("{}ull", criterion.inner));
@@ -58,13 +70,14 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         // A warp for each row, or a thread for each element.
         let threads = if criterion.kind == Measure::CrossEntropy { rows.saturating_mul(32) } else { count };
         let threads = threads.clamp(1, ALL).next_multiple_of(32) as u32;
-        return Ok(vec![launch(alone, 1, threads, vec![Some(x), target, state, gradient, Some(terms), Some(loss)])]);
+        let arguments = vec![Some(x), target, state, gradient, Some(terms), Some(loss), RING];
+        return Ok(vec![launch(alone, 1, threads, arguments)]);
     }
     let blocks =
         u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
     Ok(vec![
         launch(entry, blocks, THREADS, vec![Some(x), target, state, gradient, Some(terms)]),
-        launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state]),
+        launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state, RING]),
     ])
 }
 

@@ -13,7 +13,7 @@ mod expand;
 mod formula;
 mod gather;
 mod grid;
-mod loss;
+pub(crate) mod loss;
 mod mask;
 mod mat_mul;
 pub(crate) mod max_pool;

@@ -3,11 +3,12 @@
 use crate::card::Card;
 use crate::context::bind;
 use crate::error::failure;
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaContext, result};
 use gpumem_core::error::Error;
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The one allocation.
 #[derive(Debug)]
@@ -24,6 +25,10 @@ impl Arena {
         // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
         let start = unsafe { result::malloc_sync(size) }.map_err(|_| card.shortage(bytes, None))?;
         Ok(Arena { start, bytes, context: card.context.clone() })
+    }
+
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
+        &self.context
     }
 
     /// The address of a range that lies inside the arena.
@@ -57,9 +62,14 @@ unsafe impl Send for Pinned {}
 
 impl Pinned {
     pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Pinned, Error> {
+        Pinned::with(context, bytes, 0)
+    }
+
+    fn with(context: &Arc<CudaContext>, bytes: usize, flags: c_uint) -> Result<Pinned, Error> {
         bind(context)?;
         // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
-        let start = unsafe { result::malloc_host(bytes.max(1), 0) }.map_err(failure("pinning memory of the host"))?;
+        let start =
+            unsafe { result::malloc_host(bytes.max(1), flags) }.map_err(failure("pinning memory of the host"))?;
         Ok(Pinned { start: start.cast(), bytes, context: context.clone() })
     }
 
@@ -114,5 +124,36 @@ impl Drop for Pinned {
             // SAFETY: allocated in `new`; freeing waits for copies that are under way.
             let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
         }
+    }
+}
+
+/// Words of the host's memory that kernels write by themselves, all 0 before they do.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    memory: Pinned,
+    count: usize,
+    /// Where the card has them.
+    pub(super) address: CUdeviceptr,
+}
+
+impl Mapped {
+    /// So many words of 64 bits, for a card that can have them.
+    pub(super) fn new(context: &Arc<CudaContext>, count: usize) -> Result<Mapped, Error> {
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let mut memory = Pinned::with(context, 8 * count, flags)?;
+        memory.fill(0, 8 * count, |words| words.fill(0))?;
+        let mut address = 0;
+        // SAFETY: the memory was allocated for that just now, and `address` is a valid place for what is written.
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, memory.start.cast::<c_void>(), 0) }
+            .result()
+            .map_err(failure("mapping memory of the host"))?;
+        Ok(Mapped { memory, count, address })
+    }
+
+    /// What a word is now, counted around the end: all that the card last wrote to it, or what was there before.
+    pub(super) fn read(&self, index: usize) -> u64 {
+        // SAFETY: the words start at a page and were written before the card knew them. From then on nobody takes them for plain
+        // memory: the card writes each whole, and the host reads it as an atomic one.
+        unsafe { AtomicU64::from_ptr(self.memory.start.cast::<u64>().add(index % self.count)) }.load(Ordering::Acquire)
     }
 }

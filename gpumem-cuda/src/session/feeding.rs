@@ -1,26 +1,25 @@
 //! Training steps and what they are fed: inputs and targets go from pinned memory of the host into the half of the double
-//! buffer that no step reads, on a stream of their own; the loss comes back into pinned memory behind the operation that
-//! computes it.
+//! buffer that no step reads, on a stream of their own; the loss comes back beside the backward pass.
 
 use super::arena::{Arena, Pinned};
-use super::prepared::{Binding, LossCopy, Prepared};
+use super::losses::{Copied, Losses, Ring};
+use super::prepared::{Binding, Prepared};
 use crate::error::failure;
 use crate::steps::Step;
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use gpumem_core::error::Error;
 use gpumem_core::memory::budget::padded;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::Class;
+use gpumem_core::program::{Class, StateWord};
+use std::borrow::Cow;
 use std::sync::Arc;
-
-/// What stands where the loss will be: a NaN that no arithmetic gives.
-const UNKNOWN: u32 = u32::MAX;
 
 /// The training step, once for each half of the double buffer. It works for a thread whose context is bound.
 #[derive(Debug)]
 pub(super) struct Feeding {
-    // Graphs are dropped before the pinned memory that they write to.
+    // Graphs are dropped before the host's memory that they write to.
     halves: [Half; 2],
+    losses: Losses,
     staging: Pinned,
     copies: Arc<CudaStream>,
     /// Behind the last copy.
@@ -42,12 +41,7 @@ struct Half {
     program: Prepared,
     /// Behind the last step that read this half.
     done: CudaEvent,
-    /// Where its loss comes.
-    loss: *mut u32,
 }
-
-// SAFETY: `loss` points into the pinned memory beside it, which is this value's own.
-unsafe impl Send for Half {}
 
 impl Feeding {
     pub(super) fn new(binding: Binding<'_>, placed: &Placed, steps: &[Step]) -> Result<Feeding, Error> {
@@ -59,21 +53,23 @@ impl Feeding {
         binding.arena.address(start, length.saturating_mul(2))?;
         let too_much = Error::Damaged("a batch does not fit the memory of the host");
         let staged = usize::try_from(length).ok().and_then(|length| length.checked_mul(2)).ok_or(too_much)?;
-        // The two losses lie behind the two halves.
+        // Two losses that are copied lie behind the two halves.
         let staging = Pinned::new(context, staged + 8)?;
-        let from = binding.arena.address(placed.offsets[placed.program.results[0] as usize], 4)?;
-        let losses = context.new_stream().map_err(failure("making a stream"))?;
+        let offset = |id: u32| placed.offsets[id as usize];
+        let losses = match placed.program.of_class(Class::State).next().filter(|_| binding.card.maps) {
+            Some(state) => Losses::Ring(Ring::new(context, offset(state) + 4 * StateWord::Losses as u64)?),
+            None => Losses::Copied(Copied::new(binding.arena, offset(placed.program.results[0]), (&staging, staged))?),
+        };
         let half = |index: u64| {
-            let to = staging.word(staged + 4 * index as usize)?;
-            let program =
-                Prepared::new(binding, placed, steps, index * length, Some(LossCopy::new(from, to, &losses)?))?;
+            let way = losses.way(index as usize)?;
+            let program = Prepared::new(binding, placed, steps, index * length, Some(way))?;
             let done = context.new_event(None).map_err(failure("making an event"))?;
-            Ok::<Half, Error>(Half { program, done, loss: to })
+            Ok::<Half, Error>(Half { program, done })
         };
         let halves = [half(0)?, half(1)?];
         let copies = context.new_stream().map_err(failure("making a stream"))?;
         let copied = context.new_event(None).map_err(failure("making an event"))?;
-        Ok(Feeding { halves, staging, copies, copied, start, length, current: 0, last: None, fed: Vec::new() })
+        Ok(Feeding { halves, losses, staging, copies, copied, start, length, current: 0, last: None, fed: Vec::new() })
     }
 
     /// The distance to the other place of the input or target at `offset`, if it is one.
@@ -130,35 +126,33 @@ impl Feeding {
     /// Enqueues a step on what was fed last.
     pub(super) fn run(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.lead(stream)?;
-        let half = &mut self.halves[self.current];
-        // Its loss may be on the way still.
-        half.done.synchronize().map_err(failure("waiting for an earlier step"))?;
-        // SAFETY: the word is in pinned memory of this value, and no step that writes it is running.
-        unsafe { half.loss.write_volatile(UNKNOWN) };
+        let half = &self.halves[self.current];
+        let last = self.last.map(|last| &self.halves[last].done);
+        self.losses.make_room(self.current, (&half.done, last))?;
         half.program.run(stream)?;
         half.done.record(stream).map_err(failure("recording an event"))?;
+        self.losses.given();
         self.fed.clear();
         self.last = Some(self.current);
         Ok(())
     }
 
-    /// The loss of the last step, as soon as it has arrived; `None` before the first step.
-    pub(super) fn loss(&self) -> Option<Result<f32, Error>> {
-        let half = &self.halves[self.last?];
-        loop {
-            // SAFETY: the word is in pinned memory of this value; the card writes it whole.
-            let bits = unsafe { half.loss.read_volatile() };
-            if bits != UNKNOWN {
-                return Some(Ok(f32::from_bits(bits)));
-            }
-            match half.done.try_is_complete().map_err(failure("running a training step")) {
-                Err(error) => return Some(Err(error)),
-                Ok(false) => std::thread::yield_now(),
-                // It may have come between the two questions.
-                // SAFETY: as above.
-                Ok(true) => return Some(Ok(f32::from_bits(unsafe { half.loss.read_volatile() }))),
-            }
+    /// The loss of the last step, as soon as it has come; `None` before the first step, or if it has to be read where it was computed.
+    pub(super) fn loss(&self) -> Result<Option<f32>, Error> {
+        match self.last {
+            Some(last) => self.losses.wait(last, &self.halves[last].done),
+            None => Ok(None),
         }
+    }
+
+    /// Where the card counts the losses that it sends, and what that has to be for the next step.
+    pub(super) fn count(&self) -> Option<(u64, [u8; 4])> {
+        self.losses.count()
+    }
+
+    /// What is to be written to the arena at `offset`, without a change to that count.
+    pub(super) fn keep_count<'a>(&self, offset: u64, bytes: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        self.losses.keep_count(offset, bytes)
     }
 
     /// Lets all that `stream` is given from now on come after what has been fed.

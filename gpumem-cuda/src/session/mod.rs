@@ -3,6 +3,7 @@
 mod arena;
 mod checks;
 mod feeding;
+mod losses;
 mod modules;
 mod prepared;
 mod programs;
@@ -119,6 +120,7 @@ impl Session {
             checks,
             turned,
         };
+        session.set_count()?;
         meter.ended(Stage::Modules)?;
         session.record(name)?;
         meter.ended(Stage::Graphs)?;
@@ -180,6 +182,14 @@ impl Session {
         self.arena.bytes
     }
 
+    /// Tells the card which losses it has sent.
+    fn set_count(&mut self) -> Result<(), Error> {
+        match self.train.as_ref().and_then(Feeding::count) {
+            Some((offset, count)) => self.transfers.write(&self.arena, offset, None, &count),
+            None => Ok(()),
+        }
+    }
+
     /// Lets all that the stream is given from now on come after what has been fed.
     fn follow_feeds(&self) -> Result<(), Error> {
         bind(self.stream.context())?;
@@ -225,7 +235,10 @@ impl Runner for Session {
         // A step without anything fed may read either half.
         let shift = self.train.as_ref().and_then(|train| train.other_half(offset));
         self.input_in_use |= shift.is_some();
-        let bytes = self.turned.stored(offset, bytes)?;
+        let mut bytes = self.turned.stored(offset, bytes)?;
+        if let Some(train) = &self.train {
+            bytes = train.keep_count(offset, bytes);
+        }
         self.transfers.write(&self.arena, offset, shift.map(|shift| offset + shift), &bytes)
     }
 
@@ -252,8 +265,8 @@ impl Runner for Session {
 
     fn loss(&mut self, offset: u64) -> Result<f32, Error> {
         bind(self.stream.context())?;
-        if let Some(loss) = self.train.as_ref().and_then(Feeding::loss) {
-            return loss;
+        if let Some(loss) = self.train.as_ref().map_or(Ok(None), Feeding::loss)? {
+            return Ok(loss);
         }
         let mut loss = [0; 4];
         self.read(offset, &mut loss)?;
@@ -265,7 +278,12 @@ impl Runner for Session {
             return Err(untrained());
         };
         bind(self.stream.context())?;
-        train.run(&self.stream)
+        let run = train.run(&self.stream);
+        if run.is_err() {
+            // Nobody knows how far it came. If the card is broken, the next step says so as well.
+            let _ = self.set_count();
+        }
+        run
     }
 
     fn evaluate(&mut self) -> Result<(), Error> {

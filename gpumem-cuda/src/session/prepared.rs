@@ -1,6 +1,7 @@
 //! A program with its addresses: launched call by call, captured into a graph, replayed.
 
 use super::arena::Arena;
+use super::losses::{LossCopy, Way};
 use super::modules::Modules;
 use crate::calls::{Argument, Call, Launch, place};
 use crate::card::Card;
@@ -8,11 +9,11 @@ use crate::error::failure;
 use crate::libraries::cublaslt::{Library, Plan};
 use crate::libraries::cudnn;
 use crate::libraries::plans::Plans;
-use crate::operations::Setting;
+use crate::operations::{Setting, loss};
 use crate::steps::{Step, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
+use cudarc::driver::{CudaGraph, CudaStream};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class};
@@ -60,8 +61,8 @@ impl BoundKernel {
         if !numbers.is_empty() {
             parameters.push(numbers.as_mut_ptr().cast());
         }
-        // SAFETY: the function belongs to a module that outlives this; its parameters are as many pointers into the arena as
-        // the operation's launch lists, each to a tensor of the length that the kernel was compiled for, or, in an update of
+        // SAFETY: the function belongs to a module that outlives this; its parameters are as many pointers into the arena, or to
+        // the ring of losses, which lives as long, as the operation's launch lists, each to a tensor of the length that the kernel was compiled for, or, in an update of
         // many parameters, to the first of tensors at the distances that the numbers say, all of them in the arena; and behind
         // them, where there are numbers, one of plain words, as many as these, which the tests check of every launch; the driver
         // copies the parameters before it returns.
@@ -79,43 +80,6 @@ struct Group {
     /// What to call it in messages.
     name: String,
     calls: Vec<Bound>,
-}
-
-/// Where the loss goes on the host, beside what comes behind it: nothing waits for the copy but the end of the program.
-#[derive(Debug)]
-pub(super) struct LossCopy {
-    from: CUdeviceptr,
-    /// A word of pinned memory that outlives the program.
-    to: *mut u32,
-    stream: Arc<CudaStream>,
-    computed: CudaEvent,
-    copied: CudaEvent,
-}
-
-impl LossCopy {
-    /// From the arena to a word of pinned memory, on a stream of its own.
-    pub(super) fn new(from: CUdeviceptr, to: *mut u32, stream: &Arc<CudaStream>) -> Result<LossCopy, Error> {
-        let event = || stream.context().new_event(None).map_err(failure("making an event"));
-        Ok(LossCopy { from, to, stream: stream.clone(), computed: event()?, copied: event()? })
-    }
-
-    /// Enqueues the copy behind what `stream` has been given.
-    fn start(&self, stream: &CudaStream) -> Result<(), Error> {
-        self.computed.record(stream).map_err(failure("recording an event"))?;
-        self.stream.wait(&self.computed).map_err(failure("waiting for the loss"))?;
-        // SAFETY: the word lies in pinned memory that the session keeps until the stream has ended, and the host only reads it, as
-        // a volatile word, until then.
-        let to = unsafe { std::slice::from_raw_parts_mut(self.to, 1) };
-        // SAFETY: the loss is a 4-byte tensor in the arena that lives until the end of the program, and `to` is as long.
-        unsafe { result::memcpy_dtoh_async(to, self.from, self.stream.cu_stream()) }
-            .map_err(failure("copying the loss"))?;
-        self.copied.record(&self.stream).map_err(failure("recording an event"))
-    }
-
-    /// Lets what `stream` is given from now on come after the copy.
-    fn join(&self, stream: &CudaStream) -> Result<(), Error> {
-        stream.wait(&self.copied).map_err(failure("waiting for the copy of the loss"))
-    }
 }
 
 /// What all programs of a network have in common.
@@ -162,13 +126,13 @@ pub(super) fn possible_steps(
 pub(super) struct Prepared {
     graph: Option<CudaGraph>,
     groups: Vec<Group>,
-    /// The group that computes the loss, and where the loss is copied behind it.
-    loss: Option<(usize, LossCopy)>,
+    /// The group that computes the loss, and the copy of the loss that starts behind it, if one does.
+    copy: Option<(usize, LossCopy)>,
     blocking: bool,
 }
 
 // SAFETY: functions, graphs and addresses are handles that the driver takes from any thread whose context is bound, which
-// the session sees to; `LossCopy::to` is written by the card only.
+// the session sees to; what a `LossCopy` writes to is written by the card only.
 unsafe impl Send for Prepared {}
 
 impl std::fmt::Debug for Prepared {
@@ -184,22 +148,28 @@ impl Prepared {
         placed: &Placed,
         steps: &[Step],
         shift: u64,
-        loss: Option<LossCopy>,
+        way: Option<Way>,
     ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut groups = Vec::new();
-        let mut loss_group = None;
+        let of = |step: &Step| &program.operations[step.first..step.first + step.count];
+        let has_loss = |step: &Step| of(step).iter().any(|operation| matches!(operation.action, Action::Loss(_)));
+        // That of the last term.
+        let loss_group = steps.iter().rposition(has_loss);
+        let (ring, copy) = match way {
+            Some(Way::Ring(address)) => (Some(address), None),
+            Some(Way::Copy(copy)) => (None, Some(copy)),
+            None => (None, None),
+        };
         let at = |argument| address(binding.arena, placed, argument, shift);
         let mut plans = Plans::new(binding.libraries.products, &at);
         let mut convolutions = Plans::new(binding.libraries.convolutions, &at);
         let mut attentions = Plans::new(binding.libraries.convolutions, &at);
         for step in steps {
-            let operations = &program.operations[step.first..step.first + step.count];
-            if operations.iter().any(|operation| matches!(operation.action, Action::Loss(_))) {
-                loss_group = Some(groups.len());
-            }
+            let operations = of(step);
+            let ring = ring.filter(|_| loss_group == Some(groups.len()));
             let bind = |call: &Call| match call {
-                Call::Kernel(launch) => bind(launch, binding, placed, shift),
+                Call::Kernel(launch) => bind(launch, binding, placed, shift, ring),
                 Call::Product(product) => {
                     let plan = plans.get(product)?;
                     plan.map(Bound::Product).ok_or(Error::Damaged("a product was chosen without an algorithm"))
@@ -219,7 +189,7 @@ impl Prepared {
             groups.push(Group { name: format!("{:?} of `{path}`", operations[0].phase()).to_lowercase(), calls });
         }
         let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
-        Ok(Prepared { graph: None, groups, loss: loss_group.zip(loss), blocking })
+        Ok(Prepared { graph: None, groups, copy: loss_group.zip(copy), blocking })
     }
 
     /// Matrix products that go to cuBLASLt.
@@ -252,14 +222,14 @@ impl Prepared {
     fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         for (index, group) in self.groups.iter().enumerate() {
             group.calls.iter().try_for_each(|call| call.launch(stream))?;
-            if let Some((_, copy)) = self.loss.as_ref().filter(|(at, _)| *at == index) {
+            if let Some((_, copy)) = self.copy.as_ref().filter(|(at, _)| *at == index) {
                 copy.start(stream)?;
             }
             if self.blocking {
                 stream.synchronize().map_err(failure(&group.name))?;
             }
         }
-        self.loss.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
+        self.copy.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
     }
 
     /// Captures the program into a graph, which is replayed from then on, and brings it to the card. Nothing runs for that,
@@ -289,13 +259,23 @@ impl Prepared {
     }
 }
 
-fn bind(launch: &Launch, binding: Binding<'_>, placed: &Placed, shift: u64) -> Result<Bound, Error> {
+/// A launch with its addresses. One that ends a loss is given the `ring`, if there is one.
+fn bind(
+    launch: &Launch,
+    binding: Binding<'_>,
+    placed: &Placed,
+    shift: u64,
+    ring: Option<CUdeviceptr>,
+) -> Result<Bound, Error> {
     let address = |argument: &Option<Argument>| match argument {
         None => Ok(0),
         Some(argument) => address(binding.arena, placed, *argument, shift),
     };
     let [grid, block] = [launch.grid, launch.block].map(|[x, y, z]| (x, y, z));
-    let addresses = launch.arguments.iter().map(address).collect::<Result<_, _>>()?;
+    let mut addresses = launch.arguments.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+    if let Some((ring, at)) = ring.zip(loss::ring(launch)) {
+        addresses[at] = ring;
+    }
     let function = binding.modules.function(&launch.kernel)?;
     let is_cooperative = launch.kernel.is_cooperative();
     let numbers = launch.numbers.clone();

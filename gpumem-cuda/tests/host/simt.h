@@ -469,6 +469,7 @@ template <class... A> void call(void (*kernel)(A...), void **arguments) {
 inline void __syncthreads() { simt::wait(simt::AT_BARRIER); }
 inline void __syncwarp(unsigned = ~0u) { simt::wait(simt::AT_WARP); }
 inline void __threadfence() {}
+inline void __threadfence_system() {}
 template <class T> T __shfl_xor_sync(unsigned, T v, int mask, int = 32) { return simt::exchange(v, simt::lane() ^ mask); }
 template <class T> T __shfl_sync(unsigned, T v, int from, int = 32) { return simt::exchange(v, from); }
 template <class T> T __shfl_down_sync(unsigned, T v, int by, int = 32) {
