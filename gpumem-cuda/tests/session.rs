@@ -7,6 +7,8 @@ mod host;
 mod attention;
 #[path = "session/convolutions.rs"]
 mod convolutions;
+#[path = "session/losses.rs"]
+mod losses;
 #[path = "session/measured.rs"]
 mod measured;
 #[path = "session/notices.rs"]
@@ -64,17 +66,22 @@ fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision
 
 /// The same with a forward pass for so many samples beside the two, if for any.
 fn job_serving(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision, serving: Option<u64>) -> Job {
+    let moments = if matches!(optimizer, Optimizer::Adam(_)) { 2 } else { 1 };
+    let (loss, update) = (&[Term::CROSS_ENTROPY], Update::Fused);
+    let training = Training { loss, moments, update, skips_overflow: false, input_gradient: false };
+    job_training(dims, layers, optimizer, precision, (training, serving))
+}
+
+fn job_training(
+    dims: &[u64],
+    layers: &str,
+    optimizer: Optimizer,
+    precision: Precision,
+    (training, serving): (Training<'_>, Option<u64>),
+) -> Job {
     let mut graph = Graph::default();
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
-    let moments = if matches!(optimizer, Optimizer::Adam(_)) { 2 } else { 1 };
-    let training = Training {
-        loss: &[Term::CROSS_ENTROPY],
-        moments,
-        update: Update::Fused,
-        skips_overflow: false,
-        input_gradient: false,
-    };
     let compiled = |training, batch| plan(&lower(&graph, &[output], &Options { training }).unwrap(), batch, precision);
     let (train, infer) = (compiled(Some(training), BATCH), compiled(None, BATCH));
     let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);

@@ -17,11 +17,11 @@ fn alive() -> [u64; 3] {
 }
 
 /// Numbers that the stand-in keeps.
-fn read<const N: usize>(function: &str) -> [u64; N] {
+pub fn read<const N: usize>(function: &str) -> [u64; N] {
     type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
     let mut counts = [0; N];
     // SAFETY: the library is the stand-in, which is open already; its functions have this type, and write as many numbers as
-    // the two callers take.
+    // their callers take.
     unsafe {
         let driver = Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_GLOBAL).unwrap();
         driver.get::<Counts>(function.as_bytes()).unwrap()(counts.as_mut_ptr());
