@@ -50,6 +50,7 @@ fn outputs() {
         ("tokens 10", "Embedding(100, 16)", "[10, 16]"),
         ("tokens 10", "PositionEmbedding(12, 16)", "[10, 16]"),
         ("10x16", "PositionEmbedding(12)", "[10, 16]"),
+        ("10x48", "MultiHeadAttention(4, causal = true, bias = false)", "[10, 48]"),
         ("10x48", "CausalAttention(4)", "[10, 16]"),
         ("10x48", "CausalAttention(4, kv_heads = 1)", "[10, 32]"),
         ("10x48", "CausalSelfAttention(4)", "[10, 48]"),
@@ -390,6 +391,11 @@ fn mistakes() {
         ("3x4x5", "Select(3)", "has index 3, but the axis has 3: 0 to 2, or -3 to -1"),
         ("5", "Select(0)", "works on two axes or more, but the previous layer produces [5]; use `Slice`"),
         ("3x4x5", "Sum([1; -3])", "names an axis twice"),
+        (
+            "10x48",
+            "MultiHeadAttention(5)",
+            "has 5 heads, which do not divide its width of 48; use a number of heads that divides 48",
+        ),
         ("10x47", "Glu", "halves an axis, but that has 47 elements; make it even"),
         ("8, tokens 8", "Concat", "joins numbers that differ between samples; embed tokens and add positions first"),
     ] {

@@ -150,6 +150,7 @@ layers! {
     embedding: "048_embedding_repeated_indices", "Embedding(10, 6)", ["idx"];
     add: "064_add_same_shape", "Add", ["a", "b"];
     concat: "066_concat_dim1", "Concat", ["a", "b", "c"];
+    multi_head_attention: "054_mha_self_batch_first", "MultiHeadAttention(2)", ["x"];
     conv1d: "008_conv1d_k3_pad1", "Conv1d(4, 3, padding = 1)", ["x"];
     batch_norm1d: "016_batchnorm1d_train_2d_input", "BatchNorm1d", ["x"];
     elu: "044_elu", "Elu(0.8)", ["x"];

@@ -1,8 +1,9 @@
-// Causal attention, and its gradient, in tiles of 64 queries and 64 keys: there is never a T x T tensor in device memory.
+// Attention, and its gradient, in tiles of 64 queries and 64 keys: there is never a T x T tensor in device memory.
 //
 // HEADS     heads of the queries
 // KV_HEADS  heads of the keys, and of the values: as many neighbouring heads of queries share each, HEADS / KV_HEADS
 // STEPS     T, steps of a sequence
+// CAUSAL    whether a step sees only itself and those before it; else all of them, and the conditions on i and j below are void
 // HEAD      S, elements of a head; D = HEADS * S
 // SCALE     1 / sqrt(S)
 // SAVES     whether the log-sum-exp is kept
@@ -42,6 +43,11 @@ constexpr int TILES = (STEPS + SIDE - 1) / SIDE;
 // Elements from one step to the next.
 constexpr u64 IN_PITCH = (HEADS + 2ull * KV_HEADS) * HEAD;
 constexpr u64 OUT_PITCH = 1ull * HEADS * HEAD;
+// The last tile of keys that the queries of a tile see, and the first of queries that see the keys of a tile, as their steps.
+static __device__ __forceinline__ int last_keys(int queries) { return CAUSAL ? queries : (TILES - 1) * SIDE; }
+static __device__ __forceinline__ int first_queries(int keys) { return CAUSAL ? keys : 0; }
+// Whether a step sees another one.
+static __device__ __forceinline__ bool sees(int step, int key) { return CAUSAL ? key <= step : key < STEPS; }
 // Heads of queries that share keys.
 constexpr int GROUP = HEADS / KV_HEADS;
 
@@ -294,7 +300,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *x, const u32 *st
         largest[i] = -__int_as_float(0x7f800000);
         total[i] = 0.0f;
     }
-    for (int keys = 0; keys <= first; keys += SIDE) {
+    for (int keys = 0; keys <= last_keys(first); keys += SIDE) {
         const u32 dropped = draw(Draws{state, row}, block.head, first, keys);
         float p[4][4];
         scores(a, b, q, IN_PITCH, first, k, keys, p);
@@ -304,7 +310,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *x, const u32 *st
             float highest = largest[i];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                p[i][j] = key + j <= step ? p[i][j] * (float)(SCALE) : -__int_as_float(0x7f800000);
+                p[i][j] = sees(step, key + j) ? p[i][j] * (float)(SCALE) : -__int_as_float(0x7f800000);
                 highest = fmaxf(highest, p[i][j]);
             }
             // Finite from the first tile on: every step sees key 0.
@@ -383,7 +389,7 @@ static __device__ __forceinline__ void slopes(u32 dropped, int queries, int keys
         const int step = queries + ty + 16 * i, key = keys + tx * 4;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const float weight = key + j <= step ? expf(p[i][j] * (float)(SCALE) - logs[i]) : 0.0f;
+            const float weight = sees(step, key + j) ? expf(p[i][j] * (float)(SCALE) - logs[i]) : 0.0f;
             s[i][j] = weight * (factor(dropped, i, j) * s[i][j] - deltas[i]);
             p[i][j] = weight * factor(dropped, i, j);
         }
@@ -406,7 +412,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
         if (step < STEPS && tx == 0 && block.first_chunk == 0) delta[block.head * STEPS + step] = deltas[i];
     }
     float dq[OWN_CHUNKS][4][4] = {};
-    for (int keys = 0; keys <= first; keys += SIDE) {
+    for (int keys = 0; keys <= last_keys(first); keys += SIDE) {
         const u32 dropped = draw(Draws{state, row}, block.head, first, keys);
         float p[4][4], s[4][4];
         scores(a, b, dy, OUT_PITCH, first, v, keys, s);
@@ -445,7 +451,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
     for (u64 head = owner; head < owner + GROUP; head++) {
         const real *q = x + place_in(head, 0), *gradient = dy + place_out(head);
 #pragma unroll 1
-        for (int queries = first; queries < STEPS; queries += SIDE) {
+        for (int queries = first_queries(first); queries < STEPS; queries += SIDE) {
             const u32 dropped = draw(Draws{state, row}, head, queries, first);
             float p[4][4], s[4][4];
             scores(a, b, q, IN_PITCH, queries, k, first, p);

@@ -252,6 +252,15 @@ static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) 
             if (8 * j + e % 2 > row + e / 2 * 8) scores[j].at[e] = -__int_as_float(0x7f800000);
 }
 
+// In the last tile, hides the keys beyond the end of the sequence.
+static __device__ __forceinline__ void hide_beyond(Accumulator scores[SIDE / 8], int from) {
+#pragma unroll
+    for (int j = 0; j < SIDE / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (from + 8 * j + lane_pair() + e % 2 >= STEPS) scores[j].at[e] = -__int_as_float(0x7f800000);
+}
+
 // Moves the bases up to the scores of another tile where one exceeds them by more than the margin.
 static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE / 8], Softmax &rows, Accumulator sums[2 * PARTS]) {
     float highest[2];
@@ -309,7 +318,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
     for (int n = 0; n < 2 * PARTS; n++) clear(sums[n]);
     Softmax rows = {{-__int_as_float(0x7f800000), -__int_as_float(0x7f800000)}, {0.0f, 0.0f}};
 #pragma unroll 1
-    for (int from = 0; from <= first; from += SIDE) {
+    for (int from = 0; from <= last_keys(first); from += SIDE) {
         copies_done();
         __syncthreads();
         load_rows<SIDE>(values.at, v, IN_PITCH, from);
@@ -317,12 +326,13 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
         Accumulator scores[SIDE / 8];
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) dot_rows(queries, keys.at + 8 * j * WIDTH, scores + j);
-        if (from == first) hide_later(scores);
+        if (CAUSAL && from == first) hide_later(scores);
+        if (!CAUSAL && STEPS % SIDE != 0 && from == last_keys(first)) hide_beyond(scores, from);
         move_base(scores, rows, sums);
         weigh(scores, dropped, rows);
         copies_done();
         __syncthreads();
-        if (from + SIDE <= first) load_rows<SIDE>(keys.at, k, IN_PITCH, from + SIDE);
+        if (from + SIDE <= last_keys(first)) load_rows<SIDE>(keys.at, k, IN_PITCH, from + SIDE);
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) add_rows(as_left(scores + j), values.at + 8 * j * WIDTH, sums);
     }
@@ -363,16 +373,17 @@ static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS
 // The weight of a score, whose row has this log-sum-exp to the base of 2.
 static __device__ __forceinline__ float weight_of(float score, float log) { return power_of_two(score * SCALE_2 - log); }
 
-// From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With DIAGONAL these are the same
-// steps, and keys that come after a query are hidden from it.
-template <bool DIAGONAL>
+// From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With HIDES some keys are hidden:
+// where it is causal these are the same steps, and keys that come after a query are, else those from number `end` on.
+template <bool HIDES>
 static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulator s[2], u32 dropped, const float logs[2],
-                                              const float deltas[2]) {
+                                              const float deltas[2], int end) {
 #pragma unroll
     for (int j = 0; j < 2; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const bool seen = !DIAGONAL || 8 * j + lane_pair() + e % 2 <= lane_row() + e / 2 * 8;
+            const int key = 8 * j + lane_pair() + e % 2;
+            const bool seen = !HIDES || (CAUSAL ? key <= lane_row() + e / 2 * 8 : key < end);
             const float weight = seen ? weight_of(p[j].at[e], logs[e / 2]) : 0.0f;
             s[j].at[e] = weight * (keeps(dropped, 4 * j + e) * s[j].at[e] - deltas[e / 2]);
         }
@@ -399,7 +410,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
     Accumulator dq[2 * PARTS];
 #pragma unroll
     for (int n = 0; n < 2 * PARTS; n++) clear(dq[n]);
-    const int end = min(first + SIDE, STEPS);
+    const int end = CAUSAL ? min(first + SIDE, STEPS) : STEPS;
     load_rows<STREAM>(tiles.at, k, IN_PITCH, 0);
     load_rows<STREAM>(tiles.at + STREAM * WIDTH, v, IN_PITCH, 0);
     u16 *now = tiles.at, *next = tiles.at + 2 * STREAM * WIDTH;
@@ -413,16 +424,16 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
         }
         // As far as the warp's last query sees.
 #pragma unroll 1
-        for (int part = 0; part < STREAM && from + part < step + 16; part += 16) {
+        for (int part = 0; part < STREAM && from + part < (CAUSAL ? step + 16 : STEPS); part += 16) {
             const u16 *keys = now + part * WIDTH, *values = keys + STREAM * WIDTH;
             Accumulator p[2], s[2];
             dot_rows(queries, keys, p);
             dot_rows(gradients, values, s);
             const u32 dropped = draw_tile<false, 2>(Draws{state, row}, block.head, step, from + part);
-            if (from + part == step) {
-                slopes<true>(p, s, dropped, logs, deltas);
+            if (CAUSAL ? from + part == step : from + part + 16 > STEPS) {
+                slopes<true>(p, s, dropped, logs, deltas, STEPS - from - part);
             } else {
-                slopes<false>(p, s, dropped, logs, deltas);
+                slopes<false>(p, s, dropped, logs, deltas, 0);
             }
             add_rows(as_left(s), keys, dq);
         }
@@ -501,14 +512,15 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
         const float *logs = lse + head * STEPS, *deltas = delta + head * STEPS;
         // The tiles of the head before may still be read.
         if (GROUP > 1) __syncthreads();
-        load_rows<STREAM>(tiles.at, q, IN_PITCH, first);
-        load_rows<STREAM>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, first);
+        const int begin = first_queries(first);
+        load_rows<STREAM>(tiles.at, q, IN_PITCH, begin);
+        load_rows<STREAM>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, begin);
         Statistic statistic;
-        statistic.fetch(logs, deltas, first);
+        statistic.fetch(logs, deltas, begin);
         statistic.put(statistics[0]);
         int buffer = 0;
 #pragma unroll 1
-        for (int from = first; from < STEPS; from += STREAM) {
+        for (int from = begin; from < STEPS; from += STREAM) {
             copies_done();
             __syncthreads();
             const u16 *now = tiles.at + buffer * (2 * STREAM * WIDTH);
@@ -522,13 +534,13 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
             }
             // From the first query on that sees one of the warp's keys.
 #pragma unroll 1
-            for (int part = max(own - from, 0); part < STREAM && from + part < STEPS; part += 16) {
+            for (int part = CAUSAL ? max(own - from, 0) : 0; part < STREAM && from + part < STEPS; part += 16) {
                 const u16 *queries = now + part * WIDTH, *gradients = queries + STREAM * WIDTH;
                 Accumulator p[2], s[2];
                 dot_rows(keys, queries, p);
                 if constexpr (KEYS) dot_rows(values, gradients, s);
                 const u32 dropped = draw_tile<true, 2>(draws, head, own, from + part);
-                if (from + part == own) {
+                if (CAUSAL && from + part == own) {
                     slopes_across<true, KEYS>(p, s, dropped, columns, part);
                 } else {
                     slopes_across<false, KEYS>(p, s, dropped, columns, part);

@@ -102,7 +102,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["embeddingbag", "rotaryembedding", "rope"], EMBEDDING),
     (&["positionalencoding", "positionalembedding", "positionencoding", "learnedpositionembedding"],
         Passes("positions are added to what arrives, as `Add([], PositionEmbedding(196))`")),
-    (&["multiheadattention", "multiheaddotproductattention", "selfattention", "attention", "additiveattention"], ATTENTION),
+    (&["multiheaddotproductattention", "selfattention", "attention", "additiveattention"], ATTENTION),
     (&["scaleddotproductattention", "groupqueryattention", "crossattention"], ATTENTION),
     (&["transformer", "transformerencoder", "transformerencoderlayer", "transformerdecoder", "transformerdecoderlayer"], TRANSFORMER),
     (&["lstm", "gru", "rnn", "lstmcell", "grucell", "rnncell", "simplernn", "bidirectional", "convlstm2d"], RECURRENT),

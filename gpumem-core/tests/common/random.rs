@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 100;
+pub const KINDS: usize = 101;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -251,6 +251,12 @@ impl Drawing {
                 Ok(longer) => self.sequences.push(layer(g, longer, "Slice(0, 3)")),
                 Err(_) => self.sequences.push(layer(g, sequence[0], "Silu")),
             },
+            100 => {
+                let text =
+                    ["MultiHeadAttention(2)", "MultiHeadAttention(4, bias = false, dropout = 0.1, kv_heads = 2)"]
+                        [second % 2];
+                self.sequences.push(layer(g, sequence[0], text));
+            }
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Causal attention: in each head `y[i] = sum over j <= i of p[i, j] * v[j]` with
+//! Attention, here with `causal`, where a step sees itself and those before it; without, `j` goes over all steps. In each head `y[i] = sum over j <= i of p[i, j] * v[j]` with
 //! `p[i, :] = softmax over j <= i of q[i] . k[j] / sqrt(S)`. T steps, S = D / heads elements of a head; queries, keys and
 //! values lie side by side in rows of D + 2 * K, where K = D for as many heads of keys as of queries; with fewer, heads of queries
 //! that follow each other share one.
@@ -38,12 +38,16 @@ struct Sizes {
     features: usize,
     /// Elements of a row of queries, keys and values.
     pitch: usize,
+    causal: bool,
 }
 
 /// Queries, keys and values of one head of one sample, each `[T, S]`.
 struct Head<'a> {
     parts: [Matrix<'a>; 3],
     scale: f32,
+    /// Steps that there are, and whether one sees only itself and those before it.
+    steps: usize,
+    causal: bool,
     /// Number of the dropout draw of the head's element `[0, 0]`.
     first_draw: u64,
 }
@@ -56,7 +60,7 @@ impl Sizes {
         let [samples, heads, steps, features] =
             [operands.batch(), op.heads, op.steps, op.features()].map(|size| count(&[size]));
         let [group, pitch] = [op.heads / op.kv_heads, op.input_features()].map(|size| count(&[size]));
-        Ok(Sizes { samples, heads, group, steps, features, pitch })
+        Ok(Sizes { samples, heads, group, steps, features, pitch, causal: op.causal })
     }
 
     /// Lengths of input, output and log-sum-exp.
@@ -87,8 +91,17 @@ impl Sizes {
         Head {
             parts: [part(0, head), part(features, shared), part(features + self.shared_features(), shared)],
             scale: (1.0 / (self.width() as f64).sqrt()) as f32,
+            steps,
+            causal: self.causal,
             first_draw: ((sample * heads + head) * steps * steps) as u64,
         }
+    }
+}
+
+impl Head<'_> {
+    /// Keys that one of the steps before `end` sees, and no more than those.
+    fn seen(&self, end: usize) -> usize {
+        if self.causal { end } else { self.steps }
     }
 }
 
@@ -178,7 +191,7 @@ fn attend(
     let [q, k, v] = head.parts;
     with_scratch(ROWS.min(steps) * steps, |scratch| {
         for rows in row_blocks(steps) {
-            let seen = rows.end;
+            let seen = head.seen(rows.end);
             let p = &mut scratch[..rows.len() * seen];
             product(
                 MatrixMut::new(p, rows.len(), seen, seen),
@@ -188,7 +201,7 @@ fn attend(
                 false,
             );
             for (p, i) in p.chunks_exact_mut(seen).zip(rows.clone()) {
-                let (p, hidden) = p.split_at_mut(i + 1);
+                let (p, hidden) = p.split_at_mut(head.seen(i + 1));
                 hidden.fill(0.0);
                 let max = largest(p);
                 wide(|| p.iter_mut().for_each(|p| *p = exp(*p - max)));
@@ -264,7 +277,7 @@ fn attend_back(
     with_scratch(2 * length, |scratch| {
         let (probabilities, slopes) = scratch.split_at_mut(length);
         for rows in row_blocks(steps) {
-            let seen = rows.end;
+            let seen = head.seen(rows.end);
             let (queries, dy_rows) = (q.rows(rows.clone()), dy.rows(rows.clone()));
             let p = &mut probabilities[..rows.len() * seen];
             let s = &mut slopes[..rows.len() * seen];
@@ -272,10 +285,11 @@ fn attend_back(
             product(MatrixMut::new(s, rows.len(), seen, seen), dy_rows, v.rows(0..seen).t(), 1.0, false);
             for ((p, s), i) in p.chunks_exact_mut(seen).zip(s.chunks_exact_mut(seen)).zip(rows.clone()) {
                 let delta = sum_of_pairs(dy.row(i), y.row(i), |dy, y| f64::from(dy) * f64::from(y)) as f32;
-                p[i + 1..].fill(0.0);
-                s[i + 1..].fill(0.0);
+                let own = head.seen(i + 1);
+                p[own..].fill(0.0);
+                s[own..].fill(0.0);
                 let first = head.first_draw + (i * steps) as u64;
-                let (p, s) = (&mut p[..=i], &mut s[..=i]);
+                let (p, s) = (&mut p[..own], &mut s[..own]);
                 let sum = lse[i];
                 wide(|| p.iter_mut().for_each(|p| *p = exp(*p - sum)));
                 match factor {

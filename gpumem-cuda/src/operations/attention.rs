@@ -51,6 +51,7 @@ impl<'a> Heads<'a> {
         let scale = (1.0 / (self.op.width as f64).sqrt()) as f32;
         let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", self.terms());
         let kernel = kernel.with("HEADS", op.heads).with("KV_HEADS", op.kv_heads).with("STEPS", op.steps);
+        let kernel = kernel.with("CAUSAL", u8::from(op.causal));
         let kernel = kernel.with("HEAD", self.op.width).with_float("SCALE", f64::from(scale));
         let kernel = kernel.with("SAVES", u8::from(self.saves));
         with_draws(kernel, "KEEP", dropout).with("ADD", self.add)
@@ -80,10 +81,10 @@ const LIBRARY_WIDTHS: [u64; 2] = [8, 128];
 /// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
 
-/// Whether the library has such attention: in 16 bits, and nothing is dropped.
+/// Whether the library has such attention: in 16 bits, causal, and nothing is dropped.
 fn is_for_the_library(op: &Attention, draws: bool) -> bool {
     let [step, most] = LIBRARY_WIDTHS;
-    op.is_sound() && !draws && op.width.is_multiple_of(step) && op.width <= most
+    op.is_sound() && op.causal && !draws && op.width.is_multiple_of(step) && op.width <= most
 }
 
 /// Whether there is any for the library in a program of this number format, on a card of this compute capability.

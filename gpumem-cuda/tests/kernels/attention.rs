@@ -1,10 +1,11 @@
-//! Causal attention.
+//! Attention, causal and not.
 
 use crate::host::CAPABILITY;
 use crate::host::harness::graphs::{join, layer, numbers};
 use crate::{check, check_formats, check_products};
 use gpumem_core::Precision;
-use gpumem_core::graph::Graph;
+use gpumem_core::graph::{Graph, Node, NodeId, Source};
+use gpumem_core::program::ops::Attention;
 
 fn attends(batch: u64, steps: u64, heads: u64, width: u64, options: &str) {
     let text = format!("CausalAttention({heads}{options})");
@@ -139,5 +140,35 @@ fn scores_that_grow() {
         let twice = join(graph, &[input, input], "Add");
         let x = join(graph, &[twice, twice], "Add");
         layer(graph, x, "CausalAttention(2)")
+    });
+}
+
+/// The operation without the products around it, whose roundings would hide its own: every step sees all.
+fn to_all(steps: u64, [heads, kv_heads, width]: [u64; 3], dropout: f64) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let op = Attention { heads, kv_heads, steps, width, dropout, causal: false };
+        let x = graph.input(numbers(&[steps, op.input_features()])).unwrap();
+        let value = numbers(&[steps, op.features()]);
+        // A layer whose row it is in.
+        let inputs = vec![layer(graph, x, "Dropout(0.0)")];
+        let row = graph.nodes[inputs[0]].row;
+        let source = Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false };
+        graph.nodes.push(Node { value, source, row });
+        graph.nodes.len() - 1
+    }
+}
+
+/// By threads and by tensor cores, in one tile and in several, of which the last is not full.
+#[test]
+fn attention_to_all_steps() {
+    check("all of 7 steps", 2, to_all(7, [2, 2, 6], 0.0));
+    check("all of 70 steps", 2, to_all(70, [2, 1, 12], 0.0));
+    check("all of 128 steps", 1, to_all(128, [1, 1, 7], 0.2));
+    check_products("all of 9 steps in 16 bits", 2, to_all(9, [2, 2, 16], 0.0));
+    check_products("all of 75 steps in 16 bits", 1, to_all(75, [2, 1, 16], 0.1));
+    check_products("all of 64 steps in 16 bits", 1, to_all(64, [1, 1, 112], 0.0));
+    check("a layer of it", 2, |graph| {
+        let input = graph.input(numbers(&[9, 12])).unwrap();
+        layer(graph, input, "MultiHeadAttention(2)")
     });
 }

@@ -73,6 +73,6 @@ impl Layer for CausalAttention {
         }
         let features = width / parts * group;
         check_heads(heads, features)?;
-        b.op(Attention { heads, kv_heads, steps, width: features / heads, dropout }, x)
+        b.op(Attention { heads, kv_heads, steps, width: features / heads, dropout, causal: true }, x)
     }
 }

@@ -2,16 +2,19 @@
 
 mod causal_attention;
 mod causal_self_attention;
+mod multi_head_attention;
 
 pub use causal_attention::CausalAttention;
 pub use causal_self_attention::CausalSelfAttention;
+pub use multi_head_attention::MultiHeadAttention;
 
 use super::Entry;
 use super::mistake::Mistake;
 use alloc::format;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] = &[Entry::of::<CausalSelfAttention>(), Entry::of::<CausalAttention>()];
+pub(super) const LAYERS: &[Entry] =
+    &[Entry::of::<CausalSelfAttention>(), Entry::of::<MultiHeadAttention>(), Entry::of::<CausalAttention>()];
 
 /// Checks that `heads` divides the width.
 fn check_heads(heads: u64, features: u64) -> Result<(), Mistake> {

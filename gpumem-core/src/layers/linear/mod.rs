@@ -36,7 +36,7 @@ pub(super) fn weight_and_bias(
 }
 
 /// `1 / sqrt(n)` by Newton's iteration: `core` has no square root.
-fn inverse_sqrt(n: u64) -> f64 {
+pub(super) fn inverse_sqrt(n: u64) -> f64 {
     let n = n.max(1) as f64;
     let mut root = n;
     for _ in 0..64 {

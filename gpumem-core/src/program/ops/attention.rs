@@ -6,15 +6,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Causal scaled dot-product attention: in each head `softmax(q k^T / sqrt(S)) v`, where a step sees itself and the steps
-    /// before it. There is never a T x T tensor in memory.
+    /// Scaled dot-product attention: in each head `softmax(q k^T / sqrt(S)) v`. With `causal` a step sees itself and the steps
+    /// before it, else all of them. There is never a T x T tensor in memory.
     ///
     /// * Input: queries, keys and values side by side, `[T, (heads + 2 * kv_heads) * S]`. Heads of the queries that follow each
     ///   other share a head of the keys and one of the values.
     /// * Saves one f32 a row and head, the logarithm of the softmax's denominator.
     /// * The gradient reads x, y, what was saved and, with dropout, the random state. It has room for one f32 a row and head, the
-    ///   product of the rows of y and of its gradient, which all keys need, and without dropout for the gradient of the queries in f32,
-    ///   to which blocks of keys add: so cuDNN computes it.
+    ///   product of the rows of y and of its gradient, which all keys need, and where it is causal and nothing is dropped for the
+    ///   gradient of the queries in f32, to which blocks of keys add: so cuDNN computes it.
     pub struct Attention {
         /// Heads of the queries.
         pub heads: u64,
@@ -26,10 +26,17 @@ record! {
         pub width: u64,
         /// Probability that an attention weight is set to 0 in training.
         pub dropout: f64,
+        /// Whether a step sees only itself and those before it.
+        pub causal: bool,
     }
 }
 
 impl Attention {
+    /// Whether cuDNN may compute it: it is causal, and nothing is dropped.
+    pub fn is_for_the_library(&self) -> bool {
+        self.causal && !self.draws()
+    }
+
     /// Elements of a row of the output, over all heads.
     pub fn features(&self) -> u64 {
         self.heads.saturating_mul(self.width)
@@ -69,7 +76,7 @@ impl Rule for Attention {
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let of = |shape, batched| Some(Workspace { role: Role::Statistic, shape, batched });
         match work {
-            Work::Gradient(_) if self.draws() => of(Shape::new(&[self.heads, self.steps]), true),
+            Work::Gradient(_) if !self.is_for_the_library() => of(Shape::new(&[self.heads, self.steps]), true),
             Work::Gradient(_) => {
                 let rows = self.heads.checked_mul(self.steps.checked_next_multiple_of(8)?)?;
                 // A row of the queries' gradient, and the product of the rows of y and dy; where heads share keys, as much again in 16 bits
@@ -79,6 +86,7 @@ impl Rule for Attention {
                 of(Shape::new(&[rows.checked_mul(each)?.checked_add(TABLES)?]), true)
             }
             Work::Training if self.draws() => None,
+            Work::Training | Work::Inference if !self.causal => None,
             Work::Training | Work::Inference => of(Shape::new(&[TABLES]), false),
         }
     }
