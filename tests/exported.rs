@@ -132,6 +132,44 @@ network! {
     }
 }
 
+/// A vision transformer of 12 blocks.
+macro_rules! vision_transformer {
+    ($(#[$doc:meta])* $name:ident, $width:literal, $heads:literal) => {
+        network! {
+            $(#[$doc])*
+            pub struct $name;
+
+            const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+            fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+                [
+                    Conv2d($width, 16, stride = 16, name = "patches"), Reshape(($width, 196)), Transpose(1, 2), ClassToken,
+                    Add([], PositionEmbedding(197)),
+                    repeat(12, encoder()),
+                    LayerNorm(eps = 1e-6), Select(0), Linear(1000, name = "head"),
+                ]
+            }
+
+            fn encoder() -> Block {
+                [
+                    Add([], [LayerNorm(eps = 1e-6), MultiHeadAttention($heads)]),
+                    Add([], [LayerNorm(eps = 1e-6), Linear(4 * $width), Gelu, Linear($width)]),
+                ]
+            }
+        }
+    };
+}
+
+vision_transformer! {
+    /// timm's `vit_small_patch16_224`.
+    ViTSmall, 384, 6
+}
+
+vision_transformer! {
+    /// torchvision's `vit_b_16`.
+    ViTBase, 768, 12
+}
+
 #[test]
 fn parameters_and_operations_are_those_of_pytorch() {
     check::<M5>(26_915, 7_641_472);
@@ -139,4 +177,6 @@ fn parameters_and_operations_are_those_of_pytorch() {
     check::<ResMlp12>(15_350_872, 6_019_479_552);
     check::<MobileNetV3Small>(2_542_856, 113_020_800);
     check::<TextCnn>(6_360_902, 43_801_200);
+    check::<ViTSmall>(22_050_664, 9_197_764_608);
+    check::<ViTBase>(86_567_656, 35_127_656_448);
 }
