@@ -31,9 +31,9 @@ impl Layer for BatchNorm1d {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].numbers()?;
-        let map = match shape.dims() {
-            &[channels] => [channels, 1, 1],
-            &[channels, length] => [channels, 1, length],
+        let map = match *shape.dims() {
+            [channels] => [channels, 1, 1],
+            [channels, length] => [channels, 1, length],
             _ => {
                 return Err(Mistake::new(format!(
                     "works on a vector [C] or a signal [C, L], but the previous layer produces {shape}; use `BatchNorm2d`"

@@ -6,7 +6,7 @@ network! {
     fn forward(image: Image<3, 8, 8>) -> Map<8, 8, 8> {
         [
             Sequential(Conv2d(8, 3, padding = 1)),
-            InstanceNorm2d(8),
+            LayerNormalization,
             Identity,
             Activation("relu"),
             Contiguous,
