@@ -11,15 +11,15 @@
 mod networks;
 #[path = "../tests/planned/mod.rs"]
 mod planned;
+#[path = "../tests/recorded/mod.rs"]
+mod recorded;
 
 use gpumem::cards::{self, Card};
 use gpumem::report::roofline::Rates;
 use gpumem::{Half, Line, Network, Precision};
-use gpumem_cuda::Call;
-use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launches::{Counted, launches};
 use planned::Digits;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::process::ExitCode;
 
 const HELP: &str = "\
@@ -118,7 +118,7 @@ fn run<N: Network>(asked: &Asked) -> Result<(), Failure> {
     let rates = Rates::of(asked.card, setting.precision, setting.tf32)?;
     let all = launches(&placed, setting)?;
     for launch in &all {
-        println!("{}", Value::Object(object(launch)));
+        println!("{}", Value::Object(recorded::object(launch)));
     }
     let sum = |value: fn(&Counted) -> u64| all.iter().map(value).fold(0, u64::saturating_add);
     let roof: f64 = all.iter().map(|launch| rates.ms(launch.bytes(), launch.flops)).sum();
@@ -137,43 +137,4 @@ fn run<N: Network>(asked: &Asked) -> Result<(), Failure> {
     });
     println!("{totals}");
     Ok(())
-}
-
-fn pass(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Forward => "forward",
-        Pass::BackwardData => "backward_data",
-        Pass::BackwardFilter => "backward_filter",
-    }
-}
-
-fn object(launch: &Counted) -> Map<String, Value> {
-    let mut object = Map::new();
-    let mut put = |key: &str, value: Value| _ = object.insert(key.to_string(), value);
-    put("path", json!(launch.path));
-    put("phase", json!(format!("{:?}", launch.phase).to_lowercase()));
-    put("call", json!(launch.kind()));
-    if let Call::Kernel(kernel) = &launch.call {
-        put("file", json!(kernel.kernel.file));
-        put("entry", json!(kernel.kernel.entry));
-    }
-    put("reads", json!(launch.reads));
-    put("writes", json!(launch.writes));
-    put("flops", json!(launch.flops));
-    put("layout", json!(launch.layout));
-    put("dtype", json!(format!("{:?}", launch.format).to_lowercase()));
-    put("workspace", json!(launch.workspace));
-    if let Call::Convolution(convolution) = &launch.call {
-        put("pass", json!(pass(convolution.pass)));
-        put("batch", json!(convolution.batch));
-        put("in_channels", json!(convolution.in_channels));
-        put("height", json!(convolution.input[0]));
-        put("width", json!(convolution.input[1]));
-        put("out_channels", json!(convolution.out_channels));
-        put("kernel", json!(convolution.kernel));
-        put("stride", json!(convolution.stride));
-        put("padding", json!(convolution.padding));
-        put("groups", json!(convolution.groups));
-    }
-    object
 }

@@ -138,6 +138,17 @@ fn guess(name: &str) -> String {
     words(name).join("-")
 }
 
+impl Cuda {
+    /// The row of the table of cards that this card seems to have, by its name and memory.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the driver does not answer.
+    pub fn row(&self) -> Result<Option<&'static Card>, Error> {
+        let (_, usable) = self.memory()?;
+        Ok(find(&self.name()?, usable))
+    }
+}
+
 /// The card of the table with these words in front, and a total that is nearest: drivers differ by less than a twentieth.
 fn find(name: &str, usable: u64) -> Option<&'static Card> {
     let given = words(name);

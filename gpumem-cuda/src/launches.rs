@@ -126,7 +126,8 @@ impl Given {
     }
 }
 
-fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
+/// The launches of one step of a program.
+pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
     let operations = &placed.program.operations[step.first..step.first + step.count];
     let moved = Moved::new(placed, operations);
     let total = operations.iter().map(|operation| flops(operation, setting.batch)).fold(0, u64::saturating_add);

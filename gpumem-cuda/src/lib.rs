@@ -9,6 +9,7 @@
 //! | `fuse` | operations that follow each other and run as one; those that are element by element, in a generated kernel |
 //! | [`steps`] | what a whole program calls |
 //! | [`launches`] | what that moves and multiplies, launch by launch |
+//! | [`profile`] | how a card computes it, and how long each launch takes |
 //! | [`calls`] | kernels, matrix products and convolutions as plain data, no device needed |
 //! | [`compile`] | kernels to machine code, kept on disk |
 //! | `libraries` | NVIDIA's libraries: [`preflight`] says which are there, the rest how they are asked |
@@ -29,6 +30,7 @@ mod measured;
 #[doc(hidden)]
 pub mod notice;
 pub mod operations;
+pub mod profile;
 mod session;
 pub mod steps;
 

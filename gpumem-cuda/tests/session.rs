@@ -2,6 +2,7 @@
 
 #[path = "host/mod.rs"]
 mod host;
+mod recorded;
 
 #[path = "session/attention.rs"]
 mod attention;
@@ -15,6 +16,8 @@ mod measured;
 mod notices;
 #[path = "session/passes.rs"]
 mod passes;
+#[path = "session/profile.rs"]
+mod profile;
 #[path = "session/rules.rs"]
 mod rules;
 #[path = "session/together.rs"]

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `find` | a library among the folders where it may be |
 //! | [`preflight`] | which libraries are there, before anything is called |
+//! | `driver` | what of the driver is called by hand |
 //! | `nvrtc`, `nvml` | functions that are looked up by hand: the compiler, and who holds memory of a card |
 //! | `cublaslt`, `cudnn` | how matrix products and convolutions are asked for |
 //! | `plans`, `owned` | what both have in common: what is made ready once a program, and what is to be destroyed |
@@ -13,6 +14,7 @@ mod owned;
 
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
+pub(crate) mod driver;
 mod find;
 pub(crate) mod nvml;
 pub(crate) mod nvrtc;

@@ -155,6 +155,11 @@ impl Versions {
     }
 }
 
+/// The driver's library, open.
+pub(crate) fn open_driver() -> Result<&'static Library, Error> {
+    DRIVER.open().map(|found| &found.library)
+}
+
 /// NVRTC, open, with its version.
 pub(crate) fn open_compiler() -> Result<(&'static Library, (i32, i32)), Error> {
     COMPILER.open().map(|found| (&found.library, found.version.number))

@@ -118,6 +118,16 @@ impl Feeding {
         self.halves.iter_mut().try_for_each(|half| half.program.capture(stream))
     }
 
+    /// The program of the next step, if nothing is fed before it.
+    pub(super) fn program(&self) -> &Prepared {
+        &self.halves[self.current].program
+    }
+
+    /// The programs of both halves.
+    pub(super) fn programs(&self) -> impl Iterator<Item = &Prepared> {
+        self.halves.iter().map(|half| &half.program)
+    }
+
     /// Back to launching call by call.
     pub(super) fn discard_graphs(&mut self) {
         self.halves.iter_mut().for_each(|half| half.program.discard_graph());
@@ -125,11 +135,20 @@ impl Feeding {
 
     /// Enqueues a step on what was fed last.
     pub(super) fn run(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        self.run_by(stream, |program| program.run(stream))
+    }
+
+    /// The same, with the program enqueued by `run`.
+    pub(super) fn run_by(
+        &mut self,
+        stream: &CudaStream,
+        run: impl FnOnce(&Prepared) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.lead(stream)?;
         let half = &self.halves[self.current];
         let last = self.last.map(|last| &self.halves[last].done);
         self.losses.make_room(self.current, (&half.done, last))?;
-        half.program.run(stream)?;
+        run(&half.program)?;
         half.done.record(stream).map_err(failure("recording an event"))?;
         self.losses.given();
         self.fed.clear();

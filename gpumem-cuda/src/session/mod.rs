@@ -2,10 +2,12 @@
 
 mod arena;
 mod checks;
+mod facts;
 mod feeding;
 mod losses;
 mod modules;
 mod prepared;
+mod profile;
 mod programs;
 mod transfers;
 
@@ -31,6 +33,7 @@ use gpumem_core::run::device::{Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use modules::Modules;
 use prepared::{Binding, Libraries, Prepared};
+use profile::Described;
 use std::sync::Arc;
 use transfers::Transfers;
 
@@ -51,6 +54,7 @@ pub struct Session {
     state: Option<u64>,
     checks: Vec<IndexCheck>,
     turned: Turned,
+    described: Described,
 }
 
 impl Session {
@@ -119,6 +123,7 @@ impl Session {
             state,
             checks,
             turned,
+            described: Described { job, calls, setting },
         };
         session.set_count()?;
         meter.ended(Stage::Modules)?;
@@ -162,7 +167,7 @@ impl Session {
         self.modules.count()
     }
 
-    /// The number of matrix products of a forward pass that go to cuBLASLt.
+    /// The number of matrix products of a forward pass that go to cuBLASLt. [`Session::profile`] has each of every program.
     pub fn products(&self) -> usize {
         self.infer.products()
     }

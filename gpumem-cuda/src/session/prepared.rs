@@ -8,8 +8,10 @@ use crate::card::Card;
 use crate::error::failure;
 use crate::libraries::cublaslt::{Library, Plan};
 use crate::libraries::cudnn;
+use crate::libraries::driver::{node_name, node_types};
 use crate::libraries::plans::Plans;
 use crate::operations::{Setting, loss};
+use crate::profile::{Choice, Nodes};
 use crate::steps::{Step, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -37,6 +39,14 @@ impl Bound {
             Bound::Product(plan) => plan.launch(stream),
             // Its library works on the session's stream, which this is.
             Bound::Convolution(plan) | Bound::Attention(plan) => plan.launch(),
+        }
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        match self {
+            Bound::Kernel(_) => None,
+            Bound::Product(plan) => Some(plan.choice()),
+            Bound::Convolution(plan) | Bound::Attention(plan) => Some(plan.choice()),
         }
     }
 }
@@ -208,6 +218,46 @@ impl Prepared {
     pub(super) fn attentions(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Attention(_))).count()
+    }
+
+    /// How a library computes each call, in order; `None` for the project's own kernels.
+    pub(super) fn choices(&self) -> Vec<Option<Choice>> {
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        calls.map(Bound::choice).collect()
+    }
+
+    /// The nodes of the graph, if there is one.
+    pub(super) fn nodes(&self) -> Result<Option<Nodes>, Error> {
+        let Some(graph) = &self.graph else { return Ok(None) };
+        // SAFETY: the graph is this program's, and alive.
+        let kinds = unsafe { node_types(graph.cu_graph()) }?;
+        let mut nodes = Nodes::new();
+        kinds.into_iter().for_each(|kind| *nodes.entry(node_name(kind)).or_default() += 1);
+        Ok(Some(nodes))
+    }
+
+    /// Launches call by call, each between the two events of its own, behind `hold`.
+    pub(super) fn launch_between(
+        &self,
+        stream: &CudaStream,
+        events: &[[CudaEvent; 2]],
+        hold: &dyn Fn() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let record = |event: &CudaEvent| event.record(stream).map_err(failure("recording an event"));
+        let mut events = events.iter();
+        for (index, group) in self.groups.iter().enumerate() {
+            for call in &group.calls {
+                let [start, end] = events.next().ok_or(Error::Damaged("a launch has no events"))?;
+                hold()?;
+                record(start)?;
+                call.launch(stream)?;
+                record(end)?;
+            }
+            if let Some((_, copy)) = self.loss.as_ref().filter(|(at, _)| *at == index) {
+                copy.start(stream)?;
+            }
+        }
+        self.loss.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
     }
 
     /// Enqueues the program.

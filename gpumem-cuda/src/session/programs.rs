@@ -16,6 +16,7 @@ use gpumem_core::run::device::{Job, Served};
 use std::ffi::c_int;
 
 /// The calls of each program.
+#[derive(Debug)]
 pub(super) struct Calls {
     pub(super) train: Option<Vec<Step>>,
     pub(super) evaluation: Option<Vec<Step>>,

@@ -4,10 +4,10 @@ use super::*;
 use crate::host::card::{attention_counts, convolution_counts, on_a_simulated_card_with_cudnn};
 
 /// Heads with keys of their own, and heads that share them.
-const ATTENTION: &str =
+pub const ATTENTION: &str =
     "Linear(48) | CausalAttention(2) | Linear(32) | CausalAttention(2, kv_heads = 1) | Flatten | Linear(5)";
 
-fn attention_job(text: &str, precision: Precision, deterministic: bool) -> Job {
+pub fn attention_job(text: &str, precision: Precision, deterministic: bool) -> Job {
     let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
     Job { deterministic, ..job_of(&[7, 6], text, optimizer, precision) }
 }

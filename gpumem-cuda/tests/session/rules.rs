@@ -12,7 +12,7 @@ pub fn start_up() -> ([u64; 5], u64) {
 }
 
 /// Allocations on the card, pinned ones and modules that are alive.
-fn alive() -> [u64; 3] {
+pub fn alive() -> [u64; 3] {
     read("simulated_alive")
 }
 

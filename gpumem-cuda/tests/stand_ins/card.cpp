@@ -14,6 +14,7 @@
 //   STREAM_CAPTURE_UNSUPPORTED and invalidate the capture; what is enqueued then fails, and so does the end of the capture,
 //   after which the stream is as before it. A captured stream may not wait for work from outside of the capture.
 // * An event that was never recorded stands for no work: waiting for it and asking for it succeed at once.
+// * Time between events: of those that were made to be timed, were recorded and have come.
 // * A kernel that fails breaks the context: all later calls return its error.
 // * Modules may be loaded lazily. A kernel is loaded when it is asked for by name, at the latest.
 //
@@ -26,6 +27,7 @@
 // | GPUMEM_SIMULATED_NEIGHBOUR | `function:MiB`: what somebody else takes of the card, or gives back, when that function is first called |
 // | GPUMEM_SIMULATED_UNMAPPED | 1: the card cannot have memory of the host |
 // | GPUMEM_SIMULATED_LEAST | the least bytes that a limit may be given, 0 |
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,7 +42,7 @@
 
 #define API extern "C" __attribute__((visibility("default"))) int
 enum {
-    SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600,
+    SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600,
     ILLEGAL_ADDRESS = 700, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903,
     CAPTURE_UNJOINED = 904, CAPTURE_ISOLATION = 905, CAPTURED_EVENT = 907, CAPTURE_WRONG_THREAD = 908, UNKNOWN = 999,
     COOPERATIVE_LAUNCH_TOO_LARGE = 720,
@@ -59,8 +61,13 @@ struct Kernel {
     std::string entry;
     bool is_cooperative;
 };
+enum { KERNEL_NODE = 0, MEMCPY_NODE = 1 };
+struct Node {
+    Work work;
+    int kind;
+};
 struct Graph {
-    std::vector<Work> nodes;
+    std::vector<Node> nodes;
     unsigned long long number = 0;
 };
 struct Executable {
@@ -77,7 +84,7 @@ struct Stream {
     const void *thread = nullptr;
     // The stream that began the capture which an event has brought this one into, and what it was given since it last was joined.
     Stream *origin = nullptr;
-    std::vector<Work> aside;
+    std::vector<Node> aside;
     bool joined = false;
 };
 struct Event {
@@ -85,6 +92,7 @@ struct Event {
     unsigned long long position = 0;
     // The number of the capture that it was recorded in; 0 outside.
     unsigned long long captured = 0;
+    bool is_timed = false;
 };
 struct Module {
     std::string file, constants;
@@ -148,8 +156,9 @@ static int enqueue(Stream &stream, bool is_copy, Work work) {
         // What is beside a capture's own stream runs as late as it may, or at once.
         stream.joined = false;
         copies_captured += is_copy;
-        if (stream.origin && order() != 1) return stream.aside.push_back(std::move(work)), SUCCESS;
-        return stream.capturing->nodes.push_back(std::move(work)), SUCCESS;
+        Node node{std::move(work), is_copy ? MEMCPY_NODE : KERNEL_NODE};
+        if (stream.origin && order() != 1) return stream.aside.push_back(std::move(node)), SUCCESS;
+        return stream.capturing->nodes.push_back(std::move(node)), SUCCESS;
     }
     stream.pending.push_back(std::move(work));
     stream.enqueued++;
@@ -387,7 +396,7 @@ API cuStreamWaitEvent(Stream *stream, Event *event, unsigned) {
         const bool crosses = event->stream && event->captured != stream->capturing->number;
         if (crosses) return stream->invalid = true, CAPTURE_ISOLATION;
         if (!stream->origin && event->stream && event->stream->origin == stream) {
-            for (Work &work : event->stream->aside) stream->capturing->nodes.push_back(std::move(work));
+            for (Node &node : event->stream->aside) stream->capturing->nodes.push_back(std::move(node));
             event->stream->aside.clear();
             event->stream->joined = true;
         }
@@ -445,8 +454,8 @@ API cuGraphLaunch(Executable *it, Stream *stream) {
     if (const int code = cuGraphUpload(it, stream)) return code;
     replays++;
     const std::shared_ptr<Graph> graph = it->graph;
-    for (const Work &node : graph->nodes)
-        if (const int code = enqueue(*stream, false, [graph, &node] { node(); })) return code;
+    for (const Node &node : graph->nodes)
+        if (const int code = enqueue(*stream, false, [graph, &node] { node.work(); })) return code;
     return SUCCESS;
 }
 API cuGraphExecDestroy(Executable *it) {
@@ -459,9 +468,29 @@ API cuGraphDestroy(Graph *graph) {
     return delete graph, SUCCESS;
 }
 
-API cuEventCreate(Event **event, unsigned) {
+// Without room for nodes they are counted.
+API cuGraphGetNodes(Graph *graph, Node **nodes, size_t *count) {
     USABLE();
-    return made++, *event = new Event, SUCCESS;
+    if (!nodes) return *count = graph->nodes.size(), SUCCESS;
+    for (size_t i = 0; i < *count; i++) nodes[i] = i < graph->nodes.size() ? &graph->nodes[i] : nullptr;
+    return *count = std::min(*count, graph->nodes.size()), SUCCESS;
+}
+API cuGraphNodeGetType(Node *node, int *kind) { return *kind = node->kind, SUCCESS; }
+
+API cuEventCreate(Event **event, unsigned flags) {
+    USABLE();
+    // CU_EVENT_DISABLE_TIMING is 2.
+    return made++, *event = new Event, (*event)->is_timed = !(flags & 2), SUCCESS;
+}
+// What a stream is given takes 10 microseconds, whatever it is.
+API cuEventElapsedTime(float *milliseconds, Event *start, Event *end) {
+    USABLE();
+    for (const Event *event : {start, end}) {
+        if (!event->is_timed || !event->stream || event->captured) return INVALID_HANDLE;
+        if (event->stream->done < event->position) return NOT_READY;
+    }
+    if (start->stream != end->stream) return INVALID_HANDLE;
+    return *milliseconds = 0.01f * (float)(long long)(end->position - start->position), SUCCESS;
 }
 API cuEventDestroy_v2(Event *event) {
     USABLE();

@@ -7,7 +7,7 @@
 //
 // | variable | what goes wrong |
 // | --- | --- |
-// | GPUMEM_SIMULATED_CUDNN_REFUSES | what there is no algorithm for, separated by commas: forward, data, filter, attention, attention gradient; fused (a bias and what follows in one pass) is refused only when it is launched |
+// | GPUMEM_SIMULATED_CUDNN_REFUSES | what there is no algorithm for, separated by commas: forward, data, filter, attention, attention gradient; property: it is a version without device properties; fused (a bias and what follows in one pass) is refused only when it is launched |
 // | GPUMEM_SIMULATED_CUDNN_CRASHES | the same names: what reads a wrong address when the card gets there |
 // | GPUMEM_SIMULATED_CUDNN_OLD | functions that do not support the card |
 // | GPUMEM_SIMULATED_CUDNN_BREAKS=1 | the choice of an algorithm |

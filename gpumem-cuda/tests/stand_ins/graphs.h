@@ -8,8 +8,8 @@
 #include <map>
 
 enum { HANDLE_TYPE = 0, DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, FLOAT_TYPE = 4, VOID_PTR = 6, DESCRIPTOR = 15, NOTE = 11, CHAR = 24 };
-enum { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, SETTINGS = 3, HEURISTIC = 4, PLAN = 5, OF_FORWARD = 10, OF_FILTER = 11, OF_DATA = 12,
-       OF_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17 };
+enum { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, SETTINGS = 3, HEURISTIC = 4, PLAN = 5, KNOB = 7, OF_FORWARD = 10, OF_FILTER = 11, OF_DATA = 12,
+       OF_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, DEVICE = 38 };
 enum { TENSOR_CORE = 0, DOWN_CONVERT = 1, NONDETERMINISTIC = 4 };
 
 struct Backend {
@@ -120,6 +120,8 @@ API cudnnBackendFinalize(Backend *it) {
         if (code != SUCCESS) return code;
     }
     if (it->kind == TENSOR && (!it->has(900) || !it->has(901) || !it->has(902) || !it->has(903) || !it->has(906))) return BAD_PARAM;
+    // Versions before 9.8 have no device property.
+    if (it->kind == DEVICE && (refuses("property") || !it->has(2701))) return NOT_SUPPORTED;
     if (it->kind == HEURISTIC) {
         if (getenv("GPUMEM_SIMULATED_CUDNN_BREAKS")) return INTERNAL_ERROR;
         it->graph = it->one<Backend *>(201);
@@ -155,6 +157,20 @@ API cudnnBackendGetAttribute(Backend *it, int name, int, int64_t room, int64_t *
     if (it->kind == SETTINGS && name == 300) {
         Backend *engine = *(Backend **)values;
         return engine->engine = it->engine, engine->final = true, *count = 1, SUCCESS;
+    }
+    // One setting, its kind and value.
+    if (it->kind == SETTINGS && name == 302) {
+        Backend *knob = *(Backend **)values;
+        return knob->engine = it->engine, knob->final = true, *count = 1, SUCCESS;
+    }
+    if (it->kind == KNOB && name == 600) return *(int *)values = 14, *count = 1, SUCCESS;
+    if (it->kind == KNOB && name == 601) return *(int64_t *)values = 100 + it->engine, *count = 1, SUCCESS;
+    if (it->kind == DEVICE && name == 2702) {
+        static const char TEXT[] = "{\"deviceVer\":800,\"multiProcessorCount\":4}";
+        if (!it->final) return BAD_PARAM;
+        *count = sizeof TEXT;
+        if (room >= (int64_t)sizeof TEXT) memcpy(values, TEXT, sizeof TEXT);
+        return SUCCESS;
     }
     if (it->kind == ENGINE && name == 1301) return *(int64_t *)values = it->engine, *count = 1, SUCCESS;
     if (it->kind == ENGINE && name == 1303) {

@@ -8,6 +8,7 @@
 // | GPUMEM_SIMULATED_CRASHES | those that read a wrong address when the card gets there |
 // | GPUMEM_SIMULATED_BREAKS=1 | the choice of an algorithm |
 // | GPUMEM_SIMULATED_LOADS_EACH_TIME=1 | every launch loads a kernel, which no capture allows |
+// | GPUMEM_SIMULATED_KEEPS_NAN=1 | nothing: a Relu gives NaN for NaN, where it gives 0 otherwise |
 // | GPUMEM_SIMULATED_OLD | the function that does not support the card |
 #include "elements.h"
 #include <cmath>
@@ -146,6 +147,13 @@ API cublasLtMatmulAlgoGetHeuristic(void *with, Descriptor *it, Layout *a, Layout
     return *count = 1, SUCCESS;
 }
 
+// Ten times the setting and one. The last two are of 16 bits, the last of all is not known to this version.
+API cublasLtMatmulAlgoConfigGetAttribute(const Algorithm *algorithm, int attribute, void *value, size_t bytes, size_t *written) {
+    if (algorithm->mark != MARK || attribute > 7 || bytes != (attribute < 7 ? 4 : 2)) return INVALID_VALUE;
+    const uint32_t answer = (uint32_t)attribute * 10 + 1;
+    return memcpy(value, &answer, bytes), *written = bytes, SUCCESS;
+}
+
 typedef Elements<R_32F, R_16BF> Of;
 
 struct Call {
@@ -175,7 +183,7 @@ static void run(void *data) {
             float x = call.alpha * sum;
             if (call.beta != 0) x += call.beta * Of::load(type, call.C, j * call.d.ld + i);
             if (epilogue & BIAS) x += Of::load(type, vector, i);
-            if (epilogue & RELU) x = x > 0 ? x : 0;
+            if (epilogue & RELU) x = x > 0 || (std::isnan(x) && getenv("GPUMEM_SIMULATED_KEEPS_NAN")) ? x : 0;
             if ((epilogue & GELU) && (epilogue & AUX)) Of::store(type, aux, j * aux_ld + i, x);
             if (epilogue & GELU) x = 0.5f * x * (1 + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
             if (epilogue & DGELU_ALONE) {

@@ -10,9 +10,11 @@ use crate::calls::Argument;
 use crate::calls::product::{Element, Epilogue, Product};
 use crate::context::bind;
 use crate::notice::notice;
+use crate::profile::Choice;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as LtEpilogue,
+    cublasLtMatmulAlgoConfigAttributes_t as Config,
     cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatmulPreferenceAttributes_t as Preference,
     cublasLtReductionScheme_t as Reduction, cublasStatus_t as Status, cudaDataType,
 };
@@ -274,6 +276,8 @@ pub(crate) struct Plan {
     descriptor: Descriptor,
     layouts: [Layout; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
+    /// Bytes of scratch memory that it takes, of those that there are.
+    takes: usize,
     /// As in [`Places`].
     matrices: [CUdeviceptr; 4],
     workspace: (CUdeviceptr, usize),
@@ -304,8 +308,8 @@ impl Plan {
         // pointers in the descriptor are looked at for their alignment only.
         let found =
             unsafe { result::get_matmul_algo_heuristic(library.0.handle, descriptor.0, a.0, b.0, d.0, d.0, wishes.0) };
-        let algorithm = match found {
-            Ok(found) if found.workspaceSize <= workspace.1 => found.algo,
+        let (algorithm, takes) = match found {
+            Ok(found) if found.workspaceSize <= workspace.1 => (found.algo, found.workspaceSize),
             // The last is what some combinations of types and epilogues get.
             Ok(_) | Err(CublasError(Status::CUBLAS_STATUS_INVALID_VALUE)) => return Ok(None),
             Err(error) if is_unsupported(error) => {
@@ -316,7 +320,7 @@ impl Plan {
         };
         let beta = if product.c.is_some() { 1.0 } else { 0.0 };
         let library = library.clone();
-        let plan = Plan { descriptor, layouts, algorithm, matrices, workspace, beta, name, library };
+        let plan = Plan { descriptor, layouts, algorithm, takes, matrices, workspace, beta, name, library };
         Ok(plan.works(product)?.then_some(plan))
     }
 
@@ -340,6 +344,17 @@ impl Plan {
         stream.synchronize().map_err(crate::error::failure(&format!("cuBLASLt: {what}")))?;
         tried.insert(product.of_any(), works);
         Ok(works)
+    }
+
+    /// How the library computes it: settings that this version of it does not know are left out.
+    pub(crate) fn choice(&self) -> Choice {
+        let id = setting(&self.algorithm, Config::CUBLASLT_ALGO_CONFIG_ID, 4);
+        let algorithm = id.map_or("unknown".into(), |id| format!("algorithm {id}"));
+        let known = |&(name, attribute, bytes): &(&str, Config, usize)| {
+            Some((name.to_string(), setting(&self.algorithm, attribute, bytes)?))
+        };
+        let settings = SETTINGS.iter().filter_map(known).collect();
+        Choice { library: "cuBLASLt", algorithm, settings, workspace: self.takes as u64 }
     }
 
     /// Enqueues the product.
@@ -378,6 +393,29 @@ impl Plan {
             )
         }
     }
+}
+
+/// The settings of an algorithm, with their bytes.
+const SETTINGS: [(&str, Config, usize); 8] = [
+    ("tile", Config::CUBLASLT_ALGO_CONFIG_TILE_ID, 4),
+    ("split_k", Config::CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
+    ("reduction", Config::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4),
+    ("swizzling", Config::CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4),
+    ("custom", Config::CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4),
+    ("stages", Config::CUBLASLT_ALGO_CONFIG_STAGES_ID, 4),
+    ("inner_shape", Config::CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2),
+    ("cluster_shape", Config::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2),
+];
+
+/// A number of an algorithm, of at most 4 bytes.
+fn setting(algorithm: &sys::cublasLtMatmulAlgo_t, attribute: Config, bytes: usize) -> Option<i64> {
+    let (mut value, mut written) = ([0u8; 4], 0);
+    // SAFETY: the algorithm came from the library; there are as many bytes as are said, at most 4.
+    let code = unsafe {
+        let to = value.as_mut_ptr().cast();
+        sys::cublasLtMatmulAlgoConfigGetAttribute(algorithm, attribute, to, bytes.min(4), &mut written)
+    };
+    (code == Status::CUBLAS_STATUS_SUCCESS).then(|| u32::from_le_bytes(value).into())
 }
 
 impl Planned for Product {

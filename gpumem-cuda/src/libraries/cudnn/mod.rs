@@ -189,6 +189,14 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
+    /// How the library computes it.
+    pub(crate) fn choice(&self) -> crate::profile::Choice {
+        match self {
+            Plan::Legacy(plan) => plan.choice(),
+            Plan::Graph(plan) => plan.choice(),
+        }
+    }
+
     /// Enqueues the convolution on the session's stream.
     ///
     /// # Errors

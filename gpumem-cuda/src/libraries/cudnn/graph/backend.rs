@@ -130,6 +130,26 @@ impl Descriptor {
         Ok(notes)
     }
 
+    /// The kind of an engine's setting. As a number: newer versions of the library know more of them.
+    pub(super) fn knob(&self) -> Result<u32, CudnnError> {
+        let mut kind = 0u32;
+        let (name, of) = (Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, Type::CUDNN_TYPE_KNOB_TYPE);
+        // SAFETY: enumerations of the library are C's, of 32 bits.
+        unsafe { self.get(name, of, 1, (&raw mut kind).cast()) }?;
+        Ok(kind)
+    }
+
+    /// A text, in bytes.
+    pub(super) fn text(&self, name: Name) -> Result<Vec<u8>, CudnnError> {
+        // SAFETY: without room the library says how much it takes.
+        let length = unsafe { self.get(name, Type::CUDNN_TYPE_CHAR, 0, std::ptr::null_mut()) }?;
+        let mut text = vec![0u8; length];
+        // SAFETY: there is room for so many bytes.
+        let count = unsafe { self.get(name, Type::CUDNN_TYPE_CHAR, length, text.as_mut_ptr().cast()) }?;
+        text.truncate(count);
+        Ok(text)
+    }
+
     /// Descriptors of one kind, at most `room`.
     pub(super) fn descriptors(&self, name: Name, kind: Kind, room: usize) -> Result<Vec<Descriptor>, CudnnError> {
         let mut all = (0..room).map(|_| Descriptor::new(kind)).collect::<Result<Vec<_>, _>>()?;

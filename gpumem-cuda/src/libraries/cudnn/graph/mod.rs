@@ -7,11 +7,13 @@
 pub(crate) mod absent;
 mod attention;
 mod backend;
+pub(crate) mod property;
 
 use super::{Library, Places, data_type, failure, is_refused};
 use crate::calls::Convolution;
 use crate::calls::convolution::Pass;
 use crate::libraries::plans::Address;
+use crate::profile::Choice;
 use backend::{Descriptor, Pointer, Reference};
 use cudarc::cudnn::result::CudnnError;
 use cudarc::cudnn::sys::{
@@ -30,6 +32,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const ASKED: usize = 64;
 /// Engines that plans are made of before a convolution is given up. A plan may be compiled for it, which takes a second.
 const TRIED: usize = 16;
+/// Settings that an engine has at most: more than there are kinds of them.
+const KNOBS: usize = 64;
 /// Those that are asked, in this order.
 const HEURISTICS: [Heuristic; 2] = [Heuristic::CUDNN_HEUR_MODE_A, Heuristic::CUDNN_HEUR_MODE_FALLBACK];
 /// Bytes that every tensor begins at a multiple of, as far as engines want to know.
@@ -279,7 +283,7 @@ pub(super) struct Executable {
     engine: Engine,
     /// Bytes of scratch memory that it takes.
     memory: usize,
-    _settings: Descriptor,
+    settings: Descriptor,
     _graph: Arc<Kept>,
 }
 
@@ -303,7 +307,14 @@ impl Executable {
         let plan = plan.finalize()?;
         let memory = plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
         let memory = usize::try_from(memory).map_err(|_| CudnnError(Status::CUDNN_STATUS_INTERNAL_ERROR))?;
-        Ok(Executable { plan, engine, memory, _settings: settings, _graph: graph.clone() })
+        Ok(Executable { plan, engine, memory, settings, _graph: graph.clone() })
+    }
+
+    /// The settings of the engine: kinds by the library's numbers, and their values.
+    fn knobs(&self) -> Result<Vec<(u32, i64)>, CudnnError> {
+        let (name, kind) = (Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+        let knobs = self.settings.descriptors(name, kind, KNOBS)?;
+        knobs.iter().map(|knob| Ok((knob.knob()?, knob.number(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE)?))).collect()
     }
 }
 
@@ -452,6 +463,19 @@ impl Plan {
         })?;
         map().insert(of_any, plan.as_ref().map(|plan| plan.executable.clone()));
         Ok(plan)
+    }
+
+    /// How the library computes it: without the engine's settings if it does not tell them.
+    pub(super) fn choice(&self) -> Choice {
+        let Engine { number, tensor_cores, deterministic, .. } = self.executable.engine;
+        let mut settings = vec![
+            ("tensor_cores".to_string(), i64::from(tensor_cores)),
+            ("deterministic".to_string(), i64::from(deterministic)),
+        ];
+        let knobs = self.executable.knobs().unwrap_or_default();
+        settings.extend(knobs.into_iter().map(|(kind, value)| (format!("knob {kind}"), value)));
+        let (algorithm, workspace) = (format!("engine {number}"), self.executable.memory as u64);
+        Choice { library: "cuDNN", algorithm, settings, workspace }
     }
 
     /// Enqueues it on the session's stream.

@@ -124,6 +124,22 @@ impl Plan {
         Ok(Some(self.choice))
     }
 
+    /// How the library computes it.
+    pub(super) fn choice(&self) -> crate::profile::Choice {
+        let Choice { algorithm, math, tail, memory } = self.choice;
+        let algorithm = match algorithm {
+            Algorithm::Forward(algorithm) => format!("{algorithm:?}"),
+            Algorithm::Data(algorithm) => format!("{algorithm:?}"),
+            Algorithm::Filter(algorithm) => format!("{algorithm:?}"),
+        };
+        crate::profile::Choice {
+            library: "cuDNN",
+            algorithm: format!("{algorithm}, {math:?}"),
+            settings: vec![("bias_apart".into(), i64::from(tail == Tail::Apart))],
+            workspace: memory as u64,
+        }
+    }
+
     /// Enqueues the convolution on the session's stream.
     ///
     /// # Errors

@@ -1,0 +1,177 @@
+//! How long each launch of a training step takes, and how it is computed: functions that no step calls.
+
+use super::arena::{Arena, Pinned};
+use super::feeding::Feeding;
+use super::prepared::Prepared;
+use super::programs::Calls;
+use super::{Session, bind};
+use crate::error::failure;
+use crate::launches::{Counted, counted};
+use crate::libraries::driver::elapsed_us;
+use crate::operations::Setting;
+use crate::profile::{Launched, Profile, Program};
+use crate::steps::Step;
+use cudarc::driver::sys::{CUdeviceptr, CUevent_flags};
+use cudarc::driver::{CudaEvent, CudaStream, result};
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::run::device::Job;
+use std::sync::Arc;
+
+/// Steps before those that are timed: caches and clocks settle in them.
+const WARM_UP: usize = 2;
+
+/// Bytes that are copied to the host before each launch that is timed: some 80 to 160 microseconds.
+const HELD: u64 = 4 << 20;
+
+/// What the programs of a session are made of.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) job: Job,
+    pub(super) calls: Calls,
+    pub(super) setting: Setting,
+}
+
+impl Described {
+    /// The launches of a program, by its name.
+    fn launches(&self, name: &str) -> Vec<Counted> {
+        let Described { job, calls, setting } = self;
+        let all = |placed: &Placed, steps: &[Step], batch| -> Vec<Counted> {
+            steps.iter().flat_map(|step| counted(placed, Setting { batch, ..*setting }, step)).collect()
+        };
+        let (placed, steps, batch) = match name {
+            "train" => (job.train.as_ref(), calls.train.as_ref(), job.batch),
+            "evaluation" => (job.evaluation.as_ref(), calls.evaluation.as_ref(), job.batch),
+            "infer" => (Some(&job.infer), Some(&calls.infer), job.batch),
+            _ => {
+                let served = job.served.as_ref();
+                (served.map(|it| &it.placed), calls.served.as_ref(), served.map_or(0, |it| it.batch))
+            }
+        };
+        placed.zip(steps).map_or(Vec::new(), |(placed, steps)| all(placed, steps, batch))
+    }
+
+    /// A program as it is bound to the card, with the time of each launch, if there is one.
+    fn program(&self, name: &'static str, bound: &Prepared, us: Vec<Vec<f64>>) -> Result<Program, Error> {
+        let (counted, choices) = (self.launches(name), bound.choices());
+        if counted.len() != choices.len() {
+            return Err(Error::Damaged("a program has another number of launches than was counted"));
+        }
+        let us = us.into_iter().chain(std::iter::repeat(Vec::new()));
+        let launches = counted.into_iter().zip(choices).zip(us);
+        let launches = launches.map(|((counted, choice), us)| Launched { counted, choice, us }).collect();
+        Ok(Program { name, launches, graphs: bound.nodes()?.into_iter().collect() })
+    }
+}
+
+/// What keeps the card busy while a launch is enqueued behind it, so that the time between two events is the launch's own and not
+/// that of the host's call: a copy that changes nothing on the card.
+struct Hold<'a> {
+    from: CUdeviceptr,
+    to: Pinned,
+    bytes: usize,
+    stream: &'a CudaStream,
+}
+
+impl Hold<'_> {
+    fn new<'a>(arena: &Arena, stream: &'a CudaStream) -> Result<Hold<'a>, Error> {
+        let bytes = arena.bytes.min(HELD);
+        let (from, bytes) = (arena.address(0, bytes)?, bytes as usize);
+        Ok(Hold { from, to: Pinned::new(stream.context(), bytes)?, bytes, stream })
+    }
+
+    fn start(&self) -> Result<(), Error> {
+        let to: *mut u8 = self.to.word(0)?.cast();
+        // SAFETY: the pinned memory has so many bytes, outlives the copy, for which its freeing waits, and is read by nobody.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
+        // SAFETY: `address` checked that the range lies inside the arena.
+        unsafe { result::memcpy_dtoh_async(to, self.from, self.stream.cu_stream()) }
+            .map_err(failure("copying from the card"))
+    }
+}
+
+/// Times training steps on a stream.
+struct Clock<'a> {
+    train: &'a mut Feeding,
+    stream: &'a Arc<CudaStream>,
+    repetitions: usize,
+}
+
+impl Clock<'_> {
+    fn pair(&self) -> Result<[CudaEvent; 2], Error> {
+        let event = || self.stream.context().new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+        Ok([event().map_err(failure("making an event"))?, event().map_err(failure("making an event"))?])
+    }
+
+    /// Microseconds of whole steps, as they are replayed.
+    fn steps(&mut self) -> Result<Vec<f64>, Error> {
+        let [start, end] = self.pair()?;
+        let record = |event: &CudaEvent| event.record(self.stream).map_err(failure("recording an event"));
+        let mut step = || {
+            record(&start)?;
+            self.train.run(self.stream)?;
+            record(&end)?;
+            elapsed_us(&start, &end)
+        };
+        (0..WARM_UP).try_for_each(|_| step().map(|_| ()))?;
+        (0..self.repetitions).map(|_| step()).collect()
+    }
+
+    /// Microseconds of each launch, in each of several steps.
+    fn launches(&mut self, hold: &Hold<'_>) -> Result<Vec<Vec<f64>>, Error> {
+        let count = self.train.program().choices().len();
+        let events = (0..count).map(|_| self.pair()).collect::<Result<Vec<_>, Error>>()?;
+        let mut us = vec![Vec::with_capacity(self.repetitions); count];
+        for step in 0..WARM_UP + self.repetitions {
+            self.train.run_by(self.stream, |program| program.launch_between(self.stream, &events, &|| hold.start()))?;
+            for (us, [start, end]) in us.iter_mut().zip(&events) {
+                let elapsed = elapsed_us(start, end)?;
+                if step >= WARM_UP {
+                    us.push(elapsed);
+                }
+            }
+        }
+        Ok(us)
+    }
+}
+
+impl Session {
+    /// Measures what the network's programs do on the card: how each launch is computed, the nodes of each graph, and, where the
+    /// network is trained, the time of whole steps and of each launch by itself, `repetitions` times (at least once).
+    ///
+    /// What is timed are training steps on the batch that was fed last, `2 * (repetitions + 2)` of them, half of them replayed, half
+    /// launched one by one. The network is as far after them as after so many calls of [`train`](Runner::train): parameters,
+    /// statistics and the optimizer's state have moved on, and training may go on from there. Something must have been fed or
+    /// written, and the parameters initialised, as for any step.
+    ///
+    /// Nothing of the card's memory is allocated for it, but the host pins a few MiB, makes events and waits.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the driver fails.
+    ///
+    /// [`Runner::train`]: gpumem_core::run::device::Runner::train
+    pub fn profile(&mut self, repetitions: usize) -> Result<Profile, Error> {
+        bind(self.stream.context())?;
+        let (mut step_us, mut us) = (Vec::new(), Vec::new());
+        if let Some(train) = &mut self.train {
+            let hold = Hold::new(&self.arena, &self.stream)?;
+            let mut clock = Clock { train, stream: &self.stream, repetitions: repetitions.max(1) };
+            step_us = clock.steps()?;
+            us = clock.launches(&hold)?;
+            self.wait()?;
+        }
+        let mut programs = Vec::new();
+        if let Some(train) = &self.train {
+            let mut program = self.described.program("train", train.program(), us)?;
+            program.graphs = train.programs().filter_map(|half| half.nodes().transpose()).collect::<Result<_, _>>()?;
+            programs.push(program);
+        }
+        let others = [("evaluation", self.evaluation.as_ref()), ("infer", Some(&self.infer)), ("served", self.served.as_ref())];
+        for (name, bound) in others {
+            if let Some(bound) = bound {
+                programs.push(self.described.program(name, bound, Vec::new())?);
+            }
+        }
+        Ok(Profile { programs, step_us })
+    }
+}
