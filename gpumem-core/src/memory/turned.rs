@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::memory::place::Placed;
 use crate::number::Precision;
-use crate::program::{Class, Tensor};
+use crate::program::{Class, Operation, Tensor, TensorId};
 use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -40,7 +40,8 @@ pub struct Turned {
 }
 
 impl Turned {
-    /// Those of a network's programs.
+    /// Those of a network's programs. One that does not touch a tensor has no say in its order: the loss by itself has the optimizer's
+    /// state among its tensors.
     ///
     /// # Errors
     /// Programs that have one tensor in two orders.
@@ -53,9 +54,11 @@ impl Turned {
             if *found.entry(offset).or_insert(weight) == weight { Ok(()) } else { Err(other) }
         };
         for placed in programs {
-            for ((tensor, &offset), &master) in placed.program.tensors.iter().zip(&placed.offsets).zip(&placed.masters)
-            {
-                if !matches!(tensor.class, Class::Parameter | Class::Moment | Class::Gradient) {
+            let touched: BTreeSet<TensorId> = placed.program.operations.iter().flat_map(Operation::tensors).collect();
+            let places = placed.offsets.iter().zip(&placed.masters);
+            for ((id, tensor), (&offset, &master)) in (0..).zip(&placed.program.tensors).zip(places) {
+                let lasts = matches!(tensor.class, Class::Parameter | Class::Moment | Class::Gradient);
+                if !lasts || !touched.contains(&id) {
                     continue;
                 }
                 note(offset, tensor, tensor.role.bytes(precision))?;

@@ -11,11 +11,11 @@ const CONVOLUTIONS: &str = "Conv2d(4, 3, padding = 1) | Relu(inplace = true) | C
 
 /// The same with channels in whole 16 bytes. The first convolution reads what the host feeds, channels first, and writes its
 /// output channels last: the library has none such.
-const NARROW: &str = "Conv2d(8, 3, padding = 1) | Relu(inplace = true) | Conv2d(16, 3, padding = 1, groups = 2) | \
+pub const NARROW: &str = "Conv2d(8, 3, padding = 1) | Relu(inplace = true) | Conv2d(16, 3, padding = 1, groups = 2) | \
                       Conv2d(24, 1) | Tanh | Conv2d(8, 3, stride = [2; 1], bias = false) | BatchNorm2d | \
                       MaxPool2d(2) | Flatten | Linear(5)";
 
-fn job_with(text: &str, deterministic: bool, precision: Precision) -> Job {
+pub fn job_with(text: &str, deterministic: bool, precision: Precision) -> Job {
     let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
     Job { deterministic, ..job_of(&[2, 6, 6], text, optimizer, precision) }
 }

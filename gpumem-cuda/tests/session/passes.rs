@@ -1,6 +1,7 @@
 //! Passes beside the training step: the loss without an update, and a forward pass of another batch.
 
 use super::*;
+use crate::convolutions::{NARROW, job_with};
 
 /// The loss without an update, between steps that are fed, changes nothing and is another graph.
 #[test]
@@ -28,6 +29,32 @@ fn a_validation_loss_between_steps() {
     }
     compare("after 4 steps", &state(&job, &mut card), &state(&job, &mut cpu));
     assert_eq!(counts()[3] - start[3], 8, "graphs replayed");
+}
+
+/// The same in 16 bits, where weights and their momentum lie channels last: the loss alone has no momentum to turn.
+#[test]
+fn a_validation_loss_with_weights_channels_last() {
+    if !on_a_simulated_card("passes::a_validation_loss_with_weights_channels_last", &[]) {
+        return;
+    }
+    let mut wide = job_with(NARROW, true, Precision::F32);
+    wide.evaluation = Some(wide.train.as_ref().unwrap().evaluation().unwrap());
+    for precision in [Precision::F16, Precision::Mixed(Half::F16)] {
+        let mut job = job_with(NARROW, true, precision);
+        job.evaluation = Some(job.train.as_ref().unwrap().evaluation().unwrap());
+        let mut card = load(&job);
+        let mut cpu = Cpu::with_threads(1).unwrap().load(wide.clone()).unwrap();
+        begin(&job, &mut card);
+        begin(&wide, &mut cpu);
+        for step in 0..3 {
+            feed(&job, &mut card, step);
+            card.train().unwrap();
+            feed(&wide, &mut cpu, step);
+            cpu.train().unwrap();
+            let (found, expected) = (validate(&job, &mut card, step), validate(&wide, &mut cpu, step));
+            assert!((found - expected).abs() < 1e-2 * expected, "{precision:?}, step {step}: {found}, {expected}");
+        }
+    }
 }
 
 /// Eight different batches that nobody waits for, against the same eight with the loss asked for after each: what is read too early,
@@ -101,7 +128,7 @@ fn another_batch_is_served_between_steps() {
 fn validate(job: &Job, runner: &mut dyn Runner, step: usize) -> f32 {
     let placed = job.evaluation.as_ref().unwrap();
     let ((input, count), (target, labels)) = (at(placed, Class::Input), at(placed, Class::Target));
-    runner.write(input, &bytes(&spread(count, 200 + step))).unwrap();
+    runner.write(input, &stored(job, Role::Activation, &spread(count, 200 + step))).unwrap();
     let labels: Vec<u32> = (0..labels).map(|index| (2 * index + step) as u32 % CLASSES).collect();
     runner.write(target, &bytes(&labels)).unwrap();
     runner.evaluate().unwrap();
