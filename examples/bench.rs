@@ -13,6 +13,10 @@
 //! | `peak_bytes` | what the process takes on the card after the last step, context included, as the driver counts it |
 //! | `budget_total`, `arena` | what the compiler computed |
 //!
+//! `--profile FOLDER` measures each launch in place of the steps: a file `FOLDER/NETWORK.json` with the programs' launches, which library
+//! or kernel computes each and how, the nodes of graphs, the time of each launch of a training step beside the card's roof, and what
+//! the card says of itself. With `--own` the project's own kernels compute everything, and the file is `NETWORK-own.json`.
+//!
 //! A network that the device refuses has `refused` instead, one that fails `failed`; the others run all the same.
 
 #[path = "digits.rs"]
@@ -20,14 +24,18 @@
 mod digits;
 #[macro_use]
 mod networks;
+#[path = "../gpumem-cuda/tests/recorded/mod.rs"]
+mod recorded;
 #[path = "../gpumem-cuda/tests/card/smi.rs"]
 mod smi;
 
 use digits::Digits;
 use gpumem::Line;
+use gpumem::report::roofline::Rates;
 use gpumem::{Cuda, Error, Hosts, Net, Network};
 use networks::Synthetic;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -51,6 +59,9 @@ const CASES: [Case; 7] = [
     ("gpt2-mixed", |bench| bench.run::<Gpt2Mixed<16>>("gpt2-mixed", 50257)),
 ];
 
+/// Times that each launch of a profile is timed.
+const REPETITIONS: usize = 10;
+
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -65,7 +76,13 @@ fn main() -> ExitCode {
 /// Whether no network failed.
 fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std::error::Error>> {
     let (mut warm_up, mut steps, mut seconds, mut chosen) = (5, 50, 30, Vec::new());
+    let (mut folder, mut own) = (None, false);
     while let Some(argument) = arguments.next() {
+        if argument == "--profile" {
+            let given = arguments.next().filter(|given| !given.starts_with('-'));
+            folder = Some(PathBuf::from(given.ok_or("`--profile` needs a folder")?));
+            continue;
+        }
         let mut number = || {
             let given = arguments.next().and_then(|value| value.parse().ok()).filter(|&value: &u64| value > 0);
             given.ok_or(format!("`{argument}` needs a number above 0"))
@@ -74,6 +91,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
             "--warm-up" => warm_up = number()?,
             "--steps" => steps = number()?,
             "--seconds" => seconds = number()?,
+            "--own" => own = true,
             name => match CASES.iter().find(|(known, _)| *known == name) {
                 Some(case) => chosen.push(*case),
                 None => {
@@ -85,10 +103,12 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
     }
     let before = smi::usage().map_or(0, |usage| usage.card);
     let card = Cuda::new(0)?;
+    let card = card.with_library(!own).with_cudnn(!own);
     let (free, total) = card.memory()?;
     println!("{}", json!({ "card": card.name()?, "free": free, "total": total }));
     // As many as PyTorch is given at least: caches and clocks settle in them.
-    let bench = Bench { card, before, warm_up: warm_up.max(3), steps, patience: Duration::from_secs(seconds) / 3 };
+    let (warm_up, patience) = (warm_up.max(3), Duration::from_secs(seconds) / 3);
+    let bench = Bench { card, own, folder, before, warm_up, steps, patience };
     let chosen = if chosen.is_empty() { CASES.to_vec() } else { chosen };
     let mut well = true;
     for (_, case) in chosen {
@@ -102,6 +122,10 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
 /// What all networks are measured with.
 struct Bench {
     card: Cuda,
+    /// Whether nothing goes to the libraries.
+    own: bool,
+    /// Where profiles are written, in place of timing steps.
+    folder: Option<PathBuf>,
     /// Bytes that others held before this process had a context.
     before: u64,
     warm_up: u64,
@@ -126,7 +150,11 @@ impl Bench {
             "arena": budget[Line::Arena],
             "budget_total": budget[Line::Total],
         });
-        let found = match self.measure::<N>(limit) {
+        let measured = match &self.folder {
+            None => self.measure::<N>(limit),
+            Some(_) => self.profile::<N>(limit),
+        };
+        let found = match measured {
             Ok(figures) => figures,
             Err(error @ (Error::Unsupported { .. } | Error::Memory { .. })) => json!({ "refused": error.to_string() }),
             Err(error) => json!({ "failed": error.to_string() }),
@@ -134,7 +162,49 @@ impl Bench {
         if let (Value::Object(line), Value::Object(found)) = (&mut line, found) {
             line.extend(found);
         }
-        line
+        match &self.folder {
+            None => line,
+            Some(folder) => self.write(folder, name, line),
+        }
+    }
+
+    /// Writes a network's profile to its file; what is left to print.
+    fn write(&self, folder: &Path, name: &str, mut profile: Value) -> Value {
+        let file = folder.join(format!("{name}{}.json", if self.own { "-own" } else { "" }));
+        let text = profile.to_string() + "\n";
+        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, text));
+        let Value::Object(line) = &mut profile else { return profile };
+        for long in ["card", "programs", "step_us_each"] {
+            line.remove(long);
+        }
+        match written {
+            Ok(()) => line.insert("file".into(), json!(file)),
+            Err(error) => line.insert("failed".into(), json!(format!("{}: {error}", file.display()))),
+        };
+        profile
+    }
+
+    /// The launches of a network's programs, each by itself.
+    fn profile<N>(&self, limit: u32) -> Result<Value, Error>
+    where
+        N: Network,
+        N::Input: Synthetic,
+        N::Target: Synthetic,
+    {
+        let mut net = Net::<N, Cuda>::load(&self.card)?;
+        let (input, target) = (N::Input::synthetic(limit), N::Target::synthetic(limit));
+        for _ in 0..self.warm_up {
+            net.train_step(input.given(), target.given())?;
+        }
+        let profile = net.runner_mut().profile(REPETITIONS)?;
+        let loss = net.loss()?;
+        let facts = self.card.clone().with_library(true).with_cudnn(true).facts()?;
+        let tf32 = N::TRAIN.is_some_and(|train| train.tf32);
+        let rates = facts.row.and_then(|row| Rates::of(row, N::PROGRAM.precision, tf32).ok());
+        let mut found: Map<String, Value> = recorded::profile(&profile, rates);
+        found.insert("last_loss".into(), json!(loss));
+        found.insert("card".into(), recorded::card(&facts));
+        Ok(found.into())
     }
 
     fn measure<N>(&self, limit: u32) -> Result<Value, Error>

@@ -16,6 +16,7 @@ use crate::profile::{CardFacts, NanProduct};
 use cudarc::driver::CudaStream;
 use gpumem_core::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Rows and columns of the factors.
 const SIZE: u64 = 16;
@@ -25,11 +26,14 @@ const APART: u64 = 4 * SIZE * SIZE;
 
 impl Cuda {
     /// What the card and its libraries say of it. Takes a few KiB of its memory, and the libraries' handles, for as long as it asks.
+    /// What the libraries load for it stays, so that what the next network takes of the card is not measured: ask once a network is
+    /// loaded.
     ///
     /// # Errors
     /// [`Error::Device`] if the driver or a library fails.
     pub fn facts(&self) -> Result<CardFacts, Error> {
         let card = &self.card;
+        card.is_new.store(false, Ordering::Relaxed);
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let cudnn = if card.cudnn { cudnn::Library::new(&stream)? } else { None };
@@ -101,7 +105,8 @@ mod tests {
             // bfloat16 is the upper half of an f32.
             assert_eq!(is_nan(Element::Bf16, &number.to_le_bytes()[2..]), number.is_nan(), "{number}");
         }
-        let halves = [(0x7c00u16, false), (0xfc00, false), (0x7bff, false), (0x7e00, true), (0xfe00, true), (0x7c01, true)];
+        let halves =
+            [(0x7c00u16, false), (0xfc00, false), (0x7bff, false), (0x7e00, true), (0xfe00, true), (0x7c01, true)];
         assert!(halves.iter().all(|(bits, expected)| is_nan(Element::F16, &bits.to_le_bytes()) == *expected));
     }
 }

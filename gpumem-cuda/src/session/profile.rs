@@ -166,7 +166,8 @@ impl Session {
             program.graphs = train.programs().filter_map(|half| half.nodes().transpose()).collect::<Result<_, _>>()?;
             programs.push(program);
         }
-        let others = [("evaluation", self.evaluation.as_ref()), ("infer", Some(&self.infer)), ("served", self.served.as_ref())];
+        let others =
+            [("evaluation", self.evaluation.as_ref()), ("infer", Some(&self.infer)), ("served", self.served.as_ref())];
         for (name, bound) in others {
             if let Some(bound) = bound {
                 programs.push(self.described.program(name, bound, Vec::new())?);

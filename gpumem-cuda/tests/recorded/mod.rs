@@ -2,12 +2,11 @@
 #![allow(dead_code, reason = "each program that includes this file uses a part of it")]
 
 use gpumem_core::report::roofline::Rates;
-use gpumem_core::{Precision, error::Error};
+use gpumem_cuda::Call;
 use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launches::Counted;
 use gpumem_cuda::preflight::Versions;
 use gpumem_cuda::profile::{CardFacts, Launched, NanProduct, Profile, Program};
-use gpumem_cuda::{Call, Cuda};
 use serde_json::{Map, Value, json};
 
 /// The card with what its libraries say of it, and their versions.
@@ -34,14 +33,7 @@ pub fn card(facts: &CardFacts) -> Value {
     })
 }
 
-/// The card as [`card`] has it, with the rates of its row of the table, or why they cannot be had.
-pub fn card_and_rates(cuda: &Cuda, precision: Precision, tf32: bool) -> Result<(Value, Option<Rates>), Error> {
-    let facts = cuda.facts()?;
-    let rates = facts.row.and_then(|row| Rates::of(row, precision, tf32).ok());
-    Ok((card(&facts), rates))
-}
-
-/// What was measured of a network, with the card's rates where they are known.
+/// What was measured of a network, beside the rates of the card where they are known.
 pub fn profile(profile: &Profile, rates: Option<Rates>) -> Map<String, Value> {
     let mut object = Map::new();
     let timed = profile.programs.iter().flat_map(|program| &program.launches);

@@ -114,15 +114,20 @@ fn a_network_that_was_measured_is_refused_by_its_figure() {
     }
 }
 
-/// A second network in a process finds the libraries' kernels there, and a neighbour may be at work: neither is believed.
+/// A second network in a process finds the libraries' kernels there, as does the first one after questions to them, and a neighbour
+/// may be at work: none of this is believed.
 #[test]
 fn what_does_not_tell_is_not_kept() {
     let name = "measured::what_does_not_tell_is_not_kept";
     let (part, takes) = ("GPUMEM_TEST_PART", ("GPUMEM_SIMULATED_TAKES", "1"));
     let Ok(part_now) = std::env::var(part) else {
-        for (what, neighbour) in
-            [("gives", "cuModuleLoadData:-100"), ("takes", "cuMemAlloc_v2:100"), ("second", ""), ("alone", "")]
-        {
+        for (what, neighbour) in [
+            ("gives", "cuModuleLoadData:-100"),
+            ("takes", "cuMemAlloc_v2:100"),
+            ("second", ""),
+            ("facts", ""),
+            ("alone", ""),
+        ] {
             let folder = Folder::new(what);
             let variables = [(part, what), takes, folder.variable(), ("GPUMEM_SIMULATED_NEIGHBOUR", neighbour)];
             assert!(!on_a_simulated_card(name, &variables));
@@ -138,6 +143,9 @@ fn what_does_not_tell_is_not_kept() {
         let text = records.map(|file| String::from_utf8_lossy(&std::fs::read(file).unwrap()).into_owned());
         text.collect::<String>().lines().filter(|line| line.starts_with("network ")).count()
     };
+    if part_now == "facts" {
+        card.facts().unwrap();
+    }
     drop(load_on(&card, &job).unwrap());
     match part_now.as_str() {
         "alone" => assert_eq!(networks(), 1),

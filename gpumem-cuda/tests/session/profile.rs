@@ -93,7 +93,11 @@ fn a_record_has_the_time_and_the_choice_of_each_launch() {
     }
     assert_eq!(products.len(), 3);
     for launch in train {
-        let bytes: u64 = ["reads", "writes"].iter().flat_map(|key| launch[key].as_array().unwrap()).map(|it| it.as_u64().unwrap()).sum();
+        let bytes: u64 = ["reads", "writes"]
+            .iter()
+            .flat_map(|key| launch[key].as_array().unwrap())
+            .map(|it| it.as_u64().unwrap())
+            .sum();
         let (us, rate) = (launch["us"].as_f64().unwrap(), launch["gb_per_s"].as_f64().unwrap());
         assert!((rate * us * 1e3 - bytes as f64).abs() < 1e-3 * bytes as f64, "{launch}");
         let (flops, roof) = (launch["flops"].as_u64().unwrap() as f64, launch["roof_us"].as_f64().unwrap());
@@ -102,7 +106,10 @@ fn a_record_has_the_time_and_the_choice_of_each_launch() {
         assert!(["forward", "loss", "backward", "update"].contains(&launch["phase"].as_str().unwrap()), "{launch}");
     }
     // The forward pass by itself has its choices as well, and no times.
-    assert_eq!(launches(&record, 1).iter().filter(|launch| launch["computed_by"] == "cuDNN").count(), card.convolutions());
+    assert_eq!(
+        launches(&record, 1).iter().filter(|launch| launch["computed_by"] == "cuDNN").count(),
+        card.convolutions()
+    );
     assert!(launches(&record, 1).iter().all(|launch| launch["us"].is_null()));
 }
 

@@ -26,6 +26,7 @@
 // | GPUMEM_SIMULATED_TAKES | 1: what is no allocation takes memory too: a context 40 MiB and 64 KiB for each byte of the stack's limit, a handle of a library 16 MiB, a kernel that one loads 4 MiB, a module 2 MiB, a graph 1 MiB |
 // | GPUMEM_SIMULATED_NEIGHBOUR | `function:MiB`: what somebody else takes of the card, or gives back, when that function is first called |
 // | GPUMEM_SIMULATED_UNMAPPED | 1: the card cannot have memory of the host |
+// | GPUMEM_SIMULATED_NOTHING | 1: kernels and libraries compute nothing, memory is not filled, and no kernel has to be made known: for whole networks |
 // | GPUMEM_SIMULATED_LEAST | the least bytes that a limit may be given, 0 |
 #include <algorithm>
 #include <cstdio>
@@ -119,6 +120,7 @@ static std::string text(const char *name) {
     const char *value = getenv(name);
     return value ? value : "";
 }
+static bool computes_nothing() { return number("GPUMEM_SIMULATED_NOTHING", 0); }
 static size_t total() { return (size_t)number("GPUMEM_SIMULATED_MIB", 4096) << 20; }
 static int order() { return (int)number("GPUMEM_SIMULATED_ORDER", 0); }
 
@@ -221,7 +223,7 @@ API simulated_work(unsigned long long *counts) {
 // reads a wrong address.
 API simulated_enqueue(Stream *stream, void (*work)(void *), void *data) {
     USABLE();
-    return enqueue(*stream, false, [=] { work(data); });
+    return enqueue(*stream, false, [=] { if (!computes_nothing()) work(data); });
 }
 API simulated_load() {
     UNSAFE();
@@ -273,7 +275,7 @@ API cuMemAlloc_v2(Address *address, size_t bytes) {
     if (bytes == 0) return INVALID_VALUE;
     if (bytes > spare()) return OUT_OF_MEMORY;
     char *memory = (char *)aligned_alloc(256, (bytes + 255) / 256 * 256);
-    memset(memory, 0xff, bytes);
+    if (!computes_nothing()) memset(memory, 0xff, bytes);
     *address = (Address)memory;
     allocations[*address] = bytes;
     used += bytes;
@@ -532,6 +534,8 @@ API cuModuleUnload(Module *module) {
 API cuModuleGetFunction(Kernel **function, Module *module, const char *entry) {
     UNSAFE();
     const auto found = kernels.find(module->file + " " + entry + module->constants);
+    static Kernel nothing = {[](const unsigned *, const unsigned *, int, void **) {}, 0, 0, "nothing", false};
+    if (computes_nothing()) return loaded++, *function = &nothing, SUCCESS;
     if (found == kernels.end()) {
         fprintf(stderr, "simulated card: no kernel `%s %s%s`\n", module->file.c_str(), entry, module->constants.c_str());
         return NOT_FOUND;

@@ -14,9 +14,9 @@ use crate::profile::Choice;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as LtEpilogue,
-    cublasLtMatmulAlgoConfigAttributes_t as Config,
-    cublasLtMatmulDescAttributes_t as Attribute, cublasLtMatmulPreferenceAttributes_t as Preference,
-    cublasLtReductionScheme_t as Reduction, cublasStatus_t as Status, cudaDataType,
+    cublasLtMatmulAlgoConfigAttributes_t as Config, cublasLtMatmulDescAttributes_t as Attribute,
+    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtReductionScheme_t as Reduction,
+    cublasStatus_t as Status, cudaDataType,
 };
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
