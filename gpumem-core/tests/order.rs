@@ -9,7 +9,7 @@ use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::order::channels_last;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Class, Order, Program, Slot, Tensor};
+use gpumem_core::program::{Class, Layout, Order, Program, Slot, Tensor};
 
 /// The training step of a chain of layers and its forward pass: each parameter is in one place for both.
 fn network(input: &[u64], text: &str, moments: u64) -> [Placed; 2] {
@@ -121,6 +121,27 @@ fn maps_with_dropout_stay() {
     // The maps on both sides of the mask stay, and with them the convolutions beside it.
     assert_eq!(outputs(&train.program)[..4], ["last", "last", "first", "first"]);
     assert_eq!(turned(&train.program), [""; 0]);
+}
+
+/// A pitch is of the order that it was chosen with. What was ordered once stays as well.
+#[test]
+fn layouts_that_were_chosen_stay() {
+    let text = "Conv2d(8, 3) | Relu | Conv2d(8, 3) | Relu | Conv2d(8, 3) | Flatten | Linear(4)";
+    let layouts = |programs: &[Placed; 2]| {
+        programs.each_ref().map(|it| it.program.tensors.iter().map(|it| it.layout).collect::<Vec<_>>())
+    };
+    let again = |mut programs: [Placed; 2]| {
+        let before = layouts(&programs);
+        let [train, infer] = &mut programs;
+        channels_last(&mut [train, infer]);
+        assert_eq!(layouts(&programs), before);
+    };
+    let mut chosen = network(&[4, 8, 8], text, 1);
+    let convolution =
+        chosen[0].program.operations.iter().find_map(|operation| operation.written(Slot::Output)).unwrap();
+    chosen[0].program.tensors[convolution as usize].layout = Layout { order: Order::ChannelsLast, pitch: 11 };
+    again(chosen);
+    again(ordered(&[4, 8, 8], text, 1));
 }
 
 #[test]

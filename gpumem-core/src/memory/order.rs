@@ -3,7 +3,7 @@
 //! The order costs no memory: a tensor takes as many bytes in either, so a backend chooses after the plan is made.
 
 use crate::memory::place::Placed;
-use crate::program::{Action, Class, Op, Operation, Order, Pass, Program, Slot, TensorId};
+use crate::program::{Action, Class, Op, Operation, Order, Pass, Program, Slot, Tensor, TensorId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -12,8 +12,17 @@ use alloc::vec::Vec;
 /// weights: those must be turned on their way to and from the host.
 ///
 /// `programs` are all of a network's programs that share an arena: a parameter has one order in all of them. Programs without
-/// a convolution that gains from it stay as they are.
+/// a convolution that gains from it stay as they are, and so do those in which a map or weight lies in another layout than the one that
+/// lowering chooses: somebody has chosen already.
 pub fn channels_last(programs: &mut [&mut Placed]) {
+    let is_chosen = |tensor: &Tensor| {
+        let has_channels =
+            tensor.batched && tensor.shape.as_map().is_some() || !tensor.batched && tensor.shape.rank() == 4;
+        has_channels && !tensor.layout.is_dense()
+    };
+    if programs.iter().any(|placed| placed.program.tensors.iter().any(is_chosen)) {
+        return;
+    }
     let inner = |placed: &&mut Placed| tensors(&placed.program, is_inner_map);
     let mut maps: Vec<BTreeSet<TensorId>> = programs.iter().map(inner).collect();
     let mut weights: BTreeSet<u64> = programs.iter().flat_map(|placed| weights(placed)).collect();
