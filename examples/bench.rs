@@ -198,12 +198,16 @@ impl Bench {
         }
         let profile = net.runner_mut().profile(REPETITIONS)?;
         let loss = net.loss()?;
-        let facts = self.card.clone().with_library(true).with_cudnn(true).facts()?;
+        // The libraries' handles may have no room beside it.
+        drop(net);
+        let facts = self.card.clone().with_library(true).with_cudnn(true).facts();
         let tf32 = N::TRAIN.is_some_and(|train| train.tf32);
-        let rates = facts.row.and_then(|row| Rates::of(row, N::PROGRAM.precision, tf32).ok());
+        let row = self.card.row()?;
+        let rates = row.and_then(|row| Rates::of(row, N::PROGRAM.precision, tf32).ok());
         let mut found: Map<String, Value> = recorded::profile(&profile, rates);
         found.insert("last_loss".into(), json!(loss));
-        found.insert("card".into(), recorded::card(&facts));
+        let card = facts.map_or_else(|error| json!({ "failed": error.to_string() }), |facts| recorded::card(&facts));
+        found.insert("card".into(), card);
         Ok(found.into())
     }
 

@@ -5,6 +5,7 @@
 use crate::calls::product::Element;
 use crate::launches::Counted;
 use gpumem_core::cards::Card;
+use gpumem_core::error::Error;
 use std::collections::BTreeMap;
 
 /// How a library computes a call.
@@ -84,8 +85,9 @@ pub struct CardFacts {
     /// Bytes of its memory.
     pub memory: u64,
     /// cuDNN's serialised device property, in JSON, as [`AbsentCard::new`](crate::AbsentCard::new) takes it. `None` without cuDNN, and
-    /// from one before 9.8.
-    pub device_property: Option<String>,
-    /// cuBLASLt's Relu on NaN, beside products without it. Empty where matrix products do not go to the library.
-    pub nan_products: Vec<NanProduct>,
+    /// from one before 9.8; what the library failed with.
+    pub device_property: Result<Option<String>, Error>,
+    /// cuBLASLt's Relu on NaN, beside products without it; what the library failed with. Empty where matrix products do not go to the
+    /// library.
+    pub nan_products: Result<Vec<NanProduct>, Error>,
 }

@@ -129,6 +129,10 @@ impl<R: Runner> Loaded<R> {
         self.write(id, words);
     }
 
+    pub fn runner_mut(&mut self) -> &mut R {
+        &mut self.runner
+    }
+
     pub fn step(&mut self) -> Result<f32, Error> {
         self.train()?;
         self.loss()

@@ -30,21 +30,27 @@ impl Cuda {
     /// loaded.
     ///
     /// # Errors
-    /// [`Error::Device`] if the driver or a library fails.
+    /// [`Error::Device`] if the driver fails.
     pub fn facts(&self) -> Result<CardFacts, Error> {
         let card = &self.card;
         card.is_new.store(false, Ordering::Relaxed);
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
-        let cudnn = if card.cudnn { cudnn::Library::new(&stream)? } else { None };
-        let products = if card.library { Library::new(&stream)? } else { None };
+        let device_property = || {
+            let library = if card.cudnn { cudnn::Library::new(&stream)? } else { None };
+            library.as_ref().map_or(Ok(None), device_property)
+        };
+        let nan_products = || {
+            let library = if card.library { Library::new(&stream)? } else { None };
+            library.map_or(Ok(Vec::new()), |library| nan_products(card, &library, &stream))
+        };
         Ok(CardFacts {
             name: self.name()?,
             row: self.row()?,
             capability: card.capability,
             memory: self.memory()?.1,
-            device_property: cudnn.as_ref().map(device_property).transpose()?.flatten(),
-            nan_products: products.map_or(Ok(Vec::new()), |library| nan_products(card, &library, &stream))?,
+            device_property: device_property(),
+            nan_products: nan_products(),
         })
     }
 }

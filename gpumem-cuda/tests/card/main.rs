@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `curves` | 20 training steps against PyTorch's curves and the CPU backend's |
 //! | `replay` | the replayed graph against operation by operation, to the bit |
+//! | `profile` | the time of each launch by itself, the nodes of graphs, what the card says of itself |
 //! | `refusal` | too little free memory: an error with figures, and nothing broken after it |
 //! | `exact` | bytes on the card against the lines of the budget; no allocation after start-up |
 //!
@@ -14,6 +15,7 @@ mod harness;
 
 mod curves;
 mod exact;
+mod profile;
 mod refusal;
 mod replay;
 mod smi;

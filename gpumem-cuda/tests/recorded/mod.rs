@@ -1,6 +1,7 @@
 //! Records of a run on a card, in JSON: what each program launches, who computes it, how long it takes beside the roof.
 #![allow(dead_code, reason = "each program that includes this file uses a part of it")]
 
+use gpumem_core::error::Error;
 use gpumem_core::report::roofline::Rates;
 use gpumem_cuda::Call;
 use gpumem_cuda::convolution::Pass;
@@ -19,6 +20,9 @@ pub fn card(facts: &CardFacts) -> Value {
         let dtype = format!("{:?}", it.element).to_lowercase();
         json!({ "dtype": dtype, "epilogue": it.epilogue, "keeps_nan": it.keeps_nan })
     };
+    let failed = |error: &Error| json!({ "failed": error.to_string() });
+    let property = |text: &Option<String>| text.as_ref().map_or(Value::Null, property);
+    let all = |found: &Vec<NanProduct>| found.iter().map(nan).collect::<Value>();
     json!({
         "name": facts.name,
         "slug": facts.row.map(|row| row.slug),
@@ -28,8 +32,8 @@ pub fn card(facts: &CardFacts) -> Value {
         "nvrtc": version(compiler),
         "cublaslt": version(products),
         "cudnn": version(convolutions),
-        "device_property": facts.device_property.as_ref().map(property),
-        "nan_products": facts.nan_products.iter().map(nan).collect::<Vec<Value>>(),
+        "device_property": facts.device_property.as_ref().map_or_else(failed, property),
+        "nan_products": facts.nan_products.as_ref().map_or_else(failed, all),
     })
 }
 
