@@ -15,7 +15,7 @@ use crate::profile::{Choice, Nodes};
 use crate::steps::{Step, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaStream};
+use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class};
@@ -253,11 +253,11 @@ impl Prepared {
                 call.launch(stream)?;
                 record(end)?;
             }
-            if let Some((_, copy)) = self.loss.as_ref().filter(|(at, _)| *at == index) {
+            if let Some((_, copy)) = self.copy.as_ref().filter(|(at, _)| *at == index) {
                 copy.start(stream)?;
             }
         }
-        self.loss.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
+        self.copy.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
     }
 
     /// Enqueues the program.
