@@ -74,7 +74,7 @@ struct Moved {
 }
 
 impl Moved {
-    fn new(placed: &Placed, operations: &[Operation]) -> Moved {
+    fn new(placed: &Placed, operations: &[&Operation]) -> Moved {
         let mut moved = Moved { reads: BTreeMap::new(), writes: BTreeMap::new(), workspaces: BTreeMap::new() };
         for operation in operations {
             let [reads, writes] = traffic(placed, operation);
@@ -128,13 +128,14 @@ impl Given {
 
 /// The launches of one step of a program.
 pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
-    let operations = &placed.program.operations[step.first..step.first + step.count];
-    let moved = Moved::new(placed, operations);
+    let operations = step.operations().into_iter().map(|index| &placed.program.operations[index]);
+    let operations: Vec<&Operation> = operations.collect();
+    let moved = Moved::new(placed, &operations);
     let total = operations.iter().map(|operation| flops(operation, setting.batch)).fold(0, u64::saturating_add);
     let of_libraries: Vec<Option<u64>> = step.calls.iter().map(library_flops).collect();
     let left = total.saturating_sub(of_libraries.iter().flatten().sum());
     let own = step.calls.iter().filter(|call| multiplies(call)).count() as u64;
-    let leading = &operations[0];
+    let leading = &placed.program.operations[step.first];
     // One launch for many parameters finds them by their distances from the first.
     let finds_others = matches!(leading.action, Action::Update | Action::Check) && step.calls.len() == 1;
     let calls = step.calls.iter().zip(of_libraries);

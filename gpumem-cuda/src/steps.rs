@@ -2,20 +2,32 @@
 
 use crate::calls::Call;
 pub use crate::fuse::Can;
-use crate::fuse::{all_can, fused};
+use crate::fuse::{all_can, fused, joined};
 use crate::operations::{self, Context, Setting};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 
-/// The calls of an operation, or of several that run as one.
+/// The calls of an operation, or of several that run as one. Steps run in the order of a list of them, which may be another than that
+/// of the operations in the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// Index of the first operation.
     pub first: usize,
-    /// Number of operations, at least 1.
+    /// Number of operations that follow each other, at least 1.
     pub count: usize,
+    /// Indices of operations from elsewhere in the program that run with them, ascending.
+    pub moved: Vec<usize>,
     /// What they make the card do, in order.
     pub calls: Vec<Call>,
+}
+
+impl Step {
+    /// Indices of all its operations, ascending.
+    pub fn operations(&self) -> Vec<usize> {
+        let mut all: Vec<usize> = (self.first..self.first + self.count).chain(self.moved.iter().copied()).collect();
+        all.sort_unstable();
+        all
+    }
 }
 
 /// The calls of a whole program.
@@ -41,13 +53,16 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     let mut first = 0;
     while let Some(operation) = placed.program.operations.get(first) {
         let step = match fused(placed, first, setting, can)? {
-            Some((count, calls)) => Step { first, count: count.max(1), calls },
-            None => Step { first, count: 1, calls: possible(&Context { placed, operation, setting }, can)? },
+            Some((count, calls)) => Step { first, count: count.max(1), moved: Vec::new(), calls },
+            None => {
+                let calls = possible(&Context { placed, operation, setting }, can)?;
+                Step { first, count: 1, moved: Vec::new(), calls }
+            }
         };
         first += step.count;
         steps.push(step);
     }
-    Ok(steps)
+    Ok(joined(placed, setting, steps))
 }
 
 /// The calls of one operation by itself, without those of libraries that cannot be.

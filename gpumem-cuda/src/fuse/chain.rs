@@ -1,11 +1,12 @@
 //! Operations that follow each other, each element by element over the same elements, in one pass.
 
 use super::{Can, Fused, calls, dies_by, forward_at, overlap, special};
+use crate::calls::Launch;
 use crate::operations::chain::Chain;
 use crate::operations::{Setting, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Op, TensorId};
+use gpumem_core::program::{Class, Op, Operation, TensorId};
 
 /// The most operations of a chain: what they work with at a time stays in registers.
 const MOST: usize = 8;
@@ -20,18 +21,15 @@ pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut C
     for (count, operation) in (1..=MOST).zip(&operations[first..]) {
         let last = first + count - 1;
         let is_related = count == 1 || operation.tensors().any(|tensor| chain.has(tensor));
-        let lies = is_dense(placed, operation) || is_channels_last(placed, operation);
         let completes = is_completed_by(placed, &chain, last);
-        if !is_related || !lies || chain.add(operation).is_none() {
+        if !is_related || !lies(placed, operation) || chain.add(operation).is_none() {
             break;
         }
         if !completes && leads_away(placed, last, setting, can)? {
             break;
         }
-        let stored = chain.stored(last);
         if count > 1
-            && is_clear(placed, &chain, &stored)
-            && let Some(launch) = chain.launch(&stored)
+            && let Some(launch) = launch_of(placed, &chain, &Vec::from_iter(first..=last))
         {
             found = Some((count, calls(vec![launch])));
         }
@@ -39,10 +37,46 @@ pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut C
     Ok(found)
 }
 
-/// Whether operations `first` to `first + count - 1` are all element by element.
-pub(super) fn is_elementwise(placed: &Placed, first: usize, count: usize, setting: Setting) -> bool {
-    let operations = &placed.program.operations[first..first + count];
-    operations.iter().all(|operation| {
+/// These operations, in the order of the program, as one launch, if they can be.
+pub(super) fn launch(placed: &Placed, operations: &[usize], setting: Setting) -> Option<Launch> {
+    let all = operations.iter().map(|&index| &placed.program.operations[index]);
+    let mut chain = Chain::like(placed, all.clone().next()?, setting)?;
+    if operations.len() > MOST || !all.clone().all(|operation| lies(placed, operation)) {
+        return None;
+    }
+    for operation in all {
+        chain.add(operation)?;
+    }
+    launch_of(placed, &chain, operations)
+}
+
+/// The launch of a chain that is made of these operations.
+fn launch_of(placed: &Placed, chain: &Chain<'_>, operations: &[usize]) -> Option<Launch> {
+    let mut stored = chain.written().to_vec();
+    stored.retain(|&id| is_needed(placed, operations, id));
+    if is_clear(placed, chain, &stored) { chain.launch(&stored) } else { None }
+}
+
+/// Whether something but these operations reads what they leave in a tensor.
+pub(super) fn is_needed(placed: &Placed, operations: &[usize], id: TensorId) -> bool {
+    let (program, Some(&last)) = (&placed.program, operations.last()) else { return true };
+    if program.tensor(id).class != Class::Transient || !dies_by(placed, id, last) {
+        return true;
+    }
+    let touches = |index: &usize| program.operations[*index].tensors().any(|tensor| tensor == id);
+    let first = operations.iter().copied().find(touches).unwrap_or(0);
+    (first..last).any(|index| !operations.contains(&index) && touches(&index))
+}
+
+/// Whether the elements of all tensors of an operation lie as a chain can go through them.
+fn lies(placed: &Placed, operation: &Operation) -> bool {
+    is_dense(placed, operation) || is_channels_last(placed, operation)
+}
+
+/// Whether these operations are all element by element.
+pub(super) fn is_elementwise(placed: &Placed, operations: &[usize], setting: Setting) -> bool {
+    operations.iter().all(|&index| {
+        let operation = &placed.program.operations[index];
         let chain = Chain::like(placed, operation, setting);
         chain.is_some_and(|mut chain| chain.add(operation).is_some())
     })
@@ -59,7 +93,7 @@ fn is_completed_by(placed: &Placed, chain: &Chain<'_>, at: usize) -> bool {
 /// Whether an operation runs in one pass with something that is not element by element: that saves more.
 fn leads_away(placed: &Placed, at: usize, setting: Setting, can: &mut Can<'_>) -> Result<bool, Error> {
     let other = special(placed, at, setting, can)?;
-    Ok(other.is_some_and(|(count, _)| !is_elementwise(placed, at, count, setting)))
+    Ok(other.is_some_and(|(count, _)| !is_elementwise(placed, &Vec::from_iter(at..at + count), setting)))
 }
 
 /// Whether what is stored lies where nothing else is that the launch touches. A tensor may lie exactly where one was loaded: a

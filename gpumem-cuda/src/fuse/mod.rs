@@ -6,6 +6,7 @@
 mod batch_norm;
 mod chain;
 mod convolutions;
+mod join;
 mod products;
 mod rectifier;
 mod sum;
@@ -17,6 +18,7 @@ use crate::operations::{Setting, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
+pub(crate) use join::joined;
 
 /// Answers whether there is an algorithm for a call that is a library's.
 pub type Can<'a> = dyn FnMut(&Call) -> Result<bool, Error> + 'a;
@@ -51,7 +53,7 @@ const PATTERNS: &[Pattern] = &[
 pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     let found = special(placed, first, setting, can)?;
     let alone = found.as_ref().map_or(1, |(count, _)| *count);
-    if alone > 1 && !chain::is_elementwise(placed, first, alone, setting) {
+    if alone > 1 && !chain::is_elementwise(placed, &Vec::from_iter(first..first + alone), setting) {
         return Ok(found);
     }
     let chain = chain::chain(placed, first, setting, can)?;

@@ -9,7 +9,7 @@ use gpumem_core::Role;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Kept;
 use gpumem_core::program::ops::{Axis, Binary, Formula, Mask, Pointwise, Sum};
-use gpumem_core::program::{Action, Class, Layout, Op, Operation, Pass, Slot, TensorId};
+use gpumem_core::program::{Action, Layout, Op, Operation, Pass, Slot, TensorId};
 use gpumem_core::shape::Shape;
 use std::collections::BTreeMap;
 
@@ -109,14 +109,9 @@ impl<'a> Chain<'a> {
         self.loads.iter().map(|load| (load.tensor, load.repeated.is_some()))
     }
 
-    /// The tensors that are stored, if the last operation is number `last`: those that something reads after it.
-    pub(crate) fn stored(&self, last: usize) -> Vec<TensorId> {
-        let program = &self.placed.program;
-        let is_needed = |id: &&TensorId| {
-            let tensor = program.tensor(**id);
-            tensor.class != Class::Transient || tensor.last as usize > last || program.results.contains(*id)
-        };
-        self.written.iter().filter(is_needed).copied().collect()
+    /// The tensors that are written.
+    pub(crate) fn written(&self) -> &[TensorId] {
+        &self.written
     }
 
     /// The launch, with these tensors stored; `None` if there are too many tensors, or none.

@@ -162,8 +162,8 @@ impl Prepared {
     ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut groups = Vec::new();
-        let of = |step: &Step| &program.operations[step.first..step.first + step.count];
-        let has_loss = |step: &Step| of(step).iter().any(|operation| matches!(operation.action, Action::Loss(_)));
+        let is_loss = |&index: &usize| matches!(program.operations[index].action, Action::Loss(_));
+        let has_loss = |step: &Step| step.operations().iter().any(is_loss);
         // That of the last term.
         let loss_group = steps.iter().rposition(has_loss);
         let (ring, copy) = match way {
@@ -176,7 +176,6 @@ impl Prepared {
         let mut convolutions = Plans::new(binding.libraries.convolutions, &at);
         let mut attentions = Plans::new(binding.libraries.convolutions, &at);
         for step in steps {
-            let operations = of(step);
             let ring = ring.filter(|_| loss_group == Some(groups.len()));
             let bind = |call: &Call| match call {
                 Call::Kernel(launch) => bind(launch, binding, placed, shift, ring),
@@ -194,9 +193,9 @@ impl Prepared {
                 }
             };
             let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;
-            let row = operations[0].row as usize;
-            let path = program.paths.get(row).map_or("network", String::as_str);
-            groups.push(Group { name: format!("{:?} of `{path}`", operations[0].phase()).to_lowercase(), calls });
+            let leading = &program.operations[step.first];
+            let path = program.paths.get(leading.row as usize).map_or("network", String::as_str);
+            groups.push(Group { name: format!("{:?} of `{path}`", leading.phase()).to_lowercase(), calls });
         }
         let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
         Ok(Prepared { graph: None, groups, copy: loss_group.zip(copy), blocking })

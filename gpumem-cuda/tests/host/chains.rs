@@ -1,8 +1,9 @@
 //! Chains beside the operations that they are made of, each in a launch of its own.
 
 use super::*;
+use std::collections::BTreeSet;
 
-/// The steps of a program with each chain as its operations.
+/// The steps of a program with each chain as its operations, each in its place in the program.
 pub fn apart(placed: &Placed, setting: Setting, steps: Vec<Step>) -> Vec<Step> {
     let is_chain = |call: &Call| matches!(call, Call::Kernel(launch) if launch.kernel.file == "chain.cu");
     let parts = |step: Step| {
@@ -11,11 +12,13 @@ pub fn apart(placed: &Placed, setting: Setting, steps: Vec<Step>) -> Vec<Step> {
         }
         let one = |first: usize| {
             let operation = &placed.program.operations[first];
-            Step { first, count: 1, calls: calls(&Context { placed, operation, setting }).unwrap() }
+            Step { first, count: 1, moved: Vec::new(), calls: calls(&Context { placed, operation, setting }).unwrap() }
         };
-        (step.first..step.first + step.count).map(one).collect()
+        step.operations().into_iter().map(one).collect()
     };
-    steps.into_iter().flat_map(parts).collect()
+    let mut steps: Vec<Step> = steps.into_iter().flat_map(parts).collect();
+    steps.sort_by_key(|step| step.first);
+    steps
 }
 
 /// Checks that a step leaves the same bits in every tensor with chains and without: behind each chain too, in those that are read
@@ -53,14 +56,18 @@ pub fn same_bits_in(
     }
 }
 
-/// What every tensor holds that is read later, by the operation that comes next.
+/// What every tensor holds that is read later, by the operation that comes next. Those are left out that an operation touches which ran
+/// earlier than in the program, or has not run yet though its turn was earlier.
 fn seen(mut simulated: Simulated) -> BTreeMap<(usize, usize), Vec<u32>> {
     let mut seen = BTreeMap::new();
-    simulated.step_seen(|simulated, next| {
+    simulated.step_seen(|simulated, next, done| {
+        let operations = simulated.placed.program.operations.iter().enumerate();
+        let out_of_turn = operations.filter(|(index, _)| done[*index] != (*index < next));
+        let moved: BTreeSet<usize> = out_of_turn.flat_map(|(_, it)| it.tensors()).map(|id| id as usize).collect();
         for id in 0..simulated.placed.program.tensors.len() {
             let tensor = &simulated.placed.program.tensors[id];
             let lives = (tensor.first as usize) < next && next <= tensor.last as usize;
-            if tensor.class != Class::Transient || lives {
+            if (tensor.class != Class::Transient || lives) && !moved.contains(&id) {
                 let words = simulated.read(id);
                 seen.insert((next, id), words);
             }

@@ -283,34 +283,39 @@ impl Simulated {
 
     /// One step, with memory that holds no living tensor filled with NaN.
     pub fn step(&mut self) {
-        self.step_seen(|_, _| {});
+        self.step_seen(|_, _, _| {});
     }
 
-    /// The same, with a look at memory behind each of its parts: the number of the operation that comes next.
-    fn step_seen(&mut self, mut see: impl FnMut(&mut Simulated, usize)) {
-        let transients: Vec<usize> = self.placed.program.transients().map(|id| id as usize).collect();
+    /// The same, with a look at memory behind each of its parts: the number of the operation that comes next, and which ones have run.
+    fn step_seen(&mut self, mut see: impl FnMut(&mut Simulated, usize, &[bool])) {
+        let program = &self.placed.program;
+        let transients: Vec<usize> = program.transients().map(|id| id as usize).collect();
+        let mut touching: Vec<Vec<usize>> = program.tensors.iter().map(|it| vec![it.last as usize]).collect();
+        for (index, operation) in program.operations.iter().enumerate() {
+            operation.tensors().for_each(|id| touching[id as usize].push(index));
+        }
+        let mut done = vec![false; program.operations.len()];
         transients.iter().for_each(|&id| self.bytes(id).fill(0xff));
-        let end = self.placed.program.operations.len();
-        for Step { first, count, calls } in self.steps.clone() {
-            for call in &calls {
+        for step in self.steps.clone() {
+            for call in &step.calls {
                 self.call(call);
             }
-            let ends = first + count < end;
-            let dies = |last: usize| (first..first + count).contains(&last);
+            let operations = step.operations();
+            operations.iter().for_each(|&index| done[index] = true);
+            let is_over = |id: usize| touching[id].iter().all(|&index| done[index]);
             // Where several operations run as one, what the first of them used last may be in the place of what the last wrote.
-            let lives = |id: usize| {
-                let tensor = &self.placed.program.tensors[id];
-                (tensor.first as usize) < first + count && tensor.last as usize >= first + count
-            };
+            let lives = |id: usize| touching[id].iter().any(|&index| done[index]) && !is_over(id);
             let range = |id: usize| self.placed.offsets[id]..self.placed.offsets[id] + self.placed.bytes[id];
             let overlap = |a: usize, b: usize| range(a).start < range(b).end && range(b).start < range(a).end;
             let dead = |id: &&usize| {
                 let is_taken = || transients.iter().any(|&other| lives(other) && overlap(**id, other));
-                ends && dies(self.placed.program.tensors[**id].last as usize) && !(count > 1 && is_taken())
+                let dies = is_over(**id) && touching[**id].iter().any(|index| operations.contains(index));
+                dies && !(operations.len() > 1 && is_taken())
             };
-            let dead: Vec<usize> = transients.iter().filter(dead).copied().collect();
+            let ends = done.contains(&false);
+            let dead: Vec<usize> = transients.iter().filter(dead).filter(|_| ends).copied().collect();
             dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
-            see(self, first + count);
+            see(self, step.first + step.count, &done);
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::norms::forward;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::place::{Placed, place};
-use gpumem_core::program::{Op, Operation, Pass, Slot};
+use gpumem_core::program::{Action, Op, Operation, Pass, Phase, Slot, TensorId};
 use gpumem_core::{Half, Precision};
+use gpumem_cuda::steps::Step;
 use gpumem_cuda::{Call, Launch};
 
 fn placed(batch: u64, precision: Precision, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
@@ -28,7 +29,7 @@ fn chains(placed: &Placed, batch: u64, precision: Precision) -> Vec<(usize, Laun
         Call::Kernel(launch) if launch.kernel.file == "chain.cu" => Some(launch.clone()),
         _ => None,
     };
-    let each = steps.iter().flat_map(|step| step.calls.iter().map(move |call| (step.count, chain(call))));
+    let each = steps.iter().flat_map(|step| step.calls.iter().map(move |call| (step.operations().len(), chain(call))));
     each.filter_map(|(count, launch)| Some((count, launch?))).collect()
 }
 
@@ -104,7 +105,8 @@ fn values_that_are_repeated() {
     for (dims, repeated) in
         [([3, 4, 4], [3, 1, 1]), ([3, 5, 16], [1, 1, 16]), ([2, 4, 8], [2, 1, 8]), ([1, 2, 8], [1, 1, 1])]
     {
-        chained(&format!("{dims:?} and {repeated:?}"), 3, &[3, 2], |graph| {
+        // The gradient of what is repeated stands between the other two and that of Silu.
+        chained(&format!("{dims:?} and {repeated:?}"), 3, &[3, 3], |graph| {
             let [whole, part] = [dims, repeated].map(|dims| graph.input(numbers(&dims)).unwrap());
             let x = layer(graph, whole, "Silu");
             let x = join(graph, &[x, part], "Mul");
@@ -265,27 +267,84 @@ fn sums_with_a_normalisation_behind() {
     });
 }
 
+/// A gated perceptron, with the product that is not gated before the gate or behind it.
+fn gated(graph: &mut Graph, gate_first: bool) -> NodeId {
+    let input = graph.input(numbers(&[7, 16])).unwrap();
+    let x = layer(graph, input, "RmsNorm");
+    let texts = ["Linear(32, bias = false)", "Linear(32, bias = false) | Silu"];
+    let branches = if gate_first { [1, 0] } else { [0, 1] }.map(|index| chain(graph, x, texts[index]));
+    let product = join(graph, &branches, "Mul");
+    let down = chain(graph, product, "Linear(16, bias = false) | Dropout(0.1)");
+    join(graph, &[down, input], "Add")
+}
+
+/// How many launches a pass has.
+fn launches(placed: &Placed, steps: &[Step], pass: Pass) -> usize {
+    let operations = &placed.program.operations;
+    let is_one = |step: &&Step| matches!(&operations[step.first].action, Action::Run { pass: it, .. } if *it == pass);
+    steps.iter().filter(is_one).map(|step| step.calls.len()).sum()
+}
+
 /// A gated perceptron: a figure that grows where chains stop being found.
 #[test]
 fn launches_of_a_gated_perceptron() {
-    let build = |graph: &mut Graph| {
-        let input = graph.input(numbers(&[7, 16])).unwrap();
-        let x = layer(graph, input, "RmsNorm");
-        let up = layer(graph, x, "Linear(32, bias = false)");
-        let gate = chain(graph, x, "Linear(32, bias = false) | Silu");
-        let product = join(graph, &[gate, up], "Mul");
-        let down = chain(graph, product, "Linear(16, bias = false) | Dropout(0.1)");
-        join(graph, &[down, input], "Add")
+    for gate_first in [false, true] {
+        let placed = placed(3, Precision::Bf16, |graph| gated(graph, gate_first));
+        let steps = steps_of(&placed, 3, Precision::Bf16, gradients().1);
+        let found = [Pass::Forward, Pass::Backward].map(|pass| launches(&placed, &steps, pass));
+        assert_eq!(found, [6, 10], "{gate_first}");
+        assert_eq!(counts(&placed, 3, Precision::Bf16), [2, 2, 3]);
+    }
+}
+
+/// The steps of a gated perceptron whose gate comes first: how many launches the passes have, and how many of their steps have
+/// operations from elsewhere.
+fn moved(placed: &Placed) -> [(usize, usize); 2] {
+    let steps = steps_of(placed, 3, Precision::F32, gradients().1);
+    let is_moved = |step: &&Step| !step.moved.is_empty();
+    [(Pass::Forward, Phase::Forward), (Pass::Backward, Phase::Backward)].map(|(pass, phase)| {
+        let of_phase = |step: &&Step| placed.program.operations[step.first].phase() == phase;
+        (launches(placed, &steps, pass), steps.iter().filter(of_phase).filter(is_moved).count())
+    })
+}
+
+/// Silu moves to the product of both branches, past the matrix product of the other, and its gradient to that of the product. Each is
+/// a launch less.
+#[test]
+fn operations_move_past_a_product() {
+    chained("a gate before a product", 3, &[2, 2, 3], |graph| gated(graph, true));
+    let placed = placed(3, Precision::F32, |graph| gated(graph, true));
+    assert_eq!(moved(&placed), [(6, 1), (10, 1)]);
+    let operations = &placed.program.operations;
+    let silu = position(&placed, |op| matches!(op, Op::Pointwise(_)));
+    let steps = steps_of(&placed, 3, Precision::F32, gradients().1);
+    let forward = steps.iter().position(|step| step.moved == [silu]).unwrap();
+    assert!(matches!(operations[steps[forward].first].forward(), Some(Op::Binary(_))));
+    assert_eq!(steps[forward - 1].first, silu + 1, "the product runs before");
+}
+
+/// An operation whose input the product in between overwrites stays where it is.
+#[test]
+fn operations_stay_where_a_product_writes_over_what_they_read() {
+    let placed = placed(3, Precision::F32, |graph| gated(graph, true));
+    let operations = &placed.program.operations;
+    let silu = position(&placed, |op| matches!(op, Op::Pointwise(_)));
+    let input = operations[silu].read(Slot::Input(0)).unwrap();
+    let with_input_of_silu_at = |tensor: TensorId| {
+        let mut placed = placed.clone();
+        placed.offsets[tensor as usize] = placed.offsets[input as usize];
+        moved(&placed)
     };
-    let placed = placed(3, Precision::Bf16, build);
-    let steps = steps_of(&placed, 3, Precision::Bf16, gradients().1);
-    let is_one = |operation: &Operation, pass| matches!(&operation.action, gpumem_core::program::Action::Run { pass: it, .. } if *it == pass);
-    let launches = |pass| {
-        let of_pass = steps.iter().filter(|step| is_one(&placed.program.operations[step.first], pass));
-        of_pass.map(|step| step.calls.len()).sum::<usize>()
-    };
-    assert_eq!((launches(Pass::Forward), launches(Pass::Backward)), (6, 10));
-    assert_eq!(counts(&placed, 3, Precision::Bf16), [2, 2, 3]);
+    let product = operations[silu + 1].written(Slot::Output).unwrap();
+    assert_eq!(with_input_of_silu_at(product), [(7, 0), (10, 1)]);
+    // Its gradient reads that input, too.
+    let is_backward = |operation: &Operation, is: fn(&Op) -> bool| matches!(&operation.action, Action::Run { op, pass: Pass::Backward } if is(op));
+    let silu_backward = operations.iter().position(|it| is_backward(it, |op| matches!(op, Op::Pointwise(_)))).unwrap();
+    let mut before = operations[..silu_backward].iter().rev();
+    let product_backward = before
+        .find(|it| is_backward(it, |op| matches!(op, Op::Product(_))) && it.written(Slot::InputGradient(0)).is_some());
+    let gradient = product_backward.unwrap().written(Slot::InputGradient(0)).unwrap();
+    assert_eq!(with_input_of_silu_at(gradient), [(6, 1), (11, 0)]);
 }
 
 /// A random network's training step.

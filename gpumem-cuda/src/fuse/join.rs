@@ -1,0 +1,120 @@
+//! Chains of operations that do not follow each other: a step that is element by element moves to one that reads what it writes, past
+//! the steps between them.
+//!
+//! `Silu(x W1)`, then `x W2`, then their product: the second matrix product runs first, and Silu and the product are one launch. Going
+//! back, the gradient that Silu hands on is computed where its own is, before the gradients of the matrix products.
+//!
+//! Two steps may change places if neither writes where the other has a tensor. The plan placed the tensors for the order of the
+//! program, so what counts is where their bytes are.
+
+use super::{chain, overlap};
+use crate::operations::Setting;
+use crate::steps::Step;
+use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Operation, TensorId};
+
+/// The steps with all such chains. Each takes the place of two launches.
+pub(crate) fn joined(placed: &Placed, setting: Setting, mut steps: Vec<Step>) -> Vec<Step> {
+    let is_elementwise = |step: &Step| chain::is_elementwise(placed, &step.operations(), setting);
+    let mut elementwise: Vec<bool> = steps.iter().map(is_elementwise).collect();
+    let mut at = 0;
+    while at < steps.len() {
+        let found = if elementwise[at] { partner(placed, setting, &steps, &elementwise, at) } else { None };
+        match found {
+            None => at += 1,
+            Some(Joined { kept, gone, step }) => {
+                steps[kept] = step;
+                steps.remove(gone);
+                elementwise.remove(gone);
+            }
+        }
+    }
+    steps
+}
+
+/// Two steps as one.
+struct Joined {
+    /// The one of the two in whose place it runs.
+    kept: usize,
+    /// The other one.
+    gone: usize,
+    step: Step,
+}
+
+/// Step `at` with the nearest that reads what it writes, if one of the two can move to the other.
+fn partner(placed: &Placed, setting: Setting, steps: &[Step], elementwise: &[bool], at: usize) -> Option<Joined> {
+    let operations = &placed.program.operations;
+    let own = Touched::by_chain(placed, &steps[at]);
+    let last = own.writes.iter().map(|&id| placed.program.tensor(id).last as usize).max()?;
+    let phase = |step: &Step| operations[step.first].phase();
+    let reads_own = |step: &Step| {
+        let mut read = step.operations().into_iter().flat_map(|index| &operations[index].reads);
+        read.any(|operand| own.writes.contains(&operand.tensor))
+    };
+    let mut can_sink = true;
+    for (other, step) in steps.iter().enumerate().skip(at + 1) {
+        if step.operations()[0] > last {
+            break;
+        }
+        if elementwise[other] && phase(step) == phase(&steps[at]) && reads_own(step) {
+            let can_rise = || {
+                let rising = Touched::by_chain(placed, step);
+                let mut between = steps[at + 1..other].iter().map(|step| Touched::by(placed, step));
+                between.all(|passed| may_change_places(placed, &rising, &passed))
+            };
+            let (kept, gone) = if can_sink { (other, at) } else { (at, other) };
+            if (can_sink || can_rise())
+                && let Some(step) = together(placed, setting, &steps[kept], &steps[gone])
+            {
+                return Some(Joined { kept, gone, step });
+            }
+        }
+        can_sink = can_sink && may_change_places(placed, &own, &Touched::by(placed, step));
+    }
+    None
+}
+
+/// Two steps in the place of the first of them, as one launch.
+fn together(placed: &Placed, setting: Setting, kept: &Step, gone: &Step) -> Option<Step> {
+    let mut moved = [kept.moved.clone(), gone.operations()].concat();
+    moved.sort_unstable();
+    let step = Step { moved, ..kept.clone() };
+    let launch = chain::launch(placed, &step.operations(), setting)?;
+    Some(Step { calls: vec![launch.into()], ..step })
+}
+
+/// What a step reads that it has not written itself, and what it writes.
+struct Touched {
+    reads: Vec<TensorId>,
+    writes: Vec<TensorId>,
+}
+
+impl Touched {
+    /// Whatever the operations touch, be it needed or not.
+    fn by(placed: &Placed, step: &Step) -> Touched {
+        let mut touched = Touched { reads: Vec::new(), writes: Vec::new() };
+        for index in step.operations() {
+            let Operation { reads, writes, .. } = &placed.program.operations[index];
+            let fresh = reads.iter().map(|operand| operand.tensor).filter(|id| !touched.writes.contains(id));
+            touched.reads.extend(fresh);
+            touched.writes.extend(writes.iter().map(|operand| operand.tensor));
+        }
+        touched
+    }
+
+    /// Of operations that are element by element, what is between them is in registers.
+    fn by_chain(placed: &Placed, step: &Step) -> Touched {
+        let mut touched = Touched::by(placed, step);
+        let operations = step.operations();
+        touched.writes.retain(|&id| chain::is_needed(placed, &operations, id));
+        touched
+    }
+}
+
+/// Whether two steps that follow each other may run in the other order.
+fn may_change_places(placed: &Placed, one: &Touched, other: &Touched) -> bool {
+    let is_clear = |written: &[TensorId], tensors: &[TensorId]| {
+        written.iter().all(|&a| tensors.iter().all(|&b| a != b && !overlap(placed, a, b)))
+    };
+    is_clear(&one.writes, &other.reads) && is_clear(&one.writes, &other.writes) && is_clear(&other.writes, &one.reads)
+}
