@@ -280,7 +280,10 @@ fn library_flops(call: &Call) -> Option<u64> {
     match call {
         // What is left of the operation's.
         Call::Kernel(_) | Call::Attention(_) => None,
-        Call::Product(product) => Some(count(&[product.m, product.n, product.k])),
+        Call::Product(product) => {
+            let times = product.batch.map_or(1, |batch| batch.count);
+            Some(count(&[product.m, product.n, product.k, times]))
+        }
         Call::Convolution(convolution) => {
             let Convolution { batch, in_channels, out_channels, output, kernel, groups, .. } = *convolution;
             let channels = in_channels / groups.max(1);

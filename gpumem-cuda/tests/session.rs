@@ -137,7 +137,8 @@ fn register_kernels(job: &Job) {
     let mut programs: Vec<(Placed, u64)> = all.map(|placed| (placed.clone(), batch)).chain(served).collect();
     order(&mut programs.iter_mut().map(|(placed, _)| placed).collect::<Vec<_>>(), precision, CAPABILITY);
     // Whatever the library can do.
-    let all = [Products::Own, Products::Library, Products::Poor].into_iter().flat_map(|products| {
+    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor];
+    let all = all.into_iter().flat_map(|products| {
         let on = move |placed: &Placed, batch, multiprocessors| {
             kernels(&products.steps_on(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors))
         };

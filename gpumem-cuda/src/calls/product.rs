@@ -157,6 +157,19 @@ pub struct Scratch {
     pub bytes: u64,
 }
 
+/// Products of one size in one call, whose matrices lie at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Batch {
+    /// How many products.
+    pub count: u64,
+    /// Elements from one A to the next, 0 if they share it.
+    pub a: u64,
+    /// The same of B.
+    pub b: u64,
+    /// The same of C and D, which no two products share.
+    pub d: u64,
+}
+
 /// `D[m, n] = epilogue(op(A)[m, k] op(B)[k, n] + C[m, n])`, with every matrix stored column after column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Product {
@@ -182,6 +195,8 @@ pub struct Product {
     pub tf32: bool,
     /// What is done to each sum before it is stored.
     pub epilogue: Epilogue,
+    /// How many products it is, if it is not one. Their epilogue has neither a vector nor a matrix.
+    pub batch: Option<Batch>,
     /// Scratch memory, if there is any.
     pub workspace: Option<Scratch>,
     /// Whether every run must give the same bits.
@@ -191,6 +206,7 @@ pub struct Product {
 impl fmt::Display for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Product { m, n, k, a, b, epilogue, .. } = self;
+        let times = self.batch.map_or(String::new(), |batch| format!("{} times ", batch.count));
         let t = |matrix: &Matrix| if matrix.transposed { 'T' } else { 'N' };
         let element = match self.element {
             Element::F32 if self.tf32 => "TF32",
@@ -200,7 +216,7 @@ impl fmt::Display for Product {
         };
         let added = if self.c.is_some() { ", added" } else { "" };
         let bytes = self.workspace.map_or(0, |workspace| workspace.bytes);
-        write!(f, "product m={m} n={n} k={k} {}{} in {element}{added}, ", t(a), t(b))?;
+        write!(f, "product {times}m={m} n={n} k={k} {}{} in {element}{added}, ", t(a), t(b))?;
         write!(f, "epilogue {}, workspace of {bytes} bytes", epilogue.name())
     }
 }
@@ -244,6 +260,14 @@ impl Product {
         self
     }
 
+    /// `count` such products, with the elements from one of the row-major matrices `a`, `b` and `d` of [`Product::row_major`] to the
+    /// next.
+    pub fn times(self, count: u64, [a, b, d]: [u64; 3]) -> Product {
+        // The library's A is our `b`.
+        let batch = Batch { count, a: b, b: a, d };
+        Product { batch: (count > 1).then_some(batch), ..self }
+    }
+
     /// `d[rows, columns] = a[rows, depth] b[depth, columns]`, all stored row after row without gaps: the library's terms for
     /// it, without addend, epilogue and workspace.
     ///
@@ -271,6 +295,7 @@ impl Product {
             element,
             tf32: false,
             epilogue: Epilogue::None,
+            batch: None,
             workspace: None,
             deterministic: false,
         }
@@ -323,5 +348,13 @@ mod tests {
             product.to_string(),
             "product m=8 n=5 k=3 TN in Bf16, added, epilogue GELU_AUX_BIAS, workspace of 4096 bytes"
         );
+        let samples = Product::row_major([5, 8, 3], Factor::plain(0), Factor::plain(1), 2, Element::F32);
+        let samples = samples.times(6, [0, 24, 40]);
+        assert_eq!(samples.batch, Some(Batch { count: 6, a: 24, b: 0, d: 40 }));
+        assert_eq!(
+            samples.to_string(),
+            "product 6 times m=8 n=5 k=3 NN in F32, epilogue DEFAULT, workspace of 0 bytes"
+        );
+        assert_eq!(samples.times(1, [0, 24, 40]).batch, None, "one product is none of several");
     }
 }

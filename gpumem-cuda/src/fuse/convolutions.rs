@@ -1,26 +1,33 @@
-//! Convolutions through cuDNN, with a Relu that follows in the same pass.
+//! Convolutions through cuDNN, and those of one pixel through cuBLASLt, with a Relu that follows in the same pass.
 
-use super::{Fused, are_apart, are_apart_without, dies_by, forward_at};
-use crate::calls::Convolution;
+use super::{Fused, are_apart, are_apart_without, dies_by, forward_at, products};
+use crate::calls::product::Product;
+use crate::calls::{Call, Convolution};
 use crate::operations::convolution::library::forward;
+use crate::operations::convolution::product;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Op, Slot};
 
-/// A convolution with a bias, and the Relu that follows. Without a bias the library has no such function.
+/// A convolution with a bias, and the Relu that follows. Without a bias cuDNN has no such function, and with one cuBLASLt has none.
 pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Convolution(op), input)) = forward_at(placed, first) else { return Ok(None) };
     let Some((next, Op::Pointwise(activation), output)) = forward_at(placed, first + 1) else { return Ok(None) };
     let is_relu = activation.function == Function::Relu && next.read(Slot::Input(0)) == Some(input);
-    if !setting.cudnn || !op.bias || !is_relu {
-        return Ok(None);
-    }
-    let Some(convolution) = forward(&Context { placed, operation, setting }, op)? else { return Ok(None) };
     // What others read must be written without the Relu as well.
-    if output != input && !dies_by(placed, input, first + 1) {
+    if !is_relu || (output != input && !dies_by(placed, input, first + 1)) {
         return Ok(None);
     }
+    let context = Context { placed, operation, setting };
+    if let Some(product) = product::forward(&context, op, true)? {
+        let fused = products::apart(placed, first, 2, Product { d: output, ..product });
+        return Ok(fused.map(|product| (2, vec![product.into()])));
+    }
+    if !setting.cudnn || !op.bias {
+        return Ok(None);
+    }
+    let Some(convolution) = forward(&context, op)? else { return Ok(None) };
     let fused = Convolution { y: output, relu: true, ..convolution };
     Ok(apart(placed, first, fused).map(|convolution| (2, vec![convolution.into()])))
 }
@@ -29,11 +36,13 @@ pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Fuse
 /// has none.
 pub(super) fn alone(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Convolution(op), _)) = forward_at(placed, first) else { return Ok(None) };
-    if !setting.cudnn {
-        return Ok(None);
-    }
-    let convolution = forward(&Context { placed, operation, setting }, op)?;
-    Ok(convolution.map(|convolution| (1, vec![convolution.into()])))
+    let context = Context { placed, operation, setting };
+    let call = if setting.cudnn {
+        forward(&context, op)?.map(Call::from)
+    } else {
+        product::forward(&context, op, false)?.map(Call::from)
+    };
+    Ok(call.map(|call| (1, vec![call])))
 }
 
 /// The convolution with the whole workspace, or without one where the plan placed there what the second of two operations

@@ -18,7 +18,7 @@ fn backward_at<'a>(placed: &'a Placed, index: usize, setting: Setting) -> Option
 
 /// The product with the whole workspace, or without one where the plan placed there what the group writes; `None` if the
 /// group cannot run as one in either way.
-fn apart(placed: &Placed, first: usize, count: usize, product: Product) -> Option<Product> {
+pub(super) fn apart(placed: &Placed, first: usize, count: usize, product: Product) -> Option<Product> {
     if are_apart(placed, first, count) {
         return Some(product);
     }

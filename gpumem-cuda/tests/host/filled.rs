@@ -31,7 +31,7 @@ fn parsed(text: &str) -> Vec<(i32, i32)> {
 fn kernels_of(job: &Job, capability: (i32, i32)) -> BTreeSet<Kernel> {
     let mut programs: Vec<Placed> = job.train.iter().chain(&job.evaluation).chain([&job.infer]).cloned().collect();
     order(&mut programs.iter_mut().collect::<Vec<_>>(), job.precision, capability);
-    let all = [Products::Own, Products::Library, Products::Poor];
+    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor];
     let steps = programs.iter().flat_map(|placed| {
         all.map(|products| products.steps(placed, job.batch, (job.precision, capability), job.optimizer))
     });

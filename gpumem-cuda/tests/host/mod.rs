@@ -86,6 +86,8 @@ pub enum Products {
     Own,
     /// The libraries.
     Library,
+    /// cuBLASLt, without cuDNN.
+    WithoutCudnn,
     /// Libraries that have no algorithm for anything but a product or a convolution and a bias.
     Poor,
     /// The project's own kernels, with a launch for each operation of what is otherwise a chain.
@@ -121,7 +123,7 @@ impl Products {
         multiprocessors: u32,
     ) -> (Setting, Vec<Step>) {
         let (library, (precision, capability)) = (!matches!(self, Products::Own | Products::Apart), format);
-        let (tf32, deterministic, cudnn) = (false, false, library);
+        let (tf32, deterministic, cudnn) = (false, false, library && self != Products::WithoutCudnn);
         let setting = Setting {
             batch,
             precision,
@@ -141,7 +143,7 @@ impl Products {
             // The gradient is then that of the own kernels, from what the library left.
             Call::Attention(it) => it.pass == attention::Pass::Forward,
         };
-        let can = |call: &Call| Ok(self == Products::Library || is_plain(call));
+        let can = |call: &Call| Ok(self != Products::Poor || is_plain(call));
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
         (setting, if self == Products::Apart { chains::apart(placed, setting, steps) } else { steps })
     }
@@ -438,7 +440,7 @@ pub fn prepare_programs(formats: &[Format], programs: &[Program], batch: u64, op
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }
-    let all = [Products::Own, Products::Library, Products::Poor, Products::Apart];
+    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor, Products::Apart];
     let each = formats.iter().flat_map(|format| programs.iter().map(move |program| (*format, program)));
     let steps = each.flat_map(|((precision, capability), program)| {
         let placed = job(program, batch, precision, optimizer).infer;

@@ -2,7 +2,7 @@
 //! stored by columns, their leading dimensions and the epilogues. It knows nothing of how the products came about.
 
 use gpumem_cuda::Argument;
-use gpumem_cuda::product::{Auxiliary, Element, Epilogue, Matrix, Product};
+use gpumem_cuda::product::{Auxiliary, Batch, Element, Epilogue, Matrix, Product};
 use std::ops::Range;
 
 /// Memory that a product works on.
@@ -67,9 +67,15 @@ pub fn store(memory: &mut dyn Memory, element: Element, tensor: Argument, index:
     }
 }
 
-/// `op(stored)`, `rows` x `columns`, column after column without gaps.
-fn factor(memory: &mut dyn Memory, element: Element, stored: Matrix, rows: usize, columns: usize) -> Vec<f32> {
-    let values = load(memory, element, stored.tensor);
+/// `op(stored)`, `rows` x `columns`, column after column without gaps, of the matrix whose first element is number `from`.
+fn factor(
+    memory: &mut dyn Memory,
+    element: Element,
+    (stored, from): (Matrix, usize),
+    rows: usize,
+    columns: usize,
+) -> Vec<f32> {
+    let values = &load(memory, element, stored.tensor)[from..];
     let ld = stored.ld as usize;
     assert!(ld >= if stored.transposed { columns } else { rows }, "a leading dimension is too small: {stored:?}");
     let at = |row: usize, column: usize| {
@@ -101,6 +107,11 @@ fn check(product: &Product, memory: &dyn Memory) {
         assert!(ld % 8 == 0 && ld >= m, "{product}: leading dimension {ld} of the auxiliary matrix");
     }
     assert!(m.max(n) < 1 << 31, "{product}");
+    if let Some(batch) = product.batch {
+        let is_plain = matches!(product.epilogue, Epilogue::None | Epilogue::Relu { bias: None });
+        assert!(is_plain, "{product}: an epilogue with operands, which every product would have to have its own of");
+        assert!(batch.d >= ldd * n && batch.count > 1 && batch.count < 1 << 31, "{product}: results overlap");
+    }
     if let Some(workspace) = product.workspace {
         let range = memory.range(workspace.tensor);
         assert!(range.start % 256 == 0 && workspace.bytes > 0, "{product}");
@@ -133,16 +144,24 @@ fn check(product: &Product, memory: &dyn Memory) {
     }
 }
 
-/// Runs a product. Its workspace holds nothing before and after.
+/// Runs a product, or each of several. Its workspace holds nothing before and after.
 pub fn run(product: &Product, memory: &mut dyn Memory) {
     check(product, memory);
+    let Batch { count, a, b, d } = product.batch.unwrap_or(Batch { count: 1, a: 0, b: 0, d: 0 });
+    for sample in 0..count {
+        run_at(product, memory, [a, b, d].map(|distance| (sample * distance) as usize));
+    }
+}
+
+/// The product whose matrices A, B and D begin at these elements.
+fn run_at(product: &Product, memory: &mut dyn Memory, [from_a, from_b, from_d]: [usize; 3]) {
     let Product { element, epilogue, ldd, d, .. } = *product;
     let [m, n, k, ldd] = [product.m, product.n, product.k, ldd].map(|size| size as usize);
     if let Some(workspace) = product.workspace {
         memory.bytes(workspace.tensor)[..workspace.bytes as usize].fill(0xff);
     }
-    let a = factor(memory, element, product.a, m, k);
-    let b = factor(memory, element, product.b, k, n);
+    let a = factor(memory, element, (product.a, from_a), m, k);
+    let b = factor(memory, element, (product.b, from_b), k, n);
     let c = product.c.map(|c| load(memory, element, c));
     let vector = epilogue.vector().map(|vector| load(memory, element, vector));
     let bias = vector
@@ -166,7 +185,7 @@ pub fn run(product: &Product, memory: &mut dyn Memory) {
             }
         }
         for row in 0..m {
-            let added = c.as_ref().map_or(0.0, |c| c[column * ldd + row]);
+            let added = c.as_ref().map_or(0.0, |c| c[from_d + column * ldd + row]);
             let x = sums[row] + added + bias.as_ref().map_or(0.0, |bias| bias[row]);
             let y = match epilogue {
                 Epilogue::Relu { .. } => x.max(0.0),
@@ -181,7 +200,7 @@ pub fn run(product: &Product, memory: &mut dyn Memory) {
                 store(memory, element, kept.tensor, column * kept.ld as usize + row, x);
             }
             row_sums[row] += y;
-            store(memory, element, d, column * ldd + row, y);
+            store(memory, element, d, from_d + column * ldd + row, y);
         }
     }
     let gradient: Option<(Argument, Vec<f32>)> = match epilogue {

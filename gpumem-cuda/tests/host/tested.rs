@@ -142,6 +142,15 @@ pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>)
         if library != own {
             all.push(("library".into(), simulated(&library, 0)));
         }
+        // Where convolutions are products then.
+        let without = steps(Products::WithoutCudnn);
+        let products = |steps: &[Step]| {
+            let calls = steps.iter().flat_map(|step| &step.calls);
+            calls.filter(|call| matches!(call, Call::Product(_))).count()
+        };
+        if products(&without) > products(&library) {
+            all.push(("without cuDNN".into(), simulated(&without, 0)));
+        }
         if poor != library {
             all.push(("poor library".into(), simulated(&poor, 0)));
         }

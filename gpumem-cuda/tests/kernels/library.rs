@@ -328,6 +328,26 @@ fn the_reference_follows_the_documentation() {
     assert_eq!((d, &sums[..]), ([1.5, 3.5, 5.5, 2.0, 4.0, 6.0], &[3.5, 7.5, 11.5][..]));
 }
 
+/// Two products that share B = [1 0; 1 2] and add to what is there: A = [1 2; 3 4], and five elements behind it [5 6; 7 8].
+#[test]
+fn the_reference_counts_in_distances() {
+    let a = [1.0, 3.0, 2.0, 4.0, f32::NAN, 5.0, 7.0, 6.0, 8.0];
+    let mut memory = Tensors::new(&[&a, &[1.0, 1.0, 0.0, 2.0], &[100.0; 9]]);
+    let product = Product::row_major([2, 2, 2], Factor::plain(1), Factor::plain(0), 2, Element::F32);
+    let product = Product { c: Some(2), ..product }.times(2, [0, 5, 5]);
+    product::run(&product, &mut memory);
+    assert_eq!(memory.floats(2), [103.0, 107.0, 104.0, 108.0, 100.0, 111.0, 115.0, 112.0, 116.0]);
+    assert_eq!(memory.floats(0)[5..], a[5..]);
+}
+
+#[test]
+#[should_panic(expected = "results overlap")]
+fn results_of_several_products_that_overlap_are_caught() {
+    let product =
+        Product::row_major([2, 2, 1], Factor::plain(0), Factor::plain(1), 2, Element::F32).times(2, [2, 0, 3]);
+    product::run(&product, &mut Tensors::new(&[&[1.0; 4], &[1.0; 2], &[0.0; 8]]));
+}
+
 #[test]
 #[should_panic(expected = "overlap")]
 fn a_result_that_overwrites_a_factor_is_caught() {

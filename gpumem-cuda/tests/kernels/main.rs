@@ -22,6 +22,7 @@ mod movement;
 mod norms;
 mod optimizers;
 mod own;
+mod pixels;
 mod pointwise;
 mod pools;
 mod products;

@@ -153,6 +153,28 @@ fn convolutions_without_an_algorithm_run_another_way() {
     train_with(&job, &mut card, convolutions_so_far);
 }
 
+/// Convolutions of one pixel through cuBLASLt, where there is no cuDNN. Refused are Relu (2), and all that is not fused (1).
+#[test]
+fn convolutions_of_one_pixel_are_products() {
+    let name = "convolutions::convolutions_of_one_pixel_are_products";
+    if std::env::var_os("GPUMEM_SIMULATED_REFUSES").is_none() {
+        for refused in ["", "2", "1,2"] {
+            assert!(!on_a_simulated_card(name, &[("GPUMEM_SIMULATED_REFUSES", refused)]));
+        }
+        return;
+    }
+    // A step has three forward, two for gradients of maps, and two of the linear layer's. Each is tried once; steps are captured for
+    // both halves of the input, and the forward pass by itself.
+    let (forward, step) = if std::env::var("GPUMEM_SIMULATED_REFUSES").unwrap() == "1,2" { (0, 0) } else { (3, 7) };
+    let text = "Conv2d(6, 1, bias = false) | Relu(inplace = true) | Conv2d(4, 1, bias = false) | Tanh | Conv2d(3, 1) | \
+                Flatten | Linear(5, bias = false)";
+    let job = job_with(text, true, Precision::F32);
+    let device = Cuda::new(0).unwrap().with_cudnn(false);
+    let (mut card, [asked]) = load_asking(&device, &job, products_so_far);
+    assert_eq!((card.products(), card.convolutions(), asked), (forward as usize, 0, step + 2 * step + forward));
+    train_with(&job, &mut card, products_so_far);
+}
+
 #[test]
 fn a_library_that_fails_is_an_error_that_names_the_convolution() {
     let name = "convolutions::a_library_that_fails_is_an_error_that_names_the_convolution";

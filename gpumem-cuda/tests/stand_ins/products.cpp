@@ -49,7 +49,8 @@ struct Attributes {
 struct Descriptor : Attributes {
     int compute, scale;
 };
-struct Layout {
+// A layout's attributes: how many matrices there are, and elements from one to the next.
+struct Layout : Attributes {
     int type;
     uint64_t rows, columns;
     int64_t ld;
@@ -106,7 +107,11 @@ API cublasLtMatmulDescSetAttribute(Descriptor *it, int attribute, const void *va
 }
 API cublasLtMatmulDescDestroy(Descriptor *it) { return delete it, objects--, SUCCESS; }
 API cublasLtMatrixLayoutCreate(Layout **made, int type, uint64_t rows, uint64_t columns, int64_t ld) {
-    return *made = new Layout{type, rows, columns, ld}, objects++, SUCCESS;
+    *made = new Layout{{{{5, 4}, {6, 8}}, {}}, type, rows, columns, ld};
+    return objects++, SUCCESS;
+}
+API cublasLtMatrixLayoutSetAttribute(Layout *it, int attribute, const void *value, size_t bytes) {
+    return it->set(attribute, value, bytes);
 }
 API cublasLtMatrixLayoutDestroy(Layout *it) { return delete it, objects--, SUCCESS; }
 API cublasLtMatmulPreferenceCreate(Attributes **made) {
@@ -127,7 +132,10 @@ static bool consistent(const Descriptor &it, const Layout &a, const Layout &b, c
     const uint64_t depth = tb ? b.columns : b.rows, n = tb ? b.rows : b.columns;
     for (const Layout *layout : {&a, &b, &d})
         if (layout->ld < (int64_t)layout->rows || layout->type != d.type) return false;
-    const long long epilogue = it.get(7, 1);
+    const long long epilogue = it.get(7, 1), count = d.get(5, 1);
+    if (a.get(5, 1) != count || b.get(5, 1) != count || count < 1) return false;
+    // No two results share an element, and nobody has said what each of them adds.
+    if (count > 1 && (d.get(6) < d.ld * (int64_t)n || (epilogue & ~(RELU | 1)))) return false;
     if ((epilogue & (BIAS | BGRAD | BGRADA | BGRADB)) && !it.get(8)) return false;
     if ((epilogue & AUX) && (!it.get(11) || it.get(12) % 8 || it.get(12) < (long long)m)) return false;
     return m == d.rows && n == d.columns && k == depth;
@@ -173,15 +181,21 @@ static void run(void *data) {
     void *vector = (void *)call.it.get(8), *aux = (void *)call.it.get(11);
     const int type = call.d.type;
     const uint64_t m = call.d.rows, n = call.d.columns, k = ta ? call.a.rows : call.a.columns;
-    const auto A = [&](uint64_t i, uint64_t l) { return Of::load(type, call.A, ta ? i * call.a.ld + l : l * call.a.ld + i); };
-    const auto B = [&](uint64_t l, uint64_t j) { return Of::load(type, call.B, tb ? l * call.b.ld + j : j * call.b.ld + l); };
+    uint64_t sample = 0;
+    const auto A = [&](uint64_t i, uint64_t l) {
+        return Of::load(type, call.A, sample * call.a.get(6) + (ta ? i * call.a.ld + l : l * call.a.ld + i));
+    };
+    const auto B = [&](uint64_t l, uint64_t j) {
+        return Of::load(type, call.B, sample * call.b.get(6) + (tb ? l * call.b.ld + j : j * call.b.ld + l));
+    };
     if (call.bytes) memset(call.workspace, 0xff, call.bytes);
+    for (; sample < (uint64_t)call.d.get(5, 1); sample++)
     for (uint64_t j = 0; j < n; j++)
         for (uint64_t i = 0; i < m; i++) {
             float sum = 0;
             for (uint64_t l = 0; l < k; l++) sum += A(i, l) * B(l, j);
             float x = call.alpha * sum;
-            if (call.beta != 0) x += call.beta * Of::load(type, call.C, j * call.d.ld + i);
+            if (call.beta != 0) x += call.beta * Of::load(type, call.C, sample * call.d.get(6) + j * call.d.ld + i);
             if (epilogue & BIAS) x += Of::load(type, vector, i);
             if (epilogue & RELU) x = x > 0 || (std::isnan(x) && getenv("GPUMEM_SIMULATED_KEEPS_NAN")) ? x : 0;
             if ((epilogue & GELU) && (epilogue & AUX)) Of::store(type, aux, j * aux_ld + i, x);
@@ -190,8 +204,9 @@ static void run(void *data) {
                 const float z = Of::load(type, aux, j * aux_ld + i), t = tanhf(0.7978845608f * (z + 0.044715f * z * z * z));
                 x *= 0.5f * (1 + t) + 0.5f * z * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * z * z);
             }
-            Of::store(type, call.D, j * call.d.ld + i, x);
+            Of::store(type, call.D, sample * call.d.get(6) + j * call.d.ld + i, x);
         }
+    sample = 0;
     for (uint64_t j = 0; (epilogue & BGRADB) && j < n; j++) {
         float sum = 0;
         for (uint64_t l = 0; l < k; l++) sum += B(l, j);
@@ -214,7 +229,8 @@ API cublasLtMatmul(void *with, Descriptor *it, const float *alpha, const void *A
     // The library loads a kernel when it is first launched.
     static std::set<std::vector<uint64_t>> kernels;
     const std::vector<uint64_t> kernel = {(uint64_t)it->compute, (uint64_t)d->type,        (uint64_t)it->get(3), (uint64_t)it->get(4),
-                                          (uint64_t)it->get(7, 1), d->rows, d->columns, it->get(3) ? a->rows : a->columns};
+                                          (uint64_t)it->get(7, 1), d->rows, d->columns, it->get(3) ? a->rows : a->columns,
+                                          (uint64_t)d->get(5, 1)};
     if ((!kernels.count(kernel) || getenv("GPUMEM_SIMULATED_LOADS_EACH_TIME")) && driver<int (*)()>("simulated_load")()) return INTERNAL_ERROR;
     kernels.insert(kernel);
     enqueued++;

@@ -7,7 +7,7 @@
 
 use super::plans::{Address, Planned};
 use crate::calls::Argument;
-use crate::calls::product::{Element, Epilogue, Product};
+use crate::calls::product::{Batch, Element, Epilogue, Product};
 use crate::context::bind;
 use crate::notice::notice;
 use crate::profile::Choice;
@@ -15,7 +15,7 @@ use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as LtEpilogue,
     cublasLtMatmulAlgoConfigAttributes_t as Config, cublasLtMatmulDescAttributes_t as Attribute,
-    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtReductionScheme_t as Reduction,
+    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtMatrixLayoutAttribute_t as LayoutAttribute, cublasLtReductionScheme_t as Reduction,
     cublasStatus_t as Status, cudaDataType,
 };
 use cudarc::driver::CudaStream;
@@ -212,16 +212,28 @@ impl Layout {
         result::create_matrix_layout(element(kind), rows, columns, ld as i64).map(Layout)
     }
 
+    fn set<T: Copy>(&self, attribute: LayoutAttribute, value: T) -> Result<(), CublasError> {
+        // SAFETY: as for `Descriptor::set`.
+        unsafe { result::set_matrix_layout_attribute(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
+    }
+
     /// Those of A, of B, and of C and D.
     fn of(product: &Product) -> Result<[Layout; 3], CublasError> {
         let Product { m, n, k, a, b, ldd, element, .. } = *product;
         let stored = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
         let ((a_rows, a_columns), (b_rows, b_columns)) = (stored(m, k, a.transposed), stored(k, n, b.transposed));
-        Ok([
+        let layouts = [
             Layout::new(element, a_rows, a_columns, a.ld)?,
             Layout::new(element, b_rows, b_columns, b.ld)?,
             Layout::new(element, m, n, ldd)?,
-        ])
+        ];
+        if let Some(Batch { count, a, b, d }) = product.batch {
+            for (layout, distance) in layouts.iter().zip([a, b, d]) {
+                layout.set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count as i32)?;
+                layout.set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, distance as i64)?;
+            }
+        }
+        Ok(layouts)
     }
 }
 

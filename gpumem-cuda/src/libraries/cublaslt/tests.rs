@@ -174,6 +174,15 @@ fn the_library_takes_every_layout_and_preference() {
         assert_eq!(layout.get::<u32>(At::CUBLASLT_MATRIX_LAYOUT_TYPE), cudaDataType::CUDA_R_16BF as u32);
         assert_eq!(layout.get::<u32>(At::CUBLASLT_MATRIX_LAYOUT_ORDER), 0, "columns");
     }
+    let batch = |product: Product| {
+        let of = |layout: &Layout| {
+            let distance = layout.get::<i64>(At::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+            (layout.get::<i32>(At::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT), distance)
+        };
+        Layout::of(&product).unwrap().each_ref().map(of)
+    };
+    assert_eq!(batch(product), [(1, 0); 3]);
+    assert_eq!(batch(product.times(6, [0, 128, 384])), [(6, 128), (6, 0), (6, 384)]);
     let wishes = Wishes::new(&product, [256, 64, 16, 512]).unwrap();
     assert_eq!(wishes.get::<u64>(Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), 4 << 20);
     assert_eq!(wishes.get::<u32>(Preference::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK), 2);

@@ -92,7 +92,7 @@ fn convolution(
 }
 
 /// Whether tensors have their channels last; `None` if only some of them have, or if one has gaps.
-fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Option<bool> {
+pub(super) fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Option<bool> {
     let all = |order: Order| {
         tensors.iter().all(|&id| {
             let Tensor { shape, layout, .. } = context.tensor(id);

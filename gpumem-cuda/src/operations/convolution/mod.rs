@@ -1,10 +1,12 @@
-//! Convolutions and their transposes: `kernels/convolution.cu` and `kernels/convolution_transposed.cu`, or cuDNN ([`library`]).
+//! Convolutions and their transposes: `kernels/convolution.cu` and `kernels/convolution_transposed.cu`, or cuDNN ([`library`]), or
+//! cuBLASLt for those of one pixel ([`product`]).
 //!
 //! Both slide windows over images and have a position for each. A convolution makes positions of images, its transpose images
 //! of positions.
 
 mod correlation;
 pub(crate) mod library;
+pub(crate) mod product;
 
 use super::context::Context;
 use super::pointwise::Rectifier;
@@ -60,6 +62,9 @@ pub(super) fn forward(context: &Context<'_>, op: &Convolution) -> Result<Vec<Cal
     {
         return Ok(vec![convolution.into()]);
     }
+    if let Some(product) = product::forward(context, op, false)? {
+        return Ok(vec![product.into()]);
+    }
     let launches = forward_to(context, op, context.written(Slot::Output)?, Rectifier::NONE)?;
     Ok(launches.into_iter().map(Call::from).collect())
 }
@@ -86,6 +91,9 @@ pub(super) fn backward(context: &Context<'_>, op: &Convolution) -> Result<Vec<Ca
     if context.setting.cudnn
         && let Some(calls) = library::backward(context, op)?
     {
+        return Ok(calls);
+    }
+    if let Some(calls) = product::backward(context, op)? {
         return Ok(calls);
     }
     let dy = context.read(Slot::Gradient)?;
