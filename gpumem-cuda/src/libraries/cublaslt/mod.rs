@@ -15,8 +15,8 @@ use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as LtEpilogue,
     cublasLtMatmulAlgoConfigAttributes_t as Config, cublasLtMatmulDescAttributes_t as Attribute,
-    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtMatrixLayoutAttribute_t as LayoutAttribute, cublasLtReductionScheme_t as Reduction,
-    cublasStatus_t as Status, cudaDataType,
+    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtMatrixLayoutAttribute_t as LayoutAttribute,
+    cublasLtReductionScheme_t as Reduction, cublasStatus_t as Status, cudaDataType,
 };
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
