@@ -10,6 +10,7 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Program, Slot};
+use gpumem_core::train::optim::Optimizer;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -112,12 +113,20 @@ impl Loaded {
         let ranges = ranges(placed, arena, batch)?;
         let transients: Vec<_> = program.transients().map(|tensor| ranges[tensor as usize].clone()).collect();
         let staging = Staging::new(program, batch)?;
-        let mut loaded = Loaded { steps: Vec::new(), checks: Vec::new(), transients, staging, moments: 2 };
+        let mut loaded = Loaded {
+            steps: Vec::new(),
+            checks: Vec::new(),
+            transients,
+            staging,
+            moments: Optimizer::MOST_STATES as u64,
+        };
         for (index, operation) in program.operations.iter().enumerate() {
             let mut operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
             loaded.checks.extend(index_check(program, operation, &operands)?);
             if operation.action == Action::Update {
-                let moments = (0..2).take_while(|&moment| operands.writes(Slot::Moment(moment))).count();
+                let moments = (0..Optimizer::MOST_STATES as u8)
+                    .take_while(|&moment| operands.writes(Slot::Moment(moment)))
+                    .count();
                 loaded.moments = loaded.moments.min(moments as u64);
             }
             let kernel = kernels::bind(&operation.action, &mut operands)?;

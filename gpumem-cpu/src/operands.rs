@@ -390,6 +390,12 @@ impl<'a> Operands<'a> {
         self.write(slot, length)
     }
 
+    /// The name of the tensor that is written as `slot`; empty if there is none.
+    pub(crate) fn name(&self, slot: Slot) -> &'a str {
+        let tensor = self.operation.written(slot).and_then(|id| self.program.tensors.get(id as usize));
+        tensor.map_or("", |tensor| &tensor.name)
+    }
+
     /// Whether `slot` is added to: the operation accumulates and reads the very tensor that it writes there.
     pub(crate) fn accumulates(&self, slot: Slot) -> bool {
         self.operation.accumulate && self.aliases(slot, slot)

@@ -1,11 +1,14 @@
-//! Every optimizer against ten steps of PyTorch: parameters before each step and state after the last.
+//! Every optimizer against ten steps of PyTorch, or where there are none against its definition in double precision: parameters
+//! before each step and state after the last.
 
 mod harness;
 
 use gpumem_core::Update;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Term, Training};
-use gpumem_core::train::optim::{Adam, AdamW, Lion, Optimizer, Sgd};
+use gpumem_core::train::optim::{
+    Adadelta, Adagrad, Adam, AdamW, Adamax, Group, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+};
 use harness::graphs::{chain, numbers};
 use harness::{Loaded, Truth, assert_close};
 
@@ -62,7 +65,7 @@ fn check(file: &str, optimizer: Optimizer, moments: &[&str], update: Update) {
 /// Optimizers with a test in this file: one without fails here.
 #[test]
 fn every_optimizer() {
-    let tested = ["Sgd", "Adam", "AdamW", "Lion"];
+    let tested = ["Sgd", "Adam", "AdamW", "Lion", "RmsProp", "Adagrad", "Adadelta", "NAdam", "Adamax", "RAdam"];
     let all: Vec<&str> = Optimizer::DEFAULTS.iter().map(|optimizer| optimizer.row().name).collect();
     assert_eq!(all, tested);
 }
@@ -106,56 +109,241 @@ fn adamw() {
     check_both("10_adamw_default_wd", Optimizer::AdamW(adam), &["exp_avg", "exp_avg_sq"]);
 }
 
-/// PyTorch has no Lion: its rule in double precision, on the gradients that plain descent with a rate of 1 takes off.
 #[test]
-fn lion() {
+fn rmsprop() {
+    check_both("12_rmsprop", Optimizer::RmsProp(RmsProp { lr: 0.01, ..RmsProp::DEFAULT }), &["square_avg"]);
+}
+
+#[test]
+fn adagrad() {
+    check_both("14_adagrad", Optimizer::Adagrad(Adagrad { lr: 0.1, ..Adagrad::DEFAULT }), &["sum"]);
+}
+
+#[test]
+fn adadelta() {
+    check_both("16_adadelta", Optimizer::Adadelta(Adadelta::DEFAULT), &["square_avg", "acc_delta"]);
+}
+
+#[test]
+fn nadam() {
+    check_both("18_nadam", Optimizer::NAdam(NAdam { lr: 0.02, ..NAdam::DEFAULT }), &["exp_avg", "exp_avg_sq"]);
+}
+
+/// A rule in double precision: from the number of a step, from 1 on, a weight, its gradient and its states the next weight.
+type Definition<'a> = dyn Fn(f64, f64, f64, &mut [f64; 3]) -> f64 + 'a;
+
+/// A rule against its definition for so many steps, on the gradients of each step.
+fn defined(optimizer: Optimizer, steps: u32, rule: &Definition<'_>) {
+    for update in [Update::Separate, Update::Fused] {
+        defined_in(optimizer, steps, update, rule);
+    }
+}
+
+fn load(optimizer: Optimizer, update: Update) -> Loaded {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[4])).unwrap();
     let output = chain(&mut graph, input, "Linear(5) | Tanh | Linear(2)");
-    let load = |optimizer: Optimizer| {
-        let training = Training {
-            loss: &[Term::MSE],
-            moments: optimizer.moments(),
-            update: Update::Separate,
-            skips_overflow: false,
-            input_gradient: false,
-        };
-        Loaded::new(&graph, output, training, 8, optimizer)
-    };
-    let lion = Lion { lr: 0.01, weight_decay: 0.1, ..Lion::DEFAULT };
-    let (mut loaded, mut plain) = (load(Optimizer::Lion(lion)), load(Optimizer::Sgd(Sgd { lr: 1.0, ..Sgd::DEFAULT })));
+    let moments = optimizer.moments();
+    let training = Training { loss: &[Term::MSE], moments, update, skips_overflow: false, input_gradient: false };
+    let mut loaded = Loaded::new(&graph, output, training, 8, optimizer);
     for (index, (name, length)) in [("input", 32), ("target", 16)].into_iter().enumerate() {
         let words: Vec<u32> = (0..length).map(|i| ((i * 7 + index + 1) as f32 * 0.61).sin().to_bits()).collect();
         loaded.set(name, &words);
-        plain.set(name, &words);
     }
     for (index, (_, ours)) in NAMES.iter().enumerate() {
         let length = loaded.get(ours).unwrap().len();
         let words: Vec<u32> = (0..length).map(|i| ((i * 5 + index) as f32 * 0.83).cos().to_bits()).collect();
         loaded.set(ours, &words);
     }
-    let mut moments = NAMES.map(|(_, ours)| vec![0.0; loaded.get(ours).unwrap().len()]);
-    for step in 0..10 {
+    loaded
+}
+
+fn defined_in(optimizer: Optimizer, steps: u32, update: Update, rule: &Definition<'_>) {
+    let what = format!("{optimizer:?}, {update:?}");
+    // Gradients that stay are those of a step without an update.
+    let (mut loaded, mut plain) =
+        (load(optimizer, update), load(Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }), Update::Separate));
+    let count = optimizer.moments() as usize;
+    let mut states = NAMES.map(|(_, ours)| {
+        let initial: [f64; 3] = std::array::from_fn(|state| optimizer.initial(state));
+        for (state, value) in initial.iter().enumerate().take(count) {
+            let words = vec![(*value as f32).to_bits(); loaded.get(ours).unwrap().len()];
+            loaded.set(&format!("{ours}.moment{state}"), &words);
+        }
+        vec![initial; loaded.get(ours).unwrap().len()]
+    });
+    for step in 1..=steps {
         let before = NAMES.map(|(_, ours)| loaded.get(ours).unwrap());
         for ((_, ours), values) in NAMES.iter().zip(&before) {
             plain.set(ours, &values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>());
         }
         loaded.step().unwrap();
         plain.step().unwrap();
-        for (((_, ours), before), moments) in NAMES.iter().zip(&before).zip(&mut moments) {
-            let descended = plain.get(ours).unwrap();
-            let expected = before.iter().zip(descended).zip(moments.iter_mut()).map(|((&w, after), m)| {
-                let (w, gradient) = (f64::from(w), f64::from(w) - f64::from(after));
-                let towards: f64 = 0.9 * *m + 0.1 * gradient;
-                *m = 0.99 * *m + 0.01 * gradient;
-                (w * (1.0 - 0.01 * 0.1) - 0.01 * towards.signum()) as f32
+        for (((_, ours), before), states) in NAMES.iter().zip(&before).zip(&mut states) {
+            let gradients = plain.get(&format!("{ours}.gradient")).unwrap();
+            let expected = before.iter().zip(gradients).zip(states).map(|((&w, gradient), states)| {
+                rule(f64::from(step), f64::from(w), f64::from(gradient), states) as f32
             });
             let expected: Vec<f32> = expected.collect();
-            assert_close(&format!("{ours} after step {step}"), &loaded.get(ours).unwrap(), &expected, 1e-5);
+            assert_close(&format!("{what} {ours} after step {step}"), &loaded.get(ours).unwrap(), &expected, 1e-5);
         }
     }
-    for ((_, ours), expected) in NAMES.iter().zip(&moments) {
-        let expected: Vec<f32> = expected.iter().map(|&m| m as f32).collect();
-        assert_close(&format!("{ours} m"), &loaded.get(&format!("{ours}.moment0")).unwrap(), &expected, 1e-4);
+    for ((_, ours), states) in NAMES.iter().zip(&states) {
+        for state in 0..count {
+            let expected: Vec<f32> = states.iter().map(|states| states[state] as f32).collect();
+            let found = loaded.get(&format!("{ours}.moment{state}")).unwrap();
+            assert_close(&format!("{what} {ours} state {state}"), &found, &expected, 1e-5);
+        }
+    }
+}
+
+/// PyTorch has no Lion.
+#[test]
+fn lion() {
+    let lion = Lion { lr: 0.01, weight_decay: 0.1, ..Lion::DEFAULT };
+    defined(Optimizer::Lion(lion), 10, &|_, w, g, [m, ..]| {
+        let towards = 0.9 * *m + 0.1 * g;
+        *m = 0.99 * *m + 0.01 * g;
+        w * (1.0 - 0.01 * 0.1) - 0.01 * towards.signum()
+    });
+}
+
+/// With every state that it can have, in the order of the momentum and the mean.
+#[test]
+fn rmsprop_with_its_options() {
+    for (momentum, centered) in [(0.9, false), (0.0, true), (0.8, true)] {
+        let rms =
+            RmsProp { lr: 0.02, alpha: 0.9, eps: 1e-3, weight_decay: 0.1, momentum, centered, ..RmsProp::DEFAULT };
+        defined(Optimizer::RmsProp(rms), 10, &|_, w, g, [square, second, third]| {
+            let g = g + 0.1 * w;
+            *square = 0.9 * *square + 0.1 * g * g;
+            let (buffer, mean) = if momentum > 0.0 { (second, third) } else { (third, second) };
+            let mut average = *square;
+            if centered {
+                *mean = 0.9 * *mean + 0.1 * g;
+                average -= *mean * *mean;
+            }
+            *buffer = momentum * *buffer + g / (average.sqrt() + 1e-3);
+            w - 0.02 * *buffer
+        });
+    }
+}
+
+/// A gradient that does not change has no variance: rounding must not make its root a number that is none.
+#[test]
+fn a_variance_below_zero_counts_as_zero() {
+    let rms = RmsProp { lr: 1e-30, alpha: 0.5, eps: 1.0, centered: true, ..RmsProp::DEFAULT };
+    let mut loaded = load(Optimizer::RmsProp(rms), Update::Fused);
+    (0..200).for_each(|_| assert!(loaded.step().unwrap().is_finite()));
+    for (_, ours) in NAMES {
+        assert!(loaded.get(ours).unwrap().iter().all(|w| w.is_finite()), "{ours}");
+    }
+}
+
+#[test]
+fn adagrad_with_its_options() {
+    let adagrad =
+        Adagrad { lr: 0.1, lr_decay: 0.3, weight_decay: 0.05, initial_accumulator_value: 0.25, ..Adagrad::DEFAULT };
+    defined(Optimizer::Adagrad(adagrad), 10, &|t, w, g, [sum, ..]| {
+        let g = g + 0.05 * w;
+        *sum += g * g;
+        w - 0.1 / (1.0 + (t - 1.0) * 0.3) * g / (sum.sqrt() + 1e-10)
+    });
+}
+
+#[test]
+fn adadelta_with_its_options() {
+    let adadelta = Adadelta { lr: 0.5, rho: 0.8, eps: 1e-4, weight_decay: 0.1, ..Adadelta::DEFAULT };
+    defined(Optimizer::Adadelta(adadelta), 10, &|_, w, g, [square, moved, _]| {
+        let g = g + 0.1 * w;
+        *square = 0.8 * *square + 0.2 * g * g;
+        let delta = (*moved + 1e-4).sqrt() / (*square + 1e-4).sqrt() * g;
+        *moved = 0.8 * *moved + 0.2 * delta * delta;
+        w - 0.5 * delta
+    });
+}
+
+#[test]
+fn nadam_with_its_options() {
+    for decoupled_weight_decay in [false, true] {
+        let nadam = NAdam {
+            lr: 0.02,
+            betas: (0.8, 0.99),
+            weight_decay: 0.1,
+            momentum_decay: 0.5,
+            decoupled_weight_decay,
+            ..NAdam::DEFAULT
+        };
+        let mu = |t: f64| 0.8 * (1.0 - 0.5 * 0.96f64.powf(t * 0.5));
+        defined(Optimizer::NAdam(nadam), 10, &|t, w, g, [m, v, _]| {
+            let product: f64 = (1..=t as u32).map(|t| mu(f64::from(t))).product();
+            let (w, g) = if decoupled_weight_decay { (w * (1.0 - 0.02 * 0.1), g) } else { (w, g + 0.1 * w) };
+            *m = 0.8 * *m + 0.2 * g;
+            *v = 0.99 * *v + 0.01 * g * g;
+            let root = (*v / (1.0 - 0.99f64.powf(t))).sqrt() + 1e-8;
+            let next = mu(t + 1.0);
+            w - 0.02 * (1.0 - mu(t)) / (1.0 - product) * g / root - 0.02 * next / (1.0 - product * next) * *m / root
+        });
+    }
+}
+
+#[test]
+fn adamax() {
+    let adamax = Adamax { lr: 0.02, betas: (0.8, 0.9), eps: 1e-3, weight_decay: 0.1, ..Adamax::DEFAULT };
+    defined(Optimizer::Adamax(adamax), 10, &|t, w, g, [m, u, _]| {
+        let g = g + 0.1 * w;
+        *m = 0.8 * *m + 0.2 * g;
+        *u = (0.9 * *u).max(g.abs() + 1e-3);
+        w - 0.02 / (1.0 - 0.8f64.powf(t)) * *m / *u
+    });
+}
+
+/// Before and behind the step from which on it divides: the sixth with this `beta2`.
+#[test]
+fn radam() {
+    for decoupled_weight_decay in [false, true] {
+        let radam = RAdam { lr: 0.01, weight_decay: 0.1, decoupled_weight_decay, ..RAdam::DEFAULT };
+        defined(Optimizer::RAdam(radam), 12, &|t, w, g, [m, v, _]| {
+            let (w, g) = if decoupled_weight_decay { (w * (1.0 - 0.01 * 0.1), g) } else { (w, g + 0.1 * w) };
+            *m = 0.9 * *m + 0.1 * g;
+            *v = 0.999 * *v + 0.001 * g * g;
+            let corrected = *m / (1.0 - 0.9f64.powf(t));
+            let (infinite, of_square) = (2.0 / (1.0 - 0.999) - 1.0, 1.0 - 0.999f64.powf(t));
+            let length = infinite - 2.0 * t * 0.999f64.powf(t) / of_square;
+            assert_eq!(length > 5.0, t >= 6.0);
+            if length <= 5.0 {
+                return w - 0.01 * corrected;
+            }
+            let above = (length - 4.0) * (length - 2.0) * infinite;
+            let below = (infinite - 4.0) * (infinite - 2.0) * length;
+            w - 0.01 * corrected * (above / below).sqrt() * of_square.sqrt() / (v.sqrt() + 1e-8)
+        });
+    }
+}
+
+/// A step of a network with groups is for each parameter that of an optimizer with the numbers of its group.
+#[test]
+fn groups_have_numbers_of_their_own() {
+    let groups = &[
+        Group { paths: "*.bias", weight_decay: Some(0.0), ..Group::DEFAULT },
+        Group { paths: "linear2.*", lr_factor: Some(10.0), ..Group::DEFAULT },
+    ];
+    let adamw = AdamW { lr: 0.01, weight_decay: 0.5, ..AdamW::DEFAULT };
+    let own = [(0.01, 0.5), (0.01, 0.0), (0.1, 0.5), (0.1, 0.0)];
+    for update in [Update::Separate, Update::Fused] {
+        let mut loaded = load(Optimizer::AdamW(AdamW { groups, ..adamw }), update);
+        loaded.step().unwrap();
+        let mut found = Vec::new();
+        for ((_, ours), (lr, weight_decay)) in NAMES.into_iter().zip(own) {
+            let mut alone = load(Optimizer::AdamW(AdamW { lr, weight_decay, ..adamw }), update);
+            alone.step().unwrap();
+            found.push(loaded.get(ours).unwrap());
+            assert_eq!(found.last(), alone.get(ours).as_ref(), "{ours}");
+        }
+        let mut plain = load(Optimizer::AdamW(adamw), update);
+        plain.step().unwrap();
+        let same: Vec<bool> =
+            NAMES.iter().zip(found).map(|((_, ours), found)| plain.get(ours).unwrap() == found).collect();
+        assert_eq!(same, [true, false, false, false]);
     }
 }

@@ -83,8 +83,9 @@ pub enum StateWord {
     Overflow = 6,
     /// Steps in a row without such a gradient. After 2000 the loss scale is doubled and they are counted anew.
     GoodSteps = 7,
-    /// What Adam divides its first and its second moment by in this step, `1 - beta^t`, as the bits of two f32. A step computes them
-    /// before its updates, so nobody else has to know them; a backend may do without.
+    /// What the optimizer's rule needs that is another number in each step, as the bits of two f32: for Adam, which divides its first and
+    /// its second moment by them, `1 - beta^t`. A step computes them before its updates, so nobody else has to know them; a backend may
+    /// do without. See [`Corrections`](crate::train::optim::Corrections).
     Corrections = 8,
     /// Blocks of the last update that have read the state, 0 between steps. A backend may do without.
     Readers = 10,

@@ -8,7 +8,7 @@ use crate::memory::place::{place, share};
 use crate::network::{Network, Serve};
 use crate::number::random::Stream;
 use crate::number::{Format, Precision};
-use crate::program::{Class, Init, StateWord};
+use crate::program::{Action, Class, Init, Program, Slot, StateWord, TensorId};
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::tensor::Hosts;
 use crate::suggest::nearest;
@@ -107,7 +107,9 @@ impl<N: Network, D: Device> Net<N, D> {
             let bytes = match tensor.class {
                 Class::Parameter | Class::Moment | Class::Buffer => {
                     let mut stream = Stream::new(self.seed, id as u32);
-                    let values: Vec<f32> = (0..elements).map(|_| draw(&mut stream, tensor.init)).collect();
+                    let moment = moment_of(&placed.program, id as TensorId);
+                    let init = moment.map_or(tensor.init, |moment| Init::Constant(self.optimizer.initial(moment)));
+                    let values: Vec<f32> = (0..elements).map(|_| draw(&mut stream, init)).collect();
                     if let Some(master) = placed.masters[id] {
                         self.runner.write(master, &encode(Format::F32, &values))?;
                     }
@@ -315,7 +317,7 @@ impl<N: Network, D: Device> Net<N, D> {
         &mut self.runner
     }
 
-    /// Changes the learning rate from the next step on.
+    /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion.
     ///
     /// # Errors
     /// A network without `TRAIN`, a rate that is negative or no number, or a failure of the device.
@@ -514,6 +516,18 @@ impl Kind {
 /// where gradients become too large, or have long been small.
 fn loss_scale(precision: Precision) -> f32 {
     if precision.scales_loss() { 65536.0 } else { 1.0 }
+}
+
+/// Which of its parameter's state tensors a tensor is, if it is one.
+fn moment_of(program: &Program, id: TensorId) -> Option<usize> {
+    if program.tensor(id).class != Class::Moment {
+        return None;
+    }
+    let updates = program.operations.iter().filter(|operation| operation.action == Action::Update);
+    let mut moments = updates.flat_map(|update| {
+        (0..Optimizer::MOST_STATES).filter(|&moment| update.written(Slot::Moment(moment as u8)) == Some(id))
+    });
+    moments.next()
 }
 
 fn draw(stream: &mut Stream, init: Init) -> f32 {

@@ -204,7 +204,8 @@ pub fn transformer() -> Curve {
     }
     let x = named(g, x, "lnf", "LayerNorm");
     let output = again(g, x, "Tied", 0);
-    let optimizer = Optimizer::AdamW(AdamW { lr: 3e-3, betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1 });
+    let optimizer =
+        Optimizer::AdamW(AdamW { lr: 3e-3, betas: (0.9, 0.95), eps: 1e-8, weight_decay: 0.1, ..AdamW::DEFAULT });
     let truth = Truth::parse(include_bytes!("../truth/train/2_gpt_a.safetensors"));
     let batch = truth.shape("data.x")[1];
     // The tied head appears in PyTorch's state as a second name of the embedding.

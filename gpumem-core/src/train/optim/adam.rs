@@ -1,4 +1,5 @@
-use super::{Row, State};
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
 
 /// `Adam { lr: 1e-3 }`: Adam with bias correction; `weight_decay` is added to the gradient (L2 regularisation).
 ///
@@ -16,27 +17,35 @@ use super::{Row, State};
 pub struct Adam {
     /// Learning rate. 1e-3 if left out.
     pub lr: f64,
-    /// Decay rates of the two running means, each from 0 to 1. (0.9, 0.999) if left out.
+    /// Decay rates of the two running means, each at least 0 and below 1. (0.9, 0.999) if left out.
     pub betas: (f64, f64),
     /// Added to the denominator. 1e-8 if left out.
     pub eps: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
 }
 
 impl Adam {
     /// PyTorch's defaults.
-    pub const DEFAULT: Adam = Adam { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0 };
+    pub const DEFAULT: Adam = Adam { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, groups: &[] };
 
     /// What is known of it without its hyperparameters' values.
     pub const ROW: Row = Row {
         name: "Adam",
         fields: &["lr", "betas", "eps", "weight_decay"],
         states: &[State::always("m"), State::always("v")],
+        corrections: Corrections::Betas,
     };
 
     /// The numbers of its rule, but for the learning rate.
-    pub(super) const fn values(&self) -> [(&'static str, f64); 4] {
-        [("beta1", self.betas.0), ("beta2", self.betas.1), ("eps", self.eps), ("weight_decay", self.weight_decay)]
+    pub(super) const fn values(&self) -> [Value; 4] {
+        [
+            Value::decay("beta1", self.betas.0),
+            Value::decay("beta2", self.betas.1),
+            Value::not_negative("eps", self.eps),
+            Value::not_negative("weight_decay", self.weight_decay),
+        ]
     }
 }

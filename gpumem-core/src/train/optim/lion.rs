@@ -1,4 +1,5 @@
-use super::{Row, State};
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
 
 /// `Lion { lr: 1e-4 }`: Lion, which steps by the sign of an interpolation of gradient and momentum, with decoupled weight decay (Chen et al., 2023,
 /// "Symbolic Discovery of Optimization Algorithms", program 1).
@@ -20,17 +21,28 @@ pub struct Lion {
     pub betas: (f64, f64),
     /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0 if left out.
     pub weight_decay: f64,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
 }
 
 impl Lion {
     /// The defaults of `lion_pytorch`.
-    pub const DEFAULT: Lion = Lion { lr: 1e-4, betas: (0.9, 0.99), weight_decay: 0.0 };
+    pub const DEFAULT: Lion = Lion { lr: 1e-4, betas: (0.9, 0.99), weight_decay: 0.0, groups: &[] };
 
     /// What is known of it without its hyperparameters' values.
-    pub const ROW: Row = Row { name: "Lion", fields: &["lr", "betas", "weight_decay"], states: &[State::always("m")] };
+    pub const ROW: Row = Row {
+        name: "Lion",
+        fields: &["lr", "betas", "weight_decay"],
+        states: &[State::always("m")],
+        corrections: Corrections::None,
+    };
 
     /// The numbers of its rule, but for the learning rate.
-    pub(super) const fn values(&self) -> [(&'static str, f64); 3] {
-        [("beta1", self.betas.0), ("beta2", self.betas.1), ("weight_decay", self.weight_decay)]
+    pub(super) const fn values(&self) -> [Value; 3] {
+        [
+            Value::share("beta1", self.betas.0),
+            Value::share("beta2", self.betas.1),
+            Value::not_negative("weight_decay", self.weight_decay),
+        ]
     }
 }

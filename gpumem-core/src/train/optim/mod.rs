@@ -1,53 +1,39 @@
 //! Optimizers: what is written in `TRAIN`, as `optimizer: AdamW { lr: 1e-3 }`. Hyperparameters left out take PyTorch's defaults.
-//! [`Sgd`], [`Adam`], [`AdamW`] and [`Lion`] each have a page with the update rule, the hyperparameters and the state they keep.
+//! [`Sgd`], [`Adam`], [`AdamW`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`] and [`Lion`] each have a page
+//! with the update rule, the hyperparameters and the state they keep. [`Group`] gives some parameters a rate or a weight decay of
+//! their own.
 //!
-//! In the crate each is one file. A new optimizer is a new file, its `mod` line and a name in the list below; a backend then needs
-//! its rule.
+//! In the crate each is one file: its hyperparameters with defaults and bounds, its formula, and the state it keeps, from which the
+//! macro, the budget and the backends read all they know of it. A new optimizer is a new file, its `mod` line and a name in the list
+//! below; a backend then needs its rule.
 
+mod adadelta;
+mod adagrad;
 mod adam;
+mod adamax;
 mod adamw;
+mod group;
 mod lion;
+mod nadam;
+mod radam;
+mod rmsprop;
 mod sgd;
+mod table;
 
+pub use adadelta::Adadelta;
+pub use adagrad::Adagrad;
 pub use adam::Adam;
+pub use adamax::Adamax;
 pub use adamw::AdamW;
+pub use group::{Group, matches};
 pub use lion::Lion;
+pub use nadam::NAdam;
+pub use radam::RAdam;
+pub use rmsprop::RmsProp;
 pub use sgd::Sgd;
+pub use table::{Corrections, Row, State};
 
-use crate::message::{Message, same};
-
-/// What is known of an optimizer without its hyperparameters' values.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// The name, as written in `TRAIN`.
-    pub name: &'static str,
-    /// The hyperparameters as written in `TRAIN`.
-    pub fields: &'static [&'static str],
-    /// The tensors it keeps for each parameter, each of the parameter's size and made of
-    /// [`Role::Moment`](crate::Role::Moment) elements.
-    pub states: &'static [State],
-}
-
-/// A tensor that an optimizer keeps for each parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct State {
-    /// What it holds.
-    pub name: &'static str,
-    /// The hyperparameter that must not be 0 for the tensor to be there; `None` if it always is.
-    pub unless_zero: Option<&'static str>,
-}
-
-impl State {
-    /// A tensor that is always there.
-    pub const fn always(name: &'static str) -> State {
-        State { name, unless_zero: None }
-    }
-
-    /// A tensor that is there unless a hyperparameter is 0.
-    pub const fn unless_zero(name: &'static str, hyperparameter: &'static str) -> State {
-        State { name, unless_zero: Some(hyperparameter) }
-    }
-}
+use table::Value;
 
 macro_rules! optimizers {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -72,7 +58,7 @@ macro_rules! optimizers {
 
             /// State tensors that it keeps for each parameter, each of the parameter's size.
             pub const fn moments(&self) -> u64 {
-                match self { $(Optimizer::$name(optimizer) => count($name::ROW.states, &optimizer.values()),)* }
+                match self { $(Optimizer::$name(optimizer) => table::count($name::ROW.states, &optimizer.values()),)* }
             }
 
             /// The learning rate.
@@ -85,17 +71,34 @@ macro_rules! optimizers {
                 match self { $(Optimizer::$name(optimizer) => Optimizer::$name($name { lr, ..optimizer }),)* }
             }
 
-            /// The first state that is not there with these hyperparameters, and the one that is 0.
-            const fn absent(&self) -> Option<(&'static str, &'static str)> {
-                match self { $(Optimizer::$name(optimizer) => absent($name::ROW.states, &optimizer.values()),)* }
+            /// Parameters with a learning rate or a weight decay of their own.
+            pub const fn groups(&self) -> &'static [Group] {
+                match self { $(Optimizer::$name(optimizer) => optimizer.groups,)* }
             }
 
-            /// Calls `each` with the name and the value of every number of its rule but the learning rate. A flag is 0 or 1.
-            pub fn for_each_value(&self, each: impl FnMut(&'static str, f64)) {
-                let mut each = each;
+            /// The same optimizer with these two.
+            const fn with(self, lr: f64, weight_decay: f64) -> Optimizer {
                 match self {
                     $(Optimizer::$name(optimizer) => {
-                        optimizer.values().into_iter().for_each(|(name, value)| each(name, value));
+                        Optimizer::$name($name { lr, weight_decay, ..optimizer })
+                    })*
+                }
+            }
+
+            const fn weight_decay(&self) -> f64 {
+                match self { $(Optimizer::$name(optimizer) => optimizer.weight_decay,)* }
+            }
+
+            /// Calls `with` with the numbers of its rule, the learning rate excepted.
+            fn with_values<R>(&self, with: impl FnOnce(&[Value]) -> R) -> R {
+                match self { $(Optimizer::$name(optimizer) => with(&optimizer.values()),)* }
+            }
+
+            /// What is wrong with it, for a program that has `moments` states for each parameter.
+            const fn mistake(&self, moments: u64) -> Option<crate::message::Message<256>> {
+                match self {
+                    $(Optimizer::$name(optimizer) => {
+                        table::mistake(&$name::ROW, &optimizer.values(), moments)
                     })*
                 }
             }
@@ -112,98 +115,82 @@ optimizers! {
     AdamW,
     /// Steps by the sign of an interpolation of gradient and momentum.
     Lion,
+    /// Divides by a running root mean square of gradients.
+    RmsProp,
+    /// Divides by the root of the sum of all squared gradients.
+    Adagrad,
+    /// Steps as large as earlier ones, for the gradient's size.
+    Adadelta,
+    /// Adam with Nesterov's momentum.
+    NAdam,
+    /// Adam with a running maximum in place of the root mean square.
+    Adamax,
+    /// Adam that waits until its root mean square is worth something.
+    RAdam,
 }
 
-/// How many of these states are there with these values.
-const fn count(states: &[State], values: &[(&str, f64)]) -> u64 {
-    let mut count = 0;
-    let mut i = 0;
-    while i < states.len() {
-        count += match states[i].unless_zero {
-            Some(name) if value(values, name) == 0.0 => 0,
-            _ => 1,
-        };
-        i += 1;
-    }
-    count
-}
-
-const fn absent(states: &[State], values: &[(&str, f64)]) -> Option<(&'static str, &'static str)> {
-    let mut i = 0;
-    while i < states.len() {
-        match states[i].unless_zero {
-            Some(name) if value(values, name) == 0.0 => return Some((states[i].name, name)),
-            _ => i += 1,
+impl Optimizer {
+    /// The most state tensors that any optimizer keeps for a parameter.
+    pub const MOST_STATES: usize = {
+        let (mut most, mut i) = (0, 0);
+        while i < Optimizer::ROWS.len() {
+            let count = Optimizer::ROWS[i].states.len();
+            most = if count > most { count } else { most };
+            i += 1;
         }
+        most
+    };
+
+    /// Calls `each` with the name and the value of every number of its rule but the learning rate. A flag is 0 or 1.
+    pub fn for_each_value(&self, each: impl FnMut(&'static str, f64)) {
+        let mut each = each;
+        self.with_values(|values| values.iter().for_each(|value| each(value.name, value.value)));
     }
-    None
+
+    /// What a parameter of this name has of its own: what the learning rate is multiplied with, and its weight decay.
+    pub fn own(&self, parameter: &str) -> (f64, f64) {
+        self.groups()
+            .iter()
+            .filter(|group| group.holds(parameter))
+            .fold((1.0, self.weight_decay()), |(factor, decay), group| {
+                (group.lr_factor.unwrap_or(factor), group.weight_decay.unwrap_or(decay))
+            })
+    }
+
+    /// The optimizer of a parameter whose own numbers are these: see [`Optimizer::own`].
+    pub const fn of(self, (factor, weight_decay): (f64, f64)) -> Optimizer {
+        self.with(self.lr() * factor, weight_decay)
+    }
+
+    /// What the elements of a state tensor are before the first step; 0 beyond the last state.
+    pub fn initial(&self, moment: usize) -> f64 {
+        self.with_values(|values| {
+            let mut there = self.row().states.iter().filter(|state| table::is_there(state, values));
+            there.nth(moment).and_then(|state| state.initial).map_or(0.0, |name| table::value(values, name))
+        })
+    }
 }
 
-/// Fails to compile unless the optimizer keeps as many state tensors as the program has for each parameter.
+/// Fails to compile unless every hyperparameter is in its bounds, and the optimizer keeps as many state tensors as the program has for
+/// each parameter.
 ///
 /// The macro takes a hyperparameter that is no literal for one that is not 0: a constant that is 0 after all would count
 /// memory that nothing uses.
 #[track_caller]
 pub const fn assert_states(optimizer: &Optimizer, moments: u64) {
-    if optimizer.moments() == moments {
-        return;
+    let lr = optimizer.lr();
+    assert!(lr >= 0.0 && lr <= f32::MAX as f64, "the learning rate `lr` must be 0 or more and finite");
+    if let Some(text) = optimizer.mistake(moments) {
+        panic!("{}", text.as_str())
     }
-    let mut text = Message::<256>::new();
-    match optimizer.absent() {
-        Some((state, name)) => {
-            text.text("`").text(name).text("` is 0, so that no ").text(state);
-            text.text(" is kept, but memory was counted for it: write a literal 0.0, or leave `")
-                .text(name)
-                .text("` out");
-        }
-        None => {
-            text.text("the program has another number of optimizer states than the optimizer: a defect of gpumem, please report it");
-        }
-    }
-    panic!("{}", text.as_str())
-}
-
-/// The value of a hyperparameter; 0 if there is none of that name.
-const fn value(values: &[(&str, f64)], name: &str) -> f64 {
     let mut i = 0;
-    while i < values.len() {
-        if same(values[i].0, name) {
-            return values[i].1;
+    while i < optimizer.groups().len() {
+        if let Some(text) = optimizer.groups()[i].mistake() {
+            panic!("{}", text)
         }
         i += 1;
     }
-    0.0
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_velocity_is_there_where_there_is_momentum() {
-        assert_eq!(Optimizer::Sgd(Sgd::DEFAULT).moments(), 0);
-        assert_eq!(Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT }).moments(), 1);
-        assert_eq!(Optimizer::Adam(Adam::DEFAULT).moments(), 2);
-        assert_eq!(Optimizer::AdamW(AdamW::DEFAULT).moments(), 2);
-        assert_eq!(Optimizer::Lion(Lion::DEFAULT).moments(), 1);
-    }
-
-    /// What a state depends on is a number of the rule: a name that is none would count as 0.
-    #[test]
-    fn states_depend_on_numbers_that_are_there() {
-        for optimizer in Optimizer::DEFAULTS {
-            let mut names = alloc::vec::Vec::new();
-            optimizer.for_each_value(|name, _| names.push(name));
-            let asked = optimizer.row().states.iter().filter_map(|state| state.unless_zero);
-            asked.for_each(|name| assert!(names.contains(&name), "{name} of {}", optimizer.row().name));
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "`momentum` is 0, so that no velocity is kept, but memory was counted for it")]
-    fn a_state_that_nothing_uses_is_refused() {
-        assert_states(&Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT }), 1);
-        assert_states(&Optimizer::Sgd(Sgd::DEFAULT), 0);
-        assert_states(&Optimizer::Sgd(Sgd::DEFAULT), 1);
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-use super::{Row, State};
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
 
 /// `Sgd { lr: 0.1, momentum: 0.9 }`: stochastic gradient descent with optional momentum.
 ///
@@ -15,34 +16,39 @@ use super::{Row, State};
 pub struct Sgd {
     /// Learning rate. 1e-3 if left out.
     pub lr: f64,
-    /// Share of the previous step's velocity that is kept, from 0 to 1. 0 if left out: no velocity, and no memory for it.
+    /// Share of the previous step's velocity that is kept, 0 or more. 0 if left out: no velocity, and no memory for it.
     pub momentum: f64,
-    /// Share of the gradient that does not enter the velocity, from 0 to 1. 0 if left out.
+    /// Share of the gradient that does not enter the velocity. 0 if left out.
     pub dampening: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
-    /// Whether the gradient is looked up one step ahead. `false` if left out.
+    /// Whether the gradient is looked up one step ahead, which needs a momentum and no dampening. `false` if left out.
     pub nesterov: bool,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
 }
 
 impl Sgd {
     /// PyTorch's defaults.
-    pub const DEFAULT: Sgd = Sgd { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false };
+    pub const DEFAULT: Sgd =
+        Sgd { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false, groups: &[] };
 
     /// What is known of it without its hyperparameters' values.
     pub const ROW: Row = Row {
         name: "Sgd",
         fields: &["lr", "momentum", "dampening", "weight_decay", "nesterov"],
         states: &[State::unless_zero("velocity", "momentum")],
+        corrections: Corrections::None,
     };
 
     /// The numbers of its rule, but for the learning rate.
-    pub(super) const fn values(&self) -> [(&'static str, f64); 4] {
+    pub(super) const fn values(&self) -> [Value; 4] {
+        let looks_ahead = self.momentum > 0.0 && self.dampening == 0.0;
         [
-            ("momentum", self.momentum),
-            ("dampening", self.dampening),
-            ("weight_decay", self.weight_decay),
-            ("nesterov", self.nesterov as u8 as f64),
+            Value::not_negative("momentum", self.momentum),
+            Value::finite("dampening", self.dampening),
+            Value::not_negative("weight_decay", self.weight_decay),
+            Value::flag("nesterov", self.nesterov).only_if(looks_ahead, "needs a momentum and no dampening"),
         ]
     }
 }

@@ -1,0 +1,51 @@
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
+
+/// `Adadelta`: steps as large as earlier ones, for the gradient's size.
+///
+/// ```text
+/// g = gradient + weight_decay * w
+/// v = rho * v + (1 - rho) * g^2
+/// d = sqrt(u + eps) / sqrt(v + eps) * g
+/// u = rho * u + (1 - rho) * d^2
+/// w = w - lr * d
+/// ```
+///
+/// Keeps two tensors of the parameter's size, `v` and `u`.
+///
+/// PyTorch: `torch.optim.Adadelta(params, lr, rho, eps, weight_decay)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adadelta {
+    /// Learning rate: what a step is multiplied with. 1 if left out.
+    pub lr: f64,
+    /// Share of the two mean squares that is kept, from 0 to 1. 0.9 if left out.
+    pub rho: f64,
+    /// Added to both mean squares. 1e-6 if left out.
+    pub eps: f64,
+    /// L2 regularisation. 0 if left out.
+    pub weight_decay: f64,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl Adadelta {
+    /// PyTorch's defaults.
+    pub const DEFAULT: Adadelta = Adadelta { lr: 1.0, rho: 0.9, eps: 1e-6, weight_decay: 0.0, groups: &[] };
+
+    /// What is known of it without its hyperparameters' values.
+    pub const ROW: Row = Row {
+        name: "Adadelta",
+        fields: &["lr", "rho", "eps", "weight_decay"],
+        states: &[State::always("square_avg"), State::always("acc_delta")],
+        corrections: Corrections::None,
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 3] {
+        [
+            Value::share("rho", self.rho),
+            Value::not_negative("eps", self.eps),
+            Value::not_negative("weight_decay", self.weight_decay),
+        ]
+    }
+}

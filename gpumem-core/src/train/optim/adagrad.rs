@@ -1,0 +1,53 @@
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
+
+/// `Adagrad { lr: 1e-2 }`: divides by the root of the sum of all squared gradients.
+///
+/// ```text
+/// g = gradient + weight_decay * w
+/// s = s + g^2                                      (before the first step initial_accumulator_value)
+/// w = w - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
+/// ```
+///
+/// Keeps one tensor of the parameter's size, `s`.
+///
+/// PyTorch: `torch.optim.Adagrad(params, lr, lr_decay, weight_decay, initial_accumulator_value, eps)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adagrad {
+    /// Learning rate. 1e-2 if left out.
+    pub lr: f64,
+    /// How fast the learning rate falls: step `t` divides it by `1 + (t - 1) * lr_decay`. 0 if left out.
+    pub lr_decay: f64,
+    /// L2 regularisation. 0 if left out.
+    pub weight_decay: f64,
+    /// What the sum of squares begins with. 0 if left out.
+    pub initial_accumulator_value: f64,
+    /// Added to the denominator. 1e-10 if left out.
+    pub eps: f64,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl Adagrad {
+    /// PyTorch's defaults.
+    pub const DEFAULT: Adagrad =
+        Adagrad { lr: 1e-2, lr_decay: 0.0, weight_decay: 0.0, initial_accumulator_value: 0.0, eps: 1e-10, groups: &[] };
+
+    /// What is known of it without its hyperparameters' values. Its correction is what the rate is divided by.
+    pub const ROW: Row = Row {
+        name: "Adagrad",
+        fields: &["lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"],
+        states: &[State::always("sum").beginning_with("initial_accumulator_value")],
+        corrections: Corrections::Own,
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 4] {
+        [
+            Value::not_negative("lr_decay", self.lr_decay),
+            Value::not_negative("weight_decay", self.weight_decay),
+            Value::not_negative("initial_accumulator_value", self.initial_accumulator_value),
+            Value::not_negative("eps", self.eps),
+        ]
+    }
+}

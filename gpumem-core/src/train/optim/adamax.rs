@@ -1,0 +1,51 @@
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
+
+/// `Adamax { lr: 2e-3 }`: Adam with a running maximum of the gradient's size in place of its root mean square.
+///
+/// ```text
+/// g = gradient + weight_decay * w
+/// m = beta1 * m + (1 - beta1) * g
+/// u = max(beta2 * u, |g| + eps)
+/// w = w - lr / (1 - beta1^t) * m / u
+/// ```
+///
+/// Keeps two tensors of the parameter's size, `m` and `u`.
+///
+/// PyTorch: `torch.optim.Adamax(params, lr, betas, eps, weight_decay)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adamax {
+    /// Learning rate. 2e-3 if left out.
+    pub lr: f64,
+    /// Decay rates of the running mean and of the running maximum, each at least 0 and below 1. (0.9, 0.999) if left out.
+    pub betas: (f64, f64),
+    /// Added to the gradient's size. 1e-8 if left out.
+    pub eps: f64,
+    /// L2 regularisation. 0 if left out.
+    pub weight_decay: f64,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl Adamax {
+    /// PyTorch's defaults.
+    pub const DEFAULT: Adamax = Adamax { lr: 2e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, groups: &[] };
+
+    /// What is known of it without its hyperparameters' values.
+    pub const ROW: Row = Row {
+        name: "Adamax",
+        fields: &["lr", "betas", "eps", "weight_decay"],
+        states: &[State::always("m"), State::always("u")],
+        corrections: Corrections::Betas,
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 4] {
+        [
+            Value::decay("beta1", self.betas.0),
+            Value::decay("beta2", self.betas.1),
+            Value::not_negative("eps", self.eps),
+            Value::not_negative("weight_decay", self.weight_decay),
+        ]
+    }
+}

@@ -1,0 +1,110 @@
+/// Parameters with a learning rate or a weight decay of their own: `groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`
+/// among the hyperparameters of any optimizer.
+///
+/// `paths` are the names of parameters, as `names()` lists them, with `*` for any text. A parameter takes what it does not find
+/// in its group from the optimizer. One that is in several groups takes each number from the last of them that has it, so that
+/// `Group { paths: "head.*", lr: 1e-2 }` behind the group above leaves the bias of the head without weight decay.
+/// Paths that match nothing are errors.
+///
+/// `set_lr` sets the optimizer's rate, and changes those of groups in the same proportion.
+///
+/// A group costs no memory: parameters of all groups are updated in the same launches.
+///
+/// PyTorch: `torch.optim.AdamW([{"params": biases, "weight_decay": 0.0}, {"params": others}], lr)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    /// Names of parameters, separated by commas, with `*` for any text.
+    pub paths: &'static str,
+    /// What the optimizer's learning rate is multiplied with. `network!` takes the rate itself, as `lr: 1e-2`, and divides. The
+    /// optimizer's if left out.
+    pub lr_factor: Option<f64>,
+    /// In place of the optimizer's. That one if left out.
+    pub weight_decay: Option<f64>,
+}
+
+impl Group {
+    /// A group that changes nothing.
+    pub const DEFAULT: Group = Group { paths: "", lr_factor: None, weight_decay: None };
+
+    /// The paths, one by one.
+    pub fn patterns(&self) -> impl Iterator<Item = &'static str> {
+        self.paths.split(',').map(str::trim)
+    }
+
+    /// Whether a parameter of this name is in it.
+    pub fn holds(&self, parameter: &str) -> bool {
+        self.patterns().any(|pattern| matches(pattern, parameter))
+    }
+
+    /// What is wrong with its numbers.
+    pub(super) const fn mistake(&self) -> Option<&'static str> {
+        match self.lr_factor {
+            Some(factor) if !(factor >= 0.0 && factor <= f32::MAX as f64) => {
+                return Some(
+                    "`lr` of a group must be 0 or more and finite, and so must what it is of the optimizer's `lr`, which `set_lr` keeps",
+                );
+            }
+            _ => {}
+        }
+        match self.weight_decay {
+            Some(decay) if !(decay >= 0.0 && decay <= f64::MAX) => {
+                Some("`weight_decay` of a group must be 0 or more and finite")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a name is that of a pattern, in which `*` stands for any text.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    let mut pieces = rest.split('*').peekable();
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return name.ends_with(piece);
+        }
+        match name.find(piece) {
+            Some(at) => name = &name[at + piece.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_text() {
+        for (pattern, name, expected) in [
+            ("head.weight", "head.weight", true),
+            ("head.weight", "head.weights", false),
+            ("head.*", "head.weight", true),
+            ("head.*", "ahead.weight", false),
+            ("*.bias", "stage[0].conv2d[1].bias", true),
+            ("*.bias", "bias", false),
+            ("*norm*", "stage[0].layer_norm[1].weight", true),
+            ("*norm*", "stage[0].conv2d.weight", false),
+            ("stage[0]*.weight", "stage[0].conv2d[1].weight", true),
+            ("stage[0]*.weight", "stage[1].conv2d[1].weight", false),
+            ("*", "anything", true),
+            ("**", "", true),
+            ("a*a", "a", false),
+            ("a*b*a", "abba", true),
+            ("a*bb*ba", "abba", false),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn groups_hold_what_any_of_their_paths_matches() {
+        let group = Group { paths: "*.bias, *norm*", ..Group::DEFAULT };
+        assert!(group.holds("conv2d.bias") && group.holds("layer_norm.weight"));
+        assert!(!group.holds("conv2d.weight"));
+    }
+}

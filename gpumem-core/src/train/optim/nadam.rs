@@ -1,0 +1,69 @@
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
+
+/// `NAdam { lr: 2e-3 }`: Adam with Nesterov's momentum, which grows from step to step.
+///
+/// ```text
+/// w = w * (1 - lr * weight_decay)                          (where decoupled)
+/// g = gradient + weight_decay * w                          (elsewhere)
+/// m = beta1 * m + (1 - beta1) * g
+/// v = beta2 * v + (1 - beta2) * g^2
+/// mu(t) = beta1 * (1 - 0.5 * 0.96^(t * momentum_decay))
+/// p(t) = mu(1) * mu(2) * .. * mu(t)
+/// d = (1 - mu(t)) / (1 - p(t)) * g + mu(t + 1) / (1 - p(t + 1)) * m
+/// w = w - lr * d / (sqrt(v / (1 - beta2^t)) + eps)
+/// ```
+///
+/// Keeps two tensors of the parameter's size, `m` and `v`. The product `p(t)` follows from the step, and is computed once a step.
+///
+/// PyTorch: `torch.optim.NAdam(params, lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NAdam {
+    /// Learning rate. 2e-3 if left out.
+    pub lr: f64,
+    /// Decay rates of the two running means, each at least 0 and below 1. (0.9, 0.999) if left out.
+    pub betas: (f64, f64),
+    /// Added to the denominator. 1e-8 if left out.
+    pub eps: f64,
+    /// L2 regularisation, or where it is decoupled the share of a weight that a step takes away, times `lr`. 0 if left out.
+    pub weight_decay: f64,
+    /// How fast the momentum grows from half of `beta1` to all of it. 4e-3 if left out.
+    pub momentum_decay: f64,
+    /// Whether weight decay leaves the gradient alone, as in `AdamW`. `false` if left out.
+    pub decoupled_weight_decay: bool,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl NAdam {
+    /// PyTorch's defaults.
+    pub const DEFAULT: NAdam = NAdam {
+        lr: 2e-3,
+        betas: (0.9, 0.999),
+        eps: 1e-8,
+        weight_decay: 0.0,
+        momentum_decay: 4e-3,
+        decoupled_weight_decay: false,
+        groups: &[],
+    };
+
+    /// What is known of it without its hyperparameters' values. Its corrections are `1 - p(t)` and `1 - beta2^t`.
+    pub const ROW: Row = Row {
+        name: "NAdam",
+        fields: &["lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay"],
+        states: &[State::always("m"), State::always("v")],
+        corrections: Corrections::Own,
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 6] {
+        [
+            Value::decay("beta1", self.betas.0),
+            Value::decay("beta2", self.betas.1),
+            Value::not_negative("eps", self.eps),
+            Value::not_negative("weight_decay", self.weight_decay),
+            Value::not_negative("momentum_decay", self.momentum_decay),
+            Value::flag("decoupled_weight_decay", self.decoupled_weight_decay),
+        ]
+    }
+}

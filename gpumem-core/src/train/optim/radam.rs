@@ -1,0 +1,68 @@
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
+
+/// `RAdam { lr: 1e-3 }`: Adam that divides by its root mean square only once that is a mean of enough steps.
+///
+/// ```text
+/// w = w * (1 - lr * weight_decay)                          (where decoupled)
+/// g = gradient + weight_decay * w                          (elsewhere)
+/// m = beta1 * m + (1 - beta1) * g
+/// v = beta2 * v + (1 - beta2) * g^2
+/// h = 2 / (1 - beta2) - 1
+/// q(t) = h - 2 * t * beta2^t / (1 - beta2^t)
+/// r(t) = sqrt((q - 4) * (q - 2) * h / ((h - 4) * (h - 2) * q))
+/// d = m / (1 - beta1^t)
+/// w = w - lr * d * r(t) * sqrt(1 - beta2^t) / (sqrt(v) + eps)          (where q(t) > 5)
+/// w = w - lr * d                                                       (elsewhere)
+/// ```
+///
+/// Keeps two tensors of the parameter's size, `m` and `v`.
+///
+/// PyTorch: `torch.optim.RAdam(params, lr, betas, eps, weight_decay, decoupled_weight_decay)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RAdam {
+    /// Learning rate. 1e-3 if left out.
+    pub lr: f64,
+    /// Decay rates of the two running means, each at least 0 and below 1. (0.9, 0.999) if left out.
+    pub betas: (f64, f64),
+    /// Added to the denominator. 1e-8 if left out.
+    pub eps: f64,
+    /// L2 regularisation, or where it is decoupled the share of a weight that a step takes away, times `lr`. 0 if left out.
+    pub weight_decay: f64,
+    /// Whether weight decay leaves the gradient alone, as in `AdamW`. `false` if left out.
+    pub decoupled_weight_decay: bool,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl RAdam {
+    /// PyTorch's defaults.
+    pub const DEFAULT: RAdam = RAdam {
+        lr: 1e-3,
+        betas: (0.9, 0.999),
+        eps: 1e-8,
+        weight_decay: 0.0,
+        decoupled_weight_decay: false,
+        groups: &[],
+    };
+
+    /// What is known of it without its hyperparameters' values. Its corrections are `1 - beta1^t` and `r(t) * sqrt(1 - beta2^t)`, 0 where
+    /// it does not divide by the root.
+    pub const ROW: Row = Row {
+        name: "RAdam",
+        fields: &["lr", "betas", "eps", "weight_decay", "decoupled_weight_decay"],
+        states: &[State::always("m"), State::always("v")],
+        corrections: Corrections::Own,
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 5] {
+        [
+            Value::decay("beta1", self.betas.0),
+            Value::decay("beta2", self.betas.1),
+            Value::not_negative("eps", self.eps),
+            Value::not_negative("weight_decay", self.weight_decay),
+            Value::flag("decoupled_weight_decay", self.decoupled_weight_decay),
+        ]
+    }
+}

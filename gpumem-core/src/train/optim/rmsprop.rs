@@ -1,0 +1,64 @@
+use super::Group;
+use super::table::{Corrections, Row, State, Value};
+
+/// `RmsProp { lr: 1e-2 }`: divides by a running root mean square of the gradient.
+///
+/// ```text
+/// g = gradient + weight_decay * w
+/// v = alpha * v + (1 - alpha) * g^2
+/// m = alpha * m + (1 - alpha) * g                          (where centered, else m = 0)
+/// b = momentum * b + g / (sqrt(v - m^2) + eps)
+/// w = w - lr * b
+/// ```
+///
+/// Rounding may bring `v - m^2` below 0 where a gradient hardly changes. It then counts as 0, where PyTorch's root is not a number.
+///
+/// Keeps one tensor of the parameter's size, `v`; another one, `b`, when `momentum` is not 0, and `m` where it is `centered`.
+///
+/// PyTorch: `torch.optim.RMSprop(params, lr, alpha, eps, weight_decay, momentum, centered)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsProp {
+    /// Learning rate. 1e-2 if left out.
+    pub lr: f64,
+    /// Share of the mean square that is kept, 0 or more. 0.99 if left out.
+    pub alpha: f64,
+    /// Added to the denominator. 1e-8 if left out.
+    pub eps: f64,
+    /// L2 regularisation. 0 if left out.
+    pub weight_decay: f64,
+    /// Share of the previous step that is kept, 0 or more. 0 if left out: no memory for it.
+    pub momentum: f64,
+    /// Whether the gradient's running mean is taken off, so that the root is of a variance. `false` if left out: no memory for it.
+    pub centered: bool,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl RmsProp {
+    /// PyTorch's defaults.
+    pub const DEFAULT: RmsProp =
+        RmsProp { lr: 1e-2, alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, groups: &[] };
+
+    /// What is known of it without its hyperparameters' values.
+    pub const ROW: Row = Row {
+        name: "RmsProp",
+        fields: &["lr", "alpha", "eps", "weight_decay", "momentum", "centered"],
+        states: &[
+            State::always("square_avg"),
+            State::unless_zero("momentum_buffer", "momentum"),
+            State::unless_zero("grad_avg", "centered"),
+        ],
+        corrections: Corrections::None,
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 5] {
+        [
+            Value::not_negative("alpha", self.alpha),
+            Value::not_negative("eps", self.eps),
+            Value::not_negative("weight_decay", self.weight_decay),
+            Value::not_negative("momentum", self.momentum),
+            Value::flag("centered", self.centered),
+        ]
+    }
+}

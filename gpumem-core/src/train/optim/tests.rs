@@ -1,0 +1,159 @@
+use super::*;
+use alloc::vec::Vec;
+
+#[test]
+fn states_are_there_where_they_are_needed() {
+    let rms = |momentum, centered| Optimizer::RmsProp(RmsProp { momentum, centered, ..RmsProp::DEFAULT });
+    for (optimizer, moments) in [
+        (Optimizer::Sgd(Sgd::DEFAULT), 0),
+        (Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT }), 1),
+        (Optimizer::Adam(Adam::DEFAULT), 2),
+        (Optimizer::AdamW(AdamW::DEFAULT), 2),
+        (Optimizer::Lion(Lion::DEFAULT), 1),
+        (rms(0.0, false), 1),
+        (rms(0.9, false), 2),
+        (rms(0.0, true), 2),
+        (rms(0.9, true), 3),
+        (Optimizer::Adagrad(Adagrad::DEFAULT), 1),
+        (Optimizer::Adadelta(Adadelta::DEFAULT), 2),
+        (Optimizer::NAdam(NAdam::DEFAULT), 2),
+        (Optimizer::Adamax(Adamax::DEFAULT), 2),
+        (Optimizer::RAdam(RAdam::DEFAULT), 2),
+    ] {
+        assert_eq!(optimizer.moments(), moments, "{optimizer:?}");
+    }
+    assert_eq!(Optimizer::MOST_STATES, 3);
+}
+
+/// What a state depends on, and begins with, is a number of the rule: a name that is none would count as 0.
+#[test]
+fn states_depend_on_numbers_that_are_there() {
+    for optimizer in Optimizer::DEFAULTS {
+        let mut names = Vec::new();
+        optimizer.for_each_value(|name, _| names.push(name));
+        let row = optimizer.row();
+        let asked = row.states.iter().flat_map(|state| [state.unless_zero, state.initial]).flatten();
+        asked.for_each(|name| assert!(names.contains(&name), "{name} of {}", row.name));
+        let betas = names.contains(&"beta1") && names.contains(&"beta2");
+        assert!(row.corrections != Corrections::Betas || betas, "{}", row.name);
+    }
+}
+
+#[test]
+fn states_begin_with_what_they_should() {
+    let adagrad = Adagrad { initial_accumulator_value: 0.25, ..Adagrad::DEFAULT };
+    assert_eq!(Optimizer::Adagrad(adagrad).initial(0), 0.25);
+    assert_eq!(Optimizer::Adagrad(adagrad).initial(1), 0.0);
+    assert_eq!(Optimizer::Adam(Adam::DEFAULT).initial(0), 0.0);
+}
+
+/// Every default is in its bounds.
+#[test]
+fn defaults_are_sound() {
+    Optimizer::DEFAULTS.iter().for_each(|optimizer| assert_states(optimizer, optimizer.moments()));
+}
+
+#[test]
+#[should_panic(expected = "`momentum` is 0, so that no velocity is kept, but memory was counted for it")]
+fn a_state_that_nothing_uses_is_refused() {
+    assert_states(&Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT }), 1);
+    assert_states(&Optimizer::Sgd(Sgd::DEFAULT), 0);
+    assert_states(&Optimizer::Sgd(Sgd::DEFAULT), 1);
+}
+
+#[test]
+fn what_is_out_of_bounds_is_refused() {
+    let (nan, infinity) = (f64::NAN, f64::INFINITY);
+    let said = |optimizer: Optimizer| {
+        let text = optimizer.mistake(optimizer.moments());
+        alloc::string::String::from(text.as_ref().map_or("", |text| text.as_str()))
+    };
+    let sgd = |momentum, dampening, nesterov| Optimizer::Sgd(Sgd { momentum, dampening, nesterov, ..Sgd::DEFAULT });
+    let nadam = |momentum_decay| Optimizer::NAdam(NAdam { momentum_decay, ..NAdam::DEFAULT });
+    let nesterov = "`nesterov` of `Sgd` needs a momentum and no dampening";
+    for (optimizer, expected) in [
+        (sgd(-0.5, 0.0, false), "`momentum` of `Sgd` must be 0 or more and finite"),
+        (sgd(0.0, 0.0, true), nesterov),
+        (sgd(0.9, 0.1, true), nesterov),
+        (sgd(0.9, 0.0, true), ""),
+        (
+            Optimizer::Adam(Adam { betas: (1.0, 0.9), ..Adam::DEFAULT }),
+            "`beta1` of `Adam` must be at least 0 and below 1",
+        ),
+        (
+            Optimizer::AdamW(AdamW { betas: (0.9, -0.1), ..AdamW::DEFAULT }),
+            "`beta2` of `AdamW` must be at least 0 and below 1",
+        ),
+        (Optimizer::Lion(Lion { betas: (0.9, 1.5), ..Lion::DEFAULT }), "`beta2` of `Lion` must be from 0 to 1"),
+        (
+            Optimizer::RmsProp(RmsProp { alpha: nan, ..RmsProp::DEFAULT }),
+            "`alpha` of `RmsProp` must be 0 or more and finite",
+        ),
+        (
+            Optimizer::Adagrad(Adagrad { lr_decay: -1.0, ..Adagrad::DEFAULT }),
+            "`lr_decay` of `Adagrad` must be 0 or more and finite",
+        ),
+        (Optimizer::Adadelta(Adadelta { rho: 1.1, ..Adadelta::DEFAULT }), "`rho` of `Adadelta` must be from 0 to 1"),
+        (nadam(infinity), "`momentum_decay` of `NAdam` must be 0 or more and finite"),
+        (
+            Optimizer::Adamax(Adamax { weight_decay: -1e-3, ..Adamax::DEFAULT }),
+            "`weight_decay` of `Adamax` must be 0 or more and finite",
+        ),
+        (Optimizer::RAdam(RAdam { eps: -1.0, ..RAdam::DEFAULT }), "`eps` of `RAdam` must be 0 or more and finite"),
+    ] {
+        assert_eq!(said(optimizer), expected);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the learning rate `lr` must be 0 or more and finite")]
+fn a_rate_below_zero_is_refused() {
+    assert_states(&Optimizer::Adamax(Adamax { lr: -1.0, ..Adamax::DEFAULT }), 2);
+}
+
+#[test]
+#[should_panic(
+    expected = "`centered` is false, so that no grad_avg is kept, but memory was counted for it: write a literal `false`"
+)]
+fn a_flag_that_is_not_set_is_refused() {
+    assert_states(&Optimizer::RmsProp(RmsProp { momentum: 0.9, ..RmsProp::DEFAULT }), 3);
+}
+
+/// Each number is that of the last group that has it.
+#[test]
+fn parameters_take_what_their_groups_have() {
+    let groups = &[
+        Group { paths: "*.bias, *norm*", weight_decay: Some(0.0), ..Group::DEFAULT },
+        Group { paths: "head.*", lr_factor: Some(10.0), ..Group::DEFAULT },
+        Group { paths: "head.norm.*", lr_factor: Some(0.5), weight_decay: Some(0.2) },
+    ];
+    let optimizer = Optimizer::AdamW(AdamW { lr: 0.1, weight_decay: 0.05, groups, ..AdamW::DEFAULT });
+    for (name, expected) in [
+        ("linear.weight", (1.0, 0.05)),
+        ("linear.bias", (1.0, 0.0)),
+        ("head.weight", (10.0, 0.05)),
+        ("head.bias", (10.0, 0.0)),
+        ("head.norm.bias", (0.5, 0.2)),
+    ] {
+        assert_eq!(optimizer.own(name), expected, "{name}");
+        let own = optimizer.of(expected);
+        assert_eq!((own.lr(), own.weight_decay()), (0.1 * expected.0, expected.1));
+        // The optimizer's rate carries those of groups with it.
+        assert_eq!(optimizer.with_lr(1.0).of(expected).lr(), expected.0);
+    }
+    assert_states(&optimizer, 2);
+}
+
+#[test]
+#[should_panic(expected = "`lr` of a group must be 0 or more and finite")]
+fn a_group_without_a_rate_to_be_a_part_of_is_refused() {
+    let groups = &[Group { paths: "*", lr_factor: Some(0.1 / 0.0), weight_decay: None }];
+    assert_states(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);
+}
+
+#[test]
+#[should_panic(expected = "`weight_decay` of a group must be 0 or more and finite")]
+fn a_group_with_a_weight_decay_below_zero_is_refused() {
+    let groups = &[Group { paths: "*", lr_factor: None, weight_decay: Some(-1.0) }];
+    assert_states(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);
+}

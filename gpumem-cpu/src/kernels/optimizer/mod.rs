@@ -1,0 +1,96 @@
+//! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::train::optim`; scalars
+//! are computed in double precision, elements in single.
+
+mod elements;
+mod rules;
+
+use super::mask::{STATE_WORDS, step_and_seed};
+use super::{Bound, kernel};
+use crate::operands::Operands;
+use elements::PIECE;
+use gpumem_core::program::{Slot, StateWord};
+use gpumem_core::train::optim::Optimizer;
+use rayon::prelude::*;
+
+/// Whether there is a rule for an optimizer.
+pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
+    change(optimizer, 0, &mut [], &[], [Some(&mut []), Some(&mut []), Some(&mut [])])
+}
+
+/// Step number `step` for all elements of a parameter. Returns whether there is a rule for that.
+fn change(
+    optimizer: &Optimizer,
+    step: u64,
+    w: &mut [f32],
+    gradient: &[f32],
+    states: [Option<&mut [f32]>; Optimizer::MOST_STATES],
+) -> bool {
+    // Steps are counted from 1 in all formulas.
+    let t = step as f64 + 1.0;
+    match (optimizer, states) {
+        (Optimizer::Sgd(sgd), [velocity, ..]) => rules::descend(sgd, step == 0, w, gradient, velocity),
+        (Optimizer::Lion(lion), [Some(m), ..]) => rules::step_by_sign(lion, w, gradient, m),
+        (Optimizer::RmsProp(rms), states) => rules::root_mean_square(rms, w, gradient, states),
+        (Optimizer::Adagrad(adagrad), [Some(sum), ..]) => rules::sum_of_squares(adagrad, t, w, gradient, sum),
+        (Optimizer::Adadelta(adadelta), [Some(v), Some(u), _]) => {
+            rules::as_far_as_before(adadelta, w, gradient, [v, u]);
+        }
+        (Optimizer::Adamax(adamax), [Some(m), Some(u), _]) => rules::running_maximum(adamax, t, w, gradient, [m, u]),
+        (Optimizer::RAdam(radam), [Some(m), Some(v), _]) => rules::rectify(radam, t, w, gradient, [m, v]),
+        (optimizer, [Some(m), Some(v), _]) => match rules::adam(optimizer, t) {
+            Some(rule) => rule.update(w, gradient, [m, v]),
+            None => return false,
+        },
+        _ => return false,
+    }
+    true
+}
+
+/// Binds the update of one parameter. The session refuses an optimizer without a rule, or one that needs more moments than
+/// there are, before anything runs.
+pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::ParameterGradient)?;
+    let gradient = operands.source(Slot::ParameterGradient, length)?;
+    let mut parameter = operands.target(Slot::Parameter, length)?;
+    let mut moments = [None, None, None];
+    for (index, moment) in moments.iter_mut().enumerate() {
+        *moment = operands.target_if_any(Slot::Moment(index as u8), length)?;
+    }
+    let state = operands.words(Slot::State, STATE_WORDS)?;
+    let name = operands.name(Slot::Parameter).to_string();
+    kernel(move |frame| {
+        let words = state.get();
+        if words[StateWord::Overflow as usize] != 0 {
+            return;
+        }
+        let (step, _) = step_and_seed(words);
+        let optimizer = frame.optimizer.of(frame.optimizer.own(&name));
+        let states = moments.each_mut().map(|moment| moment.as_mut().map(|moment| moment.get()));
+        change(&optimizer, step, parameter.get(), gradient.get(), states);
+    })
+}
+
+/// Binds the look at a gradient: whether it is finite.
+pub(super) fn check(operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::ParameterGradient)?;
+    let gradient = operands.source(Slot::ParameterGradient, length)?;
+    let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
+    kernel(move |_| {
+        if !gradient.get().par_chunks(PIECE).all(|piece| piece.iter().all(|x| x.is_finite())) {
+            state.get()[StateWord::Overflow as usize] = 1;
+        }
+    })
+}
+
+/// Binds the increment of the step counter. A step that was skipped does not count.
+pub(super) fn advance(operands: &mut Operands<'_>) -> Bound {
+    let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
+    kernel(move |_| {
+        let words = state.get();
+        if std::mem::take(&mut words[StateWord::Overflow as usize]) != 0 {
+            return;
+        }
+        let next = step_and_seed(words).0.wrapping_add(1);
+        (words[0], words[1]) = (next as u32, (next >> 32) as u32);
+    })
+}

@@ -1,0 +1,278 @@
+//! What an optimizer does in one step, with the factors of that step.
+
+use super::elements::{one, three, two};
+use gpumem_core::train::optim::{Adadelta, Adagrad, Adamax, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd};
+
+/// `1 - beta^t`.
+fn correction(beta: f64, t: f64) -> f64 {
+    1.0 - beta.powf(t)
+}
+
+/// Where a rule has both kinds of weight decay: what the weight is multiplied by first, and what of it is added to the gradient.
+fn decays(lr: f64, weight_decay: f64, is_decoupled: bool) -> [f32; 2] {
+    if is_decoupled { [(1.0 - lr * weight_decay) as f32, 0.0] } else { [1.0, weight_decay as f32] }
+}
+
+/// The share of a running mean that is kept, and that of what enters.
+fn shares(kept: f64) -> [f32; 2] {
+    [kept as f32, (1.0 - kept) as f32]
+}
+
+/// Adam's rule with the factors of one step.
+pub(super) struct AdamStep {
+    /// What the weight is multiplied by first: decoupled weight decay.
+    shrink: f32,
+    /// What of the weight is added to the gradient: L2 regularisation.
+    decay: f32,
+    betas: [f32; 2],
+    /// `1 - beta`.
+    rest: [f32; 2],
+    /// What the momentum is multiplied by: `lr / (1 - beta1^t)`.
+    rate: f32,
+    /// What the gradient is multiplied by: Nesterov's share of it.
+    ahead: f32,
+    /// `1 / sqrt(1 - beta2^t)`.
+    root: f32,
+    eps: f32,
+}
+
+impl AdamStep {
+    fn new(lr: f64, betas: (f64, f64), eps: f64, t: f64) -> AdamStep {
+        AdamStep {
+            shrink: 1.0,
+            decay: 0.0,
+            betas: [betas.0 as f32, betas.1 as f32],
+            rest: [(1.0 - betas.0) as f32, (1.0 - betas.1) as f32],
+            rate: (lr / correction(betas.0, t)) as f32,
+            ahead: 0.0,
+            root: (1.0 / correction(betas.1, t).sqrt()) as f32,
+            eps: eps as f32,
+        }
+    }
+
+    /// With Nesterov's momentum.
+    fn ahead(nadam: &NAdam, t: f64) -> AdamStep {
+        let NAdam { lr, betas, eps, weight_decay, decoupled_weight_decay, .. } = *nadam;
+        let mu = |t: f64| betas.0 * (1.0 - 0.5 * 0.96f64.powf(t * nadam.momentum_decay));
+        let product = momenta(nadam, t);
+        let [shrink, decay] = decays(lr, weight_decay, decoupled_weight_decay);
+        AdamStep {
+            shrink,
+            decay,
+            rate: (lr * mu(t + 1.0) / (1.0 - product * mu(t + 1.0))) as f32,
+            ahead: (lr * (1.0 - mu(t)) / (1.0 - product)) as f32,
+            ..AdamStep::new(lr, betas, eps, t)
+        }
+    }
+
+    pub(super) fn update(&self, w: &mut [f32], gradient: &[f32], [m, v]: [&mut [f32]; 2]) {
+        two(w, gradient, [m, v], |w, gradient, m, v| {
+            let g = gradient + self.decay * *w;
+            *m = self.betas[0] * *m + self.rest[0] * g;
+            *v = self.betas[1] * *v + self.rest[1] * g * g;
+            *w = *w * self.shrink - (self.rate * *m + self.ahead * g) / (v.sqrt() * self.root + self.eps);
+        });
+    }
+}
+
+/// The product of NAdam's momenta, from that of the first step to that of step `t`: from the step alone, so that a training goes on
+/// from it as it does with any other rule.
+fn momenta(nadam: &NAdam, t: f64) -> f64 {
+    let ratio = 0.96f64.powf(nadam.momentum_decay);
+    let (mut product, mut left, mut at) = (1.0, 1.0, 0.0);
+    // What is below this changes no sum with 1, and no momentum either.
+    const NOTHING: f64 = 1e-18;
+    while at < t && product > NOTHING {
+        if left <= NOTHING {
+            return product * nadam.betas.0.powf(t - at);
+        }
+        at += 1.0;
+        left *= ratio;
+        product *= nadam.betas.0 * (1.0 - 0.5 * left);
+    }
+    product
+}
+
+/// `g = gradient + weight_decay * w`, `v = momentum * v + (1 - dampening) * g` (in the first step `v = g`), and
+/// `w -= lr * v`, or with `nesterov` `w -= lr * (g + momentum * v)`. Without velocity, momentum is 0.
+pub(super) fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f32], velocity: Option<&mut [f32]>) {
+    let [rate, decay, momentum] = [sgd.lr, sgd.weight_decay, sgd.momentum].map(|x| x as f32);
+    let (kept, added) = if first_step { (0.0, 1.0) } else { (momentum, (1.0 - sgd.dampening) as f32) };
+    match velocity {
+        Some(velocity) if sgd.momentum != 0.0 => one(w, gradient, velocity, |w, gradient, v| {
+            let g = gradient + decay * *w;
+            *v = kept * *v + added * g;
+            *w -= rate * if sgd.nesterov { g + momentum * *v } else { *v };
+        }),
+        _ => super::elements::none(w, gradient, |w, gradient| *w -= rate * (gradient + decay * *w)),
+    }
+}
+
+/// `w = w * (1 - lr * weight_decay) - lr * sign(beta1 * m + (1 - beta1) * gradient)`, then `m = beta2 * m + (1 - beta2) * gradient`.
+pub(super) fn step_by_sign(lion: &Lion, w: &mut [f32], gradient: &[f32], m: &mut [f32]) {
+    let [rate, shrink] = [lion.lr, 1.0 - lion.lr * lion.weight_decay].map(|x| x as f32);
+    let [[kept, added], [stays, enters]] = [lion.betas.0, lion.betas.1].map(shares);
+    one(w, gradient, m, |w, g, m| {
+        let towards = kept * *m + added * g;
+        // Zero has no sign.
+        let sign = if towards == 0.0 { 0.0 } else { towards.signum() };
+        *w = *w * shrink - rate * sign;
+        *m = stays * *m + enters * g;
+    });
+}
+
+/// RMSprop's rule as numbers of elements.
+struct RmsStep {
+    rate: f32,
+    /// The share of both means that is kept, and that of what enters.
+    shares: [f32; 2],
+    eps: f32,
+    decay: f32,
+    momentum: f32,
+}
+
+impl RmsStep {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, v: &mut f32, buffer: Option<&mut f32>, mean: Option<&mut f32>) {
+        let [kept, added] = self.shares;
+        let g = gradient + self.decay * *w;
+        *v = kept * *v + added * g * g;
+        let mut variance = *v;
+        if let Some(mean) = mean {
+            *mean = kept * *mean + added * g;
+            // Below 0 only by rounding.
+            variance = (*v - *mean * *mean).max(0.0);
+        }
+        let mut towards = g / (variance.sqrt() + self.eps);
+        if let Some(buffer) = buffer {
+            *buffer = self.momentum * *buffer + towards;
+            towards = *buffer;
+        }
+        *w -= self.rate * towards;
+    }
+}
+
+/// The momentum and the mean, those that there are, lie behind the mean square in this order.
+pub(super) fn root_mean_square(rms: &RmsProp, w: &mut [f32], gradient: &[f32], states: [Option<&mut [f32]>; 3]) {
+    let [rate, eps, decay, momentum] = [rms.lr, rms.eps, rms.weight_decay, rms.momentum].map(|x| x as f32);
+    let step = RmsStep { rate, shares: shares(rms.alpha), eps, decay, momentum };
+    match (states, rms.momentum != 0.0, rms.centered) {
+        ([Some(v), ..], false, false) => one(w, gradient, v, |w, g, v| step.change(w, g, v, None, None)),
+        ([Some(v), Some(b), _], true, false) => {
+            two(w, gradient, [v, b], |w, g, v, b| step.change(w, g, v, Some(b), None));
+        }
+        ([Some(v), Some(m), _], false, true) => {
+            two(w, gradient, [v, m], |w, g, v, m| step.change(w, g, v, None, Some(m)));
+        }
+        ([Some(v), Some(b), Some(m)], true, true) => {
+            three(w, gradient, [v, b, m], |w, g, v, b, m| step.change(w, g, v, Some(b), Some(m)));
+        }
+        _ => {}
+    }
+}
+
+/// `s += g^2`, `w -= lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)`.
+pub(super) fn sum_of_squares(adagrad: &Adagrad, t: f64, w: &mut [f32], gradient: &[f32], sum: &mut [f32]) {
+    let rate = (adagrad.lr / (1.0 + (t - 1.0) * adagrad.lr_decay)) as f32;
+    let [eps, decay] = [adagrad.eps, adagrad.weight_decay].map(|x| x as f32);
+    one(w, gradient, sum, |w, gradient, sum| {
+        let g = gradient + decay * *w;
+        *sum += g * g;
+        *w -= rate * g / (sum.sqrt() + eps);
+    });
+}
+
+/// `v = rho * v + (1 - rho) * g^2`, `d = sqrt(u + eps) / sqrt(v + eps) * g`, `u = rho * u + (1 - rho) * d^2`, `w -= lr * d`.
+pub(super) fn as_far_as_before(adadelta: &Adadelta, w: &mut [f32], gradient: &[f32], [v, u]: [&mut [f32]; 2]) {
+    let [rate, eps, decay] = [adadelta.lr, adadelta.eps, adadelta.weight_decay].map(|x| x as f32);
+    let [kept, added] = shares(adadelta.rho);
+    two(w, gradient, [v, u], |w, gradient, v, u| {
+        let g = gradient + decay * *w;
+        *v = kept * *v + added * g * g;
+        let d = (*u + eps).sqrt() / (*v + eps).sqrt() * g;
+        *u = kept * *u + added * d * d;
+        *w -= rate * d;
+    });
+}
+
+/// `m = beta1 * m + (1 - beta1) * g`, `u = max(beta2 * u, |g| + eps)`, `w -= lr / (1 - beta1^t) * m / u`.
+pub(super) fn running_maximum(adamax: &Adamax, t: f64, w: &mut [f32], gradient: &[f32], [m, u]: [&mut [f32]; 2]) {
+    let rate = (adamax.lr / correction(adamax.betas.0, t)) as f32;
+    let [eps, decay, falls] = [adamax.eps, adamax.weight_decay, adamax.betas.1].map(|x| x as f32);
+    let [kept, added] = shares(adamax.betas.0);
+    two(w, gradient, [m, u], |w, gradient, m, u| {
+        let g = gradient + decay * *w;
+        *m = kept * *m + added * g;
+        *u = (falls * *u).max(g.abs() + eps);
+        *w -= rate * *m / *u;
+    });
+}
+
+/// What RAdam multiplies by beside `1 / (sqrt(v) + eps)`: `r(t) * sqrt(1 - beta2^t)`, or nothing where its mean square is of too few steps.
+fn rectified(beta2: f64, t: f64) -> Option<f64> {
+    let correction = correction(beta2, t);
+    let most = 2.0 / (1.0 - beta2) - 1.0;
+    let length = most - 2.0 * t * beta2.powf(t) / correction;
+    let share = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length);
+    (length > 5.0).then(|| share.sqrt() * correction.sqrt())
+}
+
+pub(super) fn rectify(radam: &RAdam, t: f64, w: &mut [f32], gradient: &[f32], [m, v]: [&mut [f32]; 2]) {
+    let RAdam { lr, betas, weight_decay, decoupled_weight_decay, .. } = *radam;
+    let [shrink, decay] = decays(lr, weight_decay, decoupled_weight_decay);
+    let [[kept, added], [stays, enters]] = [betas.0, betas.1].map(shares);
+    let (rate, eps) = ((lr / correction(betas.0, t)) as f32, radam.eps as f32);
+    let factor = rectified(betas.1, t).map(|factor| factor as f32);
+    two(w, gradient, [m, v], |w, gradient, m, v| {
+        let g = gradient + decay * *w;
+        *m = kept * *m + added * g;
+        *v = stays * *v + enters * g * g;
+        let towards = factor.map_or(*m, |factor| *m * factor / (v.sqrt() + eps));
+        *w = *w * shrink - rate * towards;
+    });
+}
+
+/// The step of Adam's that a rule is, if it is one.
+pub(super) fn adam(optimizer: &Optimizer, t: f64) -> Option<AdamStep> {
+    Some(match optimizer {
+        Optimizer::Adam(adam) => {
+            AdamStep { decay: adam.weight_decay as f32, ..AdamStep::new(adam.lr, adam.betas, adam.eps, t) }
+        }
+        Optimizer::AdamW(adam) => AdamStep {
+            shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
+            ..AdamStep::new(adam.lr, adam.betas, adam.eps, t)
+        },
+        Optimizer::NAdam(nadam) => AdamStep::ahead(nadam, t),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The product as PyTorch has it, factor by factor, also where it is cut short.
+    #[test]
+    fn momenta_are_multiplied() {
+        for (beta, decay) in [(0.9, 4e-3), (0.0, 4e-3), (0.9, 0.0), (0.999, 0.05), (0.9999, 2.0), (0.5, 100.0)] {
+            let nadam = NAdam { betas: (beta, 0.999), momentum_decay: decay, ..NAdam::DEFAULT };
+            let mut product = 1.0;
+            for t in 1..5000 {
+                let t = f64::from(t);
+                product *= beta * (1.0 - 0.5 * 0.96f64.powf(t * decay));
+                let found = momenta(&nadam, t);
+                assert!((found - product).abs() <= 1e-12, "{beta} {decay} {t}: {found} is not {product}");
+            }
+        }
+    }
+
+    /// With `beta2` of 0.999 the first five steps are not divided.
+    #[test]
+    fn the_first_steps_are_not_rectified() {
+        let first = (1..20).find(|&t| rectified(0.999, f64::from(t)).is_some());
+        assert_eq!(first, Some(6));
+        assert!((rectified(0.999, 1e6).unwrap() - 1.0).abs() < 1e-12);
+        // Never with so short a mean.
+        assert!((1..100).all(|t| rectified(0.5, f64::from(t)).is_none()));
+    }
+}
