@@ -11,6 +11,7 @@
 // WEIGHT   what loss and gradient are multiplied with
 // SUM      whether the loss is added to what is there: the losses before this one
 // BETAS    where this is a step of Adam's, its two: the updates' corrections are computed here, once
+// CORRECTIONS, VALUES  where the optimizer has others, its rule and numbers: see corrections.cuh
 //
 // The loss scale of the state multiplies the gradient, not the loss.
 //
@@ -25,6 +26,9 @@
 // ring: if there is one, eight words in the memory of the host, to one of which the last term of a training step sends the loss.
 #include "base.cuh"
 #include "real.cuh"
+#ifdef CORRECTIONS
+#include "corrections.cuh"
+#endif
 
 // What every gradient is multiplied with.
 static __device__ __forceinline__ float factor(const u32 *state) {
@@ -241,6 +245,12 @@ static __device__ __forceinline__ void finish(float sum, float *loss, u32 *state
         const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
         // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
         state[STATE_CORRECTIONS + threadIdx.x] = bits_of((float)(1.0 - pow(threadIdx.x == 0 ? betas[0] : betas[1], t)));
+    }
+#endif
+#ifdef CORRECTIONS
+    if (threadIdx.x < 2) {
+        const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
+        state[STATE_CORRECTIONS + threadIdx.x] = bits_of((float)CORRECTIONS::at(threadIdx.x, t));
     }
 #endif
     if (threadIdx.x != 0) return;

@@ -3,11 +3,13 @@
 // MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike;
 //              otherwise all are REAL and there are no copies
 // MOMENT_REAL  what moments are made of: a type, as REAL is
-// STATES       tensors that the optimizer keeps: 0, 1 (`firsts`) or 2 (and `seconds`)
+// STATES       tensors that the optimizer keeps: 0, 1 (`firsts`), 2 (and `seconds`) or 3 (and `thirds`)
 // OPTIMIZER    the rule: one of the structs below
-// VALUES       its numbers, in the order of gpumem_core::optim; those that it has not are 0
+// VALUES       its numbers, in the order of gpumem_core::train::optim; those that it has not are 0
+// GROUPS       where parameters differ in them: a launch says of each, behind everything else, what the learning rate is multiplied with
+//              and the weight decay, as the bits of two f32
 // FIELDS, MOST see many.cuh. Of each parameter a launch says, behind its first block, how far behind the pointer of that name its
-//              weights, gradients, master copy (where MIXED), first and second state begin, in units of 256 bytes, those that there
+//              weights, gradients, master copy (where MIXED), first, second and third state begin, in units of 256 bytes, those that there
 //              are; NONE where a parameter has no master copy. Its number for all says whether this is the end of the step
 //
 // The learning rate, the step and what depends on it come from the state, so that a captured step can be replayed with others.
@@ -29,20 +31,31 @@ constexpr u32 NONE = 0xffffffffu;
 
 constexpr double values[8] = VALUES;
 
-// What is the same for all elements.
+// What is the same for all elements. `t` is the number of the step, counted from 1.
 struct Step {
-    float lr, scale, corrections[2];
+    float lr, scale, corrections[2], t;
     bool is_first;
+#ifdef GROUPS
+    float weight_decay;
+#endif
 };
 
-// A rule changes one element: its weight w, gradient without loss scale, and states.
+// The weight decay of all parameters, or where they are in groups of this one.
+#ifdef GROUPS
+#define DECAY step.weight_decay
+#else
+#define DECAY (float)weight_decay
+#endif
+
+// A rule changes one element: its weight w, gradient without loss scale, and states. What t stands for in formulas is in the step's
+// corrections.
 
 // g = dw + weight_decay w;  v = momentum v + (1 - dampening) g, in the first step g;  w -= lr (nesterov ? g + momentum v : v)
 struct Sgd {
     static constexpr double momentum = values[0], dampening = values[1], weight_decay = values[2], nesterov = values[3];
 
     static __device__ __forceinline__ void change(float &w, float g, float &v, float &, const Step &step) {
-        g += (float)weight_decay * w;
+        g += DECAY * w;
         if (STATES > 0) {
             v = step.is_first ? g : (float)momentum * v + (float)(1.0 - dampening) * g;
             g = nesterov != 0.0 ? g + (float)momentum * v : v;
@@ -65,14 +78,14 @@ struct Moments {
 // With g = dw + weight_decay w.
 struct Adam : Moments {
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
-        Moments::change(w, g + (float)weight_decay * w, m, v, step);
+        Moments::change(w, g + DECAY * w, m, v, step);
     }
 };
 
 // Before it w *= 1 - lr weight_decay.
 struct AdamW : Moments {
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
-        w *= 1.0f - step.lr * (float)weight_decay;
+        w *= 1.0f - step.lr * DECAY;
         Moments::change(w, g, m, v, step);
     }
 };
@@ -83,12 +96,134 @@ struct Lion {
 
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &, const Step &step) {
         const float towards = (float)beta1 * m + (float)(1.0 - beta1) * g;
-        w *= 1.0f - step.lr * (float)weight_decay;
+        w *= 1.0f - step.lr * DECAY;
         // Zero has no sign; what is no number stays none.
         w -= step.lr * (towards > 0.0f ? 1.0f : towards < 0.0f ? -1.0f : towards);
         m = (float)beta2 * m + (float)(1.0 - beta2) * g;
     }
 };
+
+// g = dw + weight_decay w;  v = alpha v + (1 - alpha) g^2;  where centered m = alpha m + (1 - alpha) g;
+// b = momentum b + g / (sqrt(v - m^2) + eps);  w -= lr b. Behind v lie b, where there is momentum, and m, where it is centered.
+struct RmsProp {
+    static constexpr double alpha = values[0], eps = values[1], weight_decay = values[2], momentum = values[3];
+    static constexpr bool has_momentum = momentum != 0.0, is_centered = values[4] != 0.0;
+
+    static __device__ __forceinline__ void change(float &w, float g, float &v, float &second, float &third, const Step &step) {
+        g += DECAY * w;
+        v = (float)alpha * v + (float)(1.0 - alpha) * g * g;
+        float variance = v;
+        if (is_centered) {
+            float &mean = has_momentum ? third : second;
+            mean = (float)alpha * mean + (float)(1.0 - alpha) * g;
+            // Below 0 only by rounding; what is no number stays none.
+            variance -= mean * mean;
+            if (variance < 0.0f) variance = 0.0f;
+        }
+        float towards = g / (sqrtf(variance) + (float)eps);
+        if (has_momentum) second = towards = (float)momentum * second + towards;
+        w -= step.lr * towards;
+    }
+
+    static __device__ __forceinline__ void change(float &w, float g, float &v, float &second, const Step &step) {
+        float third = 0.0f;
+        change(w, g, v, second, third, step);
+    }
+};
+
+// g = dw + weight_decay w;  s += g^2;  w -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)
+struct Adagrad {
+    static constexpr double weight_decay = values[1], eps = values[3];
+
+    static __device__ __forceinline__ void change(float &w, float g, float &sum, float &, const Step &step) {
+        g += DECAY * w;
+        sum += g * g;
+        w -= step.lr / step.corrections[0] * g / (sqrtf(sum) + (float)eps);
+    }
+};
+
+// g = dw + weight_decay w;  v = rho v + (1 - rho) g^2;  d = sqrt(u + eps) / sqrt(v + eps) g;  u = rho u + (1 - rho) d^2;  w -= lr d
+struct Adadelta {
+    static constexpr double rho = values[0], eps = values[1], weight_decay = values[2];
+
+    static __device__ __forceinline__ void change(float &w, float g, float &v, float &u, const Step &step) {
+        g += DECAY * w;
+        v = (float)rho * v + (float)(1.0 - rho) * g * g;
+        const float d = sqrtf(u + (float)eps) / sqrtf(v + (float)eps) * g;
+        u = (float)rho * u + (float)(1.0 - rho) * d * d;
+        w -= step.lr * d;
+    }
+};
+
+// m and v as Adam's, with either weight decay;  mu(t) = beta1 (1 - 0.5 0.96^(t momentum_decay)), of whose product p is one correction;
+// w -= lr ((1 - mu(t)) / (1 - p(t)) g + mu(t + 1) / (1 - p(t) mu(t + 1)) m) / (sqrt(v / (1 - beta2^t)) + eps)
+struct NAdam {
+    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
+    static constexpr bool is_decoupled = values[5] != 0.0;
+
+    static __device__ __forceinline__ float mu(float t) {
+        // log2(0.96)
+        constexpr double POWER = -0.058893689053568565;
+        return (float)beta1 * (1.0f - 0.5f * exp2f(t * (float)(values[4] * POWER)));
+    }
+
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+        if (is_decoupled) {
+            w *= 1.0f - step.lr * DECAY;
+        } else {
+            g += DECAY * w;
+        }
+        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
+        v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
+        const float now = mu(step.t), next = mu(step.t + 1.0f), left = step.corrections[0];
+        const float towards = (1.0f - now) / left * g + next / (1.0f - (1.0f - left) * next) * m;
+        w -= step.lr * towards / (sqrtf(v / step.corrections[1]) + (float)eps);
+    }
+};
+
+// g = dw + weight_decay w;  m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g| + eps);  w -= lr / (1 - beta1^t) m / u
+struct Adamax {
+    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
+
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &u, const Step &step) {
+        g += DECAY * w;
+        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
+        u = fmaxf((float)beta2 * u, fabsf(g) + (float)eps);
+        w -= step.lr / step.corrections[0] * m / u;
+    }
+};
+
+// m and v as Adam's, with either weight decay;  w -= lr m / (1 - beta1^t) c / (sqrt(v) + eps), where the correction c is 0
+// w -= lr m / (1 - beta1^t)
+struct RAdam {
+    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
+    static constexpr bool is_decoupled = values[4] != 0.0;
+
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+        if (is_decoupled) {
+            w *= 1.0f - step.lr * DECAY;
+        } else {
+            g += DECAY * w;
+        }
+        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
+        v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
+        const float factor = step.corrections[1];
+        w -= step.lr / step.corrections[0] * m * (factor != 0.0f ? factor / (sqrtf(v) + (float)eps) : 1.0f);
+    }
+};
+
+// A third state is there for some alone: what a function takes for it behind the second one, and is given.
+#if STATES > 2
+#define WITH_THIRD , Moment *third
+#define THIRD , third
+#define WITH_THIRDS , char *thirds
+#define THIRDS , thirds
+#else
+#define WITH_THIRD
+#define THIRD
+#define WITH_THIRDS
+#define THIRDS
+#endif
 
 // `many` of four numbers.
 template <class T> static __device__ __forceinline__ void save(const float from[FOUR], u32 many, T *to) {
@@ -107,7 +242,7 @@ template <class T> static __device__ __forceinline__ void save(const float from[
 // `many` of four elements from i on. Without a master copy `master` is null.
 template <class Weight>
 static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
-                                                   const Weight *dw, Moment *first, Moment *second) {
+                                                   const Weight *dw, Moment *first, Moment *second WITH_THIRD) {
     float weights[FOUR], gradients[FOUR], m[FOUR] = {}, v[FOUR] = {};
     if (master != nullptr) {
         load(master + i, many, weights);
@@ -117,8 +252,16 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
     load(dw + i, many, gradients);
     if (STATES > 0) load(first + i, many, m);
     if (STATES > 1) load(second + i, many, v);
+#if STATES > 2
+    float u[FOUR];
+    load(third + i, many, u);
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], gradients[e] / step.scale, m[e], v[e], u[e], step);
+    save(u, many, third + i);
+#else
 #pragma unroll
     for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], gradients[e] / step.scale, m[e], v[e], step);
+#endif
     if (STATES > 0) save(m, many, first + i);
     if (STATES > 1) save(v, many, second + i);
     if (master != nullptr) save(weights, many, master + i);
@@ -126,12 +269,13 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
 }
 
 template <u32 LIMIT>
-static __device__ __forceinline__ void update_all(char *weights, char *masters, const char *gradients, char *firsts, char *seconds,
-                                                  u32 *state, const Tensors<LIMIT> &tensors) {
+static __device__ __forceinline__ void update_all(char *weights, char *masters, const char *gradients, char *firsts, char *seconds
+                                                  WITH_THIRDS, u32 *state, const Tensors<LIMIT> &tensors) {
     const bool is_skipped = state[STATE_OVERFLOW] != 0;
-    const Step step = {from_bits(state[STATE_LEARNING_RATE]),
+    Step step = {from_bits(state[STATE_LEARNING_RATE]),
                        from_bits(state[STATE_LOSS_SCALE]),
                        {from_bits(state[STATE_CORRECTIONS]), from_bits(state[STATE_CORRECTIONS + 1])},
+                       (float)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0f,
                        state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
     if (tensors.option != 0) {
         // All threads of the block have read it. What others read comes before what the last one writes.
@@ -149,33 +293,43 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
     const u32 p = part.tensor;
     char *w = weights + tensors.words[1][p] * 256ull;
     const char *dw = gradients + tensors.words[2][p] * 256ull;
+#ifdef GROUPS
+    constexpr u32 OF_STATES = FIELDS - 2 - STATES;
+    step.lr *= from_bits(tensors.words[FIELDS - 2][p]);
+    step.weight_decay = from_bits(tensors.words[FIELDS - 1][p]);
+#else
+    constexpr u32 OF_STATES = FIELDS - STATES;
+#endif
     Moment *first = nullptr, *second = nullptr;
 #if STATES > 0
-    first = (Moment *)(firsts + tensors.words[FIELDS - STATES][p] * 256ull);
+    first = (Moment *)(firsts + tensors.words[OF_STATES][p] * 256ull);
 #endif
 #if STATES > 1
-    second = (Moment *)(seconds + tensors.words[FIELDS - 1][p] * 256ull);
+    second = (Moment *)(seconds + tensors.words[OF_STATES + 1][p] * 256ull);
+#endif
+#if STATES > 2
+    Moment *third = (Moment *)(thirds + tensors.words[OF_STATES + 2][p] * 256ull);
 #endif
 #if MIXED
     const u32 master_at = tensors.words[3][p];
     if (master_at == NONE) {
-        change_four(part.first, part.many, step, (float *)w, nullptr, (const float *)dw, first, second);
+        change_four(part.first, part.many, step, (float *)w, nullptr, (const float *)dw, first, second THIRD);
         return;
     }
     float *master = (float *)(masters + master_at * 256ull);
 #else
     float *master = nullptr;
 #endif
-    change_four(part.first, part.many, step, (real *)w, master, (const real *)dw, first, second);
+    change_four(part.first, part.many, step, (real *)w, master, (const real *)dw, first, second THIRD);
 }
 
 // Blocks of 256 threads.
-KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, u32 *state,
+KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds WITH_THIRDS, u32 *state,
                IN_PLACE Tensors<FEW> tensors) {
-    update_all(weights, masters, gradients, firsts, seconds, state, tensors);
+    update_all(weights, masters, gradients, firsts, seconds THIRDS, state, tensors);
 }
 
-KERNEL(update_many)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds, u32 *state,
+KERNEL(update_many)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds WITH_THIRDS, u32 *state,
                     IN_PLACE Tensors<MOST> tensors) {
-    update_all(weights, masters, gradients, firsts, seconds, state, tensors);
+    update_all(weights, masters, gradients, firsts, seconds THIRDS, state, tensors);
 }

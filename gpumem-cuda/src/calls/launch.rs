@@ -13,6 +13,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("base.cuh", include_str!("../../kernels/base.cuh")),
     ("batch_norm.cuh", include_str!("../../kernels/batch_norm.cuh")),
     ("binary.cuh", include_str!("../../kernels/binary.cuh")),
+    ("corrections.cuh", include_str!("../../kernels/corrections.cuh")),
     ("correlation.cuh", include_str!("../../kernels/correlation.cuh")),
     ("correlation_sums.cuh", include_str!("../../kernels/correlation_sums.cuh")),
     ("formula.cuh", include_str!("../../kernels/formula.cuh")),

@@ -1,7 +1,7 @@
 //! Losses and the gradient that they start from: `kernels/loss.cu`.
 
 use super::context::Context;
-use super::optimizer::betas;
+use super::optimizer::prepared;
 use crate::calls::{Argument, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Action, Criterion, Measure, Slot, TensorId};
@@ -57,10 +57,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let kernel = kernel.with("ADD", add).with("DIVISOR", format!("{divisor}ull"));
         let kernel = kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum);
         // The first term of a step prepares its updates.
-        match betas(context.setting.optimizer).filter(|_| updates && sum == 0) {
-            Some((first, second)) => kernel.with("BETAS", format!("{{{first:e},{second:e}}}")),
-            None => kernel,
-        }
+        if updates && sum == 0 { prepared(kernel, context.setting.optimizer) } else { kernel }
     };
     let launch = |entry, blocks, threads, arguments| {
         let (kernel, grid, block) = (kernel(entry), [blocks, 1, 1], [threads, 1, 1]);

@@ -6,7 +6,7 @@ use crate::calls::{Argument, Kernel, Launch, place};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
-use gpumem_core::train::optim::Optimizer;
+use gpumem_core::train::optim::{Corrections, Optimizer};
 use gpumem_core::{Format, Precision};
 
 /// Elements of a block: `BLOCK` of `many.cuh`.
@@ -132,23 +132,33 @@ struct Rule {
     mixed: bool,
     /// Tensors that the optimizer keeps for each.
     states: usize,
+    /// Whether some have a rate or a weight decay of their own.
+    grouped: bool,
 }
 
 impl Rule {
     fn new(context: &Context<'_>, update: &Operation) -> Rule {
         let mixed = matches!(context.setting.precision, Precision::Mixed(_));
-        let states = (0..2).take_while(|&state| update.written(Slot::Moment(state)).is_some()).count();
-        Rule { mixed, states }
+        let states = (0..Optimizer::MOST_STATES as u8)
+            .take_while(|&state| update.written(Slot::Moment(state)).is_some())
+            .count();
+        Rule { mixed, states, grouped: !context.setting.optimizer.groups().is_empty() }
     }
 
-    /// Words of each parameter: its first block, weights and gradients, and where there are some its master copy and states.
+    /// Words of each parameter: its first block, weights and gradients, and where there are some its master copy, states, rate and
+    /// weight decay.
     fn fields(&self) -> usize {
-        3 + usize::from(self.mixed) + self.states
+        3 + usize::from(self.mixed) + self.states + 2 * usize::from(self.grouped)
     }
 
-    /// Parameters of a launch, which has six pointers.
+    /// Pointers of a launch: weights, master copies, gradients, two states or as many as there are, and the state of the step.
+    fn pointers(&self) -> usize {
+        4 + self.states.max(2)
+    }
+
+    /// Parameters of a launch.
     fn most(&self) -> usize {
-        most(6, self.fields())
+        most(self.pointers(), self.fields())
     }
 }
 
@@ -159,18 +169,21 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     let all = |find: &dyn Fn(&Operation) -> Option<TensorId>| updates.iter().map(find).collect::<Vec<_>>();
     let parameters = all(&|update| update.written(Slot::Parameter));
     let gradients = all(&|update| update.read(Slot::ParameterGradient));
-    let moments = [0, 1].map(|moment| all(&|update| update.written(Slot::Moment(moment))));
     if parameters.iter().chain(&gradients).any(Option::is_none) {
         return Err(missing);
     }
     let rule = Rule::new(context, context.operation);
+    let moments: Vec<_> =
+        (0..Optimizer::MOST_STATES as u8).map(|moment| all(&|update| update.written(Slot::Moment(moment)))).collect();
     // Each has as many states as the first one.
     if moments.iter().enumerate().any(|(index, all)| all.iter().any(|it| it.is_some() != (index < rule.states))) {
         return Err(missing);
     }
     let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
-    if betas(context.setting.optimizer).is_some() && !context.placed.program.operations.iter().any(is_loss) {
-        return Err(Error::Damaged("an update by Adam's rule without a loss, which prepares it"));
+    if context.setting.optimizer.row().corrections != Corrections::None
+        && !context.placed.program.operations.iter().any(is_loss)
+    {
+        return Err(Error::Damaged("an update without a loss, which prepares it"));
     }
     let tensors = context.placed.program.tensors.len() as Argument;
     let master = |id: &Option<TensorId>| id.filter(|&id| rule.mixed && context.placed.masters[id as usize].is_some());
@@ -183,26 +196,46 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     let mut arguments = vec![weights, copies, gradients];
     let mut fields = vec![of_weights, of_gradients];
     fields.extend(rule.mixed.then_some(of_copies));
-    for (index, moment) in moments.iter().enumerate() {
+    for (index, moment) in moments.iter().enumerate().take(rule.states.max(2)) {
         let (first, of_moments) = at(moment, 0)?;
         arguments.push(first);
         fields.extend((index < rule.states).then_some(of_moments));
+    }
+    if rule.grouped {
+        fields.extend(own(context, &ids));
     }
     arguments.push(Some(context.read(Slot::State)?));
     let mut launch = many(context, ["optimizer.cu", "update", "update_many"], &ids, (&fields, &[]), arguments)?;
     launch.numbers[1] = u32::from(ends);
     let kernel = launch.kernel.with("MIXED", u8::from(rule.mixed));
-    launch.kernel =
-        ruled(kernel.with("MOMENT_REAL", super::grid::norm_real(context)), context.setting.optimizer, rule.states);
+    let kernel = kernel.with("MOMENT_REAL", super::grid::norm_real(context));
+    let kernel = ruled(kernel, context.setting.optimizer, rule.states);
+    launch.kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
     Ok(launch)
 }
 
-/// Adam's two: the loss prepares what updates need of them.
-pub(super) fn betas(optimizer: Optimizer) -> Option<(f64, f64)> {
-    match optimizer {
-        Optimizer::Adam(adam) => Some(adam.betas),
-        Optimizer::AdamW(adam) => Some(adam.betas),
-        _ => None,
+/// What the learning rate of each parameter is multiplied with, and its weight decay, as the bits of f32.
+fn own(context: &Context<'_>, parameters: &[TensorId]) -> [Vec<u32>; 2] {
+    let own = |&id: &TensorId| context.setting.optimizer.own(&context.tensor(id).name);
+    let (factors, decays): (Vec<f64>, Vec<f64>) = parameters.iter().map(own).unzip();
+    [factors, decays].map(|numbers| numbers.iter().map(|&number| (number as f32).to_bits()).collect())
+}
+
+/// What the first loss of a step is told to prepare of its updates.
+pub(super) fn prepared(kernel: Kernel, optimizer: Optimizer) -> Kernel {
+    let row = optimizer.row();
+    match row.corrections {
+        Corrections::None => kernel,
+        Corrections::Betas => {
+            let (mut first, mut second) = (0.0, 0.0);
+            optimizer.for_each_value(|name, value| match name {
+                "beta1" => first = value,
+                "beta2" => second = value,
+                _ => {}
+            });
+            kernel.with("BETAS", format!("{{{first:e},{second:e}}}"))
+        }
+        Corrections::Own => kernel.with("CORRECTIONS", row.name).with("VALUES", values(optimizer)),
     }
 }
 
@@ -225,10 +258,15 @@ fn distances(placed: &Placed, kind: &[Option<Argument>], absent: u32) -> Result<
 
 /// The optimizer's rule with its numbers, and how many states there are.
 fn ruled(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
+    let kernel = kernel.with("OPTIMIZER", optimizer.row().name).with("VALUES", values(optimizer));
+    kernel.with("STATES", states)
+}
+
+/// The numbers of a rule, as a list of C++.
+fn values(optimizer: Optimizer) -> String {
     let mut values = Vec::new();
     optimizer.for_each_value(|_, value| values.push(format!("{value:e}")));
-    let kernel = kernel.with("OPTIMIZER", optimizer.row().name).with("VALUES", format!("{{{}}}", values.join(",")));
-    kernel.with("STATES", states)
+    format!("{{{}}}", values.join(","))
 }
 
 pub(super) fn advance(context: &Context<'_>) -> Result<Vec<Launch>, Error> {

@@ -9,19 +9,32 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, StateWord};
-use gpumem_core::train::optim::{Adam, AdamW, Lion, Optimizer, Sgd};
+use gpumem_core::train::optim::{
+    Adadelta, Adagrad, Adam, AdamW, Adamax, Corrections, Group, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+};
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::Setting;
 use std::collections::BTreeSet;
 
-fn optimizers() -> [Optimizer; 5] {
+fn optimizers() -> [Optimizer; 13] {
+    let rms = RmsProp { weight_decay: 0.1, eps: 1e-3, ..RmsProp::DEFAULT };
+    let nadam = NAdam { lr: 0.01, weight_decay: 0.1, momentum_decay: 0.3, ..NAdam::DEFAULT };
     [
         Optimizer::Sgd(Sgd { lr: 0.05, weight_decay: 0.1, ..Sgd::DEFAULT }),
         Optimizer::Sgd(Sgd { lr: 0.05, momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::DEFAULT }),
         Optimizer::Adam(Adam { lr: 0.01, weight_decay: 0.1, ..Adam::DEFAULT }),
         Optimizer::AdamW(AdamW { lr: 0.01, weight_decay: 0.1, ..AdamW::DEFAULT }),
         Optimizer::Lion(Lion { lr: 0.01, weight_decay: 0.1, ..Lion::DEFAULT }),
+        Optimizer::RmsProp(rms),
+        Optimizer::RmsProp(RmsProp { centered: true, ..rms }),
+        Optimizer::RmsProp(RmsProp { centered: true, momentum: 0.9, ..rms }),
+        Optimizer::Adagrad(Adagrad { lr_decay: 0.01, weight_decay: 0.1, ..Adagrad::DEFAULT }),
+        Optimizer::Adadelta(Adadelta { weight_decay: 0.1, ..Adadelta::DEFAULT }),
+        Optimizer::NAdam(nadam),
+        Optimizer::Adamax(Adamax { lr: 0.01, weight_decay: 0.1, ..Adamax::DEFAULT }),
+        // Rectified from the sixth step on.
+        Optimizer::RAdam(RAdam { lr: 0.01, weight_decay: 0.1, decoupled_weight_decay: true, ..RAdam::DEFAULT }),
     ]
 }
 
@@ -64,8 +77,54 @@ fn trained(cases: impl Iterator<Item = (Optimizer, Update)>) {
     for (optimizer, update) in cases {
         let training = training(&[Term::CROSS_ENTROPY], optimizer, update);
         let what = format!("{optimizer:?}, {update:?}");
+        let steps = if matches!(optimizer, Optimizer::RAdam(_)) { 8 } else { 3 };
         // Adam divides by the gradient's own size: rounding differences of small gradients show.
-        compare(&what, &graph, output, training, 3, optimizer, 3, 31, 1e-3);
+        compare(&what, &graph, output, training, 3, optimizer, steps, 31, 1e-3);
+    }
+}
+
+/// All groups in one launch, with rules that have none, one, two and three states.
+#[test]
+fn groups_are_those_of_the_cpu() {
+    let (graph, output) =
+        network(&[3, 6, 6], "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten | Linear(31)");
+    let groups = &[
+        Group { paths: "*.bias, *norm*", weight_decay: Some(0.0), ..Group::DEFAULT },
+        Group { paths: "linear*", lr_factor: Some(0.25), ..Group::DEFAULT },
+    ];
+    let rms = RmsProp { weight_decay: 0.5, eps: 1e-3, centered: true, momentum: 0.9, groups, ..RmsProp::DEFAULT };
+    for optimizer in [
+        Optimizer::Sgd(Sgd { lr: 0.05, weight_decay: 0.5, groups, ..Sgd::DEFAULT }),
+        Optimizer::Lion(Lion { lr: 0.01, weight_decay: 0.5, groups, ..Lion::DEFAULT }),
+        Optimizer::AdamW(AdamW { lr: 0.01, weight_decay: 0.5, groups, ..AdamW::DEFAULT }),
+        Optimizer::RmsProp(rms),
+    ] {
+        let training = training(&[Term::CROSS_ENTROPY], optimizer, Update::Separate);
+        let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 3);
+        let parameters = placed.program.tensors.iter().filter(|tensor| tensor.class == Class::Parameter);
+        let own: Vec<(f64, f64)> = parameters.map(|tensor| optimizer.own(&tensor.name)).collect();
+        assert_eq!(own, [(1.0, 0.5), (1.0, 0.0), (1.0, 0.0), (0.25, 0.5), (0.25, 0.0)]);
+        let steps = steps_of(&placed, 3, Precision::F32, optimizer);
+        let updates = steps.iter().filter(|step| placed.program.operations[step.first].action == Action::Update);
+        assert_eq!(updates.count(), 1);
+        compare(&format!("{optimizer:?}"), &graph, output, training, 3, optimizer, 3, 31, 1e-3);
+    }
+}
+
+/// Rates and weight decay beside master copies.
+#[test]
+fn groups_of_sixteen_bits() {
+    let (graph, output) = network(&[3, 36], "LayerNorm | Linear(31)");
+    let groups = &[
+        Group { paths: "*.bias", weight_decay: Some(0.0), ..Group::DEFAULT },
+        Group { paths: "linear*", lr_factor: Some(0.25), ..Group::DEFAULT },
+    ];
+    let adam = AdamW { lr: 0.5, eps: 1.0, weight_decay: 0.4, groups, ..AdamW::DEFAULT };
+    let optimizer = Optimizer::AdamW(adam);
+    for precision in [Precision::Bf16, Precision::Mixed(Half::Bf16)] {
+        let training = training(&[Term::DOT], optimizer, Update::Separate);
+        let case = ("groups", &graph, output, training, 2, optimizer);
+        compare_in((precision, CAPABILITY), 0..1, case, 1, 5, 1e-2);
     }
 }
 
@@ -142,7 +201,30 @@ fn moments(cases: impl IntoIterator<Item = (Precision, Update)> + Clone) {
     // Large steps, so that they show beside the digits of 16 bits, and without Adam's jumps where a gradient is almost 0.
     let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::DEFAULT };
     let adam = AdamW { lr: 0.5, eps: 1.0, weight_decay: 0.1, ..AdamW::DEFAULT };
-    for optimizer in [Optimizer::Sgd(sgd), Optimizer::AdamW(adam)] {
+    let rms = RmsProp {
+        lr: 0.1,
+        alpha: 0.5,
+        eps: 1.0,
+        weight_decay: 0.01,
+        momentum: 0.9,
+        centered: true,
+        ..RmsProp::DEFAULT
+    };
+    let adagrad = Adagrad { lr: 0.5, eps: 1.0, weight_decay: 0.01, ..Adagrad::DEFAULT };
+    let adadelta = Adadelta { lr: 0.5, eps: 1.0, weight_decay: 0.01, ..Adadelta::DEFAULT };
+    let nadam = NAdam { lr: 0.1, eps: 1.0, weight_decay: 0.01, ..NAdam::DEFAULT };
+    let adamax = Adamax { lr: 0.1, eps: 1.0, weight_decay: 0.01, ..Adamax::DEFAULT };
+    let radam = RAdam { lr: 0.1, eps: 1.0, weight_decay: 0.01, ..RAdam::DEFAULT };
+    for optimizer in [
+        Optimizer::Sgd(sgd),
+        Optimizer::AdamW(adam),
+        Optimizer::RmsProp(rms),
+        Optimizer::Adagrad(adagrad),
+        Optimizer::Adadelta(adadelta),
+        Optimizer::NAdam(nadam),
+        Optimizer::Adamax(adamax),
+        Optimizer::RAdam(radam),
+    ] {
         for (precision, update) in cases.clone() {
             let what = format!("{optimizer:?}, {precision:?}, {update:?}");
             let training = match precision.scales_loss() {
@@ -332,11 +414,12 @@ fn the_loss_scale_has_bounds() {
     }
 }
 
-/// What Adam's rule divides by is that of the step in the state: of the first, of the next, after steps that were set, and again after a
+/// What a rule needs of the step is that of the step in the state: of the first, of the next, after steps that were set, and again after a
 /// step that was skipped.
 #[test]
 fn corrections_are_those_of_the_step() {
-    for (update, optimizer) in [(Update::Fused, optimizers()[2]), (Update::Separate, optimizers()[3])] {
+    let corrected = optimizers().into_iter().filter(|optimizer| optimizer.row().corrections != Corrections::None);
+    for (update, optimizer) in [Update::Fused, Update::Separate].into_iter().cycle().zip(corrected) {
         let (graph, output) = network(&[5], "Linear(4) | Linear(300)");
         // Two terms: the first one prepares the updates.
         let again = Term { weight: 0.5, target: 1, ..Term::MSE };
@@ -368,12 +451,12 @@ fn corrections_are_those_of_the_step() {
             }
             let scale = if skipped { f32::INFINITY } else { 1.0 };
             words[StateWord::LossScale as usize] = scale.to_bits();
-            words[StateWord::LearningRate as usize] = 0.5f32.to_bits();
+            words[StateWord::LearningRate as usize] = 0.125f32.to_bits();
             simulated.write(state, &words);
             simulated.step();
             words = simulated.read(state);
             let at = StateWord::Corrections as usize;
-            assert_eq!(words[at..at + 2], corrections(optimizer, step), "step {step} of {update:?}");
+            assert_eq!(words[at..at + 2], corrections(optimizer, step), "step {step} of {optimizer:?}");
             assert_eq!(words[StateWord::Readers as usize], 0);
             assert_eq!(u64::from(words[StateWord::Step as usize]), step + u64::from(!skipped));
             let found = simulated.read(0);
@@ -435,17 +518,18 @@ fn an_update_of_many_blocks_is_not_the_end_of_the_step() {
     }
 }
 
-/// Adam's rule takes from the state what a loss has left there.
+/// A rule with corrections takes from the state what a loss has left there.
 #[test]
-fn an_update_by_adam_without_a_loss_is_refused() {
+fn an_update_without_the_loss_that_prepares_it_is_refused() {
     let (graph, output) = network(&[5], "Linear(4)");
-    for (optimizer, is_refused) in optimizers().into_iter().zip([false, false, true, true, false]) {
+    for optimizer in optimizers() {
+        let is_refused = !["Sgd", "Lion", "RmsProp", "Adadelta"].contains(&optimizer.row().name);
         let training = training(&[Term::DOT], optimizer, Update::Fused);
         let mut placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 1);
         placed.program.operations.retain(|operation| !matches!(operation.action, Action::Loss(_)));
         let setting = setting_of(1, optimizer);
         let found = gpumem_cuda::steps::steps(&placed, setting);
-        let missing = Error::Damaged("an update by Adam's rule without a loss, which prepares it");
+        let missing = Error::Damaged("an update without a loss, which prepares it");
         assert_eq!(found.err(), is_refused.then_some(missing), "{optimizer:?}");
     }
 }
