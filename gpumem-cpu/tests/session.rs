@@ -122,7 +122,7 @@ fn updates(optimizer: Optimizer, steps: usize) -> Vec<f32> {
 fn optimizers_follow_their_rules() {
     let gradient = |w: f64| 0.5 * w + 0.1;
     for nesterov in [false, true] {
-        let sgd = Sgd { lr: 0.1, momentum: 0.9, dampening: 0.2, weight_decay: 0.01, nesterov };
+        let sgd = Sgd { lr: 0.1, momentum: 0.9, dampening: 0.2, weight_decay: 0.01, nesterov, ..Sgd::DEFAULT };
         let (mut w, mut v, mut expected) = (1.0, 0.0, Vec::new());
         for step in 0..4 {
             let g = gradient(w) + 0.01 * w;
@@ -149,9 +149,9 @@ fn optimizers_follow_their_rules() {
             expected.push(w);
         }
         let optimizer = if decoupled {
-            Optimizer::AdamW(AdamW { lr, betas, eps, weight_decay })
+            Optimizer::AdamW(AdamW { lr, betas, eps, weight_decay, ..AdamW::DEFAULT })
         } else {
-            Optimizer::Adam(Adam { lr, betas, eps, weight_decay })
+            Optimizer::Adam(Adam { lr, betas, eps, weight_decay, ..Adam::DEFAULT })
         };
         assert_close(&updates(optimizer, 4), &expected, 1e-6);
     }

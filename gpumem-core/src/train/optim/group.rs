@@ -41,7 +41,7 @@ impl Group {
         match self.lr_factor {
             Some(factor) if !(factor >= 0.0 && factor <= f32::MAX as f64) => {
                 return Some(
-                    "`lr` of a group must be 0 or more and finite, and so must what it is of the optimizer's `lr`, which `set_lr` keeps",
+                    "a group's `lr` is kept as a multiple of the optimizer's `lr`: both must be 0 or more and finite, and the optimizer's more than 0",
                 );
             }
             _ => {}

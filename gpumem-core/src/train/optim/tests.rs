@@ -145,7 +145,7 @@ fn parameters_take_what_their_groups_have() {
 }
 
 #[test]
-#[should_panic(expected = "`lr` of a group must be 0 or more and finite")]
+#[should_panic(expected = "a group's `lr` is kept as a multiple of the optimizer's `lr`")]
 fn a_group_without_a_rate_to_be_a_part_of_is_refused() {
     let groups = &[Group { paths: "*", lr_factor: Some(0.1 / 0.0), weight_decay: None }];
     assert_states(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);

@@ -1,61 +1,97 @@
 //! A rule for all elements of a parameter, in pieces side by side, beside the elements of as many state tensors as it has.
 
-use crate::simd::wide;
+use crate::simd::{Loop, wide};
 use rayon::prelude::*;
 
 /// Elements that one task updates.
 pub(super) const PIECE: usize = 1 << 13;
 
+/// What happens to one element that has `STATES` states.
+///
+/// `change` is to be `#[inline(always)]`: what is not inlined into the loop is not made of the widest instructions.
+pub(super) trait Rule<const STATES: usize>: Sync {
+    /// Changes a weight and its states by its gradient.
+    fn change(&self, w: &mut f32, gradient: f32, states: [&mut f32; STATES]);
+}
+
+/// A rule with the elements of a piece.
+struct Piece<'a, R, const STATES: usize> {
+    rule: &'a R,
+    w: &'a mut [f32],
+    gradient: &'a [f32],
+    states: [&'a mut [f32]; STATES],
+}
+
+impl<R: Rule<0>> Loop for Piece<'_, R, 0> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        for (w, &gradient) in self.w.iter_mut().zip(self.gradient) {
+            self.rule.change(w, gradient, []);
+        }
+    }
+}
+
+impl<R: Rule<1>> Loop for Piece<'_, R, 1> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let [a] = self.states;
+        for ((w, &gradient), a) in self.w.iter_mut().zip(self.gradient).zip(a) {
+            self.rule.change(w, gradient, [a]);
+        }
+    }
+}
+
+impl<R: Rule<2>> Loop for Piece<'_, R, 2> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let [a, b] = self.states;
+        for ((w, &gradient), (a, b)) in self.w.iter_mut().zip(self.gradient).zip(a.iter_mut().zip(b)) {
+            self.rule.change(w, gradient, [a, b]);
+        }
+    }
+}
+
+impl<R: Rule<3>> Loop for Piece<'_, R, 3> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let [a, b, c] = self.states;
+        let states = a.iter_mut().zip(b).zip(c);
+        for ((w, &gradient), ((a, b), c)) in self.w.iter_mut().zip(self.gradient).zip(states) {
+            self.rule.change(w, gradient, [a, b, c]);
+        }
+    }
+}
+
 /// Without a state.
-pub(super) fn none(w: &mut [f32], gradient: &[f32], change: impl Fn(&mut f32, f32) + Sync) {
+pub(super) fn none(rule: &impl Rule<0>, w: &mut [f32], gradient: &[f32]) {
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE));
-    pieces.for_each(|(w, gradient)| wide(|| w.iter_mut().zip(gradient).for_each(|(w, &g)| change(w, g))));
+    pieces.for_each(|(w, gradient)| wide(Piece { rule, w, gradient, states: [] }));
 }
 
 /// With one.
-pub(super) fn one(w: &mut [f32], gradient: &[f32], a: &mut [f32], change: impl Fn(&mut f32, f32, &mut f32) + Sync) {
+pub(super) fn one(rule: &impl Rule<1>, w: &mut [f32], gradient: &[f32], a: &mut [f32]) {
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(a.par_chunks_mut(PIECE));
-    pieces.for_each(|((w, gradient), a)| {
-        wide(|| {
-            for ((w, &g), a) in w.iter_mut().zip(gradient).zip(a) {
-                change(w, g, a);
-            }
-        });
-    });
+    pieces.for_each(|((w, gradient), a)| wide(Piece { rule, w, gradient, states: [a] }));
 }
 
 /// With two.
-pub(super) fn two(
-    w: &mut [f32],
-    gradient: &[f32],
-    [a, b]: [&mut [f32]; 2],
-    change: impl Fn(&mut f32, f32, &mut f32, &mut f32) + Sync,
-) {
+pub(super) fn two(rule: &impl Rule<2>, w: &mut [f32], gradient: &[f32], [a, b]: [&mut [f32]; 2]) {
     let states = a.par_chunks_mut(PIECE).zip(b.par_chunks_mut(PIECE));
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(states);
-    pieces.for_each(|((w, gradient), (a, b))| {
-        wide(|| {
-            for ((w, &g), (a, b)) in w.iter_mut().zip(gradient).zip(a.iter_mut().zip(b)) {
-                change(w, g, a, b);
-            }
-        });
-    });
+    pieces.for_each(|((w, gradient), (a, b))| wide(Piece { rule, w, gradient, states: [a, b] }));
 }
 
 /// With three.
-pub(super) fn three(
-    w: &mut [f32],
-    gradient: &[f32],
-    [a, b, c]: [&mut [f32]; 3],
-    change: impl Fn(&mut f32, f32, &mut f32, &mut f32, &mut f32) + Sync,
-) {
+pub(super) fn three(rule: &impl Rule<3>, w: &mut [f32], gradient: &[f32], [a, b, c]: [&mut [f32]; 3]) {
     let states = a.par_chunks_mut(PIECE).zip(b.par_chunks_mut(PIECE)).zip(c.par_chunks_mut(PIECE));
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(states);
-    pieces.for_each(|((w, gradient), ((a, b), c))| {
-        wide(|| {
-            for ((w, &g), ((a, b), c)) in w.iter_mut().zip(gradient).zip(a.iter_mut().zip(b).zip(c)) {
-                change(w, g, a, b, c);
-            }
-        });
-    });
+    pieces.for_each(|((w, gradient), ((a, b), c))| wide(Piece { rule, w, gradient, states: [a, b, c] }));
 }

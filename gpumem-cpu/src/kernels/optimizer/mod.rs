@@ -38,7 +38,7 @@ fn change(
         (Optimizer::Adamax(adamax), [Some(m), Some(u), _]) => rules::running_maximum(adamax, t, w, gradient, [m, u]),
         (Optimizer::RAdam(radam), [Some(m), Some(v), _]) => rules::rectify(radam, t, w, gradient, [m, v]),
         (optimizer, [Some(m), Some(v), _]) => match rules::adam(optimizer, t) {
-            Some(rule) => rule.update(w, gradient, [m, v]),
+            Some(rule) => elements::two(&rule, w, gradient, [m, v]),
             None => return false,
         },
         _ => return false,

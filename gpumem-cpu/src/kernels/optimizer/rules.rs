@@ -1,6 +1,6 @@
 //! What an optimizer does in one step, with the factors of that step.
 
-use super::elements::{one, three, two};
+use super::elements::{self, Rule, one, three, two};
 use gpumem_core::train::optim::{Adadelta, Adagrad, Adamax, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd};
 
 /// `1 - beta^t`.
@@ -29,7 +29,7 @@ pub(super) struct AdamStep {
     rest: [f32; 2],
     /// What the momentum is multiplied by: `lr / (1 - beta1^t)`.
     rate: f32,
-    /// What the gradient is multiplied by: Nesterov's share of it.
+    /// What the gradient is multiplied by: Nesterov's share of it, 0 without.
     ahead: f32,
     /// `1 / sqrt(1 - beta2^t)`.
     root: f32,
@@ -64,14 +64,15 @@ impl AdamStep {
             ..AdamStep::new(lr, betas, eps, t)
         }
     }
+}
 
-    pub(super) fn update(&self, w: &mut [f32], gradient: &[f32], [m, v]: [&mut [f32]; 2]) {
-        two(w, gradient, [m, v], |w, gradient, m, v| {
-            let g = gradient + self.decay * *w;
-            *m = self.betas[0] * *m + self.rest[0] * g;
-            *v = self.betas[1] * *v + self.rest[1] * g * g;
-            *w = *w * self.shrink - (self.rate * *m + self.ahead * g) / (v.sqrt() * self.root + self.eps);
-        });
+impl Rule<2> for AdamStep {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [m, v]: [&mut f32; 2]) {
+        let g = gradient + self.decay * *w;
+        *m = self.betas[0] * *m + self.rest[0] * g;
+        *v = self.betas[1] * *v + self.rest[1] * g * g;
+        *w = *w * self.shrink - (self.rate * *m + self.ahead * g) / (v.sqrt() * self.root + self.eps);
     }
 }
 
@@ -94,35 +95,71 @@ fn momenta(nadam: &NAdam, t: f64) -> f64 {
 }
 
 /// `g = gradient + weight_decay * w`, `v = momentum * v + (1 - dampening) * g` (in the first step `v = g`), and
-/// `w -= lr * v`, or with `nesterov` `w -= lr * (g + momentum * v)`. Without velocity, momentum is 0.
+/// `w -= lr * v`, or with `nesterov` `w -= lr * (g + momentum * v)`.
+struct Descend {
+    rate: f32,
+    decay: f32,
+    momentum: f32,
+    /// The shares of the velocity and of the gradient that enter the velocity.
+    shares: [f32; 2],
+    nesterov: bool,
+}
+
+impl Rule<0> for Descend {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, []: [&mut f32; 0]) {
+        *w -= self.rate * (gradient + self.decay * *w);
+    }
+}
+
+impl Rule<1> for Descend {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [v]: [&mut f32; 1]) {
+        let g = gradient + self.decay * *w;
+        *v = self.shares[0] * *v + self.shares[1] * g;
+        *w -= self.rate * if self.nesterov { g + self.momentum * *v } else { *v };
+    }
+}
+
+/// Without velocity, momentum is 0.
 pub(super) fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f32], velocity: Option<&mut [f32]>) {
     let [rate, decay, momentum] = [sgd.lr, sgd.weight_decay, sgd.momentum].map(|x| x as f32);
-    let (kept, added) = if first_step { (0.0, 1.0) } else { (momentum, (1.0 - sgd.dampening) as f32) };
+    let shares = if first_step { [0.0, 1.0] } else { [momentum, (1.0 - sgd.dampening) as f32] };
+    let rule = Descend { rate, decay, momentum, shares, nesterov: sgd.nesterov };
     match velocity {
-        Some(velocity) if sgd.momentum != 0.0 => one(w, gradient, velocity, |w, gradient, v| {
-            let g = gradient + decay * *w;
-            *v = kept * *v + added * g;
-            *w -= rate * if sgd.nesterov { g + momentum * *v } else { *v };
-        }),
-        _ => super::elements::none(w, gradient, |w, gradient| *w -= rate * (gradient + decay * *w)),
+        Some(velocity) if sgd.momentum != 0.0 => one(&rule, w, gradient, velocity),
+        _ => elements::none(&rule, w, gradient),
     }
 }
 
 /// `w = w * (1 - lr * weight_decay) - lr * sign(beta1 * m + (1 - beta1) * gradient)`, then `m = beta2 * m + (1 - beta2) * gradient`.
-pub(super) fn step_by_sign(lion: &Lion, w: &mut [f32], gradient: &[f32], m: &mut [f32]) {
-    let [rate, shrink] = [lion.lr, 1.0 - lion.lr * lion.weight_decay].map(|x| x as f32);
-    let [[kept, added], [stays, enters]] = [lion.betas.0, lion.betas.1].map(shares);
-    one(w, gradient, m, |w, g, m| {
-        let towards = kept * *m + added * g;
-        // Zero has no sign.
-        let sign = if towards == 0.0 { 0.0 } else { towards.signum() };
-        *w = *w * shrink - rate * sign;
-        *m = stays * *m + enters * g;
-    });
+struct Sign {
+    rate: f32,
+    shrink: f32,
+    /// Of the momentum and the gradient: what enters the step, and what enters the momentum.
+    towards: [f32; 2],
+    shares: [f32; 2],
 }
 
-/// RMSprop's rule as numbers of elements.
-struct RmsStep {
+impl Rule<1> for Sign {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, g: f32, [m]: [&mut f32; 1]) {
+        let towards = self.towards[0] * *m + self.towards[1] * g;
+        // Zero has no sign.
+        let sign = if towards == 0.0 { 0.0 } else { towards.signum() };
+        *w = *w * self.shrink - self.rate * sign;
+        *m = self.shares[0] * *m + self.shares[1] * g;
+    }
+}
+
+pub(super) fn step_by_sign(lion: &Lion, w: &mut [f32], gradient: &[f32], m: &mut [f32]) {
+    let [rate, shrink] = [lion.lr, 1.0 - lion.lr * lion.weight_decay].map(|x| x as f32);
+    let [towards, shares] = [lion.betas.0, lion.betas.1].map(shares);
+    one(&Sign { rate, shrink, towards, shares }, w, gradient, m);
+}
+
+/// RMSprop's rule, with momentum and centered, or not.
+struct RmsStep<const MOMENTUM: bool, const CENTERED: bool> {
     rate: f32,
     /// The share of both means that is kept, and that of what enters.
     shares: [f32; 2],
@@ -131,20 +168,25 @@ struct RmsStep {
     momentum: f32,
 }
 
-impl RmsStep {
+impl<const MOMENTUM: bool, const CENTERED: bool> RmsStep<MOMENTUM, CENTERED> {
+    fn new(rms: &RmsProp) -> Self {
+        let [rate, eps, decay, momentum] = [rms.lr, rms.eps, rms.weight_decay, rms.momentum].map(|x| x as f32);
+        RmsStep { rate, shares: shares(rms.alpha), eps, decay, momentum }
+    }
+
     #[inline(always)]
-    fn change(&self, w: &mut f32, gradient: f32, v: &mut f32, buffer: Option<&mut f32>, mean: Option<&mut f32>) {
+    fn step(&self, w: &mut f32, gradient: f32, v: &mut f32, buffer: &mut f32, mean: &mut f32) {
         let [kept, added] = self.shares;
         let g = gradient + self.decay * *w;
         *v = kept * *v + added * g * g;
         let mut variance = *v;
-        if let Some(mean) = mean {
+        if CENTERED {
             *mean = kept * *mean + added * g;
             // Below 0 only by rounding.
             variance = (*v - *mean * *mean).max(0.0);
         }
         let mut towards = g / (variance.sqrt() + self.eps);
-        if let Some(buffer) = buffer {
+        if MOMENTUM {
             *buffer = self.momentum * *buffer + towards;
             towards = *buffer;
         }
@@ -152,60 +194,116 @@ impl RmsStep {
     }
 }
 
+impl Rule<1> for RmsStep<false, false> {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [v]: [&mut f32; 1]) {
+        self.step(w, gradient, v, &mut 0.0, &mut 0.0);
+    }
+}
+
+impl Rule<2> for RmsStep<true, false> {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [v, buffer]: [&mut f32; 2]) {
+        self.step(w, gradient, v, buffer, &mut 0.0);
+    }
+}
+
+impl Rule<2> for RmsStep<false, true> {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [v, mean]: [&mut f32; 2]) {
+        self.step(w, gradient, v, &mut 0.0, mean);
+    }
+}
+
+impl Rule<3> for RmsStep<true, true> {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [v, buffer, mean]: [&mut f32; 3]) {
+        self.step(w, gradient, v, buffer, mean);
+    }
+}
+
 /// The momentum and the mean, those that there are, lie behind the mean square in this order.
 pub(super) fn root_mean_square(rms: &RmsProp, w: &mut [f32], gradient: &[f32], states: [Option<&mut [f32]>; 3]) {
-    let [rate, eps, decay, momentum] = [rms.lr, rms.eps, rms.weight_decay, rms.momentum].map(|x| x as f32);
-    let step = RmsStep { rate, shares: shares(rms.alpha), eps, decay, momentum };
     match (states, rms.momentum != 0.0, rms.centered) {
-        ([Some(v), ..], false, false) => one(w, gradient, v, |w, g, v| step.change(w, g, v, None, None)),
-        ([Some(v), Some(b), _], true, false) => {
-            two(w, gradient, [v, b], |w, g, v, b| step.change(w, g, v, Some(b), None));
-        }
-        ([Some(v), Some(m), _], false, true) => {
-            two(w, gradient, [v, m], |w, g, v, m| step.change(w, g, v, None, Some(m)));
-        }
-        ([Some(v), Some(b), Some(m)], true, true) => {
-            three(w, gradient, [v, b, m], |w, g, v, b, m| step.change(w, g, v, Some(b), Some(m)));
-        }
+        ([Some(v), ..], false, false) => one(&RmsStep::<false, false>::new(rms), w, gradient, v),
+        ([Some(v), Some(b), _], true, false) => two(&RmsStep::<true, false>::new(rms), w, gradient, [v, b]),
+        ([Some(v), Some(m), _], false, true) => two(&RmsStep::<false, true>::new(rms), w, gradient, [v, m]),
+        ([Some(v), Some(b), Some(m)], true, true) => three(&RmsStep::<true, true>::new(rms), w, gradient, [v, b, m]),
         _ => {}
     }
 }
 
-/// `s += g^2`, `w -= lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)`.
+/// `s += g^2`, `w -= rate * g / (sqrt(s) + eps)`.
+struct SumOfSquares {
+    rate: f32,
+    eps: f32,
+    decay: f32,
+}
+
+impl Rule<1> for SumOfSquares {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [sum]: [&mut f32; 1]) {
+        let g = gradient + self.decay * *w;
+        *sum += g * g;
+        *w -= self.rate * g / (sum.sqrt() + self.eps);
+    }
+}
+
 pub(super) fn sum_of_squares(adagrad: &Adagrad, t: f64, w: &mut [f32], gradient: &[f32], sum: &mut [f32]) {
     let rate = (adagrad.lr / (1.0 + (t - 1.0) * adagrad.lr_decay)) as f32;
     let [eps, decay] = [adagrad.eps, adagrad.weight_decay].map(|x| x as f32);
-    one(w, gradient, sum, |w, gradient, sum| {
-        let g = gradient + decay * *w;
-        *sum += g * g;
-        *w -= rate * g / (sum.sqrt() + eps);
-    });
+    one(&SumOfSquares { rate, eps, decay }, w, gradient, sum);
 }
 
 /// `v = rho * v + (1 - rho) * g^2`, `d = sqrt(u + eps) / sqrt(v + eps) * g`, `u = rho * u + (1 - rho) * d^2`, `w -= lr * d`.
-pub(super) fn as_far_as_before(adadelta: &Adadelta, w: &mut [f32], gradient: &[f32], [v, u]: [&mut [f32]; 2]) {
-    let [rate, eps, decay] = [adadelta.lr, adadelta.eps, adadelta.weight_decay].map(|x| x as f32);
-    let [kept, added] = shares(adadelta.rho);
-    two(w, gradient, [v, u], |w, gradient, v, u| {
-        let g = gradient + decay * *w;
-        *v = kept * *v + added * g * g;
-        let d = (*u + eps).sqrt() / (*v + eps).sqrt() * g;
-        *u = kept * *u + added * d * d;
-        *w -= rate * d;
-    });
+struct AsFarAsBefore {
+    rate: f32,
+    eps: f32,
+    decay: f32,
+    shares: [f32; 2],
 }
 
-/// `m = beta1 * m + (1 - beta1) * g`, `u = max(beta2 * u, |g| + eps)`, `w -= lr / (1 - beta1^t) * m / u`.
-pub(super) fn running_maximum(adamax: &Adamax, t: f64, w: &mut [f32], gradient: &[f32], [m, u]: [&mut [f32]; 2]) {
+impl Rule<2> for AsFarAsBefore {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [v, u]: [&mut f32; 2]) {
+        let [kept, added] = self.shares;
+        let g = gradient + self.decay * *w;
+        *v = kept * *v + added * g * g;
+        let d = (*u + self.eps).sqrt() / (*v + self.eps).sqrt() * g;
+        *u = kept * *u + added * d * d;
+        *w -= self.rate * d;
+    }
+}
+
+pub(super) fn as_far_as_before(adadelta: &Adadelta, w: &mut [f32], gradient: &[f32], states: [&mut [f32]; 2]) {
+    let [rate, eps, decay] = [adadelta.lr, adadelta.eps, adadelta.weight_decay].map(|x| x as f32);
+    two(&AsFarAsBefore { rate, eps, decay, shares: shares(adadelta.rho) }, w, gradient, states);
+}
+
+/// `m = beta1 * m + (1 - beta1) * g`, `u = max(beta2 * u, |g| + eps)`, `w -= rate * m / u`.
+struct RunningMaximum {
+    rate: f32,
+    eps: f32,
+    decay: f32,
+    shares: [f32; 2],
+    /// What the maximum is multiplied by in each step.
+    falls: f32,
+}
+
+impl Rule<2> for RunningMaximum {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [m, u]: [&mut f32; 2]) {
+        let g = gradient + self.decay * *w;
+        *m = self.shares[0] * *m + self.shares[1] * g;
+        *u = (self.falls * *u).max(g.abs() + self.eps);
+        *w -= self.rate * *m / *u;
+    }
+}
+
+pub(super) fn running_maximum(adamax: &Adamax, t: f64, w: &mut [f32], gradient: &[f32], states: [&mut [f32]; 2]) {
     let rate = (adamax.lr / correction(adamax.betas.0, t)) as f32;
     let [eps, decay, falls] = [adamax.eps, adamax.weight_decay, adamax.betas.1].map(|x| x as f32);
-    let [kept, added] = shares(adamax.betas.0);
-    two(w, gradient, [m, u], |w, gradient, m, u| {
-        let g = gradient + decay * *w;
-        *m = kept * *m + added * g;
-        *u = (falls * *u).max(g.abs() + eps);
-        *w -= rate * *m / *u;
-    });
+    two(&RunningMaximum { rate, eps, decay, shares: shares(adamax.betas.0), falls }, w, gradient, states);
 }
 
 /// What RAdam multiplies by beside `1 / (sqrt(v) + eps)`: `r(t) * sqrt(1 - beta2^t)`, or nothing where its mean square is of too few steps.
@@ -217,19 +315,45 @@ fn rectified(beta2: f64, t: f64) -> Option<f64> {
     (length > 5.0).then(|| share.sqrt() * correction.sqrt())
 }
 
-pub(super) fn rectify(radam: &RAdam, t: f64, w: &mut [f32], gradient: &[f32], [m, v]: [&mut [f32]; 2]) {
-    let RAdam { lr, betas, weight_decay, decoupled_weight_decay, .. } = *radam;
-    let [shrink, decay] = decays(lr, weight_decay, decoupled_weight_decay);
-    let [[kept, added], [stays, enters]] = [betas.0, betas.1].map(shares);
-    let (rate, eps) = ((lr / correction(betas.0, t)) as f32, radam.eps as f32);
-    let factor = rectified(betas.1, t).map(|factor| factor as f32);
-    two(w, gradient, [m, v], |w, gradient, m, v| {
-        let g = gradient + decay * *w;
+/// RAdam's rule with the factors of one step.
+struct Rectify {
+    shrink: f32,
+    decay: f32,
+    /// Of `m` and of `v`.
+    shares: [[f32; 2]; 2],
+    rate: f32,
+    eps: f32,
+    /// See [`rectified`].
+    factor: Option<f32>,
+}
+
+impl Rule<2> for Rectify {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [m, v]: [&mut f32; 2]) {
+        let [[kept, added], [stays, enters]] = self.shares;
+        let g = gradient + self.decay * *w;
         *m = kept * *m + added * g;
         *v = stays * *v + enters * g * g;
-        let towards = factor.map_or(*m, |factor| *m * factor / (v.sqrt() + eps));
-        *w = *w * shrink - rate * towards;
-    });
+        let towards = match self.factor {
+            Some(factor) => *m * factor / (v.sqrt() + self.eps),
+            None => *m,
+        };
+        *w = *w * self.shrink - self.rate * towards;
+    }
+}
+
+pub(super) fn rectify(radam: &RAdam, t: f64, w: &mut [f32], gradient: &[f32], states: [&mut [f32]; 2]) {
+    let RAdam { lr, betas, weight_decay, decoupled_weight_decay, .. } = *radam;
+    let [shrink, decay] = decays(lr, weight_decay, decoupled_weight_decay);
+    let rule = Rectify {
+        shrink,
+        decay,
+        shares: [shares(betas.0), shares(betas.1)],
+        rate: (lr / correction(betas.0, t)) as f32,
+        eps: radam.eps as f32,
+        factor: rectified(betas.1, t).map(|factor| factor as f32),
+    };
+    two(&rule, w, gradient, states);
 }
 
 /// The step of Adam's that a rule is, if it is one.
