@@ -23,6 +23,7 @@ mod loss;
 mod manifest;
 mod module;
 mod names;
+mod optimizer;
 mod parse;
 mod resolve;
 mod syntax;
@@ -87,9 +88,13 @@ use proc_macro::TokenStream;
 /// input; every input can be read by its name, `from(tokens)`.
 ///
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
-/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }`, `Lion { .. }`), `loss`, `cards`, `update` (`Fused`, `Separate`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`. What
+/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its
 /// default, but for the `batch` of `Train`, which nobody else can choose.
+///
+/// Every optimizer takes groups of parameters with a rate or a weight decay of their own, by their names, in which `*` stands for any text:
+/// `AdamW { lr: 1e-3, groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }, Group { paths: "head.*", lr: 1e-2 }] }`. A number is
+/// that of the last group that has it. Paths that match nothing are mistakes.
 ///
 /// A loss is `CrossEntropy`, `Mse`, `Mean`, or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. A term
 /// measures the first output, or the tap or input named by `from`; terms without a `target = name` share the first target,

@@ -131,7 +131,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["cuda", "cpu", "to", "device"], DEVICE),
     (&["crossentropyloss", "mseloss", "nllloss", "bceloss", "bcewithlogitsloss", "l1loss", "smoothl1loss", "huberloss"], Here::Loss),
     (&["kldivloss", "ctcloss", "tripletmarginloss", "cosineembeddingloss", "crossentropy", "mse"], Here::Loss),
-    (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adamax", "nadam", "lion"], Here::Optimizer),
+    (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "lion"], Here::Optimizer),
 ];
 
 /// A name in small letters, without `_`.
@@ -188,7 +188,7 @@ fn call(name: &'static str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Here, TABLE, plain};
+    use super::{Here, Optimizer, TABLE, plain};
     use gpumem_core::layers::Entry;
     use std::collections::HashSet;
 
@@ -207,7 +207,7 @@ mod tests {
     /// Every name in a hint that begins with a capital letter is a layer, or one of the few other names of the language.
     #[test]
     fn hints_name_what_exists() {
-        let others = ["Image", "CrossEntropy", "Mse", "Mean", "Sgd", "Adam", "AdamW", "Lion", "Block", "Net", "TRAIN"];
+        let others = ["Image", "CrossEntropy", "Mse", "Mean", "Block", "Net", "TRAIN"];
         for (names, here) in TABLE {
             if let Here::Family(member, ..) | Here::Layer(member) = here {
                 assert!(Entry::find(member).is_some(), "{member}");
@@ -216,7 +216,8 @@ mod tests {
             for (index, code) in hint.split('`').enumerate().filter(|(index, _)| index % 2 == 1) {
                 let words = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
                 for word in words.filter(|word| word.starts_with(char::is_uppercase)) {
-                    let is_known = Entry::find(word).is_some() || others.contains(&word);
+                    let is_optimizer = Optimizer::ROWS.iter().any(|row| row.name == word);
+                    let is_known = Entry::find(word).is_some() || is_optimizer || others.contains(&word);
                     assert!(is_known, "the hint for {names:?} names `{word}` (part {index}): {hint}");
                 }
             }

@@ -2,6 +2,7 @@
 
 use crate::errors::Errors;
 use crate::loss;
+use crate::optimizer;
 use crate::resolve::Resolved;
 use crate::syntax::{Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::{either, listed};
@@ -93,7 +94,7 @@ pub(crate) fn train<'s>(
                 quote!(#value)
             }
             "precision" => precision(value, &mut reading, errors),
-            "optimizer" => optimizer(value, &mut reading, errors),
+            "optimizer" => optimizer::read(value, resolved, &mut reading, errors),
             "loss" => {
                 reading.loss = loss::read(value, resolved, errors);
                 let terms = &reading.loss.tokens;
@@ -218,8 +219,11 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
     let optimizers = || Optimizer::ROWS.iter().filter(|row| row.fields.contains(&name.as_str()));
     if trains && let Some(first) = optimizers().next() {
         // The one that is written, if it has such a hyperparameter.
-        let written =
-            settings.fields.iter().find(|field| field.name == "optimizer").and_then(|field| named(&field.value));
+        let written = settings
+            .fields
+            .iter()
+            .find(|field| field.name == "optimizer")
+            .and_then(|field| optimizer::named(&field.value));
         let row = optimizers().find(|row| written.is_some_and(|written| written == row.name)).unwrap_or(first);
         let value = text(&field.value);
         return format!("it belongs to the optimizer, as `optimizer: {} {{ {name}: {value} }}`", row.name);
@@ -250,20 +254,8 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
     }
 }
 
-/// The name of the optimizer that is written, in whatever form: `Adam { .. }`, `Adam(..)`, `Adam::new(..)`.
-fn named(value: &Expr) -> Option<&Ident> {
-    let path = match plain(value) {
-        Expr::Struct(written) => &written.path,
-        Expr::Path(written) => &written.path,
-        Expr::Call(call) => return named(&call.func),
-        _ => return None,
-    };
-    let is_optimizer = |name: &&Ident| Optimizer::ROWS.iter().any(|row| *name == row.name);
-    path.segments.iter().map(|segment| &segment.ident).find(is_optimizer)
-}
-
 /// An expression as it was written, more or less.
-fn text(value: &impl quote::ToTokens) -> String {
+pub(crate) fn text(value: &impl quote::ToTokens) -> String {
     value.to_token_stream().to_string().replace(" ,", ",").replace("( ", "(").replace(" )", ")")
 }
 
@@ -318,102 +310,6 @@ fn precision(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
     reading.precision = [Precision::F32, Precision::Bf16, Precision::F16][plain];
     let name = Ident::new(names[plain], Span::call_site());
     quote!(#path::#name)
-}
-
-/// `Sgd { lr: 0.01, momentum: 0.9 }`, or `Adam` with its defaults.
-fn optimizer(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
-    let (name, fields) = match plain(value) {
-        Expr::Struct(written) => {
-            if let Some(rest) = &written.dot2_token {
-                errors.add(Place::of(rest), "hyperparameters left out take PyTorch's defaults; remove this");
-            }
-            (written.path.segments.last().map(|segment| &segment.ident), Some(&written.fields))
-        }
-        other => (last_name(other), None),
-    };
-    let Some(name) = name else {
-        let message = match plain(value) {
-            Expr::Call(call) => in_braces(call),
-            _ => None,
-        };
-        let message = message.unwrap_or_else(|| {
-            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`".to_string()
-        });
-        errors.add(Place::of(value), message);
-        return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
-    };
-    let text = name.to_string();
-    let Some(row) = Optimizer::ROWS.iter().find(|row| row.name == text) else {
-        let names: Vec<&str> = Optimizer::ROWS.iter().map(|row| row.name).collect();
-        let hint = match nearest(&text, &names) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are {}", listed(&names)),
-        };
-        errors.add(name, format!("no optimizer is called `{text}`; {hint}"));
-        return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
-    };
-    let known = row.fields;
-    // Hyperparameters that may be something else than 0.
-    let mut set: Vec<String> = Vec::new();
-    let mut given: Vec<String> = Vec::new();
-    let mut tokens = TokenStream::new();
-    for field in fields.into_iter().flatten() {
-        let syn::Member::Named(member) = &field.member else {
-            errors.add(Place::of(&field.member), "expected a hyperparameter's name");
-            continue;
-        };
-        let parameter = member.to_string();
-        if !known.contains(&parameter.as_str()) {
-            let hint = match nearest(&parameter, known) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("it has {}", listed(known)),
-            };
-            errors.add(member, format!("`{text}` has no hyperparameter `{parameter}`; {hint}"));
-            continue;
-        }
-        if given.contains(&parameter) {
-            errors.add(member, format!("`{parameter}` is given twice; remove one"));
-            continue;
-        }
-        let value = &field.expr;
-        if !is_zero(value) {
-            set.push(parameter.clone());
-        }
-        tokens.extend(quote!(#member: #value,));
-        given.push(parameter);
-    }
-    let there =
-        row.states.iter().filter(|state| state.unless_zero.is_none_or(|name| set.iter().any(|set| set == name)));
-    reading.moments = there.count() as u64;
-    reading.optimizer = Some(Place::of(value));
-    let kind = Ident::new(&text, Span::call_site());
-    // An editor explains the name where it stands.
-    let named = Ident::new(&text, name.span());
-    let rest = (given.len() < known.len()).then(|| quote!(..__gpumem::__private::train::optim::#kind::DEFAULT));
-    quote!(__gpumem::__private::train::optim::Optimizer::#kind(__gpumem::__private::train::optim::#named { #tokens #rest }))
-}
-
-/// `Adam(lr = 1e-3)`, which should be `Adam { lr: 1e-3 }`.
-fn in_braces(call: &syn::ExprCall) -> Option<String> {
-    let name = named(&call.func)?;
-    let row = Optimizer::ROWS.iter().find(|row| name == row.name)?;
-    let fields = call.args.iter().enumerate().map(|(index, argument)| match plain(argument) {
-        Expr::Assign(assign) => Some(format!("{}: {}", last_name(&assign.left)?, text(&assign.right))),
-        other => Some(format!("{}: {}", row.fields.get(index)?, text(other))),
-    });
-    let fields: Vec<String> = fields.collect::<Option<_>>()?;
-    let written =
-        if fields.is_empty() { row.name.to_string() } else { format!("{} {{ {} }}", row.name, fields.join(", ")) };
-    Some(format!("hyperparameters stand in braces; write `{written}`"))
-}
-
-fn is_zero(value: &Expr) -> bool {
-    match plain(value) {
-        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => {
-            value.base10_parse::<f64>().is_ok_and(|value| value == 0.0)
-        }
-        other => literal(other) == Some(0),
-    }
 }
 
 fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {

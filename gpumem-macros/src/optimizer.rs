@@ -1,0 +1,260 @@
+//! The optimizer of `TRAIN`: its name, its hyperparameters, and groups of parameters that have some of their own.
+
+use crate::errors::Errors;
+use crate::resolve::Resolved;
+use crate::syntax::Place;
+use crate::train::{Reading, last_name, literal, plain, text};
+use gpumem_core::layers::mistake::listed;
+use gpumem_core::suggest::nearest;
+use gpumem_core::train::optim::{Optimizer, Row, matches};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+use syn::{Expr, ExprLit, Lit};
+
+/// What a group has.
+const GROUP: [&str; 3] = ["paths", "lr", "weight_decay"];
+
+/// `Sgd { lr: 0.01, momentum: 0.9 }`, or `Adam` with its defaults.
+pub(crate) fn read(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let (name, fields) = match plain(value) {
+        Expr::Struct(written) => {
+            if let Some(rest) = &written.dot2_token {
+                errors.add(Place::of(rest), "hyperparameters left out take PyTorch's defaults; remove this");
+            }
+            (written.path.segments.last().map(|segment| &segment.ident), Some(&written.fields))
+        }
+        other => (last_name(other), None),
+    };
+    let Some(name) = name else {
+        let message = match plain(value) {
+            Expr::Call(call) => in_braces(call),
+            _ => None,
+        };
+        let message = message.unwrap_or_else(|| {
+            "the optimizer is read by the macro as it stands; write it out, as `Sgd { lr: 0.01 }`".to_string()
+        });
+        errors.add(Place::of(value), message);
+        return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
+    };
+    let text = name.to_string();
+    let Some(row) = Optimizer::ROWS.iter().find(|row| row.name == text) else {
+        let names: Vec<&str> = Optimizer::ROWS.iter().map(|row| row.name).collect();
+        let hint = match nearest(&text, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", listed(&names)),
+        };
+        errors.add(name, format!("no optimizer is called `{text}`; {hint}"));
+        return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
+    };
+    let Hyperparameters { tokens, set, complete } =
+        hyperparameters(row, fields.into_iter().flatten(), resolved, errors);
+    let there =
+        row.states.iter().filter(|state| state.unless_zero.is_none_or(|name| set.iter().any(|set| set == name)));
+    reading.moments = there.count() as u64;
+    reading.optimizer = Some(Place::of(value));
+    let kind = Ident::new(&text, Span::call_site());
+    // An editor explains the name where it stands.
+    let named = Ident::new(&text, name.span());
+    let rest = (!complete).then(|| quote!(..__gpumem::__private::train::optim::#kind::DEFAULT));
+    quote!(__gpumem::__private::train::optim::Optimizer::#kind(__gpumem::__private::train::optim::#named { #tokens #rest }))
+}
+
+/// What stands in an optimizer's braces.
+struct Hyperparameters {
+    tokens: TokenStream,
+    /// Those that may be something else than 0.
+    set: Vec<String>,
+    /// Whether every one is given, so that no default is needed.
+    complete: bool,
+}
+
+fn hyperparameters<'e>(
+    row: &Row,
+    fields: impl Iterator<Item = &'e syn::FieldValue>,
+    resolved: &Resolved,
+    errors: &mut Errors,
+) -> Hyperparameters {
+    let (known, optimizer) = (row.fields, row.name);
+    let (mut set, mut given, mut tokens) = (Vec::new(), Vec::new(), TokenStream::new());
+    let mut grouped = None;
+    let kind = Ident::new(optimizer, Span::call_site());
+    let mut lr = quote!(__gpumem::__private::train::optim::#kind::DEFAULT.lr);
+    for field in fields {
+        let syn::Member::Named(member) = &field.member else {
+            errors.add(Place::of(&field.member), "expected a hyperparameter's name");
+            continue;
+        };
+        let parameter = member.to_string();
+        if parameter != "groups" && !known.contains(&parameter.as_str()) {
+            let hint = match nearest(&parameter, &[known, &["groups"]].concat()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("it has {}", listed(known)),
+            };
+            errors.add(member, format!("`{optimizer}` has no hyperparameter `{parameter}`; {hint}"));
+            continue;
+        }
+        if given.contains(&parameter) {
+            errors.add(member, format!("`{parameter}` is given twice; remove one"));
+            continue;
+        }
+        let value = &field.expr;
+        if !is_zero(value) {
+            set.push(parameter.clone());
+        }
+        match parameter.as_str() {
+            "groups" => grouped = Some((member, value)),
+            "lr" => {
+                lr = quote!((#value));
+                tokens.extend(quote!(#member: #value,));
+            }
+            _ => tokens.extend(quote!(#member: #value,)),
+        }
+        given.push(parameter);
+    }
+    if let Some((member, value)) = grouped {
+        let groups = groups(value, (known, &lr), resolved, errors);
+        tokens.extend(quote!(#member: &[#groups],));
+    }
+    Hyperparameters { tokens, set, complete: given.len() == known.len() + 1 }
+}
+
+/// `[Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`: the groups as Rust, each with a comma, where the optimizer has these
+/// hyperparameters and this learning rate.
+fn groups(value: &Expr, (known, lr): (&[&str], &TokenStream), resolved: &Resolved, errors: &mut Errors) -> TokenStream {
+    let list = match plain(value) {
+        Expr::Reference(reference) => plain(&reference.expr),
+        list => list,
+    };
+    let Expr::Array(list) = list else {
+        let message = "the groups are read by the macro as they stand; write a list, as \
+                       `[Group { paths: \"*.bias\", weight_decay: 0.0 }]`";
+        errors.add(Place::of(value), message);
+        return TokenStream::new();
+    };
+    list.elems.iter().map(|group| one_group(group, (known, lr), resolved, errors)).collect()
+}
+
+fn one_group(
+    value: &Expr,
+    (known, lr): (&[&str], &TokenStream),
+    resolved: &Resolved,
+    errors: &mut Errors,
+) -> TokenStream {
+    let name = |group: &syn::ExprStruct| group.path.segments.last().map(|segment| segment.ident.clone());
+    let (group, name) = match plain(value) {
+        Expr::Struct(group) if name(group).is_some_and(|name| name == "Group") => (group, name(group)),
+        _ => {
+            errors.add(Place::of(value), "expected a group, as `Group { paths: \"*.bias\", weight_decay: 0.0 }`");
+            return TokenStream::new();
+        }
+    };
+    if let Some(rest) = &group.dot2_token {
+        errors.add(Place::of(rest), "what a group leaves out is as the optimizer has it; remove this");
+    }
+    let mut given: Vec<String> = Vec::new();
+    let mut tokens = TokenStream::new();
+    for field in &group.fields {
+        let syn::Member::Named(member) = &field.member else {
+            errors.add(Place::of(&field.member), "expected `paths`, `lr` or `weight_decay`");
+            continue;
+        };
+        let (name, value) = (member.to_string(), &field.expr);
+        if given.contains(&name) {
+            errors.add(member, format!("`{name}` is given twice; remove one"));
+            continue;
+        }
+        match name.as_str() {
+            "paths" => {
+                check_paths(value, resolved, errors);
+                tokens.extend(quote!(paths: #value,));
+            }
+            "lr" => tokens.extend(quote!(lr_factor: ::core::option::Option::Some((#value) / #lr),)),
+            "weight_decay" => tokens.extend(quote!(weight_decay: ::core::option::Option::Some(#value),)),
+            _ => {
+                let hint = match nearest(&name, &GROUP) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("it has {}", listed(&GROUP)),
+                };
+                let is_shared = known.contains(&name.as_str());
+                let hint = if is_shared { format!("`{name}` is the same for all parameters") } else { hint };
+                errors.add(member, format!("a group has no `{name}`; {hint}"));
+            }
+        }
+        given.push(name);
+    }
+    if !given.iter().any(|name| name == "paths") {
+        errors.add(Place::of(value), "a group needs the names of its parameters, as `paths: \"*.bias\"`");
+    } else if given.len() == 1 {
+        errors.add(Place::of(value), "this group changes nothing; give it an `lr` or a `weight_decay`, or remove it");
+    }
+    let name = Ident::new("Group", name.map_or_else(Span::call_site, |name| name.span()));
+    let path = quote!(__gpumem::__private::train::optim);
+    quote!(#path::#name { #tokens ..#path::Group::DEFAULT },)
+}
+
+/// Every path matches a parameter that is trained.
+fn check_paths(value: &Expr, resolved: &Resolved, errors: &mut Errors) {
+    let Expr::Lit(ExprLit { lit: Lit::Str(paths), .. }) = plain(value) else {
+        errors.add(
+            Place::of(value),
+            "the paths are read by the macro as they stand; write them out, as `\"*.bias, *norm*\"`",
+        );
+        return;
+    };
+    // After a mistake in a layer not all are known.
+    if resolved.outputs.is_none() {
+        return;
+    }
+    let trained = resolved.graph.parameters.iter().filter(|parameter| !parameter.frozen);
+    let names: Vec<&str> = trained.map(|parameter| parameter.name.as_str()).collect();
+    for pattern in paths.value().split(',').map(str::trim) {
+        if names.iter().any(|name| matches(pattern, name)) {
+            continue;
+        }
+        let hint = match (nearest(pattern, &names), names.first(), names.last()) {
+            (Some(near), ..) => format!("did you mean `{near}`?"),
+            (None, Some(first), Some(last)) if first != last => {
+                format!("their names are those from `{first}` to `{last}`")
+            }
+            (None, Some(only), _) => format!("there is `{only}`"),
+            (None, ..) => "there is none".to_string(),
+        };
+        errors.add(Place::of(value), format!("no parameter that is trained is called `{pattern}`; {hint}"));
+    }
+}
+
+/// `Adam(lr = 1e-3)`, which should be `Adam { lr: 1e-3 }`.
+fn in_braces(call: &syn::ExprCall) -> Option<String> {
+    let name = named(&call.func)?;
+    let row = Optimizer::ROWS.iter().find(|row| name == row.name)?;
+    let fields = call.args.iter().enumerate().map(|(index, argument)| match plain(argument) {
+        Expr::Assign(assign) => Some(format!("{}: {}", last_name(&assign.left)?, text(&assign.right))),
+        other => Some(format!("{}: {}", row.fields.get(index)?, text(other))),
+    });
+    let fields: Vec<String> = fields.collect::<Option<_>>()?;
+    let written =
+        if fields.is_empty() { row.name.to_string() } else { format!("{} {{ {} }}", row.name, fields.join(", ")) };
+    Some(format!("hyperparameters stand in braces; write `{written}`"))
+}
+
+fn is_zero(value: &Expr) -> bool {
+    match plain(value) {
+        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => {
+            value.base10_parse::<f64>().is_ok_and(|value| value == 0.0)
+        }
+        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => !value.value,
+        other => literal(other) == Some(0),
+    }
+}
+
+/// The name of the optimizer that is written, in whatever form: `Adam { .. }`, `Adam(..)`, `Adam::new(..)`.
+pub(crate) fn named(value: &Expr) -> Option<&Ident> {
+    let path = match plain(value) {
+        Expr::Struct(written) => &written.path,
+        Expr::Path(written) => &written.path,
+        Expr::Call(call) => return named(&call.func),
+        _ => return None,
+    };
+    let is_optimizer = |name: &&Ident| Optimizer::ROWS.iter().any(|row| *name == row.name);
+    path.segments.iter().map(|segment| &segment.ident).find(is_optimizer)
+}

@@ -1,0 +1,155 @@
+//! Optimizers in networks: the memory of their states, what these begin with, and groups of parameters.
+
+use gpumem::prelude::*;
+use gpumem::{Cpu, Kind, Line};
+
+type Features = Tensor<f32, (D<4>, D<4>)>;
+
+/// Networks of 55 parameters and these optimizers.
+macro_rules! networks {
+    ($($name:ident: $optimizer:expr,)*) => {
+        $(
+            network! {
+                pub struct $name;
+
+                const TRAIN: Train = Train { batch: 4, optimizer: $optimizer, loss: Mse };
+
+                fn forward(x: Features<4>) -> Features<4> {
+                    [Linear(4, name = "body"), Tanh, LayerNorm, Linear(3), Linear(4, bias = false, name = "head")]
+                }
+            }
+        )*
+    };
+}
+
+networks! {
+    Plain: Sgd { lr: 0.1 },
+    Rms: RmsProp,
+    RmsOfBoth: RmsProp { momentum: 0.9, centered: true },
+    Summed: Adagrad { initial_accumulator_value: 0.25 },
+    Far: Adadelta,
+    Ahead: NAdam { momentum_decay: 0.1 },
+    Most: Adamax,
+    Rectified: RAdam { weight_decay: 0.1, decoupled_weight_decay: true },
+    Grouped: AdamW {
+        lr: 0.01,
+        weight_decay: 0.5,
+        groups: [
+            Group { paths: "*.bias, *norm*", weight_decay: 0.0 },
+            Group { paths: "head.*", lr: 0.04 },
+        ],
+    },
+    Ungrouped: AdamW { lr: 0.01, weight_decay: 0.5 },
+    Faster: AdamW { lr: 0.04, weight_decay: 0.5 },
+    Undecayed: AdamW { lr: 0.01, weight_decay: 0.0 },
+}
+
+/// Elements of a state of all parameters.
+const STATE: u64 = 20 + 8 + 15 + 12;
+
+fn states<N: Network>() -> u64 {
+    let compiled = N::TRAINING.unwrap();
+    assert_eq!(compiled.budget[Line::Optimizer] % (4 * STATE), 0);
+    compiled.budget[Line::Optimizer] / (4 * STATE)
+}
+
+#[test]
+fn states_are_counted() {
+    assert_eq!(states::<Plain>(), 0);
+    assert_eq!(states::<Rms>(), 1);
+    assert_eq!(states::<RmsOfBoth>(), 3);
+    assert_eq!(states::<Summed>(), 1);
+    assert_eq!(states::<Far>(), 2);
+    assert_eq!(states::<Ahead>(), 2);
+    assert_eq!(states::<Most>(), 2);
+    assert_eq!(states::<Rectified>(), 2);
+    assert_eq!(states::<Grouped>(), 2);
+}
+
+fn data() -> [Features; 2] {
+    [1, 2].map(|seed| Tensor::from_fn(|index| ((index * 7 + seed) as f32 * 0.61).sin()))
+}
+
+/// Every optimizer brings the loss down, and the state that lies in files is all that it carries from step to step.
+macro_rules! trained {
+    ($($network:ident),*) => {
+        $({
+            let (device, [x, y]) = (Cpu::new(), data());
+            let mut net = $network::on(&device).unwrap();
+            let before = net.train_step(&x, &y).unwrap();
+            for _ in 0..8 {
+                net.train_step(&x, &y).unwrap();
+            }
+            let mut other = $network::on(&device).unwrap();
+            let names: Vec<String> = net.names().map(String::from).collect();
+            for name in &names {
+                other.set(name, &net.get(name).unwrap()).unwrap();
+            }
+            other.set_steps(net.steps().unwrap()).unwrap();
+            for _ in 0..3 {
+                let loss = net.train_step(&x, &y).unwrap();
+                assert!(loss < before, "{}", $network::NAME);
+                assert_eq!(other.train_step(&x, &y).unwrap().to_bits(), loss.to_bits(), "{}", $network::NAME);
+            }
+            for name in &names {
+                assert_eq!(net.get(name).unwrap(), other.get(name).unwrap(), "{} {name}", $network::NAME);
+            }
+        })*
+    };
+}
+
+#[test]
+fn losses_fall_and_go_on_after_a_resume() {
+    trained!(Plain, Rms, RmsOfBoth, Summed, Far, Ahead, Most, Rectified, Grouped);
+}
+
+#[test]
+fn states_begin_with_the_accumulators_value() {
+    let mut net = Summed::on(&Cpu::new()).unwrap();
+    let states: Vec<String> = net
+        .tensors()
+        .filter(|tensor| tensor.kind == Kind::OptimizerState)
+        .map(|tensor| tensor.name.to_string())
+        .collect();
+    assert_eq!(states.len(), 7);
+    for name in states {
+        assert!(net.get(&name).unwrap().iter().all(|&value| value == 0.25), "{name}");
+    }
+}
+
+/// After a step of networks that begin alike: each parameter is that of a network whose optimizer has the numbers of its group.
+#[test]
+fn groups_have_rates_and_weight_decay_of_their_own() {
+    let (device, [x, y]) = (Cpu::new(), data());
+    let mut grouped = Grouped::on(&device).unwrap();
+    let (mut plain, mut faster, mut undecayed) =
+        (Ungrouped::on(&device).unwrap(), Faster::on(&device).unwrap(), Undecayed::on(&device).unwrap());
+    // In proportion: twice the optimizer's rate is twice each group's.
+    for scale in [1.0, 2.0] {
+        grouped.set_lr(0.01 * scale).unwrap();
+        plain.set_lr(0.01 * scale).unwrap();
+        faster.set_lr(0.04 * scale).unwrap();
+        undecayed.set_lr(0.01 * scale).unwrap();
+        let names: Vec<String> = grouped.names().map(String::from).collect();
+        for name in &names {
+            let values = grouped.get(name).unwrap();
+            plain.set(name, &values).unwrap();
+            faster.set(name, &values).unwrap();
+            undecayed.set(name, &values).unwrap();
+        }
+        grouped.train_step(&x, &y).unwrap();
+        plain.train_step(&x, &y).unwrap();
+        faster.train_step(&x, &y).unwrap();
+        undecayed.train_step(&x, &y).unwrap();
+        for name in ["body.weight", "body.bias", "layer_norm.weight", "linear.weight", "linear.bias", "head.weight"] {
+            let expected = match name {
+                "head.weight" => faster.get(name),
+                "body.weight" | "linear.weight" => plain.get(name),
+                _ => undecayed.get(name),
+            };
+            assert_eq!(grouped.get(name).unwrap(), expected.unwrap(), "{name}");
+        }
+        assert_ne!(grouped.get("head.weight").unwrap(), plain.get("head.weight").unwrap());
+        assert_ne!(grouped.get("layer_norm.weight").unwrap(), plain.get("layer_norm.weight").unwrap());
+    }
+}
