@@ -9,7 +9,8 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Program, Slot};
+use gpumem_core::program::loss::Compares;
+use gpumem_core::program::{Action, Class, Op, Operation, Pass, Program, Slot};
 use gpumem_core::train::optim::Optimizer;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,11 +27,14 @@ struct IndexCheck {
     what: &'static str,
     indices: Source<u32>,
     limit: u64,
+    /// The one beyond it that is allowed.
+    ignored: Option<u32>,
 }
 
 impl IndexCheck {
     fn run(&self) -> Result<(), Error> {
-        match self.indices.get().iter().position(|&index| u64::from(index) >= self.limit) {
+        let is_wrong = |&index: &u32| u64::from(index) >= self.limit && self.ignored != Some(index);
+        match self.indices.get().iter().position(is_wrong) {
             None => Ok(()),
             Some(position) => Err(Error::Index {
                 what: self.what,
@@ -82,12 +86,14 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
 
 /// The indices of the user's that `operation` uses to look something up.
 fn index_check(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Option<IndexCheck>, Error> {
+    let mut ignored = None;
     let (what, slot, length, limit) = match &operation.action {
         Action::Run { op: Op::Gather(op), pass: Pass::Forward } => {
             ("token", Slot::Input(0), count(&[operands.batch(), op.count]), op.rows)
         }
-        Action::Loss(criterion) if criterion.kind == Measure::CrossEntropy => {
+        Action::Loss(criterion) if criterion.compares() == Compares::Classes => {
             let length = count(&[operands.batch(), criterion.outer, criterion.inner]);
+            ignored = criterion.options.ignored;
             ("label", Slot::Target, length, criterion.classes)
         }
         _ => return Ok(None),
@@ -98,7 +104,7 @@ fn index_check(program: &Program, operation: &Operation, operands: &Operands<'_>
     if !given {
         return Ok(None);
     }
-    Ok(Some(IndexCheck { what, indices: operands.words(slot, length)?, limit }))
+    Ok(Some(IndexCheck { what, indices: operands.words(slot, length)?, limit, ignored }))
 }
 
 impl Loaded {

@@ -8,6 +8,7 @@ mod harness;
 use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId, Type};
 use gpumem_core::lower::{Term, Training};
+use gpumem_core::program::Measure;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use harness::graphs::{chain, join};
@@ -188,4 +189,45 @@ fn cross_entropy_of_pixels() {
 #[test]
 fn mse() {
     check_loss("076_mse_mean", &[Term::MSE]);
+}
+
+#[test]
+fn bce_with_logits() {
+    check_loss("078_bce_with_logits_mean", &[Term::of(Measure::BceWithLogits)]);
+}
+
+#[test]
+fn l1() {
+    check_loss("080_l1_mean", &[Term::of(Measure::L1)]);
+}
+
+/// The file's loss is behind a log-softmax, whose gradient is undone here: that of a row is `g - softmax(x) * sum(g)`.
+#[test]
+fn nll() {
+    let truth = Truth::read("ops/082_nll_mean.safetensors");
+    let (batch, classes) = (truth.shape("input.x")[0], truth.shape("input.x")[1] as usize);
+    let mut graph = Graph::default();
+    let x = inputs(&mut graph, &truth, &["x"], false)[0];
+    let zeros = inputs(&mut graph, &truth, &["x"], false)[0];
+    let output = join(&mut graph, &[x, zeros], "Add");
+    let mut loaded = Loaded::new(&graph, output, training(&[Term::of(Measure::Nll)]), batch, STAY);
+    let logits = truth.floats("input.x");
+    let mut softmax = Vec::new();
+    for row in logits.chunks(classes) {
+        let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+        softmax.extend(row.iter().map(|&x| f64::from(x).exp() / sum));
+    }
+    let logarithms: Vec<u32> = softmax.iter().map(|p| (p.ln() as f32).to_bits()).collect();
+    loaded.set("input", &logarithms);
+    loaded.set("input1", &vec![0; logarithms.len()]);
+    loaded.set("target", truth.words("input.target"));
+    let found = loaded.step().unwrap();
+    assert_close("loss", &[found], &truth.floats("output"), TOLERANCE);
+    let found = loaded.get("input.gradient").unwrap();
+    let mut gradient = Vec::new();
+    for (g, p) in found.chunks(classes).zip(softmax.chunks(classes)) {
+        let sum: f64 = g.iter().map(|&g| f64::from(g)).sum();
+        gradient.extend(g.iter().zip(p).map(|(&g, p)| (f64::from(g) - p * sum) as f32));
+    }
+    assert_close("gradient", &gradient, &truth.floats("grad_input.x"), TOLERANCE);
 }

@@ -5,6 +5,7 @@ mod common;
 use common::{Builder, Input, OneLayer, Options, assert_close, empty, read, write, write_words};
 use gpumem_core::error::Error;
 use gpumem_core::program::function::Function;
+use gpumem_core::program::loss::LossOptions;
 use gpumem_core::program::ops::{Binary, BinaryFunction, MaxPool, Pointwise, Product, Sum, Window};
 use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
@@ -38,7 +39,7 @@ fn loss(
     };
     let dx = if in_place { x } else { b.tensor(Class::Buffer, Role::Activation, &shape, true) };
     let l = b.tensor(Class::Buffer, Role::Statistic, &[1], false);
-    let criterion = Criterion { kind, outer, classes, inner, weight: 1.0 };
+    let criterion = Criterion { kind, outer, classes, inner, weight: 1.0, options: LossOptions::DEFAULT };
     let reads = [(Slot::Input(0), x), (Slot::Target, t)];
     b.operation(Action::Loss(criterion), &reads, &[(Slot::Loss, l), (Slot::InputGradient(0), dx)], false);
     let job = b.job();

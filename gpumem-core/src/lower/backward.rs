@@ -4,10 +4,11 @@ use super::builder::{Builder, OpNode, numbered};
 use super::{Term, Training};
 use crate::graph::{NodeId, Source};
 use crate::number::Role;
+use crate::program::loss::Compares;
 use crate::program::op::{Gradient, Reads, Work};
-use crate::program::{Action, Class, Criterion, Init, Layout, Measure, Operand, Pass, Slot, Tensor, TensorId};
+use crate::program::{Action, Class, Criterion, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
-use crate::shape::{Shape, product};
+use crate::shape::Shape;
 use crate::train::Update;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -62,7 +63,8 @@ impl Builder<'_> {
         let mut targets: Vec<Option<TensorId>> = Vec::new();
         let mut loss = None;
         for (index, term) in training.loss.iter().enumerate() {
-            let target = (term.measure != Measure::Mean).then(|| self.target_of(index, term, &mut targets));
+            let target =
+                (term.measure.row().compares != Compares::Nothing).then(|| self.target_of(index, term, &mut targets));
             let sum = loss.is_some();
             let loss = *loss.get_or_insert_with(|| {
                 self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false)
@@ -81,9 +83,9 @@ impl Builder<'_> {
             return target;
         }
         let value = self.value(self.ends[index]);
-        let (role, shape) = match term.measure {
-            Measure::CrossEntropy => (Role::Index, target_shape(value.shape)),
-            Measure::Mse | Measure::Mean | Measure::Dot => (Role::Activation, value.shape),
+        let (role, shape) = match term.options.compares(term.measure) {
+            Compares::Classes => (Role::Index, target_shape(value.shape)),
+            Compares::Numbers | Compares::Nothing => (Role::Activation, value.shape),
         };
         let name = if term.target == 0 { "target".into() } else { alloc::format!("target{}", term.target) };
         let target = self.tensor(Tensor {
@@ -109,7 +111,8 @@ impl Builder<'_> {
     fn term(&mut self, index: usize, term: &Term, target: Option<TensorId>, (loss, sum): (TensorId, bool)) {
         let measured = self.ends[index];
         let value = self.held(measured);
-        let criterion = criterion(term, self.value(measured).shape);
+        let shape = self.value(measured).shape;
+        let criterion = Criterion::new(term.measure, term.weight, term.options.clone(), shape);
         let (terms, batched) = criterion.terms();
         let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
         let mut reads = vec![Operand { slot: Slot::Input(0), tensor: value }];
@@ -129,6 +132,10 @@ impl Builder<'_> {
             writes.push(self.target(measured, 0, &mut reads, is_free.then_some(value)));
         }
         writes.push(Operand { slot: Slot::Workspace, tensor: workspace });
+        if criterion.counts() {
+            let divisor = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false);
+            writes.push(Operand { slot: Slot::Saved(0), tensor: divisor });
+        }
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
     }
 
@@ -335,17 +342,6 @@ impl Builder<'_> {
     fn state(&self) -> Option<Operand> {
         self.state.map(|tensor| Operand { slot: Slot::State, tensor })
     }
-}
-
-/// A term over values of this shape: classes are the channels of a map and the last axis of anything else.
-fn criterion(term: &Term, shape: Shape) -> Criterion {
-    let (kind, weight, dims) = (term.measure, term.weight, shape.dims());
-    let (outer, classes, inner) = match (kind, dims) {
-        (Measure::CrossEntropy, &[classes, height, width]) => (1, classes, product(&[height, width])),
-        (Measure::CrossEntropy, &[.., classes]) => (product(&dims[..dims.len() - 1]), classes, 1),
-        _ => (product(dims), 1, 1),
-    };
-    Criterion { kind, outer, classes, inner, weight }
 }
 
 /// Dimensions of the class indices that belong to logits of this shape.

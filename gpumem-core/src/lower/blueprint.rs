@@ -5,6 +5,7 @@ use crate::graph::{Graph, NodeId};
 use crate::number::Precision;
 use crate::program::Program;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
+use crate::program::loss::Written;
 use crate::train::Update;
 use alloc::vec::Vec;
 
@@ -31,7 +32,26 @@ pub struct Steps {
 }
 
 wire_enum!(Update { Fused, Separate });
-wire_struct!(Term { measure, weight, from, target });
+
+impl Wire for Term {
+    fn put(&self, out: &mut Vec<u8>) {
+        Written { kind: self.measure, options: self.options.clone() }.put(out);
+        self.weight.put(out);
+        self.from.put(out);
+        self.target.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Term> {
+        let Written { kind, options } = Wire::take(from)?;
+        Some(Term {
+            measure: kind,
+            weight: Wire::take(from)?,
+            from: Wire::take(from)?,
+            target: Wire::take(from)?,
+            options,
+        })
+    }
+}
 wire_struct!(Steps { loss, moments, update });
 
 impl Blueprint {

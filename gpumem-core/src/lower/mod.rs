@@ -20,6 +20,7 @@ pub use blueprint::{Blueprint, Steps};
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 
 use crate::graph::{Graph, NodeId, RowId};
+use crate::program::loss::LossOptions;
 use crate::program::{Measure, Program};
 use crate::train::Update;
 use alloc::string::String;
@@ -34,7 +35,7 @@ pub struct Options<'t> {
 }
 
 /// A term of the loss.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Term {
     /// How it measures.
     pub measure: Measure,
@@ -44,19 +45,22 @@ pub struct Term {
     pub from: Option<NodeId>,
     /// The number of the target that it compares with. [`Measure::Mean`] looks at none.
     pub target: usize,
+    /// The options of the loss.
+    pub options: LossOptions,
 }
 
 impl Term {
     /// Cross entropy of the first output.
-    pub const CROSS_ENTROPY: Term = Term::of(Measure::CrossEntropy);
+    pub const CROSS_ENTROPY: Term =
+        Term { measure: Measure::CrossEntropy, weight: 1.0, from: None, target: 0, options: LossOptions::DEFAULT };
     /// Mean squared error of the first output.
-    pub const MSE: Term = Term::of(Measure::Mse);
+    pub const MSE: Term = Term { measure: Measure::Mse, ..Term::CROSS_ENTROPY };
     /// Sum of the first output times its target.
-    pub const DOT: Term = Term::of(Measure::Dot);
+    pub const DOT: Term = Term { measure: Measure::Dot, ..Term::CROSS_ENTROPY };
 
     /// The first output against the first target.
     pub const fn of(measure: Measure) -> Term {
-        Term { measure, weight: 1.0, from: None, target: 0 }
+        Term { measure, weight: 1.0, from: None, target: 0, options: LossOptions::DEFAULT }
     }
 }
 

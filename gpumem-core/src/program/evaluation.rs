@@ -75,10 +75,12 @@ fn untrained(operation: &Operation) -> Option<Operation> {
         Action::Loss(_) => true,
         _ => false,
     };
+    let is_loss = matches!(action, Action::Loss(_));
     let reads = |operand: &&Operand| operand.slot != Slot::State;
     let writes = |operand: &&Operand| match operand.slot {
         Slot::Output | Slot::Loss => true,
         Slot::Workspace => works,
+        Slot::Saved(_) => is_loss,
         _ => false,
     };
     Some(Operation {

@@ -10,18 +10,19 @@ mod evaluation;
 pub mod formula;
 pub mod function;
 mod layout;
+pub mod loss;
 pub mod op;
 pub mod ops;
 mod tag;
 
 use crate::number::Role;
 use crate::shape::Shape;
-use crate::train::Loss;
 use alloc::string::String;
 use alloc::vec::Vec;
 use encoding::{Reader, Wire, record, wire_enum};
 pub use evaluation::Evaluation;
 pub use layout::{Layout, Order, Strides};
+pub use loss::{Criterion, Measure};
 pub use op::Op;
 pub use tag::{NO_ROW, Part, Phase};
 
@@ -294,7 +295,7 @@ pub enum Action {
     /// `Loss` from `Input(0)` and `Target`, and the gradient of `Input(0)` into `InputGradient(0)`, if anything before it is
     /// trained; it may be the same tensor as `Input(0)`. The mean over the batch is part of the gradient. Where `Loss` is read
     /// too, the term is added to those before it. `Workspace` has an f32 for each position whose loss is summed: see
-    /// [`Criterion::terms`].
+    /// [`Criterion::terms`]. `Saved(0)` is room for what the targets come to, if they [count](Criterion::counts).
     Loss(Criterion),
     /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
     Check,
@@ -308,80 +309,6 @@ pub enum Action {
     SumBatch,
     /// Increments the step counter in `State`: the last operation of a training step.
     Advance,
-}
-
-/// A loss with the shape of what it compares: `outer` x `classes` x `inner` elements a sample. Logits of a vector have
-/// `outer` = `inner` = 1, of a sequence `outer` = T, of a map `inner` = H * W.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Criterion {
-    /// Which loss.
-    pub kind: Measure,
-    /// Positions before the class axis.
-    pub outer: u64,
-    /// Classes, or 1 where there is no class axis.
-    pub classes: u64,
-    /// Positions after the class axis.
-    pub inner: u64,
-    /// What the loss and its gradient are multiplied with.
-    pub weight: f64,
-}
-
-/// Partial sums that a loss over elements rather than positions is added up from.
-const PARTIAL_SUMS: u64 = 256;
-
-impl Criterion {
-    /// Whether it measures rows, each of the classes of one position.
-    pub fn is_of_rows(&self) -> bool {
-        self.kind == Measure::CrossEntropy && self.inner == 1
-    }
-
-    /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
-    /// are added in the same order in every run.
-    pub fn terms(&self) -> (Shape, bool) {
-        match self.kind {
-            Measure::CrossEntropy => (Shape::new(&[self.outer, self.inner]), true),
-            Measure::Mse | Measure::Mean | Measure::Dot => (Shape::new(&[PARTIAL_SUMS]), false),
-        }
-    }
-}
-
-/// How a loss measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Measure {
-    /// Mean over positions of `log(sum(exp(x))) - x[target]`; targets are class indices.
-    CrossEntropy,
-    /// Mean over elements of `(x - target)^2`.
-    Mse,
-    /// Mean over elements. It has no target.
-    Mean,
-    /// Sum over elements of `x * target`: its gradient is the target, which makes any gradient reachable in tests.
-    Dot,
-}
-wire_enum!(Measure { CrossEntropy, Mse, Mean, Dot });
-
-impl From<Loss> for Measure {
-    fn from(loss: Loss) -> Measure {
-        match loss {
-            Loss::CrossEntropy => Measure::CrossEntropy,
-            Loss::Mse => Measure::Mse,
-            Loss::Mean => Measure::Mean,
-        }
-    }
-}
-
-impl Wire for Criterion {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.kind.put(out);
-        [self.outer, self.classes, self.inner].put(out);
-        self.weight.put(out);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Option<Criterion> {
-        let kind = Measure::take(from)?;
-        let [outer, classes, inner] = Wire::take(from)?;
-        Some(Criterion { kind, outer, classes, inner, weight: Wire::take(from)? })
-    }
 }
 
 impl Wire for Action {

@@ -2,8 +2,11 @@
 
 pub mod optim;
 
+use alloc::borrow::Cow;
+
 use crate::cards::Card;
 use crate::number::Precision;
+pub use crate::program::loss::{Loss, LossOptions, Reduction};
 use crate::train::optim::{Optimizer, Sgd};
 
 /// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields
@@ -45,7 +48,7 @@ impl Train {
         micro_batches: 1,
         precision: Precision::F32,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),
-        loss: &[LossTerm { loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None }],
+        loss: &[LossTerm::CROSS_ENTROPY],
         cards: &[],
         update: Update::Fused,
         conv_workspace: 256 << 20,
@@ -106,7 +109,7 @@ pub enum Update {
 }
 
 /// A term of the loss.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LossTerm {
     /// How it measures.
     pub loss: Loss,
@@ -116,16 +119,17 @@ pub struct LossTerm {
     pub from: Option<&'static str>,
     /// The name of the target that it compares with; terms without one share a target.
     pub target: Option<&'static str>,
+    /// The options of the loss.
+    pub options: LossOptions,
 }
 
-/// How a term of the loss measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Loss {
-    /// Mean cross entropy between logits and class indices, over samples, tokens or pixels.
-    CrossEntropy,
-    /// Mean squared error over all elements.
-    Mse,
-    /// Mean over all elements, without a target.
-    Mean,
+impl LossTerm {
+    const CROSS_ENTROPY: LossTerm =
+        LossTerm { loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None, options: LossOptions::DEFAULT };
+}
+
+/// Numbers for classes as [`LossOptions`] has them, for generated code.
+#[doc(hidden)]
+pub const fn weights(numbers: &'static [f64]) -> Cow<'static, [f64]> {
+    Cow::Borrowed(numbers)
 }

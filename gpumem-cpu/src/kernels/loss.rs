@@ -2,24 +2,24 @@
 //!
 //! ```text
 //! cross entropy  mean over P of log(sum(exp(x))) - x[target]    dx = (softmax(x) - [class = target]) / P
-//! mse            mean of (x - target)^2                         dx = 2 * (x - target) / elements
 //! mean           mean of x                                      dx = 1 / elements
-//! dot            sum of x * target                              dx = target
+//! others         mean of value(x, target)                       dx = slope(x, target) / elements
 //! ```
 //!
-//! All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
+//! Where it is a sum, nothing is divided. Cross entropy with options is in `loss_of_classes.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
 
 use super::exponential::exp;
 use super::softmax::{TILE, maxima_and_sums, tiles};
-use super::{Bound, kernel};
+use super::{Bound, kernel, loss_of_classes};
 use crate::operands::{Operands, Pair, Source, Target, count};
 use crate::parallel::{self, GRAIN, PIECE, sum_over};
 use crate::simd::wide;
 use gpumem_core::error::Error;
+use gpumem_core::program::loss::{LossOptions, Over};
 use gpumem_core::program::{Criterion, Measure, Slot};
 
 /// What the loss reads as logits, and where their gradient goes.
-enum Logits {
+pub(super) enum Logits {
     /// The gradient is wanted; true if it is added to.
     Pair(Pair, bool),
     /// Only the loss is wanted.
@@ -41,14 +41,14 @@ impl Logits {
 }
 
 /// Where the loss goes.
-struct Total {
+pub(super) struct Total {
     target: Target,
     /// Whether it is added to the terms before it.
     sum: bool,
 }
 
 impl Total {
-    fn put(&mut self, term: f64) {
+    pub(super) fn put(&mut self, term: f64) {
         let total = &mut self.target.get()[0];
         *total = if self.sum { *total + term as f32 } else { term as f32 };
     }
@@ -67,24 +67,148 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
         let samples = if batched { operands.batch() } else { 1 };
         operands.target(Slot::Workspace, count(&[samples, terms.elements().unwrap_or(0)]))?;
     }
+    // The divisor needs no memory either.
+    if operands.writes(Slot::Saved(0)) {
+        operands.target(Slot::Saved(0), 1)?;
+    }
+    if criterion.kind == Measure::CrossEntropy && criterion.options == LossOptions::DEFAULT {
+        let labels = operands.words(Slot::Target, count(&[operands.batch(), outer, inner]))?;
+        return cross_entropy(logits, labels, loss, weight, [count(&[classes]), count(&[inner])]);
+    }
+    if criterion.kind.row().over == Over::Positions {
+        return loss_of_classes::bind(criterion, operands, logits, loss);
+    }
+    let share = weight / criterion.divisor(operands.batch()) as f64;
+    if criterion.kind == Measure::Mean {
+        return mean(logits, loss, share);
+    }
+    let targets = operands.source(Slot::Target, length)?;
+    with(criterion, Elements { logits, targets, loss, share })
+}
+
+/// What is bound for a loss of elements: it is given its value and its slope at `x`, `target` and the class's weight.
+struct Elements {
+    logits: Logits,
+    targets: Source,
+    loss: Total,
+    share: f64,
+}
+
+/// Every loss of elements with a target.
+fn with(criterion: &Criterion, it: Elements) -> Bound {
+    let weights = &criterion.options.weights;
+    let number = criterion.number();
+    let far = |x: f32, t: f32| f64::from(x) - f64::from(t);
     match criterion.kind {
-        Measure::CrossEntropy => {
-            let labels = operands.words(Slot::Target, count(&[operands.batch(), outer, inner]))?;
-            cross_entropy(logits, labels, loss, weight, [count(&[classes]), count(&[inner])])
+        Measure::Mse => it.bind(move |x, t| far(x, t).powi(2), move |x, t| 2.0 * far(x, t)),
+        Measure::Dot => it.bind(|x, t| f64::from(x) * f64::from(t), |_, t| f64::from(t)),
+        Measure::L1 => it.bind(move |x, t| far(x, t).abs(), move |x, t| sign(far(x, t))),
+        Measure::SmoothL1 => it.bind(
+            move |x, t| {
+                let d = far(x, t);
+                if d.abs() < number { 0.5 * d * d / number } else { d.abs() - 0.5 * number }
+            },
+            move |x, t| {
+                let d = far(x, t);
+                if d.abs() < number { d / number } else { sign(d) }
+            },
+        ),
+        Measure::Huber => it.bind(
+            move |x, t| {
+                let d = far(x, t);
+                if d.abs() <= number { 0.5 * d * d } else { number * (d.abs() - 0.5 * number) }
+            },
+            move |x, t| far(x, t).clamp(-number, number),
+        ),
+        Measure::KlDiv if criterion.options.log_target => {
+            it.bind(|x, t| f64::from(t).exp() * (f64::from(t) - f64::from(x)), |_, t| -f64::from(t).exp())
         }
-        Measure::Mse => {
-            let share = weight / length as f64;
-            let square = move |x: f32, t: f32| (f64::from(x) - f64::from(t)).powi(2) * share;
-            let slope = move |x: f32, t: f32| (2.0 * share * (f64::from(x) - f64::from(t))) as f32;
-            elementwise(logits, operands.source(Slot::Target, length)?, loss, square, slope)
-        }
-        Measure::Mean => mean(logits, loss, weight / length as f64),
-        Measure::Dot => {
-            let product = move |x: f32, t: f32| f64::from(x) * f64::from(t) * weight;
-            let slope = move |_, t: f32| t * weight as f32;
-            elementwise(logits, operands.source(Slot::Target, length)?, loss, product, slope)
+        Measure::KlDiv => it.bind(
+            |x, t| {
+                let (x, t) = (f64::from(x), f64::from(t));
+                if t == 0.0 { -t * x } else { t * t.ln() - t * x }
+            },
+            |_, t| -f64::from(t),
+        ),
+        Measure::BceWithLogits => match weights.len() {
+            0 | 1 => {
+                let weight = weights.first().copied().unwrap_or(1.0);
+                it.bind(move |x, t| binary(x, t, weight), move |x, t| binary_slope(x, t, weight))
+            }
+            _ => of_classes(it, weights.to_vec(), [count(&[criterion.classes]), count(&[criterion.inner])]),
+        },
+        Measure::CrossEntropy | Measure::Nll | Measure::Mean => {
+            Err(Error::Damaged("a loss of positions, or without a target, is not one of elements"))
         }
     }
+}
+
+/// The sign; 0 and NaN stay.
+fn sign(d: f64) -> f64 {
+    if d == 0.0 { d } else { d.signum() }
+}
+
+/// Binary cross entropy of a logit, with the weight of what is there.
+fn binary(x: f32, t: f32, weight: f64) -> f64 {
+    let (x, t) = (f64::from(x), f64::from(t));
+    (1.0 - t) * x + (1.0 + (weight - 1.0) * t) * ((-x.abs()).exp().ln_1p() + if x < 0.0 { -x } else { 0.0 })
+}
+
+fn binary_slope(x: f32, t: f32, weight: f64) -> f64 {
+    let (x, t) = (f64::from(x), f64::from(t));
+    (1.0 + (weight - 1.0) * t) / (1.0 + (-x).exp()) - weight * t
+}
+
+impl Elements {
+    /// Binds a loss whose classes are all alike.
+    fn bind(
+        self,
+        value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
+        slope: impl Fn(f32, f32) -> f64 + Send + Sync + 'static,
+    ) -> Bound {
+        let Elements { logits, targets, loss, share } = self;
+        let value = move |x, t| value(x, t) * share;
+        elementwise(logits, targets, loss, value, move |x, t| (slope(x, t) * share) as f32)
+    }
+}
+
+/// Binary cross entropy with a weight for each class.
+fn of_classes(it: Elements, weights: Vec<f64>, [classes, inner]: [usize; 2]) -> Bound {
+    let Elements { mut logits, targets, mut loss, share } = it;
+    let slab = classes * inner;
+    if weights.len() != classes {
+        return Err(Error::Damaged("the loss has another number of weights than of classes"));
+    }
+    kernel(move |_| {
+        let targets = targets.get();
+        let sum_of = |x: &[f32], t: &[f32]| -> f64 {
+            let each = x.chunks_exact(inner).zip(t.chunks_exact(inner)).zip(weights.iter().cycle());
+            each.map(|((x, t), &weight)| parallel::sum_of_pairs(x, t, |x, t| binary(x, t, weight))).sum()
+        };
+        let sum = match &mut logits {
+            Logits::Alone(source) => {
+                let x = source.get();
+                sum_over(0..x.len() / slab, GRAIN / slab, &|range| {
+                    let range = range.start * slab..range.end * slab;
+                    sum_of(&x[range.clone()], &targets[range])
+                })
+            }
+            Logits::Pair(pair, accumulate) => {
+                let (source, target) = pair.get();
+                parallel::pieces(source, target, slab, |index, x, dx| {
+                    let t = &targets[index * slab..][..slab];
+                    let sum = sum_of(x.unwrap_or(&*dx), t);
+                    let slope = |i: usize, x| (binary_slope(x, t[i], weights[i / inner]) * share) as f32;
+                    match x {
+                        None => dx.iter_mut().enumerate().for_each(|(i, dx)| *dx = slope(i, *dx)),
+                        Some(x) => parallel::store(dx, *accumulate, |i| slope(i, x[i])),
+                    }
+                    sum
+                })
+            }
+        };
+        loss.put(sum * share);
+    })
 }
 
 /// A loss that is a sum of `value(x, target)` over all elements, with the derivative `slope`.

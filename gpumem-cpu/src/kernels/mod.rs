@@ -18,6 +18,7 @@ mod formula;
 mod gather;
 mod joined;
 mod loss;
+mod loss_of_classes;
 mod mask;
 mod mat_mul;
 mod max_pool;

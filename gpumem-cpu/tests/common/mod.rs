@@ -9,6 +9,7 @@ use gpumem_core::graph::Elements;
 use gpumem_core::graph::{Graph, Node, Source, Type};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Part;
+use gpumem_core::program::loss::LossOptions;
 use gpumem_core::program::op::{Gradient, Op, Reads, Work};
 use gpumem_core::program::{
     Action, Class, Criterion, Init, Layout, Measure, Operand, Operation, Pass, Program, Slot, StateWord, Tensor,
@@ -427,8 +428,7 @@ impl OneLayer {
         let gradients = vec![None; operands.len()];
         let mut step = Step { builder: b, single, options, operands, saved, output, gradient, state, gradients };
         step.forward(&buffers);
-        let criterion =
-            Criterion { kind: Measure::Dot, outer: 1, classes: shape.elements().unwrap(), inner: 1, weight: 1.0 };
+        let criterion = Criterion::new(Measure::Dot, 1.0, LossOptions::DEFAULT, shape);
         step.builder.operation(
             Action::Loss(criterion),
             &[(Slot::Input(0), output), (Slot::Target, target)],

@@ -1,0 +1,446 @@
+//! Losses. A new one is a row here, a line in the CPU backend's match and, of elements, a struct in the CUDA backend's `loss.cu`.
+
+use super::encoding::{Reader, Wire, wire_enum};
+use crate::shape::{Shape, product};
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+
+/// What a loss is made of: the sum or the mean of one term for each of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Elements, each alone.
+    Elements,
+    /// Positions, each with all of its classes.
+    Positions,
+}
+
+/// What a loss compares with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compares {
+    /// Nothing.
+    Nothing,
+    /// A number for each element.
+    Numbers,
+    /// The number of a class for each position.
+    Classes,
+}
+
+/// A number among the options of a loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossNumber {
+    /// The name in the language, and in PyTorch's.
+    pub name: &'static str,
+    /// What it is where it is left out.
+    pub default: f64,
+    /// The most that it may be.
+    pub most: f64,
+    /// Whether it may be 0, the least that any is.
+    pub zero: bool,
+}
+
+/// What there is to know of a loss but for its value and its slope.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossRow {
+    /// What it has terms for.
+    pub over: Over,
+    /// What it compares with, unless [`LossOptions::probabilities`] says otherwise.
+    pub compares: Compares,
+    /// Its number, if it has one.
+    pub number: Option<LossNumber>,
+    /// The name of its numbers for the classes, if it has such: `weight` or `pos_weight`.
+    pub weights: Option<&'static str>,
+    /// Whether its targets may be logarithms, `log_target`, and its mean one of samples, `BatchMean`.
+    pub divergence: bool,
+}
+
+impl LossRow {
+    /// Of elements, beside numbers.
+    const ELEMENTS: LossRow =
+        LossRow { over: Over::Elements, compares: Compares::Numbers, number: None, weights: None, divergence: false };
+    /// Of positions, with class indices.
+    const CLASSES: LossRow =
+        LossRow { over: Over::Positions, compares: Compares::Classes, weights: Some("weight"), ..LossRow::ELEMENTS };
+
+    /// The names of its options, in order.
+    pub fn options(&self) -> Vec<&'static str> {
+        let mut names = Vec::from(["reduction"]);
+        names.extend(self.number.map(|number| number.name));
+        names.extend(self.weights);
+        if self.compares == Compares::Classes {
+            names.push("ignore_index");
+        }
+        if self.compares == Compares::Classes && self.number.is_some() {
+            names.push("targets");
+        }
+        if self.divergence {
+            names.push("log_target");
+        }
+        names
+    }
+}
+
+macro_rules! losses {
+    ($($(#[$doc:meta])* $name:ident = $number:literal: $row:expr;)*) => {
+        /// How a term of the loss measures. Each is the mean over its terms where its page says nothing else, and takes
+        /// `reduction: Mean` or `reduction: Sum`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Loss {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Loss {
+            /// Every loss.
+            pub const ALL: &'static [Loss] = &[$(Loss::$name,)*];
+
+            /// The name in the language and in the backends.
+            pub const fn name(self) -> &'static str {
+                match self { $(Loss::$name => stringify!($name),)* }
+            }
+
+            /// What there is to know of it.
+            pub const fn row(self) -> LossRow {
+                match self { $(Loss::$name => $row,)* }
+            }
+        }
+
+        /// How a loss of a program measures: a [`Loss`], or [`Dot`](Measure::Dot).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Measure {
+            $(#[doc = concat!("[`Loss::", stringify!($name), "`].")] $name = $number,)*
+            /// Sum over elements of `x * target`: its gradient is the target, which makes any gradient reachable in tests.
+            Dot = 3,
+        }
+        wire_enum!(Measure { $($name,)* Dot });
+
+        impl Measure {
+            /// The name in the backends.
+            pub const fn name(self) -> &'static str {
+                match self { $(Measure::$name => stringify!($name),)* Measure::Dot => "Dot" }
+            }
+
+            /// What there is to know of it.
+            pub const fn row(self) -> LossRow {
+                match self { $(Measure::$name => Loss::$name.row(),)* Measure::Dot => LossRow::ELEMENTS }
+            }
+        }
+
+        impl From<Loss> for Measure {
+            fn from(loss: Loss) -> Measure {
+                match loss { $(Loss::$name => Measure::$name,)* }
+            }
+        }
+    };
+}
+
+const fn positive(name: &'static str, zero: bool) -> Option<LossNumber> {
+    Some(LossNumber { name, default: 1.0, most: f64::MAX, zero })
+}
+
+losses! {
+    /// `CrossEntropy`: `log(sum(exp(x))) - x[target]` for each sample, token or pixel; `x` are logits, targets class indices.
+    ///
+    /// * Options: `label_smoothing = 0.0`, from 0 to 1: this share of the target is spread evenly over the classes.
+    ///   `weight: [..]`, one for each class: the mean is then divided by the sum of the weights of the targets.
+    ///   `ignore_index: -100`: positions with this target have neither loss nor gradient and do not count in the mean. A target
+    ///   is a `u32`, in which -100 is `-100i32 as u32`. Without the option every target must be a class, while PyTorch
+    ///   leaves out -100 unasked. Where no position counts, the mean is NaN, as PyTorch's, and the gradient 0.
+    ///   `targets: Probabilities`: targets are a number for each class, of the shape of the logits.
+    ///
+    /// PyTorch: `torch.nn.CrossEntropyLoss(weight, ignore_index=.., label_smoothing=..)`.
+    CrossEntropy = 0: LossRow {
+        number: Some(LossNumber { name: "label_smoothing", default: 0.0, most: 1.0, zero: true }),
+        ..LossRow::CLASSES
+    };
+    /// `Mse`: `(x - target)^2` for each element.
+    ///
+    /// PyTorch: `torch.nn.MSELoss()`.
+    Mse = 1: LossRow::ELEMENTS;
+    /// `Mean`: `x` for each element, without a target.
+    ///
+    /// PyTorch: `x.mean()`.
+    Mean = 2: LossRow { compares: Compares::Nothing, ..LossRow::ELEMENTS };
+    /// `L1`: `|x - target|` for each element.
+    ///
+    /// PyTorch: `torch.nn.L1Loss()`.
+    L1 = 4: LossRow::ELEMENTS;
+    /// `SmoothL1`: of `d = x - target`, `d^2 / (2 * beta)` where `|d|` is below `beta`, else `|d| - beta / 2`, for each element.
+    ///
+    /// * Option: `beta = 1.0`, at least 0; with 0 it is `L1`.
+    ///
+    /// PyTorch: `torch.nn.SmoothL1Loss(beta=beta)`.
+    SmoothL1 = 5: LossRow { number: positive("beta", true), ..LossRow::ELEMENTS };
+    /// `Huber`: of `d = x - target`, `d^2 / 2` where `|d|` is at most `delta`, else `delta * (|d| - delta / 2)`, for each element.
+    ///
+    /// * Option: `delta = 1.0`, above 0.
+    ///
+    /// PyTorch: `torch.nn.HuberLoss(delta=delta)`.
+    Huber = 6: LossRow { number: positive("delta", false), ..LossRow::ELEMENTS };
+    /// `BceWithLogits`: binary cross entropy, `-(p * target * log(s(x)) + (1 - target) * log(1 - s(x)))` with the sigmoid `s`,
+    /// for each element; `x` are logits, targets numbers from 0 to 1.
+    ///
+    /// * Option: `pos_weight`, the `p`: one number, or `[..]` with one for each class. Classes are the channels of a map and the
+    ///   last axis of anything else. 1 if left out.
+    ///
+    /// PyTorch: `torch.nn.BCEWithLogitsLoss(pos_weight=pos_weight)`; for a map `pos_weight` has the shape [C, 1, 1].
+    BceWithLogits = 7: LossRow { weights: Some("pos_weight"), ..LossRow::ELEMENTS };
+    /// `Nll`: negative log-likelihood, `-x[target]` for each sample, token or pixel; `x` are logarithms of probabilities, targets
+    /// class indices.
+    ///
+    /// * Options: `weight` and `ignore_index`, as of [`CrossEntropy`](Loss::CrossEntropy).
+    ///
+    /// PyTorch: `torch.nn.NLLLoss(weight, ignore_index=..)`.
+    Nll = 8: LossRow::CLASSES;
+    /// `KlDiv`: divergence of the target's distribution from that of `x`, `target * (log(target) - x)` for each element; `x` are
+    /// logarithms of probabilities, targets probabilities.
+    ///
+    /// * Options: `log_target = true`, where targets are logarithms too: `exp(target) * (target - x)`. `reduction: BatchMean`
+    ///   divides the sum by the samples, as the mathematical definition has it; `Mean`, the default, by the elements.
+    ///
+    /// PyTorch: `torch.nn.KLDivLoss(reduction, log_target)`.
+    KlDiv = 9: LossRow { divergence: true, ..LossRow::ELEMENTS };
+}
+
+/// What becomes of the terms of a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reduction {
+    /// Their sum over their number; where positions have weights or are left out, over the weights of those that count.
+    #[default]
+    Mean,
+    /// Their sum.
+    Sum,
+    /// Their sum over the samples of the batch.
+    BatchMean,
+}
+wire_enum!(Reduction { Mean, Sum, BatchMean });
+
+/// The options of a loss.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossOptions {
+    /// What becomes of the terms.
+    pub reduction: Reduction,
+    /// [`LossRow::number`]; `None` for its default.
+    pub number: Option<f64>,
+    /// [`LossRow::weights`]: none, one for each class, or of `pos_weight` one for all.
+    pub weights: Cow<'static, [f64]>,
+    /// The target of positions that do not count, as the bits of a `u32`.
+    pub ignored: Option<u32>,
+    /// Whether targets are a number for each class, where they are class indices otherwise.
+    pub probabilities: bool,
+    /// Whether targets are logarithms.
+    pub log_target: bool,
+}
+
+impl LossOptions {
+    /// What they are where they are left out.
+    pub const DEFAULT: LossOptions = LossOptions {
+        reduction: Reduction::Mean,
+        number: None,
+        weights: Cow::Borrowed(&[]),
+        ignored: None,
+        probabilities: false,
+        log_target: false,
+    };
+
+    /// What a loss with these options compares with.
+    pub fn compares(&self, measure: Measure) -> Compares {
+        match measure.row().compares {
+            Compares::Classes if self.probabilities => Compares::Numbers,
+            compares => compares,
+        }
+    }
+}
+
+impl Wire for LossOptions {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.reduction.put(out);
+        self.number.put(out);
+        self.weights.to_vec().put(out);
+        self.ignored.put(out);
+        self.probabilities.put(out);
+        self.log_target.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<LossOptions> {
+        Some(LossOptions {
+            reduction: Wire::take(from)?,
+            number: Wire::take(from)?,
+            weights: Cow::Owned(Wire::take(from)?),
+            ignored: Wire::take(from)?,
+            probabilities: Wire::take(from)?,
+            log_target: Wire::take(from)?,
+        })
+    }
+}
+
+/// A loss with the shape of what it compares: `outer` x `classes` x `inner` elements a sample. Logits of a vector have
+/// `outer` = `inner` = 1, of a sequence `outer` = T, of a map `inner` = H * W.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Criterion {
+    /// Which loss.
+    pub kind: Measure,
+    /// Positions before the class axis.
+    pub outer: u64,
+    /// Classes, or 1 where there is no class axis.
+    pub classes: u64,
+    /// Positions after the class axis.
+    pub inner: u64,
+    /// What the loss and its gradient are multiplied with.
+    pub weight: f64,
+    /// Its options.
+    pub options: LossOptions,
+}
+
+/// Partial sums that a loss over elements rather than positions is added up from.
+const PARTIAL_SUMS: u64 = 256;
+
+impl Criterion {
+    /// The loss of values of this shape: classes are the channels of a map and the last axis of anything else.
+    pub fn new(kind: Measure, weight: f64, options: LossOptions, shape: Shape) -> Criterion {
+        let dims = shape.dims();
+        let has_classes = kind.row().over == Over::Positions || options.weights.len() > 1;
+        let (outer, classes, inner) = match dims {
+            &[classes, height, width] if has_classes => (1, classes, product(&[height, width])),
+            &[.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
+            _ => (product(dims), 1, 1),
+        };
+        Criterion { kind, outer, classes, inner, weight, options }
+    }
+
+    /// Whether it measures rows, each of the classes of one position.
+    pub fn is_of_rows(&self) -> bool {
+        self.kind.row().over == Over::Positions && self.inner == 1
+    }
+
+    /// What it compares with.
+    pub fn compares(&self) -> Compares {
+        self.options.compares(self.kind)
+    }
+
+    /// The number of its kind.
+    pub fn number(&self) -> f64 {
+        self.options.number.or(self.kind.row().number.map(|number| number.default)).unwrap_or(0.0)
+    }
+
+    /// Whether its terms are divided by what the targets come to: the sum of the weights of the positions that count.
+    pub fn counts(&self) -> bool {
+        self.compares() == Compares::Classes
+            && self.options.reduction == Reduction::Mean
+            && (self.options.ignored.is_some() || !self.options.weights.is_empty())
+    }
+
+    /// What the sum of the terms of so many samples is divided by, unless it [counts](Criterion::counts).
+    pub fn divisor(&self, batch: u64) -> u64 {
+        let each = match self.kind.row().over {
+            Over::Elements => [self.outer, self.classes, self.inner],
+            Over::Positions => [self.outer, 1, self.inner],
+        };
+        match self.options.reduction {
+            _ if self.kind == Measure::Dot => 1,
+            Reduction::Mean => product(&each).saturating_mul(batch),
+            Reduction::Sum => 1,
+            Reduction::BatchMean => batch,
+        }
+    }
+
+    /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
+    /// are added in the same order in every run.
+    pub fn terms(&self) -> (Shape, bool) {
+        match self.kind.row().over {
+            Over::Positions => (Shape::new(&[self.outer, self.inner]), true),
+            Over::Elements => (Shape::new(&[PARTIAL_SUMS]), false),
+        }
+    }
+}
+
+/// Set in the number of a kind whose options are written, which those left out are not.
+const WITH_OPTIONS: u64 = 32;
+
+/// A kind with its options, as they are written.
+pub(crate) struct Written {
+    /// The kind.
+    pub(crate) kind: Measure,
+    /// Its options.
+    pub(crate) options: LossOptions,
+}
+
+impl Wire for Written {
+    fn put(&self, out: &mut Vec<u8>) {
+        let is_plain = self.options == LossOptions::DEFAULT;
+        (self.kind as u64 | if is_plain { 0 } else { WITH_OPTIONS }).put(out);
+        if !is_plain {
+            self.options.put(out);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Written> {
+        let number = u64::take(from)?;
+        let mut kind = Vec::new();
+        (number & !WITH_OPTIONS).put(&mut kind);
+        let kind = Measure::take(&mut Reader::new(&kind))?;
+        let options = if number & WITH_OPTIONS == 0 { LossOptions::DEFAULT } else { Wire::take(from)? };
+        Some(Written { kind, options })
+    }
+}
+
+impl Wire for Criterion {
+    fn put(&self, out: &mut Vec<u8>) {
+        Written { kind: self.kind, options: self.options.clone() }.put(out);
+        [self.outer, self.classes, self.inner].put(out);
+        self.weight.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Criterion> {
+        let Written { kind, options } = Wire::take(from)?;
+        let [outer, classes, inner] = Wire::take(from)?;
+        // A backend looks up a weight for each class.
+        let is_sound = options.weights.is_empty() || options.weights.len() as u64 == classes;
+        let weight = Wire::take(from)?;
+        is_sound.then_some(Criterion { kind, outer, classes, inner, weight, options })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn criteria_survive_and_damage_is_noticed() {
+        let shape = Shape::new(&[5, 2, 3]);
+        let options = LossOptions {
+            reduction: Reduction::Sum,
+            number: Some(0.1),
+            weights: Cow::Owned(Vec::from([1.0, 2.0, 3.0, 4.0, 5.0])),
+            ignored: Some(7),
+            probabilities: true,
+            log_target: true,
+        };
+        for options in [LossOptions::DEFAULT, options] {
+            let criterion = Criterion::new(Measure::CrossEntropy, 0.5, options, shape);
+            let mut bytes = Vec::new();
+            criterion.put(&mut bytes);
+            assert_eq!(Criterion::take(&mut Reader::new(&bytes)), Some(criterion.clone()));
+            (0..bytes.len()).for_each(|end| assert_eq!(Criterion::take(&mut Reader::new(&bytes[..end])), None));
+            let mut other = criterion;
+            other.classes = 4;
+            let mut bytes = Vec::new();
+            other.put(&mut bytes);
+            let is_sound = other.options.weights.is_empty();
+            assert_eq!(Criterion::take(&mut Reader::new(&bytes)).is_some(), is_sound);
+        }
+    }
+
+    #[test]
+    fn divisors() {
+        let of = |kind, reduction| {
+            let options = LossOptions { reduction, ..LossOptions::DEFAULT };
+            Criterion::new(kind, 1.0, options, Shape::new(&[5, 2, 3])).divisor(4)
+        };
+        let all = [Reduction::Mean, Reduction::Sum, Reduction::BatchMean];
+        assert_eq!(all.map(|it| of(Measure::CrossEntropy, it)), [24, 1, 4]);
+        assert_eq!(all.map(|it| of(Measure::KlDiv, it)), [120, 1, 4]);
+        assert_eq!(all.map(|it| of(Measure::Dot, it)), [1; 3]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Losses of positions, each with all of its classes, in full: `P` positions, `C` classes, of each class a weight `w` and a share `q` of
+//! the target.
+//!
+//! ```text
+//! cross entropy  sum over C of q w (log(sum(exp(x))) - x)    dx = softmax(x) * (sum over C of q w) - q w
+//! nll            sum over C of -q w x                        dx = -q w
+//! ```
+//!
+//! All of it over the divisor. Smoothing `e` makes `(1 - e) q + e / C` of `q`. A position that does not count has neither term nor gradient.
+
+use super::exponential::exp;
+use super::loss::{Logits, Total};
+use super::{Bound, kernel};
+use crate::operands::{Operands, Source, count};
+use crate::parallel::{self, GRAIN, sum_over};
+use gpumem_core::error::Error;
+use gpumem_core::program::{Criterion, Measure, Slot};
+
+/// What the positions are compared with.
+enum Targets {
+    /// A class for each position.
+    Classes(Source<u32>),
+    /// A share for each class of each position.
+    Shares(Source),
+}
+
+struct OfClasses {
+    criterion: Criterion,
+    classes: usize,
+    inner: usize,
+    smoothing: f64,
+    /// What the sum is divided by, unless the targets say.
+    divisor: Option<f64>,
+    targets: Targets,
+}
+
+/// What the gradient of a position needs beside the shares.
+#[derive(Clone, Copy)]
+struct Position {
+    term: f64,
+    largest: f32,
+    /// The sum of the weighted shares over that of the exponentials.
+    factor: f32,
+    counts: bool,
+}
+
+impl OfClasses {
+    fn weight(&self, class: usize) -> f64 {
+        match &*self.criterion.options.weights {
+            [] => 1.0,
+            weights => weights.get(class).copied().unwrap_or(f64::NAN),
+        }
+    }
+
+    fn divisor(&self) -> f64 {
+        match (&self.targets, self.divisor) {
+            (Targets::Classes(labels), None) => {
+                let labels = labels.get();
+                let counts = |label: &&u32| self.criterion.options.ignored != Some(**label);
+                sum_over(0..labels.len(), GRAIN, &|range| {
+                    labels[range].iter().filter(counts).map(|&label| self.weight(label as usize)).sum()
+                })
+            }
+            (_, divisor) => divisor.unwrap_or(1.0),
+        }
+    }
+
+    /// The weighted share of a class; `position` is counted over all slabs.
+    fn share(&self, position: usize, class: usize) -> f64 {
+        let hit = match &self.targets {
+            Targets::Classes(labels) => f64::from(u8::from(labels.get()[position] as usize == class)),
+            Targets::Shares(shares) => {
+                let (slab, at) = (position / self.inner, position % self.inner);
+                f64::from(shares.get()[(slab * self.classes + class) * self.inner + at])
+            }
+        };
+        ((1.0 - self.smoothing) * hit + self.smoothing / self.classes as f64) * self.weight(class)
+    }
+
+    fn position(&self, position: usize, x: impl Fn(usize) -> f32) -> Position {
+        let nothing = Position { term: 0.0, largest: 0.0, factor: 0.0, counts: false };
+        if let Targets::Classes(labels) = &self.targets {
+            let label = labels.get()[position];
+            if self.criterion.options.ignored == Some(label) {
+                return nothing;
+            }
+            // Labels were checked before the step.
+            if label as usize >= self.classes {
+                return Position { term: f64::NAN, counts: true, ..nothing };
+            }
+        }
+        let picked: f64 = (0..self.classes)
+            .map(|class| (self.share(position, class), class))
+            .filter(|(share, _)| *share != 0.0)
+            .map(|(share, class)| share * f64::from(x(class)))
+            .sum();
+        if self.criterion.kind == Measure::Nll {
+            return Position { term: -picked, counts: true, ..nothing };
+        }
+        let mass: f64 = (0..self.classes).map(|class| self.share(position, class)).sum();
+        let larger = |largest: f32, class| if x(class) > largest { x(class) } else { largest };
+        let largest = (0..self.classes).fold(f32::NEG_INFINITY, larger);
+        let sum: f64 = (0..self.classes).map(|class| f64::from(exp(x(class) - largest))).sum();
+        let term = mass * (f64::from(largest) + sum.ln()) - picked;
+        Position { term, largest, factor: (mass / sum) as f32, counts: true }
+    }
+
+    /// The gradient of a class, before it is scaled.
+    fn gradient(&self, of: Position, position: usize, class: usize, x: f32) -> f32 {
+        let softmax = if self.criterion.kind == Measure::Nll { 0.0 } else { exp(x - of.largest) * of.factor };
+        softmax - self.share(position, class) as f32
+    }
+}
+
+/// Binds a loss of positions.
+pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: Logits, mut loss: Total) -> Bound {
+    let Criterion { outer, classes, inner, weight, .. } = *criterion;
+    let targets = if criterion.options.probabilities {
+        Targets::Shares(operands.source(Slot::Target, count(&[operands.batch(), outer, classes, inner]))?)
+    } else {
+        Targets::Classes(operands.words(Slot::Target, count(&[operands.batch(), outer, inner]))?)
+    };
+    let [classes, inner] = [count(&[classes]), count(&[inner])];
+    if ![0, classes].contains(&criterion.options.weights.len()) {
+        return Err(Error::Damaged("the loss has another number of weights than of classes"));
+    }
+    let divisor = (!criterion.counts()).then(|| criterion.divisor(operands.batch()) as f64);
+    let smoothing = criterion.number();
+    let it = OfClasses { criterion: criterion.clone(), classes, inner, smoothing, divisor, targets };
+    let slab = classes * inner;
+    kernel(move |_| {
+        let scale = weight / it.divisor();
+        let sum = match &mut logits {
+            Logits::Alone(source) => {
+                let x = source.get();
+                sum_over(0..x.len() / slab, GRAIN / slab, &|range| {
+                    let positions = range.start * inner..range.end * inner;
+                    let at = |position: usize, class| position / inner * slab + class * inner + position % inner;
+                    positions.map(|position| it.position(position, |class| x[at(position, class)]).term).sum()
+                })
+            }
+            Logits::Pair(pair, accumulate) => {
+                let accumulate = *accumulate;
+                let (source, target) = pair.get();
+                parallel::pieces(source, target, slab, |index, x, dx| {
+                    let mut sum = 0.0;
+                    for offset in 0..inner {
+                        let position = index * inner + offset;
+                        let of = it.position(position, |class| x.unwrap_or(&*dx)[class * inner + offset]);
+                        sum += of.term;
+                        for class in 0..classes {
+                            let at = class * inner + offset;
+                            let x = x.map_or(dx[at], |x| x[at]);
+                            let value = match of.counts {
+                                true => it.gradient(of, position, class, x) * scale as f32,
+                                false => 0.0,
+                            };
+                            dx[at] = if accumulate { dx[at] + value } else { value };
+                        }
+                    }
+                    sum
+                })
+            }
+        };
+        loss.put(sum * scale);
+    })
+}
