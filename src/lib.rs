@@ -62,7 +62,9 @@ pub use gpumem_core::run::net::{Given, Kind, Named, Net};
 pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, NoConstTrain, Tensor};
 pub use gpumem_core::train::{gib, mib, optim};
 pub use gpumem_core::typed::D;
-pub use gpumem_core::{Half, Infer, Loss, LossTerm, Precision, Train, Update, cards, layers, operation, report};
+pub use gpumem_core::{
+    Half, Infer, Loss, LossOptions, LossTerm, Precision, Reduction, Train, Update, cards, layers, operation, report,
+};
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]

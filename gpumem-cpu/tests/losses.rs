@@ -44,7 +44,7 @@ impl Case {
 
     /// The formula.
     fn value(&self, x: &[f64], t: &[f64], labels: &[u32]) -> f64 {
-        let [outer, classes, inner] = self.sizes();
+        let [_, classes, inner] = self.sizes();
         let options = &self.options;
         let number = options.number.unwrap_or(if self.measure == Measure::CrossEntropy { 0.0 } else { 1.0 });
         let (mut sum, mut count) = (0.0, 0.0);
@@ -68,9 +68,8 @@ impl Case {
                 count += 1.0;
             }
         } else {
-            for position in 0..outer * inner {
+            for (position, &label) in labels.iter().enumerate() {
                 let at = |class| (position / inner * classes + class) * inner + position % inner;
-                let label = labels[position];
                 if !options.probabilities && options.ignored == Some(label) {
                     continue;
                 }

@@ -13,12 +13,23 @@
 // BETAS    where this is a step of Adam's, its two: the updates' corrections are computed here, once
 // CORRECTIONS, VALUES  where the optimizer has others, its rule and numbers: see corrections.cuh
 //
+// Of losses that have such:
+//
+// NUMBER   SmoothL1's beta, Huber's delta, the label smoothing e of rows
+// CLASS_WEIGHTS, WEIGHT_SUM  a weight for each class, and their sum. One number alone is for all classes
+// COUNTED  the terms are divided by the weights of the positions that count, not by DIVISOR
+// IGNORED  the target of positions that do not count
+// LIKELIHOOD     the numbers of rows are logarithms of probabilities, not logits
+// PROBABILITIES  the targets of rows are a number for each class, not class indices
+// LOG_TARGET     the targets are logarithms
+// LOSS     the struct that says how it measures elements
+//
 // The loss scale of the state multiplies the gradient, not the loss.
 //
-// cross_entropy: loss = mean over rows of log(sum(exp(x))) - x[target]; dx = (softmax(x) - onehot(target)) / ROWS
-// mse:           loss = mean of (x - t)^2;                              dx = 2 (x - t) / COUNT
-// mean:          loss = mean of x;                                      dx = 1 / COUNT
-// dot:           loss = sum of x t;                                     dx = t
+// cross_entropy: loss = sum over rows of log(sum(exp(x))) - x[target] / DIVISOR; dx = (softmax(x) - onehot(target)) / DIVISOR
+//                with a share q and a weight w of each class: sum of q w (log(sum(exp(x))) - x); softmax(x) * sum of q w - q w
+//                where q is the target's, smoothed: (1 - e) q + e / CLASSES; of likelihoods sum of -q w x, and -q w
+// elements:      loss = sum of LOSS::value(x, t) / DIVISOR;                      dx = LOSS::slope(x, t) / DIVISOR
 //
 // The terms go to the workspace and are added up by one block, in the same order in every run. Where there are few elements, that
 // block does all.
@@ -41,6 +52,60 @@ static __device__ __forceinline__ void put(float gradient, real *dx) {
 #endif
     narrow(gradient, dx);
 }
+
+// The weight of a class.
+#ifdef CLASS_WEIGHTS
+static __device__ const float class_weights[] = CLASS_WEIGHTS;
+constexpr double ALL_WEIGHTS = WEIGHT_SUM;
+static __device__ __forceinline__ float weight_of(u64 c) { return class_weights[sizeof(class_weights) == sizeof(float) ? 0 : c]; }
+#else
+constexpr double ALL_WEIGHTS = (double)CLASSES;
+static __device__ __forceinline__ float weight_of(u64) { return 1.0f; }
+#endif
+
+// Whether the position with this target counts.
+static __device__ __forceinline__ bool counts(u32 label) {
+#ifdef IGNORED
+    return label != IGNORED;
+#else
+    return true;
+#endif
+}
+
+// What rows are compared with.
+#ifdef PROBABILITIES
+typedef real row_target;
+constexpr bool HAS_SHARES = true;
+#else
+typedef u32 row_target;
+constexpr bool HAS_SHARES = false;
+#endif
+
+#ifdef LIKELIHOOD
+constexpr bool IS_LIKELIHOOD = true;
+#else
+constexpr bool IS_LIKELIHOOD = false;
+#endif
+
+#ifdef LOG_TARGET
+constexpr bool HAS_LOGARITHMS = true;
+#else
+constexpr bool HAS_LOGARITHMS = false;
+#endif
+
+#ifdef NUMBER
+constexpr double NUMBER_OF_LOSS = NUMBER;
+#else
+constexpr double NUMBER_OF_LOSS = 0.0;
+#endif
+
+// Whether a row's loss is that of logits and one right class, each class as important as the others.
+#if defined(CLASS_WEIGHTS) || defined(IGNORED)
+constexpr bool PLAIN = false;
+#else
+constexpr bool PLAIN = NUMBER_OF_LOSS == 0.0 && !IS_LIKELIHOOD && !HAS_SHARES;
+#endif
+constexpr float SMOOTHING = (float)NUMBER_OF_LOSS, SHARE = (float)(NUMBER_OF_LOSS / (double)CLASSES);
 
 // Elements of 16 bytes, if all rows begin at a multiple of that and lie in one piece.
 constexpr int WIDE = 16 / sizeof(real), PACK = INNER == 1 && PITCH % WIDE == 0 && GRADIENT_PITCH % WIDE == 0 ? WIDE : 1;
@@ -90,29 +155,65 @@ struct OfWarp {
 
 // The term of a row, in each of them, and its gradient. Rows of thousands of classes are read by all of them together, twice.
 template <class All>
-static __device__ __forceinline__ float row_term(const All &all, u64 row, const real *x, const u32 *target, const u32 *state,
-                                                 real *dx) {
+static __device__ __forceinline__ float row_term(const All &all, u64 row, const real *x, const row_target *target, const u32 *state,
+                                                 float divisor, real *dx) {
     const u64 thread = all.thread, threads = all.threads;
     const real *logits = x + row / INNER * (u64)(INNER == 1 ? PITCH : CLASSES * INNER) + row % INNER;
+#ifdef PROBABILITIES
+    // Targets have no gaps.
+    const real *shares = target + row / INNER * (u64)(CLASSES * INNER) + row % INNER;
+    constexpr bool is_counted = true;
+    // What class c has of the target.
+    const auto hit = [&](u64 c) { return widen(shares[c * INNER]); };
+#else
+    const u64 label = target[row];
+    const bool is_counted = counts((u32)label);
+    const auto hit = [&](u64 c) { return c == label ? 1.0f : 0.0f; };
+#endif
+    const auto share = [&](u64 c) { return ((1.0f - SMOOTHING) * hit(c) + SHARE) * weight_of(c); };
+    // All shares, and all shares times logits, as far as they are not those of the one right class.
+    float mass = 0.0f, spread = 0.0f;
+    const auto look = [&](u64 c, real x) {
+        const float each = HAS_SHARES ? share(c) : SHARE * weight_of(c);
+        mass += each;
+        spread += each == 0.0f ? 0.0f : each * widen(x);
+    };
     Sum own = {-__int_as_float(0x7f800000), 0.0f};
-    for (u64 c = thread * PACK; c < WHOLE; c += threads * PACK) {
+    for (u64 c = thread * PACK; c < WHOLE && !IS_LIKELIHOOD; c += threads * PACK) {
         const Pack pack = *(const Pack *)(logits + c * INNER);
         own.add<PACK>(pack.at);
+        if (HAS_SHARES || SMOOTHING != 0.0f) {
+#pragma unroll
+            for (int k = 0; k < PACK; k++) look(c + k, pack.at[k]);
+        }
     }
-    if (PACK > 1 && WHOLE + thread < CLASSES) own.add<1>(logits + WHOLE + thread);
-    const float largest = all.max(own.largest);
-    const float sum = all.sum(own.sum * Sum::below(own.largest, largest));
-    const u64 label = target[row];
+    if (PACK > 1 && WHOLE + thread < CLASSES && !IS_LIKELIHOOD) {
+        const u64 c = WHOLE + thread;
+        own.add<1>(logits + c);
+        if (HAS_SHARES || SMOOTHING != 0.0f) look(c, logits[c]);
+    }
+    const float largest = IS_LIKELIHOOD ? 0.0f : all.max(own.largest);
+    const float sum = IS_LIKELIHOOD ? 1.0f : all.sum(own.sum * Sum::below(own.largest, largest));
+    if (HAS_SHARES) mass = all.sum(mass);
+    if (HAS_SHARES || SMOOTHING != 0.0f) spread = all.sum(spread);
+#ifndef PROBABILITIES
     // Read before the gradient takes its place.
-    const float right = widen(logits[label * INNER]);
+    const float right = is_counted ? widen(logits[label * INNER]) : 0.0f;
+    const float own_share = PLAIN ? 1.0f : is_counted ? (1.0f - SMOOTHING) * weight_of(label) : 0.0f;
+    mass = own_share + SMOOTHING * (float)(ALL_WEIGHTS / (double)CLASSES);
+    const float picked = PLAIN ? right : own_share == 0.0f ? spread : spread + own_share * right;
+#else
+    const float picked = spread;
+#endif
     all.wait();
 #if GRADIENT
-    const float scale = factor(state) / (float)ROWS;
+    const float scale = factor(state) / divisor;
     real *gradient = dx + row / INNER * (u64)(INNER == 1 ? GRADIENT_PITCH : CLASSES * INNER) + row % INNER;
     // That of class c, where the logit x was and `to` is.
     const auto give = [&](u64 c, real x, real *to) {
-        const float p = expf(widen(x) - largest) / sum;
-        put((p - (c == label ? 1.0f : 0.0f)) * scale, to);
+        const float p = IS_LIKELIHOOD ? 0.0f : expf(widen(x) - largest) / sum;
+        const float slope = PLAIN ? p - hit(c) : p * mass - share(c);
+        put(is_counted ? slope * scale : 0.0f, to);
     };
     for (u64 c = thread * PACK; c < WHOLE; c += threads * PACK) {
         const Pack pack = *(const Pack *)(logits + c * INNER);
@@ -129,51 +230,118 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
         give(c, logits[c], &gradient[c]);
     }
 #endif
-    return logf(sum) + largest - right;
+    if (!is_counted) return 0.0f;
+    if (IS_LIKELIHOOD) return -picked;
+    return PLAIN ? logf(sum) + largest - picked : mass * (logf(sum) + largest) - picked;
 }
 
-// A block for each row.
-KERNEL(cross_entropy_rows)(const real *x, const u32 *target, const u32 *state, real *dx, float *row_loss) {
+#ifdef COUNTED
+// The weights of all positions that count, in every thread of one block.
+static __device__ __forceinline__ float sum_of_weights(const u32 *target, float *scratch) {
+    float sum = 0.0f;
+    for (u64 row = threadIdx.x; row < ROWS; row += blockDim.x) sum += counts(target[row]) ? weight_of(target[row]) : 0.0f;
+    return block_sum(sum, scratch);
+}
+
+// What all rows are divided by, before them.
+KERNEL(__launch_bounds__(1024) loss_divisor)(const u32 *target, float *divisor) {
     __shared__ float scratch[32];
-    const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, dx);
+    const float sum = sum_of_weights(target, scratch);
+    if (threadIdx.x == 0) divisor[0] = sum;
+}
+
+// A block for each row, with that divisor.
+KERNEL(cross_entropy_rows_counted)(const real *x, const u32 *target, const u32 *state, real *dx, float *row_loss, const float *divisor) {
+    __shared__ float scratch[32];
+    const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, divisor[0], dx);
     if (threadIdx.x == 0) row_loss[blockIdx.x] = term;
 }
-
-// The terms of other losses, with their gradients.
-struct Mse {
-    static __device__ __forceinline__ float term(float x, float t, const u32 *state, real *dx) {
-        const float difference = x - t;
-#if GRADIENT
-        put(2.0f * difference * factor(state) / (float)COUNT, dx);
+#else
+// A block for each row.
+KERNEL(cross_entropy_rows)(const real *x, const row_target *target, const u32 *state, real *dx, float *row_loss) {
+    __shared__ float scratch[32];
+    const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, (float)(DIVISOR), dx);
+    if (threadIdx.x == 0) row_loss[blockIdx.x] = term;
+}
 #endif
-        return difference * difference;
-    }
+
+// Losses of elements: the term of x and the target t, and its slope. `weight` is that of the class.
+struct Mse {
+    static __device__ __forceinline__ float value(float x, float t, float) { return (x - t) * (x - t); }
+    static __device__ __forceinline__ float slope(float x, float t, float) { return 2.0f * (x - t); }
 };
 
 struct Dot {
-    static __device__ __forceinline__ float term(float x, float t, const u32 *state, real *dx) {
-#if GRADIENT
-        put(t * factor(state), dx);
-#endif
-        return x * t;
-    }
+    static __device__ __forceinline__ float value(float x, float t, float) { return x * t; }
+    static __device__ __forceinline__ float slope(float, float t, float) { return t; }
 };
 
 // There is no target.
 struct Mean {
-    static __device__ __forceinline__ float term(float x, float, const u32 *state, real *dx) {
-#if GRADIENT
-        put(factor(state) / (float)COUNT, dx);
-#endif
-        return x;
+    static __device__ __forceinline__ float value(float x, float, float) { return x; }
+    static __device__ __forceinline__ float slope(float, float, float) { return 1.0f; }
+};
+
+// 0 and NaN stay.
+static __device__ __forceinline__ float sign(float d) { return d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d; }
+
+struct L1 {
+    static __device__ __forceinline__ float value(float x, float t, float) { return fabsf(x - t); }
+    static __device__ __forceinline__ float slope(float x, float t, float) { return sign(x - t); }
+};
+
+struct SmoothL1 {
+    static __device__ __forceinline__ float value(float x, float t, float) {
+        constexpr float beta = (float)NUMBER_OF_LOSS;
+        const float d = x - t, far = fabsf(d);
+        return far < beta ? 0.5f * d * d / beta : far - 0.5f * beta;
     }
+    static __device__ __forceinline__ float slope(float x, float t, float) {
+        constexpr float beta = (float)NUMBER_OF_LOSS;
+        const float d = x - t;
+        return fabsf(d) < beta ? d / beta : sign(d);
+    }
+};
+
+struct Huber {
+    static __device__ __forceinline__ float value(float x, float t, float) {
+        constexpr float delta = (float)NUMBER_OF_LOSS;
+        const float d = x - t, far = fabsf(d);
+        return far <= delta ? 0.5f * d * d : delta * (far - 0.5f * delta);
+    }
+    static __device__ __forceinline__ float slope(float x, float t, float) {
+        constexpr float delta = (float)NUMBER_OF_LOSS;
+        const float d = x - t;
+        return d > delta ? delta : d < -delta ? -delta : d;
+    }
+};
+
+struct BceWithLogits {
+    static __device__ __forceinline__ float value(float x, float t, float weight) {
+        return (1.0f - t) * x + (1.0f + (weight - 1.0f) * t) * (log1pf(expf(-fabsf(x))) + (x < 0.0f ? -x : 0.0f));
+    }
+    static __device__ __forceinline__ float slope(float x, float t, float weight) {
+        return (1.0f + (weight - 1.0f) * t) / (1.0f + expf(-x)) - weight * t;
+    }
+};
+
+struct KlDiv {
+    static __device__ __forceinline__ float value(float x, float t, float) {
+        if (HAS_LOGARITHMS) return expf(t) * (t - x);
+        return t == 0.0f ? -t * x : t * logf(t) - t * x;
+    }
+    static __device__ __forceinline__ float slope(float, float t, float) { return HAS_LOGARITHMS ? -expf(t) : -t; }
 };
 
 // Element i, and its gradient.
 template <class Loss>
 static __device__ __forceinline__ float term_of(u64 i, const real *x, const real *target, const u32 *state, real *dx) {
-    const float t = SAME<Loss, Mean> ? 0.0f : widen(target[i]);
-    return Loss::term(widen(x[i]), t, state, GRADIENT ? dx + i : nullptr);
+    const float t = SAME<Loss, Mean> ? 0.0f : widen(target[i]), weight = weight_of(i / INNER % CLASSES), logit = widen(x[i]);
+    const float value = Loss::value(logit, t, weight);
+#if GRADIENT
+    put(Loss::slope(logit, t, weight) * factor(state) / (float)(DIVISOR), dx + i);
+#endif
+    return value;
 }
 
 // The terms of a block, over elements a stride of all blocks apart.
@@ -224,6 +392,14 @@ KERNEL(dot_partial)(const real *x, const real *target, const u32 *state, real *d
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
+#ifdef LOSS
+KERNEL(elements_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
+    __shared__ float scratch[32];
+    const float sum = terms_of_block<LOSS>(x, target, state, dx, scratch);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+#endif
+
 // Words of the ring: session/losses.rs.
 constexpr u32 RING = 8;
 
@@ -237,8 +413,8 @@ static __device__ __forceinline__ void send(float loss, volatile u64 *ring, u32 
     __threadfence_system();
 }
 
-// The end, by one block: the sum of all terms over DIVISOR, times WEIGHT; and what all updates of this step need.
-static __device__ __forceinline__ void finish(float sum, float *loss, u32 *state, u64 *ring) {
+// The end, by one block: the sum of all terms over the divisor, times WEIGHT; and what all updates of this step need.
+static __device__ __forceinline__ void finish(float sum, float divisor, float *loss, u32 *state, u64 *ring) {
 #ifdef BETAS
     if (threadIdx.x < 2) {
         constexpr double betas[2] = BETAS;
@@ -254,7 +430,7 @@ static __device__ __forceinline__ void finish(float sum, float *loss, u32 *state
     }
 #endif
     if (threadIdx.x != 0) return;
-    float total = sum / (float)(DIVISOR) * (float)(WEIGHT);
+    float total = sum / divisor * (float)(WEIGHT);
 #if SUM
     total += loss[0];
 #endif
@@ -269,34 +445,53 @@ static __device__ __forceinline__ float sum_of_terms(const float *terms, float *
     return block_sum(sum, scratch);
 }
 
+#ifdef COUNTED
+KERNEL(loss_total_counted)(const float *terms, float *loss, u32 *state, const float *divisor, u64 *ring) {
+    __shared__ float scratch[32];
+    finish(sum_of_terms(terms, scratch), divisor[0], loss, state, ring);
+}
+#else
 KERNEL(loss_total)(const float *terms, float *loss, u32 *state, u64 *ring) {
     __shared__ float scratch[32];
-    finish(sum_of_terms(terms, scratch), loss, state, ring);
+    finish(sum_of_terms(terms, scratch), (float)(DIVISOR), loss, state, ring);
 }
+#endif
 
 // All in one block: a warp for each row, one after the other.
-KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const u32 *target, u32 *state, real *dx, float *terms, float *loss,
+KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const row_target *target, u32 *state, real *dx, float *terms, float *loss,
                                                u64 *ring) {
     __shared__ float scratch[32];
+#ifdef COUNTED
+    const float divisor = sum_of_weights(target, scratch);
+#else
+    const float divisor = (float)(DIVISOR);
+#endif
     for (u64 row = threadIdx.x / 32; row < ROWS; row += blockDim.x / 32) {
-        const float term = row_term(OfWarp{threadIdx.x % 32, 32}, row, x, target, state, dx);
+        const float term = row_term(OfWarp{threadIdx.x % 32, 32}, row, x, target, state, divisor, dx);
         if (threadIdx.x % 32 == 0) terms[row] = term;
     }
     __syncthreads();
-    finish(sum_of_terms(terms, scratch), loss, state, ring);
+    finish(sum_of_terms(terms, scratch), divisor, loss, state, ring);
 }
 
 KERNEL(__launch_bounds__(1024) mse)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
-    finish(all_terms<Mse>(x, target, state, dx, scratch), loss, state, ring);
+    finish(all_terms<Mse>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
 }
 
 KERNEL(__launch_bounds__(1024) mean)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
-    finish(all_terms<Mean>(x, target, state, dx, scratch), loss, state, ring);
+    finish(all_terms<Mean>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
 }
 
 KERNEL(__launch_bounds__(1024) dot)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
-    finish(all_terms<Dot>(x, target, state, dx, scratch), loss, state, ring);
+    finish(all_terms<Dot>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
 }
+
+#ifdef LOSS
+KERNEL(__launch_bounds__(1024) elements)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
+    __shared__ float scratch[288];
+    finish(all_terms<LOSS>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
+}
+#endif

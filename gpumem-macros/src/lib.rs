@@ -96,11 +96,14 @@ use proc_macro::TokenStream;
 /// `AdamW { lr: 1e-3, groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }, Group { paths: "head.*", lr: 1e-2 }] }`. A number is
 /// that of the last group that has it. Paths that match nothing are mistakes.
 ///
-/// A loss is `CrossEntropy`, `Mse`, `Mean`, or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. A term
+/// A loss is one of `Loss`, each with its options on its page (`CrossEntropy`, `Nll`, `BceWithLogits`, `Mse`, `L1`, `SmoothL1`,
+/// `Huber`, `KlDiv`, `Mean`), or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. Options have
+/// PyTorch's names and stand in braces, `Huber { delta: 0.5 }`, in front of the parentheses if there are some. A term
 /// measures the first output, or the tap or input named by `from`; terms without a `target = name` share the first target,
 /// those with one name have one of their own, and `Mean` compares with nothing. Targets are handed in as a tuple, in the order
 /// in which they are first named. What only a loss reads is not part of inference. `CrossEntropy` measures logits, so it is refused
-/// right behind `Softmax`, `Relu` or `Sigmoid`; a tap before these is measured with `CrossEntropy(from = logits)`.
+/// right behind `Softmax`, `Relu` or `Sigmoid`, as `BceWithLogits` is; a tap before these is measured with
+/// `CrossEntropy(from = logits)`. A target of a class is a `u32`, all others are numbers.
 ///
 /// # Elements
 ///

@@ -1,5 +1,7 @@
 //! `loss: CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the terms, what they measure and what they compare it with.
 
+mod options;
+
 use crate::errors::Errors;
 use crate::resolve::{Declared, Form, Resolved};
 use crate::syntax::Place;
@@ -9,6 +11,7 @@ use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, Source, Type};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::Term;
+use gpumem_core::program::loss::{Compares, Over};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
@@ -17,11 +20,8 @@ use syn::{BinOp, Expr, ExprLit, Lit, UnOp};
 
 /// The names of the losses.
 pub(crate) fn names() -> Vec<&'static str> {
-    LOSSES.iter().map(|(name, _)| *name).collect()
+    Loss::ALL.iter().map(|loss| loss.name()).collect()
 }
-
-/// The losses by name.
-const LOSSES: [(&str, Loss); 3] = [("CrossEntropy", Loss::CrossEntropy), ("Mse", Loss::Mse), ("Mean", Loss::Mean)];
 
 /// What a target is: a tensor of these dimensions for each sample, of class indices or of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,7 @@ struct Written {
     weight: f64,
     from: Option<Ident>,
     target: Option<Ident>,
+    options: options::Reading,
     place: Place,
 }
 
@@ -64,7 +65,15 @@ pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
         return Reading::default();
     };
     let name = Span::call_site();
-    let term = Written { name, loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None, place: promised.place };
+    let term = Written {
+        name,
+        loss: Loss::CrossEntropy,
+        weight: 1.0,
+        from: None,
+        target: None,
+        options: Default::default(),
+        place: promised.place,
+    };
     assemble(&[term], resolved, errors)
 }
 
@@ -104,7 +113,7 @@ fn collect(value: &Expr, terms: &mut Vec<Written>, errors: &mut Errors) {
 }
 
 /// A literal number.
-fn number(value: &Expr) -> Option<f64> {
+pub(crate) fn number(value: &Expr) -> Option<f64> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse().ok(),
         Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
@@ -113,22 +122,18 @@ fn number(value: &Expr) -> Option<f64> {
     }
 }
 
-/// `CrossEntropy`, `Mse(from = mask, target = masks)`
+/// `CrossEntropy`, `Mse(from = mask, target = masks)`, `Huber { delta: 0.5 }(from = aux)`
 fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     let place = Place::of(value);
-    let (name, arguments) = match plain(value) {
-        Expr::Call(call) => (last_name(&call.func), call.args.iter().collect()),
-        Expr::Struct(written) => {
-            let name = written.path.segments.last().map(|segment| &segment.ident);
-            if let Some(field) = written.fields.first() {
-                let loss = name.map(ToString::to_string).unwrap_or_default();
-                errors.add(Place::of(field), format!("`{loss}` has no options; write `{loss}`"));
-            }
-            (name, Vec::new())
-        }
-        other => (last_name(other), Vec::new()),
+    let (named, arguments) = match plain(value) {
+        Expr::Call(call) => (plain(&call.func), call.args.iter().collect()),
+        other => (other, Vec::new()),
     };
-    let names = LOSSES.map(|(name, _)| name);
+    let (name, fields) = match named {
+        Expr::Struct(written) => (written.path.segments.last().map(|segment| &segment.ident), Some(written)),
+        other => (last_name(other), None),
+    };
+    let names = names();
     let Some(name) = name else {
         let message = format!(
             "the loss is read by the macro as it stands; write {}",
@@ -138,7 +143,7 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
         return None;
     };
     let text = name.to_string();
-    let Some((_, loss)) = LOSSES.iter().find(|(known, _)| *known == text) else {
+    let Some(&loss) = Loss::ALL.iter().find(|loss| loss.name() == text) else {
         let hint = match nearest(&text, &names) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are {}", listed(&names)),
@@ -146,34 +151,42 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
         errors.add(place, format!("no loss is called `{text}`; {hint}"));
         return None;
     };
-    let mut written = Written { name: name.span(), loss: *loss, weight: 1.0, from: None, target: None, place };
-    for argument in arguments {
-        let (Some(option), Some(value)) = option(argument) else {
-            let message = format!("expected `from = name` or `target = name`, as `{text}(from = aux)`");
-            errors.add(Place::of(argument), message);
-            continue;
-        };
-        let slot = match option.to_string().as_str() {
-            "from" => &mut written.from,
-            "target" if *loss != Loss::Mean => &mut written.target,
-            "target" => {
-                errors.add(Place::of(argument), "`Mean` compares with nothing; remove `target`");
-                continue;
-            }
-            other => {
-                let hint = match nearest(other, &["from", "target"]) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => "its options are `from` and `target`".to_string(),
-                };
-                errors.add(&option, format!("`{text}` has no option `{other}`; {hint}"));
-                continue;
-            }
-        };
-        if slot.replace(value).is_some() {
-            errors.add(&option, format!("`{option}` is given twice; remove one"));
-        }
-    }
+    let options = fields.map(|fields| options::read(loss, fields, errors)).unwrap_or_default();
+    let mut written = Written { name: name.span(), loss, weight: 1.0, from: None, target: None, options, place };
+    arguments.into_iter().for_each(|argument| source(argument, &mut written, errors));
     Some(written)
+}
+
+/// `from = aux` or `target = name`.
+fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
+    let loss = written.loss;
+    let text = loss.name();
+    if let Some(option) = options::in_parentheses(loss, argument) {
+        let message = format!("options stand in braces; write `{text} {{ {option} }}`");
+        return errors.add(Place::of(argument), message);
+    }
+    let (Some(option), Some(value)) = option(argument) else {
+        let message = format!("expected `from = name` or `target = name`, as `{text}(from = aux)`");
+        return errors.add(Place::of(argument), message);
+    };
+    let slot = match option.to_string().as_str() {
+        "from" => &mut written.from,
+        "target" if loss != Loss::Mean => &mut written.target,
+        "target" => return errors.add(Place::of(argument), "`Mean` compares with nothing; remove `target`"),
+        other => {
+            let hint = match nearest(other, &["from", "target"]) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!(
+                    "`from` and `target` stand here, and in braces behind the name {}",
+                    listed(&loss.row().options())
+                ),
+            };
+            return errors.add(&option, format!("`{text}` has no option `{other}`; {hint}"));
+        }
+    };
+    if slot.replace(value).is_some() {
+        errors.add(&option, format!("`{option}` is given twice; remove one"));
+    }
 }
 
 /// Both names of `from = aux`.
@@ -193,7 +206,8 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
         let (node, value) = measured;
         check_classes(term, resolved, value, errors);
         check_logits(term, resolved, node, errors);
-        let target = match target_of(term.loss, value) {
+        options::check_classes(term.loss, &term.options, value.shape, errors);
+        let target = match target_of(term, value) {
             None => 0,
             Some(target) => {
                 let name = term.target.as_ref().map(ToString::to_string);
@@ -211,7 +225,8 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
             }
         };
         let from = term.from.as_ref().map(|_| node);
-        reading.terms.push(Term { measure: term.loss.into(), weight: term.weight, from, target });
+        let options = term.options.options.clone();
+        reading.terms.push(Term { measure: term.loss.into(), weight: term.weight, from, target, options });
         reading.tokens.extend(tokens(term));
     }
     reading
@@ -257,23 +272,24 @@ fn measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<
     Some((node, value))
 }
 
-/// Cross entropy compares classes.
+/// Losses of positions compare classes.
 fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut Errors) {
-    if term.loss != Loss::CrossEntropy {
+    if term.loss.row().over != Over::Positions {
         return;
     }
+    let loss = term.loss.name();
     let promised: Option<&Declared> = resolved.promised.as_ref().and_then(|promised| promised.first());
     match (&term.from, promised) {
         (None, Some(promised)) if !matches!(promised.form, Form::Logits | Form::TokenLogits | Form::Map) => {
             let message = format!(
-                "`CrossEntropy` compares classes, but `forward` returns `{promised}`; return `Logits`, `TokenLogits` or `Map`, \
+                "`{loss}` compares classes, but `forward` returns `{promised}`; return `Logits`, `TokenLogits` or `Map`, \
                  or use `loss: Mse`"
             );
             errors.add(term.place, message);
         }
         (Some(name), _) if value.shape.rank() > 3 => {
             let message = format!(
-                "`CrossEntropy` compares classes of vectors, sequences and maps, but `{name}` is {}; flatten it first",
+                "`{loss}` compares classes of vectors, sequences and maps, but `{name}` is {}; flatten it first",
                 value.shape
             );
             errors.add(term.place, message);
@@ -282,38 +298,50 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
     }
 }
 
-/// Cross entropy takes logits: it has a softmax of its own, and anything that bounds what it gets keeps it from learning.
+/// What takes logits has a softmax or a sigmoid of its own, and anything that bounds what it gets keeps it from learning. What takes
+/// logarithms of probabilities is wrong on probabilities.
 fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &mut Errors) {
-    if term.loss != Loss::CrossEntropy {
-        return;
-    }
     while let Source::View(input) = resolved.graph.nodes[node].source {
         node = input;
     }
     let Source::Op { .. } = &resolved.graph.nodes[node].source else { return };
     let row = resolved.graph.nodes[node].row;
-    let layer = resolved.graph.rows[row].kind.as_str();
-    let does = match layer {
-        "Softmax" | "LogSoftmax" => "and makes their softmax itself",
-        "Relu" | "Relu6" => "also negative ones, which are cut off here",
-        "Sigmoid" => "of any size, which are pressed between 0 and 1 here",
+    let (layer, loss) = (resolved.graph.rows[row].kind.as_str(), term.loss.name());
+    let does = match (term.loss, layer) {
+        (Loss::Nll | Loss::KlDiv, "Softmax") => {
+            let instead = match term.loss {
+                Loss::Nll => "CrossEntropy",
+                _ => "CrossEntropy { targets: Probabilities }",
+            };
+            let message = format!(
+                "`{loss}` takes logarithms of probabilities, and `{layer}` gives probabilities; remove `{layer}` and use \
+                 `{instead}`, which takes logits"
+            );
+            return errors.add(resolved.places[row], message);
+        }
+        (Loss::CrossEntropy, "Softmax" | "LogSoftmax") => "and makes their softmax itself",
+        (Loss::BceWithLogits, "Sigmoid") => "and makes their sigmoid itself",
+        (Loss::CrossEntropy | Loss::BceWithLogits, "Relu" | "Relu6") => "also negative ones, which are cut off here",
+        (Loss::CrossEntropy, "Sigmoid") | (Loss::BceWithLogits, "Softmax") => {
+            "of any size, which are pressed between 0 and 1 here"
+        }
         _ => return,
     };
     let message = format!(
-        "`CrossEntropy` takes logits, {does}; remove `{layer}`, or let the loss measure what arrives, with `tap(logits)` before \
-         `{layer}` and `CrossEntropy(from = logits)`"
+        "`{loss}` takes logits, {does}; remove `{layer}`, or let the loss measure what arrives, with `tap(logits)` before \
+         `{layer}` and `{loss}(from = logits)`"
     );
     errors.add(resolved.places[row], message);
 }
 
 /// What a loss compares a value with, if it does.
-fn target_of(loss: Loss, value: Type) -> Option<Target> {
-    match loss {
-        Loss::CrossEntropy => {
+fn target_of(term: &Written, value: Type) -> Option<Target> {
+    match term.options.options.compares(term.loss.into()) {
+        Compares::Classes => {
             Some(Target { shape: gpumem_core::lower::target_shape(value.shape), elements: Elements::Indices })
         }
-        Loss::Mse => Some(Target { shape: value.shape, elements: Elements::Numbers }),
-        _ => None,
+        Compares::Numbers => Some(Target { shape: value.shape, elements: Elements::Numbers }),
+        Compares::Nothing => None,
     }
 }
 
@@ -337,8 +365,7 @@ fn check_target(term: &Written, known: Target, needed: Target, errors: &mut Erro
 }
 
 fn tokens(term: &Written) -> TokenStream {
-    let known = LOSSES.iter().find(|(_, loss)| *loss == term.loss);
-    let loss = Ident::new(known.map_or("CrossEntropy", |(name, _)| name), term.name);
+    let loss = Ident::new(term.loss.name(), term.name);
     let name = |name: &Option<Ident>| match name {
         Some(name) => {
             let name = name.to_string();
@@ -346,6 +373,7 @@ fn tokens(term: &Written) -> TokenStream {
         }
         None => quote!(::core::option::Option::None),
     };
+    let options = options::tokens(&term.options.options);
     let (from, target, weight) = (name(&term.from), name(&term.target), Literal::f64_unsuffixed(term.weight));
     quote! {
         __gpumem::__private::LossTerm {
@@ -353,6 +381,7 @@ fn tokens(term: &Written) -> TokenStream {
             weight: #weight,
             from: #from,
             target: #target,
+            options: #options,
         },
     }
 }

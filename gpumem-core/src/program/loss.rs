@@ -301,9 +301,9 @@ impl Criterion {
     pub fn new(kind: Measure, weight: f64, options: LossOptions, shape: Shape) -> Criterion {
         let dims = shape.dims();
         let has_classes = kind.row().over == Over::Positions || options.weights.len() > 1;
-        let (outer, classes, inner) = match dims {
-            &[classes, height, width] if has_classes => (1, classes, product(&[height, width])),
-            &[.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
+        let (outer, classes, inner) = match *dims {
+            [classes, height, width] if has_classes => (1, classes, product(&[height, width])),
+            [.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
             _ => (product(dims), 1, 1),
         };
         Criterion { kind, outer, classes, inner, weight, options }

@@ -2,8 +2,9 @@
 
 use super::context::Context;
 use super::optimizer::prepared;
-use crate::calls::{Argument, Launch};
+use crate::calls::{Argument, Kernel, Launch};
 use gpumem_core::error::Error;
+use gpumem_core::program::loss::{Compares, LossOptions, Over};
 use gpumem_core::program::{Action, Criterion, Measure, Slot, TensorId};
 
 const FILE: &str = "loss.cu";
@@ -25,20 +26,23 @@ pub(crate) fn ring(launch: &Launch) -> Option<usize> {
 
 pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Launch>, Error> {
     let x = context.read(Slot::Input(0))?;
-    let target = match criterion.kind {
-        Measure::Mean => None,
-        Measure::CrossEntropy | Measure::Mse | Measure::Dot => Some(context.read(Slot::Target)?),
+    let target = match criterion.compares() {
+        Compares::Nothing => None,
+        Compares::Classes | Compares::Numbers => Some(context.read(Slot::Target)?),
     };
     let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
     let gradient = context.operation.written(Slot::InputGradient(0));
     let state = context.placed.program.of_class(gpumem_core::program::Class::State).next();
     let (count, rows) = (context.elements(x), context.elements(terms));
-    let (alone, entry, divisor) = match criterion.kind {
-        Measure::CrossEntropy => ("cross_entropy", "cross_entropy_rows", rows),
-        Measure::Mse => ("mse", "mse_partial", count),
-        Measure::Mean => ("mean", "mean_partial", count),
-        Measure::Dot => ("dot", "dot_partial", 1),
+    let (alone, entry) = match (criterion.kind.row().over, criterion.kind) {
+        (Over::Positions, _) => ("cross_entropy", "cross_entropy_rows"),
+        (_, Measure::Mse) => ("mse", "mse_partial"),
+        (_, Measure::Mean) => ("mean", "mean_partial"),
+        (_, Measure::Dot) => ("dot", "dot_partial"),
+        (Over::Elements, _) => ("elements", "elements_partial"),
     };
+    let divisor = criterion.divisor(context.setting.batch);
+    let counted = if criterion.counts() { Some(context.written(Slot::Saved(0))?) } else { None };
     let add = context.adds(Slot::InputGradient(0));
     if add == 1 && gradient == Some(x) {
         return Err(Error::Damaged("the loss adds to the gradient that overwrites its logits"));
@@ -56,6 +60,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let kernel = kernel.with("COUNT", format!("{count}ull")).with("GRADIENT", u8::from(gradient.is_some()));
         let kernel = kernel.with("ADD", add).with("DIVISOR", format!("{divisor}ull"));
         let kernel = kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum);
+        let kernel = with_options(kernel, criterion);
         // The first term of a step prepares its updates.
         if updates && sum == 0 { prepared(kernel, context.setting.optimizer) } else { kernel }
     };
@@ -65,24 +70,64 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     };
     if is_small(criterion, rows, count) {
         // A warp for each row, or a thread for each element.
-        let threads = if criterion.kind == Measure::CrossEntropy { rows.saturating_mul(32) } else { count };
+        let threads = if criterion.kind.row().over == Over::Positions { rows.saturating_mul(32) } else { count };
         let threads = threads.clamp(1, ALL).next_multiple_of(32) as u32;
         let arguments = vec![Some(x), target, state, gradient, Some(terms), Some(loss), RING];
         return Ok(vec![launch(alone, 1, threads, arguments)]);
     }
     let blocks =
         u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
-    Ok(vec![
-        launch(entry, blocks, THREADS, vec![Some(x), target, state, gradient, Some(terms)]),
-        launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state, RING]),
-    ])
+    // What the positions are divided by is known before the first gradient.
+    let [entry, total] = match counted {
+        Some(_) => ["cross_entropy_rows_counted", "loss_total_counted"],
+        None => [entry, "loss_total"],
+    };
+    let before = counted.map(|divisor| launch("loss_divisor", 1, ALL as u32, vec![target, Some(divisor)]));
+    let also = |mut arguments: Vec<Option<TensorId>>| {
+        arguments.extend(counted.map(Some));
+        arguments
+    };
+    let mut ends = also(vec![Some(terms), Some(loss), state]);
+    ends.push(RING);
+    let all = [
+        launch(entry, blocks, THREADS, also(vec![Some(x), target, state, gradient, Some(terms)])),
+        launch(total, 1, THREADS, ends),
+    ];
+    Ok(before.into_iter().chain(all).collect())
+}
+
+/// The constants of a loss beside those that all have.
+fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
+    let LossOptions { weights, ignored, probabilities, log_target, .. } = &criterion.options;
+    let has_entry = matches!(criterion.kind, Measure::Mse | Measure::Mean | Measure::Dot);
+    if criterion.kind.row().over == Over::Elements && !has_entry {
+        kernel = kernel.with("LOSS", criterion.kind.name());
+    }
+    if criterion.number() != 0.0 {
+        kernel = kernel.with_float("NUMBER", criterion.number());
+    }
+    if !weights.is_empty() {
+        let each: Vec<String> = weights.iter().map(|weight| format!("{weight:e}f")).collect();
+        kernel = kernel.with("CLASS_WEIGHTS", format!("{{{}}}", each.join(",")));
+        kernel = kernel.with_float("WEIGHT_SUM", weights.iter().sum());
+    }
+    if let Some(ignored) = ignored {
+        kernel = kernel.with("IGNORED", format!("{ignored}u"));
+    }
+    let flags = [
+        ("COUNTED", criterion.counts()),
+        ("LIKELIHOOD", criterion.kind == Measure::Nll),
+        ("PROBABILITIES", *probabilities),
+        ("LOG_TARGET", *log_target),
+    ];
+    flags.into_iter().filter(|(_, is_set)| *is_set).fold(kernel, |kernel, (name, _)| kernel.with(name, 1))
 }
 
 /// Whether one block goes through all elements in less time than a second launch takes: four rows a warp, each in a few looks, or eight
 /// elements a thread.
 fn is_small(criterion: &Criterion, rows: u64, count: u64) -> bool {
-    match criterion.kind {
-        Measure::CrossEntropy => rows <= ALL / 32 * 4 && criterion.classes <= 1024 && count <= 16 * ALL,
-        Measure::Mse | Measure::Mean | Measure::Dot => count <= 8 * ALL,
+    match criterion.kind.row().over {
+        Over::Positions => rows <= ALL / 32 * 4 && criterion.classes <= 1024 && count <= 16 * ALL,
+        Over::Elements => count <= 8 * ALL,
     }
 }

@@ -2,7 +2,8 @@
 
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Class, Measure, Op, Operation, Pass, Slot};
+use gpumem_core::program::loss::Compares;
+use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot};
 
 /// Indices from outside, checked before they reach the card: a kernel that follows one that is too large would read whatever
 /// is there.
@@ -12,6 +13,8 @@ pub(super) struct IndexCheck {
     pub(super) bytes: u64,
     what: &'static str,
     limit: u64,
+    /// The one beyond it that is allowed.
+    ignored: Option<u32>,
 }
 
 impl IndexCheck {
@@ -21,7 +24,8 @@ impl IndexCheck {
             return Err(Error::Length { what: format!("a batch of {}s", self.what), expected: self.bytes / 4, found });
         }
         let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        match words.enumerate().find(|(_, value)| u64::from(*value) >= self.limit) {
+        let is_wrong = |value: u32| u64::from(value) >= self.limit && self.ignored != Some(value);
+        match words.enumerate().find(|(_, value)| is_wrong(*value)) {
             None => Ok(()),
             Some((position, value)) => {
                 Err(Error::Index { what: self.what, position: position as u64, value, limit: self.limit })
@@ -32,9 +36,11 @@ impl IndexCheck {
 
 pub(super) fn index_checks(placed: &Placed, batch: u64) -> Vec<IndexCheck> {
     let check = |operation: &Operation| -> Option<IndexCheck> {
+        let mut ignored = None;
         let (slot, what, limit) = match &operation.action {
             Action::Run { op: Op::Gather(op), pass: Pass::Forward } => (Slot::Input(0), "token", op.rows),
-            Action::Loss(criterion) if criterion.kind == Measure::CrossEntropy => {
+            Action::Loss(criterion) if criterion.compares() == Compares::Classes => {
+                ignored = criterion.options.ignored;
                 (Slot::Target, "label", criterion.classes)
             }
             _ => return None,
@@ -43,7 +49,13 @@ pub(super) fn index_checks(placed: &Placed, batch: u64) -> Vec<IndexCheck> {
         let tensor = placed.program.tensor(id);
         let is_given = matches!(tensor.class, Class::Input | Class::Target);
         is_given.then_some(())?;
-        Some(IndexCheck { offset: placed.offsets[id as usize], bytes: tensor.elements(batch)? * 4, what, limit })
+        Some(IndexCheck {
+            offset: placed.offsets[id as usize],
+            bytes: tensor.elements(batch)? * 4,
+            what,
+            limit,
+            ignored,
+        })
     };
     placed.program.operations.iter().filter_map(check).collect()
 }
@@ -54,9 +66,10 @@ mod tests {
 
     #[test]
     fn indices_are_checked_before_they_reach_the_card() {
-        let check = IndexCheck { offset: 0, bytes: 8, what: "label", limit: 10 };
+        let check = IndexCheck { offset: 0, bytes: 8, what: "label", limit: 10, ignored: Some(255) };
         let bytes = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         assert_eq!(check.run(&bytes(&[0, 9])), Ok(()));
+        assert_eq!(check.run(&bytes(&[255, 9])), Ok(()));
         let error = check.run(&bytes(&[3, 10])).unwrap_err();
         assert_eq!(error, Error::Index { what: "label", position: 1, value: 10, limit: 10 });
         let error = check.run(&bytes(&[3])).unwrap_err();

@@ -10,8 +10,10 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
+use gpumem_core::program::loss::{LossOptions, Reduction};
 use gpumem_core::program::{Action, Class, Measure, Operand, Slot, StateWord, Tensor};
 use gpumem_cuda::operations::{Context, Setting, calls};
+use std::borrow::Cow;
 
 /// Compares a network with these terms of a loss.
 fn compare(what: &str, terms: &[Term], precision: Precision, (graph, output): (&Graph, NodeId)) {
@@ -50,6 +52,7 @@ fn few_elements_and_many() {
         (Measure::Mse, "mse"),
         (Measure::Mean, "mean"),
         (Measure::Dot, "dot"),
+        (Measure::BceWithLogits, "elements"),
     ];
     for (measure, entry) in small {
         // 129 rows, and 8193 elements: one more than one block takes.
@@ -57,16 +60,18 @@ fn few_elements_and_many() {
         for (dims, is_small) in few.into_iter().zip([true, false]) {
             let (graph, _, output) = network(dims, "Sigmoid");
             let term = Term { weight: -0.3, ..Term::of(measure) };
-            let found = entries(&[term], 3, (&graph, output));
+            let terms = [term];
+            let found = entries(&terms, 3, (&graph, output));
             let many: &[&str] = match measure {
                 Measure::CrossEntropy => &["cross_entropy_rows", "loss_total"],
                 Measure::Mse => &["mse_partial", "loss_total"],
                 Measure::Mean => &["mean_partial", "loss_total"],
                 Measure::Dot => &["dot_partial", "loss_total"],
+                _ => &["elements_partial", "loss_total"],
             };
             let expected = if is_small { vec![entry] } else { many.to_vec() };
             assert_eq!(found, expected, "{measure:?} of {dims:?}");
-            compare(&format!("{measure:?} of {dims:?}"), &[term], Precision::F32, (&graph, output));
+            compare(&format!("{measure:?} of {dims:?}"), &terms, Precision::F32, (&graph, output));
         }
     }
     // Long rows, and many elements in few rows.
@@ -79,14 +84,98 @@ fn few_elements_and_many() {
 
 const MEASURES: [Measure; 4] = [Measure::CrossEntropy, Measure::Mse, Measure::Mean, Measure::Dot];
 
+/// Weights of five classes.
+const WEIGHTS: Cow<'static, [f64]> = Cow::Borrowed(&[0.5, 2.0, 0.0, 1.25, 3.0]);
+
+/// Losses with their options, of five classes.
+fn with_options() -> Vec<Term> {
+    let term = |measure, change: &dyn Fn(&mut LossOptions)| {
+        let mut term = Term { weight: -0.3, ..Term::of(measure) };
+        change(&mut term.options);
+        term
+    };
+    vec![
+        term(Measure::L1, &|_| {}),
+        term(Measure::Mse, &|it| it.reduction = Reduction::Sum),
+        term(Measure::SmoothL1, &|it| it.number = Some(0.25)),
+        term(Measure::SmoothL1, &|it| it.number = Some(0.0)),
+        term(Measure::Huber, &|it| it.number = Some(0.25)),
+        term(Measure::BceWithLogits, &|it| it.weights = Cow::Borrowed(&[2.5])),
+        term(Measure::BceWithLogits, &|it| it.weights = WEIGHTS),
+        term(Measure::KlDiv, &|it| it.log_target = true),
+        term(Measure::KlDiv, &|it| (it.log_target, it.reduction) = (true, Reduction::BatchMean)),
+        term(Measure::Nll, &|_| {}),
+        term(Measure::Nll, &|it| (it.weights, it.ignored) = (WEIGHTS, Some(1))),
+        term(Measure::CrossEntropy, &|it| it.number = Some(0.1)),
+        term(Measure::CrossEntropy, &|it| (it.weights, it.reduction) = (WEIGHTS, Reduction::Sum)),
+        term(Measure::CrossEntropy, &|it| (it.weights, it.number, it.ignored) = (WEIGHTS, Some(0.2), Some(3))),
+        term(Measure::CrossEntropy, &|it| (it.probabilities, it.number) = (true, Some(0.2))),
+        term(Measure::CrossEntropy, &|it| (it.probabilities, it.weights) = (true, WEIGHTS)),
+    ]
+}
+
+#[test]
+fn options() {
+    for term in with_options() {
+        // A vector, a sequence and maps; some take more than one block. All logits are positive, so that likelihoods do not cancel.
+        for (dims, layers) in
+            [(&[5][..], "Sigmoid"), (&[43, 5], "Sigmoid"), (&[5, 4, 3], "Sigmoid"), (&[5, 43, 1], "Sigmoid")]
+        {
+            let (graph, _, output) = network(dims, layers);
+            let what = format!("{:?} {:?} of {dims:?}", term.measure, term.options);
+            compare(&what, std::slice::from_ref(&term), Precision::F32, (&graph, output));
+        }
+    }
+}
+
+/// Rows with gaps in 16 bits, in a gradient of their own that two terms share as well.
+#[test]
+fn options_in_rows_with_gaps() {
+    for term in with_options() {
+        let (graph, _, output) = network(&[7], "Linear(5)");
+        let what = format!("{:?} {:?}", term.measure, term.options);
+        compare(&what, std::slice::from_ref(&term), Precision::Bf16, (&graph, output));
+        let again = Term { target: 1, ..term.clone() };
+        compare(&what, &[term, again], Precision::F16, (&graph, output));
+    }
+}
+
+/// What the positions are divided by takes a launch of its own where one block is not enough.
+#[test]
+fn launches_of_counted_positions() {
+    let term = |ignored| Term { options: LossOptions { ignored, ..LossOptions::DEFAULT }, ..Term::CROSS_ENTROPY };
+    for (dims, ignored, expected) in [
+        (&[42, 5], Some(1), &["cross_entropy"][..]),
+        (&[43, 5], Some(1), &["loss_divisor", "cross_entropy_rows_counted", "loss_total_counted"]),
+        (&[43, 5], None, &["cross_entropy_rows", "loss_total"]),
+    ] {
+        let (graph, _, output) = network(dims, "Sigmoid");
+        assert_eq!(entries(&[term(ignored)], 3, (&graph, output)), expected);
+    }
+}
+
+/// A position whose target is no class at all, and the only one: the mean of nothing, and no gradient.
+#[test]
+fn no_position_counts() {
+    let ignored = -100i32 as u32;
+    let options = LossOptions { ignored: Some(ignored), ..LossOptions::DEFAULT };
+    for measure in [Measure::CrossEntropy, Measure::Nll] {
+        let term = Term { options: options.clone(), ..Term::of(measure) };
+        let (loss, gradient) = loss_with(term.clone(), &[0.5; 1500], ignored);
+        assert!(loss.is_nan());
+        assert_eq!(gradient, [0.0; 1500]);
+        assert!(loss_with(term, &[0.5; 1500], 1499).0.is_finite());
+    }
+}
+
 #[test]
 #[ignore = "a sweep: run by .ci/run"]
 fn every_measure_with_a_weight() {
     for measure in MEASURES {
-        let term = Term { weight: -0.3, ..Term::of(measure) };
+        let terms = [Term { weight: -0.3, ..Term::of(measure) }];
         for precision in [Precision::F32, Precision::F16] {
             let (graph, _, output) = network(&[7], "LayerNorm");
-            compare(&format!("{measure:?}"), &[term], precision, (&graph, output));
+            compare(&format!("{measure:?}"), &terms, precision, (&graph, output));
         }
     }
     for (dims, layers) in [(&[6, 5][..], "LayerNorm"), (&[5, 4, 3], "Sigmoid")] {
@@ -101,8 +190,9 @@ fn check_pair(first: Measure, second: Measure, precisions: &[Precision]) {
     let own = Term { weight: 0.5, from: Some(hidden), target: 1, ..Term::of(second) };
     let again = Term { weight: 2.0, target: 2, ..Term::of(second) };
     let what = format!("{first:?} and {second:?}");
+    let terms = [Term::of(first), own, again];
     for &precision in precisions {
-        compare(&what, &[Term::of(first), own, again], precision, (&graph, output));
+        compare(&what, &terms, precision, (&graph, output));
     }
 }
 
@@ -181,7 +271,7 @@ fn logits_in_rows_with_gaps() {
         assert_eq!(gaps, [if has_bias { 64 } else { 128 }]);
         // A second term adds to a gradient of its own.
         let again = Term { weight: 0.5, target: 1, ..Term::CROSS_ENTROPY };
-        for terms in [&[Term::CROSS_ENTROPY][..], &[Term::CROSS_ENTROPY, again]] {
+        for terms in [&[Term::CROSS_ENTROPY][..], &[Term::CROSS_ENTROPY, again.clone()]] {
             for precision in [Precision::Bf16, Precision::F16] {
                 compare(layers, terms, precision, (&graph, output));
             }
@@ -189,13 +279,18 @@ fn logits_in_rows_with_gaps() {
     }
 }
 
-/// The loss of 1500 logits on the kernels, and its gradient.
+/// The cross entropy of 1500 logits on the kernels, and its gradient.
 fn loss_of(logits: &[f32], target: u32) -> (f32, Vec<f32>) {
+    loss_with(Term::CROSS_ENTROPY, logits, target)
+}
+
+/// The same of another loss.
+fn loss_with(term: Term, logits: &[f32], target: u32) -> (f32, Vec<f32>) {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[logits.len() as u64])).unwrap();
     let output = layer(&mut graph, input, "LeakyRelu(1.0)");
     let (training, optimizer) = gradients();
-    let training = Training { loss: &[Term::CROSS_ENTROPY], ..training };
+    let training = Training { loss: &[term], ..training };
     let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
     let compiled = plan(&program, 1, Precision::F32);
     let placed = place(&compiled).unwrap();

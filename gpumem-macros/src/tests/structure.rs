@@ -41,8 +41,11 @@ fn losses_of_several_terms() {
             "CrossEntropy - Mse",
             "a loss is a sum of terms, each with a weight: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`",
         ),
-        ("Mse { reduction: 1 }", "reduction: 1", "`Mse` has no options; write `Mse`"),
-        ("\"mse\"", "\"mse\"", "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse` or `Mean`"),
+        (
+            "\"mse\"",
+            "\"mse\"",
+            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll` or `KlDiv`",
+        ),
         ("Mse(aux)", "aux", "expected `from = name` or `target = name`, as `Mse(from = aux)`"),
         (
             "CrossEntropy + Mean(from = aux, target = aux)",
@@ -50,7 +53,12 @@ fn losses_of_several_terms() {
             "`Mean` compares with nothing; remove `target`",
         ),
         ("Mse(form = aux)", "form", "`Mse` has no option `form`; did you mean `from`?"),
-        ("Mse(reduction = mean)", "reduction", "`Mse` has no option `reduction`; its options are `from` and `target`"),
+        ("Mse(reduction = Sum)", "reduction = Sum", "options stand in braces; write `Mse { reduction: Sum }`"),
+        (
+            "Huber(gamma = a)",
+            "gamma",
+            "`Huber` has no option `gamma`; `from` and `target` stand here, and in braces behind the name `reduction` and `delta`",
+        ),
         ("Mse(from = aux, from = wide)", "from", "`from` is given twice; remove one"),
         ("Mse(from = axu)", "axu", "`forward` taps no value as `axu`; did you mean `aux`?"),
         (
@@ -82,6 +90,105 @@ fn losses_of_several_terms() {
     ] {
         assert_mistakes(&with_loss(loss), &[(place, message)]);
     }
+}
+
+/// A loss that stands alone, with the place of its mistake and the message.
+fn refuse(cases: &[(&str, &str, &str)]) {
+    for &(loss, place, message) in cases {
+        assert_mistakes(&with_loss(loss), &[(place, message)]);
+    }
+}
+
+#[test]
+fn options_of_losses() {
+    for loss in [
+        "CrossEntropy { label_smoothing: 0.1, weight: [1.0, 2, 0.5, 0.0], ignore_index: -100, reduction: Sum }",
+        "CrossEntropy { ignore_index: 4294967295 } + 0.3 * Huber { delta: 0.5 }(from = aux, target = aux)",
+        "CrossEntropy { targets: Probabilities, label_smoothing: 1.0 } + Mse",
+        "Nll { weight: [0.5; 4], ignore_index: 3 }",
+        "BceWithLogits { pos_weight: 3.5 } + SmoothL1 { beta: 0 } + Huber + L1 { reduction: Mean }",
+        "BceWithLogits { pos_weight: [1.0, 2.0, 3.0, 4.0] } + BceWithLogits { pos_weight: [2.0] }",
+        "BceWithLogits { pos_weight: [1.0, 2.0, 3.0, 4.0, 5.0] }(from = wide, target = w)",
+        "KlDiv { log_target: true, reduction: BatchMean }",
+    ] {
+        sound(&with_loss(loss));
+    }
+    refuse(&[
+        ("Mse { reduction: 1 }", "1", "`reduction` is `Mean` or `Sum`"),
+        ("Mse { reduction: BatchMean }", "BatchMean", "`reduction` is `Mean` or `Sum`"),
+        ("KlDiv { reduction: None }", "None", "`reduction` is `Mean`, `Sum` or `BatchMean`"),
+        ("Mse { beta: 0.5 }", "beta", "`Mse` has no option `beta`; it has `reduction`"),
+        ("SmoothL1 { bta: 0.5 }", "bta", "`SmoothL1` has no option `bta`; did you mean `beta`?"),
+        (
+            "Huber { from: aux }",
+            "from",
+            "`Huber` has no option `from`; it stands in parentheses behind the options, as `(from = aux)`",
+        ),
+        (
+            "BceWithLogits { ignore_index: 3 }",
+            "ignore_index",
+            "`BceWithLogits` has no option `ignore_index`; its options are `reduction` and `pos_weight`",
+        ),
+        ("Huber { delta: 0.5, delta: 1 }", "delta", "`delta` is given twice; remove one"),
+        ("Huber { 0: 0.5 }", "0", "expected an option's name"),
+        ("Huber { delta: 0.5, .. }", "..", "options left out take PyTorch's defaults; remove this"),
+        ("Huber { delta: 0.0 }", "0.0", "`delta` is above 0 and finite"),
+        ("Huber { delta: D }", "D", "`delta` changes the program, so it must be a literal, as `delta: 0.5`"),
+        ("SmoothL1 { beta: -1 }", "-1", "`beta` is at least 0 and finite"),
+        ("CrossEntropy { label_smoothing: 1.5 }", "1.5", "`label_smoothing` is from 0 to 1"),
+        ("CrossEntropy { label_smoothing: -0.1 }", "-0.1", "`label_smoothing` is from 0 to 1"),
+        (
+            "CrossEntropy(label_smoothing = 0.1)",
+            "label_smoothing = 0.1",
+            "options stand in braces; write `CrossEntropy { label_smoothing: 0.1 }`",
+        ),
+        (
+            "CrossEntropy { ignore_index: N }",
+            "N",
+            "`ignore_index` changes the program, so it must be a literal, as `-100`",
+        ),
+        (
+            "CrossEntropy { ignore_index: 4294967296 }",
+            "4294967296",
+            "targets have 32 bits, so `ignore_index` is from -2147483648 to 4294967295",
+        ),
+        ("CrossEntropy { targets: Soft }", "Soft", "`targets` is `Classes` or `Probabilities`"),
+        (
+            "CrossEntropy { targets: Probabilities, ignore_index: -100 }",
+            "ignore_index",
+            "`ignore_index` is a class index, and with `targets: Probabilities` there is none; remove it",
+        ),
+        ("KlDiv { log_target: 1 }", "1", "`log_target` changes the program, so it must be `true` or `false`"),
+        (
+            "CrossEntropy { weight: [1.0, 2.0, 3.0] }",
+            "[1.0, 2.0, 3.0]",
+            "`weight` has 3 numbers, but a value of shape [4] has 4 classes",
+        ),
+        ("Nll { weight: [1.0] }", "[1.0]", "`weight` has 1 number, but a value of shape [4] has 4 classes"),
+        (
+            "BceWithLogits { pos_weight: [1.0; 5] }",
+            "[1.0; 5]",
+            "`pos_weight` has 5 numbers, but a value of shape [4] has 4 classes",
+        ),
+        ("BceWithLogits { pos_weight: [] }", "[]", "`pos_weight` has no numbers; leave it out, or give each class one"),
+        ("BceWithLogits { pos_weight: -1.0 }", "-1.0", "every number of `pos_weight` is at least 0 and finite"),
+        (
+            "CrossEntropy { weight: 2.0 }",
+            "2.0",
+            "`weight` changes the program, so it must be a list of literals, as `weight: [1.0, 2.5]`",
+        ),
+        (
+            "CrossEntropy + CrossEntropy { targets: Probabilities }",
+            "CrossEntropy { targets: Probabilities }",
+            "this term compares with numbers of shape [4], but the target is class indices of shape []; give it one of its \
+             own, as `target = name`",
+        ),
+        (
+            "CrossEntropy + Nll(from = cube, target = cube)",
+            "Nll(from = cube, target = cube)",
+            "`Nll` compares classes of vectors, sequences and maps, but `cube` is [2, 3, 4, 5]; flatten it first",
+        ),
+    ]);
 }
 
 #[test]

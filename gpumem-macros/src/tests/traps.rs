@@ -94,6 +94,25 @@ fn what_cross_entropy_measures() {
         sound(&with("Mse", &format!("[Linear(4), {layer}]")));
         sound(&with("CrossEntropy", &format!("[Linear(4), {layer}, Linear(4)]")));
     }
+    for (layer, does) in [
+        ("Sigmoid", "and makes their sigmoid itself"),
+        ("Relu", "also negative ones, which are cut off here"),
+        ("Softmax", "of any size, which are pressed between 0 and 1 here"),
+    ] {
+        let said = format!(
+            "`BceWithLogits` takes logits, {does}; {}",
+            instead(layer).replace("CrossEntropy", "BceWithLogits")
+        );
+        assert_mistakes(&with("BceWithLogits", &format!("[Linear(4), {layer}]")), &[(layer, &said)]);
+    }
+    for (loss, instead) in [("Nll", "CrossEntropy"), ("KlDiv", "CrossEntropy { targets: Probabilities }")] {
+        let said = format!(
+            "`{loss}` takes logarithms of probabilities, and `Softmax` gives probabilities; remove `Softmax` and use \
+             `{instead}`, which takes logits"
+        );
+        assert_mistakes(&with(loss, "[Linear(4), Softmax]"), &[("Softmax", &said)]);
+        sound(&with(loss, "[Linear(4)]"));
+    }
     let softmax = "no layer or block is called `LogSoftmax`; `CrossEntropy` takes the logits as they are; leave it out";
     assert_mistakes(&with("CrossEntropy", "[Linear(4), LogSoftmax]"), &[("LogSoftmax", softmax)]);
 }

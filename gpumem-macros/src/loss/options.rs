@@ -1,0 +1,223 @@
+//! The options of a loss: `CrossEntropy { label_smoothing: 0.1, ignore_index: -100 }`.
+
+use super::number;
+use crate::errors::Errors;
+use crate::syntax::Place;
+use crate::train::{last_name, plain};
+use gpumem_core::layers::mistake::{either, listed};
+use gpumem_core::program::loss::{LossNumber, LossOptions, Over, Reduction};
+use gpumem_core::shape::Shape;
+use gpumem_core::suggest::nearest;
+use gpumem_core::{Loss, train};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::quote;
+use std::borrow::Cow;
+use syn::{Expr, ExprLit, ExprStruct, Lit, Member, UnOp};
+
+/// What options say.
+pub(super) struct Reading {
+    pub(super) options: LossOptions,
+    /// Where the numbers for classes stand, and whether they are a list.
+    weights: Option<(Place, bool)>,
+}
+
+impl Default for Reading {
+    fn default() -> Reading {
+        Reading { options: LossOptions::DEFAULT, weights: None }
+    }
+}
+
+/// Reads what stands in the braces.
+pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Reading {
+    let mut reading = Reading::default();
+    if let Some(rest) = &written.dot2_token {
+        errors.add(Place::of(rest), "options left out take PyTorch's defaults; remove this");
+    }
+    let (row, name) = (loss.row(), loss.name());
+    let known = row.options();
+    let mut given: Vec<&Ident> = Vec::new();
+    for field in &written.fields {
+        let Member::Named(option) = &field.member else {
+            errors.add(Place::of(&field.member), "expected an option's name");
+            continue;
+        };
+        let (text, value) = (option.to_string(), &field.expr);
+        if !known.contains(&text.as_str()) {
+            errors.add(option, format!("`{name}` has no option `{text}`; {}", hint(&text, &known)));
+            continue;
+        }
+        if given.contains(&option) {
+            errors.add(option, format!("`{text}` is given twice; remove one"));
+            continue;
+        }
+        given.push(option);
+        let options = &mut reading.options;
+        let result = match text.as_str() {
+            "reduction" => reduction(value, row.divergence).map(|it| options.reduction = it),
+            "ignore_index" => index(value).map(|it| options.ignored = Some(it)),
+            "targets" => targets(value).map(|it| options.probabilities = it),
+            "log_target" => flag(value).map(|it| options.log_target = it),
+            _ => match row.number.filter(|number| number.name == text) {
+                Some(known) => number_of(&known, value).map(|it| options.number = Some(it)),
+                None => weights(&text, value).map(|(numbers, is_list)| {
+                    options.weights = Cow::Owned(numbers);
+                    reading.weights = Some((Place::of(value), is_list));
+                }),
+            },
+        };
+        if let Err(message) = result {
+            errors.add(Place::of(value), message);
+        }
+    }
+    if reading.options.probabilities && reading.options.ignored.take().is_some() {
+        let option = given.iter().find(|option| **option == "ignore_index");
+        let place = option.map_or(Place::of(written), |option| Place::of(*option));
+        errors
+            .add(place, "`ignore_index` is a class index, and with `targets: Probabilities` there is none; remove it");
+    }
+    reading
+}
+
+fn hint(text: &str, known: &[&str]) -> String {
+    match (text, nearest(text, known)) {
+        ("from" | "target", _) => "it stands in parentheses behind the options, as `(from = aux)`".to_string(),
+        (_, Some(near)) => format!("did you mean `{near}`?"),
+        (_, None) if known.len() == 1 => format!("it has {}", listed(known)),
+        (_, None) => format!("its options are {}", listed(known)),
+    }
+}
+
+/// An option that is written `CrossEntropy(label_smoothing = 0.1)`, as it should be.
+pub(super) fn in_parentheses(loss: Loss, argument: &Expr) -> Option<String> {
+    let Expr::Assign(assign) = plain(argument) else { return None };
+    let name = last_name(&assign.left)?.to_string();
+    let value = &assign.right;
+    loss.row().options().contains(&name.as_str()).then(|| format!("{name}: {}", quote!(#value)).replace("- ", "-"))
+}
+
+fn reduction(value: &Expr, divergence: bool) -> Result<Reduction, String> {
+    let known = [("Mean", Reduction::Mean), ("Sum", Reduction::Sum), ("BatchMean", Reduction::BatchMean)];
+    let known = &known[..if divergence { 3 } else { 2 }];
+    let name = last_name(value).map(ToString::to_string);
+    let found = known.iter().find(|(known, _)| Some(*known) == name.as_deref());
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    found.map(|(_, reduction)| *reduction).ok_or_else(|| format!("`reduction` is {}", either(&names)))
+}
+
+/// A class index that no class needs to have: 32 bits, with or without a sign.
+fn index(value: &Expr) -> Result<u32, String> {
+    let whole = match plain(value) {
+        Expr::Unary(negative) if matches!(negative.op, UnOp::Neg(_)) => digits(&negative.expr).map(|it| -it),
+        other => digits(other),
+    };
+    let whole = whole.ok_or("`ignore_index` changes the program, so it must be a literal, as `-100`")?;
+    let bits = i32::try_from(whole).map(i32::cast_unsigned).or_else(|_| u32::try_from(whole));
+    bits.map_err(|_| format!("targets have 32 bits, so `ignore_index` is from {} to {}", i32::MIN, u32::MAX))
+}
+
+fn digits(value: &Expr) -> Option<i128> {
+    match plain(value) {
+        Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
+        _ => None,
+    }
+}
+
+fn targets(value: &Expr) -> Result<bool, String> {
+    match last_name(value) {
+        Some(name) if name == "Probabilities" => Ok(true),
+        Some(name) if name == "Classes" => Ok(false),
+        _ => Err("`targets` is `Classes` or `Probabilities`".to_string()),
+    }
+}
+
+fn flag(value: &Expr) -> Result<bool, String> {
+    match plain(value) {
+        Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
+        _ => Err("`log_target` changes the program, so it must be `true` or `false`".to_string()),
+    }
+}
+
+/// The number of a loss, in its range.
+fn number_of(known: &LossNumber, value: &Expr) -> Result<f64, String> {
+    let name = known.name;
+    let found = number(value)
+        .ok_or_else(|| format!("`{name}` changes the program, so it must be a literal, as `{name}: 0.5`"))?;
+    let is_above = if known.zero { found >= 0.0 } else { found > 0.0 };
+    let range = match (known.zero, known.most < f64::MAX) {
+        (_, true) => format!("from 0 to {}", known.most),
+        (true, false) => "at least 0 and finite".to_string(),
+        (false, false) => "above 0 and finite".to_string(),
+    };
+    if is_above && found <= known.most { Ok(found) } else { Err(format!("`{name}` is {range}")) }
+}
+
+/// Numbers for the classes: of `pos_weight` also one for all.
+fn weights(name: &str, value: &Expr) -> Result<(Vec<f64>, bool), String> {
+    let written = match plain(value) {
+        Expr::Array(list) => Some((list.elems.iter().map(number).collect(), true)),
+        Expr::Repeat(repeated) => {
+            let count = digits(&repeated.len).and_then(|count| usize::try_from(count).ok());
+            number(&repeated.expr).zip(count).map(|(number, count)| (Some(vec![number; count.min(1 << 20)]), true))
+        }
+        other if name == "pos_weight" => number(other).map(|number| (Some(vec![number]), false)),
+        _ => None,
+    };
+    let Some((Some(numbers), is_list)) = written else {
+        return Err(format!("`{name}` changes the program, so it must be a list of literals, as `{name}: [1.0, 2.5]`"));
+    };
+    let numbers: Vec<f64> = numbers;
+    if numbers.is_empty() {
+        return Err(format!("`{name}` has no numbers; leave it out, or give each class one"));
+    }
+    if !numbers.iter().all(|number| *number >= 0.0 && number.is_finite()) {
+        return Err(format!("every number of `{name}` is at least 0 and finite"));
+    }
+    Ok((numbers, is_list))
+}
+
+/// Whether there is a number for each class.
+pub(super) fn check_classes(loss: Loss, reading: &Reading, shape: Shape, errors: &mut Errors) {
+    let (Some((place, is_list)), Some(name)) = (reading.weights, loss.row().weights) else { return };
+    let dims = shape.dims();
+    let classes = match *dims {
+        [classes, _, _] => classes,
+        [.., classes] => classes,
+        [] => 1,
+    };
+    let count = reading.options.weights.len() as u64;
+    let is_for_all = loss.row().over == Over::Elements && (count == 1 || !is_list);
+    if count != classes && !is_for_all {
+        let count = if count == 1 { "1 number".to_string() } else { format!("{count} numbers") };
+        let classes = if classes == 1 { "1 class".to_string() } else { format!("{classes} classes") };
+        errors.add(place, format!("`{name}` has {count}, but a value of shape {shape} has {classes}"));
+    }
+}
+
+/// The options as Rust.
+pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
+    if *options == LossOptions::DEFAULT {
+        return quote!(__gpumem::__private::LossOptions::DEFAULT);
+    }
+    let LossOptions { reduction, number, weights, ignored, probabilities, log_target } = options;
+    let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());
+    let number = optional(number.map(Literal::f64_unsuffixed));
+    let weights = weights.iter().map(|weight| Literal::f64_unsuffixed(*weight));
+    let ignored = optional(ignored.map(Literal::u32_unsuffixed));
+    quote! {
+        __gpumem::__private::LossOptions {
+            reduction: __gpumem::__private::Reduction::#reduction,
+            number: #number,
+            weights: __gpumem::__private::train::weights(&[#(#weights),*]),
+            ignored: #ignored,
+            probabilities: #probabilities,
+            log_target: #log_target,
+        }
+    }
+}
+
+fn optional(value: Option<Literal>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}
