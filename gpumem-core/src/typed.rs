@@ -505,3 +505,25 @@ where
 {
     type Out = (O, H::Out, W::Out);
 }
+
+/// Height and width of the output, of what lies between the elements of the input.
+#[derive(Debug)]
+pub struct Interpolate<H, W>(PhantomData<(H, W)>);
+
+impl<C: Unsigned, H: Unsigned, W: Unsigned, OH: Unsigned, OW: Unsigned> ShapeRule<(C, H, W)> for Interpolate<OH, OW> {
+    type Out = (C, OH, OW);
+}
+
+/// Rows that are added and that are cut off, then columns.
+#[derive(Debug)]
+pub struct Pad<AH, RH, AW, RW>(PhantomData<(AH, RH, AW, RW)>);
+
+impl<C: Unsigned, H: ops::Add<AH>, W: ops::Add<AW>, AH, RH, AW, RW> ShapeRule<(C, H, W)> for Pad<AH, RH, AW, RW>
+where
+    Sum<H, AH>: ops::Sub<RH>,
+    Sum<W, AW>: ops::Sub<RW>,
+    Diff<Sum<H, AH>, RH>: Unsigned,
+    Diff<Sum<W, AW>, RW>: Unsigned,
+{
+    type Out = (C, Diff<Sum<H, AH>, RH>, Diff<Sum<W, AW>, RW>);
+}

@@ -103,6 +103,21 @@ fn outputs() {
         ("3x4x4, 3x4x1, 4", "Add", "[3, 4, 4]"),
         ("2x3, 3x5", "MatMul", "[2, 5]"),
         ("7x2x3, 7x5x3", "MatMul(transpose_b = true)", "[7, 2, 5]"),
+        ("8x5x4", "Upsample(size = [8; 9], mode = \"bilinear\", align_corners = true)", "[8, 8, 9]"),
+        ("8x5x4", "Upsample(1.5)", "[8, 7, 6]"),
+        ("8x5x4", "Upsample([0.5; 3], mode = \"bicubic\")", "[8, 2, 12]"),
+        ("8x5x4", "Upsample(scale_factor = 2)", "[8, 10, 8]"),
+        // 100 * 1.15 is less than 115 in 64 bits, as in PyTorch.
+        ("3x100", "Upsample(1.15, mode = \"linear\")", "[3, 114]"),
+        ("3x20", "Upsample(size = 7)", "[3, 7]"),
+        ("3x4x5", "Pad(2)", "[3, 8, 9]"),
+        ("3x4x5", "Pad([1; 2])", "[3, 4, 8]"),
+        ("3x4x5", "Pad([1; 2; 3; 0], mode = \"reflect\")", "[3, 7, 8]"),
+        ("3x4x5", "Pad([-1; 2; 3; -2])", "[3, 5, 6]"),
+        ("3x4x5", "Pad([5; 5; 4; 4], mode = \"circular\")", "[3, 12, 15]"),
+        ("3x20", "Pad(2)", "[3, 24]"),
+        ("3x20", "Pad([1; 0; 2; 3])", "[8, 21]"),
+        ("20", "Pad([1; 2])", "[23]"),
     ] {
         let mut graph = Graph::default();
         let nodes = inputs(&mut graph, input);
@@ -274,6 +289,81 @@ fn mistakes() {
             "3x8x8",
             "ConvTranspose2d(4, 3, output_padding = 1)",
             "needs `output_padding` to be below its stride or its dilation",
+        ),
+        (
+            "3x8x8",
+            "Upsample(mode = \"bilinear\")",
+            "needs a factor or a size: `Upsample(2)` or `Upsample(size = (32, 48))`",
+        ),
+        ("3x8x8", "Upsample(2, size = 16)", "is given a size and a factor; leave one of them out"),
+        ("3x8x8", "Upsample(0)", "needs `scale_factor` to be above 0, not 0"),
+        ("3x8x8", "Upsample(-1.5)", "needs `scale_factor` to be above 0, not -1.5"),
+        ("3x8x8", "Upsample(\"2\")", "needs a number or a pair (height, width) for `scale_factor`, not \"2\""),
+        ("3x8x8", "Upsample(size = [8; 0])", "needs `size` to be at least 1, not (8, 0)"),
+        ("3x8x8", "Upsample(size = 1.5)", "needs a whole number or a pair (height, width) for `size`, not 1.5"),
+        (
+            "3x8x8",
+            "Upsample(2, mode = \"area\")",
+            "needs \"nearest\" or \"bilinear\" or \"bicubic\" or \"linear\" for `mode`, not \"area\"",
+        ),
+        (
+            "3x8x6",
+            "Upsample([0.1; 2.5])",
+            "leaves nothing of its 8x6 input with `scale_factor = (0.1, 2.5)`; use a larger factor",
+        ),
+        ("3x8", "Upsample(0.1)", "leaves nothing of its 8 elements with `scale_factor = 0.1`; use a larger factor"),
+        (
+            "3x8x8",
+            "Upsample(2, mode = \"linear\")",
+            "has `mode = \"linear\"`, which is for signals; for maps it is \"bilinear\"",
+        ),
+        (
+            "3x8",
+            "Upsample(2, mode = \"bicubic\")",
+            "has `mode = \"bicubic\"`, which is for maps; for signals there is \"linear\"",
+        ),
+        (
+            "3x8x8",
+            "Upsample(2, align_corners = true)",
+            "has `align_corners` with the nearest elements, which have none to align; leave it out, or write \
+             `mode = \"bilinear\"`",
+        ),
+        (
+            "3x8",
+            "Upsample(size = [3; 4])",
+            "works on a signal [C, L], which has one length; write one number for `size`",
+        ),
+        ("3x8x8", "Pad", "takes (padding), but none is given"),
+        (
+            "3x8x8",
+            "Pad([1; 2; 3])",
+            "needs a whole number, (left, right) or (left, right, top, bottom) for `padding`, not (1, 2, 3)",
+        ),
+        ("3x8x8", "Pad(1, value = \"x\")", "needs a number for `value`, not \"x\""),
+        ("3x8x8", "Pad(1, value = inf)", "needs `value` to be finite, not inf"),
+        (
+            "3x8x8",
+            "Pad(1, mode = \"reflect\", value = 1)",
+            "has a value, which only `mode = \"constant\"` puts there; leave `value` or `mode = \"reflect\"` out",
+        ),
+        (
+            "3x8x6",
+            "Pad([1; 6; 2; 2], mode = \"reflect\")",
+            "reflects 6 elements of an axis that has 6, whose outermost one is not repeated; use at most 5, or \
+             `mode = \"replicate\"`",
+        ),
+        ("3x8x6", "Pad(7, mode = \"circular\")", "goes on with 7 elements of an axis that has 6; use at most 6"),
+        (
+            "3x8x6",
+            "Pad([-1; 0], mode = \"replicate\")",
+            "has padding (-1, 0) with `mode = \"replicate\"`; only `mode = \"constant\"` cuts off",
+        ),
+        ("3x8x6", "Pad(-3)", "cuts all of an axis of 6 off with padding -3; cut less off"),
+        ("8", "Pad([1; 1; 1; 1])", "has padding (1, 1, 1, 1) for a vector, which has one axis; write `(left, right)`"),
+        (
+            "2x3x4x5",
+            "Pad(1)",
+            "pads maps, signals, sequences and vectors, but the previous layer produces [2, 3, 4, 5]",
         ),
         ("3x8x8", "MaxPool2d(3, padding = 2)", "has padding 2, more than half its kernel size 3; use at most 1"),
         (

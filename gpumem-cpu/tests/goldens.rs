@@ -156,6 +156,7 @@ layers! {
     batch_norm1d: "016_batchnorm1d_train_2d_input", "BatchNorm1d", ["x"];
     elu: "044_elu", "Elu(0.8)", ["x"];
     upsample: "068_upsample_nearest_x2", "Upsample(2)", ["x"];
+    upsample_bilinear: "070_upsample_bilinear_size_align", "Upsample(size = [8; 9], mode = \"bilinear\", align_corners = true)", ["x"];
 }
 
 /// A loss on a network that is nothing but a sum with zeros: the gradient of its first input is the loss's gradient.

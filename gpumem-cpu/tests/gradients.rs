@@ -75,6 +75,8 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Standardize" => ("Normalize([0.5; -1.25], [2; 0.75])", numbers(&[2, 3, 3])),
         "Permute" => ("Transpose(1, 2)", numbers(&[3, 4])),
         "Reduce" => ("Mean(1)", numbers(&[4, 3])),
+        "Interpolate" => ("Upsample(1.5, mode = \"bilinear\")", numbers(&[2, 2, 3])),
+        "Pad" => ("Pad(1)", numbers(&[2, 2, 3])),
         other => panic!("no case of {other}"),
     }
 }
@@ -232,6 +234,30 @@ fn poolings() {
     check("AdaptiveAvgPool2d([3; 4])", &map(2));
     check("GlobalAvgPool", &map(2));
     check("Upsample([2; 3])", &map(2));
+}
+
+#[test]
+fn maps_of_other_sizes() {
+    let modes = [("nearest", false), ("bilinear", false), ("bilinear", true), ("bicubic", false), ("bicubic", true)];
+    for (mode, align_corners) in modes {
+        for size in ["size = [7; 9]", "size = [2; 11]", "[0.5; 1.3]", "size = 1", "2"] {
+            check(&format!("Upsample({size}, mode = \"{mode}\", align_corners = {align_corners})"), &map(2));
+        }
+    }
+    check("Upsample(size = 7)", &[Input::Numbers(vec![3, 4])]);
+    check("Upsample(1.5, mode = \"linear\")", &[Input::Numbers(vec![3, 4])]);
+    check("Upsample(size = 3, mode = \"linear\", align_corners = true)", &[Input::Numbers(vec![3, 5])]);
+}
+
+#[test]
+fn padding() {
+    for mode in ["constant", "reflect", "replicate", "circular"] {
+        check(&format!("Pad([3; 0; 1; 4], mode = \"{mode}\")"), &map(2));
+        check(&format!("Pad([1; 2], mode = \"{mode}\")"), &[Input::Numbers(vec![3, 4])]);
+        check(&format!("Pad(2, mode = \"{mode}\")"), &[Input::Numbers(vec![5])]);
+    }
+    check("Pad([-1; 2; 3; -2], value = 0.5)", &map(2));
+    check("Pad([2; 1], mode = \"replicate\")", &[Input::Numbers(vec![3, 1])]);
 }
 
 #[test]

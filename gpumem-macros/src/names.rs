@@ -53,9 +53,7 @@ const SHAPE: Here = Family("Flatten", "of what changes shapes there are", false)
 const EMBEDDING: Here = Family("Embedding", "of the embeddings there are", false);
 const JOIN: Here = Family("Add", "branches are joined by", false);
 const NO_LAYER: Here = Says("the input is a parameter of `forward`, as `fn forward(image: Image<3, 224, 224>)`");
-const PADDING: Here = Says("padding is an option of convolutions, with zeros: `Conv2d(64, 3, padding = 1)`");
-const LARGER: Here =
-    Says("maps are made larger by `Upsample(2)`, which repeats rows and columns, and by `ConvTranspose2d`");
+const LARGER: Here = Says("maps are made larger by `Upsample(2)`, and by `ConvTranspose2d`");
 const DEVICE: Here = Passes("where a network runs is said where it is loaded, as `Net::on(&device)`; leave it out");
 const TRANSFORMER: Here = Attention(
     "a transformer's layer is a block, as `[Add([], [LayerNorm, attention(8)]), Add([], [LayerNorm, Linear(2048), Gelu, \
@@ -114,11 +112,18 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["lambda", "module"], Says("code cannot stand in a network; what layers can compute is a block, as `fn name() -> Block { [..] }`")),
     (&["timedistributed", "vmap"], Says("`Linear` and the norms work on every step of a sequence; leave it out")),
     (&["view", "unflatten", "squeeze", "unsqueeze", "flip", "rearrange", "movedim"], SHAPE),
-    (&["swapaxes", "repeatvector", "cropping2d", "chunk", "split", "unfold", "fold", "channelshuffle"], SHAPE),
+    (&["swapaxes", "repeatvector", "chunk", "split", "unfold", "fold", "channelshuffle"], SHAPE),
+    (&["cropping1d", "cropping2d"], Says("numbers below 0 cut off: `Pad(-1)`")),
     (&["contiguous"], Passes("every value lies as its layer needs it; leave it out")),
-    (&["zeropad2d", "zeropadding2d", "constantpad2d", "reflectionpad2d", "replicationpad2d", "pad"], PADDING),
+    (&["zeropad1d", "zeropad2d", "zeropadding1d", "zeropadding2d"], Layer("Pad")),
+    (&["constantpad1d", "constantpad2d"], Says("it is `Pad(1, value = 0.5)`")),
+    (&["reflectionpad1d", "reflectionpad2d"], Says("it is `Pad(1, mode = \"reflect\")`")),
+    (&["replicationpad1d", "replicationpad2d"], Says("it is `Pad(1, mode = \"replicate\")`")),
+    (&["circularpad1d", "circularpad2d"], Says("it is `Pad(1, mode = \"circular\")`")),
     (&["upsampling2d", "upsamplingnearest2d", "interpolate"], Layer("Upsample")),
-    (&["upsamplingbilinear2d", "pixelshuffle", "pixelunshuffle", "resizing"], LARGER),
+    (&["upsamplingbilinear2d"], Says("it is `Upsample(2, mode = \"bilinear\", align_corners = true)`")),
+    (&["resizing"], Says("it is `Upsample(size = (32, 48), mode = \"bilinear\")`")),
+    (&["pixelshuffle", "pixelunshuffle"], LARGER),
     (&["cat", "concatenate", "hstack", "vstack"], Says("branches are put side by side by `Concat(x, y)`")),
     (&["stack", "maximum", "minimum", "bilinear", "cosinesimilarity", "pairwisedistance", "einsum"], JOIN),
     (&["multiply"], Says("branches are multiplied by `Mul(x, y)`")),

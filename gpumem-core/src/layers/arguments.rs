@@ -277,6 +277,21 @@ impl Asking<'_, '_> {
         self.settle(found, [default, other])
     }
 
+    /// The argument as `wanted`, if `take` makes it that and it is within its range; where it is wrong, one of `values`. `None` where it
+    /// is left out.
+    pub fn take_if_any<T>(
+        mut self,
+        wanted: &str,
+        take: impl Fn(&Argument) -> Option<T>,
+        range: (&str, impl Fn(&T) -> bool),
+        values: [T; 2],
+    ) -> Option<T> {
+        match self.find(wanted, None, take, range) {
+            Found::LeftOut => None,
+            found => Some(self.settle(found, values)),
+        }
+    }
+
     /// The value of an argument, which is `default` where it is left out, and could be any where it is open.
     fn settle<T>(&mut self, found: Found<T>, [default, other]: [T; 2]) -> T {
         match found {
@@ -362,6 +377,11 @@ impl Asking<'_, '_> {
     /// A number.
     pub fn number(self, default: f64) -> f64 {
         self.take("a number", Some(format!("{default}")), number, [default; 2])
+    }
+
+    /// A finite number.
+    pub fn finite(self, default: f64) -> f64 {
+        self.number_within(default, ("finite", |value: &f64| value.is_finite()))
     }
 
     /// A number that is not below `least`.
@@ -543,7 +563,8 @@ fn lengths(value: &Argument) -> Option<Vec<u64>> {
 /// What numbers for channels are called in messages.
 pub const NUMBERS: &str = "a number, or one for each channel as `(0.5, 0.4, 0.3)`";
 
-fn numbers(value: &Argument) -> Option<Vec<f64>> {
+/// The numbers of an argument, one or several.
+pub fn numbers(value: &Argument) -> Option<Vec<f64>> {
     match value {
         Argument::Numbers(numbers) => Some(numbers.clone()),
         Argument::Pair(pair) => Some(pair.map(|number| number as f64).to_vec()),

@@ -7,8 +7,9 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
-    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Expand, Formula, Gather, Mask, MatMul,
-    MaxPool, Normalize, Permute, Pointwise, Product, Reduce, Resize, Slice, Softmax, Standardize, Sum,
+    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Expand, Formula, Gather, Interpolate,
+    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Reduce, Resize, Slice, Softmax, Standardize,
+    Sum,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -388,4 +389,8 @@ operations! {
     Reduce,
     /// What is the same for all samples, for each of them.
     Expand,
+    /// A map of another size, of what lies between its elements.
+    Interpolate,
+    /// A map with more rows and columns around it, or fewer.
+    Pad,
 }

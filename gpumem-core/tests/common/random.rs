@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 101;
+pub const KINDS: usize = 103;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -257,6 +257,20 @@ impl Drawing {
                         [second % 2];
                 self.sequences.push(layer(g, sequence[0], text));
             }
+            101 => {
+                let texts = [
+                    "Upsample(size = [5; 7], mode = \"bicubic\") | Upsample(size = [4; 3])",
+                    "Upsample([1.5; 2.5], mode = \"bilinear\") | Upsample(size = [4; 3], mode = \"bilinear\", align_corners = true)",
+                    "Upsample(size = [2; 5]) | Upsample(size = [4; 3], mode = \"bicubic\", align_corners = true)",
+                ];
+                self.maps.push(chain(g, map[0], texts[second % 3]));
+            }
+            102 => match second % 4 {
+                0 => self.maps.push(chain(g, map[0], "Pad(1, mode = \"reflect\") | Conv2d(2, 3)")),
+                1 => self.maps.push(chain(g, map[0], "Pad([3; 0; 1; 2], mode = \"circular\") | Pad([-1; -2; -3; 0])")),
+                2 => self.maps.push(chain(g, map[0], "Pad([0; 2; -1; 1], value = 0.5) | AvgPool2d([1; 3], 1)")),
+                _ => self.sequences.push(chain(g, sequence[0], "Pad([2; 3], mode = \"replicate\") | Linear(8)")),
+            },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }

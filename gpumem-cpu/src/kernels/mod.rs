@@ -16,6 +16,7 @@ mod expand;
 mod exponential;
 mod formula;
 mod gather;
+mod interpolate;
 mod joined;
 mod loss;
 mod loss_of_classes;
@@ -25,6 +26,7 @@ mod max_pool;
 mod movement;
 mod normalize;
 pub(crate) mod optimizer;
+mod pad;
 mod permute;
 mod pointwise;
 mod product;
@@ -34,6 +36,7 @@ mod slice;
 mod softmax;
 mod standardize;
 mod sum;
+mod taps;
 mod window;
 
 use crate::operands::Operands;
@@ -100,6 +103,8 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Permute(op) => permute::forward(op, operands),
         Op::Reduce(op) => reduce::forward(op, operands),
         Op::Expand(op) => expand::forward(op, operands),
+        Op::Interpolate(op) => interpolate::forward(op, operands),
+        Op::Pad(op) => pad::forward(op, operands),
     }
 }
 
@@ -129,5 +134,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Permute(op) => permute::backward(op, operands),
         Op::Reduce(op) => reduce::backward(op, operands),
         Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
+        Op::Interpolate(op) => interpolate::backward(op, operands),
+        Op::Pad(op) => pad::backward(op, operands),
     }
 }

@@ -141,7 +141,7 @@ macro_rules! images {
 
 /// Networks whose maps may lie in any layout.
 pub fn cases() -> Vec<Case> {
-    let layers: [Case; 21] = between![
+    let layers: [Case; 29] = between![
         [3, 7, 6] "Conv2d(5, 3, stride = 2, padding = 1)",
         [3, 6, 5] "Conv2d(6, [3; 2], groups = 2, dilation = [2; 1], bias = false)",
         [3, 8, 8] "Conv2d(8, 1, groups = 2)",
@@ -163,6 +163,14 @@ pub fn cases() -> Vec<Case> {
         [3, 6, 5] "Normalize([0.5; -0.25; 0.125; 1], [2; 0.5; 1.5; 0.75])",
         [3, 6, 5] "Dropout(0.4)",
         [3, 6, 8] "Sigmoid | Dropout(0.3) | Relu(inplace = true)",
+        [3, 5, 4] "Upsample(size = [7; 9])",
+        [3, 5, 4] "Upsample([1.5; 0.75], mode = \"bilinear\")",
+        [3, 5, 4] "Upsample(size = [3; 9], mode = \"bilinear\", align_corners = true)",
+        [3, 5, 4] "Upsample(2, mode = \"bicubic\")",
+        [3, 5, 4] "Pad([-1; 2; 3; 0], value = 0.5)",
+        [3, 5, 4] "Pad([3; 2; 1; 4], mode = \"reflect\")",
+        [3, 5, 4] "Pad([3; 2; 1; 6], mode = \"replicate\")",
+        [3, 5, 4] "Pad([4; 2; 1; 5], mode = \"circular\")",
     ];
     // Four pixels at a time where channels lie side by side, then single ones.
     let images: [Case; 3] = images![[3, 6, 8] "[0.5; 0.25; 0.75]", [3, 5, 7] "0.5, 0.25", [8, 3, 4] "0.1"];

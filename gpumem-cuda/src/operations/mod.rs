@@ -13,6 +13,7 @@ mod expand;
 mod formula;
 mod gather;
 mod grid;
+mod interpolate;
 pub(crate) mod loss;
 mod mask;
 mod mat_mul;
@@ -20,6 +21,7 @@ pub(crate) mod max_pool;
 mod movement;
 pub(crate) mod normalize;
 pub(crate) mod optimizer;
+mod pad;
 mod permute;
 pub(crate) mod pointwise;
 pub(crate) mod product;
@@ -102,6 +104,8 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Permute(op) => own(permute::forward(context, op)),
         Op::Reduce(op) => own(reduce::forward(context, op)),
         Op::Expand(_) => own(expand::forward(context)),
+        Op::Interpolate(op) => own(interpolate::forward(context, op)),
+        Op::Pad(op) => own(pad::forward(context, op)),
     }
 }
 
@@ -131,5 +135,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Permute(op) => own(permute::backward(context, op)),
         Op::Reduce(op) => own(reduce::backward(context, op)),
         Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
+        Op::Interpolate(op) => own(interpolate::backward(context, op)),
+        Op::Pad(op) => own(pad::backward(context, op)),
     }
 }

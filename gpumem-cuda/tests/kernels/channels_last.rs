@@ -177,10 +177,18 @@ fn pools() {
         "AvgPool2d([3; 4], [2; 3], padding = [1; 2], ceil_mode = true, count_include_pad = false)",
         "AdaptiveAvgPool2d([3; 2])",
         "Upsample([3; 2])",
+        "Upsample(1.7)",
+        "Upsample([1.5; 0.6], mode = \"bilinear\")",
+        "Upsample(size = [13; 5], mode = \"bicubic\", align_corners = true)",
+        "Pad([-1; 2; 3; 0], value = 0.5)",
+        "Pad([3; 2; 1; 4], mode = \"reflect\")",
+        "Pad([3; 2; 1; 8], mode = \"replicate\")",
+        "Pad([3; 2; 1; 4], mode = \"circular\")",
     ] {
         let build = between([3, 9, 7], 16, text);
         let all = kernels(build, (Precision::Bf16, CAPABILITY));
-        let files = ["max_pool.cu", "average_pool.cu", "average_pool_adaptive.cu", "resize.cu"];
+        let files =
+            ["max_pool.cu", "average_pool.cu", "average_pool_adaptive.cu", "resize.cu", "interpolate.cu", "pad.cu"];
         let packs: Vec<u64> = all.iter().filter(|it| files.contains(&it.file)).map(|it| constant(it, "PACK")).collect();
         assert_eq!(packs, [8, 8], "{text}");
         check_all(text, build);

@@ -131,7 +131,7 @@ fn other_layers() {
         ("GELUs", "did you mean `Gelu`?".into(), true),
         ("Embed(3, 4)", "here it is `Embedding`".into(), false),
         ("GlobalAveragePooling2D", "here it is `GlobalAvgPool`".into(), false),
-        ("ZeroPad2d(1)", "padding is an option of convolutions".into(), false),
+        ("ZeroPad2d(1)", "here it is `Pad`".into(), true),
         ("TransformerEncoderLayer(8)", "a transformer's layer is a block".into(), false),
         ("Adam(1)", "an optimizer is no layer but a field of `TRAIN`, as `optimizer: Adam { lr: 1e-3 }`".into(), true),
         ("BatchNorm3d(4)", family("normalisations", "`BatchNorm2d`"), true),

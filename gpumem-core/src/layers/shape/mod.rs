@@ -2,6 +2,7 @@
 
 mod flatten;
 mod glu;
+mod pad;
 mod permute;
 mod reduce;
 mod reshape;
@@ -12,6 +13,7 @@ mod upsample;
 
 pub use flatten::Flatten;
 pub use glu::Glu;
+pub use pad::Pad;
 pub use permute::Permute;
 pub use reduce::{Max, Mean, Sum};
 pub use reshape::Reshape;
@@ -26,6 +28,7 @@ use super::Entry;
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Flatten>(),
     Entry::of::<Upsample>(),
+    Entry::of::<Pad>(),
     Entry::of::<Reshape>(),
     Entry::of::<Permute>(),
     Entry::of::<Transpose>(),

@@ -1,0 +1,159 @@
+use crate::layers::Layer;
+use crate::layers::arguments::{Argument, Arguments, numbers};
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::{Beyond, Pad as Operation};
+use crate::shape::Shape;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// `Pad(padding)`: more elements around a map, or at both ends of the last axis of anything smaller.
+///
+/// * `padding` is in the order of PyTorch's `F.pad`, which begins with the last axis: `(left, right, top, bottom)`, or `(left, right)` for
+///   the last axis alone. One number is as many on every side of a map, or at both ends of the last axis. Numbers below 0 cut off.
+/// * Options: `mode = "constant"`, or `"reflect"`, `"replicate"` and `"circular"`; `value = 0.0`, which stands beyond the edges of a
+///   constant padding.
+/// * Input `[C, H, W]`, output `[C, H + top + bottom, W + left + right]`. A signal `[C, L]`, a sequence `[T, D]` and a vector `[N]` have
+///   a last axis that becomes as much longer; with four numbers `C` or `T` does, too.
+/// * `reflect` adds fewer elements than there are, `circular` no more. Only `constant` cuts off.
+/// * Parameters: none.
+/// * Backward keeps nothing.
+///
+/// PyTorch: `torch.nn.functional.pad(x, padding, mode, value)`.
+#[derive(Clone, Debug)]
+pub struct Pad {
+    /// One number, two or four.
+    padding: Vec<i64>,
+    beyond: Beyond,
+    value: f64,
+}
+
+/// The modes, and what stands beyond the edges in them.
+const MODES: [(&str, Beyond); 4] = [
+    ("constant", Beyond::Constant),
+    ("reflect", Beyond::Reflect),
+    ("replicate", Beyond::Replicate),
+    ("circular", Beyond::Circular),
+];
+
+/// What padding is called in messages.
+const PADDING: &str = "a whole number, (left, right) or (left, right, top, bottom)";
+
+/// The most that is added to a side, so that sums stay within an `i64`.
+const MOST: f64 = (1u64 << 52) as f64;
+
+/// One whole number, two or four.
+fn sides(value: &Argument) -> Option<Vec<i64>> {
+    let whole = |number: f64| (number == number as i64 as f64 && number.abs() <= MOST).then_some(number as i64);
+    let sides: Option<Vec<i64>> = numbers(value)?.into_iter().map(whole).collect();
+    sides.filter(|sides| [1, 2, 4].contains(&sides.len()))
+}
+
+impl Layer for Pad {
+    const NAME: &'static str = "Pad";
+
+    fn read(from: &mut Arguments<'_>) -> Pad {
+        Pad {
+            padding: from.required("padding").take(PADDING, sides, [0, 5].map(|side| [side].to_vec())),
+            beyond: MODES[from.option("mode").choice(&MODES.map(|(name, _)| name))].1,
+            value: from.option("value").finite(0.0),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        if self.value != 0.0 && self.beyond != Beyond::Constant {
+            let text = format!(
+                "has a value, which only `mode = \"constant\"` puts there; leave `value` or {} out",
+                self.mode()
+            );
+            b.report(Mistake::of("value", text));
+        }
+        let shape = x[0].numbers()?;
+        let map = shape.as_map();
+        let [channels, height, width] = match *shape.dims() {
+            [width] => [1, 1, width],
+            [height, width] => [1, height, width],
+            _ => map.ok_or_else(|| {
+                Mistake::new(format!(
+                    "pads maps, signals, sequences and vectors, but the previous layer produces {shape}"
+                ))
+            })?,
+        };
+        let padding = self.of_axes(shape, map.is_some())?;
+        for (axis, size) in [height, width].into_iter().enumerate() {
+            self.check(size, padding[axis])?;
+        }
+        let [added, removed] = [1, -1].map(|sign| padding.map(|axis| axis.map(|side| (side * sign).max(0) as u64)));
+        let op = Operation { channels, beyond: self.beyond, value: self.value, input: [height, width], added, removed };
+        let sides = op.sides();
+        // Anything smaller is a map of one channel.
+        let x = b.reshaped(x[0], Shape::new(&[channels, height, width]));
+        let y = b.op(op, &[x])?;
+        Ok(match shape.rank() {
+            1 => b.view(y, Shape::new(&sides[1..])),
+            2 => b.view(y, Shape::new(&sides)),
+            _ => y,
+        })
+    }
+}
+
+impl Pad {
+    /// What is added above and below, and to the left and to the right; what is below 0 is cut off.
+    fn of_axes(&self, shape: Shape, is_map: bool) -> Result<[[i64; 2]; 2], Mistake> {
+        let [left, right, top, bottom] = match self.padding[..] {
+            [left, right, top, bottom] => [left, right, top, bottom],
+            [left, right] => [left, right, 0, 0],
+            [side] if is_map => [side; 4],
+            [side] => [side, side, 0, 0],
+            _ => [0; 4],
+        };
+        if shape.rank() == 1 && [top, bottom] != [0, 0] {
+            let text = format!("has {} for a vector, which has one axis; write `(left, right)`", self.text());
+            return Err(Mistake::of("padding", text));
+        }
+        Ok([[top, bottom], [left, right]])
+    }
+
+    /// A mistake unless an axis of this size can be padded so, as PyTorch has it.
+    fn check(&self, size: u64, sides: [i64; 2]) -> Result<(), Mistake> {
+        let (least, most) = (sides[0].min(sides[1]), sides[0].max(sides[1]));
+        let left = size as i128 + i128::from(sides[0]) + i128::from(sides[1]);
+        let text = match self.beyond {
+            Beyond::Constant if left < 1 => {
+                format!("cuts all of an axis of {size} off with {}; cut less off", self.text())
+            }
+            Beyond::Constant => return Ok(()),
+            _ if least < 0 => {
+                format!("has {} with {}; only `mode = \"constant\"` cuts off", self.text(), self.mode())
+            }
+            Beyond::Reflect if most as u64 >= size => format!(
+                "reflects {most} elements of an axis that has {size}, whose outermost one is not repeated; use at most {}, or \
+                 `mode = \"replicate\"`",
+                size.saturating_sub(1)
+            ),
+            Beyond::Circular if most as u64 > size => {
+                format!("goes on with {most} elements of an axis that has {size}; use at most {size}")
+            }
+            _ => return Ok(()),
+        };
+        Err(Mistake::of("padding", text))
+    }
+
+    /// The padding as it is written.
+    fn text(&self) -> String {
+        match self.padding[..] {
+            [side] => format!("padding {side}"),
+            _ => {
+                let sides: Vec<String> = self.padding.iter().map(|side| format!("{side}")).collect();
+                format!("padding ({})", sides.join(", "))
+            }
+        }
+    }
+
+    /// The mode as it is written.
+    fn mode(&self) -> String {
+        let name = MODES.iter().find(|(_, beyond)| *beyond == self.beyond).map_or("", |(name, _)| name);
+        format!("`mode = {name:?}`")
+    }
+}

@@ -1,0 +1,84 @@
+//! A map of another size, of what lies between its elements: row `o` of y is at `start + o * step` in x, columns likewise. It is the
+//! element at or before that place, or a weighted sum of the two or four around it, of which those beyond the edge are the outermost ones.
+//!
+//! Backward: `dx[h, w]` is the sum of `dy` over all that read it, by the same weights.
+
+use super::max_pool::required;
+use super::taps::{Taps, sums};
+use super::{Bound, kernel};
+use crate::operands::{Operands, count};
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{Interpolate, Interpolation};
+
+/// Heights and widths of the input and the output.
+///
+/// # Errors
+/// Maps without elements.
+fn sizes(op: &Interpolate) -> Result<[[usize; 2]; 2], Error> {
+    let sizes = [op.input, op.output];
+    if op.channels == 0 || sizes.as_flattened().contains(&0) {
+        return Err(Error::Damaged("an interpolation has no elements"));
+    }
+    Ok(sizes.map(|size| size.map(|side| count(&[side]))))
+}
+
+/// Elements of the input and the output.
+fn lengths(op: &Interpolate, operands: &Operands<'_>) -> [usize; 2] {
+    [op.input, op.output].map(|[height, width]| count(&[operands.batch(), op.channels, height, width]))
+}
+
+/// What each row or column of the output reads. The tensors are known to be as large as the operation says.
+fn taps(op: &Interpolate, axis: usize) -> Taps {
+    let [input, output] = [op.input, op.output].map(|size| count(&[size[axis]]));
+    let (start, step) = (op.start[axis], op.step[axis]);
+    // A damaged number may be anything: it comes to some place inside.
+    let inside = |place: i64| place.clamp(0, input as i64 - 1) as usize;
+    match op.interpolation {
+        Interpolation::Nearest => Taps::new((0..output).map(|o| {
+            let place = o as f32 * step as f32;
+            [(inside(place.floor() as i64), 1.0)]
+        })),
+        Interpolation::Linear => Taps::new((0..output).map(|o| {
+            let place = (start + o as f64 * step).max(0.0);
+            let (whole, rest) = (place.floor(), place - place.floor());
+            let at = |next: i64| inside((whole as i64).saturating_add(next));
+            [(at(0), 1.0 - rest), (at(1), rest)]
+        })),
+        Interpolation::Cubic => Taps::new((0..output).map(|o| {
+            let place = start + o as f64 * step;
+            let (whole, rest) = (place.floor(), place - place.floor());
+            let at = |next: i64| inside((whole as i64).saturating_add(next));
+            let [before, first, second, after] = cubic(rest);
+            [(at(-1), before), (at(0), first), (at(1), second), (at(2), after)]
+        })),
+    }
+}
+
+/// The weights of four elements for a place `rest` behind the second of them.
+fn cubic(rest: f64) -> [f64; 4] {
+    const A: f64 = -0.75;
+    let near = |distance: f64| ((A + 2.0) * distance - (A + 3.0)) * distance * distance + 1.0;
+    let far = |distance: f64| ((A * distance - 5.0 * A) * distance + 8.0 * A) * distance - 4.0 * A;
+    [far(1.0 + rest), near(rest), near(1.0 - rest), far(2.0 - rest)]
+}
+
+/// `y` from `x`.
+pub(super) fn forward(op: &Interpolate, operands: &mut Operands<'_>) -> Bound {
+    let [from, _] = sizes(op)?;
+    let [input, output] = lengths(op, operands);
+    let input = operands.source(Slot::Input(0), input)?;
+    let mut output = operands.target(Slot::Output, output)?;
+    let axes = [0, 1].map(|axis| taps(op, axis));
+    kernel(move |_| sums(&axes, from, input.get(), (false, output.get())))
+}
+
+/// `dx` from `dy`.
+pub(super) fn backward(op: &Interpolate, operands: &mut Operands<'_>) -> Bound {
+    let [to, from] = sizes(op)?;
+    let [input, output] = lengths(op, operands);
+    let gradient = operands.source(Slot::Gradient, output)?;
+    let (accumulate, mut target) = required(operands, input)?;
+    let axes = [0, 1].map(|axis| taps(op, axis).transposed(to[axis]));
+    kernel(move |_| sums(&axes, from, gradient.get(), (accumulate, target.get())))
+}
