@@ -48,6 +48,7 @@ fn outputs() {
         ("10x64", "Linear(32)", "[10, 32]"),
         ("64", "Linear(64, 32)", "[32]"),
         ("tokens 10", "Embedding(100, 16)", "[10, 16]"),
+        ("tokens 10", "Embedding(100, 16, padding_idx = -1)", "[10, 16]"),
         ("tokens 10", "PositionEmbedding(12, 16)", "[10, 16]"),
         ("10x16", "PositionEmbedding(12)", "[10, 16]"),
         ("10x48", "MultiHeadAttention(4, causal = true, bias = false)", "[10, 48]"),
@@ -66,6 +67,10 @@ fn outputs() {
         ("10x3, 10x5", "Concat", "[10, 8]"),
         ("3, 5", "Concat", "[8]"),
         ("10x48", "Softmax", "[10, 48]"),
+        ("10x48", "LogSoftmax(1)", "[10, 48]"),
+        ("8x5x6", "Dropout2d(0.2)", "[8, 5, 6]"),
+        ("8x5", "Dropout1d", "[8, 5]"),
+        ("8x5", "DropPath(0.2)", "[8, 5]"),
         ("3x20", "Conv1d(5, 3, padding = 1)", "[5, 20]"),
         ("4x20", "Conv1d(4, 6, 5, stride = 2, dilation = 2, groups = 2, bias = false)", "[6, 6]"),
         ("3x20", "Conv1d(5, 4, padding = \"same\")", "[5, 20]"),
@@ -96,6 +101,8 @@ fn outputs() {
         ("10x48", "Glu", "[10, 24]"),
         ("8x5x6", "Glu(1)", "[4, 5, 6]"),
         ("8x5x6", "Scale(0.1, bias = true)", "[8, 5, 6]"),
+        ("8x5x6", "Prelu(8, init = 0.1)", "[8, 5, 6]"),
+        ("8x5", "Prelu", "[8, 5]"),
         ("10x48", "ClassToken", "[11, 48]"),
         ("3x4x4, 3x1x1", "Mul", "[3, 4, 4]"),
         ("1x4, 3x1", "Sub", "[3, 4]"),
@@ -135,6 +142,7 @@ fn softmax_finds_its_axis() {
         ("3x4x5", "Softmax(dim = -1)", [12, 5, 1]),
         ("3x4x5", "Softmax(dim = 2)", [3, 4, 5]),
         ("7", "Softmax(dim = -1)", [1, 7, 1]),
+        ("3x4x5", "LogSoftmax", [1, 3, 20]),
     ] {
         let mut graph = Graph::default();
         let nodes = inputs(&mut graph, input);
@@ -235,6 +243,9 @@ fn mistakes() {
         ("8", "Dropout(1)", "needs `p` to be at least 0 and below 1, not 1"),
         ("8", "Dropout(\"half\")", "needs a number for `p`, not \"half\""),
         ("8", "LeakyRelu(-0.1)", "needs `negative_slope` to be at least 0, not -0.1"),
+        ("tokens 8", "Embedding(5, 3, 5)", "is 5, but there are 5 rows; use one from 0 to 4, or -1 for the last"),
+        ("8x5", "Prelu(5)", "is 5, but there is one slope for all or one for each of the 8 channels; use 1 or 8"),
+        ("8", "LogSoftmax(2)", "needs `dim` to be an axis from 1 to 1 (0 is the batch), or -1 for the last"),
         ("8", "Softmax(2)", "needs `dim` to be an axis from 1 to 1 (0 is the batch), or -1 for the last"),
         ("8", "Conv2d(4, 3)", "works on a feature map [C, H, W], but the previous layer produces [8]"),
         (

@@ -236,6 +236,27 @@ fn dropout_keeps_the_mean_and_follows_the_seed() {
 }
 
 #[test]
+fn channels_and_samples_are_dropped_whole() {
+    for (layer, shared) in [("Dropout2d(0.5)", 6), ("DropPath(0.5)", 24)] {
+        let mut net = OneLayer::new(layer, &[Input::Numbers(vec![4, 2, 3])], Options::default());
+        let samples = net.get(net.inputs[0]).len() / 24;
+        net.set(net.inputs[0], &vec![1.0; samples * 24]);
+        let mut means = 0.0;
+        for step in 0..400 {
+            let state = net.offsets[net.state as usize];
+            common::write_words(&mut net.session, state, &[step, 0, 77, 1]);
+            net.run().unwrap();
+            let found = net.get(net.output);
+            for group in found.chunks(shared) {
+                assert!(group.iter().all(|&x| x == group[0] && (x == 0.0 || x == 2.0)), "{layer}: {group:?}");
+            }
+            means += found.iter().sum::<f32>() / found.len() as f32 / 400.0;
+        }
+        assert!((means - 1.0).abs() < 0.15, "{layer}: mean {means}");
+    }
+}
+
+#[test]
 fn tokens_pick_rows() {
     let found = run_tokens("Embedding(4, 3)", vec![3, 0, 1, 3]);
     let table = common::numbers(12, 3, 1.0);

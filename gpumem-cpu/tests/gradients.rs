@@ -277,8 +277,15 @@ fn functions_of_one_number() {
     check("Softplus(3.0, 1.5)", &input);
     check("Pow(3.0)", &input);
     check("Dropout(0.4)", &input);
+    check("DropPath(0.4)", &input);
+    check("Dropout1d(0.4)", &input);
+    check("Dropout2d(0.4)", &map(3));
+    check("Prelu(2, init = 0.4)", &input);
+    check("Prelu", &map(3));
     check("Softmax", &input);
     check("Softmax", &[Input::Numbers(vec![3, 2, 35])]);
+    check("LogSoftmax", &input);
+    check("LogSoftmax", &[Input::Numbers(vec![3, 2, 35])]);
 }
 
 #[test]

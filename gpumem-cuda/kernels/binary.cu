@@ -18,7 +18,7 @@
 // binary_columns:  the same for an input that has the last axis
 //
 // The gradient of a sum or a difference reads neither input, that of a product the other one, those of a quotient b, and a
-// for b's own; what is not read may be null. Sums are made in the same order in every run.
+// for b's own, those of a rectified value a, and b for a's own; what is not read may be null. Sums are made in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
 #include "binary.cuh"

@@ -29,3 +29,12 @@ struct Divide {
     }
     static __device__ constexpr bool reads(int input, int of) { return input == 1 || of == 1; }
 };
+
+// a where that is above 0, else a b.
+struct Rectify {
+    static __device__ __forceinline__ float value(float a, float b) { return a > 0.0f ? a : a * b; }
+    static __device__ __forceinline__ float slope(int input, float a, float b) {
+        return input == 0 ? (a > 0.0f ? 1.0f : b) : (a > 0.0f ? 0.0f : a);
+    }
+    static __device__ constexpr bool reads(int input, int of) { return input == 0 || of == 0; }
+};

@@ -5,6 +5,7 @@
 // LOADS   where from: `in[0]=load_piece(x0,first);in[1]=spread(x1[at/6u])`
 // VALUES  numbers of an element, each as memory would have kept it
 // DRAWS   layers that draw random words
+// SHARES  of how many neighbours each of their words is: `{1ull,784ull}`
 // TERMS   the most terms of a formula
 // WORK    the operations: `r[0]=in[0].at[e];put(Silu::value(widen(r[0]),Arguments{}),r[1])`
 // OUTPUTS pieces that are stored
@@ -20,6 +21,7 @@
 #include "binary.cuh"
 #include "formula.cuh"
 #include "mask.cuh"
+#include "draws.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -32,6 +34,11 @@ typedef u64 Index;
 struct Rows {
     u32 at[DRAWS + 1];
 };
+
+static __device__ constexpr u64 share_of(int k) {
+    constexpr u64 shares[] = SHARES;
+    return shares[k];
+}
 
 // One element for a whole piece.
 static __device__ __forceinline__ Piece spread(real x) {
@@ -57,12 +64,7 @@ KERNEL(chain)(const u32 *state, const real *x0, const real *x1, const real *x2, 
     LOADS;
     u32 words[DRAWS + 1][PIECE];
 #pragma unroll
-    for (int k = 0; k < DRAWS; k++) {
-        // A draw decides about four elements.
-#pragma unroll
-        for (int draw = 0; draw < PIECE / 4; draw++)
-            drop_words(Draws{state, rows.at[k]}, first / 4 + draw, words[k] + 4 * draw);
-    }
+    for (int k = 0; k < DRAWS; k++) piece_words(Draws{state, rows.at[k]}, share_of(k), at, words[k]);
 #pragma unroll
     for (int e = 0; e < PIECE; e++) {
         real r[VALUES];

@@ -2,6 +2,7 @@
 //
 // TOKENS N, tokens of the whole batch, below 2^32
 // TABLE  V, rows of the table
+// PADDING the row that gets no gradient; one beyond the table if all do
 // WIDTH  D, elements of a row
 // ROWS   rows of the table that a block of gather_backward sums, at most 32
 // ADD    whether the gradient is added to what is there
@@ -9,7 +10,7 @@
 // token [N] of u32; weight, dweight [V, D]; y, dy [N, D]
 //
 // forward:  y[n, :] = weight[token[n], :]; a token beyond the table gives NaN
-// backward: dweight[v, :] = sum of dy[n, :] over the places n whose token is v, in their order; 0 where there is none
+// backward: dweight[v, :] = sum of dy[n, :] over the places n whose token is v, in their order; 0 where there is none, or v is PADDING
 //
 // Backward, a block sums ROWS rows of 256 columns in shared memory. It reads all N tokens, 4 N V / ROWS bytes for the whole
 // table and each 256 columns, and lists the places that are its own; then each thread walks the list for one column, with 8
@@ -64,7 +65,7 @@ KERNEL(gather_backward)(const u32 *token, const real *dy, real *dweight) {
         for (int k = 0; k < EACH; k++) {
             // What lies before the first row becomes a large number.
             const u64 row = start + k < TOKENS ? (u64)token[start + k] - first : ROWS;
-            own[k] = row < ROWS && first + row < TABLE ? (u32)row : ROWS;
+            own[k] = row < ROWS && first + row < TABLE && first + row != PADDING ? (u32)row : ROWS;
             count += own[k] < ROWS;
         }
         // How many there are up to this lane, and in each warp.

@@ -3,6 +3,7 @@
 // COUNT     elements
 // THRESHOLD an element is dropped when its random word is below it
 // SCALE     1 / (1 - p) for a share p of dropped elements
+// SHARED    neighbours, in the order of the shape, that share a draw
 // ADD       whether the result is added to what is there
 // CHANNELS, HEIGHT, WIDTH, X_STRIDES  where the tensors are not dense, of all of them: see layout.cuh
 //
@@ -13,6 +14,7 @@
 #include "layout.cuh"
 #include "piece.cuh"
 #include "mask.cuh"
+#include "draws.cuh"
 
 static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
     float value = drop(word, THRESHOLD, widen(x), (float)(SCALE));
@@ -28,15 +30,13 @@ static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
 KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
-    u32 words[4];
-    drop_words(Draws{state, row}, i / 4, words);
     const u64 at = in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, i);
-    drop(words[i % 4], x[at], &y[at]);
+    drop(drop_word(Draws{state, row}, i / SHARED), x[at], &y[at]);
 }
 
 #else
 
-// A draw decides about four elements.
+// A draw decides about four elements, or about SHARED.
 KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
     const u64 first = first_of_piece();
     if (first >= COUNT) return;
@@ -46,13 +46,10 @@ KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
 #else
     Piece out;
 #endif
+    u32 words[PIECE];
+    piece_words(Draws{state, row}, SHARED, first, words);
 #pragma unroll
-    for (int draw = 0; draw < PIECE / 4; draw++) {
-        u32 words[4];
-        drop_words(Draws{state, row}, first / 4 + draw, words);
-#pragma unroll
-        for (int e = 0; e < 4; e++) drop(words[e], in.at[4 * draw + e], &out.at[4 * draw + e]);
-    }
+    for (int e = 0; e < PIECE; e++) drop(words[e], in.at[e], &out.at[e]);
     store_piece(out, y, first);
 }
 

@@ -1,15 +1,17 @@
-// Softmax along one axis.
+// Softmax along one axis, or its logarithm.
 //
 // OUTER     positions before the axis, in all samples
 // CLASSES   C, length of the axis
 // INNER     positions after the axis
 // WARP_ROWS whether a row is worked on by a warp or by a block
 // ADD       whether the gradient is added to what is there
+// LOGARITHM whether y is the logarithm
 //
 // x, y, dy, dx [OUTER, C, INNER]
 //
 // forward:  y = exp(x - max(x)) / sum of exp(x - max(x)) over the classes, where y may be x
 // backward: dx = y (dy - sum over the classes of dy y), where dx may be dy
+// With LOGARITHM y = x - max(x) - log(sum of exp(x - max(x))), and dx = dy - exp(y) (sum over the classes of dy).
 //
 // softmax_rows, softmax_rows_backward: INNER is 1, the classes of a position lie side by side and are read by a warp or a block.
 // softmax_maps, softmax_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the
@@ -23,6 +25,18 @@ constexpr int WIDE = 16 / sizeof(real), PACK = CLASSES % WIDE == 0 ? WIDE : 1;
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
+
+// What ends a position, from its sum, and an element of y with it.
+static __device__ __forceinline__ float end_of(float sum) { return LOGARITHM ? logf(sum) : 1.0f / sum; }
+static __device__ __forceinline__ float value_of(float x, float largest, float end) {
+    return LOGARITHM ? x - largest - end : expf(x - largest) * end;
+}
+
+// A term of the gradient's sum, and an element of the gradient with it.
+static __device__ __forceinline__ float term_of(float dy, float y) { return LOGARITHM ? dy : dy * y; }
+static __device__ __forceinline__ float slope_of(float dy, float y, float sum) {
+    return LOGARITHM ? dy - expf(y) * sum : y * (dy - sum);
+}
 
 // A row's threads, the place of this one among them, and what they have in common.
 #if WARP_ROWS
@@ -60,11 +74,11 @@ KERNEL(softmax_rows)(const real *x, real *y) {
 #pragma unroll
         for (int k = 0; k < PACK; k++) sum += expf(widen(pack.at[k]) - largest);
     }
-    const float scale = 1.0f / ROW_SUM(sum);
+    const float end = end_of(ROW_SUM(sum));
     for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
         Pack pack = from[j];
 #pragma unroll
-        for (int k = 0; k < PACK; k++) narrow(expf(widen(pack.at[k]) - largest) * scale, &pack.at[k]);
+        for (int k = 0; k < PACK; k++) narrow(value_of(widen(pack.at[k]), largest, end), &pack.at[k]);
         to[j] = pack;
     }
 }
@@ -82,7 +96,7 @@ KERNEL(softmax_rows_backward)(const real *dy, const real *y, real *dx) {
     for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
         const Pack gradient = gradients[j], output = outputs[j];
 #pragma unroll
-        for (int k = 0; k < PACK; k++) sum += widen(gradient.at[k]) * widen(output.at[k]);
+        for (int k = 0; k < PACK; k++) sum += term_of(widen(gradient.at[k]), widen(output.at[k]));
     }
     sum = ROW_SUM(sum);
     for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
@@ -94,7 +108,7 @@ KERNEL(softmax_rows_backward)(const real *dy, const real *y, real *dx) {
 #endif
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
-            const float value = widen(output.at[k]) * (widen(gradient.at[k]) - sum);
+            const float value = slope_of(widen(gradient.at[k]), widen(output.at[k]), sum);
             narrow(ADD ? widen(out.at[k]) + value : value, &out.at[k]);
         }
         to[j] = out;
@@ -121,30 +135,32 @@ KERNEL(softmax_maps)(const real *x, real *y) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_class(p);
     // No thread leaves before the barriers: those without a position have no classes.
-    const u32 slice = threadIdx.x >> 5, end = p < OUTER * INNER ? CLASSES : 0;
+    const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? CLASSES : 0;
     float largest = -__int_as_float(0x7f800000), sum = 0.0f;
-    for (u32 c = slice; c < end; c += SLICES) largest = fmaxf(largest, widen(x[base + c * INNER]));
+    for (u32 c = slice; c < classes; c += SLICES) largest = fmaxf(largest, widen(x[base + c * INNER]));
     scratch[threadIdx.x] = largest;
     __syncthreads();
 #pragma unroll
     for (int other = 0; other < SLICES; other++) largest = fmaxf(largest, scratch[other * 32 + (threadIdx.x & 31)]);
-    for (u32 c = slice; c < end; c += SLICES) sum += expf(widen(x[base + c * INNER]) - largest);
-    const float scale = 1.0f / slices_sum(sum, scratch);
-    for (u32 c = slice; c < end; c += SLICES) {
-        narrow(expf(widen(x[base + c * INNER]) - largest) * scale, &y[base + c * INNER]);
+    for (u32 c = slice; c < classes; c += SLICES) sum += expf(widen(x[base + c * INNER]) - largest);
+    const float end = end_of(slices_sum(sum, scratch));
+    for (u32 c = slice; c < classes; c += SLICES) {
+        narrow(value_of(widen(x[base + c * INNER]), largest, end), &y[base + c * INNER]);
     }
 }
 
 KERNEL(softmax_maps_backward)(const real *dy, const real *y, real *dx) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_class(p);
-    const u32 slice = threadIdx.x >> 5, end = p < OUTER * INNER ? CLASSES : 0;
+    const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? CLASSES : 0;
     float sum = 0.0f;
-    for (u32 c = slice; c < end; c += SLICES) sum += widen(dy[base + c * INNER]) * widen(y[base + c * INNER]);
+    for (u32 c = slice; c < classes; c += SLICES) {
+        sum += term_of(widen(dy[base + c * INNER]), widen(y[base + c * INNER]));
+    }
     sum = slices_sum(sum, scratch);
-    for (u32 c = slice; c < end; c += SLICES) {
+    for (u32 c = slice; c < classes; c += SLICES) {
         const u64 at = base + c * INNER;
-        const float value = widen(y[at]) * (widen(dy[at]) - sum);
+        const float value = slope_of(widen(dy[at]), widen(y[at]), sum);
         narrow(ADD ? widen(dx[at]) + value : value, &dx[at]);
     }
 }

@@ -16,6 +16,7 @@ pub mod ops;
 mod tag;
 
 use crate::number::Role;
+use crate::number::random::Stream;
 use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -111,6 +112,28 @@ pub enum Init {
     Uniform(f64),
     /// Normal with mean 0 and this standard deviation.
     Normal(f64),
+    /// The same, but for some elements that are 0.
+    NormalWithZeros {
+        /// The standard deviation.
+        deviation: f64,
+        /// The first of those that are 0, and how many follow each other.
+        zeros: [u64; 2],
+    },
+}
+
+impl Init {
+    /// Element `index` of a tensor that is filled from first to last.
+    pub fn draw(self, stream: &mut Stream, index: u64) -> f32 {
+        match self {
+            Init::Constant(value) => value as f32,
+            Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
+            Init::Normal(deviation) => (stream.normal() * deviation) as f32,
+            Init::NormalWithZeros { deviation, zeros: [first, count] } => {
+                let drawn = (stream.normal() * deviation) as f32;
+                if index.checked_sub(first).is_some_and(|behind| behind < count) { 0.0 } else { drawn }
+            }
+        }
+    }
 }
 
 impl Wire for Init {
@@ -119,9 +142,13 @@ impl Wire for Init {
             Init::Constant(value) => (0u64, value),
             Init::Uniform(bound) => (1, bound),
             Init::Normal(deviation) => (2, deviation),
+            Init::NormalWithZeros { deviation, .. } => (3, deviation),
         };
         kind.put(out);
         value.put(out);
+        if let Init::NormalWithZeros { zeros, .. } = self {
+            zeros.put(out);
+        }
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Init> {
@@ -131,6 +158,7 @@ impl Wire for Init {
             0 => Some(Init::Constant(value)),
             1 => Some(Init::Uniform(value)),
             2 => Some(Init::Normal(value)),
+            3 => Some(Init::NormalWithZeros { deviation: value, zeros: Wire::take(from)? }),
             _ => None,
         }
     }

@@ -365,7 +365,7 @@ operations! {
     AveragePool,
     /// A map of another size.
     Resize,
-    /// Exponentials divided by their sum along an axis.
+    /// Exponentials divided by their sum along an axis, or the logarithms of that.
     Softmax,
     /// Scaled dot-product attention.
     Attention,

@@ -109,7 +109,7 @@ impl<N: Network, D: Device> Net<N, D> {
                     let mut stream = Stream::new(self.seed, id as u32);
                     let moment = moment_of(&placed.program, id as TensorId);
                     let init = moment.map_or(tensor.init, |moment| Init::Constant(self.optimizer.initial(moment)));
-                    let values: Vec<f32> = (0..elements).map(|_| draw(&mut stream, init)).collect();
+                    let values: Vec<f32> = (0..elements).map(|index| init.draw(&mut stream, index)).collect();
                     if let Some(master) = placed.masters[id] {
                         self.runner.write(master, &encode(Format::F32, &values))?;
                     }
@@ -528,12 +528,4 @@ fn moment_of(program: &Program, id: TensorId) -> Option<usize> {
         (0..Optimizer::MOST_STATES).filter(|&moment| update.written(Slot::Moment(moment as u8)) == Some(id))
     });
     moments.next()
-}
-
-fn draw(stream: &mut Stream, init: Init) -> f32 {
-    match init {
-        Init::Constant(value) => value as f32,
-        Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
-        Init::Normal(deviation) => (stream.normal() * deviation) as f32,
-    }
 }

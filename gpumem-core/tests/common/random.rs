@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 103;
+pub const KINDS: usize = 104;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -29,7 +29,7 @@ const MAPS: [&str; 12] = [
     "Upsample(2) | AvgPool2d(2)",
 ];
 
-const SEQUENCES: [&str; 9] = [
+const SEQUENCES: [&str; 10] = [
     "Linear(8)",
     "LayerNorm",
     "LayerNorm(elementwise_affine = false)",
@@ -39,12 +39,13 @@ const SEQUENCES: [&str; 9] = [
     "Silu",
     "Dropout(0.2)",
     "Softmax",
+    "LogSoftmax",
 ];
 
 const VECTORS: [&str; 6] = ["Linear(24)", "LayerNorm", "Tanh", "Gelu", "Dropout(0.4)", "Softmax"];
 
 /// Functions with kinks, where differences of losses are no derivatives.
-const KINKED: [&str; 5] = ["Relu", "Relu6", "LeakyRelu(0.1)", "Hardsigmoid", "Abs"];
+const KINKED: [&str; 6] = ["Relu", "Relu6", "LeakyRelu(0.1)", "Prelu", "Hardsigmoid", "Abs"];
 
 /// Functions without kinks.
 const SMOOTH: [&str; 12] = [
@@ -144,9 +145,9 @@ impl Drawing {
             57 => self.sequences.push(tie(g, sequence[0], second)),
             58 | 59 if kinked => match second % 4 {
                 0 => self.maps.push(layer(g, map[0], "MaxPool2d(3, 1, padding = 1)")),
-                1 => self.maps.push(layer(g, map[0], KINKED[first % 5])),
-                2 => self.sequences.push(layer(g, sequence[0], KINKED[first % 5])),
-                _ => self.vectors.push(layer(g, vector[0], KINKED[first % 5])),
+                1 => self.maps.push(layer(g, map[0], KINKED[first % KINKED.len()])),
+                2 => self.sequences.push(layer(g, sequence[0], KINKED[first % KINKED.len()])),
+                _ => self.vectors.push(layer(g, vector[0], KINKED[first % KINKED.len()])),
             },
             // Values that are repeated, within samples and over them.
             60 => {
@@ -270,6 +271,11 @@ impl Drawing {
                 1 => self.maps.push(chain(g, map[0], "Pad([3; 0; 1; 2], mode = \"circular\") | Pad([-1; -2; -3; 0])")),
                 2 => self.maps.push(chain(g, map[0], "Pad([0; 2; -1; 1], value = 0.5) | AvgPool2d([1; 3], 1)")),
                 _ => self.sequences.push(chain(g, sequence[0], "Pad([2; 3], mode = \"replicate\") | Linear(8)")),
+            },
+            103 => match second % 3 {
+                0 => self.maps.push(layer(g, map[0], "Dropout2d(0.3)")),
+                1 => self.maps.push(layer(g, map[0], "DropPath(0.3)")),
+                _ => self.sequences.push(layer(g, sequence[0], "Dropout1d(0.3)")),
             },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}

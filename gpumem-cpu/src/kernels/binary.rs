@@ -5,6 +5,8 @@
 //! difference  y = a - b    da = dy        db = -dy
 //! product     y = a * b    da = dy * b    db = dy * a
 //! quotient    y = a / b    da = dy / b    db = -dy * a / b^2
+//! rectified   y = a        da = dy        db = 0               where a > 0
+//!             y = a * b    da = dy * b    db = dy * a          elsewhere
 //! ```
 //!
 //! The gradient of a value that is repeated is the sum over its repetitions, in double precision.
@@ -22,6 +24,13 @@ fn value(function: BinaryFunction, a: f32, b: f32) -> f32 {
         BinaryFunction::Subtract => a - b,
         BinaryFunction::Multiply => a * b,
         BinaryFunction::Divide => a / b,
+        BinaryFunction::Rectify => {
+            if a > 0.0 {
+                a
+            } else {
+                a * b
+            }
+        }
     }
 }
 
@@ -34,6 +43,12 @@ fn slope(function: BinaryFunction, input: u8, a: f32, b: f32) -> f32 {
         (BinaryFunction::Multiply, _) => a,
         (BinaryFunction::Divide, 0) => 1.0 / b,
         (BinaryFunction::Divide, _) => -a / (b * b),
+        (BinaryFunction::Rectify, input) => match (a > 0.0, input) {
+            (true, 0) => 1.0,
+            (true, _) => 0.0,
+            (false, 0) => b,
+            (false, _) => a,
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! One row of a table for each token, `y[b, t, :] = weight[token[b, t], :]`.
 //!
-//! Backward: `dweight[v, :]` is the sum of `dy[b, t, :]` over the places whose token is v.
+//! Backward: `dweight[v, :]` is the sum of `dy[b, t, :]` over the places whose token is v, unless that is padding.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -45,6 +45,7 @@ pub(super) fn backward(op: &Gather, operands: &mut Operands<'_>) -> Bound {
     let gradient = operands.source(Slot::Gradient, output)?;
     let out = operands.gradient(Slot::InputGradient(1), table)?;
     let mut out = out.ok_or(Error::Damaged("a backward operation writes no gradient"))?;
+    let padding = op.padding;
     kernel(move |_| {
         let (tokens, dy, accumulate) = (tokens.get(), gradient.get(), out.accumulate);
         let table = out.target.get();
@@ -54,6 +55,9 @@ pub(super) fn backward(op: &Gather, operands: &mut Operands<'_>) -> Bound {
                 table.fill(0.0);
             }
             for (&token, dy) in tokens.iter().zip(dy.chunks_exact(width)) {
+                if padding == Some(token.into()) {
+                    continue;
+                }
                 let Some(row) = (token as usize).checked_sub(part * rows) else { continue };
                 if let Some(sum) = table.chunks_exact_mut(width).nth(row) {
                     sum.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += dy);

@@ -1,10 +1,11 @@
 //! Random zeros, `y = keep ? x / (1 - p) : 0`, and `dx = keep ? dy / (1 - p) : 0`.
 //!
-//! Which elements are kept is drawn from the seed, the step, the layer's row and the element's place; nothing is stored.
+//! Which elements are kept is drawn from the seed, the step, the layer's row and the element's place, or that of a channel or sample of
+//! which all elements share a draw; nothing is stored.
 
 use super::pointwise::elements;
 use super::{Bound, kernel};
-use crate::operands::{Operands, Pair, Source};
+use crate::operands::{Operands, Pair, Source, count};
 use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
 use gpumem_core::number::random::{drop_word, drop_words, threshold};
@@ -39,6 +40,18 @@ impl Draws {
         let (step, seed) = step_and_seed(self.state.get());
         move |index| {
             if drop_word(seed, step, self.row, index) < self.threshold { 0.0 } else { self.scale }
+        }
+    }
+
+    /// The factors of the elements from `first` on, of which `shared` neighbours have one.
+    fn factors_of_many(&self, shared: usize, first: usize, out: &mut [f32]) {
+        let factor = self.factor();
+        let mut done = 0;
+        while done < out.len() {
+            let draw = (first + done) / shared;
+            let end = ((draw + 1) * shared - first).min(out.len());
+            out[done..end].fill(factor(draw as u64));
+            done = end;
         }
     }
 
@@ -81,9 +94,13 @@ impl<W: Fn(u64) -> [u32; 4], F: Fn(u32) -> f32> Loop for Draw<'_, W, F> {
 /// Words of the `State` tensor.
 pub(super) const STATE_WORDS: usize = StateWord::COUNT;
 
-fn scaled(mut pair: Pair, accumulate: bool, draws: Draws) -> Bound {
+fn scaled(mut pair: Pair, accumulate: bool, op: &Mask, draws: Draws) -> Bound {
+    let shared = count(&[op.shared.max(1)]);
     kernel(move |_| {
-        let make = |first: usize, factors: &mut [f32]| draws.factors(first, factors);
+        let make = |first: usize, factors: &mut [f32]| match shared {
+            1 => draws.factors(first, factors),
+            _ => draws.factors_of_many(shared, first, factors),
+        };
         // What is dropped is 0 even where it was no number.
         pair.zip_made(accumulate, make, |x, factor| if factor == 0.0 { 0.0 } else { factor * x });
     })
@@ -92,11 +109,11 @@ fn scaled(mut pair: Pair, accumulate: bool, draws: Draws) -> Bound {
 /// `y` from `x`, in place or not.
 pub(super) fn forward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
     let pair = operands.pair(Slot::Input(0), Slot::Output, elements(op.shape, operands))?;
-    scaled(pair, false, Draws::new(op.p, operands)?)
+    scaled(pair, false, op, Draws::new(op.p, operands)?)
 }
 
 /// `dx` from `dy`, in place or not.
 pub(super) fn backward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
     let (pair, accumulate) = operands.gradients(0, elements(op.shape, operands))?;
-    scaled(pair, accumulate, Draws::new(op.p, operands)?)
+    scaled(pair, accumulate, op, Draws::new(op.p, operands)?)
 }

@@ -1,6 +1,6 @@
-//! `y = exp(x) / sum(exp(x))` along an axis of C classes, with `inner` positions after it.
+//! `y = exp(x) / sum(exp(x))` along an axis of C classes, with `inner` positions after it, or its logarithm.
 //!
-//! Backward: `dx = y * (dy - sum over classes of dy * y)`.
+//! Backward: `dx = y * (dy - sum over classes of dy * y)`, and of the logarithm `dx = dy - exp(y) * (sum over classes of dy)`.
 
 use super::exponential::exp;
 use super::{Bound, kernel};
@@ -49,6 +49,7 @@ fn resolve(op: &Softmax, operands: &Operands<'_>) -> [usize; 3] {
 pub(super) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
     let [length, slab, inner] = resolve(op, operands);
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
+    let logarithm = op.logarithm;
     kernel(move |_| {
         let (source, target) = pair.get();
         parallel::pieces(source, target, slab, |_, x, y| {
@@ -57,15 +58,24 @@ pub(super) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
             }
             for tile in tiles(inner) {
                 let (maxima, sums) = maxima_and_sums(y, inner, &tile);
-                let scales = sums.map(|sum| (1.0 / sum) as f32);
+                // What is subtracted, or multiplied with.
+                let ends = sums.map(|sum| if logarithm { sum.ln() } else { 1.0 / sum } as f32);
                 if inner == 1 {
-                    let (max, scale) = (maxima[0], scales[0]);
-                    wide(|| y.iter_mut().for_each(|y| *y = exp(*y - max) * scale));
+                    let (max, end) = (maxima[0], ends[0]);
+                    if logarithm {
+                        wide(|| y.iter_mut().for_each(|y| *y = *y - max - end));
+                    } else {
+                        wide(|| y.iter_mut().for_each(|y| *y = exp(*y - max) * end));
+                    }
                     continue;
                 }
                 for class in y.chunks_exact_mut(inner) {
-                    let class = class[tile.clone()].iter_mut().zip(&maxima).zip(&scales);
-                    wide(|| class.for_each(|((y, max), scale)| *y = exp(*y - max) * scale));
+                    let class = class[tile.clone()].iter_mut().zip(&maxima).zip(&ends);
+                    if logarithm {
+                        wide(|| class.for_each(|((y, max), end)| *y = *y - max - end));
+                    } else {
+                        wide(|| class.for_each(|((y, max), end)| *y = exp(*y - max) * end));
+                    }
                 }
             }
             0.0
@@ -78,17 +88,20 @@ pub(super) fn backward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
     let [length, slab, inner] = resolve(op, operands);
     let (mut pair, accumulate) = operands.gradients(0, length)?;
     let output = operands.source(Slot::Output, length)?;
+    // A term of the sum, and the gradient with the sum.
+    let logarithm = op.logarithm;
+    let term = move |dy: f32, y: f32| if logarithm { f64::from(dy) } else { f64::from(dy) * f64::from(y) };
+    let slope = move |dy: f32, y: f32, sum: f32| if logarithm { dy - exp(y) * sum } else { y * (dy - sum) };
     kernel(move |_| {
         let y = output.get();
         let (source, target) = pair.get();
         parallel::pieces(source, target, slab, |piece, dy, dx| {
             let y = &y[piece * slab..][..slab];
             if inner == 1 {
-                let term = |dy: f32, y: f32| f64::from(dy) * f64::from(y);
                 let sum = parallel::sum_of_pairs(dy.unwrap_or(&*dx), y, term) as f32;
                 match dy {
-                    None => wide(|| dx.iter_mut().zip(y).for_each(|(dx, y)| *dx = y * (*dx - sum))),
-                    Some(dy) => parallel::store(dx, accumulate, |i| y[i] * (dy[i] - sum)),
+                    None => wide(|| dx.iter_mut().zip(y).for_each(|(dx, &y)| *dx = slope(*dx, y, sum))),
+                    Some(dy) => parallel::store(dx, accumulate, |i| slope(dy[i], y[i], sum)),
                 }
                 return 0.0;
             }
@@ -98,13 +111,13 @@ pub(super) fn backward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
                     let range = start + tile.start..start + tile.end;
                     let dy = &dy.unwrap_or(&*dx)[range.clone()];
                     for (sum, (&dy, &y)) in sums.iter_mut().zip(dy.iter().zip(&y[range])) {
-                        *sum += f64::from(dy) * f64::from(y);
+                        *sum += term(dy, y);
                     }
                 }
                 for start in (0..slab).step_by(inner) {
                     for (offset, sum) in tile.clone().zip(sums) {
                         let at = start + offset;
-                        let value = y[at] * (dy.unwrap_or(&*dx)[at] - sum as f32);
+                        let value = slope(dy.unwrap_or(&*dx)[at], y[at], sum as f32);
                         dx[at] = if accumulate { dx[at] + value } else { value };
                     }
                 }

@@ -17,7 +17,7 @@ use gpumem_core::memory::place::place;
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::random::Stream;
-use gpumem_core::program::{Class, Init, Program, StateWord, Tensor};
+use gpumem_core::program::{Class, Program, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Precision, Train};
@@ -190,12 +190,7 @@ fn plan(program: &Program, batch: u64) -> Compiled {
 
 /// The numbers that a tensor begins with.
 fn initial(tensor: &Tensor, stream: &mut Stream) -> Vec<u32> {
-    let mut draw = || match tensor.init {
-        Init::Constant(value) => value as f32,
-        Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
-        Init::Normal(deviation) => (stream.normal() * deviation) as f32,
-    };
-    (0..tensor.elements(1).unwrap()).map(|_| draw().to_bits()).collect()
+    (0..tensor.elements(1).unwrap()).map(|index| tensor.init.draw(stream, index).to_bits()).collect()
 }
 
 /// Tensors of a file as 32-bit words; 64-bit integers become 32-bit ones.

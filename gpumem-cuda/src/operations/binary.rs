@@ -14,6 +14,7 @@ pub(super) fn name(function: BinaryFunction) -> &'static str {
         BinaryFunction::Subtract => "Subtract",
         BinaryFunction::Multiply => "Multiply",
         BinaryFunction::Divide => "Divide",
+        BinaryFunction::Rectify => "Rectify",
     }
 }
 

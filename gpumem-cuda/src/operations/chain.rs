@@ -10,7 +10,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Kept;
 use gpumem_core::program::ops::{Axis, Binary, Formula, Mask, Pointwise, Sum};
 use gpumem_core::program::{Action, Layout, Op, Operation, Pass, Slot, TensorId};
-use gpumem_core::shape::Shape;
+use gpumem_core::shape::{Shape, product};
 use std::collections::BTreeMap;
 
 /// Tensors that the kernel has pointers for: those that it only reads, and those that it writes.
@@ -49,6 +49,8 @@ pub(crate) struct Chain<'a> {
     work: Vec<String>,
     state: Option<TensorId>,
     rows: Vec<u32>,
+    /// Of how many neighbours the words of each of them are.
+    shares: Vec<u64>,
 }
 
 impl<'a> Chain<'a> {
@@ -68,6 +70,7 @@ impl<'a> Chain<'a> {
             work: Vec::new(),
             state: None,
             rows: Vec::new(),
+            shares: Vec::new(),
         })
     }
 
@@ -150,7 +153,8 @@ impl<'a> Chain<'a> {
         let kernel = context.kernel("chain.cu", "chain").with("COUNT", format!("{}ull", self.elements));
         let kernel = kernel.with("INPUTS", self.loads.len()).with("LOADS", loads.join(";"));
         let kernel = kernel.with("VALUES", self.values).with("DRAWS", self.rows.len()).with("TERMS", self.terms);
-        let kernel = kernel.with("WORK", work.join(";"));
+        let shares: Vec<String> = self.shares.iter().chain([&1]).map(|share| format!("{share}ull")).collect();
+        let kernel = kernel.with("SHARES", format!("{{{}}}", shares.join(","))).with("WORK", work.join(";"));
         let kernel = kernel.with("OUTPUTS", stored.len()).with("STORES", stores.join(";"));
         let mut arguments = vec![self.state];
         for (tensors, pointers) in [&read[..], stored].into_iter().zip(POINTERS) {
@@ -255,12 +259,15 @@ impl<'a> Chain<'a> {
     }
 
     fn dropped(&mut self, context: &Context<'_>, op: &Mask, x: TensorId) -> Option<String> {
-        // An element is drawn by its place in the order of the shape.
-        if !self.is_dense() {
-            return None;
-        }
+        // An element is drawn by its place in the order of the shape; whole samples lie one behind the other in any order.
+        let share = match op.shared {
+            shared if shared > 1 && shared == product(op.shape.dims()) => self.lies.1.elements(op.shape)?,
+            shared if self.is_dense() => shared,
+            _ => return None,
+        };
         self.state = Some(context.operation.read(Slot::State)?);
         self.rows.push(context.operation.row);
+        self.shares.push(share);
         let (threshold, scale) = mask::threshold_and_scale(op.p);
         Some(format!("drop(words[{}][e],{threshold}u,{},{scale:e})", self.rows.len() - 1, self.value(x)?))
     }

@@ -16,6 +16,7 @@ const BUSY: u64 = 1024;
 fn kernel(context: &Context<'_>, op: &Gather, entry: &'static str, tokens: u64, rows: u64, add: u8) -> Kernel {
     let kernel = context.kernel("gather.cu", entry).with("TOKENS", format!("{tokens}ull"));
     let kernel = kernel.with("TABLE", format!("{}ull", op.rows));
+    let kernel = kernel.with("PADDING", format!("{}ull", op.padding.unwrap_or(op.rows)));
     kernel.with("WIDTH", format!("{}ull", op.width)).with("ROWS", rows).with("ADD", add)
 }
 

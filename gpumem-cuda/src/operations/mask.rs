@@ -25,7 +25,7 @@ pub(super) fn threshold_and_scale(p: f64) -> (u32, f64) {
 fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
     let kernel = context.kernel("mask.cu", "mask").with("COUNT", format!("{}ull", context.count(y)));
-    let kernel = with_draws(kernel, "SCALE", op.p).with("ADD", add);
+    let kernel = with_draws(kernel, "SCALE", op.p).with("ADD", add).with("SHARED", format!("{}ull", op.shared));
     let arguments = vec![Some(x), Some(context.read(Slot::State)?), Some(y)];
     let row = vec![context.operation.row];
     if !context.tensor(y).layout.is_dense() {

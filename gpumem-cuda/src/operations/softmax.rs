@@ -1,4 +1,4 @@
-//! Softmax: `kernels/softmax.cu`.
+//! Softmax and its logarithm: `kernels/softmax.cu`.
 
 use super::context::Context;
 use super::grid::Rows;
@@ -26,7 +26,7 @@ fn launch(
     };
     let kernel = context.kernel("softmax.cu", entry).with("OUTER", format!("{outer}ull"));
     let kernel = kernel.with("CLASSES", format!("{}ull", op.classes)).with("INNER", format!("{}ull", op.inner));
-    let kernel = kernel.with("WARP_ROWS", rows.warp).with("ADD", add);
+    let kernel = kernel.with("WARP_ROWS", rows.warp).with("ADD", add).with("LOGARITHM", u8::from(op.logarithm));
     Ok(vec![Launch { kernel, grid: rows.grid, block: rows.block, arguments, numbers: Vec::new() }])
 }
 

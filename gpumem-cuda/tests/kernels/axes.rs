@@ -82,6 +82,9 @@ fn class_tokens() {
 
 #[test]
 fn learned_factors() {
+    check("slopes", 3, |graph| {
+        all(graph, &[3, 5, 4], &["Prelu(3) | Flatten", "Prelu | Flatten", "Flatten | Prelu(60, init = -0.5)"])
+    });
     check("factors", 3, |graph| all(graph, &[3, 5, 4], &["Scale(0.5, bias = true) | Flatten", "Flatten | Scale"]));
 }
 

@@ -77,6 +77,11 @@ fn residuals() {
             let x = chain(graph, input, "Tanh | Gelu | Dropout(0.3)");
             join(graph, &[x, input], "Add")
         });
+        chained("a branch that is left out", 3, &[4, 3], |graph| {
+            let input = graph.input(numbers(&[6, 4, 4])).unwrap();
+            let x = chain(graph, input, "Tanh | Gelu | DropPath(0.3)");
+            join(graph, &[x, input], "Add")
+        });
         chained("residual, activation and two dropouts", 3, &[4, 5], |graph| {
             let [a, b] = [0; 2].map(|_| graph.input(numbers(&[7, features])).unwrap());
             let sum = join(graph, &[a, b, a], "Add");

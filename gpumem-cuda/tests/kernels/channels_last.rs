@@ -95,10 +95,13 @@ fn batch_norm() {
     }
 }
 
-/// Element by element, in whatever order. What is dropped depends on the order of the shape, so dropout has a launch of its own.
+/// Element by element, in whatever order. What is dropped depends on the order of the shape, so dropout has a
+/// launch of its own, unless whole samples are dropped.
 #[test]
 fn chains() {
-    for (text, expected) in [("Silu | Tanh | Sigmoid", 2), ("Silu | Dropout(0.5) | Tanh", 0)] {
+    for (text, expected) in
+        [("Silu | Tanh | Sigmoid", 2), ("Silu | Dropout(0.5) | Tanh", 0), ("Silu | DropPath(0.5) | Tanh", 2)]
+    {
         let build = between([3, 5, 7], 8, text);
         for precision in [Precision::F32, Precision::Bf16] {
             let all = kernels(build, (precision, CAPABILITY));

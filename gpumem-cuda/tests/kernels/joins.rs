@@ -2,6 +2,7 @@
 
 use crate::check;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
+use gpumem_core::graph::Graph;
 
 #[test]
 fn sums() {
@@ -63,6 +64,30 @@ fn branches_side_by_side() {
         let once = join(graph, &[x, input], "Concat");
         // Parts of 24 and 12 elements, and the second is used twice.
         join(graph, &[once, x, x], "Concat")
+    });
+}
+
+#[test]
+fn random_zeros_of_channels_and_samples() {
+    let after = |shape: &'static [u64], text: &'static str| {
+        move |graph: &mut Graph| {
+            let input = graph.input(numbers(shape)).unwrap();
+            let x = layer(graph, input, "Tanh");
+            // Two that read it, so that the zeros have a launch of their own.
+            let branches = [layer(graph, x, text), layer(graph, x, "Silu")];
+            join(graph, &branches, "Concat")
+        }
+    };
+    for shape in [&[5, 4, 3][..], &[3, 8, 8]] {
+        check("channels", 3, after(shape, "Dropout2d(0.4)"));
+        check("samples", 3, after(shape, "DropPath(0.4)"));
+    }
+    check("channels of signals", 3, after(&[7, 5], "Dropout1d(0.3)"));
+    check("gradients added", 3, |graph| {
+        let input = graph.input(numbers(&[3, 2, 5])).unwrap();
+        let x = layer(graph, input, "Tanh");
+        let branches = [layer(graph, x, "Dropout2d(0.3)"), layer(graph, x, "DropPath"), x];
+        join(graph, &branches, "Add")
     });
 }
 

@@ -292,6 +292,10 @@ fn softmax() {
     check("a block a row, whole packs", 1, along(&[2, 4612], "Softmax"));
     check("channels of a map", 3, along(&[11, 7, 5], "Softmax"));
     check_narrow("whole packs", 2, along(&[2, 24], "Softmax"));
+    check("logarithms of rows", 3, along(&[7, 13], "LogSoftmax"));
+    check("logarithms of whole packs, in place", 3, along(&[9, 36], "LayerNorm | LogSoftmax"));
+    check("logarithms, a block a row", 2, along(&[2, 1033], "LogSoftmax"));
+    check("logarithms of channels of a map", 3, along(&[11, 7, 5], "LogSoftmax"));
 }
 
 #[test]
@@ -301,10 +305,13 @@ fn softmax_of_further_shapes() {
     check("columns of a map", 2, along(&[3, 7, 5], "Softmax(dim = -1)"));
     check_narrow("rows", 1, along(&[7, 13], "Softmax"));
     check_narrow("channels of a map", 2, along(&[11, 3, 2], "Softmax"));
+    check_narrow("logarithms of rows", 1, along(&[7, 13], "LogSoftmax"));
+    check_narrow("logarithms of channels of a map", 2, along(&[11, 3, 2], "LogSoftmax"));
 }
 
 #[test]
 fn softmax_adds_gradients() {
     check("rows", 2, shared(&[5, 13], ["Softmax(2)", "Softmax(1)"]));
     check("a block a row", 1, shared(&[2, 1032], ["Softmax(2)", "Softmax(1)"]));
+    check("logarithms", 2, shared(&[5, 13], ["LogSoftmax(2)", "LogSoftmax(1)"]));
 }

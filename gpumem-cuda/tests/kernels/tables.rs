@@ -17,6 +17,7 @@ fn embedding(what: &str, batch: u64, steps: u64, distinct: u32, text: &str) {
 fn rows_for_tokens() {
     embedding("small", 3, 11, 23, "Embedding(29, 13)");
     embedding("several rows and columns a block, tokens of two passes", 2, 611, 1099, "Embedding(1100, 260)");
+    embedding("a row without a gradient", 3, 11, 23, "Embedding(29, 13, padding_idx = 7)");
     embedding("a large table", 1, 40, 33_001, "Embedding(33001, 3)");
     embedding("one token, more often than a list has room", 1, 2500, 1, "Embedding(5, 13)");
 }

@@ -138,11 +138,11 @@ fn other_layers() {
         ("Conv3d(16, 3)", family("convolutions", "`Conv2d`"), false),
         ("MultiheadAttention(4)", "did you mean `MultiHeadAttention`?".into(), true),
         ("GroupQueryAttention(4)", family("attentions", "`CausalSelfAttention(heads)`"), false),
-        ("Dropout2d", "of this kind there is `Dropout`".into(), true),
+        ("AlphaDropout", "of this kind there is `Dropout`".into(), true),
+        ("StochasticDepth(0.1)", "here it is `DropPath`".into(), true),
         ("Dense(3)", "here it is `Linear`".into(), false),
         ("Sequential(Relu)", "layers are listed, as `[Linear(8), Relu]`".into(), true),
         ("Identity", "what passes its input on is `[]`".into(), true),
-        ("LogSoftmax", "`CrossEntropy` takes the logits as they are; leave it out".into(), true),
         ("Unflatten(0, 2)", "of what changes shapes there are `Flatten`".into(), false),
         ("CrossEntropyLoss()", "a loss is no layer but a field of `TRAIN`, as `loss: CrossEntropy`".into(), true),
     ] {

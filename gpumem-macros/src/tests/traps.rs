@@ -83,6 +83,7 @@ fn what_cross_entropy_measures() {
     };
     for (layer, does) in [
         ("Softmax", "and makes their softmax itself"),
+        ("LogSoftmax", "and makes their softmax itself"),
         ("Relu", "also negative ones, which are cut off here"),
         ("Sigmoid", "of any size, which are pressed between 0 and 1 here"),
     ] {
@@ -113,8 +114,7 @@ fn what_cross_entropy_measures() {
         assert_mistakes(&with(loss, "[Linear(4), Softmax]"), &[("Softmax", &said)]);
         sound(&with(loss, "[Linear(4)]"));
     }
-    let softmax = "no layer or block is called `LogSoftmax`; `CrossEntropy` takes the logits as they are; leave it out";
-    assert_mistakes(&with("CrossEntropy", "[Linear(4), LogSoftmax]"), &[("LogSoftmax", softmax)]);
+    sound(&with("Nll", "[Linear(4), LogSoftmax]"));
 }
 
 #[test]

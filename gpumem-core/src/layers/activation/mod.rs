@@ -1,13 +1,17 @@
 //! `Relu`, `Silu`, `Softmax`: functions of one number, and others of any shape.
 //!
-//! [`Gelu`] and [`Softmax`] have pages of their own; all others are on that of [`Function`], each with its arguments. They take any
+//! [`Gelu`], [`Softmax`], [`LogSoftmax`] and [`Prelu`] have pages of their own; all others are on that of [`Function`], each with its arguments. They take any
 //! one shape, give that shape, and have no parameters.
 
 mod gelu;
+mod log_softmax;
+mod prelu;
 mod softmax;
 
 pub use crate::program::function::Function;
 pub use gelu::Gelu;
+pub use log_softmax::LogSoftmax;
+pub use prelu::Prelu;
 pub use softmax::Softmax;
 
 use super::Build;
@@ -20,7 +24,8 @@ use crate::program::ops::Pointwise;
 use alloc::vec::Vec;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] = &[Entry::of::<Gelu>(), Entry::of::<Softmax>()];
+pub(super) const LAYERS: &[Entry] =
+    &[Entry::of::<Gelu>(), Entry::of::<Softmax>(), Entry::of::<LogSoftmax>(), Entry::of::<Prelu>()];
 
 /// A [function](Function) as a layer: input and output have any one shape, there are no parameters, and backward keeps what
 /// the function's row says.

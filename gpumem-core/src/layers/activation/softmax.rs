@@ -29,17 +29,23 @@ impl Layer for Softmax {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
-        let rank = shape.rank();
-        let dim = self.dim.unwrap_or(if rank == 3 { 1.0 } else { rank as f64 });
-        let axis = (1..=rank).find(|&axis| dim == axis as f64 || dim == axis as f64 - (rank + 1) as f64);
-        let axis = axis.unwrap_or_else(|| {
-            let text = format!("needs `dim` to be an axis from 1 to {rank} (0 is the batch), or -1 for the last");
-            b.report(Mistake::of("dim", text));
-            rank
-        });
-        let dims = shape.dims();
-        let (outer, inner) = (product(&dims[..axis - 1]), product(&dims[axis..]));
-        b.op(ops::Softmax { shape, outer, classes: dims[axis - 1], inner }, x)
+        let op = along(self.dim, false, b, x[0])?;
+        b.op(op, x)
     }
+}
+
+/// The operation along the axis `dim`, as it is written.
+pub(super) fn along(dim: Option<f64>, logarithm: bool, b: &mut Builder<'_>, x: Value) -> Result<ops::Softmax, Mistake> {
+    let shape = x.numbers()?;
+    let rank = shape.rank();
+    let dim = dim.unwrap_or(if rank == 3 { 1.0 } else { rank as f64 });
+    let axis = (1..=rank).find(|&axis| dim == axis as f64 || dim == axis as f64 - (rank + 1) as f64);
+    let axis = axis.unwrap_or_else(|| {
+        let text = format!("needs `dim` to be an axis from 1 to {rank} (0 is the batch), or -1 for the last");
+        b.report(Mistake::of("dim", text));
+        rank
+    });
+    let dims = shape.dims();
+    let (outer, inner) = (product(&dims[..axis - 1]), product(&dims[axis..]));
+    Ok(ops::Softmax { shape, outer, classes: dims[axis - 1], inner, logarithm })
 }

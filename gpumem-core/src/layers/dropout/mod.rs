@@ -1,4 +1,12 @@
-//! `Dropout(0.5)`: random zeros.
+//! `Dropout(0.5)`, `DropPath(0.1)`: random zeros.
+
+mod drop_path;
+mod dropout1d;
+mod dropout2d;
+
+pub use drop_path::DropPath;
+pub use dropout1d::Dropout1d;
+pub use dropout2d::Dropout2d;
 
 use super::Entry;
 use super::Layer;
@@ -8,7 +16,8 @@ use super::mistake::Mistake;
 use crate::program::ops::Mask;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] = &[Entry::of::<Dropout>()];
+pub(super) const LAYERS: &[Entry] =
+    &[Entry::of::<Dropout>(), Entry::of::<Dropout2d>(), Entry::of::<Dropout1d>(), Entry::of::<DropPath>()];
 
 /// `Dropout(p = 0.5, inplace)`: sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`.
 ///
@@ -35,6 +44,6 @@ impl Layer for Dropout {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].numbers()?;
         b.in_place(self.inplace);
-        b.op(Mask { shape, p: self.p }, x)
+        b.op(Mask { shape, p: self.p, shared: 1 }, x)
     }
 }

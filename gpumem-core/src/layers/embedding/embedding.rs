@@ -6,18 +6,23 @@ use crate::layers::mistake::Mistake;
 use crate::number::Role;
 use crate::program::Init;
 use crate::program::ops::Gather;
+use alloc::format;
 
-/// `Embedding(num_embeddings, embedding_dim)`: one row of a table for each token.
+/// `Embedding(num_embeddings, embedding_dim)`: one row of a table for each token. With `padding_idx`,
+/// `Embedding(num_embeddings, embedding_dim, 0)`, the row of that token begins with 0 and gets no gradient.
 ///
+/// * Options: `padding_idx`, counted from the end where it is negative.
 /// * Input tokens `[T]`, each below `num_embeddings`; output `[T, embedding_dim]`.
-/// * Parameters: `weight` `[num_embeddings, embedding_dim]`, normal with mean 0 and deviation 1.
+/// * Parameters: `weight` `[num_embeddings, embedding_dim]`, normal with mean 0 and deviation 1; 0 in row
+///   `padding_idx`.
 /// * Backward keeps nothing beside the tokens.
 ///
-/// PyTorch: `torch.nn.Embedding(num_embeddings, embedding_dim)`.
+/// PyTorch: `torch.nn.Embedding(num_embeddings, embedding_dim, padding_idx)`.
 #[derive(Clone, Debug)]
 pub struct Embedding {
     num_embeddings: u64,
     embedding_dim: u64,
+    padding_idx: Option<i64>,
 }
 
 impl Layer for Embedding {
@@ -27,6 +32,7 @@ impl Layer for Embedding {
         Embedding {
             num_embeddings: from.required("num_embeddings").positive(),
             embedding_dim: from.required("embedding_dim").positive(),
+            padding_idx: from.trailing("padding_idx").offset(),
         }
     }
 
@@ -34,8 +40,28 @@ impl Layer for Embedding {
         if x[0].elements != Elements::Indices {
             return Err(Mistake::new("works on tokens; make the network's input `Tokens<T>` and put it first"));
         }
-        let Embedding { num_embeddings: rows, embedding_dim: width } = *self;
-        let table = b.parameter("weight", &[rows, width], Role::Weight, Init::Normal(1.0));
-        b.op(Gather { rows, width, count: x[0].shape.last() }, &[x[0], table])
+        let Embedding { num_embeddings: rows, embedding_dim: width, .. } = *self;
+        let padding = self.padding(b);
+        let init = match padding {
+            None => Init::Normal(1.0),
+            Some(row) => Init::NormalWithZeros { deviation: 1.0, zeros: [row.saturating_mul(width), width] },
+        };
+        let table = b.parameter("weight", &[rows, width], Role::Weight, init);
+        b.op(Gather { rows, width, count: x[0].shape.last(), padding }, &[x[0], table])
+    }
+}
+
+impl Embedding {
+    /// The row that `padding_idx` means.
+    fn padding(&self, b: &mut Builder<'_>) -> Option<u64> {
+        let (index, rows) = (self.padding_idx?, self.num_embeddings);
+        let row = if index < 0 { rows.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };
+        let row = row.filter(|&row| row < rows);
+        if row.is_none() {
+            let text =
+                format!("is {index}, but there are {rows} rows; use one from 0 to {}, or -1 for the last", rows - 1);
+            b.report(Mistake::of("padding_idx", text));
+        }
+        row
     }
 }

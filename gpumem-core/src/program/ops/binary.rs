@@ -16,13 +16,20 @@ pub enum BinaryFunction {
     Multiply,
     /// `a / b`.
     Divide,
+    /// `a` where that is above 0, else `a * b`.
+    Rectify,
 }
-wire_enum!(BinaryFunction { Add, Subtract, Multiply, Divide });
+wire_enum!(BinaryFunction { Add, Subtract, Multiply, Divide, Rectify });
 
 impl BinaryFunction {
     /// Every function.
-    pub const ALL: [BinaryFunction; 4] =
-        [BinaryFunction::Add, BinaryFunction::Subtract, BinaryFunction::Multiply, BinaryFunction::Divide];
+    pub const ALL: [BinaryFunction; 5] = [
+        BinaryFunction::Add,
+        BinaryFunction::Subtract,
+        BinaryFunction::Multiply,
+        BinaryFunction::Divide,
+        BinaryFunction::Rectify,
+    ];
 
     /// The inputs that the gradient of each input reads.
     const fn kept(self) -> [&'static [u8]; 2] {
@@ -30,6 +37,7 @@ impl BinaryFunction {
             BinaryFunction::Add | BinaryFunction::Subtract => [&[], &[]],
             BinaryFunction::Multiply => [&[1], &[0]],
             BinaryFunction::Divide => [&[1], &[0, 1]],
+            BinaryFunction::Rectify => [&[0, 1], &[0]],
         }
     }
 }
@@ -40,7 +48,8 @@ record! {
     ///
     /// * Inputs: a and b.
     /// * Gradients are summed over what is repeated. Those of a sum and a difference read nothing, those of a product the other
-    ///   input, those of a quotient the divisor and, for the divisor's own, both.
+    ///   input, those of a quotient the divisor and, for the divisor's own, both; those of a rectified value read the value and, for
+    ///   its own, both.
     pub struct Binary {
         /// The function.
         pub function: BinaryFunction,

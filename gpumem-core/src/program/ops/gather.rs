@@ -16,6 +16,8 @@ record! {
         pub width: u64,
         /// Indices a sample.
         pub count: u64,
+        /// The row that gets no gradient, if there is one.
+        pub padding: Option<u64>,
     }
 }
 

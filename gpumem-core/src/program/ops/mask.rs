@@ -14,6 +14,9 @@ record! {
         pub shape: Shape,
         /// Probability of a zero.
         pub p: f64,
+        /// Neighbours, in the order of the shape, of which all become 0 or none: 1 where each is drawn by itself. It divides the
+        /// elements of a sample.
+        pub shared: u64,
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// `exp(x) / sum(exp(x))` along one axis.
+    /// `exp(x) / sum(exp(x))` along one axis, or its logarithm.
     ///
     /// * Input: x.
     /// * The gradient reads y.
@@ -18,6 +18,8 @@ record! {
         pub classes: u64,
         /// Positions after the axis.
         pub inner: u64,
+        /// Whether y is the logarithm.
+        pub logarithm: bool,
     }
 }
 
