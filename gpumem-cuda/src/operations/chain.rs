@@ -10,7 +10,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Kept;
 use gpumem_core::program::ops::{Axis, Binary, Formula, Mask, Pointwise, Sum};
 use gpumem_core::program::{Action, Layout, Op, Operation, Pass, Slot, TensorId};
-use gpumem_core::shape::{Shape, product};
+use gpumem_core::shape::Shape;
 use std::collections::BTreeMap;
 
 /// Tensors that the kernel has pointers for: those that it only reads, and those that it writes.
@@ -261,7 +261,7 @@ impl<'a> Chain<'a> {
     fn dropped(&mut self, context: &Context<'_>, op: &Mask, x: TensorId) -> Option<String> {
         // An element is drawn by its place in the order of the shape; whole samples lie one behind the other in any order.
         let share = match op.shared {
-            shared if shared > 1 && shared == product(op.shape.dims()) => self.lies.1.elements(op.shape)?,
+            _ if op.drops_samples() => self.lies.1.elements(op.shape)?,
             shared if self.is_dense() => shared,
             _ => return None,
         };

@@ -1,6 +1,6 @@
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Inference, Layouts, Reads, Rule};
-use crate::shape::Shape;
+use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -17,6 +17,13 @@ record! {
         /// Neighbours, in the order of the shape, of which all become 0 or none: 1 where each is drawn by itself. It divides the
         /// elements of a sample.
         pub shared: u64,
+    }
+}
+
+impl Mask {
+    /// Whether whole samples are dropped.
+    pub fn drops_samples(&self) -> bool {
+        self.shared > 1 && self.shared == product(self.shape.dims())
     }
 }
 
