@@ -176,6 +176,7 @@ fn layers_of_signals() {
     check("MaxPool1d(3, 2, padding = 1)", &input);
     check("AvgPool1d(4, stride = 3, padding = 2, count_include_pad = false)", &input);
     check("AdaptiveAvgPool1d(5)", &input);
+    check("AdaptiveMaxPool1d(5)", &input);
     check("BatchNorm1d", &input);
     check("BatchNorm1d(affine = false)", &[Input::Numbers(vec![7])]);
     check("InstanceNorm1d(affine = true)", &input);
@@ -232,6 +233,8 @@ fn poolings() {
         check(&format!("AvgPool2d([3; 2], 2, padding = 1, count_include_pad = {count_include_pad})"), &map(2));
     }
     check("AdaptiveAvgPool2d([3; 4])", &map(2));
+    check("AdaptiveMaxPool2d([3; 4])", &map(2));
+    check("AdaptiveMaxPool2d([1; 2])", &map(2));
     check("GlobalAvgPool", &map(2));
     check("Upsample([2; 3])", &map(2));
 }

@@ -221,7 +221,7 @@ fn a_tensor_read_after_its_life_is_nan() {
 fn places_outside_the_map_are_passed_over() {
     for (size, role) in [(2, Role::Byte), (16, Role::Index)] {
         let window = Window { kernel_size: [size; 2], stride: [size; 2], padding: [0, 0], dilation: [1, 1] };
-        let pool = MaxPool { channels: 1, window, input: [size; 2], output: [1, 1] };
+        let pool = MaxPool { channels: 1, window, adaptive: false, input: [size; 2], output: [1, 1] };
         assert_eq!(pool.place_role(), role);
         let mut b = Builder::new(true, 1);
         let places = b.tensor(Class::Buffer, role, &[1, 1, 1], true);

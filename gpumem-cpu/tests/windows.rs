@@ -353,6 +353,18 @@ proptest! {
             }
         });
         assert_near(&text, &found.input_gradient, &gradient);
+        let text = format!("AdaptiveMaxPool2d([{}; {}])", other.0, other.1);
+        let found = run([2, size.0, size.1], &text, &input, target).unwrap();
+        let mut gradient = vec![0.0; input.len()];
+        for_positions(BATCH * 2, [other.0, other.1], |plane, o, index| {
+            let window = |o: usize, size: usize, count: usize| o * size / count..((o + 1) * size).div_ceil(count);
+            let [rows, columns] = [window(o[0], size.0, other.0), window(o[1], size.1, other.1)];
+            let places = rows.flat_map(|y| columns.clone().map(move |x| plane * area + y * size.1 + x));
+            // The first of those that are largest.
+            let best = places.reduce(|best, at| if input[at] > input[best] { at } else { best });
+            gradient[best.unwrap()] += f64::from(target(index));
+        });
+        assert_near(&text, &found.input_gradient, &gradient);
         let text = format!("Upsample([{}; {}])", other.0, other.1);
         let found = run([2, size.0, size.1], &text, &input, target).unwrap();
         let mut gradient = vec![0.0; input.len()];

@@ -17,6 +17,7 @@
 #include "base.cuh"
 #include "real.cuh"
 #include "planes.cuh"
+#include "adaptive.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x4000000ull
@@ -24,13 +25,6 @@ typedef u32 Index;
 #else
 typedef u64 Index;
 #endif
-
-
-static __device__ __forceinline__ u32 window_start(u32 o, u32 size, u32 windows) { return (u32)((u64)o * size / windows); }
-
-static __device__ __forceinline__ u32 window_end(u32 o, u32 size, u32 windows) {
-    return (u32)(((u64)(o + 1) * size + windows - 1) / windows);
-}
 
 // What a lane of a window adds up.
 static __device__ __forceinline__ void add_up(const Site &at, u32 lane, const real *x, float (&sum)[PACK]) {

@@ -7,6 +7,8 @@
 // STRIDE_H, STRIDE_W       steps between windows
 // PADDING_H, PADDING_W     what the first window reaches beyond the plane
 // DILATION_H, DILATION_W   steps between the elements of a window
+// ADAPTIVE                 whether windows are as many as the output has elements, each up to KERNEL_H x KERNEL_W: see adaptive.cuh.
+//                          The steps and the padding are then of no use
 // SAVES                    whether the places of the maxima are kept
 // BYTES                    whether a place is a byte, rather than a word
 // RECTIFIER                what the maxima go through, or their gradient comes through: see rectify.cuh
@@ -24,6 +26,7 @@
 #include "real.cuh"
 #include "planes.cuh"
 #include "rectify.cuh"
+#include "adaptive.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -49,6 +52,19 @@ constexpr Strides S_MAP = S_STRIDES;
 constexpr Strides S_MAP = Y_MAP;
 #endif
 
+// Where element k of the window at o is, along each axis; -1 where it has none.
+#if ADAPTIVE
+static __device__ __forceinline__ int adaptive_of(int o, int k, int size, int windows) {
+    const int at = (int)window_start(o, size, windows) + k;
+    return at < (int)window_end(o, size, windows) ? at : -1;
+}
+static __device__ __forceinline__ int row_of(int o, int k) { return adaptive_of(o, k, HEIGHT, OUT_HEIGHT); }
+static __device__ __forceinline__ int column_of(int p, int l) { return adaptive_of(p, l, WIDTH, OUT_WIDTH); }
+#else
+static __device__ __forceinline__ int row_of(int o, int k) { return o * STRIDE_H + k * DILATION_H - PADDING_H; }
+static __device__ __forceinline__ int column_of(int p, int l) { return p * STRIDE_W + l * DILATION_W - PADDING_W; }
+#endif
+
 KERNEL(max_pool_forward)(const real *x, real *y, Place *places) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK) return;
@@ -63,10 +79,10 @@ KERNEL(max_pool_forward)(const real *x, real *y, Place *places) {
         found[e] = 0xffffffffu;
     }
     for (int k = 0; k < KERNEL_H; k++) {
-        const int h = o * STRIDE_H + k * DILATION_H - PADDING_H;
+        const int h = row_of(o, k);
         if (h < 0 || h >= HEIGHT) continue;
         for (int l = 0; l < KERNEL_W; l++) {
-            const int w = p * STRIDE_W + l * DILATION_W - PADDING_W;
+            const int w = column_of(p, l);
             if (w < 0 || w >= WIDTH) continue;
             const u32 here = (u32)(k * KERNEL_W + l);
             const Pack pack = load(x, x_place(at, (u32)h, (u32)w));
@@ -115,6 +131,17 @@ KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, re
     if (i >= COUNT / PACK) return;
     const Site at = site(i, HEIGHT, WIDTH);
     const int w = (int)at.column, h = (int)at.row;
+#if ADAPTIVE
+    float sum[PACK] = {};
+    const u32 end_o = end_of_windows(h, HEIGHT, OUT_HEIGHT), end_p = end_of_windows(w, WIDTH, OUT_WIDTH);
+    for (u32 o = first_window(h, HEIGHT, OUT_HEIGHT); o < end_o; o++) {
+        const u32 k = h - window_start(o, HEIGHT, OUT_HEIGHT);
+        for (u32 p = first_window(w, WIDTH, OUT_WIDTH); p < end_p; p++) {
+            const u32 l = w - window_start(p, WIDTH, OUT_WIDTH);
+            add_from(at, o, p, k * KERNEL_W + l, dy, places, y, sum);
+        }
+    }
+#else
     // The windows that reach over this element start at most their span before it. A dilation makes some of them skip it.
     const int before_h = h + PADDING_H - (KERNEL_H - 1) * DILATION_H;
     const int before_w = w + PADDING_W - (KERNEL_W - 1) * DILATION_W;
@@ -133,5 +160,6 @@ KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, re
             add_from(at, (u32)o, (u32)p, here, dy, places, y, sum);
         }
     }
+#endif
     store_gradient(sum, dx, x_place(at, at.row, at.column));
 }

@@ -77,7 +77,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["averagepooling2d", "avgpool"], Layer("AvgPool2d")),
     (&["maxpooling2d", "maxpool"], Layer("MaxPool2d")),
     (&["maxpool3d", "avgpool3d", "maxpooling1d", "maxpooling3d", "lppool2d", "fractionalmaxpool2d"], POOL),
-    (&["adaptiveavgpool3d", "adaptivemaxpool2d", "globalmaxpool2d", "globalmaxpooling2d", "maxunpool2d"], POOL),
+    (&["adaptiveavgpool3d", "adaptivemaxpool3d", "globalmaxpool2d", "globalmaxpooling2d", "maxunpool2d"], POOL),
     (&["layernormalization"], Layer("LayerNorm")),
     (&["groupnormalization"], Layer("GroupNorm")),
     (&["rmsnormalization"], Layer("RmsNorm")),

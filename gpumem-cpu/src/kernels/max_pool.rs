@@ -1,4 +1,5 @@
-//! Maximum over windows, `y[o] = max over k of x[at(o, k)]`, with the number k of each maximum in its window.
+//! Maximum over windows, `y[o] = max over k of x[at(o, k)]`, with the number k of each maximum in its window: one that slides, or as
+//! many as the output has elements.
 //!
 //! Backward: `dx[at(o, place[o])] += dy[o]`.
 
@@ -10,12 +11,60 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::MaxPool;
 use rayon::prelude::*;
+use std::ops::Range;
 
-fn resolve(op: &MaxPool, operands: &Operands<'_>) -> Result<(Window, [usize; 2]), Error> {
+fn resolve(op: &MaxPool, operands: &Operands<'_>) -> Result<(Windows, [usize; 2]), Error> {
     let maps = [op.input, op.output];
     let window = Window::new(maps, &op.window)?;
     let length = |[height, width]: [u64; 2]| count(&[operands.batch(), op.channels, height, width]);
-    Ok((window, maps.map(length)))
+    Ok((Windows { window, adaptive: op.adaptive }, maps.map(length)))
+}
+
+/// Where the windows lie.
+#[derive(Clone, Copy)]
+struct Windows {
+    window: Window,
+    adaptive: bool,
+}
+
+impl Windows {
+    /// The coordinates of an adaptive window.
+    fn range(&self, axis: usize, o: usize) -> Range<usize> {
+        let (input, output) = (self.window.image[axis], self.window.positions[axis]);
+        o * input / output..((o + 1) * input).div_ceil(output)
+    }
+
+    /// The maxima of a row of windows: see [`maxima`].
+    fn maxima<P: Place>(&self, plane: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [P]>) {
+        if !self.adaptive {
+            return maxima(&self.window, plane, row, y, places);
+        }
+        let rows = self.range(0, row);
+        for (column, y) in y.iter_mut().enumerate() {
+            let columns = self.range(1, column);
+            let (mut best, mut place) = (f32::NEG_INFINITY, 0);
+            for (ky, line) in rows.clone().enumerate() {
+                for (kx, &x) in plane[line * self.window.image[1]..][columns.clone()].iter().enumerate() {
+                    if x > best || x.is_nan() {
+                        (best, place) = (x, ky * self.window.kernel[1] + kx);
+                    }
+                }
+            }
+            *y = best;
+            if let Some(places) = &mut places {
+                places[column] = P::new(place);
+            }
+        }
+    }
+
+    /// The first element of the window at a position, counted from `before` elements in front of the plane.
+    fn first(&self, row: usize, column: usize) -> usize {
+        let width = self.window.image[1];
+        if self.adaptive {
+            return self.range(0, row).start * width + self.range(1, column).start;
+        }
+        row * self.window.stride[0] * width + column * self.window.stride[1]
+    }
 }
 
 /// What a place is kept as. The largest one is none: nothing has been found yet.
@@ -98,7 +147,8 @@ pub(super) fn forward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
 }
 
 fn forward_to<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, mut places: Option<Target<P>>) -> Bound {
-    let (window, [input, output]) = resolve(op, operands)?;
+    let (windows, [input, output]) = resolve(op, operands)?;
+    let window = windows.window;
     let input = operands.source(Slot::Input(0), input)?;
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |_| {
@@ -107,11 +157,11 @@ fn forward_to<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, mut places: O
         match &mut places {
             Some(places) => planes.zip(places.get().par_chunks_mut(area)).for_each(|((y, x), places)| {
                 for (row, (y, places)) in y.chunks_mut(width).zip(places.chunks_mut(width)).enumerate() {
-                    maxima(&window, x, row, y, Some(places));
+                    windows.maxima(x, row, y, Some(places));
                 }
             }),
             None => planes.for_each(|(y, x)| {
-                y.chunks_mut(width).enumerate().for_each(|(row, y)| maxima::<P>(&window, x, row, y, None));
+                y.chunks_mut(width).enumerate().for_each(|(row, y)| windows.maxima::<P>(x, row, y, None));
             }),
         }
     })
@@ -130,7 +180,8 @@ pub(super) fn backward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
 
 /// A place outside the plane, which only a wrong plan could bring about, is passed over.
 fn backward_from<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, places: Source<P>) -> Bound {
-    let (window, [input, output]) = resolve(op, operands)?;
+    let (windows, [input, output]) = resolve(op, operands)?;
+    let window = windows.window;
     let gradient = operands.source(Slot::Gradient, output)?;
     let (accumulate, mut target) = required(operands, input)?;
     kernel(move |_| {
@@ -147,9 +198,8 @@ fn backward_from<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, places: So
             }
             let rows = dy.chunks(window.positions[1]).zip(places.chunks(window.positions[1]));
             for (row, (dy, places)) in rows.enumerate() {
-                let line = row * window.stride[0] * width;
                 for (column, (dy, place)) in dy.iter().zip(places).enumerate() {
-                    let at = steps.get(place.get()).map(|step| line + column * window.stride[1] + step);
+                    let at = steps.get(place.get()).map(|step| windows.first(row, column) + step);
                     if let Some(dx) = at.and_then(|at| dx.get_mut(at.checked_sub(before)?)) {
                         *dx += dy;
                     }

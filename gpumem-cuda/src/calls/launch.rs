@@ -19,6 +19,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("formula.cuh", include_str!("../../kernels/formula.cuh")),
     ("layout.cuh", include_str!("../../kernels/layout.cuh")),
     ("many.cuh", include_str!("../../kernels/many.cuh")),
+    ("adaptive.cuh", include_str!("../../kernels/adaptive.cuh")),
     ("draws.cuh", include_str!("../../kernels/draws.cuh")),
     ("mask.cuh", include_str!("../../kernels/mask.cuh")),
     ("matrices.cuh", include_str!("../../kernels/matrices.cuh")),

@@ -21,7 +21,7 @@ fn kernel(context: &Context<'_>, entry: &'static str, op: &MaxPool, count: u64, 
     let kernel = kernel.with("PADDING_H", window.padding[0]).with("PADDING_W", window.padding[1]);
     let kernel = kernel.with("DILATION_H", window.dilation[0]).with("DILATION_W", window.dilation[1]);
     let kernel = kernel.with("SAVES", u8::from(saves)).with("BYTES", u8::from(op.place_role() == Role::Byte));
-    kernel.with("ADD", add)
+    kernel.with("ADAPTIVE", u8::from(op.adaptive)).with("ADD", add)
 }
 
 /// The kernel with where the maps lie, and the channels that a thread takes.

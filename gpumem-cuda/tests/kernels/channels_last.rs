@@ -179,6 +179,7 @@ fn pools() {
         "AvgPool2d(3, 2, padding = 1, ceil_mode = true)",
         "AvgPool2d([3; 4], [2; 3], padding = [1; 2], ceil_mode = true, count_include_pad = false)",
         "AdaptiveAvgPool2d([3; 2])",
+        "AdaptiveMaxPool2d([4; 2])",
         "Upsample([3; 2])",
         "Upsample(1.7)",
         "Upsample([1.5; 0.6], mode = \"bilinear\")",

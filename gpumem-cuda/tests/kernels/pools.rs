@@ -33,6 +33,16 @@ fn maxima() {
 }
 
 #[test]
+fn maxima_over_a_number_of_windows() {
+    // Windows that overlap; more windows than elements; those of one size; more elements in a window than a byte counts.
+    pool([3, 7, 5], "AdaptiveMaxPool2d([3; 2])");
+    pool([2, 3, 4], "AdaptiveMaxPool2d([5; 6])");
+    pool([2, 6, 8], "AdaptiveMaxPool2d([3; 2])");
+    pool([2, 37, 33], "AdaptiveMaxPool2d(2)");
+    pool_twice([5, 11, 14], "AdaptiveMaxPool2d([11; 3])", "AdaptiveMaxPool2d([11; 3])");
+}
+
+#[test]
 fn means() {
     pool([3, 7, 5], "AvgPool2d(2, ceil_mode = true)");
     pool([2, 9, 12], "AvgPool2d([3; 4], [2; 3], padding = [1; 2], ceil_mode = true, count_include_pad = false)");

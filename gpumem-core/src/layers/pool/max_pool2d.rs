@@ -48,6 +48,6 @@ impl MaxPool2d {
         b.report(self.window.too_much_padding());
         let input = [height, width];
         let output = self.window.positions(input, self.ceil_mode)?;
-        b.op(MaxPool { channels, window: self.window, input, output }, &[x])
+        b.op(MaxPool { channels, window: self.window, adaptive: false, input, output }, &[x])
     }
 }

@@ -2,6 +2,8 @@
 
 mod adaptive_avg_pool1d;
 mod adaptive_avg_pool2d;
+mod adaptive_max_pool1d;
+mod adaptive_max_pool2d;
 mod avg_pool1d;
 mod avg_pool2d;
 mod global_avg_pool;
@@ -10,6 +12,8 @@ mod max_pool2d;
 
 pub use adaptive_avg_pool1d::AdaptiveAvgPool1d;
 pub use adaptive_avg_pool2d::AdaptiveAvgPool2d;
+pub use adaptive_max_pool1d::AdaptiveMaxPool1d;
+pub use adaptive_max_pool2d::AdaptiveMaxPool2d;
 pub use avg_pool1d::AvgPool1d;
 pub use avg_pool2d::AvgPool2d;
 pub use global_avg_pool::GlobalAvgPool;
@@ -27,4 +31,6 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<MaxPool1d>(),
     Entry::of::<AvgPool1d>(),
     Entry::of::<AdaptiveAvgPool1d>(),
+    Entry::of::<AdaptiveMaxPool2d>(),
+    Entry::of::<AdaptiveMaxPool1d>(),
 ];

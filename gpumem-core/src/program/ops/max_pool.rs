@@ -16,6 +16,9 @@ record! {
         pub channels: u64,
         /// What slides over x. Padding counts as minus infinity.
         pub window: Window,
+        /// Whether the windows are as many as the output has elements, instead of sliding: row `i` is of rows `floor(i * H / H')` up
+        /// to, not including, `ceil((i + 1) * H / H')`, columns likewise. The window's kernel is then as large as any of them.
+        pub adaptive: bool,
         /// Height and width of x.
         pub input: [u64; 2],
         /// Height and width of y.
@@ -51,6 +54,10 @@ impl Rule for MaxPool {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        vec![Edge::new("Pool", &self.window.proof(self.input, self.output), inputs[0], self.output())]
+        let (rule, numbers) = match self.adaptive {
+            false => ("Pool", self.window.proof(self.input, self.output)),
+            true => ("AdaptivePool", self.output.to_vec()),
+        };
+        vec![Edge::new(rule, &numbers, inputs[0], self.output())]
     }
 }
