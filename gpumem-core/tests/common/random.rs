@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 104;
+pub const KINDS: usize = 105;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -29,7 +29,7 @@ const MAPS: [&str; 12] = [
     "Upsample(2) | AvgPool2d(2)",
 ];
 
-const SEQUENCES: [&str; 10] = [
+const SEQUENCES: [&str; 9] = [
     "Linear(8)",
     "LayerNorm",
     "LayerNorm(elementwise_affine = false)",
@@ -39,7 +39,6 @@ const SEQUENCES: [&str; 10] = [
     "Silu",
     "Dropout(0.2)",
     "Softmax",
-    "LogSoftmax",
 ];
 
 const VECTORS: [&str; 6] = ["Linear(24)", "LayerNorm", "Tanh", "Gelu", "Dropout(0.4)", "Softmax"];
@@ -276,6 +275,11 @@ impl Drawing {
                 0 => self.maps.push(layer(g, map[0], "Dropout2d(0.3)")),
                 1 => self.maps.push(layer(g, map[0], "DropPath(0.3)")),
                 _ => self.sequences.push(layer(g, sequence[0], "Dropout1d(0.3)")),
+            },
+            104 => match (second % 3, kinked) {
+                (0, true) => self.maps.push(chain(g, map[0], "AdaptiveMaxPool2d([3; 2]) | Upsample(size = [4; 3])")),
+                (1, true) => self.sequences.push(chain(g, sequence[0], "AdaptiveMaxPool1d(5) | Linear(8)")),
+                _ => self.sequences.push(layer(g, sequence[0], "LogSoftmax")),
             },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
