@@ -236,7 +236,9 @@ fn inference_uses_running_statistics_and_no_dropout() {
 fn a_network_without_training() {
     let mut net = Frozen::on(&Cpu::new()).unwrap();
     let tokens = Tensor::from_fn(|index| index as u32);
-    assert_eq!(net.forward(&tokens).unwrap().dims(), [2, 3, 5]);
+    let output = net.forward(&tokens).unwrap();
+    assert_eq!(output.dims(), [2, 3, 5]);
+    assert_eq!(net.infer(&tokens).unwrap(), output);
     let tokens = Tensor::from_fn(|index| 3 + index as u32);
     let error = net.forward(&tokens).unwrap_err();
     assert_eq!(error, Error::Index { what: "token", position: 4, value: 7, limit: 7 });

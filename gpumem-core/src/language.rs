@@ -39,7 +39,7 @@ words! {
     Sequence,
     /// `Signal<C, L>`: C channels of L numbers a sample. `Tensor<f32, (D<batch>, D<C>, D<L>)>` at run time.
     Signal,
-    /// `Values<A, B, ..>`: numbers of any shape of up to four axes a sample.
+    /// `Values<A, B, ..>`: numbers of any shape of up to six axes a sample.
     Values,
     /// `Logits<N>`: an output of N class scores a sample, as `CrossEntropy` takes them. `Tensor<f32, (D<batch>, D<N>)>` at run time.
     Logits,

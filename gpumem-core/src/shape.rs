@@ -11,7 +11,7 @@ pub struct Shape {
 
 impl Shape {
     /// Most dimensions that a shape can have.
-    pub const MAX_RANK: usize = 4;
+    pub const MAX_RANK: usize = 6;
 
     /// A shape with these dimensions; those beyond [`Shape::MAX_RANK`] are dropped.
     pub fn new(dims: &[u64]) -> Shape {

@@ -157,6 +157,8 @@ fn axes() {
     // Several tiles, and parts of them.
     check("Transpose(1, 2)", &[Input::Numbers(vec![35, 67])]);
     check("Permute([0; 3; 1; 4; 2])", &[Input::Numbers(vec![2, 3, 4, 5])]);
+    check("Permute(0, 5, 2, 4, 1, 3)", &[Input::Numbers(vec![2, 3, 2, 3, 2])]);
+    check("Permute(0, 6, 3, 1, 4, 2, 5)", &[Input::Numbers(vec![2, 3, 2, 3, 2, 2])]);
     check("Slice(1, 3, dim = 2)", &input);
     check("Slice(-2)", &input);
     check("Select(2, dim = -1)", &input);

@@ -53,7 +53,6 @@ const SHAPE: Here = Family("Flatten", "of what changes shapes there are", false)
 const EMBEDDING: Here = Family("Embedding", "of the embeddings there are", false);
 const JOIN: Here = Family("Add", "branches are joined by", false);
 const NO_LAYER: Here = Says("the input is a parameter of `forward`, as `fn forward(image: Image<3, 224, 224>)`");
-const LARGER: Here = Says("maps are made larger by `Upsample(2)`, and by `ConvTranspose2d`");
 const DEVICE: Here = Passes("where a network runs is said where it is loaded, as `Net::on(&device)`; leave it out");
 const TRANSFORMER: Here = Attention(
     "a transformer's layer is a block, as `[Add([], [LayerNorm, attention(8)]), Add([], [LayerNorm, Linear(2048), Gelu, \
@@ -111,8 +110,8 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["input", "inputlayer", "placeholder"], NO_LAYER),
     (&["lambda", "module"], Says("code cannot stand in a network; what layers can compute is a block, as `fn name() -> Block { [..] }`")),
     (&["timedistributed", "vmap"], Says("`Linear` and the norms work on every step of a sequence; leave it out")),
-    (&["view", "unflatten", "squeeze", "unsqueeze", "flip", "rearrange", "movedim"], SHAPE),
-    (&["swapaxes", "repeatvector", "chunk", "split", "unfold", "fold", "channelshuffle"], SHAPE),
+    (&["view", "unflatten", "flip", "rearrange", "movedim"], SHAPE),
+    (&["swapaxes", "repeatvector", "chunk", "split", "unfold", "fold"], SHAPE),
     (&["cropping1d", "cropping2d"], Says("numbers below 0 cut off: `Pad(-1)`")),
     (&["contiguous"], Passes("every value lies as its layer needs it; leave it out")),
     (&["zeropad1d", "zeropad2d", "zeropadding1d", "zeropadding2d"], Layer("Pad")),
@@ -123,7 +122,6 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["upsampling2d", "upsamplingnearest2d", "interpolate"], Layer("Upsample")),
     (&["upsamplingbilinear2d"], Says("it is `Upsample(2, mode = \"bilinear\", align_corners = true)`")),
     (&["resizing"], Says("it is `Upsample(size = (32, 48), mode = \"bilinear\")`")),
-    (&["pixelshuffle", "pixelunshuffle"], LARGER),
     (&["cat", "concatenate", "hstack", "vstack"], Says("branches are put side by side by `Concat(x, y)`")),
     (&["stack", "maximum", "minimum", "bilinear", "cosinesimilarity", "pairwisedistance", "einsum"], JOIN),
     (&["multiply"], Says("branches are multiplied by `Mul(x, y)`")),

@@ -31,6 +31,19 @@ pub enum Argument {
     Unknown,
 }
 
+impl Argument {
+    /// Numbers that stand one after another as one argument, or the first of them that is none.
+    fn of_several(values: &[&Argument]) -> Argument {
+        let numbers: Option<Vec<f64>> = values.iter().map(|value| number(value)).collect();
+        let other = values.iter().copied().find(|value| number(value).is_none());
+        match (numbers, values) {
+            (_, [one]) => (*one).clone(),
+            (Some(numbers), _) => Argument::Numbers(numbers),
+            (None, _) => other.map_or(Argument::Unknown, Argument::clone),
+        }
+    }
+}
+
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,6 +87,8 @@ pub enum Place {
     Leading,
     /// In its place.
     Required,
+    /// The same, and it may be several that stand there one after another.
+    Several,
     /// After the others, where it may be left out.
     Trailing,
     /// By its name.
@@ -105,7 +120,7 @@ impl Signature {
     /// The ways to write the arguments in front of the options, shortest first.
     pub fn forms(&self) -> Vec<Vec<&'static str>> {
         let mut forms = Vec::new();
-        let whole = self.at(&[Place::Required]);
+        let whole = self.at(&[Place::Required, Place::Several]);
         forms.push(whole.clone());
         for trailing in self.at(&[Place::Trailing]) {
             let mut form = forms.last().cloned().unwrap_or_default();
@@ -122,7 +137,12 @@ impl Signature {
 
     /// Everything that must be there.
     pub fn required(&self) -> Vec<&'static str> {
-        self.at(&[Place::Required])
+        self.at(&[Place::Required, Place::Several])
+    }
+
+    /// What may be several that stand one after another.
+    pub(super) fn several(&self) -> Option<&'static str> {
+        self.at(&[Place::Several]).pop()
     }
 
     /// Everything that is given by name only.
@@ -207,6 +227,11 @@ impl<'w> Arguments<'w> {
         Needing(self.ask(name, Place::Required))
     }
 
+    /// An argument that must be there, as one or as several that stand one after another, `Permute(0, 2, 1)`.
+    pub fn several(&mut self, name: &'static str) -> Needing<'_, 'w> {
+        Needing(self.ask(name, Place::Several))
+    }
+
     /// An argument that may stand after the others.
     pub fn trailing(&mut self, name: &'static str) -> Asking<'_, 'w> {
         self.ask(name, Place::Trailing)
@@ -251,12 +276,14 @@ impl Asking<'_, '_> {
     ) -> Found<T> {
         let Asking { arguments, name, place } = self;
         arguments.asked.0.push(Asked { name, place: *place, wanted: wanted.into(), default });
-        let Some(index) = arguments.names.iter().position(|known| *known == Some(*name)) else { return Found::LeftOut };
-        let value = &arguments.written[index].value;
+        let given: Vec<usize> = (0..arguments.names.len()).filter(|&at| arguments.names[at] == Some(*name)).collect();
+        let Some(&index) = given.first() else { return Found::LeftOut };
+        let values: Vec<&Argument> = given.iter().map(|&at| &arguments.written[at].value).collect();
+        let value = Argument::of_several(&values);
         let found = value.to_string();
-        let kind = match take(value) {
+        let kind = match take(&value) {
             Some(taken) if (range.1)(&taken) => return Found::Given(taken),
-            _ if *value == Argument::Unknown => return Found::Open,
+            _ if value == Argument::Unknown => return Found::Open,
             _ if arguments.assumed.contains(&index) => return Found::LeftOut,
             Some(_) => Kind::Range { name, range: range.0.into(), found },
             None => Kind::Value { name, wanted: wanted.into(), found },
@@ -493,6 +520,11 @@ impl Needing<'_, '_> {
     /// One axis or several, as PyTorch counts them: the batch is 0, and -1 is the last.
     pub fn axes(self) -> Vec<i64> {
         self.take("an axis, or several as `(1, 2)`", signed_list, [vec![1], vec![-1]])
+    }
+
+    /// Whole numbers, one or several, which may be below 0.
+    pub fn offsets(self) -> Vec<i64> {
+        self.take("a whole number, or several as `(-3, -3)`", signed_list, [vec![0], vec![1]])
     }
 
     /// Lengths of axes, of which one may be -1.

@@ -62,7 +62,10 @@ impl Arguments<'_> {
 
     /// Takes something for an argument that it was probably meant to be. An option may have been meant to be none.
     fn take_as(&mut self, index: usize, meant: &'static str, signature: &Signature) {
-        let is_option = signature.0.iter().any(|asked| asked.name == meant && asked.place != Place::Required);
+        let is_option = signature
+            .0
+            .iter()
+            .any(|asked| asked.name == meant && ![Place::Required, Place::Several].contains(&asked.place));
         self.guessed.reading |= is_option;
         if !(is_option && self.guess.second) {
             self.names[index] = Some(meant);
@@ -83,7 +86,13 @@ impl Arguments<'_> {
             let (given, rest) = form.split_at(unnamed.len().min(form.len()));
             given.len() == unnamed.len() && !given.iter().any(is_named) && rest.iter().all(is_named)
         };
-        signature.forms().into_iter().find(fits)
+        let longer = |form: &Vec<&'static str>| {
+            let last = signature.several().filter(|several| form.last() == Some(several))?;
+            let more = unnamed.len().checked_sub(form.len())?;
+            Some(form.iter().copied().chain(core::iter::repeat_n(last, more)).collect())
+        };
+        let forms = signature.forms();
+        forms.iter().find(|form| fits(form)).cloned().or_else(|| forms.iter().find_map(longer))
     }
 
     fn place(&mut self, unnamed: &[usize], form: &[&'static str]) {

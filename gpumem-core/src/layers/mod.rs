@@ -15,7 +15,7 @@
 //! | [affine maps](linear) | [`Linear`], [`Tied`], [`Scale`] |
 //! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`] |
 //! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`], [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool1d`] |
-//! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Permute`], [`Transpose`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Glu`], [`Upsample`], [`Pad`] |
+//! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Permute`], [`Transpose`], [`Squeeze`], [`Unsqueeze`], [`Roll`], [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Glu`], [`Upsample`], [`Pad`] |
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`] |
 //! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`ClassToken`] |

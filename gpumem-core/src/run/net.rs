@@ -362,17 +362,22 @@ impl<N: Serve, D: Device> Net<N, D> {
         Self::load_with(device, Some(N::INFERENCE))
     }
 
-    /// One forward pass as `INFER` says, with the parameters as training has left them.
+    /// One forward pass as `INFER` says, with the parameters as training has left them. For a network without `TRAIN` it is
+    /// [`Net::forward`].
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a network that was not loaded with `shared_on`; invalid data such as a token beyond the table.
+    /// [`Error::Unsupported`] for a network with `TRAIN` that was not loaded with `shared_on`; invalid data such as a token beyond the table.
     pub fn infer(&mut self, input: Given<'_, N::ServedInput>) -> Result<N::ServedOutput, Error> {
-        let Some(Served { placed, .. }) = &self.served else {
-            let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
-            return Err(Error::Unsupported { device: N::NAME, what });
+        let placed = match &self.served {
+            Some(served) => &served.placed,
+            None if N::TRAIN.is_none() => &self.infer,
+            None => {
+                let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
+                return Err(Error::Unsupported { device: N::NAME, what });
+            }
         };
         give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, input)?;
-        self.runner.serve()?;
+        if self.served.is_some() { self.runner.serve()? } else { self.runner.infer()? }
         take::<N::ServedOutput, _>(&mut self.runner, placed, self.precision)
     }
 }

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 105;
+pub const KINDS: usize = 106;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -280,6 +280,17 @@ impl Drawing {
                 (0, true) => self.maps.push(chain(g, map[0], "AdaptiveMaxPool2d([3; 2]) | Upsample(size = [4; 3])")),
                 (1, true) => self.sequences.push(chain(g, sequence[0], "AdaptiveMaxPool1d(5) | Linear(8)")),
                 _ => self.sequences.push(layer(g, sequence[0], "LogSoftmax")),
+            },
+            105 => match second % 5 {
+                0 => self.maps.push(chain(g, map[0], "ChannelShuffle(2) | Roll([1; -1], [2; 3])")),
+                1 => self.maps.push(chain(g, map[0], "Conv2d(4, 1) | PixelShuffle(2) | PixelUnshuffle(2) | Conv2d(2, 1)")),
+                2 => self.maps.push(chain(
+                    g,
+                    map[0],
+                    "Unsqueeze(1) | Reshape([1; 2; 2; 2; 3; 1]) | Permute([0; 6; 3; 1; 4; 2; 5]) | Squeeze(3) | Reshape([2; 4; 3])",
+                )),
+                3 => self.maps.push(chain(g, map[0], "Reshape([2; 2; 1; 2; 3]) | Slice(1, dim = 4) | Reshape([2; 2; 3]) | Pad([0; 0; 2; 0])")),
+                _ => self.sequences.push(chain(g, sequence[0], "Roll(2, 1)")),
             },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}

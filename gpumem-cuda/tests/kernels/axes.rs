@@ -30,6 +30,25 @@ fn permute() {
     check("four axes", 2, |graph| {
         all(graph, &[2, 3, 5, 4], &["Permute([0; 3; 1; 4; 2]) | Flatten", "Permute([0; 4; 3; 2; 1]) | Flatten"])
     });
+    check("six axes", 2, |graph| {
+        all(
+            graph,
+            &[2, 3, 2, 3, 2, 2],
+            &["Permute(0, 6, 3, 1, 4, 2, 5) | Flatten", "Permute(0, 6, 5, 4, 3, 2, 1) | Flatten"],
+        )
+    });
+    check("shuffled", 3, |graph| {
+        all(
+            graph,
+            &[12, 4, 6],
+            &[
+                "PixelShuffle(2) | Flatten",
+                "PixelUnshuffle(2) | Flatten",
+                "ChannelShuffle(3) | Flatten",
+                "Roll([1; -2], [2; 3]) | Flatten",
+            ],
+        )
+    });
 }
 
 #[test]

@@ -208,8 +208,8 @@ fn several_inputs() {
         &[("b", "nothing reads the input `b`; read it with `from(b)`, or remove it")],
     );
     assert_mistakes(
-        &network("a: Values<1, 2, 3, 4, 5>", "[Flatten, Linear(4)]"),
-        &[("Values<1, 2, 3, 4, 5>", "`Values` has up to 4 dimensions, `Values<3, 5>`, but 5 are given")],
+        &network("a: Values<1, 2, 3, 4, 5, 6, 7>", "[Flatten, Linear(4)]"),
+        &[("Values<1, 2, 3, 4, 5, 6, 7>", "`Values` has up to 6 dimensions, `Values<3, 5>`, but 7 are given")],
     );
     let many: Vec<String> = (0..9).map(|index| format!("x{index}: Features<4>")).collect();
     let all: Vec<String> = (1..9).map(|index| format!("from(x{index})")).collect();

@@ -1,25 +1,37 @@
 //! `Flatten`, `Upsample(2)`, `Mean(1)`: layers that change shapes.
 
+mod channel_shuffle;
 mod flatten;
 mod glu;
 mod pad;
 mod permute;
+mod pixel_shuffle;
+mod pixel_unshuffle;
 mod reduce;
 mod reshape;
+mod roll;
 mod select;
 mod slice;
+mod squeeze;
 mod transpose;
+mod unsqueeze;
 mod upsample;
 
+pub use channel_shuffle::ChannelShuffle;
 pub use flatten::Flatten;
 pub use glu::Glu;
 pub use pad::Pad;
 pub use permute::Permute;
+pub use pixel_shuffle::PixelShuffle;
+pub use pixel_unshuffle::PixelUnshuffle;
 pub use reduce::{Max, Mean, Sum};
 pub use reshape::Reshape;
+pub use roll::Roll;
 pub use select::Select;
 pub use slice::Slice;
+pub use squeeze::Squeeze;
 pub use transpose::Transpose;
+pub use unsqueeze::Unsqueeze;
 pub use upsample::Upsample;
 
 use super::Entry;
@@ -32,6 +44,12 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Reshape>(),
     Entry::of::<Permute>(),
     Entry::of::<Transpose>(),
+    Entry::of::<Squeeze>(),
+    Entry::of::<Unsqueeze>(),
+    Entry::of::<Roll>(),
+    Entry::of::<PixelShuffle>(),
+    Entry::of::<PixelUnshuffle>(),
+    Entry::of::<ChannelShuffle>(),
     Entry::of::<Slice>(),
     Entry::of::<Select>(),
     Entry::of::<Glu>(),

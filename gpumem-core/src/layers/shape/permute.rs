@@ -7,7 +7,7 @@ use crate::program::ops;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// `Permute(dims)`, as `Permute((0, 2, 3, 1))`: the axes in another order.
+/// `Permute(dims)`, as `Permute((0, 2, 3, 1))` or `Permute(0, 2, 3, 1)`: the axes in another order.
 ///
 /// * `dims` says for each axis of the output which axis of the input it is, as PyTorch counts them: the batch is axis 0 and stays
 ///   in front, -1 is the last.
@@ -25,7 +25,7 @@ impl Layer for Permute {
     const NAME: &'static str = "Permute";
 
     fn read(from: &mut Arguments<'_>) -> Permute {
-        Permute { dims: from.required("dims").axes() }
+        Permute { dims: from.several("dims").axes() }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {

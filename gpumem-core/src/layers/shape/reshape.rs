@@ -6,7 +6,7 @@ use crate::shape::{Shape, product};
 use alloc::format;
 use alloc::vec::Vec;
 
-/// `Reshape(size)`, a number or several as `(8, 4, 6)`: the same elements under another shape.
+/// `Reshape(size)`, a number or several as `Reshape((8, 4, 6))` or `Reshape(8, 4, 6)`: the same elements under another shape.
 ///
 /// * Sizes are those of a sample, without the batch. One of them may be -1: it is what the others leave.
 /// * Input of any shape, output of these dimensions. The same memory under another shape: no operation.
@@ -23,7 +23,7 @@ impl Layer for Reshape {
     const NAME: &'static str = "Reshape";
 
     fn read(from: &mut Arguments<'_>) -> Reshape {
-        Reshape { size: from.required("size").sizes() }
+        Reshape { size: from.several("size").sizes() }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {

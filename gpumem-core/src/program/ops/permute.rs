@@ -91,7 +91,9 @@ impl Rule for Permute {
         let rule = match self.order.len() {
             2 => "Permute2",
             3 => "Permute3",
-            _ => "Permute4",
+            4 => "Permute4",
+            5 => "Permute5",
+            _ => "Permute6",
         };
         vec![Edge::new(rule, &self.order, inputs[0], self.output())]
     }

@@ -3,10 +3,16 @@
 //! The macro reports shape mistakes itself, in decimals. Independently of it, the generated code asserts for each
 //! distinct edge of the network that the type-level rule of the operation maps the input shape to the output shape.
 
+mod axes;
+
 use core::marker::PhantomData;
 use core::ops;
-use typenum::{Diff, IsEqual, IsLessOrEqual, Max, Maximum, Prod, Quot, Sum, True, U0, U1, U2, U3, Unsigned};
+use typenum::{Diff, Prod, Quot, Sum, U1, U2, Unsigned};
 
+pub use axes::{
+    Align, At, Broadcast, Channels, Concat, Flatten, MatMul, MatMulTransposed, Permute2, Permute3, Permute4, Permute5,
+    Permute6, Slice, Stretch, StretchAll,
+};
 pub use typenum::{B0, B1, UInt, UTerm};
 
 /// A dimension that reads in decimals: `Tensor<f32, (D<64>, D<10>)>`.
@@ -30,10 +36,6 @@ where
 
 /// A tuple of typenum numbers: the dimensions of one sample.
 pub trait Dimensions {}
-impl<A: Unsigned> Dimensions for (A,) {}
-impl<A: Unsigned, B: Unsigned> Dimensions for (A, B) {}
-impl<A: Unsigned, B: Unsigned, C: Unsigned> Dimensions for (A, B, C) {}
-impl<A: Unsigned, B: Unsigned, C: Unsigned, E: Unsigned> Dimensions for (A, B, C, E) {}
 
 /// An operation's shape rule: which output dimensions an input has.
 pub trait ShapeRule<In> {
@@ -60,149 +62,6 @@ impl<In: Dimensions> ShapeRule<(In, In)> for Equal {
     type Out = In;
 }
 
-/// Two inputs whose shapes are broadcast as numpy does.
-#[derive(Debug)]
-pub struct Broadcast;
-
-/// The dimension that two dimensions are repeated to: the larger one, and each is that or 1.
-///
-/// `(larger - a) * (a - 1) = 0` says just that.
-pub trait Stretch<Other> {
-    /// The dimension.
-    type Out: Unsigned;
-}
-
-impl<A, B> Stretch<B> for A
-where
-    A: Unsigned + Max<B> + ops::Sub<U1>,
-    B: Unsigned + ops::Sub<U1>,
-    Maximum<A, B>: Unsigned + ops::Sub<A> + ops::Sub<B>,
-    Diff<Maximum<A, B>, A>: ops::Mul<Diff<A, U1>>,
-    Diff<Maximum<A, B>, B>: ops::Mul<Diff<B, U1>>,
-    Prod<Diff<Maximum<A, B>, A>, Diff<A, U1>>: IsEqual<U0, Output = True>,
-    Prod<Diff<Maximum<A, B>, B>, Diff<B, U1>>: IsEqual<U0, Output = True>,
-{
-    type Out = Maximum<A, B>;
-}
-
-/// A shape with axes of length 1 put in front until it has as many as another one.
-pub trait Align<Other> {
-    /// The longer shape.
-    type Out;
-}
-
-macro_rules! alignments {
-    ($(($($short:ident),*) to ($($long:ident),*) = ($($out:ident),*);)*) => {
-        $(impl<$($short,)* $($long),*> Align<($($long,)*)> for ($($short,)*) {
-            type Out = ($($out,)*);
-        })*
-    };
-}
-alignments! {
-    (A) to (E) = (A);
-    (A) to (E, F) = (U1, A);
-    (A) to (E, F, G) = (U1, U1, A);
-    (A) to (E, F, G, H) = (U1, U1, U1, A);
-    (A, B) to (E) = (A, B);
-    (A, B) to (E, F) = (A, B);
-    (A, B) to (E, F, G) = (U1, A, B);
-    (A, B) to (E, F, G, H) = (U1, U1, A, B);
-    (A, B, C) to (E) = (A, B, C);
-    (A, B, C) to (E, F) = (A, B, C);
-    (A, B, C) to (E, F, G) = (A, B, C);
-    (A, B, C) to (E, F, G, H) = (U1, A, B, C);
-    (A, B, C, I) to (E) = (A, B, C, I);
-    (A, B, C, I) to (E, F) = (A, B, C, I);
-    (A, B, C, I) to (E, F, G) = (A, B, C, I);
-    (A, B, C, I) to (E, F, G, H) = (A, B, C, I);
-}
-
-/// Shapes of one rank, each dimension stretched.
-pub trait StretchAll<Other> {
-    /// The shape.
-    type Out: Dimensions;
-}
-
-macro_rules! stretched {
-    ($(($($left:ident $right:ident),*))*) => {
-        $(impl<$($left: Stretch<$right>, $right),*> StretchAll<($($right,)*)> for ($($left,)*) {
-            type Out = ($($left::Out,)*);
-        })*
-    };
-}
-stretched! { (A E) (A E, B F) (A E, B F, C G) (A E, B F, C G, I H) }
-
-impl<L, R> ShapeRule<(L, R)> for Broadcast
-where
-    L: Align<R>,
-    R: Align<L>,
-    <L as Align<R>>::Out: StretchAll<<R as Align<L>>::Out>,
-{
-    type Out = <<L as Align<R>>::Out as StretchAll<<R as Align<L>>::Out>>::Out;
-}
-
-/// Rows and columns of two matrices.
-#[derive(Debug)]
-pub struct MatMul;
-
-/// The same with the second matrix transposed.
-#[derive(Debug)]
-pub struct MatMulTransposed;
-
-macro_rules! matrices {
-    ($(($($axis:ident),*))*) => {
-        $(
-            impl<$($axis: Unsigned,)* M: Unsigned, K, N: Unsigned> ShapeRule<(($($axis,)* M, K), ($($axis,)* K, N))> for MatMul
-            where
-                ($($axis,)* M, N): Dimensions,
-            {
-                type Out = ($($axis,)* M, N);
-            }
-
-            impl<$($axis: Unsigned,)* M: Unsigned, K, N: Unsigned> ShapeRule<(($($axis,)* M, K), ($($axis,)* N, K))>
-                for MatMulTransposed
-            where
-                ($($axis,)* M, N): Dimensions,
-            {
-                type Out = ($($axis,)* M, N);
-            }
-        )*
-    };
-}
-matrices! { () (A) (A, B) }
-
-/// All dimensions multiplied: the same elements as one vector.
-#[derive(Debug)]
-pub struct Flatten;
-
-impl<N: Unsigned> ShapeRule<(N,)> for Flatten {
-    type Out = (N,);
-}
-
-impl<A: Unsigned + ops::Mul<B>, B: Unsigned> ShapeRule<(A, B)> for Flatten
-where
-    Prod<A, B>: Unsigned,
-{
-    type Out = (Prod<A, B>,);
-}
-
-impl<A: Unsigned + ops::Mul<B>, B: Unsigned, C: Unsigned> ShapeRule<(A, B, C)> for Flatten
-where
-    Prod<A, B>: ops::Mul<C>,
-    Prod<Prod<A, B>, C>: Unsigned,
-{
-    type Out = (Prod<Prod<A, B>, C>,);
-}
-
-impl<A: Unsigned + ops::Mul<B>, B: Unsigned, C: Unsigned, E: Unsigned> ShapeRule<(A, B, C, E)> for Flatten
-where
-    Prod<A, B>: ops::Mul<C>,
-    Prod<Prod<A, B>, C>: ops::Mul<E>,
-    Prod<Prod<Prod<A, B>, C>, E>: Unsigned,
-{
-    type Out = (Prod<Prod<Prod<A, B>, C>, E>,);
-}
-
 /// Features in, features out.
 #[derive(Debug)]
 pub struct Product<I, O>(PhantomData<(I, O)>);
@@ -227,26 +86,6 @@ impl<N: Unsigned, T: Unsigned> ShapeRule<(T, N)> for Rows<N> {
     type Out = (T, N);
 }
 
-/// Channels: the first axis.
-#[derive(Debug)]
-pub struct Channels<C>(PhantomData<C>);
-
-impl<C: Unsigned, H: Unsigned, W: Unsigned> ShapeRule<(C, H, W)> for Channels<C> {
-    type Out = (C, H, W);
-}
-
-impl<C: Unsigned> ShapeRule<(C,)> for Channels<C> {
-    type Out = (C,);
-}
-
-impl<C: Unsigned, L: Unsigned> ShapeRule<(C, L)> for Channels<C> {
-    type Out = (C, L);
-}
-
-impl<C: Unsigned, D: Unsigned, H: Unsigned, W: Unsigned> ShapeRule<(C, D, H, W)> for Channels<C> {
-    type Out = (C, D, H, W);
-}
-
 /// Elements of a row of the table.
 #[derive(Debug)]
 pub struct Gather<N>(PhantomData<N>);
@@ -255,119 +94,12 @@ impl<T: Unsigned, N: Unsigned> ShapeRule<(T,)> for Gather<N> {
     type Out = (T, N);
 }
 
-/// The axis, the first row and the number of rows that are taken.
-#[derive(Debug)]
-pub struct Slice<Axis, S, L>(PhantomData<(Axis, S, L)>);
-
-macro_rules! slices {
-    ($($number:ty: ($($before:ident),*) | ($($after:ident),*);)*) => {
-        $(impl<$($before: Unsigned,)* P: Unsigned, $($after: Unsigned,)* S: ops::Add<L>, L: Unsigned>
-            ShapeRule<($($before,)* P, $($after,)*)> for Slice<$number, S, L>
-        where
-            Sum<S, L>: IsLessOrEqual<P, Output = True>,
-        {
-            type Out = ($($before,)* L, $($after,)*);
-        })*
-    };
-}
-slices! {
-    UTerm: () | ();
-    UTerm: () | (A);
-    UTerm: () | (A, B);
-    UTerm: () | (A, B, C);
-    U1: (A) | ();
-    U1: (A) | (B);
-    U1: (A) | (B, C);
-    U2: (A, B) | ();
-    U2: (A, B) | (C);
-    U3: (A, B, C) | ();
-}
-
-/// A dimension of a shape by its number.
-pub trait At<Axis> {
-    /// The dimension.
-    type Out: Unsigned;
-}
-
-macro_rules! dimensions_at {
-    ($($number:ty: $which:ident of ($($all:ident),*);)*) => {
-        $(impl<$($all: Unsigned),*> At<$number> for ($($all,)*) {
-            type Out = $which;
-        })*
-    };
-}
-dimensions_at! {
-    UTerm: A of (A, B);
-    U1: B of (A, B);
-    UTerm: A of (A, B, C);
-    U1: B of (A, B, C);
-    U2: C of (A, B, C);
-    UTerm: A of (A, B, C, E);
-    U1: B of (A, B, C, E);
-    U2: C of (A, B, C, E);
-    U3: E of (A, B, C, E);
-}
-
-macro_rules! permutations {
-    ($($(#[$doc:meta])* $rule:ident<$($axis:ident),*>;)*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Debug)]
-            pub struct $rule<$($axis),*>(PhantomData<($($axis,)*)>);
-
-            impl<In: $(At<$axis> +)*, $($axis),*> ShapeRule<In> for $rule<$($axis),*> {
-                type Out = ($(<In as At<$axis>>::Out,)*);
-            }
-        )*
-    };
-}
-permutations! {
-    /// Which axis of two each axis of the output is.
-    Permute2<I, J>;
-    /// Which axis of three each axis of the output is.
-    Permute3<I, J, K>;
-    /// Which axis of four each axis of the output is.
-    Permute4<I, J, K, L>;
-}
-
 /// Length of the second of three axes, which is left out.
 #[derive(Debug)]
 pub struct Reduce<N>(PhantomData<N>);
 
 impl<A: Unsigned, N: Unsigned, B: Unsigned> ShapeRule<(A, N, B)> for Reduce<N> {
     type Out = (A, B);
-}
-
-/// Adds the lengths along an axis.
-#[derive(Debug)]
-pub struct Concat<Axis>(PhantomData<Axis>);
-
-impl<A: ops::Add<B>, B> ShapeRule<((A,), (B,))> for Concat<UTerm>
-where
-    Sum<A, B>: Unsigned,
-{
-    type Out = (Sum<A, B>,);
-}
-
-impl<A: ops::Add<B>, B, N: Unsigned> ShapeRule<((A, N), (B, N))> for Concat<UTerm>
-where
-    Sum<A, B>: Unsigned,
-{
-    type Out = (Sum<A, B>, N);
-}
-
-impl<T: Unsigned, A: ops::Add<B>, B> ShapeRule<((T, A), (T, B))> for Concat<U1>
-where
-    Sum<A, B>: Unsigned,
-{
-    type Out = (T, Sum<A, B>);
-}
-
-impl<A: ops::Add<B>, B, H: Unsigned, W: Unsigned> ShapeRule<((A, H, W), (B, H, W))> for Concat<UTerm>
-where
-    Sum<A, B>: Unsigned,
-{
-    type Out = (Sum<A, B>, H, W);
 }
 
 /// Scale of the height and of the width.

@@ -1,0 +1,266 @@
+//! Rules of shapes of any rank, up to [`Shape::MAX_RANK`](crate::shape::Shape::MAX_RANK) axes.
+
+use super::{Dimensions, ShapeRule};
+use core::marker::PhantomData;
+use core::ops;
+use typenum::{Diff, IsEqual, IsLessOrEqual, Max, Maximum, Prod, Sum, True, U0, U1, U2, U3, U4, U5, UTerm, Unsigned};
+
+/// All dimensions multiplied: the same elements as one vector.
+#[derive(Debug)]
+pub struct Flatten;
+
+impl<N: Unsigned> ShapeRule<(N,)> for Flatten {
+    type Out = (N,);
+}
+
+/// Channels: the first axis.
+#[derive(Debug)]
+pub struct Channels<C>(PhantomData<C>);
+
+macro_rules! ranks {
+    ($(($first:ident $(, $second:ident $(, $rest:ident)*)?))*) => {
+        $(
+            impl<$first: Unsigned $(, $second: Unsigned $(, $rest: Unsigned)*)?> Dimensions
+                for ($first, $($second, $($rest,)*)?)
+            {
+            }
+
+            impl<$first: Unsigned $(, $second: Unsigned $(, $rest: Unsigned)*)?>
+                ShapeRule<($first, $($second, $($rest,)*)?)> for Channels<$first>
+            {
+                type Out = ($first, $($second, $($rest,)*)?);
+            }
+
+            $(
+                // The first two axes are one, and what is left has an axis less.
+                impl<$first: ops::Mul<$second>, $second $(, $rest)*> ShapeRule<($first, $second, $($rest,)*)> for Flatten
+                where
+                    Flatten: ShapeRule<(Prod<$first, $second>, $($rest,)*)>,
+                {
+                    type Out = <Flatten as ShapeRule<(Prod<$first, $second>, $($rest,)*)>>::Out;
+                }
+            )?
+        )*
+    };
+}
+ranks! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) (A, B, C, E, F, G) }
+
+/// Two inputs whose shapes are broadcast as numpy does.
+#[derive(Debug)]
+pub struct Broadcast;
+
+/// The dimension that two dimensions are repeated to: the larger one, and each is that or 1.
+///
+/// `(larger - a) * (a - 1) = 0` says just that.
+pub trait Stretch<Other> {
+    /// The dimension.
+    type Out: Unsigned;
+}
+
+impl<A, B> Stretch<B> for A
+where
+    A: Unsigned + Max<B> + ops::Sub<U1>,
+    B: Unsigned + ops::Sub<U1>,
+    Maximum<A, B>: Unsigned + ops::Sub<A> + ops::Sub<B>,
+    Diff<Maximum<A, B>, A>: ops::Mul<Diff<A, U1>>,
+    Diff<Maximum<A, B>, B>: ops::Mul<Diff<B, U1>>,
+    Prod<Diff<Maximum<A, B>, A>, Diff<A, U1>>: IsEqual<U0, Output = True>,
+    Prod<Diff<Maximum<A, B>, B>, Diff<B, U1>>: IsEqual<U0, Output = True>,
+{
+    type Out = Maximum<A, B>;
+}
+
+/// A shape with axes of length 1 put in front until it has as many as another one.
+pub trait Align<Other> {
+    /// The longer shape.
+    type Out;
+}
+
+macro_rules! alignments {
+    ($([$($one:ident),*] ($($short:ident),*) to ($($long:ident),*);)*) => {
+        $(impl<$($short,)* $($long),*> Align<($($long,)*)> for ($($short,)*) {
+            type Out = ($($one,)* $($short,)*);
+        })*
+    };
+}
+alignments! {
+    [] (A) to (H);
+    [U1] (A) to (H, I);
+    [U1, U1] (A) to (H, I, J);
+    [U1, U1, U1] (A) to (H, I, J, K);
+    [U1, U1, U1, U1] (A) to (H, I, J, K, L);
+    [U1, U1, U1, U1, U1] (A) to (H, I, J, K, L, M);
+    [] (A, B) to (H);
+    [] (A, B) to (H, I);
+    [U1] (A, B) to (H, I, J);
+    [U1, U1] (A, B) to (H, I, J, K);
+    [U1, U1, U1] (A, B) to (H, I, J, K, L);
+    [U1, U1, U1, U1] (A, B) to (H, I, J, K, L, M);
+    [] (A, B, C) to (H);
+    [] (A, B, C) to (H, I);
+    [] (A, B, C) to (H, I, J);
+    [U1] (A, B, C) to (H, I, J, K);
+    [U1, U1] (A, B, C) to (H, I, J, K, L);
+    [U1, U1, U1] (A, B, C) to (H, I, J, K, L, M);
+    [] (A, B, C, E) to (H);
+    [] (A, B, C, E) to (H, I);
+    [] (A, B, C, E) to (H, I, J);
+    [] (A, B, C, E) to (H, I, J, K);
+    [U1] (A, B, C, E) to (H, I, J, K, L);
+    [U1, U1] (A, B, C, E) to (H, I, J, K, L, M);
+    [] (A, B, C, E, F) to (H);
+    [] (A, B, C, E, F) to (H, I);
+    [] (A, B, C, E, F) to (H, I, J);
+    [] (A, B, C, E, F) to (H, I, J, K);
+    [] (A, B, C, E, F) to (H, I, J, K, L);
+    [U1] (A, B, C, E, F) to (H, I, J, K, L, M);
+    [] (A, B, C, E, F, G) to (H);
+    [] (A, B, C, E, F, G) to (H, I);
+    [] (A, B, C, E, F, G) to (H, I, J);
+    [] (A, B, C, E, F, G) to (H, I, J, K);
+    [] (A, B, C, E, F, G) to (H, I, J, K, L);
+    [] (A, B, C, E, F, G) to (H, I, J, K, L, M);
+}
+
+/// Shapes of one rank, each dimension stretched.
+pub trait StretchAll<Other> {
+    /// The shape.
+    type Out: Dimensions;
+}
+
+macro_rules! stretched {
+    ($(($($left:ident $right:ident),*))*) => {
+        $(impl<$($left: Stretch<$right>, $right),*> StretchAll<($($right,)*)> for ($($left,)*) {
+            type Out = ($($left::Out,)*);
+        })*
+    };
+}
+stretched! { (A H) (A H, B I) (A H, B I, C J) (A H, B I, C J, E K) (A H, B I, C J, E K, F L) (A H, B I, C J, E K, F L, G M) }
+
+impl<L, R> ShapeRule<(L, R)> for Broadcast
+where
+    L: Align<R>,
+    R: Align<L>,
+    <L as Align<R>>::Out: StretchAll<<R as Align<L>>::Out>,
+{
+    type Out = <<L as Align<R>>::Out as StretchAll<<R as Align<L>>::Out>>::Out;
+}
+
+/// Rows and columns of two matrices.
+#[derive(Debug)]
+pub struct MatMul;
+
+/// The same with the second matrix transposed.
+#[derive(Debug)]
+pub struct MatMulTransposed;
+
+macro_rules! matrices {
+    ($(($($axis:ident),*))*) => {
+        $(
+            impl<$($axis: Unsigned,)* M: Unsigned, K, N: Unsigned> ShapeRule<(($($axis,)* M, K), ($($axis,)* K, N))> for MatMul
+            where
+                ($($axis,)* M, N): Dimensions,
+            {
+                type Out = ($($axis,)* M, N);
+            }
+
+            impl<$($axis: Unsigned,)* M: Unsigned, K, N: Unsigned> ShapeRule<(($($axis,)* M, K), ($($axis,)* N, K))>
+                for MatMulTransposed
+            where
+                ($($axis,)* M, N): Dimensions,
+            {
+                type Out = ($($axis,)* M, N);
+            }
+        )*
+    };
+}
+matrices! { () (A) (A, B) (A, B, C) (A, B, C, E) }
+
+/// A dimension of a shape by its number.
+pub trait At<Axis> {
+    /// The dimension.
+    type Out: Unsigned;
+}
+
+/// The axis, the first row and the number of rows that are taken.
+#[derive(Debug)]
+pub struct Slice<Axis, S, L>(PhantomData<(Axis, S, L)>);
+
+/// Adds the lengths along an axis.
+#[derive(Debug)]
+pub struct Concat<Axis>(PhantomData<Axis>);
+
+macro_rules! axes {
+    ($($number:ty: ($($before:ident),*) | ($($after:ident),*);)*) => {
+        $(
+            impl<$($before,)* N: Unsigned, $($after),*> At<$number> for ($($before,)* N, $($after,)*) {
+                type Out = N;
+            }
+
+            impl<$($before: Unsigned,)* N: Unsigned, $($after: Unsigned,)* S: ops::Add<L>, L: Unsigned>
+                ShapeRule<($($before,)* N, $($after,)*)> for Slice<$number, S, L>
+            where
+                Sum<S, L>: IsLessOrEqual<N, Output = True>,
+            {
+                type Out = ($($before,)* L, $($after,)*);
+            }
+
+            impl<$($before: Unsigned,)* A: ops::Add<B>, B, $($after: Unsigned),*>
+                ShapeRule<(($($before,)* A, $($after,)*), ($($before,)* B, $($after,)*))> for Concat<$number>
+            where
+                Sum<A, B>: Unsigned,
+            {
+                type Out = ($($before,)* Sum<A, B>, $($after,)*);
+            }
+        )*
+    };
+}
+axes! {
+    UTerm: () | ();
+    UTerm: () | (C);
+    U1: (C) | ();
+    UTerm: () | (C, D);
+    U1: (C) | (D);
+    U2: (C, D) | ();
+    UTerm: () | (C, D, E);
+    U1: (C) | (D, E);
+    U2: (C, D) | (E);
+    U3: (C, D, E) | ();
+    UTerm: () | (C, D, E, F);
+    U1: (C) | (D, E, F);
+    U2: (C, D) | (E, F);
+    U3: (C, D, E) | (F);
+    U4: (C, D, E, F) | ();
+    UTerm: () | (C, D, E, F, G);
+    U1: (C) | (D, E, F, G);
+    U2: (C, D) | (E, F, G);
+    U3: (C, D, E) | (F, G);
+    U4: (C, D, E, F) | (G);
+    U5: (C, D, E, F, G) | ();
+}
+
+macro_rules! permutations {
+    ($($(#[$doc:meta])* $rule:ident<$($axis:ident),*>;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub struct $rule<$($axis),*>(PhantomData<($($axis,)*)>);
+
+            impl<In: $(At<$axis> +)*, $($axis),*> ShapeRule<In> for $rule<$($axis),*> {
+                type Out = ($(<In as At<$axis>>::Out,)*);
+            }
+        )*
+    };
+}
+permutations! {
+    /// Which axis of two each axis of the output is.
+    Permute2<I, J>;
+    /// Which axis of three each axis of the output is.
+    Permute3<I, J, K>;
+    /// Which axis of four each axis of the output is.
+    Permute4<I, J, K, L>;
+    /// Which axis of five each axis of the output is.
+    Permute5<I, J, K, L, M>;
+    /// Which axis of six each axis of the output is.
+    Permute6<I, J, K, L, M, N>;
+}

@@ -1,0 +1,103 @@
+//! What changes shapes puts every element where PyTorch does, for values of up to six axes.
+#![deny(warnings, missing_docs)]
+
+use gpumem::Cpu;
+use gpumem::prelude::*;
+
+const BATCH: usize = 2;
+
+network! {
+    /// Channels, rows and columns in other places.
+    struct Moved;
+
+    const INFER: Infer = Infer { batch: BATCH };
+
+    fn forward(x: Values<8, 2, 3>) -> (Map<2, 4, 6>, Map<8, 2, 3>, Map<8, 2, 3>, Map<8, 2, 3>, Features<48>, Map<8, 4, 3>) {
+        [Outputs(
+            PixelShuffle(2),
+            [PixelShuffle(2), PixelUnshuffle(2)],
+            ChannelShuffle(4),
+            Roll((1, -1), (2, 3)),
+            // Windows of one row and three columns, as a Swin Transformer cuts them.
+            [Reshape(2, 2, 2, 2, 1, 3), Permute(0, 4, 6, 2, 1, 5, 3), Squeeze(5), Unsqueeze(1), Flatten],
+            Concat([], Roll(3, 1), dim = 2),
+        )]
+    }
+}
+
+/// The elements of each sample, where `from` says for each of `length` elements which of a sample's 48 it is.
+fn expected(length: usize, from: impl Fn(usize) -> usize) -> Vec<f32> {
+    (0..BATCH).flat_map(|sample| (0..length).map(|at| (48 * sample + from(at)) as f32).collect::<Vec<_>>()).collect()
+}
+
+/// The position of an element along each axis.
+fn position<const RANK: usize>(mut at: usize, shape: [usize; RANK]) -> [usize; RANK] {
+    let mut position = [0; RANK];
+    for axis in (0..RANK).rev() {
+        position[axis] = at % shape[axis];
+        at /= shape[axis];
+    }
+    position
+}
+
+#[test]
+fn elements_move_as_in_pytorch() {
+    let mut net = Moved::on(&Cpu::new()).unwrap();
+    let elements: Vec<f32> = (0..48 * BATCH).map(|number| number as f32).collect();
+    let input = <Moved as Network>::Input::from_vec(elements.clone()).unwrap();
+    let (shuffled, back, channels, rolled, windows, joined) = net.infer(&input).unwrap();
+    let map = |channel: usize, row: usize, column: usize| (channel * 2 + row) * 3 + column;
+    let shuffle = expected(48, |at| {
+        let [channel, row, column] = position(at, [2, 4, 6]);
+        map(channel * 4 + row % 2 * 2 + column % 2, row / 2, column / 2)
+    });
+    assert_eq!(shuffled.as_slice(), shuffle);
+    assert_eq!(back.as_slice(), elements);
+    let groups = expected(48, |at| {
+        let [channel, row, column] = position(at, [8, 2, 3]);
+        map(channel % 4 * 2 + channel / 4, row, column)
+    });
+    assert_eq!(channels.as_slice(), groups);
+    let moved = expected(48, |at| {
+        let [channel, row, column] = position(at, [8, 2, 3]);
+        map(channel, (row + 1) % 2, (column + 1) % 3)
+    });
+    assert_eq!(rolled.as_slice(), moved);
+    let order = expected(48, |at| {
+        // Axes 4, 6, 2, 1, 5 and 3 of what was [2, 2, 2, 2, 1, 3].
+        let [fourth, sixth, second, first, _, third] = position(at, [2, 3, 2, 2, 1, 2]);
+        (((first * 2 + second) * 2 + third) * 2 + fourth) * 3 + sixth
+    });
+    assert_eq!(windows.as_slice(), order);
+    let both = expected(96, |at| {
+        let [channel, row, column] = position(at, [8, 4, 3]);
+        if row < 2 { map(channel, row, column) } else { map((channel + 5) % 8, row - 2, column) }
+    });
+    assert_eq!(joined.as_slice(), both);
+}
+
+network! {
+    /// Repeated along axes of five and six.
+    struct Repeated;
+
+    const INFER: Infer = Infer { batch: BATCH };
+
+    fn forward(a: Values<2, 1, 3, 1, 2>, b: Values<2, 1, 2, 1, 2, 1>) -> Features<96> {
+        [Add(from(a), from(b)), Flatten]
+    }
+}
+
+#[test]
+fn values_of_six_axes_are_repeated_along_them() {
+    let mut net = Repeated::on(&Cpu::new()).unwrap();
+    let (a, b): (Vec<f32>, Vec<f32>) =
+        ((0..12 * BATCH).map(|x| x as f32).collect(), (0..8 * BATCH).map(|x| 100.0 * x as f32).collect());
+    let y = net.infer((&Tensor::from_vec(a).unwrap(), &Tensor::from_vec(b).unwrap())).unwrap();
+    let at = |at: usize| {
+        // Of [2, 2, 2, 3, 2, 2] = [2, 1, 2, 1, 2, 1] with [1, 2, 1, 3, 1, 2].
+        let [sample, i, j, k, l, m, n] = position(at, [BATCH, 2, 2, 2, 3, 2, 2]);
+        (12 * sample + (j * 3 + l) * 2 + n) as f32 + 100.0 * (8 * sample + (i * 2 + k) * 2 + m) as f32
+    };
+    let expected: Vec<f32> = (0..96 * BATCH).map(at).collect();
+    assert_eq!(y.as_slice(), expected);
+}
