@@ -203,7 +203,7 @@ fn names_lead_to_their_pages() {
         ("Add([], [from(", "The value that `tap(early)` marks"),
         ("fn forward(image: ", "C channels"),
         ("-> ", "class scores"),
-        ("        loss: ", "cross entropy"),
+        ("        loss: ", "torch.nn.CrossEntropyLoss"),
         ("        optimizer: ", "tochastic gradient descent"),
         ("    const TRAIN: Train = Train {\n        ", "Samples"),
         ("        cards: [", "RTX 3060"),
