@@ -5,11 +5,12 @@
 //! cargo run --release --example digits --features cuda -- --device cuda
 //! ```
 
-use flate2::read::GzDecoder;
+mod shared;
+
 use gpumem::prelude::*;
 use indicatif::{ProgressBar, ProgressStyle};
+use shared::{Digit, shuffle};
 use std::error::Error;
-use std::io::Read;
 use std::process::ExitCode;
 
 network! {
@@ -35,9 +36,6 @@ network! {
 const BATCH: usize = Digits::TRAIN.batch;
 const EPOCHS: usize = 12;
 
-/// Pixels from 0 to 1 and a label.
-type Sample = ([f32; 64], u32);
-
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,9 +60,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 }
 
 fn learn<D: gpumem::Device>(device: &D) -> Result<(), Box<dyn Error>> {
-    let mut samples = read()?;
-    // The rows are ordered by writer: a fixed shuffle gives training and test the same writers.
-    shuffle(&mut samples, 1);
+    let samples = shared::digits()?;
     let held_back = samples.len() / 5;
     let (test, train) = samples.split_at(held_back);
     let mut train = train.to_vec();
@@ -99,38 +95,12 @@ fn learn<D: gpumem::Device>(device: &D) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn read() -> Result<Vec<Sample>, Box<dyn Error>> {
-    let compressed = include_bytes!("data/digits.csv.gz");
-    let mut text = String::new();
-    GzDecoder::new(&compressed[..]).read_to_string(&mut text)?;
-    text.lines().map(parse).collect()
-}
-
-fn parse(line: &str) -> Result<Sample, Box<dyn Error>> {
-    let numbers: Vec<f32> = line.split(',').map(str::parse).collect::<Result<_, _>>()?;
-    let [pixels @ .., label] = &numbers[..] else { return Err("an empty line".into()) };
-    let pixels: Vec<f32> = pixels.iter().map(|pixel| pixel / 16.0).collect();
-    let pixels = pixels.try_into().map_err(|_| "a line without 64 pixels")?;
-    Ok((pixels, *label as u32))
-}
-
-/// Fisher and Yates with a small generator: the order depends on the seed only.
-fn shuffle<T>(items: &mut [T], seed: u64) {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    for end in (1..items.len()).rev() {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        items.swap(end, (state % (end as u64 + 1)) as usize);
-    }
-}
-
 /// The images of a batch; a batch that is too short is filled with blank ones.
-fn images(batch: &[Sample]) -> <Digits as Network>::Input {
+fn images(batch: &[Digit]) -> <Digits as Network>::Input {
     Tensor::from_fn(|index| batch.get(index / 64).map_or(0.0, |(pixels, _)| pixels[index % 64]))
 }
 
-fn labels(batch: &[Sample]) -> <Digits as Network>::Target {
+fn labels(batch: &[Digit]) -> <Digits as Network>::Target {
     Tensor::from_fn(|index| batch.get(index).map_or(0, |(_, label)| *label))
 }
 

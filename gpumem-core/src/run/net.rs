@@ -377,7 +377,11 @@ impl<N: Serve, D: Device> Net<N, D> {
             }
         };
         give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, input)?;
-        if self.served.is_some() { self.runner.serve()? } else { self.runner.infer()? }
+        if self.served.is_some() {
+            self.runner.serve()?
+        } else {
+            self.runner.infer()?
+        }
         take::<N::ServedOutput, _>(&mut self.runner, placed, self.precision)
     }
 }

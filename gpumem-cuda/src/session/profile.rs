@@ -140,7 +140,7 @@ impl Session {
     /// network is trained, the time of whole steps and of each launch by itself, `repetitions` times (at least once).
     ///
     /// What is timed are training steps on the batch that was fed last, `2 * (repetitions + 2)` of them, half of them replayed, half
-    /// launched one by one. The network is as far after them as after so many calls of [`train`](Runner::train): parameters,
+    /// launched one by one. The network is as far after them as after so many training steps: parameters,
     /// statistics and the optimizer's state have moved on, and training may go on from there. Something must have been fed or
     /// written, and the parameters initialised, as for any step.
     ///

@@ -67,7 +67,7 @@ impl Guesses {
     }
 
     /// The same with another number wherever one was guessed.
-    fn with_another_number(&self) -> Guesses {
+    pub(super) fn with_another_number(&self) -> Guesses {
         Guesses { second: self.second.clone(), other_number: true, ..Guesses::default() }
     }
 }

@@ -14,8 +14,8 @@ mod sharing;
 mod taps;
 mod types;
 
-use crate::errors::Errors;
-use crate::syntax::{Expression, Kind, Module, Operator, Place, Source};
+use crate::errors::{Error, Errors};
+use crate::syntax::{Expression, Function, Kind, Module, Operator, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
@@ -122,8 +122,20 @@ pub(crate) fn declare(module: &Module, errors: &mut Errors) {
     operations::check_operations(module, errors);
     Resolver::new(module, None, errors).check_formulas(module);
     for block in &module.blocks {
-        let mut resolver = Resolver::new(module, None, errors);
+        let found = declared(module, block, errors.begin(), Guesses::default());
+        let again = declared(module, block, errors.begin(), Guesses::default().with_another_number());
+        // What depends on a number that a call gives, or on what arrives there, is left to the call.
+        let is_certain = |error: &&Error| again.like(error).is_some_and(|again| again.message == error.message);
+        errors.append(found.list().iter().filter(is_certain).cloned().collect());
+    }
+}
+
+/// The mistakes of a block without a call.
+fn declared(module: &Module, block: &Function, mut errors: Errors, guesses: Guesses) -> Errors {
+    {
+        let mut resolver = Resolver::new(module, None, &mut errors);
         resolver.declaring = true;
+        resolver.guesses = guesses;
         let parameters = block.parameters.iter().map(|parameter| (parameter.name.to_string(), Known::Open));
         let frame = Rc::new(Frame {
             call: None,
@@ -137,8 +149,9 @@ pub(crate) fn declare(module: &Module, errors: &mut Errors) {
         });
         resolver.element(&block.body.element, &frame, None, None);
         resolver.check_declared(block);
-        taps::check_declared(block, module, errors);
     }
+    taps::check_declared(block, module, &mut errors);
+    errors
 }
 
 impl<'s, 'e> Resolver<'s, 'e> {

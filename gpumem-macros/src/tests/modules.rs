@@ -243,6 +243,11 @@ fn imports() {
 #[test]
 fn mistakes_that_need_no_call() {
     assert_declaration(RESNET, &[]);
+    // Which channels and which width arrive, a call says.
+    assert_declaration(
+        "fn f(n: usize) -> Block { [Conv2d(n, 3), GroupNorm(4), Flatten, Reshape(7, 5), CausalSelfAttention(4)] }",
+        &[],
+    );
     assert_declaration(
         "fn f(w: Block, on: bool, n: usize) -> Block {
              let squeeze = Linear(n);

@@ -1,0 +1,125 @@
+//! Trains a small GPT on the letters of a play by Shakespeare, and writes some lines like it.
+//!
+//! ```text
+//! cargo run --release --example char_gpt
+//! ```
+
+mod shared;
+
+use gpumem::prelude::*;
+use indicatif::{ProgressBar, ProgressStyle};
+use shared::{Random, warm_and_cosine};
+use std::error::Error;
+use std::process::ExitCode;
+
+const STEPS: usize = 800;
+
+network! {
+    /// A GPT of two blocks: of each letter of a text it says which letter comes next.
+    pub struct CharGpt;
+
+    const TRAIN: Train = Train {
+        batch: 32,
+        optimizer: AdamW { lr: 4e-3, weight_decay: 0.1, groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }] },
+        loss: CrossEntropy,
+        seed: 1,
+    };
+    const INFER: Infer = Infer { batch: 1 };
+
+    const CONTEXT: usize = 64;
+    const LETTERS: usize = 61;
+
+    fn forward(text: Tokens<CONTEXT>) -> TokenLogits<CONTEXT, LETTERS> {
+        [Add(Embedding(LETTERS, 96), PositionEmbedding(CONTEXT, 96)), repeat(2, block(96)), LayerNorm, Linear(LETTERS)]
+    }
+
+    fn block(width: usize) -> Block {
+        [
+            Add([], [LayerNorm, CausalSelfAttention(4)]),
+            Add([], [LayerNorm, Linear(4 * width), Gelu, Linear(width)]),
+        ]
+    }
+}
+
+/// Letters that it sees at once, and different letters in the play, as in the network.
+const CONTEXT: usize = 64;
+const LETTERS: usize = 61;
+
+fn main() -> ExitCode {
+    shared::on_the_best_device(run)
+}
+
+fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
+    let play: Vec<u8> = shared::play()?.into_bytes();
+    let mut letters = play.clone();
+    letters.sort_unstable();
+    letters.dedup();
+    if letters.len() != LETTERS {
+        return Err(format!("the play has {} letters, and the network {LETTERS}", letters.len()).into());
+    }
+    let number = |letter: &u8| letters.binary_search(letter).unwrap_or(0) as u32;
+    let text: Vec<u32> = play.iter().map(number).collect();
+    // The last tenth is held back.
+    let (train, test) = text.split_at(text.len() / 10 * 9);
+
+    // The training step and a forward pass of one text, over the same weights.
+    let mut net = CharGpt::shared_on(device)?;
+    let mut random = Random::new(2);
+    let bar = ProgressBar::new(STEPS as u64).with_style(ProgressStyle::with_template("{bar:40} {msg}  {elapsed}")?);
+    for step in 0..STEPS {
+        net.set_lr(4e-3 * warm_and_cosine(step, STEPS))?;
+        let (texts, next) = batch(train, || random.below(train.len() - CONTEXT - 1));
+        let loss = net.train_step(&texts, &next)?;
+        bar.inc(1);
+        bar.set_message(format!("step {} of {STEPS}, loss {loss:.3}", step + 1));
+    }
+    bar.finish();
+
+    // The same texts, whatever the seed of the training.
+    let (mut random, mut sum, batches) = (Random::new(3), 0.0, 8);
+    for _ in 0..batches {
+        let (texts, next) = batch(test, || random.below(test.len() - CONTEXT - 1));
+        sum += net.eval_loss(&texts, &next)?;
+    }
+    let loss = sum / batches as f32;
+    println!("\nheld-back text: {:.3} nats a letter, {:.2} bits\n", loss, loss / std::f32::consts::LN_2);
+
+    let mut written: Vec<u32> = b"MENENIUS:\n".iter().map(number).collect();
+    for _ in 0..500 {
+        written.push(continued(&mut net, &written, 0.8, &mut random)?);
+    }
+    let written: Vec<u8> = written.iter().map(|&letter| letters[letter as usize]).collect();
+    println!("{}", String::from_utf8_lossy(&written));
+    Ok(())
+}
+
+/// Texts that begin where `start` says, and for each letter of them the one behind it.
+fn batch(
+    text: &[u32],
+    mut start: impl FnMut() -> usize,
+) -> (<CharGpt as Network>::Input, <CharGpt as Network>::Target) {
+    let starts: Vec<usize> = (0..CharGpt::TRAIN.batch).map(|_| start()).collect();
+    let at = |index: usize| starts[index / CONTEXT] + index % CONTEXT;
+    (Tensor::from_fn(|index| text[at(index)]), Tensor::from_fn(|index| text[at(index) + 1]))
+}
+
+/// A letter drawn from what the network says of the one behind a text. The lower the temperature, the surer it has to be of it.
+fn continued<D: gpumem::Device>(
+    net: &mut Net<CharGpt, D>,
+    text: &[u32],
+    temperature: f32,
+    random: &mut Random,
+) -> Result<u32, gpumem::Error> {
+    let seen = &text[text.len().saturating_sub(CONTEXT)..];
+    // A letter sees only those before it: what fills the rest of the text does not matter.
+    let logits = net.infer(&Tensor::from_fn(|index| seen.get(index).copied().unwrap_or(0)))?;
+    let logits = &logits.as_slice()[(seen.len() - 1) * LETTERS..seen.len() * LETTERS];
+    let largest = logits.iter().copied().fold(f32::MIN, f32::max);
+    let weights: Vec<f32> = logits.iter().map(|logit| ((logit - largest) / temperature).exp()).collect();
+    let mut left = random.uniform() * weights.iter().sum::<f32>();
+    let drawn = weights.iter().position(|weight| {
+        left -= weight;
+        left < 0.0
+    });
+    Ok(drawn.unwrap_or(0) as u32)
+}
