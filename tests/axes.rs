@@ -101,3 +101,31 @@ fn values_of_six_axes_are_repeated_along_them() {
     let expected: Vec<f32> = (0..96 * BATCH).map(at).collect();
     assert_eq!(y.as_slice(), expected);
 }
+
+network! {
+    /// A head of four elements at many positions.
+    struct Positions;
+
+    const INFER: Infer = Infer { batch: 1 };
+
+    fn forward(x: Sequence<131072, 8>) -> Sequence<131072, 8> { [Rotary(2)] }
+}
+
+/// A table of angles in f32 is off by 0.004 at the last of these positions.
+#[test]
+fn rotary_positions_are_exact() {
+    let mut net = Positions::on(&Cpu::new()).unwrap();
+    let x = |at: usize| ((at * 37 % 101) as f32 - 50.0) / 50.0;
+    let y = net.infer(&Tensor::from_fn(x)).unwrap();
+    for (position, row) in y.as_slice().chunks_exact(8).enumerate() {
+        for (at, &found) in row.iter().enumerate() {
+            let (head, element) = (at / 4 * 4, at % 4);
+            // Pairs are two elements apart, and the second one turns a hundredth as fast.
+            let angle = position as f64 * [1.0, 0.01][element % 2];
+            let [a, b] = [0, 2].map(|half| f64::from(x(position * 8 + head + half + element % 2)));
+            let expected =
+                if element < 2 { a * angle.cos() - b * angle.sin() } else { b * angle.cos() + a * angle.sin() };
+            assert!((f64::from(found) - expected).abs() < 3e-7, "{position}, {at}: {found} and {expected}");
+        }
+    }
+}

@@ -170,6 +170,55 @@ vision_transformer! {
     ViTBase, 768, 12
 }
 
+network! {
+    /// A Llama of transformers: `hidden_size` 768, `intermediate_size` 2048, 12 layers, 12 heads of queries and 4 of keys.
+    pub struct LlamaSmall;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(text: Tokens<128>) -> TokenLogits<128, 32000> {
+        [
+            Embedding(32000, 768, name = "embed_tokens"), repeat(12, decoder(768, 2048)),
+            RmsNorm(eps = 1e-6, name = "norm"), Linear(32000, bias = false, name = "lm_head"),
+        ]
+    }
+
+    fn decoder(width: usize, between: usize) -> Block {
+        [
+            Add([], [RmsNorm(eps = 1e-6), CausalSelfAttention(12, kv_heads = 4, bias = false, rotary = 10000.0)]),
+            Add([], [
+                RmsNorm(eps = 1e-6),
+                Mul([Linear(between, bias = false, name = "gate_proj"), Silu], Linear(between, bias = false, name = "up_proj")),
+                Linear(width, bias = false, name = "down_proj"),
+            ]),
+        ]
+    }
+}
+
+network! {
+    /// A Phi of transformers: attention and the layers behind it side by side, half of each head turned.
+    pub struct PhiNarrow;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(text: Tokens<128>) -> TokenLogits<128, 32000> {
+        [
+            Embedding(32000, 512, name = "embed_tokens"), repeat(8, decoder(512, 2048)),
+            LayerNorm(name = "final_layernorm"), Linear(32000, name = "lm_head"),
+        ]
+    }
+
+    fn decoder(width: usize, between: usize) -> Block {
+        Add([], [
+            LayerNorm(name = "input_layernorm"),
+            Add(
+                CausalSelfAttention(8, rotary = 10000.0, rotary_dims = 32),
+                [Linear(between, name = "fc1"), Gelu(approximate = "tanh"), Linear(width, name = "fc2")],
+            ),
+        ])
+    }
+}
+
 #[test]
 fn parameters_and_operations_are_those_of_pytorch() {
     check::<M5>(26_915, 7_641_472);
@@ -179,4 +228,6 @@ fn parameters_and_operations_are_those_of_pytorch() {
     check::<TextCnn>(6_360_902, 43_801_200);
     check::<ViTSmall>(22_050_664, 9_197_764_608);
     check::<ViTBase>(86_567_656, 35_127_656_448);
+    check::<LlamaSmall>(124_668_672, 26_222_788_608);
+    check::<PhiNarrow>(58_011_904, 10_905_190_400);
 }

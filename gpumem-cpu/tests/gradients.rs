@@ -159,6 +159,13 @@ fn axes() {
     check("Permute([0; 3; 1; 4; 2])", &[Input::Numbers(vec![2, 3, 4, 5])]);
     check("Permute(0, 5, 2, 4, 1, 3)", &[Input::Numbers(vec![2, 3, 2, 3, 2])]);
     check("Permute(0, 6, 3, 1, 4, 2, 5)", &[Input::Numbers(vec![2, 3, 2, 3, 2, 2])]);
+    for text in [
+        "Rotary(2, base = 7.0)",
+        "Rotary(3, base = 7.0, dims = 2)",
+        "Rotary(2, base = 5.0, dims = 4, interleaved = true)",
+    ] {
+        check(text, &[Input::Numbers(vec![5, 12])]);
+    }
     check("Slice(1, 3, dim = 2)", &input);
     check("Slice(-2)", &input);
     check("Select(2, dim = -1)", &input);

@@ -417,6 +417,13 @@ impl Asking<'_, '_> {
         self.number_within(default, (&range, |&value: &f64| value >= least))
     }
 
+    /// A number that is not below `least`; `None` where it is left out.
+    pub fn number_from_if_any(self, least: f64) -> Option<f64> {
+        let range = format!("at least {least}");
+        let is_within = |value: &f64| value.is_finite() && *value >= least;
+        self.take_if_any("a number", number, (&range, is_within), [least; 2])
+    }
+
     /// A number above `bound`.
     pub fn number_above(self, default: f64, bound: f64) -> f64 {
         let range = format!("above {bound}");

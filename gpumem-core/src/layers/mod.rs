@@ -19,7 +19,7 @@
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`] |
 //! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`ClassToken`] |
-//! | [self-attention](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`] |
+//! | [self-attention](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Rotary`] |
 //! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`] |
 //!
 //! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,

@@ -8,8 +8,8 @@ use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
     Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Expand, Formula, Gather, Interpolate,
-    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Reduce, Resize, Slice, Softmax, Standardize,
-    Sum,
+    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Reduce, Resize, Rotary, Slice, Softmax,
+    Standardize, Sum,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -393,4 +393,6 @@ operations! {
     Interpolate,
     /// A map with more rows and columns around it, or fewer.
     Pad,
+    /// Heads turned by an angle that grows with their step.
+    Rotary,
 }

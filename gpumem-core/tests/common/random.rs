@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 106;
+pub const KINDS: usize = 107;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -292,6 +292,15 @@ impl Drawing {
                 3 => self.maps.push(chain(g, map[0], "Reshape([2; 2; 1; 2; 3]) | Slice(1, dim = 4) | Reshape([2; 2; 3]) | Pad([0; 0; 2; 0])")),
                 _ => self.sequences.push(chain(g, sequence[0], "Roll(2, 1)")),
             },
+            106 => {
+                let texts = [
+                    "Rotary(2, base = 4.0)",
+                    "Rotary(2, base = 3.0, dims = 2, interleaved = true)",
+                    "CausalSelfAttention(2, rotary = 10.0, rotary_dims = 2, kv_heads = 1)",
+                    "MultiHeadAttention(2, rotary = 8.0, interleaved = true)",
+                ];
+                self.sequences.push(layer(g, sequence[0], texts[second % 4]));
+            }
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }

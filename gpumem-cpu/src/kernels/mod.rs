@@ -32,6 +32,7 @@ mod pointwise;
 mod product;
 mod reduce;
 mod resize;
+mod rotary;
 mod slice;
 mod softmax;
 mod standardize;
@@ -105,6 +106,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Expand(op) => expand::forward(op, operands),
         Op::Interpolate(op) => interpolate::forward(op, operands),
         Op::Pad(op) => pad::forward(op, operands),
+        Op::Rotary(op) => rotary::forward(op, operands),
     }
 }
 
@@ -136,5 +138,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
         Op::Interpolate(op) => interpolate::backward(op, operands),
         Op::Pad(op) => pad::backward(op, operands),
+        Op::Rotary(op) => rotary::backward(op, operands),
     }
 }

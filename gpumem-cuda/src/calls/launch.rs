@@ -63,6 +63,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("product.cu", include_str!("../../kernels/product.cu")),
     ("reduce.cu", include_str!("../../kernels/reduce.cu")),
     ("resize.cu", include_str!("../../kernels/resize.cu")),
+    ("rotary.cu", include_str!("../../kernels/rotary.cu")),
     ("slice.cu", include_str!("../../kernels/slice.cu")),
     ("softmax.cu", include_str!("../../kernels/softmax.cu")),
     ("standardize.cu", include_str!("../../kernels/standardize.cu")),

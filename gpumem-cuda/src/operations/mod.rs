@@ -27,6 +27,7 @@ pub(crate) mod pointwise;
 pub(crate) mod product;
 mod reduce;
 mod resize;
+mod rotary;
 mod slice;
 mod softmax;
 mod standardize;
@@ -106,6 +107,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Expand(_) => own(expand::forward(context)),
         Op::Interpolate(op) => own(interpolate::forward(context, op)),
         Op::Pad(op) => own(pad::forward(context, op)),
+        Op::Rotary(op) => own(rotary::forward(context, op)),
     }
 }
 
@@ -137,5 +139,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
         Op::Pad(op) => own(pad::backward(context, op)),
+        Op::Rotary(op) => own(rotary::backward(context, op)),
     }
 }

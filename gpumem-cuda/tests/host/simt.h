@@ -491,6 +491,10 @@ inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline void sincospif(float x, float *sine, float *cosine) {
+    *sine = (float)sin(3.141592653589793 * x);
+    *cosine = (float)cos(3.141592653589793 * x);
+}
 inline float __int_as_float(int bits) {
     float x;
     memcpy(&x, &bits, 4);

@@ -1,8 +1,8 @@
 //! Attention, causal and not.
 
 use crate::host::CAPABILITY;
-use crate::host::harness::graphs::{join, layer, numbers};
-use crate::{check, check_formats, check_products};
+use crate::host::harness::graphs::{chain, join, layer, numbers};
+use crate::{check, check_formats, check_narrow, check_products};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::program::ops::Attention;
@@ -170,5 +170,34 @@ fn attention_to_all_steps() {
     check("a layer of it", 2, |graph| {
         let input = graph.input(numbers(&[9, 12])).unwrap();
         layer(graph, input, "MultiHeadAttention(2)")
+    });
+}
+
+/// Heads that turn, over what they are read from and beside it, and their gradients, also added to others.
+fn turned(graph: &mut Graph, features: u64, text: &str) -> NodeId {
+    let input = graph.input(numbers(&[7, features])).unwrap();
+    let beside = layer(graph, input, text);
+    let rows = layer(graph, beside, &format!("Linear({features})"));
+    let over = chain(graph, rows, text);
+    let both = join(graph, &[over, rows], "Mul");
+    layer(graph, both, text)
+}
+
+#[test]
+fn rotary_positions() {
+    for (features, text) in [
+        (48, "Rotary(3)"),
+        (48, "Rotary(3, dims = 8)"),
+        (30, "Rotary(5, base = 50.0)"),
+        (24, "Rotary(2, dims = 6, interleaved = true)"),
+        (64, "Rotary(2, interleaved = true)"),
+    ] {
+        check(text, 3, |graph| turned(graph, features, text));
+        check_narrow(text, 3, |graph| turned(graph, features, text));
+    }
+    // Values are not turned, and rows have more of them than of heads.
+    check("queries and keys", 2, |graph| {
+        let input = graph.input(numbers(&[5, 40])).unwrap();
+        chain(graph, input, "CausalAttention(3, kv_heads = 1, rotary = 100.0, rotary_dims = 4)")
     });
 }

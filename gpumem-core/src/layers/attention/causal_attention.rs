@@ -1,4 +1,4 @@
-use super::check_heads;
+use super::{Turn, check_heads};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -11,6 +11,8 @@ use alloc::format;
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `kv_heads = heads`, a divisor
 ///   of `heads`: the heads of keys and values, each of which neighbouring heads of queries share.
+/// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
+///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
 /// * Input `[T, D + 2 * D * kv_heads / heads]`: queries, keys and values side by side, queries split into `heads` parts. Output
 ///   `[T, D]`: in each head `softmax(q k^T / sqrt(D / heads)) v`, where a step sees itself and the steps before it.
 /// * Parameters: none.
@@ -23,12 +25,13 @@ pub struct CausalAttention {
     heads: u64,
     kv_heads: Option<u64>,
     dropout: f64,
+    turn: Turn,
 }
 
 impl CausalAttention {
     /// Attention of so many heads of queries, and of keys and values.
-    pub(super) fn of(heads: u64, kv_heads: u64, dropout: f64) -> CausalAttention {
-        CausalAttention { heads, kv_heads: Some(kv_heads), dropout }
+    pub(super) fn of(heads: u64, kv_heads: u64, dropout: f64, turn: Turn) -> CausalAttention {
+        CausalAttention { heads, kv_heads: Some(kv_heads), dropout, turn }
     }
 }
 
@@ -54,12 +57,13 @@ impl Layer for CausalAttention {
             heads: from.required("heads").positive(),
             kv_heads: from.option("kv_heads").integer(),
             dropout: from.option("dropout").probability(0.0),
+            turn: Turn::read(from),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [steps, width] = x[0].sequence()?;
-        let CausalAttention { heads, kv_heads, dropout } = *self;
+        let CausalAttention { heads, kv_heads, dropout, ref turn } = *self;
         let kv_heads = checked_kv_heads(b, heads, kv_heads);
         // Heads of queries for each of keys. A row is as many equal parts, and one of keys and one of values.
         let group = heads / kv_heads;
@@ -73,6 +77,7 @@ impl Layer for CausalAttention {
         }
         let features = width / parts * group;
         check_heads(heads, features)?;
-        b.op(Attention { heads, kv_heads, steps, width: features / heads, dropout, causal: true }, x)
+        let turned = turn.applied(b, x[0], heads.saturating_add(kv_heads), features / heads)?;
+        b.op(Attention { heads, kv_heads, steps, width: features / heads, dropout, causal: true }, &[turned])
     }
 }

@@ -1,5 +1,5 @@
 use super::causal_attention::checked_kv_heads;
-use super::{CausalAttention, check_heads};
+use super::{CausalAttention, Turn, check_heads};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -11,6 +11,8 @@ use crate::layers::mistake::Mistake;
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
+/// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
+///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
 /// * Input and output `[T, D]`. `Linear(D + 2 * K)` with `K = D * kv_heads / heads` makes queries, keys and values,
 ///   [`CausalAttention`] attends, `Linear(D)` projects.
 /// * Parameters: `qkv.weight` `[D + 2 * K, D]`, `qkv.bias` `[D + 2 * K]`, `proj.weight` `[D, D]`, `proj.bias` `[D]`,
@@ -26,6 +28,7 @@ pub struct CausalSelfAttention {
     kv_heads: Option<u64>,
     dropout: f64,
     bias: bool,
+    turn: Turn,
 }
 
 impl Layer for CausalSelfAttention {
@@ -38,17 +41,18 @@ impl Layer for CausalSelfAttention {
             kv_heads: from.option("kv_heads").integer(),
             dropout: from.option("dropout").probability(0.0),
             bias: from.option("bias").flag(true),
+            turn: Turn::read(from),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let CausalSelfAttention { heads, kv_heads, dropout, bias } = *self;
+        let CausalSelfAttention { heads, kv_heads, dropout, bias, ref turn } = *self;
         let [_, features] = x[0].sequence()?;
         check_heads(heads, features)?;
         let kv_heads = checked_kv_heads(b, heads, kv_heads);
         let width = features.saturating_add((features / heads * kv_heads).saturating_mul(2));
         let qkv = b.layer("qkv", &Linear::to(width, bias), x)?;
-        let attended = b.layer("", &CausalAttention::of(heads, kv_heads, dropout), &[qkv])?;
+        let attended = b.layer("", &CausalAttention::of(heads, kv_heads, dropout, turn.clone()), &[qkv])?;
         b.layer("proj", &Linear::to(features, bias), &[attended])
     }
 }

@@ -3,18 +3,26 @@
 mod causal_attention;
 mod causal_self_attention;
 mod multi_head_attention;
+mod rotary;
 
 pub use causal_attention::CausalAttention;
 pub use causal_self_attention::CausalSelfAttention;
 pub use multi_head_attention::MultiHeadAttention;
+pub use rotary::Rotary;
+
+use rotary::Turn;
 
 use super::Entry;
 use super::mistake::Mistake;
 use alloc::format;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] =
-    &[Entry::of::<CausalSelfAttention>(), Entry::of::<MultiHeadAttention>(), Entry::of::<CausalAttention>()];
+pub(super) const LAYERS: &[Entry] = &[
+    Entry::of::<CausalSelfAttention>(),
+    Entry::of::<MultiHeadAttention>(),
+    Entry::of::<CausalAttention>(),
+    Entry::of::<Rotary>(),
+];
 
 /// Checks that `heads` divides the width.
 fn check_heads(heads: u64, features: u64) -> Result<(), Mistake> {

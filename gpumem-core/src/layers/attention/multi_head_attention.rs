@@ -1,5 +1,5 @@
 use super::causal_attention::checked_kv_heads;
-use super::check_heads;
+use super::{Turn, check_heads};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -16,6 +16,8 @@ use alloc::vec;
 ///
 /// * Options: `causal = false`; `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
+/// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
+///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
 /// * Input and output `[T, D]`. With `K = D * kv_heads / heads` a product makes queries, keys and values, in each head
 ///   `softmax(q k^T / sqrt(D / heads)) v` is computed, and a product projects.
 /// * Parameters, with PyTorch's names: `in_proj_weight` `[D + 2 * K, D]`, uniform within `sqrt(6 / (2 * D + 2 * K))`, and
@@ -32,6 +34,7 @@ pub struct MultiHeadAttention {
     dropout: f64,
     bias: bool,
     kv_heads: Option<u64>,
+    turn: Turn,
 }
 
 impl Layer for MultiHeadAttention {
@@ -45,6 +48,7 @@ impl Layer for MultiHeadAttention {
             dropout: from.option("dropout").probability(0.0),
             bias: from.option("bias").flag(true),
             kv_heads: from.option("kv_heads").integer(),
+            turn: Turn::read(from),
         }
     }
 
@@ -59,7 +63,8 @@ impl Layer for MultiHeadAttention {
         let bound = inverse_sqrt(width.saturating_add(joined)) * 2.449_489_742_783_178;
         let qkv = self.product(b, x[0], ["in_proj_weight", "in_proj_bias"], joined, bound)?;
         let op = Attention { heads, kv_heads, steps, width: width / heads, dropout, causal };
-        let y = b.op(op, &[qkv])?;
+        let turned = self.turn.applied(b, qkv, heads.saturating_add(kv_heads), width / heads)?;
+        let y = b.op(op, &[turned])?;
         self.product(b, y, ["out_proj.weight", "out_proj.bias"], width, inverse_sqrt(width))
     }
 }

@@ -1,0 +1,74 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::f64::consts::TAU;
+
+record! {
+    /// Heads turned by an angle that grows with their step: rotary position embedding.
+    ///
+    /// Elements of a head go in pairs, and in step `t` pair `i` of `dims / 2` turns by `t * base^(-2 i / dims)` radians.
+    ///
+    /// * Input: x, rows that begin with `heads` heads of `width` elements. What is behind them stays as it is, and so do the
+    ///   elements of a head from `dims` on.
+    /// * The gradient turns back and reads nothing: no byte is kept.
+    pub struct Rotary {
+        /// Dimensions of x and y: `[T, ..]`.
+        pub shape: Shape,
+        /// Heads that turn.
+        pub heads: u64,
+        /// Elements of a head.
+        pub width: u64,
+        /// How many of them turn: an even number.
+        pub dims: u64,
+        /// What the angles fall by from pair to pair.
+        pub base: f64,
+        /// Whether the elements of a pair are neighbours; else they are `dims / 2` apart.
+        pub interleaved: bool,
+    }
+}
+
+impl Rotary {
+    /// How far each pair turns from step to step, in parts of a turn: 2^64 of them are a whole one, so that whole numbers that wrap
+    /// say exactly where a pair is after any number of steps. The backends have `power`, `f64::powf`.
+    pub fn turns(&self, power: impl Fn(f64, f64) -> f64) -> Vec<u64> {
+        /// Parts of a turn in a radian.
+        const RADIAN: f64 = 18_446_744_073_709_551_616.0 / TAU;
+        let pair = |pair: u64| (power(self.base, -2.0 * pair as f64 / self.dims as f64) * RADIAN) as u64;
+        (0..self.dims / 2).map(pair).collect()
+    }
+
+    /// Where the first element of a pair is in its head, and how far behind it the second one.
+    pub fn pair(&self, pair: u64) -> [u64; 2] {
+        if self.interleaved { [2 * pair, 1] } else { [pair, self.dims / 2] }
+    }
+
+    /// Whether heads are in their rows, and pairs in their heads: numbers that a damaged program need not have.
+    pub fn is_sound(&self) -> bool {
+        let is_even = self.dims > 0 && self.dims.is_multiple_of(2) && self.dims <= self.width;
+        let row = self.heads.checked_mul(self.width);
+        let is_angle = self.base.is_finite() && self.base >= 1.0;
+        is_even && is_angle && self.shape.rank() > 0 && row.is_some_and(|row| row <= self.shape.last())
+    }
+}
+
+impl Rule for Rotary {
+    const NAME: &'static str = "Rotary";
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        vec![Gradient::in_place(&[(0, Reads::NOTHING)])]
+    }
+
+    fn in_place(&self) -> bool {
+        true
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        Edge::same(inputs)
+    }
+}

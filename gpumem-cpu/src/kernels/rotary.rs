@@ -1,0 +1,65 @@
+//! Heads turned by angles that grow with their step: rotary position embedding.
+//!
+//! Backward: the gradient turned back.
+
+use super::{Bound, kernel};
+use crate::operands::{Operands, Pair, count};
+use crate::parallel;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::Rotary;
+
+/// Elements of the batch, and steps and elements of a sample's rows.
+fn resolve(op: &Rotary, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
+    if !op.is_sound() {
+        return Err(Error::Damaged("heads that turn and are not in their rows"));
+    }
+    let [row, elements] = [op.shape.last(), op.shape.elements().unwrap_or(0)];
+    let length = count(&[operands.batch(), elements]);
+    Ok([length, count(&[elements / row.max(1)]), count(&[row])])
+}
+
+/// Turns the rows of `x` into `y`, or those of `y` where there is no `x`; backwards with `sign` -1.
+fn turned(op: &Rotary, mut pair: Pair, accumulate: bool, [steps, row]: [usize; 2], sign: f64) -> Bound {
+    let turns = op.turns(f64::powf);
+    let places: Vec<[usize; 2]> = (0..op.dims / 2).map(|pair| op.pair(pair).map(|place| place as usize)).collect();
+    let (heads, width) = (op.heads as usize, op.width as usize);
+    kernel(move |_| {
+        let (x, y) = pair.get();
+        parallel::pieces(x, y, row, |index, x, y| {
+            let mut sum = Vec::new();
+            if accumulate {
+                sum.extend_from_slice(y);
+            }
+            if let Some(x) = x {
+                y.copy_from_slice(x);
+            }
+            for (turn, &[first, apart]) in turns.iter().zip(&places) {
+                // A turn has 2^64 parts: what wraps is whole turns.
+                let part = turn.wrapping_mul((index % steps) as u64) as i64;
+                let (sin, cos) = (part as f64 * (std::f64::consts::PI / 9_223_372_036_854_775_808.0)).sin_cos();
+                let (sin, cos) = ((sign * sin) as f32, cos as f32);
+                for head in y.chunks_exact_mut(width).take(heads) {
+                    let (a, b) = (head[first], head[first + apart]);
+                    head[first] = a * cos - b * sin;
+                    head[first + apart] = b * cos + a * sin;
+                }
+            }
+            y.iter_mut().zip(&sum).for_each(|(y, sum)| *y += sum);
+            0.0
+        });
+    })
+}
+
+/// `y` from `x`, in place or not.
+pub(super) fn forward(op: &Rotary, operands: &mut Operands<'_>) -> Bound {
+    let [length, steps, row] = resolve(op, operands)?;
+    turned(op, operands.pair(Slot::Input(0), Slot::Output, length)?, false, [steps, row], 1.0)
+}
+
+/// `dx` from `dy`, in place or not.
+pub(super) fn backward(op: &Rotary, operands: &mut Operands<'_>) -> Bound {
+    let [length, steps, row] = resolve(op, operands)?;
+    let (pair, accumulate) = operands.gradients(0, length)?;
+    turned(op, pair, accumulate, [steps, row], -1.0)
+}
