@@ -10,7 +10,7 @@ use gpumem::LayerInfo;
 use gpumem::Line;
 use gpumem::Tables;
 use gpumem::{Network, Precision};
-use networks::{AlexNet, Gpt2, Gpt2Dropout, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
+use networks::{AlexNet, Gpt2, Gpt2Dropout, LstmLm, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,6 +33,29 @@ macro_rules! for_each_network {
         $function::<Gpt2>("gpt2_small_sdpa_efficient" $(, $argument)*);
         $function::<Gpt2Dropout>("gpt2_small_sdpa_efficient_dropout0.1" $(, $argument)*);
     };
+}
+
+/// A language model of LSTMs, measured at batch 20 with the steps first, cell by cell: without a library that keeps what it likes.
+const LSTM: &str = "lstm_lm_native_cells";
+
+#[test]
+fn the_lstm_is_pytorchs_and_keeps_less() {
+    let truth = truth(LSTM);
+    let figures = &truth["batches"]["20"];
+    let layers = LstmLm::LAYERS;
+    assert_eq!(Some(layers.iter().map(|layer| layer.parameters).sum()), truth["params_total"].as_u64());
+    assert_eq!(Some(20 * layers.iter().map(|layer| 2 * layer.macs).sum::<u64>()), figures["forward_flops"].as_u64());
+    let theirs = truth["params_by_tensor"].as_array().unwrap().iter();
+    let theirs: Vec<&str> = theirs.filter_map(|pair| pair[0].as_str()?.strip_prefix("rnn.")).collect();
+    let ours = gpumem::__private::program::Program::decode(LstmLm::PROGRAM.program).unwrap();
+    let ours = ours.tensors.iter().filter_map(|tensor| tensor.name.strip_prefix("lstm."));
+    assert_eq!(ours.filter(|name| !name.contains('.')).collect::<Vec<_>>(), theirs);
+    let modules = figures["saved_for_backward_train"]["by_module"].as_array().unwrap();
+    let theirs = modules.iter().find(|module| module["module"] == "rnn").unwrap()["new_bytes"].as_u64().unwrap();
+    // What arrives, and of each layer four gates and the output, for 35 steps of 650 units and 20 samples.
+    let kept = layers[1].kept_bytes(20, Precision::F32);
+    assert_eq!(kept, (1 + 2 * 5) * 35 * 650 * 20 * 4);
+    assert!(kept < theirs, "{kept} bytes, PyTorch {theirs}");
 }
 
 /// Our layers beside PyTorch's modules. Sums, joins, views and means are no modules there; attention is two modules and
@@ -146,6 +169,7 @@ fn no_step_needs_more_than_pytorchs() {
         "| network | batch | optimizer | ours, MiB | PyTorch, MiB | ratio |\n| --- | ---: | --- | ---: | ---: | ---: |\n",
     );
     for_each_network!(peaks, &mut text);
+    peaks::<LstmLm>(LSTM, &mut text);
     check_doc("peaks", &text);
 }
 

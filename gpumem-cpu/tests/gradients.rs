@@ -77,6 +77,7 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Reduce" => ("Mean(1)", numbers(&[4, 3])),
         "Interpolate" => ("Upsample(1.5, mode = \"bilinear\")", numbers(&[2, 2, 3])),
         "Pad" => ("Pad(1)", numbers(&[2, 2, 3])),
+        "Recurrence" => ("Lstm(3)", numbers(&[4, 2])),
         other => panic!("no case of {other}"),
     }
 }
@@ -259,6 +260,18 @@ fn maps_of_other_sizes() {
     check("Upsample(size = 7)", &[Input::Numbers(vec![3, 4])]);
     check("Upsample(1.5, mode = \"linear\")", &[Input::Numbers(vec![3, 4])]);
     check("Upsample(size = 3, mode = \"linear\", align_corners = true)", &[Input::Numbers(vec![3, 5])]);
+}
+
+#[test]
+fn recurrent_layers() {
+    let input = [Input::Numbers(vec![4, 2])];
+    for layer in ["Lstm(3", "Gru(3", "Rnn(3", "Rnn(3, nonlinearity = \"relu\""] {
+        for options in ["", ", bias = false", ", bidirectional = true", ", bias = false, bidirectional = true"] {
+            check(&format!("{layer}{options})"), &input);
+        }
+        // A sequence of one step.
+        check(&format!("{layer}, bidirectional = true)"), &[Input::Numbers(vec![1, 2])]);
+    }
 }
 
 #[test]

@@ -134,20 +134,23 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
     let total = operations.iter().map(|operation| flops(operation, setting.batch)).fold(0, u64::saturating_add);
     let of_libraries: Vec<Option<u64>> = step.calls.iter().map(library_flops).collect();
     let left = total.saturating_sub(of_libraries.iter().flatten().sum());
-    let own = step.calls.iter().filter(|call| multiplies(call)).count() as u64;
+    let parts: Vec<u64> = step.calls.iter().map(|call| part(step, call)).collect();
+    let all_parts = parts.iter().sum::<u64>().max(1);
     let leading = &placed.program.operations[step.first];
     // One launch for many parameters finds them by their distances from the first.
     let finds_others = matches!(leading.action, Action::Update | Action::Check) && step.calls.len() == 1;
-    let calls = step.calls.iter().zip(of_libraries);
-    let count = |(call, of_library): (&Call, Option<u64>)| {
+    let calls = step.calls.iter().zip(of_libraries).zip(parts);
+    let count = |((call, of_library), part): ((&Call, Option<u64>), u64)| {
         let given = Given::new(placed, call);
-        let (reads, writes) = if finds_others {
+        let (mut reads, mut writes) = if finds_others {
             (moved.reads.values().copied().collect(), moved.writes.values().copied().collect())
         } else {
             (read(placed, &moved, &given), written(&moved, &given))
         };
-        let mut reads = reads;
         reads.extend(again(call, &reads));
+        // A launch for each step of a sequence has a part of everything; weights are in the cache from the second one on.
+        let steps = alike(step, call);
+        reads.iter_mut().chain(&mut writes).for_each(|bytes| *bytes /= steps);
         let layouts = given.all().map(|id| placed.program.tensor(id).layout);
         Counted {
             path: placed.program.paths.get(leading.row as usize).cloned().unwrap_or_default(),
@@ -155,13 +158,40 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
             call: call.clone(),
             reads,
             writes,
-            flops: of_library.unwrap_or(if multiplies(call) { left / own.max(1) } else { 0 }),
+            flops: of_library.unwrap_or((u128::from(left) * u128::from(part) / u128::from(all_parts)) as u64),
             layout: layout(layouts),
             format: setting.precision.narrow(),
             workspace: given.all().filter_map(|id| moved.workspaces.get(&id)).sum(),
         }
     };
     calls.map(count).collect()
+}
+
+/// Launches of a step that are for one step of a sequence each, as this one is; 1 for any other.
+fn alike(step: &Step, call: &Call) -> u64 {
+    let kernel = |call: &Call| match call {
+        Call::Kernel(launch) if STEPWISE.contains(&launch.kernel.entry) => Some(launch.kernel.entry),
+        _ => None,
+    };
+    match kernel(call) {
+        Some(entry) => step.calls.iter().filter(|other| kernel(other) == Some(entry)).count() as u64,
+        None => 1,
+    }
+}
+
+/// Kernels that are launched for each step of a sequence.
+const STEPWISE: [&str; 2] = ["recurrence_forward", "recurrence_backward"];
+
+/// The part that a call has in what its step multiplies: as many of them have one each, but for the gradients of a recurrence's
+/// weights, which together multiply as much as all steps of the way back.
+fn part(step: &Step, call: &Call) -> u64 {
+    let is_called = |other: &&Call, entry| matches!(other, Call::Kernel(launch) if launch.kernel.entry == entry);
+    let count = |entry| step.calls.iter().filter(|other| is_called(other, entry)).count() as u64;
+    match call {
+        Call::Kernel(launch) if launch.kernel.entry == "recurrence_weight" => count("recurrence_backward"),
+        Call::Kernel(launch) if launch.kernel.entry == "recurrence_backward" => count("recurrence_weight").max(1),
+        call => u64::from(multiplies(call)),
+    }
 }
 
 /// Bytes that caches keep between two looks at them: less than what those of an A100 (40 MB) and an H200 (50 MB) have.
@@ -294,7 +324,7 @@ fn library_flops(call: &Call) -> Option<u64> {
 
 /// Whether a kernel of the project's own is one that multiplies, in a step that does, and not one that adds up what others left.
 fn multiplies(call: &Call) -> bool {
-    let adds_up = |entry: &str| ["_sum", "_sums", "_bias"].iter().any(|end| entry.ends_with(end));
+    let adds_up = |entry: &str| ["_sum", "_sums", "_bias", "_states"].iter().any(|end| entry.ends_with(end));
     match call {
         Call::Kernel(launch) => !adds_up(launch.kernel.entry),
         Call::Attention(_) => true,
@@ -326,7 +356,9 @@ mod tests {
                 let (_, rest) = part.split_once(&format!("{entry})")).unwrap();
                 let parameters = rest.split_once('(').unwrap().1.split_once(')').unwrap().0;
                 assert_eq!(found.len(), parameters.split(',').count(), "{file} {entry}");
-                let is_plain = |parameter: &&str| parameter.contains("IN_PLACE") || parameter.contains("u32 row");
+                let is_plain = |parameter: &&str| {
+                    ["IN_PLACE", "u32 row", "u32 step"].iter().any(|plain| parameter.contains(plain))
+                };
                 let last = parameters.split(',').next_back().filter(is_plain).map_or(0, |_| 1);
                 let pointers = parameters.split(',').filter(|parameter| parameter.contains('*')).count();
                 assert_eq!(pointers + last, found.len(), "{file} {entry}: {parameters}");

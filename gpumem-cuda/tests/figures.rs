@@ -26,7 +26,7 @@ use gpumem_core::operation::Operations;
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::Setting;
 use gpumem_cuda::steps::steps;
-use networks::{AlexNet, Gpt2, Gpt2Dropout, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
+use networks::{AlexNet, Gpt2, Gpt2Dropout, LstmLm, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
 use std::fmt::Write;
 
 const BATCHES: [u64; 3] = [1, 7, 32];
@@ -91,6 +91,7 @@ fn cases() -> Vec<Case> {
     declared::<UNet>(&mut cases);
     declared::<Gpt2>(&mut cases);
     declared::<Gpt2Dropout>(&mut cases);
+    declared::<LstmLm>(&mut cases);
     (0..RANDOM).for_each(|seed| random(seed, &mut cases));
     cases
 }

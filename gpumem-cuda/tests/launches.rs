@@ -56,6 +56,7 @@ fn figures() {
         line::<networks::UNet>(&H200, Precision::Bf16, 16),
         line::<networks::Gpt2>(&H200, Precision::Bf16, 16),
         line::<networks::MobileNetV2>(&H200, Precision::Bf16, 256),
+        line::<networks::LstmLm>(&H200, Precision::F32, 20),
         line::<planned::Digits>(&H200, Precision::F32, 32),
     ]
     .concat();

@@ -68,7 +68,7 @@ fn attention<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<L
     calls.filter_map(own).filter(|launch| launch.kernel.file == "attention.cu").collect()
 }
 
-/// Those of five networks, in the 16 bits that the card has.
+/// Those of six networks, in the 16 bits that the card has.
 fn all_launches(card: &Card) -> Vec<Launch> {
     let narrow = if card.compute_capability.0 < 8 { Precision::F16 } else { Precision::Bf16 };
     let each = [
@@ -77,6 +77,7 @@ fn all_launches(card: &Card) -> Vec<Launch> {
         attention::<networks::Gpt2>(card, narrow, 16),
         launches::<networks::Vgg16>(card, narrow, 64),
         launches::<networks::UNet>(card, narrow, 16),
+        launches::<networks::LstmLm>(card, narrow, 20),
         launches::<planned::Digits>(card, Precision::F32, 32),
     ];
     each.concat()

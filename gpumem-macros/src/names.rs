@@ -58,7 +58,7 @@ const TRANSFORMER: Here = Attention(
     "a transformer's layer is a block, as `[Add([], [LayerNorm, attention(8)]), Add([], [LayerNorm, Linear(2048), Gelu, \
      Linear(512)])]`, where `attention` is one of",
 );
-const RECURRENT: Here = Attention("recurrent layers are not among the layers; sequences go through attention:");
+const RECURRENT: Here = Family("Lstm", "of the recurrent layers there are", false);
 const ATTENTION: Here = Attention("of the attentions there are");
 
 /// Names in small letters and without `_`, and what to write in their place.
@@ -103,7 +103,13 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["multiheaddotproductattention", "selfattention", "attention", "additiveattention"], ATTENTION),
     (&["scaleddotproductattention", "groupqueryattention", "crossattention"], ATTENTION),
     (&["transformer", "transformerencoder", "transformerencoderlayer", "transformerdecoder", "transformerdecoderlayer"], TRANSFORMER),
-    (&["lstm", "gru", "rnn", "lstmcell", "grucell", "rnncell", "simplernn", "bidirectional", "convlstm2d"], RECURRENT),
+    (&["cudnnlstm", "longshorttermmemory"], Layer("Lstm")),
+    (&["cudnngru", "gatedrecurrentunit"], Layer("Gru")),
+    (&["simplernn"], Layer("Rnn")),
+    (&["lstmcell", "grucell", "rnncell", "simplernncell"],
+        Says("a cell is one step; all steps of a sequence go through `Lstm(128)`, `Gru(128)` or `Rnn(128)`")),
+    (&["bidirectional"], Says("it is an option, as `Lstm(128, bidirectional = true)`")),
+    (&["convlstm2d", "recurrent", "qrnn", "sru", "indrnn"], RECURRENT),
     (&["sequential", "modulelist", "moduledict"], List),
     (&["parameterlist", "parameterdict", "parameter", "param", "variable"],
         Says("parameters are those of layers, as the table of `Embedding` and the weight of `Linear`")),

@@ -165,3 +165,14 @@ network! {
         ]
     }
 }
+
+network! {
+    /// A language model of the size that is called medium, as in `truth/models/lstm_lm_native_cells.json`.
+    pub struct LstmLm;
+
+    const TRAIN: Train = Train { batch: 20, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(tokens: Tokens<35>) -> TokenLogits<35, 10000> {
+        [Embedding(10000, 650), Lstm(650, layers = 2), Linear(10000)]
+    }
+}

@@ -20,6 +20,7 @@
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`] |
 //! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`ClassToken`] |
 //! | [self-attention](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Rotary`] |
+//! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`] |
 //!
 //! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
@@ -43,6 +44,7 @@ pub mod mistake;
 pub mod norm;
 pub mod own;
 pub mod pool;
+pub mod recurrent;
 pub mod shape;
 pub mod window;
 
@@ -63,7 +65,7 @@ pub use self::activation::Function::*;
 pub use self::activation::Gelu;
 pub use self::{
     activation::*, attention::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*, pool::*,
-    shape::*,
+    recurrent::*, shape::*,
 };
 pub use add::Built;
 
@@ -78,6 +80,7 @@ const FAMILIES: &[&[Entry]] = &[
     dropout::LAYERS,
     embedding::LAYERS,
     attention::LAYERS,
+    recurrent::LAYERS,
     join::LAYERS,
 ];
 

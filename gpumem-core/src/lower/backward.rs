@@ -188,11 +188,25 @@ impl Builder<'_> {
         reads.extend(self.kept(id, node, of));
         let mut writes = Vec::new();
         for &(input, _) in of {
+            let overwrite = self.saved_over(id, node, input, index).or(overwrite);
             writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
         writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
         let action = Action::Run { op: node.op.clone(), pass: Pass::Backward };
         self.operation(action, node.row as u32, reads, writes);
+    }
+
+    /// The tensor in which an input became what was saved, if gradient rule number `index` is the last to read that: the gradient of the
+    /// input takes its place.
+    fn saved_over(&self, id: NodeId, node: OpNode<'_>, input: u8, index: usize) -> Option<TensorId> {
+        let saved = node.op.saved().iter().position(|saved| saved.over == Some(input))?;
+        let tensor = *self.saved[id].get(saved)?;
+        let is_read_later = node.op.gradients()[index + 1..].iter().any(|later| match later {
+            Gradient::Passes(_) => false,
+            Gradient::Computed { of, .. } => of.iter().any(|(_, reads)| reads.saved),
+        });
+        let is_there = tensor == self.held(node.inputs[usize::from(input)]);
+        (is_there && !is_read_later).then_some(tensor)
     }
 
     /// What gradients read beside the gradient of the output.

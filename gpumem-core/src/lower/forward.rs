@@ -4,7 +4,7 @@ use super::LowerError;
 use super::builder::{Blocker, Builder, OpNode, numbered};
 use crate::graph::{NodeId, Source};
 use crate::number::Role;
-use crate::program::op::{Inference, Work};
+use crate::program::op::{Inference, Saved, Work};
 use crate::program::{Action, Class, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use alloc::format;
@@ -77,9 +77,7 @@ impl Builder<'_> {
             // An operation on a value that all samples share works on one sample.
             let is_saved = node.op.always_saves() || self.reads_saved(id);
             let saved = node.op.saved().into_iter().filter(|_| is_saved);
-            let saved =
-                saved.map(|it| self.transient(Part::Saved, it.role, row, it.shape, it.batched && value.batched));
-            let saved: Vec<TensorId> = saved.collect();
+            let saved: Vec<TensorId> = saved.map(|it| self.saved_tensor(id, node, &it)).collect();
             writes.extend(numbered(Slot::Saved, saved.iter().copied()));
             writes.extend(buffers);
             self.saved[id] = saved;
@@ -89,6 +87,26 @@ impl Builder<'_> {
         self.operation(Action::Run { op: node.op.clone(), pass: Pass::Forward }, row, reads, writes);
         self.hold(id, output);
         Ok(())
+    }
+
+    /// Where something goes that an operation saves: over one of its inputs where it may and nothing else needs that, else a new
+    /// tensor.
+    fn saved_tensor(&mut self, id: NodeId, node: OpNode<'_>, saved: &Saved) -> TensorId {
+        let batched = saved.batched && self.value(id).batched;
+        let over = saved.over.map(|input| node.inputs[usize::from(input)]).filter(|&input| {
+            let (tensor, arriving) = (self.held(input), self.value(input));
+            let is_alone = node.inputs.iter().filter(|&&other| self.held(other) == tensor).count() == 1;
+            is_alone
+                && self.parameter(input).is_none()
+                && arriving.batched == batched
+                && arriving.shape.elements() == saved.shape.elements()
+                && self.tensors[tensor as usize].role == saved.role
+                && self.blocker(tensor, id).is_none()
+        });
+        match over {
+            Some(input) => self.held(input),
+            None => self.transient(Part::Saved, saved.role, node.row as u32, saved.shape, batched),
+        }
     }
 
     /// The input that the output overwrites, if any.

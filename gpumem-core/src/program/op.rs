@@ -8,8 +8,8 @@ use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
     Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Expand, Formula, Gather, Interpolate,
-    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Reduce, Resize, Rotary, Slice, Softmax,
-    Standardize, Sum,
+    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Recurrence, Reduce, Resize, Rotary, Slice,
+    Softmax, Standardize, Sum,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -96,6 +96,11 @@ impl Inputs {
         Inputs(bits)
     }
 
+    /// These and one more. A number from 64 on is left out.
+    pub const fn with(self, input: u8) -> Inputs {
+        if input < 64 { Inputs(self.0 | 1 << input) } else { self }
+    }
+
     /// Whether an input is among them.
     pub const fn contains(self, input: usize) -> bool {
         input < 64 && self.0 >> input & 1 == 1
@@ -166,6 +171,8 @@ pub struct Saved {
     pub batched: bool,
     /// What its elements are for.
     pub role: Role,
+    /// The input that it may overwrite where nothing else needs that. The gradient of that input then overwrites what was saved.
+    pub over: Option<u8>,
 }
 
 /// A piece of an operation's work that may need scratch memory.
@@ -395,4 +402,6 @@ operations! {
     Pad,
     /// Heads turned by an angle that grows with their step.
     Rotary,
+    /// Step after step of a sequence.
+    Recurrence,
 }

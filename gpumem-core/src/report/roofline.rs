@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::memory::place::{Placed, place};
 use crate::network::Network;
 use crate::number::{Format, Precision};
+use crate::program::ops::{Cell, Recurrence};
 use crate::program::{Action, Op, Operation, Pass, Phase, Slot, TensorId};
 use crate::report::text::bytes as bytes_text;
 use alloc::format;
@@ -65,6 +66,10 @@ pub fn flops(operation: &Operation, batch: u64) -> u64 {
         (Pass::Forward, _) => forward,
         // Of five products in place of two: scores again, and the gradients of values, weights, queries and keys.
         (Pass::Backward, Op::Attention(_)) => forward / 2 * 5,
+        // What a GRU's `n` is made of is multiplied again: a third.
+        (Pass::Backward, Op::Recurrence(Recurrence { cell: Cell::Gru, .. })) => {
+            forward.saturating_mul(writes(0) + writes(1)).saturating_add(forward / 3)
+        }
         // One of the same size for each side. The gradient of a bias is a sum.
         (Pass::Backward, _) => forward.saturating_mul(writes(0) + writes(1)),
     }

@@ -127,6 +127,17 @@ where
     type Out = (T, Prod<H, S>);
 }
 
+/// Gates of a unit, hidden units and directions: the steps' gates side by side.
+#[derive(Debug)]
+pub struct Recurrence<G, H, N>(PhantomData<(G, H, N)>);
+
+impl<T: Unsigned, M, G: ops::Mul<H, Output = M>, H: ops::Mul<N>, N> ShapeRule<(T, M)> for Recurrence<G, H, N>
+where
+    Prod<H, N>: Unsigned,
+{
+    type Out = (T, Prod<H, N>);
+}
+
 /// Height and width of the output.
 #[derive(Debug)]
 pub struct AdaptivePool<H, W>(PhantomData<(H, W)>);

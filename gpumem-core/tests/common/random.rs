@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 107;
+pub const KINDS: usize = 110;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -301,6 +301,21 @@ impl Drawing {
                 ];
                 self.sequences.push(layer(g, sequence[0], texts[second % 4]));
             }
+            107 => {
+                let texts =
+                    ["Lstm(8)", "Lstm(4, layers = 2, bidirectional = true, dropout = 0.2)", "Lstm(8, bias = false)"];
+                self.sequences.push(layer(g, sequence[0], texts[second % 3]));
+            }
+            108 => {
+                let texts = ["Gru(8)", "Gru(4, bidirectional = true)", "Gru(8, layers = 2, bias = false)"];
+                self.sequences.push(layer(g, sequence[0], texts[second % 3]));
+            }
+            109 => match (second % 4, kinked) {
+                (0, true) => self.sequences.push(layer(g, sequence[0], "Rnn(8, nonlinearity = \"relu\")")),
+                (0 | 1, _) => self.sequences.push(share(g, sequence[0], "Lstm(8)", first)),
+                (2, _) => self.sequences.push(layer(g, sequence[0], "Rnn(4, bidirectional = true)")),
+                _ => self.sequences.push(layer(g, sequence[0], "Rnn(8, layers = 2)")),
+            },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }

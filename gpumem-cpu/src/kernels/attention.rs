@@ -154,7 +154,7 @@ pub(super) fn forward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let mut output = operands.target(Slot::Output, output)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), lse)?;
     let drops = op.dropout > 0.0 && operands.training();
-    let draws = if drops { Some(Draws::new(op.dropout, operands)?) } else { None };
+    let draws = if drops { Some(Draws::new(op.dropout, operands.row(), operands)?) } else { None };
     kernel(move |_| {
         let Sizes { heads, steps, features, .. } = sizes;
         let (width, input) = (sizes.width(), input.get());
@@ -229,7 +229,7 @@ pub(super) fn backward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let input = operands.source(Slot::Input(0), input_length)?;
     let output = operands.source(Slot::Output, output)?;
     let saved = operands.source(Slot::Saved(0), lse)?;
-    let draws = if op.dropout > 0.0 { Some(Draws::new(op.dropout, operands)?) } else { None };
+    let draws = if op.dropout > 0.0 { Some(Draws::new(op.dropout, operands.row(), operands)?) } else { None };
     let (accumulate, mut target) = required(operands, input_length)?;
     kernel(move |_| {
         let Sizes { heads, group, steps, features, pitch, .. } = sizes;

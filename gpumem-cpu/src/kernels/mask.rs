@@ -27,12 +27,12 @@ pub(super) struct Draws {
 }
 
 impl Draws {
-    /// The draws of an operation that reads `State` and drops with probability `p`.
-    pub(super) fn new(p: f64, operands: &Operands<'_>) -> Result<Draws, Error> {
+    /// The draws of an operation that reads `State` and drops with probability `p`, from the stream of this row.
+    pub(super) fn new(p: f64, row: u32, operands: &Operands<'_>) -> Result<Draws, Error> {
         let state = operands.words(Slot::State, STATE_WORDS)?;
         // With p = 1 nothing is kept, so that the scale does not matter as long as it is finite.
         let scale = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
-        Ok(Draws { state, row: operands.row(), threshold: threshold(p), scale })
+        Ok(Draws { state, row, threshold: threshold(p), scale })
     }
 
     /// The factor of each element in this step.
@@ -109,11 +109,11 @@ fn scaled(mut pair: Pair, accumulate: bool, op: &Mask, draws: Draws) -> Bound {
 /// `y` from `x`, in place or not.
 pub(super) fn forward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
     let pair = operands.pair(Slot::Input(0), Slot::Output, elements(op.shape, operands))?;
-    scaled(pair, false, op, Draws::new(op.p, operands)?)
+    scaled(pair, false, op, Draws::new(op.p, op.stream(operands.row()), operands)?)
 }
 
 /// `dx` from `dy`, in place or not.
 pub(super) fn backward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
     let (pair, accumulate) = operands.gradients(0, elements(op.shape, operands))?;
-    scaled(pair, accumulate, op, Draws::new(op.p, operands)?)
+    scaled(pair, accumulate, op, Draws::new(op.p, op.stream(operands.row()), operands)?)
 }

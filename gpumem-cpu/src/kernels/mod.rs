@@ -30,6 +30,7 @@ mod pad;
 mod permute;
 mod pointwise;
 mod product;
+mod recurrence;
 mod reduce;
 mod resize;
 mod rotary;
@@ -107,6 +108,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Interpolate(op) => interpolate::forward(op, operands),
         Op::Pad(op) => pad::forward(op, operands),
         Op::Rotary(op) => rotary::forward(op, operands),
+        Op::Recurrence(op) => recurrence::forward(op, operands),
     }
 }
 
@@ -139,5 +141,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Interpolate(op) => interpolate::backward(op, operands),
         Op::Pad(op) => pad::backward(op, operands),
         Op::Rotary(op) => rotary::backward(op, operands),
+        Op::Recurrence(op) => recurrence::backward(op, operands),
     }
 }

@@ -161,7 +161,7 @@ fn gelu_tanh_slope(x: f32) -> f32 {
 
 /// `1 / (1 + exp(-x))`.
 #[inline(always)]
-fn logistic(x: f32) -> f32 {
+pub(super) fn logistic(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 

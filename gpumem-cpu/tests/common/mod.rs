@@ -238,8 +238,9 @@ impl Single {
         let is_op = |node: &&Node| matches!(node.source, Source::Op { .. });
         let node = graph.nodes.iter().rfind(is_op).expect("a layer has an operation").clone();
         let of_layer = graph.nodes.iter().filter(|other| other.row == node.row).filter(is_op).count();
-        assert_eq!(of_layer, 1, "{:?}", graph.rows[node.row]);
         let Source::Op { op, inputs, buffers, .. } = node.source.clone() else { unreachable!() };
+        // In front of a recurrence is the map of what arrives.
+        assert!(of_layer == 1 || matches!(op, Op::Recurrence(_)), "{:?}", graph.rows[node.row]);
         let reads = inputs.into_iter().map(|id| graph.nodes[id].clone()).collect();
         Single { node, op, reads, buffers, graph }
     }
@@ -259,6 +260,11 @@ impl Single {
     }
 }
 
+/// Nothing but a recurrence reads its gates, so that their gradient is never added to another one.
+fn adds_to_inputs(op: &Op) -> bool {
+    !matches!(op, Op::Recurrence(_))
+}
+
 /// A training step of one operation: `sum(op(inputs) * target)` and its gradients.
 pub struct OneLayer {
     pub session: Session,
@@ -274,6 +280,8 @@ pub struct OneLayer {
     /// Tensors with their gradients.
     pub gradients: Vec<(TensorId, TensorId)>,
     pub before: f32,
+    /// Whether gradients of inputs are added to that, as those of parameters are.
+    adds_to_inputs: bool,
 }
 
 fn slots(kind: fn(u8) -> Slot, tensors: &[TensorId]) -> Vec<(Slot, TensorId)> {
@@ -348,7 +356,7 @@ impl Step<'_> {
             for (input, _) in of {
                 let node = &self.single.reads[usize::from(input)];
                 let is_parameter = matches!(node.source, Source::Parameter(_));
-                let id = if in_place && !is_parameter {
+                let id = if in_place && !is_parameter && node.value == self.single.node.value {
                     self.gradient
                 } else {
                     let tensor = &self.builder.program.tensors[self.operands[usize::from(input)] as usize];
@@ -360,7 +368,18 @@ impl Step<'_> {
             }
             writes.extend(self.workspace(Work::Gradient(index)));
             let action = Action::Run { op: self.single.op.clone(), pass: Pass::Backward };
-            self.builder.operation(action, &reads, &writes, self.options.accumulate);
+            let is_parameter = |slot: Slot| match slot {
+                Slot::InputGradient(input) => {
+                    matches!(self.single.reads[usize::from(input)].source, Source::Parameter(_))
+                }
+                _ => false,
+            };
+            let adds_to_all = self.options.accumulate && adds_to_inputs(&self.single.op);
+            if self.options.accumulate && !adds_to_all {
+                reads.extend(writes.iter().copied().filter(|(slot, _)| is_parameter(*slot)));
+            }
+            self.builder.operation(action, &reads, &writes, adds_to_all);
+            self.builder.program.operations.last_mut().unwrap().accumulate = self.options.accumulate;
         }
     }
 }
@@ -472,6 +491,7 @@ impl OneLayer {
             state,
             gradients,
             before: if options.accumulate { before } else { 0.0 },
+            adds_to_inputs: adds_to_inputs(&single.op),
         }
     }
 
@@ -516,7 +536,8 @@ impl OneLayer {
                 };
                 let (low, high) = (values[element] - STEP, values[element] + STEP);
                 let slope = (loss(high) - loss(low)) / f64::from(high - low);
-                let found = f64::from(gradient[element] - self.before);
+                let is_added = self.adds_to_inputs || self.parameters.contains(&id);
+                let found = f64::from(gradient[element] - if is_added { self.before } else { 0.0 });
                 assert!(
                     (found - slope).abs() < 3e-3 * slope.abs().max(1.0),
                     "{what}: element {element} of tensor {id}: gradient {found}, difference {slope}"

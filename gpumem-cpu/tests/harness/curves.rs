@@ -1,4 +1,4 @@
-//! Whole networks to train for 20 steps: two against PyTorch's curves, and the digits network.
+//! Whole networks to train for 20 steps: three against PyTorch's curves, and the digits network.
 
 use super::graphs::{again, chain, join, layer, numbers, parse, sound, tokens};
 use super::{Loaded, Truth, assert_close, plan};
@@ -10,7 +10,7 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Budget;
 use gpumem_core::program::Measure;
 use gpumem_core::run::device::{Device, Runner};
-use gpumem_core::train::optim::{AdamW, Optimizer, Sgd};
+use gpumem_core::train::optim::{Adam, AdamW, Optimizer, Sgd};
 use gpumem_cpu::Cpu;
 
 /// A network with its optimizer and batch.
@@ -88,8 +88,8 @@ pub struct Curve {
 
 impl Curve {
     /// Every curve.
-    pub fn all() -> [Curve; 2] {
-        [residual_network(), transformer()]
+    pub fn all() -> [Curve; 3] {
+        [residual_network(), transformer(), recurrent_network()]
     }
 
     /// The network's parameters and statistics before the first step.
@@ -211,6 +211,20 @@ pub fn transformer() -> Curve {
     // The tied head appears in PyTorch's state as a second name of the embedding.
     let rename = |name: &str| if name == "head.weight" { String::new() } else { name.into() };
     Curve { network: Network { name: "gpt_a", graph, output, optimizer, batch }, truth, rename }
+}
+
+/// The LSTM of `truth/train`.
+pub fn recurrent_network() -> Curve {
+    let mut graph = Graph::default();
+    let truth = Truth::parse(include_bytes!("../truth/train/4_lstm_a.safetensors"));
+    let [_, batch, steps] = <[u64; 3]>::try_from(truth.shape("data.x")).unwrap();
+    let input = graph.input(tokens(steps)).unwrap();
+    let x = named(&mut graph, input, "emb", "Embedding(20, 8)");
+    let x = named(&mut graph, x, "lstm", "Lstm(12)");
+    let x = layer(&mut graph, x, "Select(-1)");
+    let output = named(&mut graph, x, "fc", "Linear(3)");
+    let optimizer = Optimizer::Adam(Adam { lr: 0.02, ..Adam::DEFAULT });
+    Curve { network: Network { name: "lstm_a", graph, output, optimizer, batch }, truth, rename: str::to_string }
 }
 
 /// The network of `examples/digits.rs`.

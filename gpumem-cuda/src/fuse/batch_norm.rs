@@ -39,8 +39,8 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
 
 /// The dropout in operation `at` of `value`.
 fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
-    let (operation, Op::Mask(Mask { p, shared: 1, .. }), output) = forward_at(placed, at)? else { return None };
-    let drop = Drop { p: *p, row: operation.row, state: operation.read(Slot::State)? };
+    let (operation, Op::Mask(mask @ Mask { p, shared: 1, .. }), output) = forward_at(placed, at)? else { return None };
+    let drop = Drop { p: *p, row: mask.stream(operation.row), state: operation.read(Slot::State)? };
     let keeps_input = !ends(placed, at, value);
     (operation.read(Slot::Input(0)) == Some(value)).then_some(Dropped { drop, output, keeps_input })
 }
@@ -66,14 +66,14 @@ pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused
 /// The same, where the gradient comes through dropout before it comes to the rectifier.
 pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let operation = &placed.program.operations[first];
-    let Some(Op::Mask(Mask { p, shared: 1, .. })) = backward_of(operation) else { return Ok(None) };
+    let Some(Op::Mask(mask @ Mask { p, shared: 1, .. })) = backward_of(operation) else { return Ok(None) };
     let operands =
         (operation.read(Slot::State), operation.read(Slot::Gradient), operation.written(Slot::InputGradient(0)));
     let (Some(state), Some(dy), Some(between)) = operands else { return Ok(None) };
     if operation.accumulate {
         return Ok(None);
     }
-    let drop = Drop { p: *p, row: operation.row, state };
+    let drop = Drop { p: *p, row: mask.stream(operation.row), state };
     let fused = backward_from(placed, first + 1, setting, Some((drop, dy, between)))?;
     Ok(fused.map(|(count, calls)| (count + 1, calls)))
 }

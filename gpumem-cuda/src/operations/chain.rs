@@ -266,7 +266,7 @@ impl<'a> Chain<'a> {
             _ => return None,
         };
         self.state = Some(context.operation.read(Slot::State)?);
-        self.rows.push(context.operation.row);
+        self.rows.push(op.stream(context.operation.row));
         self.shares.push(share);
         let (threshold, scale) = mask::threshold_and_scale(op.p);
         Some(format!("drop(words[{}][e],{threshold}u,{},{scale:e})", self.rows.len() - 1, self.value(x)?))

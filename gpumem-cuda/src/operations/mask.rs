@@ -27,7 +27,7 @@ fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -
     let kernel = context.kernel("mask.cu", "mask").with("COUNT", format!("{}ull", context.count(y)));
     let kernel = with_draws(kernel, "SCALE", op.p).with("ADD", add).with("SHARED", format!("{}ull", op.shared));
     let arguments = vec![Some(x), Some(context.read(Slot::State)?), Some(y)];
-    let row = vec![context.operation.row];
+    let row = vec![op.stream(context.operation.row)];
     if !context.tensor(y).layout.is_dense() {
         let (sizes, _) = context.tensor(y).layout.places(op.shape).ok_or_else(super::context::other_layout)?;
         let kernel = context.with_strides(kernel, &[("X_STRIDES", y, op.shape)])?;

@@ -25,6 +25,7 @@ mod pad;
 mod permute;
 pub(crate) mod pointwise;
 pub(crate) mod product;
+mod recurrence;
 mod reduce;
 mod resize;
 mod rotary;
@@ -108,6 +109,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Interpolate(op) => own(interpolate::forward(context, op)),
         Op::Pad(op) => own(pad::forward(context, op)),
         Op::Rotary(op) => own(rotary::forward(context, op)),
+        Op::Recurrence(op) => own(recurrence::forward(context, op)),
     }
 }
 
@@ -140,5 +142,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
         Op::Pad(op) => own(pad::backward(context, op)),
         Op::Rotary(op) => own(rotary::backward(context, op)),
+        Op::Recurrence(op) => own(recurrence::backward(context, op)),
     }
 }

@@ -1,7 +1,7 @@
-//! Three networks for 20 training steps.
+//! Four networks for 20 training steps.
 
 use crate::card;
-use crate::harness::curves::{Curve, check_digits, digits, residual_network, transformer};
+use crate::harness::curves::{Curve, check_digits, digits, recurrent_network, residual_network, transformer};
 
 fn check(curve: &Curve) {
     let Some(card) = card() else { return };
@@ -16,6 +16,11 @@ fn a_residual_network_follows_pytorch() {
 #[test]
 fn a_transformer_with_a_tied_head_follows_pytorch() {
     check(&transformer());
+}
+
+#[test]
+fn a_recurrent_network_follows_pytorch() {
+    check(&recurrent_network());
 }
 
 #[test]

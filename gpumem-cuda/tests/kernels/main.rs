@@ -26,6 +26,7 @@ mod pixels;
 mod pointwise;
 mod pools;
 mod products;
+mod recurrent;
 mod resampling;
 mod standardize;
 mod tables;

@@ -124,8 +124,13 @@ fn arguments() {
 fn other_layers() {
     let family = |word: &str, layer: &str| format!("of the {word} there are {layer}");
     for (written, hint, goes_on) in [
-        ("LSTM(128)", "recurrent layers are not among the layers; sequences go through attention: `".into(), false),
-        ("GRU", "recurrent layers are not among the layers; sequences go through attention: `".into(), false),
+        ("LSTM(128)", "did you mean `Lstm`?".into(), false),
+        ("GRU(128)", "did you mean `Gru`?".into(), false),
+        ("RNN(128)", "did you mean `Rnn`?".into(), false),
+        ("SimpleRNN(128)", "here it is `Rnn`".into(), false),
+        ("LSTMCell(128)", "a cell is one step; all steps of a sequence go through `Lstm(128)`".into(), false),
+        ("Bidirectional", "it is an option, as `Lstm(128, bidirectional = true)`".into(), false),
+        ("ConvLSTM2D(8, 3)", "of the recurrent layers there are `Lstm`, `Gru` and `Rnn`".into(), false),
         ("Hardtanh", family("functions", "`Gelu`"), true),
         ("InstanceNorm3d(4)", family("normalisations", "`BatchNorm2d`"), true),
         ("GELUs", "did you mean `Gelu`?".into(), true),

@@ -29,6 +29,6 @@ impl Layer for DropPath {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].numbers()?;
-        b.op(Mask { shape, p: self.p, shared: product(shape.dims()) }, x)
+        b.op(Mask { shape, p: self.p, shared: product(shape.dims()), site: 0 }, x)
     }
 }

@@ -29,6 +29,6 @@ impl Layer for Dropout1d {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [.., length] = x[0].signal()?;
         b.in_place(self.inplace);
-        b.op(Mask { shape: x[0].shape, p: self.p, shared: length }, x)
+        b.op(Mask { shape: x[0].shape, p: self.p, shared: length, site: 0 }, x)
     }
 }

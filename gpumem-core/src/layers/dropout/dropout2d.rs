@@ -30,6 +30,6 @@ impl Layer for Dropout2d {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [.., height, width] = x[0].feature_map()?;
         b.in_place(self.inplace);
-        b.op(Mask { shape: x[0].shape, p: self.p, shared: product(&[height, width]) }, x)
+        b.op(Mask { shape: x[0].shape, p: self.p, shared: product(&[height, width]), site: 0 }, x)
     }
 }

@@ -44,6 +44,6 @@ impl Layer for Dropout {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].numbers()?;
         b.in_place(self.inplace);
-        b.op(Mask { shape, p: self.p, shared: 1 }, x)
+        b.op(Mask { shape, p: self.p, shared: 1, site: 0 }, x)
     }
 }

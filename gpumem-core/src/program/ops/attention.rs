@@ -69,7 +69,7 @@ impl Rule for Attention {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved { shape: Shape::new(&[self.heads, self.steps]), batched: true, role: Role::Statistic }]
+        vec![Saved { shape: Shape::new(&[self.heads, self.steps]), batched: true, role: Role::Statistic, over: None }]
     }
 
     /// For what is below: cuDNN 9.28 was asked for many sizes. Engines round the steps up to a multiple of 8.

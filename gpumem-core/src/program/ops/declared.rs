@@ -97,7 +97,7 @@ impl Rule for Declared {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        self.saves.iter().map(|&shape| Saved { shape, batched: true, role: Role::Statistic }).collect()
+        self.saves.iter().map(|&shape| Saved { shape, batched: true, role: Role::Statistic, over: None }).collect()
     }
 
     fn workspace(&self, work: Work) -> Option<Workspace> {

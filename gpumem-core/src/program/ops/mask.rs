@@ -17,10 +17,18 @@ record! {
         /// Neighbours, in the order of the shape, of which all become 0 or none: 1 where each is drawn by itself. It divides the
         /// elements of a sample.
         pub shared: u64,
+        /// Masks before it in its layer, which draws for each anew.
+        pub site: u64,
     }
 }
 
 impl Mask {
+    /// The stream that it draws from in a layer of this row: another one for each of the first 256 masks of a layer. There are fewer
+    /// than 2^16 rows.
+    pub fn stream(&self, row: u32) -> u32 {
+        row ^ ((self.site & 0xff) as u32) << 16
+    }
+
     /// Whether whole samples are dropped.
     pub fn drops_samples(&self) -> bool {
         self.shared > 1 && self.shared == product(self.shape.dims())

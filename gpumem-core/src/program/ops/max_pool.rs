@@ -45,7 +45,7 @@ impl Rule for MaxPool {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved { shape: self.output(), batched: true, role: self.place_role() }]
+        vec![Saved { shape: self.output(), batched: true, role: self.place_role(), over: None }]
     }
 
     fn layouts(&self) -> Layouts {

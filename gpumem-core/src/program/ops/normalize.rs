@@ -78,7 +78,12 @@ impl Rule for Normalize {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved { shape: Shape::new(&[self.statistics(), self.rows]), batched: true, role: Role::Statistic }]
+        vec![Saved {
+            shape: Shape::new(&[self.statistics(), self.rows]),
+            batched: true,
+            role: Role::Statistic,
+            over: None,
+        }]
     }
 
     /// The gradients of factors and summands, each over so many parts of the rows.

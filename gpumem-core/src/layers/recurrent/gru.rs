@@ -1,0 +1,36 @@
+use super::Stack;
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::Cell;
+
+/// `Gru(hidden, layers = 1, bias = true, dropout = 0.0, bidirectional = false)`: gated recurrent units, all steps of them.
+///
+/// * Options: as for [`Lstm`](super::Lstm).
+/// * Input `[T, D]`, output `[T, hidden]`, or `[T, 2 * hidden]` with both directions. The state is 0 before the first step. With
+///   `r` and `z` the sigmoids of `W_ih x + b_ih + W_hh h + b_hh`, and `n = tanh(W_in x + b_in + r * (W_hn h + b_hn))`:
+///   `h = (1 - z) * n + z * h`.
+/// * Parameters, those of each layer `k` and, with `_reverse` behind their names, of its other direction: `weight_ih_lk`
+///   `[3 * hidden, D]`, `weight_hh_lk` `[3 * hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[3 * hidden]`, all
+///   uniform within `1 / sqrt(hidden)`; gates in the order r, z, n. D is `hidden`, or twice that, from the second layer on.
+/// * Backward keeps for each layer its input, the three gates and its output: `4 * hidden` numbers a step beside the input.
+///   `W_hn h + b_hn` is computed again.
+///
+/// PyTorch: `torch.nn.GRU(D, hidden, layers, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.
+#[derive(Clone, Debug)]
+pub struct Gru {
+    stack: Stack,
+}
+
+impl Layer for Gru {
+    const NAME: &'static str = "Gru";
+
+    fn read(from: &mut Arguments<'_>) -> Gru {
+        Gru { stack: Stack::read(from) }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        self.stack.build(b, x[0], Cell::Gru)
+    }
+}

@@ -1,0 +1,93 @@
+//! `Lstm(650, layers = 2)`: step after step of a sequence.
+
+mod gru;
+mod lstm;
+mod rnn;
+
+pub use gru::Gru;
+pub use lstm::Lstm;
+pub use rnn::Rnn;
+
+use super::Entry;
+use super::arguments::Arguments;
+use super::builder::{Builder, Value};
+use super::linear::inverse_sqrt;
+use super::mistake::Mistake;
+use crate::number::Role;
+use crate::program::Init;
+use crate::program::ops::{Cell, Mask, Product, Recurrence};
+use crate::shape::Shape;
+use alloc::format;
+use alloc::vec::Vec;
+
+/// The layers of the family.
+pub(super) const LAYERS: &[Entry] = &[Entry::of::<Lstm>(), Entry::of::<Gru>(), Entry::of::<Rnn>()];
+
+/// The most that are stacked in one layer.
+const MOST_LAYERS: u64 = 256;
+
+/// What the three have in common: so many of them, one after the other.
+#[derive(Clone, Debug)]
+struct Stack {
+    hidden: u64,
+    layers: u64,
+    bias: bool,
+    dropout: f64,
+    bidirectional: bool,
+}
+
+impl Stack {
+    fn read(from: &mut Arguments<'_>) -> Stack {
+        Stack {
+            hidden: from.required("hidden").positive(),
+            layers: from.trailing("layers").positive(1),
+            bias: from.option("bias").flag(true),
+            dropout: from.option("dropout").probability(0.0),
+            bidirectional: from.option("bidirectional").flag(false),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: Value, cell: Cell) -> Result<Value, Mistake> {
+        let Stack { hidden, layers, dropout, .. } = *self;
+        x.sequence()?;
+        if layers > MOST_LAYERS {
+            let text = format!(
+                "has layers = {layers}, but stacks at most {MOST_LAYERS}; the width of what arrives is known, so only the hidden \
+                 units are written: `layers` is how many follow each other"
+            );
+            b.report(Mistake::of("layers", text));
+        }
+        let mut y = x;
+        for layer in 0..layers.min(MOST_LAYERS) {
+            if layer > 0 && dropout > 0.0 {
+                y = b.op(Mask { shape: y.shape, p: dropout, shared: 1, site: layer - 1 }, &[y])?;
+            }
+            y = self.layer(b, y, cell, hidden, layer)?;
+        }
+        Ok(y)
+    }
+
+    /// One layer: for each direction the map of all steps at once, and then step after step.
+    fn layer(&self, b: &mut Builder<'_>, x: Value, cell: Cell, hidden: u64, layer: u64) -> Result<Value, Mistake> {
+        let [steps, in_features] = x.sequence()?;
+        let op = Recurrence { cell, steps, hidden, directions: 1 + u64::from(self.bidirectional), bias: self.bias };
+        let (width, mut inputs) = (op.width(), Vec::new());
+        let init = Init::Uniform(inverse_sqrt(hidden));
+        for suffix in ["", "_reverse"].into_iter().take(op.directions as usize) {
+            let mut parameter =
+                |kind: &str, shape: &[u64]| b.parameter(&format!("{kind}_l{layer}{suffix}"), shape, Role::Weight, init);
+            let mut mapped = [x, parameter("weight_ih", &[width, in_features])].to_vec();
+            let mut repeated = [parameter("weight_hh", &[width, hidden])].to_vec();
+            if self.bias {
+                mapped.push(parameter("bias_ih", &[width]));
+                repeated.push(parameter("bias_hh", &[width]));
+            }
+            let shape = Shape::new(&[steps, width]);
+            let (rows, out_features) = (steps, width);
+            let map = Product { rows, in_features, out_features, bias: self.bias, transposed: false, shape };
+            inputs.push(b.op(map, &mapped)?);
+            inputs.extend(repeated);
+        }
+        b.op(op, &inputs)
+    }
+}

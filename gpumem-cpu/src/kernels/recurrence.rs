@@ -1,0 +1,425 @@
+//! Recurrent layers behind the map of what arrives: with `p` [B, T, G H] and `s[t] = h[t - 1] W^T + b`, where `h` is the output and 0
+//! before the first step, a cell makes `h[t]` of `p[t]` and `s[t]`. G gates, H hidden units; D directions lie side by side in the output
+//! `[B, T, D H]`, and the second one goes from the last step to the first.
+//!
+//! Backward, walking the other way: `dh[t] = dy[t] + ds[t + 1] W` and what the cell itself hands on; from it the gates' gradients
+//! `dp[t]`, which are `ds[t]` but for a GRU's n, where `ds_n = dp_n * r`. Then `dW = sum of ds[t]^T h[t - 1]`, `db = sum of ds[t]`.
+
+mod cells;
+
+use super::{Bound, Frame, kernel};
+use crate::matrix::{Matrix, MatrixMut, product_parallel};
+use crate::operands::{Gradient, Operands, Pair, Source, Target, count};
+use crate::parallel::{self, grown};
+use cells::Handed;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{Cell, Recurrence};
+
+/// What the loops count.
+#[derive(Clone, Copy)]
+struct Sizes {
+    samples: usize,
+    steps: usize,
+    hidden: usize,
+    /// G H.
+    width: usize,
+    /// D H.
+    features: usize,
+    cell: Cell,
+}
+
+/// One direction: its part of the output, and its way.
+#[derive(Clone, Copy)]
+struct Way {
+    /// The first of its columns in the output.
+    column: usize,
+    reverse: bool,
+}
+
+impl Sizes {
+    fn new(op: &Recurrence, operands: &Operands<'_>) -> Result<Sizes, Error> {
+        if !op.is_sound() {
+            return Err(Error::Damaged("a recurrence has no units or steps, or more than two directions"));
+        }
+        let [samples, steps, hidden] = [operands.batch(), op.steps, op.hidden].map(|size| count(&[size]));
+        let [width, features] = [count(&[op.width()]), count(&[op.directions, op.hidden])];
+        Ok(Sizes { samples, steps, hidden, width, features, cell: op.cell })
+    }
+
+    /// Elements of gates and output.
+    fn lengths(&self) -> [usize; 2] {
+        let rows = self.samples.saturating_mul(self.steps);
+        [rows.saturating_mul(self.width), rows.saturating_mul(self.features)]
+    }
+
+    /// Elements of a direction's weight.
+    fn weight(&self) -> usize {
+        self.width.saturating_mul(self.hidden)
+    }
+
+    /// The weight `[G H, H]`.
+    fn matrix<'a>(&self, weight: &'a [f32]) -> Matrix<'a> {
+        Matrix::new(weight, self.width, self.hidden, self.hidden)
+    }
+
+    /// Step `t` of all samples, of rows of `row` elements from `column` on: `columns` of them.
+    fn step<'a>(&self, data: &'a [f32], t: usize, row: usize, [column, columns]: [usize; 2]) -> Matrix<'a> {
+        Matrix::new(&data[t * row + column..], self.samples, columns, self.steps * row)
+    }
+
+    /// The steps in the order of the forward pass.
+    fn order(&self, reverse: bool) -> impl DoubleEndedIterator<Item = usize> + use<> {
+        let last = self.steps - 1;
+        (0..self.steps).map(move |step| if reverse { last - step } else { step })
+    }
+
+    /// The step that comes before `t` in the forward pass.
+    fn before(&self, t: usize, reverse: bool) -> Option<usize> {
+        if reverse { Some(t + 1).filter(|&t| t < self.steps) } else { t.checked_sub(1) }
+    }
+
+    fn ways(&self) -> impl Iterator<Item = (u8, Way)> + use<> {
+        let hidden = self.hidden;
+        (0..(self.features / hidden) as u8)
+            .map(move |index| (index, Way { column: usize::from(index) * hidden, reverse: index == 1 }))
+    }
+}
+
+/// Weight and bias of a direction.
+struct Parameters {
+    weight: Source,
+    bias: Option<Source>,
+}
+
+impl Parameters {
+    fn new(
+        op: &Recurrence,
+        sizes: &Sizes,
+        operands: &Operands<'_>,
+        first: u8,
+        bias: bool,
+    ) -> Result<Parameters, Error> {
+        let weight = operands.source(Slot::Input(first + 1), sizes.weight())?;
+        let bias = operands.source_if(bias && op.bias, Slot::Input(first + 2), sizes.width)?;
+        Ok(Parameters { weight, bias })
+    }
+}
+
+/// Where a direction's gates are: what arrives, and what becomes of it.
+enum Gates {
+    /// Kept for the backward pass, in place or not.
+    Kept(Pair),
+    /// Only read.
+    Read(Source),
+    /// They are in the output, which they become.
+    Output,
+}
+
+/// The output, and the gates where they are kept.
+pub(super) fn forward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op, operands)?;
+    let [gates, output] = sizes.lengths();
+    let mut directions = Vec::new();
+    for (index, way) in sizes.ways() {
+        let first = op.first_input(index);
+        let (slot, saved) = (Slot::Input(first), Slot::Saved(index));
+        let arriving = if operands.writes(saved) {
+            Gates::Kept(operands.pair(slot, saved, gates)?)
+        } else if operands.aliases(slot, Slot::Output) && gates == output {
+            Gates::Output
+        } else {
+            Gates::Read(operands.source(slot, gates)?)
+        };
+        directions.push((way, arriving, Parameters::new(op, &sizes, operands, first, true)?));
+    }
+    let mut output = operands.target(Slot::Output, output)?;
+    kernel(move |frame| {
+        for (way, gates, parameters) in &mut directions {
+            walk(&sizes, *way, gates, parameters, output.get(), frame);
+        }
+    })
+}
+
+/// All steps of one direction.
+fn walk(sizes: &Sizes, way: Way, gates: &mut Gates, parameters: &Parameters, y: &mut [f32], frame: &mut Frame<'_>) {
+    let Sizes { samples, steps, hidden, width, features, cell } = *sizes;
+    let weight = sizes.matrix(parameters.weight.get());
+    let scratch = grown(frame.scratch, samples * (width + hidden));
+    let (sums, states) = scratch.split_at_mut(samples * width);
+    states.fill(0.0);
+    let (source, mut kept) = match gates {
+        Gates::Kept(pair) => {
+            let (source, target) = pair.get();
+            (source, Some(target))
+        }
+        Gates::Read(source) => (Some(source.get()), None),
+        Gates::Output => (None, None),
+    };
+    for t in sizes.order(way.reverse) {
+        match sizes.before(t, way.reverse) {
+            Some(before) => {
+                let h = sizes.step(y, before, features, [way.column, hidden]);
+                product_parallel(MatrixMut::new(sums, samples, width, width), h, weight.t(), false);
+            }
+            None => sums.fill(0.0),
+        }
+        if let Some(bias) = &parameters.bias {
+            let bias = bias.get();
+            parallel::pieces(None, sums, width, |_, _, row| {
+                row.iter_mut().zip(bias).for_each(|(s, bias)| *s += bias);
+                0.0
+            });
+        }
+        for sample in 0..samples {
+            let row = (sample * steps + t) * width..(sample * steps + t + 1) * width;
+            let at = (sample * steps + t) * features + way.column;
+            let (h, sums) = (&mut y[at..][..hidden], &sums[sample * width..][..width]);
+            let state = &mut states[sample * hidden..][..hidden];
+            match (&mut kept, source) {
+                (Some(kept), source) => {
+                    let gates = &mut kept[row.clone()];
+                    if let Some(source) = source {
+                        gates.copy_from_slice(&source[row]);
+                    }
+                    cells::forward_in_place(cell, gates, sums, state, h);
+                }
+                (None, Some(source)) => cells::forward(cell, &source[row], sums, state, h),
+                (None, None) => cells::forward_plain(cell, sums, h),
+            }
+        }
+    }
+}
+
+/// One direction of the backward pass.
+struct Back {
+    way: Way,
+    gates: Option<Pair>,
+    /// The gradient of the gates where a plain cell's are not in place of dy.
+    apart: Option<Target>,
+    parameters: Parameters,
+    weight: Option<Gradient>,
+    bias: Option<Gradient>,
+}
+
+/// The gradients of gates, weights and biases.
+pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op, operands)?;
+    let [gates, output] = sizes.lengths();
+    let is_plain = op.cell.is_plain();
+    let mut directions = Vec::new();
+    let mut dy = None;
+    for (index, way) in sizes.ways() {
+        let first = op.first_input(index);
+        let slot = Slot::InputGradient(first);
+        if operands.accumulates(slot) {
+            return Err(Error::Damaged("the gradient of a recurrence's gates is added to another one"));
+        }
+        let parameters = Parameters::new(op, &sizes, operands, first, op.cell == Cell::Gru)?;
+        let weight = operands.gradient(Slot::InputGradient(first + 1), sizes.weight())?;
+        let bias = if op.bias { operands.gradient(Slot::InputGradient(first + 2), sizes.width)? } else { None };
+        let (mut kept, mut apart) = (None, None);
+        if !is_plain {
+            kept = Some(operands.pair(Slot::Saved(index), slot, gates)?);
+        } else if operands.aliases(Slot::Gradient, slot) && gates == output {
+            dy = Some(operands.pair(Slot::Gradient, slot, output)?);
+        } else {
+            apart = Some(operands.target(slot, gates)?);
+        }
+        directions.push(Back { way, gates: kept, apart, parameters, weight, bias });
+    }
+    let mut dy = match dy {
+        Some(dy) => Incoming::Overwritten(dy),
+        None => Incoming::Read(operands.source(Slot::Gradient, output)?),
+    };
+    let y = operands.source(Slot::Output, output)?;
+    let room = count(&[operands.batch(), op.steps.saturating_add(1), op.hidden]);
+    let mut rows = match is_plain {
+        true => None,
+        false => Some(operands.target(Slot::Workspace, room.saturating_mul(directions.len()))?),
+    };
+    kernel(move |frame| {
+        let y = y.get();
+        for back in &mut directions {
+            let Back { way, gates, apart, parameters, weight, bias } = back;
+            let rows = rows.as_mut().map_or(&mut [] as &mut [f32], |rows| &mut rows.get()[..sizes.rows()]);
+            let rooms = Rooms::new(&sizes, rows, grown(frame.scratch, 3 * sizes.samples * sizes.hidden));
+            let (dy, gates) = match (&mut dy, gates, apart) {
+                (Incoming::Read(dy), Some(pair), _) => {
+                    let (source, target) = pair.get();
+                    if let Some(source) = source {
+                        target.copy_from_slice(source);
+                    }
+                    (Some(dy.get()), target)
+                }
+                (Incoming::Read(dy), None, Some(apart)) => (Some(dy.get()), apart.get()),
+                (Incoming::Overwritten(pair), ..) => (None, pair.get().1),
+                (Incoming::Read(_), None, None) => continue,
+            };
+            let Rooms { rows, .. } = walk_back(&sizes, *way, (dy, y), gates, parameters, rooms);
+            sum_weight(&sizes, *way, weight, y, gates, rows);
+            sum_bias(&sizes, bias, gates, rows);
+        }
+    })
+}
+
+/// The gradient of the output.
+enum Incoming {
+    Read(Source),
+    /// The gradient of the gates takes its place.
+    Overwritten(Pair),
+}
+
+/// Scratch memory of the backward pass.
+struct Rooms<'a> {
+    /// For each step `[B, T, H]` an LSTM's c, or `ds_n` of a GRU.
+    rows: &'a mut [f32],
+    /// What a step's product with the weight hands to the one before: `[B, H]`.
+    handed: &'a mut [f32],
+    /// And what it hands on beside that: `[B, H]`.
+    direct: &'a mut [f32],
+    /// `s_n` of a GRU: `[B, H]`.
+    sums: &'a mut [f32],
+}
+
+impl Sizes {
+    /// Elements of [`Rooms::rows`].
+    fn rows(&self) -> usize {
+        self.samples * self.steps * self.hidden
+    }
+}
+
+impl<'a> Rooms<'a> {
+    fn new(sizes: &Sizes, rows: &'a mut [f32], rest: &'a mut [f32]) -> Rooms<'a> {
+        let each = sizes.samples * sizes.hidden;
+        let (handed, rest) = rest.split_at_mut(each);
+        let (direct, sums) = rest.split_at_mut(each);
+        Rooms { rows, handed, direct, sums }
+    }
+}
+
+/// Makes the gradients of one direction's gates where the gates are. `None` for dy where that is in their place.
+fn walk_back<'r>(
+    sizes: &Sizes,
+    way: Way,
+    (dy, y): (Option<&[f32]>, &[f32]),
+    gates: &mut [f32],
+    parameters: &Parameters,
+    rooms: Rooms<'r>,
+) -> Rooms<'r> {
+    let Sizes { samples, steps, hidden, width, features, cell } = *sizes;
+    let Rooms { rows, handed, direct, sums } = rooms;
+    let weight = sizes.matrix(parameters.weight.get());
+    let bias = parameters.bias.as_ref().map(|bias| &bias.get()[width - hidden..]);
+    if cell == Cell::Lstm {
+        cells::states(gates, rows, [steps, hidden], way.reverse);
+    }
+    handed.fill(0.0);
+    direct.fill(0.0);
+    let mut after: Option<usize> = None;
+    for t in sizes.order(way.reverse).rev() {
+        let before = sizes.before(t, way.reverse);
+        if let Some(after) = after {
+            hand_on(sizes, gates, rows, weight, after, handed);
+        }
+        if cell == Cell::Gru {
+            match before {
+                Some(before) => {
+                    let h = sizes.step(y, before, features, [way.column, hidden]);
+                    let of_n = weight.rows(width - hidden..width);
+                    product_parallel(MatrixMut::new(sums, samples, hidden, hidden), h, of_n.t(), false);
+                }
+                None => sums.fill(0.0),
+            }
+            if let Some(bias) = bias {
+                sums.chunks_exact_mut(hidden).for_each(|row| row.iter_mut().zip(bias).for_each(|(s, bias)| *s += bias));
+            }
+        }
+        for sample in 0..samples {
+            let step = |t: usize, row: usize| (sample * steps + t) * row;
+            let at = |t: usize| step(t, features) + way.column;
+            let own = sample * hidden..(sample + 1) * hidden;
+            let handed = &mut handed[own.clone()];
+            if let Some(dy) = dy {
+                handed.iter_mut().zip(&dy[at(t)..]).for_each(|(dh, dy)| *dh += dy);
+            }
+            let gates = &mut gates[step(t, width)..][..width];
+            let before_c = before.map(|before| step(before, hidden));
+            let back = Handed {
+                dh: handed,
+                direct: &mut direct[own.clone()],
+                s: &sums[own],
+                h: &y[at(t)..][..hidden],
+                before: before.map(|before| &y[at(before)..][..hidden]),
+            };
+            match cell {
+                Cell::Lstm => {
+                    let [c, before] = [Some(step(t, hidden)), before_c].map(|c| c.map(|c| &rows[c..][..hidden]));
+                    cells::lstm_back(gates, back, c.unwrap_or_default(), before);
+                }
+                Cell::Gru => cells::gru_back(gates, back, &mut rows[step(t, hidden)..][..hidden]),
+                Cell::Tanh | Cell::Relu => cells::plain_back(cell, gates, back, dy.is_none()),
+            }
+        }
+        after = Some(t);
+    }
+    Rooms { rows, handed, direct, sums }
+}
+
+/// What the gates' gradients of step `after` come to for the output of the step before: `ds W`.
+fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weight: Matrix<'_>, after: usize, handed: &mut [f32]) {
+    let Sizes { samples, hidden, width, cell, .. } = *sizes;
+    // A GRU's last gate has another gradient behind the product.
+    let shared = if cell == Cell::Gru { width - hidden } else { width };
+    let ds = sizes.step(gates, after, width, [0, shared]);
+    product_parallel(MatrixMut::new(handed, samples, hidden, hidden), ds, weight.rows(0..shared), false);
+    if cell == Cell::Gru {
+        let ds = sizes.step(rows, after, hidden, [0, hidden]);
+        product_parallel(MatrixMut::new(handed, samples, hidden, hidden), ds, weight.rows(shared..width), true);
+    }
+}
+
+/// `dW (+)= sum over samples and steps of ds[t]^T h[t - 1]`.
+fn sum_weight(sizes: &Sizes, way: Way, out: &mut Option<Gradient>, y: &[f32], gates: &[f32], rows: &[f32]) {
+    let Some(out) = out else { return };
+    let Sizes { samples, steps, hidden, width, features, cell } = *sizes;
+    let accumulate = out.accumulate;
+    let dw = out.target.get();
+    if steps == 1 {
+        if !accumulate {
+            dw.fill(0.0);
+        }
+        return;
+    }
+    let shared = if cell == Cell::Gru { width - hidden } else { width };
+    // The first step of the forward pass has no output before it.
+    let (of_ds, of_h) = if way.reverse { (0, 1) } else { (1, 0) };
+    let terms = steps - 1;
+    for sample in 0..samples {
+        let h = &y[(sample * steps + of_h) * features + way.column..];
+        let h = Matrix::new(h, terms, hidden, features);
+        let add = accumulate || sample > 0;
+        let ds = Matrix::new(&gates[(sample * steps + of_ds) * width..], terms, width, width);
+        let (upper, lower) = MatrixMut::new(dw, width, hidden, hidden).split_rows(shared);
+        product_parallel(upper, ds.columns(0..shared).t(), h, add);
+        if shared < width {
+            let ds = Matrix::new(&rows[(sample * steps + of_ds) * hidden..], terms, hidden, hidden);
+            product_parallel(lower, ds.t(), h, add);
+        }
+    }
+}
+
+/// `db (+)= sum over samples and steps of ds[t]`.
+fn sum_bias(sizes: &Sizes, out: &mut Option<Gradient>, gates: &[f32], rows: &[f32]) {
+    let Some(out) = out else { return };
+    let Sizes { samples, steps, hidden, width, cell, .. } = *sizes;
+    let accumulate = out.accumulate;
+    let (shared, rest) = out.target.get().split_at_mut(if cell == Cell::Gru { width - hidden } else { width });
+    let sum = |out: &mut [f32], data: &[f32], row: usize| {
+        parallel::column_sums(out, accumulate, samples * steps, |index, first, sums| {
+            sums.iter_mut().zip(&data[index * row + first..]).for_each(|(sum, &ds)| *sum += f64::from(ds));
+        });
+    };
+    sum(shared, gates, width);
+    sum(rest, rows, hidden);
+}

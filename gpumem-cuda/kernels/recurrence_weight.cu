@@ -1,0 +1,89 @@
+// The gradient of a direction's weight of a recurrent layer, after recurrence.cu has gone through the steps:
+// dW = sum of ds[t]^T h[t - 1] over samples and steps but the first.
+//
+// The constants are those of recurrence.cuh and tile.cuh, and
+// DIRECTION  whose weight it is: 0, or 1 for the one from the last step to the first
+//
+// A block for each tile of dW, along x.
+#include "base.cuh"
+#include "real.cuh"
+#include "recurrence.cuh"
+#include "tile.cuh"
+
+// Terms of a sample, at least 1 to divide by, and all of them.
+constexpr u32 TERMS = STEPS > 1 ? STEPS - 1 : 1;
+constexpr u32 DEPTH = (u32)(BATCH * (STEPS - 1));
+constexpr u32 ACROSS = (HIDDEN + TILE_N - 1) / TILE_N;
+
+// Sample and step of a term: the first step on the way has nothing before it.
+struct Term {
+    u64 sample;
+    u32 t;
+    bool inside;
+    __device__ __forceinline__ Term(u32 k, u32 back) {
+        sample = k / TERMS;
+        t = on_the_way(DIRECTION, k % TERMS + 1 - back);
+        inside = k < DEPTH;
+    }
+};
+
+struct Inside {
+    u32 at;
+    bool inside;
+};
+
+struct Slopes {
+    const real *dp;
+    const float *rows;
+
+    typedef Inside Place;
+    typedef Term Depth;
+    static __device__ __forceinline__ Place place(u32 e) { return {e, e < WIDTH}; }
+    static __device__ __forceinline__ Depth depth(u32 k) { return Term(k, 0); }
+    __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
+        if (!place.inside || !depth.inside) return real();
+        if (place.at < SHARED_WIDTH) return dp[(depth.sample * STEPS + depth.t) * WIDTH + place.at];
+        real of_n;
+        narrow(slope(dp, rows, DIRECTION, depth.sample, depth.t, place.at), &of_n);
+        return of_n;
+    }
+};
+
+struct Outputs {
+    const real *y;
+
+    typedef Inside Place;
+    typedef Term Depth;
+    static __device__ __forceinline__ Place place(u32 e) { return {e, e < HIDDEN}; }
+    static __device__ __forceinline__ Depth depth(u32 k) { return Term(k, 1); }
+    __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
+        if (!place.inside || !depth.inside) return real();
+        return y[(depth.sample * STEPS + depth.t) * FEATURES + DIRECTION * HIDDEN + place.at];
+    }
+};
+
+struct Result {
+    real *dw;
+
+    struct Column {
+        real *dw;
+    };
+    static __device__ __forceinline__ u32 rows() { return WIDTH; }
+    static __device__ __forceinline__ u32 columns() { return HIDDEN; }
+    __device__ __forceinline__ Column column(u32 n) const { return {dw + n}; }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.dw + (u64)m * HIDDEN; }
+    static __device__ __forceinline__ float bias(u32, u32) { return 0.0f; }
+    static __device__ __forceinline__ float through(float sum) { return sum; }
+};
+
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) recurrence_weight)
+(const real *dp, const float *rows, const real *y, real *dw) {
+    __shared__ Tiles tiles;
+    const u32 m = blockIdx.x / ACROSS * TILE_M, n = blockIdx.x % ACROSS * TILE_N;
+    typename Carrier<false, TILE_M, false, Slopes>::Type left({dp, rows}, m);
+    typename Carrier<false, TILE_N, false, Outputs>::Type right({y}, n);
+    Sums sums;
+    clear(sums);
+    multiply(left, right, 0, DEPTH, tiles, sums);
+    store<false>(Result{dw}, m, n, tiles, sums);
+}

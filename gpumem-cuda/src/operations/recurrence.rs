@@ -1,0 +1,159 @@
+//! Recurrent layers: `kernels/recurrence.cu`, `kernels/recurrence_weight.cu` and `kernels/recurrence_bias.cu`.
+//!
+//! A launch for each step, of both directions: a step needs what all blocks made of the one before. Launches follow each other on the
+//! card about as fast as blocks that wait for each other would, need nothing of the card, and may have any number of blocks.
+
+use super::context::Context;
+use super::grid::{small, tile};
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::op::Rule;
+use gpumem_core::program::ops::{Cell, Recurrence};
+use gpumem_core::program::{Slot, TensorId};
+
+/// Units of a block: UNITS of the kernel.
+const UNITS: u64 = 8;
+
+/// What the launches of an operation share.
+struct Plan<'a> {
+    context: &'a Context<'a>,
+    op: &'a Recurrence,
+    samples: u64,
+    steps: u32,
+}
+
+impl<'a> Plan<'a> {
+    fn new(context: &'a Context<'a>, op: &'a Recurrence, y: TensorId) -> Result<Plan<'a>, Error> {
+        if !op.is_sound() {
+            return Err(Error::Damaged("a recurrence has no units or steps, or more than two directions"));
+        }
+        let samples = context.samples(y);
+        let rows = samples.saturating_mul(op.steps);
+        small(rows)?;
+        small(op.width())?;
+        small(op.output().dims()[1])?;
+        Ok(Plan { context, op, samples, steps: small(op.steps)? })
+    }
+
+    /// The constants of `recurrence.cuh`.
+    fn constants(&self, kernel: Kernel) -> Kernel {
+        let Recurrence { cell, steps, hidden, directions, .. } = *self.op;
+        let kernel = kernel.with("CELL", cell as u8).with("BATCH", format!("{}ull", self.samples));
+        kernel.with("STEPS", format!("{steps}u")).with("HIDDEN", format!("{hidden}u")).with("DIRECTIONS", directions)
+    }
+
+    /// Samples of a block.
+    fn tall(&self) -> u64 {
+        if self.samples <= 16 { 16 } else { 32 }
+    }
+
+    fn kernel(&self, entry: &'static str) -> Kernel {
+        self.constants(self.context.kernel("recurrence.cu", entry)).with("SAMPLES", self.tall())
+    }
+
+    /// A launch for each of these steps.
+    fn steps(
+        &self,
+        entry: &'static str,
+        steps: impl Iterator<Item = u32>,
+        arguments: Vec<Option<TensorId>>,
+    ) -> Result<Vec<Launch>, Error> {
+        let tiles = u32::try_from(self.samples.div_ceil(self.tall())).ok().filter(|&tiles| tiles < 1 << 16);
+        let tiles = tiles.ok_or(Error::Damaged("a recurrence has more samples than a grid has blocks"))?;
+        let grid = [small(self.op.hidden.div_ceil(UNITS))?, tiles, self.op.directions as u32];
+        let kernel = self.kernel(entry);
+        let launch = |step| Launch {
+            kernel: kernel.clone(),
+            grid,
+            block: [256, 1, 1],
+            arguments: arguments.clone(),
+            numbers: vec![step],
+        };
+        Ok(steps.map(launch).collect())
+    }
+
+    /// What there is of each direction, or nothing for one that is not there.
+    fn each<T>(&self, of: impl Fn(u8) -> Result<Option<T>, Error>) -> Result<[Option<T>; 2], Error> {
+        Ok([of(0)?, if self.op.directions == 2 { of(1)? } else { None }])
+    }
+
+    /// Input number `index` of each direction.
+    fn inputs(&self, index: u8) -> Result<[Option<TensorId>; 2], Error> {
+        self.each(|direction| self.context.read(Slot::Input(self.op.first_input(direction) + index)).map(Some))
+    }
+
+    /// The gradients of weight and bias of a direction, from those of what arrives.
+    fn sums(&self, direction: u8, dp: TensorId, rows: Option<TensorId>, y: TensorId) -> Result<Vec<Launch>, Error> {
+        let Plan { context, op, .. } = *self;
+        let first = op.first_input(direction);
+        let [rows_of_weight, columns] = [op.width(), op.hidden];
+        let [tall, wide] = tile(rows_of_weight, columns, 1, 128);
+        let kernel = |kernel, slot| self.constants(kernel).with("DIRECTION", direction).with("ADD", context.adds(slot));
+        let mut launches = Vec::new();
+        let slot = Slot::InputGradient(first + 1);
+        if let Some(dw) = context.operation.written(slot) {
+            let blocks = small(rows_of_weight.div_ceil(tall).saturating_mul(columns.div_ceil(wide)))?;
+            launches.push(Launch {
+                kernel: kernel(context.product_kernel("recurrence_weight.cu", "recurrence_weight"), slot)
+                    .with("TILE_M", tall)
+                    .with("TILE_N", wide),
+                grid: [blocks, 1, 1],
+                block: [256, 1, 1],
+                arguments: vec![Some(dp), rows, Some(y), Some(dw)],
+                numbers: Vec::new(),
+            });
+        }
+        let slot = Slot::InputGradient(first + 2);
+        if let Some(db) = context.operation.written(slot).filter(|_| op.bias) {
+            launches.push(Launch {
+                kernel: kernel(context.kernel("recurrence_bias.cu", "recurrence_bias"), slot),
+                grid: [small(op.width().div_ceil(32))?, 1, 1],
+                block: [1024, 1, 1],
+                arguments: vec![Some(dp), rows, Some(db)],
+                numbers: Vec::new(),
+            });
+        }
+        Ok(launches)
+    }
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Launch>, Error> {
+    let y = context.written(Slot::Output)?;
+    let plan = Plan::new(context, op, y)?;
+    let ([p0, p1], [w0, w1]) = (plan.inputs(0)?, plan.inputs(1)?);
+    let [b0, b1] = if op.bias { plan.inputs(2)? } else { [None; 2] };
+    let [kept0, kept1] = plan.each(|direction| Ok(context.operation.written(Slot::Saved(direction))))?;
+    let states = if op.cell == Cell::Lstm { Some(context.written(Slot::Workspace)?) } else { None };
+    let arguments = vec![p0, w0, b0, p1, w1, b1, kept0, kept1, states, Some(y)];
+    plan.steps("recurrence_forward", 0..plan.steps, arguments)
+}
+
+/// The way back, then the sums.
+pub(super) fn backward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Launch>, Error> {
+    let (dy, y) = (context.read(Slot::Gradient)?, context.read(Slot::Output)?);
+    let plan = Plan::new(context, op, y)?;
+    let [w0, w1] = plan.inputs(1)?;
+    let [b0, b1] = if op.bias && op.cell == Cell::Gru { plan.inputs(2)? } else { [None; 2] };
+    let is_plain = op.cell.is_plain();
+    let saved = |direction| Ok(if is_plain { None } else { Some(context.read(Slot::Saved(direction))?) });
+    let [kept0, kept1] = plan.each(saved)?;
+    let gradients = plan.each(|direction| {
+        let slot = Slot::InputGradient(op.first_input(direction));
+        if context.adds(slot) == 1 {
+            return Err(Error::Damaged("the gradient of a recurrence's gates is added to another one"));
+        }
+        context.written(slot).map(Some)
+    })?;
+    let rows = if is_plain { None } else { Some(context.written(Slot::Workspace)?) };
+    let mut launches = Vec::new();
+    if op.cell == Cell::Lstm {
+        let units = op.directions.saturating_mul(plan.samples).saturating_mul(op.hidden);
+        launches.push(Launch::elementwise(plan.kernel("recurrence_states"), units, vec![kept0, kept1, rows]));
+    }
+    let arguments = vec![Some(dy), Some(y), w0, b0, w1, b1, kept0, kept1, gradients[0], gradients[1], rows];
+    launches.extend(plan.steps("recurrence_backward", (0..plan.steps).rev(), arguments)?);
+    for (direction, dp) in (0..).zip(gradients.into_iter().flatten()) {
+        launches.extend(plan.sums(direction, dp, rows, y)?);
+    }
+    Ok(launches)
+}

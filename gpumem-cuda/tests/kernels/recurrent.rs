@@ -1,0 +1,92 @@
+//! Recurrent layers, step after step.
+
+use crate::host::harness::graphs::{again, chain, layer, numbers};
+use crate::host::{CAPABILITY, kernels_in};
+use crate::{check, check_formats, check_products, gradients};
+use gpumem_core::Precision;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, lower};
+
+/// A chain of layers on a sequence.
+fn along(dims: [u64; 2], layers: &str) -> impl Fn(&mut Graph) -> NodeId + '_ {
+    move |graph| {
+        let input = graph.input(numbers(&dims)).unwrap();
+        chain(graph, input, layers)
+    }
+}
+
+const CELLS: [&str; 4] = ["Lstm(7", "Gru(7", "Rnn(7", "Rnn(7, nonlinearity = \"relu\""];
+
+#[test]
+fn recurrent_layers() {
+    for layer in CELLS {
+        check(layer, 3, along([4, 5], &format!("{layer})")));
+        check(layer, 2, along([3, 5], &format!("{layer}, bidirectional = true)")));
+    }
+}
+
+#[test]
+fn recurrent_layers_in_16_bits() {
+    for layer in CELLS {
+        check_products(layer, 2, along([3, 5], &format!("{layer}, bidirectional = true)")));
+    }
+}
+
+#[test]
+fn several_layers_and_tiles() {
+    // More terms than are worked on at once, more samples than a block has, and parts of all.
+    check("a wide LSTM", 17, along([3, 5], "Lstm(70, layers = 2)"));
+    check("a wide GRU", 35, along([2, 5], "Gru(66)"));
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn recurrent_layers_of_further_shapes() {
+    for layer in CELLS {
+        let options = ["bias = false", "bias = false, bidirectional = true", "layers = 3, bidirectional = true"];
+        for option in options {
+            check(layer, 2, along([4, 3], &format!("{layer}, {option})")));
+        }
+        check(layer, 3, along([1, 4], &format!("{layer}, bidirectional = true)")));
+        // What bf16 keeps of a gate near 1 is too little for 1e-2 where there are more steps.
+        let ways = [((Precision::F16, CAPABILITY), 0..3), ((Precision::F16, (7, 5)), 0..1)];
+        check_formats(layer, &ways, 3, along([4, 5], &format!("{layer})")));
+        check_formats(layer, &ways, 2, along([4, 5], &format!("{layer}, layers = 2, bias = false)")));
+    }
+    check("one unit", 1, along([5, 1], "Lstm(1)"));
+    check("more samples", 33, along([3, 4], "Rnn(65, bidirectional = true)"));
+}
+
+/// Masks of one layer are draws of their own.
+#[test]
+fn dropout_between_layers() {
+    check("masks", 2, along([3, 5], "Lstm(6, layers = 3, dropout = 0.4)"));
+    check("masks of a GRU", 2, along([3, 5], "Gru(6, layers = 3, dropout = 0.4) | Tanh"));
+}
+
+/// The same parameters twice: gradients are added to gradients.
+#[test]
+fn recurrent_layers_add_gradients() {
+    for text in ["Lstm(5)", "Gru(5)", "Rnn(5)"] {
+        check(text, 2, |graph| {
+            let input = graph.input(numbers(&[3, 5])).unwrap();
+            let once = layer(graph, input, text);
+            again(graph, once, text, 0)
+        });
+    }
+}
+
+/// Launches of a step of the sequence are of one kernel, which is compiled once.
+#[test]
+fn a_launch_for_each_step() {
+    let mut graph = Graph::default();
+    let output = along([6, 4], "Gru(5, bidirectional = true)")(&mut graph);
+    let (training, optimizer) = gradients();
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let kernels = kernels_in(&crate::host::harness::compile(&program, 2), 2, Precision::F32, optimizer);
+    for entry in ["recurrence_forward", "recurrence_backward"] {
+        let of_steps: Vec<_> = kernels.iter().filter(|kernel| kernel.entry == entry).collect();
+        assert_eq!(of_steps.len(), 6, "{entry}");
+        assert!(of_steps.iter().all(|kernel| *kernel == of_steps[0]), "{entry}");
+    }
+}
