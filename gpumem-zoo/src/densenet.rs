@@ -1,0 +1,76 @@
+//! DenseNet: every layer reads what all before it in its block have made.
+//!
+//! G. Huang, Z. Liu, L. van der Maaten and K. Weinberger, "Densely Connected Convolutional Networks" (arXiv:1608.06993), as
+//! torchvision's `densenet121`. Few parameters, and much to keep: each layer's normalisation keeps all the channels so far, so that
+//! memory grows with the square of a block's depth. PyTorch's state dict numbers layers from 1, `denselayer1`; here they are
+//! numbered from 0.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::densenet::DenseNet121;
+//!
+//! assert_eq!(DenseNet121::<8>::LAYERS.last().unwrap().path, "classifier");
+//! ```
+
+use gpumem::network;
+
+network! {
+    /// torchvision's `densenet121`.
+    pub struct DenseNet121<const BATCH: usize>;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            features(), Relu(inplace), GlobalAvgPool, Linear(1000, name = "classifier"),
+        ]
+    }
+
+    fn features() -> Block {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv0"), BatchNorm2d(name = "norm0"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            denseblock1(), transition1(128), denseblock2(), transition2(256), denseblock3(), transition3(512), denseblock4(),
+            BatchNorm2d(name = "norm5"),
+        ]
+    }
+
+    fn denseblock1() -> Block {
+        [repeat(6, [Concat([], denselayer())])]
+    }
+
+    fn denseblock2() -> Block {
+        [repeat(12, [Concat([], denselayer())])]
+    }
+
+    fn denseblock3() -> Block {
+        [repeat(24, [Concat([], denselayer())])]
+    }
+
+    fn denseblock4() -> Block {
+        [repeat(16, [Concat([], denselayer())])]
+    }
+
+    fn transition1(channels: usize) -> Block {
+        [BatchNorm2d(name = "norm"), Relu(inplace), Conv2d(channels, 1, bias = false, name = "conv"), AvgPool2d(2)]
+    }
+
+    fn transition2(channels: usize) -> Block {
+        [BatchNorm2d(name = "norm"), Relu(inplace), Conv2d(channels, 1, bias = false, name = "conv"), AvgPool2d(2)]
+    }
+
+    fn transition3(channels: usize) -> Block {
+        [BatchNorm2d(name = "norm"), Relu(inplace), Conv2d(channels, 1, bias = false, name = "conv"), AvgPool2d(2)]
+    }
+
+    fn denselayer() -> Block {
+        [
+            BatchNorm2d(name = "norm1"), Relu(inplace), Conv2d(128, 1, bias = false, name = "conv1"),
+            BatchNorm2d(name = "norm2"), Relu(inplace), Conv2d(32, 3, padding = 1, bias = false, name = "conv2"),
+        ]
+    }
+}

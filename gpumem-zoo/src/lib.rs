@@ -1,0 +1,69 @@
+//! Well-known networks, each with the parameters, names and operations of the original.
+//!
+//! Every network is generic over its batch: `resnet::ResNet50<32>` is one whose training step has 32 images, and
+//! [`gpumem::fits!`] asks whether it fits a card.
+//!
+//! | family | networks | original |
+//! | --- | --- | --- |
+//! | [`convnext`] | ConvNeXt-Tiny | torchvision |
+//! | [`densenet`] | DenseNet-121 | torchvision |
+//! | [`googlenet`] | GoogLeNet without auxiliary heads | torchvision |
+//! | [`squeezenet`] | SqueezeNet 1.0, 1.1 | torchvision |
+//! | [`lenet`] | LeNet-5 | LeCun and others 1998 |
+//! | [`alexnet`] | AlexNet | torchvision |
+//! | [`vgg`] | VGG-11, -13, -16, -19, with and without batch normalisation | torchvision |
+//! | [`resnet`] | ResNet-18, -34, -50, -101, -152, ResNeXt-50 32x4d, Wide ResNet-50-2 | torchvision |
+//! | [`mobilenet`] | MobileNetV2, MobileNetV3 small and large, MNASNet 1.0 | torchvision |
+//! | [`unet`] | U-Net | Ronneberger and others 2015 |
+//! | [`dcgan`] | generator, discriminator | PyTorch's example |
+//! | [`vit`] | ViT-B/16, ViT-S/16 | torchvision, timm |
+//! | [`mixer`] | MLP-Mixer S/16, B/16 | timm |
+//! | [`gpt2`] | GPT-2 small, medium, large, XL | transformers, nanoGPT |
+//!
+//! A tensor's path becomes the name in the original's state dict by [`torch_name`], but for what a family's page says.
+
+pub mod alexnet;
+pub mod convnext;
+pub mod dcgan;
+pub mod densenet;
+pub mod googlenet;
+pub mod gpt2;
+pub mod lenet;
+pub mod mixer;
+pub mod mobilenet;
+pub mod resnet;
+pub mod squeezenet;
+pub mod unet;
+pub mod vgg;
+pub mod vit;
+
+/// The name that PyTorch's state dict has for a layer or a tensor of a network of this crate.
+///
+/// A block that stands several times in another is numbered, as the modules of a `ModuleList` are: `h[3]` is `h.3`. What cannot be
+/// said by the name of a function is said by its beginning:
+///
+/// * a block whose name begins with `item` is one of a `Sequential`, which has its number only: `layer1.item_basic[0]` is
+///   `layer1.0`, and `item` where it is alone is `0`;
+/// * a block or a layer whose name begins with `inline_` has no module in the original;
+/// * `at_8` is a module called `8`, and `as_layers` one called `layers` where a function has that name already.
+///
+/// ```
+/// assert_eq!(gpumem_zoo::torch_name("layer1.item_basic[0].conv1.weight"), "layer1.0.conv1.weight");
+/// assert_eq!(gpumem_zoo::torch_name("h[3].mlp.c_fc"), "h.3.mlp.c_fc");
+/// ```
+pub fn torch_name(path: &str) -> String {
+    let mut names = Vec::new();
+    for segment in path.split('.') {
+        let (name, number) = match segment.split_once('[') {
+            Some((name, number)) => (name, Some(number.trim_end_matches(']'))),
+            None => (segment, None),
+        };
+        if name == "item" || name.starts_with("item_") {
+            names.push(number.unwrap_or("0"));
+        } else if !name.starts_with("inline_") {
+            names.push(name.strip_prefix("at_").or(name.strip_prefix("as_")).unwrap_or(name));
+            names.extend(number);
+        }
+    }
+    names.join(".")
+}

@@ -1,0 +1,321 @@
+//! ResNet, ResNeXt and Wide ResNet: layers learn what to add to their input.
+//!
+//! K. He, X. Zhang, S. Ren and J. Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385); S. Xie and others,
+//! "Aggregated Residual Transformations for Deep Neural Networks" (arXiv:1611.05431), whose middle convolution is split into
+//! groups; S. Zagoruyko and N. Komodakis, "Wide Residual Networks" (arXiv:1605.07146), whose middle convolution has twice the
+//! channels. As in torchvision, the stride of a bottleneck is that of its 3 x 3 convolution ("v1.5"). The blocks are
+//! [`resnet_blocks`], for networks of your own as well.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::{resnet::ResNet50, torch_name};
+//!
+//! let last = ResNet50::<32>::LAYERS.iter().rev().find(|layer| layer.kind == "BatchNorm2d").unwrap();
+//! assert_eq!(torch_name(last.path), "layer4.2.bn3");
+//! ```
+
+use gpumem::{blocks, network};
+
+blocks! {
+    /// The residual blocks.
+    pub mod resnet_blocks {
+        fn item_basic(channels: usize, stride: usize, project: bool) -> Block {
+            [
+                Add(
+                    [
+                        Conv2d(channels, 3, stride = stride, padding = 1, bias = false, name = "conv1"),
+                        BatchNorm2d(name = "bn1"), Relu(inplace),
+                        Conv2d(channels, 3, padding = 1, bias = false, name = "conv2"), BatchNorm2d(name = "bn2"),
+                    ],
+                    if project { downsample(channels, stride) } else { [] },
+                ),
+                Relu(inplace),
+            ]
+        }
+
+        fn item_bottleneck(inner: usize, groups: usize, channels: usize, stride: usize, project: bool) -> Block {
+            [
+                Add(
+                    [
+                        Conv2d(inner, 1, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+                        Conv2d(inner, 3, stride = stride, padding = 1, groups = groups, bias = false, name = "conv2"),
+                        BatchNorm2d(name = "bn2"), Relu(inplace),
+                        Conv2d(channels, 1, bias = false, name = "conv3"), BatchNorm2d(name = "bn3"),
+                    ],
+                    if project { downsample(channels, stride) } else { [] },
+                ),
+                Relu(inplace),
+            ]
+        }
+
+        fn downsample(channels: usize, stride: usize) -> Block {
+            [Conv2d(channels, 1, stride = stride, bias = false, name = "0"), BatchNorm2d(name = "1")]
+        }
+    }
+}
+
+network! {
+    /// torchvision's `resnet18`.
+    pub struct ResNet18<const BATCH: usize>;
+
+    use blocks resnet_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            layer1(), layer2(), layer3(), layer4(),
+            AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn layer1() -> Block {
+        [resnet_blocks::item_basic(64, 1, false), repeat(1, resnet_blocks::item_basic(64, 1, false))]
+    }
+
+    fn layer2() -> Block {
+        [resnet_blocks::item_basic(128, 2, true), repeat(1, resnet_blocks::item_basic(128, 1, false))]
+    }
+
+    fn layer3() -> Block {
+        [resnet_blocks::item_basic(256, 2, true), repeat(1, resnet_blocks::item_basic(256, 1, false))]
+    }
+
+    fn layer4() -> Block {
+        [resnet_blocks::item_basic(512, 2, true), repeat(1, resnet_blocks::item_basic(512, 1, false))]
+    }
+}
+
+network! {
+    /// torchvision's `resnet34`.
+    pub struct ResNet34<const BATCH: usize>;
+
+    use blocks resnet_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            layer1(), layer2(), layer3(), layer4(),
+            AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn layer1() -> Block {
+        [resnet_blocks::item_basic(64, 1, false), repeat(2, resnet_blocks::item_basic(64, 1, false))]
+    }
+
+    fn layer2() -> Block {
+        [resnet_blocks::item_basic(128, 2, true), repeat(3, resnet_blocks::item_basic(128, 1, false))]
+    }
+
+    fn layer3() -> Block {
+        [resnet_blocks::item_basic(256, 2, true), repeat(5, resnet_blocks::item_basic(256, 1, false))]
+    }
+
+    fn layer4() -> Block {
+        [resnet_blocks::item_basic(512, 2, true), repeat(2, resnet_blocks::item_basic(512, 1, false))]
+    }
+}
+
+network! {
+    /// torchvision's `resnet50`.
+    pub struct ResNet50<const BATCH: usize>;
+
+    use blocks resnet_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            layer1(), layer2(), layer3(), layer4(),
+            AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn layer1() -> Block {
+        [resnet_blocks::item_bottleneck(64, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(64, 1, 256, 1, false))]
+    }
+
+    fn layer2() -> Block {
+        [resnet_blocks::item_bottleneck(128, 1, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(128, 1, 512, 1, false))]
+    }
+
+    fn layer3() -> Block {
+        [resnet_blocks::item_bottleneck(256, 1, 1024, 2, true), repeat(5, resnet_blocks::item_bottleneck(256, 1, 1024, 1, false))]
+    }
+
+    fn layer4() -> Block {
+        [resnet_blocks::item_bottleneck(512, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(512, 1, 2048, 1, false))]
+    }
+}
+
+network! {
+    /// torchvision's `resnet101`.
+    pub struct ResNet101<const BATCH: usize>;
+
+    use blocks resnet_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            layer1(), layer2(), layer3(), layer4(),
+            AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn layer1() -> Block {
+        [resnet_blocks::item_bottleneck(64, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(64, 1, 256, 1, false))]
+    }
+
+    fn layer2() -> Block {
+        [resnet_blocks::item_bottleneck(128, 1, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(128, 1, 512, 1, false))]
+    }
+
+    fn layer3() -> Block {
+        [resnet_blocks::item_bottleneck(256, 1, 1024, 2, true), repeat(22, resnet_blocks::item_bottleneck(256, 1, 1024, 1, false))]
+    }
+
+    fn layer4() -> Block {
+        [resnet_blocks::item_bottleneck(512, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(512, 1, 2048, 1, false))]
+    }
+}
+
+network! {
+    /// torchvision's `resnet152`.
+    pub struct ResNet152<const BATCH: usize>;
+
+    use blocks resnet_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            layer1(), layer2(), layer3(), layer4(),
+            AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn layer1() -> Block {
+        [resnet_blocks::item_bottleneck(64, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(64, 1, 256, 1, false))]
+    }
+
+    fn layer2() -> Block {
+        [resnet_blocks::item_bottleneck(128, 1, 512, 2, true), repeat(7, resnet_blocks::item_bottleneck(128, 1, 512, 1, false))]
+    }
+
+    fn layer3() -> Block {
+        [resnet_blocks::item_bottleneck(256, 1, 1024, 2, true), repeat(35, resnet_blocks::item_bottleneck(256, 1, 1024, 1, false))]
+    }
+
+    fn layer4() -> Block {
+        [resnet_blocks::item_bottleneck(512, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(512, 1, 2048, 1, false))]
+    }
+}
+
+network! {
+    /// torchvision's `resnext50_32x4d`.
+    pub struct ResNeXt50<const BATCH: usize>;
+
+    use blocks resnet_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            layer1(), layer2(), layer3(), layer4(),
+            AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn layer1() -> Block {
+        [resnet_blocks::item_bottleneck(128, 32, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(128, 32, 256, 1, false))]
+    }
+
+    fn layer2() -> Block {
+        [resnet_blocks::item_bottleneck(256, 32, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(256, 32, 512, 1, false))]
+    }
+
+    fn layer3() -> Block {
+        [resnet_blocks::item_bottleneck(512, 32, 1024, 2, true), repeat(5, resnet_blocks::item_bottleneck(512, 32, 1024, 1, false))]
+    }
+
+    fn layer4() -> Block {
+        [resnet_blocks::item_bottleneck(1024, 32, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(1024, 32, 2048, 1, false))]
+    }
+}
+
+network! {
+    /// torchvision's `wide_resnet50_2`.
+    pub struct WideResNet50<const BATCH: usize>;
+
+    use blocks resnet_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
+        loss: CrossEntropy,
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
+            MaxPool2d(3, stride = 2, padding = 1),
+            layer1(), layer2(), layer3(), layer4(),
+            AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn layer1() -> Block {
+        [resnet_blocks::item_bottleneck(128, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(128, 1, 256, 1, false))]
+    }
+
+    fn layer2() -> Block {
+        [resnet_blocks::item_bottleneck(256, 1, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(256, 1, 512, 1, false))]
+    }
+
+    fn layer3() -> Block {
+        [resnet_blocks::item_bottleneck(512, 1, 1024, 2, true), repeat(5, resnet_blocks::item_bottleneck(512, 1, 1024, 1, false))]
+    }
+
+    fn layer4() -> Block {
+        [resnet_blocks::item_bottleneck(1024, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(1024, 1, 2048, 1, false))]
+    }
+}

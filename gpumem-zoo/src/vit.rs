@@ -1,0 +1,88 @@
+//! Vision transformers: an image is a sentence of patches.
+//!
+//! A. Dosovitskiy and others, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale" (arXiv:2010.11929),
+//! as torchvision's `vit_b_16` and timm's `vit_small_patch16_224`. The two libraries call their modules differently, and
+//! each network here follows its own. DeiT (H. Touvron and others, arXiv:2012.12877) without distillation is the same
+//! network, trained otherwise: timm's `deit_small_patch16_224` loads into [`VitS16`].
+//!
+//! [`torch_name`](crate::torch_name) of the parameters that are tables of their own ends in `weight`, where the state dict has
+//! `class_token` and `encoder.pos_embedding`, or `cls_token` and `pos_embed`; their first dimension of 1 is left out here.
+//! `encoder_layer.0` is `encoder_layer_0` in torchvision, and `attn.in_proj_weight` and `attn.out_proj` are `attn.qkv.weight` and
+//! `attn.proj` in timm.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::vit::VitB16;
+//!
+//! let parameters: u64 = VitB16::<8>::LAYERS.iter().map(|layer| layer.parameters).sum();
+//! assert_eq!(parameters, 86_567_656);
+//! ```
+
+use gpumem::network;
+
+network! {
+    /// torchvision's `vit_b_16`.
+    pub struct VitB16<const BATCH: usize>;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 3e-3, weight_decay: 0.3 }, loss: CrossEntropy };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(768, 16, stride = 16, name = "conv_proj"), Reshape((768, 196)), Transpose(1, 2),
+            ClassToken(name = "class_token"), encoder(), Select(0), heads(),
+        ]
+    }
+
+    fn encoder() -> Block {
+        [Add([], PositionEmbedding(197, name = "pos_embedding")), layers(), LayerNorm(eps = 1e-6, name = "ln")]
+    }
+
+    fn layers() -> Block {
+        [repeat(12, encoder_layer())]
+    }
+
+    fn encoder_layer() -> Block {
+        [
+            Add([], [LayerNorm(eps = 1e-6, name = "ln_1"), MultiHeadAttention(12, name = "self_attention")]),
+            Add([], [LayerNorm(eps = 1e-6, name = "ln_2"), mlp()]),
+        ]
+    }
+
+    fn mlp() -> Block {
+        [Linear(3072, name = "0"), Gelu, Linear(768, name = "3")]
+    }
+
+    fn heads() -> Block {
+        [Linear(1000, name = "head")]
+    }
+}
+
+network! {
+    /// timm's `vit_small_patch16_224`.
+    pub struct VitS16<const BATCH: usize>;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-3, weight_decay: 0.05 }, loss: CrossEntropy };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            patch_embed(), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "cls_token"),
+            Add([], PositionEmbedding(197, name = "pos_embed")),
+            repeat(12, blocks()), LayerNorm(eps = 1e-6, name = "norm"), Select(0), Linear(1000, name = "head"),
+        ]
+    }
+
+    fn patch_embed() -> Block {
+        [Conv2d(384, 16, stride = 16, name = "proj")]
+    }
+
+    fn blocks() -> Block {
+        [
+            Add([], [LayerNorm(eps = 1e-6, name = "norm1"), MultiHeadAttention(6, name = "attn")]),
+            Add([], [LayerNorm(eps = 1e-6, name = "norm2"), mlp()]),
+        ]
+    }
+
+    fn mlp() -> Block {
+        [Linear(1536, name = "fc1"), Gelu, Linear(384, name = "fc2")]
+    }
+}
