@@ -31,6 +31,8 @@ networks! {
     Ahead: NAdam { momentum_decay: 0.1 },
     Most: Adamax,
     Rectified: RAdam { weight_decay: 0.1, decoupled_weight_decay: true },
+    Factored: Adafactor { eps: (None, 1e-2), weight_decay: 0.1 },
+    FactoredInGroups: Adafactor { groups: [Group { paths: "*.bias", lr: 0.02 }] },
     Grouped: AdamW {
         lr: 0.01,
         weight_decay: 0.5,
@@ -42,6 +44,26 @@ networks! {
     Ungrouped: AdamW { lr: 0.01, weight_decay: 0.5 },
     Faster: AdamW { lr: 0.04, weight_decay: 0.5 },
     Undecayed: AdamW { lr: 0.01, weight_decay: 0.0 },
+}
+
+network! {
+    pub struct FactoredInHalves;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: Adafactor, loss: Mse, precision: Mixed(F16) };
+
+    fn forward(x: Features<4>) -> Features<4> {
+        [Linear(4, name = "body"), Tanh, LayerNorm, Linear(3), Linear(4, bias = false, name = "head")]
+    }
+}
+
+network! {
+    pub struct PartlyFrozen;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: Adafactor, loss: Mse, update: Separate };
+
+    fn forward(x: Features<4>) -> Features<4> {
+        [Linear(4, name = "body", freeze), Tanh, LayerNorm, Linear(3), Linear(4, bias = false, name = "head")]
+    }
 }
 
 /// Elements of a state of all parameters.
@@ -64,6 +86,24 @@ fn states_are_counted() {
     assert_eq!(states::<Most>(), 2);
     assert_eq!(states::<Rectified>(), 2);
     assert_eq!(states::<Grouped>(), 2);
+}
+
+/// A row and a column mean for each row and each column of a matrix, and a number for each element of a vector.
+#[test]
+fn rows_and_columns_are_counted() {
+    const BYTES: u64 = 4 * ((4 + 4 + 4) + (4 + 4) + (3 + 4 + 3) + (4 + 3));
+    assert_eq!(Factored::TRAINING.unwrap().budget[Line::Optimizer], BYTES);
+    assert_eq!(FactoredInGroups::TRAINING.unwrap().budget[Line::Optimizer], BYTES);
+    assert_eq!(FactoredInHalves::TRAINING.unwrap().budget[Line::Optimizer], BYTES);
+    // What is not trained has no state.
+    assert_eq!(PartlyFrozen::TRAINING.unwrap().budget[Line::Optimizer], BYTES - 4 * (4 + 4 + 4));
+    let net = Factored::on(&Cpu::new()).unwrap();
+    let states = net.tensors().filter(|tensor| tensor.kind == Kind::OptimizerState);
+    let found: Vec<(String, Vec<u64>)> = states.map(|it| (it.name.to_string(), it.shape.to_vec())).collect();
+    let shape = |name: &str| found.iter().find(|(found, _)| found == name).map(|(_, shape)| shape.clone());
+    assert_eq!(shape("linear.weight.moment0"), Some(vec![3, 1]));
+    assert_eq!(shape("linear.weight.moment1"), Some(vec![1, 4]));
+    assert_eq!((shape("linear.bias.moment0"), shape("linear.bias.moment1")), (Some(vec![3]), None));
 }
 
 fn data() -> [Features; 2] {
@@ -100,7 +140,29 @@ macro_rules! trained {
 
 #[test]
 fn losses_fall_and_go_on_after_a_resume() {
-    trained!(Plain, Rms, RmsOfBoth, Summed, Far, Ahead, Most, Rectified, Grouped);
+    trained!(
+        Plain,
+        Rms,
+        RmsOfBoth,
+        Summed,
+        Far,
+        Ahead,
+        Most,
+        Rectified,
+        Grouped,
+        Factored,
+        FactoredInGroups,
+        PartlyFrozen
+    );
+}
+
+#[test]
+fn rows_and_columns_beside_weights_of_16_bits() {
+    let (device, [x, y]) = (Cpu::new().emulate(), data());
+    let mut net = FactoredInHalves::on(&device).unwrap();
+    let before = net.train_step(&x, &y).unwrap();
+    let after = (0..8).map(|_| net.train_step(&x, &y).unwrap()).last();
+    assert!(after < Some(before), "{after:?}, {before}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
+use gpumem_core::train::optim::{Adafactor, Optimizer};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
@@ -123,6 +124,9 @@ fn measured(graph: &Graph, tapped: &[prop::sample::Index]) -> Vec<NodeId> {
     tapped.iter().map(|index| all[index.index(all.len())]).collect()
 }
 
+/// Optimizers with none, one and two states of the parameter's size, and with states of its rows and columns.
+const MOMENTS: [u64; 4] = [0, 1, 2, Optimizer::Adafactor(Adafactor::DEFAULT).moments()];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -131,7 +135,7 @@ proptest! {
         choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..24),
         batch in 1u64..40,
         precision in prop::sample::select(&Precision::ALL[..]),
-        training in prop::option::of((0u64..3, any::<bool>(), any::<bool>())),
+        training in prop::option::of((prop::sample::select(&MOMENTS[..]), any::<bool>(), any::<bool>())),
         frozen in prop::collection::vec(0usize..60, 0..20),
         tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
     ) {

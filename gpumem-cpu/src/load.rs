@@ -11,7 +11,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::loss::Compares;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Program, Slot};
-use gpumem_core::train::optim::Optimizer;
+use gpumem_core::train::optim::{Optimizer, extent_of, state_count};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -54,6 +54,8 @@ pub(crate) struct Loaded {
     staging: Staging,
     /// Moments that every update has.
     moments: u64,
+    /// Which these are.
+    states: u64,
 }
 
 /// The bytes of each tensor, checked to lie inside the arena where the kernels expect them.
@@ -125,14 +127,19 @@ impl Loaded {
             transients,
             staging,
             moments: Optimizer::MOST_STATES as u64,
+            states: program.moments,
         };
         for (index, operation) in program.operations.iter().enumerate() {
             let mut operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
             loaded.checks.extend(index_check(program, operation, &operands)?);
             if operation.action == Action::Update {
-                let moments = (0..Optimizer::MOST_STATES as u8)
-                    .take_while(|&moment| operands.writes(Slot::Moment(moment)))
-                    .count();
+                let parameter = operands.shape(Slot::Parameter)?;
+                // A vector has no columns, and lacks no state of them.
+                let is_there = |&moment: &u8| {
+                    let extent = extent_of(program.moments, moment.into());
+                    operands.writes(Slot::Moment(moment)) || extent.shape(parameter).is_none()
+                };
+                let moments = (0..Optimizer::MOST_STATES as u8).take_while(is_there).count();
                 loaded.moments = loaded.moments.min(moments as u64);
             }
             let kernel = kernels::bind(&operation.action, &mut operands)?;
@@ -148,9 +155,11 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Moments that every update of the program has.
-    pub(crate) fn moments(&self) -> u64 {
-        self.moments
+    /// Whether every update of the program has the states that an optimizer needs.
+    pub(crate) fn keeps(&self, optimizer: &Optimizer) -> bool {
+        let (needed, kept) = (optimizer.moments(), self.states);
+        let is_alike = |index| extent_of(needed, index) == extent_of(kept, index);
+        state_count(needed) <= self.moments && (0..state_count(needed)).all(is_alike)
     }
 
     /// Checks the indices among the inputs.

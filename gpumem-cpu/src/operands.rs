@@ -12,6 +12,7 @@ use crate::staging::{Move, Staging};
 use gpumem_core::error::Error;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operand, Operation, Program, Slot, TensorId};
+use gpumem_core::shape::Shape;
 use gpumem_core::{Precision, Role};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -290,6 +291,16 @@ impl<'a> Operands<'a> {
     /// Elements of the tensor read as `slot`.
     pub(crate) fn length(&self, slot: Slot) -> Result<usize, Error> {
         self.operation.read(slot).map(|tensor| self.elements(tensor)).ok_or(MISSING)
+    }
+
+    /// The shape of the tensor written as `slot`.
+    pub(crate) fn shape(&self, slot: Slot) -> Result<Shape, Error> {
+        self.operation.written(slot).map(|tensor| self.program.tensor(tensor).shape).ok_or(MISSING)
+    }
+
+    /// The states that the program has for each parameter.
+    pub(crate) fn moments(&self) -> u64 {
+        self.program.moments
     }
 
     /// Elements of a tensor, without gaps.

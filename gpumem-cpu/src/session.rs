@@ -106,7 +106,7 @@ impl Runner for Session {
         if !is_known(&self.machine.optimizer) {
             return Err(self.unsupported("has an optimizer that has no rule here; train it on another device"));
         }
-        if self.machine.optimizer.moments() > program.moments() {
+        if !program.keeps(&self.machine.optimizer) {
             let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
             return Err(self.unsupported(what));
         }

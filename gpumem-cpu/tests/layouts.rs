@@ -11,7 +11,7 @@ use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, Layout, Op, Operation, Order, Program, Slot, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
-use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_core::train::optim::{Adafactor, Optimizer, Sgd};
 use gpumem_core::{Role, Update};
 use gpumem_cpu::{Cpu, Session};
 use harness::graphs::{chain, join, layer, numbers, plan};
@@ -31,6 +31,10 @@ fn program_with(loss: &[Term], build: impl FnOnce(&mut Graph) -> usize, trains: 
 }
 
 fn load(program: &Program) -> Result<(Session, Vec<u64>), Error> {
+    load_with(program, Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }))
+}
+
+fn load_with(program: &Program, optimizer: Optimizer) -> Result<(Session, Vec<u64>), Error> {
     let compiled = plan(program, BATCH, Precision::F32);
     let placed = place(&compiled)?;
     let job = Job {
@@ -43,7 +47,7 @@ fn load(program: &Program) -> Result<(Session, Vec<u64>), Error> {
         evaluation: None,
         served: None,
         infer: placed.clone(),
-        optimizer: Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }),
+        optimizer,
         tf32: false,
         deterministic: false,
         operations: &Operations::NONE,
@@ -53,7 +57,10 @@ fn load(program: &Program) -> Result<(Session, Vec<u64>), Error> {
 
 /// The bits of everything that the host sees after a step.
 fn results(program: &Program) -> Vec<(String, Vec<u8>)> {
-    let (mut session, offsets) = load(program).unwrap();
+    results_of(program, load(program).unwrap())
+}
+
+fn results_of(program: &Program, (mut session, offsets): (Session, Vec<u64>)) -> Vec<(String, Vec<u8>)> {
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(BATCH).unwrap() as usize;
         let mut words: Vec<u32> =
@@ -110,6 +117,32 @@ fn results_do_not_depend_on_layouts() {
             assert!(arranged > 2, "{what}: {arranged}");
         }
     }
+}
+
+/// States of rows and columns lie as their shapes are written wherever the weight has its channels; in another order they are refused.
+#[test]
+fn factored_states_do_not_depend_on_the_layout_of_the_weight() {
+    let optimizer = Optimizer::Adafactor(Adafactor { weight_decay: 0.1, ..Adafactor::DEFAULT });
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[3, 6, 5])).unwrap();
+    let output = chain(&mut graph, input, "Conv2d(4, 3) | Tanh | Conv2d(2, 3)");
+    let (loss, moments, update) = (&[Term::MSE], optimizer.moments(), Update::Separate);
+    let training = Training { loss, moments, update, skips_overflow: false, input_gradient: true };
+    let plain = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let expected = results_of(&plain, load_with(&plain, optimizer).unwrap());
+    let is_weight = |tensor: &Tensor| tensor.shape.rank() == 4 && !tensor.batched;
+    let mut turned = plain.clone();
+    for update in plain.operations.iter().filter(|operation| operation.action == Action::Update) {
+        for slot in [update.written(Slot::Parameter), update.read(Slot::ParameterGradient)] {
+            let tensor = &mut turned.tensors[slot.unwrap() as usize];
+            tensor.layout = if is_weight(tensor) { LAST } else { tensor.layout };
+        }
+    }
+    assert_eq!(turned.tensors.iter().filter(|tensor| tensor.is_turned()).count(), 4);
+    assert!(results_of(&turned, load_with(&turned, optimizer).unwrap()) == expected, "{turned}");
+    let state = turned.tensors.iter_mut().find(|tensor| tensor.class == Class::Moment && is_weight(tensor));
+    state.unwrap().layout = LAST;
+    refused(&turned);
 }
 
 /// Logits and their gradient in rows that lie apart, as products and the loss say that they take them.

@@ -6,6 +6,8 @@ use crate::fuse::{all_can, fused, joined};
 use crate::operations::{self, Context, Setting};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::program::{Action, Program};
+use gpumem_core::train::optim::{Optimizer, whole_states};
 
 /// The calls of an operation, or of several that run as one. Steps run in the order of a list of them, which may be another than that
 /// of the operations in the program.
@@ -49,6 +51,9 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     if [placed.offsets.len(), placed.bytes.len(), placed.masters.len()] != [count; 3] {
         return Err(Error::Damaged("the plan has another number of tensors than the program"));
     }
+    if placed.program.operations.iter().any(|operation| operation.action == Action::Update) {
+        has_rule(&placed.program, &setting.optimizer)?;
+    }
     let mut steps: Vec<Step> = Vec::new();
     let mut first = 0;
     while let Some(operation) = placed.program.operations.get(first) {
@@ -65,6 +70,16 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     Ok(joined(placed, setting, steps))
 }
 
+/// The kernels of updates go through a parameter once, each element by itself.
+fn has_rule(program: &Program, optimizer: &Optimizer) -> Result<(), Error> {
+    if ![program.moments, optimizer.moments()].iter().any(|&moments| whole_states(moments).1) {
+        return Ok(());
+    }
+    let what = "no kernel for `Adafactor`, whose states are of rows and columns; train with `AdamW`, or with `Lion`, which keeps \
+                one state, or train on the CPU";
+    Err(Error::Unsupported { device: "CUDA", what: what.into() })
+}
+
 /// The calls of one operation by itself, without those of libraries that cannot be.
 fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error> {
     let calls = operations::calls(context)?;
@@ -79,8 +94,7 @@ mod tests {
     use super::*;
     use gpumem_core::Precision;
     use gpumem_core::operation::Operations;
-    use gpumem_core::program::Program;
-    use gpumem_core::train::optim::{Optimizer, Sgd};
+    use gpumem_core::train::optim::Sgd;
 
     #[test]
     fn a_plan_of_another_program_is_an_error() {

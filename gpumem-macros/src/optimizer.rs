@@ -6,7 +6,7 @@ use crate::syntax::Place;
 use crate::train::{Reading, last_name, literal, plain, text};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::suggest::nearest;
-use gpumem_core::train::optim::{Optimizer, Row, matches};
+use gpumem_core::train::optim::{Optimizer, Row, matches, with_state};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::{Expr, ExprLit, Lit};
@@ -50,7 +50,7 @@ pub(crate) fn read(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_>,
         hyperparameters(row, fields.into_iter().flatten(), resolved, errors);
     let there =
         row.states.iter().filter(|state| state.unless_zero.is_none_or(|name| set.iter().any(|set| set == name)));
-    reading.moments = there.count() as u64;
+    reading.moments = there.fold(0, with_state);
     reading.optimizer = Some(Place::of(value));
     let kind = Ident::new(&text, Span::call_site());
     // An editor explains the name where it stands.

@@ -47,7 +47,7 @@ pub(crate) struct Reading<'s> {
     /// Whether every field is given, so that no default is needed.
     pub(crate) complete: bool,
     pub(crate) loss: loss::Reading,
-    /// State tensors of the optimizer for each parameter.
+    /// State tensors of the optimizer for each parameter: see `gpumem_core::train::optim::with_state`.
     pub(crate) moments: u64,
     /// Where the optimizer was written.
     pub(crate) optimizer: Option<Place>,

@@ -25,7 +25,7 @@ pub struct Blueprint {
 pub struct Steps {
     /// The loss: the sum of these.
     pub loss: Vec<Term>,
-    /// Optimizer state tensors for each parameter.
+    /// Optimizer state tensors for each parameter: see [`with_state`](crate::train::optim::with_state).
     pub moments: u64,
     /// When parameters are updated.
     pub update: Update,

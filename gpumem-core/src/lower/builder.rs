@@ -7,6 +7,7 @@ use crate::program::op::{Gradient, Reads, Work, Workspace};
 use crate::program::{Action, Class, Init, Layout, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
+use crate::train::optim::{extent_of, state_count};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -190,10 +191,11 @@ impl<'g> Builder<'g> {
         self.tensors[id as usize].trained = trained;
         self.parameters[index] = Some(id);
         let moments = self.training.filter(|_| trained).map_or(0, |training| training.moments);
-        for moment in 0..moments {
+        for moment in 0..state_count(moments) {
+            let Some(shape) = extent_of(moments, moment).shape(parameter.shape) else { continue };
             let name = format!("{}.moment{moment}", parameter.name);
             let init = Init::Constant(0.0);
-            let id = self.persistent(Class::Moment, Role::Moment, name, row, parameter.shape, init);
+            let id = self.persistent(Class::Moment, Role::Moment, name, row, shape, init);
             self.moments[index].push(id);
         }
     }

@@ -69,7 +69,7 @@ impl Term {
 pub struct Training<'t> {
     /// The loss: the sum of these.
     pub loss: &'t [Term],
-    /// Optimizer state tensors for each parameter.
+    /// Optimizer state tensors for each parameter: see [`with_state`](crate::train::optim::with_state).
     pub moments: u64,
     /// When parameters are updated.
     pub update: Update,

@@ -6,6 +6,7 @@ use crate::memory::tables::{BatchTensor, Parameter, Persistent, Tables, Workspac
 use crate::number::Role;
 use crate::program::NO_ROW;
 use crate::program::{Class, Part, Program, Slot, Tensor};
+use crate::train::optim::whole_states;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
@@ -20,11 +21,11 @@ pub struct OwnedTables {
     pub transients: OwnedTransients,
     /// The parameters.
     pub parameters: Vec<Parameter>,
-    /// Running statistics and state.
+    /// Running statistics, state, and optimizer states that are smaller than their parameters.
     pub buffers: Vec<Persistent>,
     /// Inputs and targets.
     pub batch: Vec<BatchTensor>,
-    /// Optimizer state tensors for each parameter.
+    /// Optimizer state tensors for each parameter, of its size.
     pub moments: u64,
     /// Whether gradients are held until the end of the step.
     pub holds_gradients: bool,
@@ -72,17 +73,23 @@ pub fn tables(program: &Program) -> OwnedTables {
         ([tensor.role as u64, fixed, each, gaps, life[0], life[1]], tensor.part == Part::Workspace)
     };
     let operations = program.operations.iter();
+    let (moments, has_others) = whole_states(program.moments);
+    // Where one state is not as large as its parameter, none is counted by the parameter.
+    let (moments, buffers): (u64, &'static [Class]) = match has_others {
+        true => (0, &[Class::Buffer, Class::State, Class::Moment]),
+        false => (moments, &[Class::Buffer, Class::State]),
+    };
     OwnedTables {
         operations: program.operations.len() as u64,
         transients: OwnedTransients::new(of(&[Class::Transient]).map(transient)),
         parameters: (counted(of(&[Class::Parameter]).map(parameter)).into_iter())
             .map(|([role, elements, trained], count)| [role, elements, trained, count])
             .collect(),
-        buffers: (counted(of(&[Class::Buffer, Class::State]).map(given)).into_iter())
+        buffers: (counted(of(buffers).map(given)).into_iter())
             .map(|([role, elements], count)| [role, elements, count])
             .collect(),
         batch: of(&[Class::Input, Class::Target]).map(given).collect(),
-        moments: program.moments,
+        moments,
         holds_gradients: program.holds_gradients,
         training: program.training,
         operation_tags: operations.flat_map(|operation| tag(operation.phase() as u8, operation.row)).collect(),

@@ -242,7 +242,7 @@ impl Lasting {
             Ok(()) => {}
             Err(error) => return Err(error),
         }
-        match lasting.add_tensors(Line::Buffers, tables.buffers, precision) {
+        match lasting.add_tensors(tables.buffers, precision) {
             Ok(()) => {}
             Err(error) => return Err(error),
         }
@@ -321,11 +321,12 @@ impl Lasting {
         Ok(())
     }
 
-    const fn add_tensors(&mut self, part: Line, tensors: &[Persistent], precision: Precision) -> Result<(), PlanError> {
+    const fn add_tensors(&mut self, tensors: &[Persistent], precision: Precision) -> Result<(), PlanError> {
         let element = element_bytes(precision);
         let mut i = 0;
         while i < tensors.len() {
             let [role, elements, count] = tensors[i];
+            let part = if role == Role::Moment as u64 { Line::Optimizer } else { Line::Buffers };
             let added = match tensor_bytes(&element, role, elements, 0, 0) {
                 Ok(bytes) => self.parts[part as usize].add(bytes, count),
                 Err(error) => Err(error),

@@ -86,11 +86,12 @@ pub struct Tables {
     pub transients: Transients,
     /// The parameters, those that are alike as one.
     pub parameters: &'static [Parameter],
-    /// Running statistics, step counter, random state, those that are alike as one.
+    /// Running statistics, step counter, random state, and if the optimizer has states that are smaller than their parameters all its
+    /// states; those that are alike as one.
     pub buffers: &'static [Persistent],
     /// Inputs, and in training the targets. In training each exists twice: one half is filled while the other is read.
     pub batch: &'static [BatchTensor],
-    /// Optimizer state tensors for each parameter that is trained: 0 for inference and plain SGD, 1 for SGD with momentum, 2 for Adam, 3 at most.
+    /// Optimizer state tensors of its size for each parameter that is trained: 0 for inference and plain SGD, 1 for SGD with momentum, 2 for Adam, 3 at most.
     pub moments: u64,
     /// Whether all gradients are held until the end of the step ([`Update::Separate`](crate::Update)).
     pub holds_gradients: bool,

@@ -4,7 +4,7 @@
 
 use super::encoding::{record, wire_enum};
 use super::op::Layouts;
-use super::{Action, Operation, Program, Slot, Tensor};
+use super::{Action, Operand, Operation, Program, Slot, Tensor};
 use crate::number::Precision;
 use crate::shape::{Shape, product};
 
@@ -161,7 +161,17 @@ impl Program {
             }
             Layouts::Alike => {
                 let operands = operation.reads.iter().chain(&operation.writes);
-                let mut all = operands.filter(|operand| operand.slot != Slot::State).map(|it| tensor(it.tensor));
+                // A state of an optimizer that is smaller than its parameter has an order of its own.
+                let leader = operation.tensors().next().map(tensor);
+                let is_apart = |operand: &Operand| match operand.slot {
+                    Slot::State => true,
+                    Slot::Moment(_) => {
+                        let it = tensor(operand.tensor);
+                        it.layout.is_dense() && leader.is_some_and(|leader| it.shape != leader.shape)
+                    }
+                    _ => false,
+                };
+                let mut all = operands.filter(|operand| !is_apart(operand)).map(|it| tensor(it.tensor));
                 let first = all.next();
                 all.all(|other| first.is_some_and(|it| (it.shape, it.layout) == (other.shape, other.layout)))
             }

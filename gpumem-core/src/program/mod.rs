@@ -461,7 +461,7 @@ record! {
     pub struct Program {
         /// Whether this is a training step. Dropout drops and BatchNorm uses the batch's statistics only then.
         pub training: bool,
-        /// Optimizer state tensors for each parameter.
+        /// Optimizer state tensors for each parameter: see [`with_state`](crate::train::optim::with_state).
         pub moments: u64,
         /// Whether gradients are held until the end of the step.
         pub holds_gradients: bool,

@@ -372,6 +372,8 @@ fn optimizers_have_the_states_that_are_asked_for() {
         ("RmsProp { momentum: 0.9, centered: CENTERED }", 3),
         ("NAdam { decoupled_weight_decay: true }", 2),
         ("Adagrad { initial_accumulator_value: 0.1 }", 1),
+        // Two, of rows and of columns.
+        ("Adafactor { eps: (None, 0.0), d: 2.0 }", 2 | 1 << 8 | 2 << 10),
     ] {
         let text = forward(
             "Features<4>",

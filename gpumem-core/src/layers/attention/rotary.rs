@@ -27,7 +27,7 @@ pub struct Rotary {
     interleaved: bool,
 }
 
-/// What a base may be.
+/// The base where nothing is said.
 const BASE: f64 = 10_000.0;
 
 impl Layer for Rotary {

@@ -302,9 +302,10 @@ const fn append_alternatives<const N: usize>(
         Search::Lasting => {
             let lasting = plan.start(Line::BatchIo).saturating_add(reserve);
             append_label(text, "no batch");
-            text.text(if tables.moments > 0 && tables.holds_gradients {
+            let has_states = plan.budget.get(Line::Optimizer) > 0;
+            text.text(if has_states && tables.holds_gradients {
                 "weights, gradients and optimizer alone need "
-            } else if tables.moments > 0 {
+            } else if has_states {
                 "weights and optimizer alone need "
             } else if tables.holds_gradients {
                 "weights and gradients alone need "

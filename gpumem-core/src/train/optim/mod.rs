@@ -1,5 +1,6 @@
 //! Optimizers: what is written in `TRAIN`, as `optimizer: AdamW { lr: 1e-3 }`. Hyperparameters left out take PyTorch's defaults.
-//! [`Sgd`], [`Adam`], [`AdamW`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`] and [`Lion`] each have a page
+//! [`Sgd`], [`Adam`], [`AdamW`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adafactor`]
+//! and [`Lion`] each have a page
 //! with the update rule, the hyperparameters and the state they keep. [`Group`] gives some parameters a rate or a weight decay of
 //! their own.
 //!
@@ -8,6 +9,7 @@
 //! below; a backend then needs its rule.
 
 mod adadelta;
+mod adafactor;
 mod adagrad;
 mod adam;
 mod adamax;
@@ -21,6 +23,7 @@ mod sgd;
 mod table;
 
 pub use adadelta::Adadelta;
+pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
 pub use adam::Adam;
 pub use adamax::Adamax;
@@ -31,7 +34,7 @@ pub use nadam::NAdam;
 pub use radam::RAdam;
 pub use rmsprop::RmsProp;
 pub use sgd::Sgd;
-pub use table::{Corrections, Row, State};
+pub use table::{Corrections, Extent, Row, State, extent_of, state_count, whole_states, with_state};
 
 use table::Value;
 
@@ -56,9 +59,10 @@ macro_rules! optimizers {
                 match self { $(Optimizer::$name(_) => $name::ROW,)* }
             }
 
-            /// State tensors that it keeps for each parameter, each of the parameter's size.
+            /// State tensors that it keeps for each parameter, as one number: see [`with_state`]. How many, where each has the
+            /// parameter's size.
             pub const fn moments(&self) -> u64 {
-                match self { $(Optimizer::$name(optimizer) => table::count($name::ROW.states, &optimizer.values()),)* }
+                match self { $(Optimizer::$name(optimizer) => table::moments($name::ROW.states, &optimizer.values()),)* }
             }
 
             /// The learning rate.
@@ -94,7 +98,7 @@ macro_rules! optimizers {
                 match self { $(Optimizer::$name(optimizer) => with(&optimizer.values()),)* }
             }
 
-            /// What is wrong with it, for a program that has `moments` states for each parameter.
+            /// What is wrong with it, for a program that has these states for each parameter: see [`with_state`].
             const fn mistake(&self, moments: u64) -> Option<crate::message::Message<256>> {
                 match self {
                     $(Optimizer::$name(optimizer) => {
@@ -127,6 +131,8 @@ optimizers! {
     Adamax,
     /// Adam that waits until its root mean square is worth something.
     RAdam,
+    /// Divides by a root mean square of which only rows and columns are kept.
+    Adafactor,
 }
 
 impl Optimizer {
@@ -171,8 +177,8 @@ impl Optimizer {
     }
 }
 
-/// Fails to compile unless every hyperparameter is in its bounds, and the optimizer keeps as many state tensors as the program has for
-/// each parameter.
+/// Fails to compile unless every hyperparameter is in its bounds, and the optimizer keeps the state tensors that the program has for
+/// each parameter: see [`with_state`].
 ///
 /// The macro takes a hyperparameter that is no literal for one that is not 0: a constant that is 0 after all would count
 /// memory that nothing uses.

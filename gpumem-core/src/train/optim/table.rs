@@ -1,6 +1,7 @@
 //! What is known of an optimizer, and what its hyperparameters may be.
 
 use crate::message::{Message, same};
+use crate::shape::Shape;
 
 /// What is known of an optimizer without its hyperparameters' values.
 #[derive(Clone, Copy, Debug)]
@@ -9,8 +10,7 @@ pub struct Row {
     pub name: &'static str,
     /// The hyperparameters as written in `TRAIN`, but for the groups that all of them have.
     pub fields: &'static [&'static str],
-    /// The tensors it keeps for each parameter, each of the parameter's size and made of
-    /// [`Role::Moment`](crate::Role::Moment) elements.
+    /// The tensors it keeps for each parameter, made of [`Role::Moment`](crate::Role::Moment) elements.
     pub states: &'static [State],
     /// What its rule needs that is another number in each step.
     pub corrections: Corrections,
@@ -25,12 +25,72 @@ pub struct State {
     pub unless_zero: Option<&'static str>,
     /// The hyperparameter that all elements are before the first step; `None` for 0.
     pub initial: Option<&'static str>,
+    /// What of the parameter it has an element for.
+    pub extent: Extent,
+}
+
+/// What of a parameter a state tensor has an element for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Every element: the tensor is as large as the parameter.
+    Whole,
+    /// Every row of the parameter's last two axes: its shape with 1 as the last dimension. Every element of a vector.
+    Rows,
+    /// Every column of the parameter's last two axes: its shape with 1 as the last dimension but one. A vector has none.
+    Columns,
+}
+
+impl Extent {
+    /// The shape of the tensor for a parameter of this shape; `None` if there is none.
+    pub fn shape(self, parameter: Shape) -> Option<Shape> {
+        match (self, parameter.rank()) {
+            (Extent::Columns, 0 | 1) => None,
+            (Extent::Whole, _) | (Extent::Rows, 0 | 1) => Some(parameter),
+            (Extent::Rows, _) => Some(parameter.with_last(1)),
+            (Extent::Columns, rank) => Some(parameter.with(rank - 2, 1)),
+        }
+    }
+}
+
+/// Where the extents begin in the number that says which states there are, and the bits of each.
+const EXTENTS: u64 = 8;
+const EXTENT: u64 = 2;
+
+/// The number that says which states there are, with one more behind them: in its low 8 bits how many, above these the [`Extent`] of
+/// each. As long as all are [`Extent::Whole`] it is the number of states.
+pub const fn with_state(moments: u64, state: &State) -> u64 {
+    (moments + 1) | (state.extent as u64) << (EXTENTS + EXTENT * state_count(moments))
+}
+
+/// How many states there are.
+pub const fn state_count(moments: u64) -> u64 {
+    moments & ((1 << EXTENTS) - 1)
+}
+
+/// What of a parameter the state of this index has an element for.
+pub const fn extent_of(moments: u64, index: u64) -> Extent {
+    let at = EXTENTS + EXTENT * index;
+    match if at < u64::BITS as u64 { moments >> at & ((1 << EXTENT) - 1) } else { 0 } {
+        1 => Extent::Rows,
+        2 => Extent::Columns,
+        _ => Extent::Whole,
+    }
+}
+
+/// How many states have the parameter's size whatever its shape is, and whether there are others.
+pub const fn whole_states(moments: u64) -> (u64, bool) {
+    let (mut whole, mut index) = (0, 0);
+    while index < state_count(moments) {
+        whole += matches!(extent_of(moments, index), Extent::Whole) as u64;
+        index += 1;
+    }
+    (whole, whole < state_count(moments))
 }
 
 impl State {
     /// A tensor that is always there.
     pub const fn always(name: &'static str) -> State {
-        State { name, unless_zero: None, initial: None }
+        State { name, unless_zero: None, initial: None, extent: Extent::Whole }
     }
 
     /// A tensor that is there unless a hyperparameter is 0, or `false`.
@@ -41,6 +101,11 @@ impl State {
     /// The same tensor, which begins with the value of a hyperparameter.
     pub const fn beginning_with(self, hyperparameter: &'static str) -> State {
         State { initial: Some(hyperparameter), ..self }
+    }
+
+    /// The same tensor with elements for something else than every element of the parameter.
+    pub const fn of(self, extent: Extent) -> State {
+        State { extent, ..self }
     }
 }
 
@@ -86,6 +151,24 @@ impl Value {
         Value { holds, rule: "must be finite", ..Value::not_negative(name, value) }
     }
 
+    /// A number that is 0 or less.
+    pub(super) const fn not_positive(name: &'static str, value: f64) -> Value {
+        let holds = value <= 0.0 && value >= f64::MIN;
+        Value { holds, rule: "must be 0 or less and finite", ..Value::not_negative(name, value) }
+    }
+
+    /// A number that is above 0.
+    pub(super) const fn positive(name: &'static str, value: f64) -> Value {
+        let holds = value > 0.0 && value <= f64::MAX;
+        Value { holds, rule: "must be above 0 and finite", ..Value::not_negative(name, value) }
+    }
+
+    /// A number that is 1 or more.
+    pub(super) const fn at_least_one(name: &'static str, value: f64) -> Value {
+        let holds = value >= 1.0 && value <= f64::MAX;
+        Value { holds, rule: "must be 1 or more and finite", ..Value::not_negative(name, value) }
+    }
+
     /// The decay rate of a mean that is corrected: at 1 the correction would be 0.
     pub(super) const fn decay(name: &'static str, value: f64) -> Value {
         let holds = value >= 0.0 && value < 1.0;
@@ -108,15 +191,17 @@ impl Value {
     }
 }
 
-/// How many of these states are there with these values.
-pub(super) const fn count(states: &[State], values: &[Value]) -> u64 {
-    let mut count = 0;
+/// Which of these states are there with these values: see [`with_state`].
+pub(super) const fn moments(states: &[State], values: &[Value]) -> u64 {
+    let mut moments = 0;
     let mut i = 0;
     while i < states.len() {
-        count += is_there(&states[i], values) as u64;
+        if is_there(&states[i], values) {
+            moments = with_state(moments, &states[i]);
+        }
         i += 1;
     }
-    count
+    moments
 }
 
 /// Whether a state is there with these values.
@@ -161,7 +246,7 @@ pub(super) const fn value(values: &[Value], name: &str) -> f64 {
     }
 }
 
-/// What is wrong with an optimizer of these values, for a program that has `moments` states for each parameter.
+/// What is wrong with an optimizer of these values, for a program that has these states for each parameter: see [`with_state`].
 pub(super) const fn mistake(row: &Row, values: &[Value], moments: u64) -> Option<Message<256>> {
     let mut text = Message::new();
     let mut i = 0;
@@ -172,7 +257,7 @@ pub(super) const fn mistake(row: &Row, values: &[Value], moments: u64) -> Option
         }
         i += 1;
     }
-    if count(row.states, values) == moments {
+    if self::moments(row.states, values) == moments {
         return None;
     }
     match absent(row.states, values) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::shape::Shape;
 use alloc::vec::Vec;
 
 #[test]
@@ -22,7 +23,27 @@ fn states_are_there_where_they_are_needed() {
     ] {
         assert_eq!(optimizer.moments(), moments, "{optimizer:?}");
     }
+    let moments = Optimizer::Adafactor(Adafactor::DEFAULT).moments();
+    assert_eq!((state_count(moments), whole_states(moments), whole_states(3)), (2, (0, true), (3, false)));
+    let extents = [0, 1, 2, 200].map(|index| extent_of(moments, index));
+    assert_eq!(extents, [Extent::Rows, Extent::Columns, Extent::Whole, Extent::Whole]);
     assert_eq!(Optimizer::MOST_STATES, 3);
+}
+
+#[test]
+fn rows_and_columns_are_of_the_last_two_axes() {
+    let shapes = |dims: &[u64]| [Extent::Whole, Extent::Rows, Extent::Columns].map(|it| it.shape(Shape::new(dims)));
+    let expected = |all: [&[u64]; 3]| all.map(|dims| Some(Shape::new(dims)));
+    assert_eq!(shapes(&[5, 4]), expected([&[5, 4], &[5, 1], &[1, 4]]));
+    assert_eq!(shapes(&[6, 3, 4, 5]), expected([&[6, 3, 4, 5], &[6, 3, 4, 1], &[6, 3, 1, 5]]));
+    let vector = Some(Shape::new(&[7]));
+    assert_eq!(shapes(&[7]), [vector, vector, None]);
+}
+
+#[test]
+#[should_panic(expected = "the program has another number of optimizer states than the optimizer")]
+fn states_of_the_parameters_size_are_not_taken_for_rows() {
+    assert_states(&Optimizer::Adafactor(Adafactor::DEFAULT), 2);
 }
 
 /// What a state depends on, and begins with, is a number of the rule: a name that is none would count as 0.
@@ -98,6 +119,18 @@ fn what_is_out_of_bounds_is_refused() {
         (
             Optimizer::Adamax(Adamax { weight_decay: -1e-3, ..Adamax::DEFAULT }),
             "`weight_decay` of `Adamax` must be 0 or more and finite",
+        ),
+        (
+            Optimizer::Adafactor(Adafactor { beta2_decay: 0.8, ..Adafactor::DEFAULT }),
+            "`beta2_decay` of `Adafactor` must be 0 or less and finite",
+        ),
+        (
+            Optimizer::Adafactor(Adafactor { eps: (Some(0.0), 1e-3), ..Adafactor::DEFAULT }),
+            "`eps.0` of `Adafactor` must be above 0 and finite",
+        ),
+        (
+            Optimizer::Adafactor(Adafactor { d: 0.5, ..Adafactor::DEFAULT }),
+            "`d` of `Adafactor` must be 1 or more and finite",
         ),
         (Optimizer::RAdam(RAdam { eps: -1.0, ..RAdam::DEFAULT }), "`eps` of `RAdam` must be 0 or more and finite"),
     ] {

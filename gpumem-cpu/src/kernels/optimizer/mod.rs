@@ -2,26 +2,41 @@
 //! are computed in double precision, elements in single.
 
 mod elements;
+mod factored;
 mod rules;
 
 use super::mask::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
-use crate::operands::Operands;
+use crate::operands::{Operands, count};
 use elements::PIECE;
+use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, StateWord};
-use gpumem_core::train::optim::Optimizer;
+use gpumem_core::shape::Shape;
+use gpumem_core::train::optim::{Extent, Optimizer, extent_of};
 use rayon::prelude::*;
 
 /// Whether there is a rule for an optimizer.
 pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
-    change(optimizer, 0, &mut [], &[], [Some(&mut []), Some(&mut []), Some(&mut [])])
+    change(
+        optimizer,
+        0,
+        Weight { w: &mut [], shape: Shape::new(&[0]) },
+        &[],
+        [Some(&mut []), Some(&mut []), Some(&mut [])],
+    )
+}
+
+/// The elements of a parameter.
+struct Weight<'a> {
+    w: &'a mut [f32],
+    shape: Shape,
 }
 
 /// Step number `step` for all elements of a parameter. Returns whether there is a rule for that.
 fn change(
     optimizer: &Optimizer,
     step: u64,
-    w: &mut [f32],
+    Weight { w, shape }: Weight<'_>,
     gradient: &[f32],
     states: [Option<&mut [f32]>; Optimizer::MOST_STATES],
 ) -> bool {
@@ -37,6 +52,9 @@ fn change(
         }
         (Optimizer::Adamax(adamax), [Some(m), Some(u), _]) => rules::running_maximum(adamax, t, w, gradient, [m, u]),
         (Optimizer::RAdam(radam), [Some(m), Some(v), _]) => rules::rectify(radam, t, w, gradient, [m, v]),
+        (Optimizer::Adafactor(adafactor), [Some(rows), columns, _]) => {
+            factored::divide(adafactor, t, (w, gradient), shape, [rows, columns.unwrap_or_default()]);
+        }
         (optimizer, [Some(m), Some(v), _]) => match rules::adam(optimizer, t) {
             Some(rule) => elements::two(&rule, w, gradient, [m, v]),
             None => return false,
@@ -52,9 +70,16 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
     let mut parameter = operands.target(Slot::Parameter, length)?;
+    let shape = operands.shape(Slot::Parameter)?;
+    if count(shape.dims()) != length {
+        return Err(Error::Damaged("a parameter's length does not match its shape"));
+    }
     let mut moments = [None, None, None];
-    for (index, moment) in moments.iter_mut().enumerate() {
-        *moment = operands.target_if_any(Slot::Moment(index as u8), length)?;
+    for (index, moment) in (0u8..).zip(&mut moments) {
+        let extent = extent_of(operands.moments(), index.into());
+        let length =
+            if extent == Extent::Whole { length } else { extent.shape(shape).map_or(0, |of| count(of.dims())) };
+        *moment = operands.target_if_any(Slot::Moment(index), length)?;
     }
     let state = operands.words(Slot::State, STATE_WORDS)?;
     let name = operands.name(Slot::Parameter).to_string();
@@ -66,7 +91,7 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
         let (step, _) = step_and_seed(words);
         let optimizer = frame.optimizer.of(frame.optimizer.own(&name));
         let states = moments.each_mut().map(|moment| moment.as_mut().map(|moment| moment.get()));
-        change(&optimizer, step, parameter.get(), gradient.get(), states);
+        change(&optimizer, step, Weight { w: parameter.get(), shape }, gradient.get(), states);
     })
 }
 

@@ -1,0 +1,75 @@
+use super::Group;
+use super::table::{Corrections, Extent, Row, State, Value};
+
+/// `Adafactor { lr: 1e-2 }`: divides by a running root mean square of gradients, of which it keeps the means of rows and columns.
+///
+/// ```text
+/// b = t^beta2_decay
+/// a = max(eps.1, rms(w)) * min(lr, 1 / sqrt(t))
+/// w = w * (1 - lr * weight_decay)
+/// R = R + b * (mean of g^2 over a row - R)                 (of the last two axes)
+/// C = C + b * (mean of g^2 over a column - C)
+/// v = R * C / max(mean of R, eps.0)
+/// u = g / max(sqrt(v), eps.0)
+/// w = w - a / max(1, rms(u) / d) * u
+/// ```
+///
+/// where `rms` is the root of the mean square of all elements. A vector has no rows: `v = v + b * (g^2 - v)`.
+///
+/// Keeps for a parameter of two or more axes two tensors, `R` of its shape with 1 as the last dimension and `C` of its shape with 1 as
+/// the last but one: for a matrix of 1000 x 1000 elements 2000 numbers, where `Adam` keeps 2000000. Keeps for a vector one tensor of
+/// its size.
+///
+/// Runs on the CPU. The CUDA backend refuses it when the network is put there.
+///
+/// PyTorch: `torch.optim.Adafactor(params, lr, beta2_decay, eps, d, weight_decay)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adafactor {
+    /// Learning rate: the most that a step changes a parameter by, in proportion to its size. 1e-2 if left out.
+    pub lr: f64,
+    /// How the share of the gradient in the means falls, 0 or less: it is 1 in the first step, and `t^beta2_decay` in step `t`. -0.8
+    /// if left out.
+    pub beta2_decay: f64,
+    /// The least that a gradient is divided by, above 0, or `None` for the smallest number that changes 1 in `f32`, 2^-23; and the
+    /// least that the size of a parameter is taken for. (None, 1e-3) if left out.
+    pub eps: (Option<f64>, f64),
+    /// The largest root mean square of a change before it is multiplied by the rate, 1 or more. 1 if left out.
+    pub d: f64,
+    /// The share of a weight that a step takes away, times `lr`. 0 if left out.
+    pub weight_decay: f64,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl Adafactor {
+    /// PyTorch's defaults.
+    pub const DEFAULT: Adafactor =
+        Adafactor { lr: 1e-2, beta2_decay: -0.8, eps: (None, 1e-3), d: 1.0, weight_decay: 0.0, groups: &[] };
+
+    /// What is known of it without its hyperparameters' values. Its corrections are `b` and `1 / sqrt(t)`.
+    pub const ROW: Row = Row {
+        name: "Adafactor",
+        fields: &["lr", "beta2_decay", "eps", "d", "weight_decay"],
+        states: &[State::always("row_var").of(Extent::Rows), State::always("col_var").of(Extent::Columns)],
+        corrections: Corrections::Own,
+    };
+
+    /// The least that a gradient is divided by.
+    pub const fn least(&self) -> f64 {
+        match self.eps.0 {
+            Some(eps) => eps,
+            None => f32::EPSILON as f64,
+        }
+    }
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 5] {
+        [
+            Value::not_positive("beta2_decay", self.beta2_decay),
+            Value::positive("eps.0", self.least()),
+            Value::not_negative("eps.1", self.eps.1),
+            Value::at_least_one("d", self.d),
+            Value::not_negative("weight_decay", self.weight_decay),
+        ]
+    }
+}

@@ -1,0 +1,158 @@
+//! Adafactor: means of rows and columns in place of a mean for each element. All sums and elements in double precision.
+
+use gpumem_core::shape::Shape;
+use gpumem_core::train::optim::Adafactor;
+use rayon::prelude::*;
+
+/// Columns whose means one task computes.
+const STRIP: usize = 64;
+
+/// Elements of a vector that one task sums up, so that the sum does not depend on who computes it.
+const PIECE: usize = 1 << 13;
+
+/// The square.
+fn squared(x: f32) -> f64 {
+    f64::from(x) * f64::from(x)
+}
+
+/// Moves a mean towards another one by a share of the way.
+fn approach(mean: &mut f32, towards: f64, share: f64) {
+    let old = f64::from(*mean);
+    *mean = (old + share * (towards - old)) as f32;
+}
+
+/// The root of the mean of squares that add up to these sums.
+fn root_mean(sums: Vec<f64>, elements: usize) -> f64 {
+    (sums.into_iter().sum::<f64>() / elements as f64).sqrt()
+}
+
+/// The numbers of one step.
+struct Step {
+    /// The least that a gradient is divided by.
+    least: f64,
+    /// The share of the gradient that enters the means.
+    share: f64,
+    /// What the weight is multiplied by first.
+    shrink: f64,
+    /// What the change is multiplied by: the rate times the size of the parameter.
+    rate: f64,
+    /// The largest root mean square of a change.
+    limit: f64,
+}
+
+/// Step `t` for a parameter of this shape, beside its means of rows and columns. A vector has one state, of its size, and no other.
+pub(super) fn divide(
+    adafactor: &Adafactor,
+    t: f64,
+    (w, gradient): (&mut [f32], &[f32]),
+    shape: Shape,
+    [rows, columns]: [&mut [f32]; 2],
+) {
+    if w.is_empty() {
+        return;
+    }
+    let sizes = w.par_chunks(PIECE).map(|piece| piece.iter().map(|&x| squared(x)).sum());
+    let size = root_mean(sizes.collect(), w.len());
+    let step = Step {
+        least: adafactor.least(),
+        share: t.powf(adafactor.beta2_decay),
+        shrink: 1.0 - adafactor.lr * adafactor.weight_decay,
+        rate: adafactor.eps.1.max(size) * adafactor.lr.min(1.0 / t.sqrt()),
+        limit: adafactor.d,
+    };
+    match *shape.dims() {
+        [.., height, width] => step.matrices(w, gradient, [height as usize, width as usize], [rows, columns]),
+        _ => step.vector(w, gradient, rows),
+    }
+}
+
+impl Step {
+    /// What a gradient becomes where the mean of squares is `variance`.
+    fn scaled(&self, gradient: f32, variance: f64) -> f64 {
+        f64::from(gradient) / variance.max(self.least * self.least).sqrt()
+    }
+
+    /// What changes are multiplied by if this is the root mean square of all.
+    fn factor(&self, root_mean: f64) -> f64 {
+        self.rate / (root_mean / self.limit).max(1.0)
+    }
+
+    fn change(&self, w: &mut f32, by: f64) {
+        *w = (f64::from(*w) * self.shrink - by) as f32;
+    }
+
+    fn vector(&self, w: &mut [f32], gradient: &[f32], variances: &mut [f32]) {
+        let pieces = gradient.par_chunks(PIECE).zip(variances.par_chunks_mut(PIECE));
+        let sums = pieces.map(|(gradient, variances)| {
+            let all = gradient.iter().zip(variances).map(|(&g, variance)| {
+                approach(variance, squared(g), self.share);
+                self.scaled(g, f64::from(*variance)).powi(2)
+            });
+            all.sum()
+        });
+        let factor = self.factor(root_mean(sums.collect(), w.len()));
+        let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(variances.par_chunks(PIECE));
+        pieces.for_each(|((w, gradient), variances)| {
+            for ((w, &g), &variance) in w.iter_mut().zip(gradient).zip(variances) {
+                self.change(w, factor * self.scaled(g, f64::from(variance)));
+            }
+        });
+    }
+
+    /// One matrix after the other, rows side by side.
+    fn matrices(&self, w: &mut [f32], gradient: &[f32], [height, width]: [usize; 2], [rows, columns]: [&mut [f32]; 2]) {
+        let matrix = height * width;
+        let mean = |squares: f64, count: usize| squares / count as f64;
+        rows.par_iter_mut().zip(gradient.par_chunks(width)).for_each(|(row, gradient)| {
+            approach(row, mean(gradient.iter().map(|&g| squared(g)).sum(), width), self.share);
+        });
+        columns.par_chunks_mut(width).zip(gradient.par_chunks(matrix)).for_each(|(columns, gradient)| {
+            columns.par_chunks_mut(STRIP).enumerate().for_each(|(strip, columns)| {
+                let mut sums = [0.0; STRIP];
+                for row in gradient.chunks(width) {
+                    sums.iter_mut().zip(&row[strip * STRIP..]).for_each(|(sum, &g)| *sum += squared(g));
+                }
+                columns.iter_mut().zip(sums).for_each(|(column, sum)| approach(column, mean(sum, height), self.share));
+            });
+        });
+        let estimate = Estimate::new((&*rows, &*columns), [height, width], self.least);
+        let sums = gradient.par_chunks(width).enumerate().map(|(row, gradient)| {
+            let all = gradient.iter().zip(estimate.of_row(row));
+            all.map(|(&g, variance)| self.scaled(g, variance).powi(2)).sum()
+        });
+        let factor = self.factor(root_mean(sums.collect(), w.len()));
+        let lines = w.par_chunks_mut(width).zip(gradient.par_chunks(width)).enumerate();
+        lines.for_each(|(row, (w, gradient))| {
+            for ((w, &g), variance) in w.iter_mut().zip(gradient).zip(estimate.of_row(row)) {
+                self.change(w, factor * self.scaled(g, variance));
+            }
+        });
+    }
+}
+
+/// The mean of squares of each element, as the means of rows and columns make it.
+struct Estimate<'a> {
+    rows: &'a [f32],
+    columns: &'a [f32],
+    /// Of the means of rows, for each matrix.
+    means: Vec<f64>,
+    height: usize,
+    width: usize,
+}
+
+impl<'a> Estimate<'a> {
+    /// `least` is the least that is taken for the mean of a matrix.
+    fn new((rows, columns): (&'a [f32], &'a [f32]), [height, width]: [usize; 2], least: f64) -> Estimate<'a> {
+        let mean = |rows: &[f32]| rows.iter().copied().map(f64::from).sum::<f64>() / height as f64;
+        let means = rows.par_chunks(height).map(|rows| mean(rows).max(least)).collect();
+        Estimate { rows, columns, means, height, width }
+    }
+
+    /// Of the elements of a row, counted over all matrices.
+    fn of_row(&self, row: usize) -> impl Iterator<Item = f64> {
+        let at = row / self.height;
+        let share = f64::from(self.rows[row]) / self.means[at];
+        let columns = &self.columns[at * self.width..(at + 1) * self.width];
+        columns.iter().map(move |&column| share * f64::from(column))
+    }
+}
