@@ -4,6 +4,7 @@
 //! cargo run --release --example unet
 //! ```
 
+mod grids;
 mod shared;
 
 use gpumem::prelude::*;
@@ -78,7 +79,7 @@ fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
         println!("{name}: intersection over union {:.3}", f64::from(both[class]) / f64::from(either[class].max(1)));
     }
     let path = Path::new("target/unet.png");
-    shared::write_grid(path, &shown[..3 * 8 * SIDE * SIDE], [SIDE; 2], 3)?;
+    grids::write(path, &shown[..3 * 8 * SIDE * SIDE], [SIDE; 2], 3)?;
     println!("{}: images, what is in them, what was found", path.display());
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! cargo run --release --example vae
 //! ```
 
+mod grids;
 mod shared;
 
 use gpumem::prelude::*;
@@ -100,7 +101,7 @@ fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
     decoder.copy_from(&mut net)?;
     let drawn = decoder.infer(&Tensor::from_fn(|_| random.normal()))?;
     let path = Path::new("target/vae.png");
-    shared::write_grid(path, drawn.as_slice(), [8, 8], 8)?;
+    grids::write(path, drawn.as_slice(), [8, 8], 8)?;
     println!("{}: 64 images of numbers from the normal distribution", path.display());
     Ok(())
 }

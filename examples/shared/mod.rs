@@ -4,7 +4,6 @@
 use flate2::read::GzDecoder;
 use std::error::Error;
 use std::io::Read;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs an example on the card, where there is one, or else on the processor, and shows what went wrong.
@@ -93,32 +92,4 @@ pub fn shuffle<T>(items: &mut [T], seed: u64) {
 pub fn warm_and_cosine(step: usize, steps: usize) -> f64 {
     let (done, warm) = (step as f64 / steps as f64, 0.1);
     if done < warm { done / warm } else { 0.5 * (1.0 + (std::f64::consts::PI * (done - warm) / (1.0 - warm)).cos()) }
-}
-
-/// Grey images from 0 to 1 of this height and width, one after another, as a PNG with so many of them in a row.
-pub fn write_grid(
-    path: &Path,
-    images: &[f32],
-    [height, width]: [usize; 2],
-    columns: usize,
-) -> Result<(), png::EncodingError> {
-    /// Pixels for each pixel of an image, and dark ones between images.
-    const ZOOM: usize = 4;
-    const GAP: usize = 4;
-    let rows = (images.len() / (height * width)).div_ceil(columns);
-    let [tall, wide] = [height * ZOOM + GAP, width * ZOOM + GAP];
-    let mut grid = vec![0u8; rows * tall * columns * wide];
-    for (index, image) in images.chunks_exact(height * width).enumerate() {
-        for at in 0..height * ZOOM * width * ZOOM {
-            let (row, column) = (at / (width * ZOOM), at % (width * ZOOM));
-            let pixel = image[row / ZOOM * width + column / ZOOM];
-            let place = [index / columns * tall + row, index % columns * wide + column];
-            grid[place[0] * columns * wide + place[1]] = (pixel.clamp(0.0, 1.0) * 255.0).round() as u8;
-        }
-    }
-    let file = std::io::BufWriter::new(std::fs::File::create(path)?);
-    let mut encoder = png::Encoder::new(file, (columns * wide) as u32, (rows * tall) as u32);
-    encoder.set_color(png::ColorType::Grayscale);
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder.write_header()?.write_image_data(&grid)
 }
