@@ -78,6 +78,7 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Interpolate" => ("Upsample(1.5, mode = \"bilinear\")", numbers(&[2, 2, 3])),
         "Pad" => ("Pad(1)", numbers(&[2, 2, 3])),
         "Recurrence" => ("Lstm(3)", numbers(&[4, 2])),
+        "Rotary" => ("Rotary(2)", numbers(&[3, 8])),
         other => panic!("no case of {other}"),
     }
 }
