@@ -193,7 +193,10 @@ fn rotary_positions() {
         (64, "Rotary(2, interleaved = true)"),
     ] {
         check(text, 3, |graph| turned(graph, features, text));
-        check_narrow(text, 3, |graph| turned(graph, features, text));
+        check_narrow(text, 2, |graph| {
+            let input = graph.input(numbers(&[7, features])).unwrap();
+            chain(graph, input, &format!("{text} | {text}"))
+        });
     }
     // Values are not turned, and rows have more of them than of heads.
     check("queries and keys", 2, |graph| {
