@@ -4,12 +4,19 @@
 //! 1.0.31 (Apache-2.0), and networks of the project's own.
 #![allow(missing_docs, reason = "networks of tests")]
 
+mod maps;
+mod sequences;
+
 use gpumem::{Network, network};
 
 /// Parameters, and twice the multiply-accumulates of one sample's forward pass.
-fn check<N: Network>(parameters: u64, flops: u64) {
+fn sums<N: Network>() -> (u64, u64) {
     let sum = |of: fn(&gpumem::LayerInfo) -> u64| N::LAYERS.iter().map(of).sum::<u64>();
-    assert_eq!((sum(|layer| layer.parameters), 2 * sum(|layer| layer.macs)), (parameters, flops), "{}", N::NAME);
+    (sum(|layer| layer.parameters), 2 * sum(|layer| layer.macs))
+}
+
+fn check<N: Network>(parameters: u64, flops: u64) {
+    assert_eq!(sums::<N>(), (parameters, flops), "{}", N::NAME);
 }
 
 network! {
