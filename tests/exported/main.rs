@@ -4,6 +4,7 @@
 //! 1.0.31 (Apache-2.0), and networks of the project's own.
 #![allow(missing_docs, reason = "networks of tests")]
 
+mod hrnet;
 mod maps;
 mod sequences;
 
@@ -237,4 +238,69 @@ fn parameters_and_operations_are_those_of_pytorch() {
     check::<ViTBase>(86_567_656, 35_127_656_448);
     check::<LlamaSmall>(124_668_672, 26_222_788_608);
     check::<PhiNarrow>(58_011_904, 10_905_190_400);
+}
+
+/// The networks that were exported, and what each is called where it is written: here, or in the zoo.
+const EXPORTED: [(&str, &str); 44] = [
+    ("albert_base", "Albert"),
+    ("alexnet", "AlexNet"),
+    ("bart_base", ""),
+    ("bert_base", "Bert"),
+    ("bilstm_tagger", "BiLstmTagger"),
+    ("conv_autoencoder", "ConvAutoencoder"),
+    ("csp_pan_detector", "CspPan"),
+    ("dcgan_discriminator", "Discriminator"),
+    ("dcgan_generator", "Generator"),
+    ("dit_s_2", ""),
+    ("gpt2", "Gpt2"),
+    ("gru_lm", ""),
+    ("llama_small", "LlamaSmall"),
+    ("lstm_lm", ""),
+    ("m5_audio", "M5"),
+    ("mamba_130m_narrow", ""),
+    ("mistral_small", ""),
+    ("mixtral_narrow", ""),
+    ("mnasnet1_0", "MnasNet"),
+    ("mobilenet_v3_small", "MobileNetV3Small"),
+    ("phi_narrow", "PhiNarrow"),
+    ("resnet_generator", "ResNetGenerator"),
+    ("roberta_base", ""),
+    ("segformer_b0", ""),
+    ("text_cnn", "TextCnn"),
+    ("timm_coat_lite_tiny", ""),
+    ("timm_darknet53", "Darknet53"),
+    ("timm_deit_tiny_distilled_patch16_224", "DeitTinyDistilled"),
+    ("timm_dm_nfnet_f0", ""),
+    ("timm_edgenext_xx_small", ""),
+    ("timm_efficientformer_l1", ""),
+    ("timm_eva02_tiny_patch14_224", ""),
+    ("timm_ghostnet_100", "GhostNet"),
+    ("timm_hrnet_w18_small", "HrNetW18Small"),
+    ("timm_mixer_s16_224", "MixerS16"),
+    ("timm_mobilenetv4_conv_small", "MobileNetV4Small"),
+    ("timm_mobilevit_s", ""),
+    ("timm_poolformer_s12", "PoolFormerS12"),
+    ("timm_repvgg_a0", "RepVggA0"),
+    ("timm_resmlp_12_224", "ResMlp12"),
+    ("timm_seresnet50", "SeResNet50"),
+    ("timm_vit_small_patch16_224", "ViTSmall"),
+    ("vae_784", "Vae"),
+    ("vit_b_16", "ViTBase"),
+];
+
+/// Whoever looks for a network finds it written, or what it lacks in docs/limits.md.
+#[test]
+fn every_exported_network_is_written_or_among_the_limits() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files =
+        ["tests/exported", "gpumem-zoo/src"].iter().flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let written: String = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    let limits = std::fs::read_to_string(root.join("docs/limits.md")).unwrap();
+    for (name, network) in EXPORTED {
+        let is_a_limit = limits.contains(&format!("`{name}`"));
+        let forms = [format!("check::<{network}>("), format!("sums::<{network}>("), format!("pub struct {network}<")];
+        let is_written = forms.iter().any(|form| written.contains(form));
+        assert_eq!(is_a_limit, network.is_empty(), "{name} in docs/limits.md");
+        assert!(is_a_limit || is_written, "{name} is not written");
+    }
 }
