@@ -129,3 +129,33 @@ fn rotary_positions_are_exact() {
         }
     }
 }
+
+network! {
+    /// Heads of six elements, of which the first four turn as two pairs of neighbours.
+    struct Neighbours;
+
+    const INFER: Infer = Infer { batch: 2 };
+
+    fn forward(x: Sequence<300, 12>) -> Sequence<300, 12> { [Rotary(2, base = 100.0, dims = 4, interleaved = true)] }
+}
+
+#[test]
+fn rotary_positions_of_neighbours_turn_a_part_of_each_head() {
+    let mut net = Neighbours::on(&Cpu::new()).unwrap();
+    let x = |at: usize| ((at * 29 % 97) as f32 - 48.0) / 48.0;
+    let y = net.infer(&Tensor::from_fn(x)).unwrap();
+    for (row, values) in y.as_slice().chunks_exact(12).enumerate() {
+        for (at, &found) in values.iter().enumerate() {
+            let (element, first) = (at % 6, row * 12 + at - at % 6);
+            // 100^(-2 i / 4) of pair i.
+            let angle = (row % 300) as f64 * [1.0, 0.1][element / 2 % 2];
+            let [a, b] = [0, 1].map(|of| f64::from(x(first + element / 2 * 2 + of)));
+            let expected = match element {
+                4 | 5 => f64::from(x(first + element)),
+                0 | 2 => a * angle.cos() - b * angle.sin(),
+                _ => b * angle.cos() + a * angle.sin(),
+            };
+            assert!((f64::from(found) - expected).abs() < 3e-7, "{row}, {at}: {found} and {expected}");
+        }
+    }
+}

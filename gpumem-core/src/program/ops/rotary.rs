@@ -49,7 +49,7 @@ impl Rotary {
         let is_even = self.dims > 0 && self.dims.is_multiple_of(2) && self.dims <= self.width;
         let row = self.heads.checked_mul(self.width);
         let is_angle = self.base.is_finite() && self.base >= 1.0;
-        is_even && is_angle && self.shape.rank() > 0 && row.is_some_and(|row| row <= self.shape.last())
+        is_even && is_angle && self.shape.rank() > 0 && row.is_some_and(|row| row > 0 && row <= self.shape.last())
     }
 }
 
@@ -70,5 +70,40 @@ impl Rule for Rotary {
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         Edge::same(inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A damaged program may name any.
+    #[test]
+    fn heads_that_are_not_in_their_rows_are_not_sound() {
+        let op = Rotary { shape: Shape::new(&[5, 12]), heads: 2, width: 4, dims: 4, base: 1e4, interleaved: false };
+        assert!(op.is_sound());
+        for changed in [
+            Rotary { heads: 0, ..op.clone() },
+            Rotary { heads: 4, ..op.clone() },
+            Rotary { heads: u64::MAX, ..op.clone() },
+            Rotary { dims: 0, ..op.clone() },
+            Rotary { dims: 3, ..op.clone() },
+            Rotary { dims: 6, ..op.clone() },
+            Rotary { base: f64::NAN, ..op.clone() },
+            Rotary { base: 0.5, ..op.clone() },
+            Rotary { shape: Shape::new(&[]), ..op.clone() },
+        ] {
+            assert!(!changed.is_sound(), "{changed:?}");
+        }
+    }
+
+    /// A radian is 2^64 / (2 pi) parts of a turn.
+    #[test]
+    fn pairs_turn_less_and_less() {
+        let op = Rotary { shape: Shape::new(&[5, 8]), heads: 1, width: 8, dims: 6, base: 100.0, interleaved: true };
+        let turns = op.turns(|base, exponent| if exponent == 0.0 { 1.0 } else { base.recip() });
+        assert_eq!(turns, [2_935_890_503_282_001_408, 29_358_905_032_820_016, 29_358_905_032_820_016]);
+        assert_eq!([0, 1, 2].map(|pair| op.pair(pair)), [[0, 1], [2, 1], [4, 1]]);
+        assert_eq!(Rotary { interleaved: false, ..op }.pair(2), [2, 3]);
     }
 }
