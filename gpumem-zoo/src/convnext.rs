@@ -4,6 +4,8 @@
 //! over 7 x 7 pixels, normalisation of each pixel's channels, two linear layers, and a learned scale; blocks are dropped at random
 //! with a probability that grows with the depth, to 0.1.
 //!
+//! [`torch_name`](crate::torch_name) of a scale ends in `layer_scale.weight`, where the state dict has `layer_scale`.
+//!
 //! ```
 //! use gpumem::Network;
 //! use gpumem_zoo::convnext::ConvNeXtTiny;
@@ -17,6 +19,8 @@ network! {
     /// torchvision's `convnext_tiny`.
     pub struct ConvNeXtTiny<const BATCH: usize>;
 
+    use blocks crate::modules;
+
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-3, weight_decay: 0.05 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
@@ -25,19 +29,22 @@ network! {
 
     fn features() -> Block {
         [
-            item([Conv2d(96, 4, stride = 4, name = "0"), inline_norm(96)]),
+            item([
+                Conv2d(96, 4, stride = 4, name = "0"),
+                Permute((0, 2, 3, 1)), LayerNorm(96, eps = 1e-6, name = "1"), Permute((0, 3, 1, 2)),
+            ]),
             item([
                 item(inline_block(96, 0.000000)),
                 item(inline_block(96, 0.005882)),
                 item(inline_block(96, 0.011765)),
             ]),
-            item([inline_norm(96), Conv2d(192, 2, stride = 2, name = "1")]),
+            item(inline_narrower(96, 192)),
             item([
                 item(inline_block(192, 0.017647)),
                 item(inline_block(192, 0.023529)),
                 item(inline_block(192, 0.029412)),
             ]),
-            item([inline_norm(192), Conv2d(384, 2, stride = 2, name = "1")]),
+            item(inline_narrower(192, 384)),
             item([
                 item(inline_block(384, 0.035294)),
                 item(inline_block(384, 0.041176)),
@@ -49,7 +56,7 @@ network! {
                 item(inline_block(384, 0.076471)),
                 item(inline_block(384, 0.082353)),
             ]),
-            item([inline_norm(384), Conv2d(768, 2, stride = 2, name = "1")]),
+            item(inline_narrower(384, 768)),
             item([
                 item(inline_block(768, 0.088235)),
                 item(inline_block(768, 0.094118)),
@@ -62,8 +69,11 @@ network! {
         [LayerNorm(eps = 1e-6, name = "0"), Linear(1000, name = "2")]
     }
 
-    fn inline_norm(channels: usize) -> Block {
-        [Permute((0, 2, 3, 1)), LayerNorm(channels, eps = 1e-6, name = "norm"), Permute((0, 3, 1, 2))]
+    fn inline_narrower(from: usize, to: usize) -> Block {
+        [
+            Permute((0, 2, 3, 1)), LayerNorm(from, eps = 1e-6, name = "0"), Permute((0, 3, 1, 2)),
+            Conv2d(to, 2, stride = 2, name = "1"),
+        ]
     }
 
     fn inline_block(channels: usize, drop: f64) -> Block {
@@ -79,13 +89,5 @@ network! {
                 Scale(1e-6, name = "layer_scale"), DropPath(drop),
             ],
         )]
-    }
-
-    fn block(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn item(inside: Block) -> Block {
-        [inside]
     }
 }

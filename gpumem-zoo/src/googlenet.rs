@@ -16,6 +16,8 @@ network! {
     /// torchvision's `googlenet` without auxiliary heads.
     pub struct GoogLeNet<const BATCH: usize>;
 
+    use blocks crate::modules;
+
     const TRAIN: Train = Train {
         batch: BATCH,
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 1e-4 },
@@ -55,14 +57,6 @@ network! {
             Conv2d(channels, size, stride = stride, padding = size / 2, bias = false, name = "conv"),
             BatchNorm2d(eps = 1e-3, name = "bn"), Relu(inplace),
         ]
-    }
-
-    fn item(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_1(inside: Block) -> Block {
-        [inside]
     }
 
     fn inception3a(inside: Block) -> Block {

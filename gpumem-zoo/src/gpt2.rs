@@ -15,11 +15,33 @@
 //! assert_eq!(parameters, 124_439_808);
 //! ```
 
-use gpumem::network;
+use gpumem::{blocks, network};
+
+blocks! {
+    /// A layer, `h`, and its halves.
+    pub mod gpt2_blocks {
+        fn h(width: usize, heads: usize) -> Block {
+            [
+                Add([], [LayerNorm(name = "ln_1"), attn(width, heads)]),
+                Add([], [LayerNorm(name = "ln_2"), mlp(width)]),
+            ]
+        }
+
+        fn attn(width: usize, heads: usize) -> Block {
+            [Linear(3 * width, name = "c_attn"), CausalAttention(heads), Linear(width, name = "c_proj")]
+        }
+
+        fn mlp(width: usize) -> Block {
+            [Linear(4 * width, name = "c_fc"), Gelu(approximate = "tanh"), Linear(width, name = "c_proj")]
+        }
+    }
+}
 
 network! {
     /// GPT-2 small: 12 layers of 768 features.
     pub struct Gpt2<const BATCH: usize>;
+
+    use blocks gpt2_blocks;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -34,26 +56,13 @@ network! {
             repeat(12, h(768, 12)), LayerNorm(name = "ln_f"), Tied(wte),
         ]
     }
-
-    fn h(width: usize, heads: usize) -> Block {
-        [
-            Add([], [LayerNorm(name = "ln_1"), attn(width, heads)]),
-            Add([], [LayerNorm(name = "ln_2"), mlp(width)]),
-        ]
-    }
-
-    fn attn(width: usize, heads: usize) -> Block {
-        [Linear(3 * width, name = "c_attn"), CausalAttention(heads), Linear(width, name = "c_proj")]
-    }
-
-    fn mlp(width: usize) -> Block {
-        [Linear(4 * width, name = "c_fc"), Gelu(approximate = "tanh"), Linear(width, name = "c_proj")]
-    }
 }
 
 network! {
     /// GPT-2 medium: 24 layers of 1024 features.
     pub struct Gpt2Medium<const BATCH: usize>;
+
+    use blocks gpt2_blocks;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -68,26 +77,13 @@ network! {
             repeat(24, h(1024, 16)), LayerNorm(name = "ln_f"), Tied(wte),
         ]
     }
-
-    fn h(width: usize, heads: usize) -> Block {
-        [
-            Add([], [LayerNorm(name = "ln_1"), attn(width, heads)]),
-            Add([], [LayerNorm(name = "ln_2"), mlp(width)]),
-        ]
-    }
-
-    fn attn(width: usize, heads: usize) -> Block {
-        [Linear(3 * width, name = "c_attn"), CausalAttention(heads), Linear(width, name = "c_proj")]
-    }
-
-    fn mlp(width: usize) -> Block {
-        [Linear(4 * width, name = "c_fc"), Gelu(approximate = "tanh"), Linear(width, name = "c_proj")]
-    }
 }
 
 network! {
     /// GPT-2 large: 36 layers of 1280 features.
     pub struct Gpt2Large<const BATCH: usize>;
+
+    use blocks gpt2_blocks;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -102,26 +98,13 @@ network! {
             repeat(36, h(1280, 20)), LayerNorm(name = "ln_f"), Tied(wte),
         ]
     }
-
-    fn h(width: usize, heads: usize) -> Block {
-        [
-            Add([], [LayerNorm(name = "ln_1"), attn(width, heads)]),
-            Add([], [LayerNorm(name = "ln_2"), mlp(width)]),
-        ]
-    }
-
-    fn attn(width: usize, heads: usize) -> Block {
-        [Linear(3 * width, name = "c_attn"), CausalAttention(heads), Linear(width, name = "c_proj")]
-    }
-
-    fn mlp(width: usize) -> Block {
-        [Linear(4 * width, name = "c_fc"), Gelu(approximate = "tanh"), Linear(width, name = "c_proj")]
-    }
 }
 
 network! {
     /// GPT-2 XL: 48 layers of 1600 features.
     pub struct Gpt2Xl<const BATCH: usize>;
+
+    use blocks gpt2_blocks;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -135,20 +118,5 @@ network! {
             Add(wte, PositionEmbedding(1024, 1600, name = "wpe")),
             repeat(48, h(1600, 25)), LayerNorm(name = "ln_f"), Tied(wte),
         ]
-    }
-
-    fn h(width: usize, heads: usize) -> Block {
-        [
-            Add([], [LayerNorm(name = "ln_1"), attn(width, heads)]),
-            Add([], [LayerNorm(name = "ln_2"), mlp(width)]),
-        ]
-    }
-
-    fn attn(width: usize, heads: usize) -> Block {
-        [Linear(3 * width, name = "c_attn"), CausalAttention(heads), Linear(width, name = "c_proj")]
-    }
-
-    fn mlp(width: usize) -> Block {
-        [Linear(4 * width, name = "c_fc"), Gelu(approximate = "tanh"), Linear(width, name = "c_proj")]
     }
 }

@@ -1,4 +1,4 @@
-//! Well-known networks, each with the parameters, names and operations of the original.
+//! Well-known networks, each with the parameters and operations of the original.
 //!
 //! Every network is generic over its batch: `resnet::ResNet50<32>` is one whose training step has 32 images, and
 //! [`gpumem::fits!`] asks whether it fits a card.
@@ -8,34 +8,74 @@
 //! | [`convnext`] | ConvNeXt-Tiny | torchvision |
 //! | [`densenet`] | DenseNet-121 | torchvision |
 //! | [`googlenet`] | GoogLeNet without auxiliary heads | torchvision |
+//! | [`inception`] | Inception v3 with its auxiliary head | torchvision |
 //! | [`squeezenet`] | SqueezeNet 1.0, 1.1 | torchvision |
 //! | [`lenet`] | LeNet-5 | LeCun and others 1998 |
 //! | [`alexnet`] | AlexNet | torchvision |
 //! | [`vgg`] | VGG-11, -13, -16, -19, with and without batch normalisation | torchvision |
 //! | [`resnet`] | ResNet-18, -34, -50, -101, -152, ResNeXt-50 32x4d, Wide ResNet-50-2 | torchvision |
 //! | [`mobilenet`] | MobileNetV2, MobileNetV3 small and large, MNASNet 1.0 | torchvision |
+//! | [`efficientnet`] | EfficientNet-B0, EfficientNetV2-S | torchvision |
+//! | [`regnet`] | RegNetY-400MF | torchvision |
+//! | [`segformer`] | SegFormer-B0 | transformers |
+//! | [`segmentation`] | FCN and DeepLabV3 on ResNet-50, with auxiliary heads | torchvision |
+//! | [`shufflenet`] | ShuffleNet V2 1.0 | torchvision |
 //! | [`unet`] | U-Net | Ronneberger and others 2015 |
 //! | [`dcgan`] | generator, discriminator | PyTorch's example |
 //! | [`vit`] | ViT-B/16, ViT-S/16 | torchvision, timm |
+//! | [`swin`] | Swin-T | torchvision |
+//! | [`bert`] | BERT base and large, RoBERTa base, DistilBERT | transformers |
+//! | [`deit`] | DeiT-Ti/16, -S/16, -B/16 with distillation | timm |
 //! | [`mixer`] | MLP-Mixer S/16, B/16 | timm |
 //! | [`gpt2`] | GPT-2 small, medium, large, XL | transformers, nanoGPT |
+//! | [`llama`] | TinyLlama-1.1B, Llama-3.2-1B, Qwen2-0.5B, Mistral-7B, Gemma-2B | transformers |
 //!
 //! A tensor's path becomes the name in the original's state dict by [`torch_name`], but for what a family's page says.
 
 pub mod alexnet;
+pub mod bert;
 pub mod convnext;
 pub mod dcgan;
+pub mod deit;
 pub mod densenet;
+pub mod efficientnet;
 pub mod googlenet;
 pub mod gpt2;
+pub mod inception;
 pub mod lenet;
+pub mod llama;
 pub mod mixer;
 pub mod mobilenet;
+pub mod regnet;
 pub mod resnet;
+pub mod segformer;
+pub mod segmentation;
+pub mod shufflenet;
 pub mod squeezenet;
+pub mod swin;
 pub mod unet;
 pub mod vgg;
 pub mod vit;
+
+gpumem::blocks! {
+    /// Modules of nothing but other modules, for [`torch_name`](crate::torch_name).
+    pub mod modules {
+        fn item(inside: Block) -> Block { [inside] }
+        fn block(inside: Block) -> Block { [inside] }
+        fn at_1(inside: Block) -> Block { [inside] }
+        fn at_3(inside: Block) -> Block { [inside] }
+        fn at_4(inside: Block) -> Block { [inside] }
+        fn at_5(inside: Block) -> Block { [inside] }
+        fn at_6(inside: Block) -> Block { [inside] }
+        fn at_7(inside: Block) -> Block { [inside] }
+        fn at_8(inside: Block) -> Block { [inside] }
+        fn at_9(inside: Block) -> Block { [inside] }
+        fn at_10(inside: Block) -> Block { [inside] }
+        fn at_11(inside: Block) -> Block { [inside] }
+        fn at_12(inside: Block) -> Block { [inside] }
+        fn at_13(inside: Block) -> Block { [inside] }
+    }
+}
 
 /// The name that PyTorch's state dict has for a layer or a tensor of a network of this crate.
 ///

@@ -14,11 +14,13 @@
 //! assert_eq!(macs / 1_000_000, 300);
 //! ```
 
-use gpumem::network;
+use gpumem::{blocks, network};
 
 network! {
     /// torchvision's `mobilenet_v2`.
     pub struct MobileNetV2<const BATCH: usize>;
+
+    use blocks crate::modules;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -50,10 +52,6 @@ network! {
         [Dropout(0.2), Linear(1000, name = "1")]
     }
 
-    fn item(inside: Block) -> Block {
-        [inside]
-    }
-
     fn conv(inside: Block) -> Block {
         [inside]
     }
@@ -77,9 +75,33 @@ network! {
     }
 }
 
+blocks! {
+    /// Convolutions and excitations of MobileNetV3.
+    pub mod mobilenet_v3_blocks {
+        fn inline_convolution(channels: usize, size: usize, stride: usize, groups: usize, activation: Block) -> Block {
+            [
+                Conv2d(channels, size, stride = stride, padding = size / 2, groups = groups, bias = false, name = "0"),
+                BatchNorm2d(eps = 1e-3, momentum = 0.01, name = "1"), activation,
+            ]
+        }
+
+        fn inline_squeeze(between: usize, channels: usize) -> Block {
+            [Mul(
+                [],
+                [
+                    AdaptiveAvgPool2d(1), Conv2d(between, 1, name = "fc1"), Relu, Conv2d(channels, 1, name = "fc2"),
+                    Hardsigmoid,
+                ],
+            )]
+        }
+    }
+}
+
 network! {
     /// torchvision's `mobilenet_v3_small`.
     pub struct MobileNetV3Small<const BATCH: usize>;
+
+    use blocks {mobilenet_v3_blocks, crate::modules};
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -112,36 +134,13 @@ network! {
     fn classifier() -> Block {
         [Linear(1024, name = "0"), Hardswish, Dropout(0.2), Linear(1000, name = "3")]
     }
-
-    fn item(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn block(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inline_convolution(channels: usize, size: usize, stride: usize, groups: usize, activation: Block) -> Block {
-        [
-            Conv2d(channels, size, stride = stride, padding = size / 2, groups = groups, bias = false, name = "0"),
-            BatchNorm2d(eps = 1e-3, momentum = 0.01, name = "1"), activation,
-        ]
-    }
-
-    fn inline_squeeze(between: usize, channels: usize) -> Block {
-        [Mul(
-            [],
-            [
-                AdaptiveAvgPool2d(1), Conv2d(between, 1, name = "fc1"), Relu, Conv2d(channels, 1, name = "fc2"),
-                Hardsigmoid,
-            ],
-        )]
-    }
 }
 
 network! {
     /// torchvision's `mobilenet_v3_large`.
     pub struct MobileNetV3Large<const BATCH: usize>;
+
+    use blocks {mobilenet_v3_blocks, crate::modules};
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -178,36 +177,13 @@ network! {
     fn classifier() -> Block {
         [Linear(1280, name = "0"), Hardswish, Dropout(0.2), Linear(1000, name = "3")]
     }
-
-    fn item(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn block(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inline_convolution(channels: usize, size: usize, stride: usize, groups: usize, activation: Block) -> Block {
-        [
-            Conv2d(channels, size, stride = stride, padding = size / 2, groups = groups, bias = false, name = "0"),
-            BatchNorm2d(eps = 1e-3, momentum = 0.01, name = "1"), activation,
-        ]
-    }
-
-    fn inline_squeeze(between: usize, channels: usize) -> Block {
-        [Mul(
-            [],
-            [
-                AdaptiveAvgPool2d(1), Conv2d(between, 1, name = "fc1"), Relu, Conv2d(channels, 1, name = "fc2"),
-                Hardsigmoid,
-            ],
-        )]
-    }
 }
 
 network! {
     /// torchvision's `mnasnet1_0`.
     pub struct MnasNet<const BATCH: usize>;
+
+    use blocks crate::modules;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -240,10 +216,6 @@ network! {
         [Dropout(0.2), Linear(1000, name = "1")]
     }
 
-    fn item(inside: Block) -> Block {
-        [inside]
-    }
-
     fn inline_inverted(wide: usize, channels: usize, size: usize, stride: usize) -> Block {
         [as_layers([
             Conv2d(wide, 1, bias = false, name = "0"), BatchNorm2d(momentum = 0.0003, name = "1"), Relu(inplace),
@@ -251,30 +223,6 @@ network! {
             BatchNorm2d(momentum = 0.0003, name = "4"), Relu(inplace),
             Conv2d(channels, 1, bias = false, name = "6"), BatchNorm2d(momentum = 0.0003, name = "7"),
         ])]
-    }
-
-    fn at_8(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_9(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_10(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_11(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_12(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_13(inside: Block) -> Block {
-        [inside]
     }
 
     fn as_layers(inside: Block) -> Block {

@@ -4,7 +4,7 @@
 //! "Aggregated Residual Transformations for Deep Neural Networks" (arXiv:1611.05431), whose middle convolution is split into
 //! groups; S. Zagoruyko and N. Komodakis, "Wide Residual Networks" (arXiv:1605.07146), whose middle convolution has twice the
 //! channels. As in torchvision, the stride of a bottleneck is that of its 3 x 3 convolution ("v1.5"). The blocks are
-//! [`resnet_blocks`], for networks of your own as well.
+//! [`resnet_blocks`], and the layers [`resnet_basic_layers`] and [`resnet_bottleneck_layers`], for networks of your own as well.
 //!
 //! ```
 //! use gpumem::Network;
@@ -52,13 +52,67 @@ blocks! {
             [Conv2d(channels, 1, stride = stride, bias = false, name = "0"), BatchNorm2d(name = "1")]
         }
     }
+
+    /// The layers of ResNet-18 and ResNet-34, of so many blocks.
+    pub mod resnet_basic_layers {
+        use blocks super::resnet_blocks;
+
+        fn layer1(blocks: usize) -> Block {
+            [repeat(blocks, resnet_blocks::item_basic(64, 1, false))]
+        }
+
+        fn layer2(blocks: usize) -> Block {
+            [resnet_blocks::item_basic(128, 2, true), repeat(blocks - 1, resnet_blocks::item_basic(128, 1, false))]
+        }
+
+        fn layer3(blocks: usize) -> Block {
+            [resnet_blocks::item_basic(256, 2, true), repeat(blocks - 1, resnet_blocks::item_basic(256, 1, false))]
+        }
+
+        fn layer4(blocks: usize) -> Block {
+            [resnet_blocks::item_basic(512, 2, true), repeat(blocks - 1, resnet_blocks::item_basic(512, 1, false))]
+        }
+    }
+
+    /// The layers of the others, of so many blocks; the first layer's middle convolutions have `width` channels.
+    pub mod resnet_bottleneck_layers {
+        use blocks super::resnet_blocks;
+
+        fn layer1(blocks: usize, width: usize, groups: usize) -> Block {
+            [
+                resnet_blocks::item_bottleneck(width, groups, 256, 1, true),
+                repeat(blocks - 1, resnet_blocks::item_bottleneck(width, groups, 256, 1, false)),
+            ]
+        }
+
+        fn layer2(blocks: usize, width: usize, groups: usize) -> Block {
+            [
+                resnet_blocks::item_bottleneck(2 * width, groups, 512, 2, true),
+                repeat(blocks - 1, resnet_blocks::item_bottleneck(2 * width, groups, 512, 1, false)),
+            ]
+        }
+
+        fn layer3(blocks: usize, width: usize, groups: usize) -> Block {
+            [
+                resnet_blocks::item_bottleneck(4 * width, groups, 1024, 2, true),
+                repeat(blocks - 1, resnet_blocks::item_bottleneck(4 * width, groups, 1024, 1, false)),
+            ]
+        }
+
+        fn layer4(blocks: usize, width: usize, groups: usize) -> Block {
+            [
+                resnet_blocks::item_bottleneck(8 * width, groups, 2048, 2, true),
+                repeat(blocks - 1, resnet_blocks::item_bottleneck(8 * width, groups, 2048, 1, false)),
+            ]
+        }
+    }
 }
 
 network! {
     /// torchvision's `resnet18`.
     pub struct ResNet18<const BATCH: usize>;
 
-    use blocks resnet_blocks;
+    use blocks resnet_basic_layers;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -70,25 +124,9 @@ network! {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
             MaxPool2d(3, stride = 2, padding = 1),
-            layer1(), layer2(), layer3(), layer4(),
+            layer1(2), layer2(2), layer3(2), layer4(2),
             AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
         ]
-    }
-
-    fn layer1() -> Block {
-        [resnet_blocks::item_basic(64, 1, false), repeat(1, resnet_blocks::item_basic(64, 1, false))]
-    }
-
-    fn layer2() -> Block {
-        [resnet_blocks::item_basic(128, 2, true), repeat(1, resnet_blocks::item_basic(128, 1, false))]
-    }
-
-    fn layer3() -> Block {
-        [resnet_blocks::item_basic(256, 2, true), repeat(1, resnet_blocks::item_basic(256, 1, false))]
-    }
-
-    fn layer4() -> Block {
-        [resnet_blocks::item_basic(512, 2, true), repeat(1, resnet_blocks::item_basic(512, 1, false))]
     }
 }
 
@@ -96,7 +134,7 @@ network! {
     /// torchvision's `resnet34`.
     pub struct ResNet34<const BATCH: usize>;
 
-    use blocks resnet_blocks;
+    use blocks resnet_basic_layers;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -108,25 +146,9 @@ network! {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
             MaxPool2d(3, stride = 2, padding = 1),
-            layer1(), layer2(), layer3(), layer4(),
+            layer1(3), layer2(4), layer3(6), layer4(3),
             AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
         ]
-    }
-
-    fn layer1() -> Block {
-        [resnet_blocks::item_basic(64, 1, false), repeat(2, resnet_blocks::item_basic(64, 1, false))]
-    }
-
-    fn layer2() -> Block {
-        [resnet_blocks::item_basic(128, 2, true), repeat(3, resnet_blocks::item_basic(128, 1, false))]
-    }
-
-    fn layer3() -> Block {
-        [resnet_blocks::item_basic(256, 2, true), repeat(5, resnet_blocks::item_basic(256, 1, false))]
-    }
-
-    fn layer4() -> Block {
-        [resnet_blocks::item_basic(512, 2, true), repeat(2, resnet_blocks::item_basic(512, 1, false))]
     }
 }
 
@@ -134,7 +156,7 @@ network! {
     /// torchvision's `resnet50`.
     pub struct ResNet50<const BATCH: usize>;
 
-    use blocks resnet_blocks;
+    use blocks resnet_bottleneck_layers;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -146,25 +168,9 @@ network! {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
             MaxPool2d(3, stride = 2, padding = 1),
-            layer1(), layer2(), layer3(), layer4(),
+            layer1(3, 64, 1), layer2(4, 64, 1), layer3(6, 64, 1), layer4(3, 64, 1),
             AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
         ]
-    }
-
-    fn layer1() -> Block {
-        [resnet_blocks::item_bottleneck(64, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(64, 1, 256, 1, false))]
-    }
-
-    fn layer2() -> Block {
-        [resnet_blocks::item_bottleneck(128, 1, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(128, 1, 512, 1, false))]
-    }
-
-    fn layer3() -> Block {
-        [resnet_blocks::item_bottleneck(256, 1, 1024, 2, true), repeat(5, resnet_blocks::item_bottleneck(256, 1, 1024, 1, false))]
-    }
-
-    fn layer4() -> Block {
-        [resnet_blocks::item_bottleneck(512, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(512, 1, 2048, 1, false))]
     }
 }
 
@@ -172,7 +178,7 @@ network! {
     /// torchvision's `resnet101`.
     pub struct ResNet101<const BATCH: usize>;
 
-    use blocks resnet_blocks;
+    use blocks resnet_bottleneck_layers;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -184,25 +190,9 @@ network! {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
             MaxPool2d(3, stride = 2, padding = 1),
-            layer1(), layer2(), layer3(), layer4(),
+            layer1(3, 64, 1), layer2(4, 64, 1), layer3(23, 64, 1), layer4(3, 64, 1),
             AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
         ]
-    }
-
-    fn layer1() -> Block {
-        [resnet_blocks::item_bottleneck(64, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(64, 1, 256, 1, false))]
-    }
-
-    fn layer2() -> Block {
-        [resnet_blocks::item_bottleneck(128, 1, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(128, 1, 512, 1, false))]
-    }
-
-    fn layer3() -> Block {
-        [resnet_blocks::item_bottleneck(256, 1, 1024, 2, true), repeat(22, resnet_blocks::item_bottleneck(256, 1, 1024, 1, false))]
-    }
-
-    fn layer4() -> Block {
-        [resnet_blocks::item_bottleneck(512, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(512, 1, 2048, 1, false))]
     }
 }
 
@@ -210,7 +200,7 @@ network! {
     /// torchvision's `resnet152`.
     pub struct ResNet152<const BATCH: usize>;
 
-    use blocks resnet_blocks;
+    use blocks resnet_bottleneck_layers;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -222,25 +212,9 @@ network! {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
             MaxPool2d(3, stride = 2, padding = 1),
-            layer1(), layer2(), layer3(), layer4(),
+            layer1(3, 64, 1), layer2(8, 64, 1), layer3(36, 64, 1), layer4(3, 64, 1),
             AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
         ]
-    }
-
-    fn layer1() -> Block {
-        [resnet_blocks::item_bottleneck(64, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(64, 1, 256, 1, false))]
-    }
-
-    fn layer2() -> Block {
-        [resnet_blocks::item_bottleneck(128, 1, 512, 2, true), repeat(7, resnet_blocks::item_bottleneck(128, 1, 512, 1, false))]
-    }
-
-    fn layer3() -> Block {
-        [resnet_blocks::item_bottleneck(256, 1, 1024, 2, true), repeat(35, resnet_blocks::item_bottleneck(256, 1, 1024, 1, false))]
-    }
-
-    fn layer4() -> Block {
-        [resnet_blocks::item_bottleneck(512, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(512, 1, 2048, 1, false))]
     }
 }
 
@@ -248,7 +222,7 @@ network! {
     /// torchvision's `resnext50_32x4d`.
     pub struct ResNeXt50<const BATCH: usize>;
 
-    use blocks resnet_blocks;
+    use blocks resnet_bottleneck_layers;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -260,25 +234,9 @@ network! {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
             MaxPool2d(3, stride = 2, padding = 1),
-            layer1(), layer2(), layer3(), layer4(),
+            layer1(3, 128, 32), layer2(4, 128, 32), layer3(6, 128, 32), layer4(3, 128, 32),
             AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
         ]
-    }
-
-    fn layer1() -> Block {
-        [resnet_blocks::item_bottleneck(128, 32, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(128, 32, 256, 1, false))]
-    }
-
-    fn layer2() -> Block {
-        [resnet_blocks::item_bottleneck(256, 32, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(256, 32, 512, 1, false))]
-    }
-
-    fn layer3() -> Block {
-        [resnet_blocks::item_bottleneck(512, 32, 1024, 2, true), repeat(5, resnet_blocks::item_bottleneck(512, 32, 1024, 1, false))]
-    }
-
-    fn layer4() -> Block {
-        [resnet_blocks::item_bottleneck(1024, 32, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(1024, 32, 2048, 1, false))]
     }
 }
 
@@ -286,7 +244,7 @@ network! {
     /// torchvision's `wide_resnet50_2`.
     pub struct WideResNet50<const BATCH: usize>;
 
-    use blocks resnet_blocks;
+    use blocks resnet_bottleneck_layers;
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -298,24 +256,8 @@ network! {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
             MaxPool2d(3, stride = 2, padding = 1),
-            layer1(), layer2(), layer3(), layer4(),
+            layer1(3, 128, 1), layer2(4, 128, 1), layer3(6, 128, 1), layer4(3, 128, 1),
             AdaptiveAvgPool2d(1), Flatten, Linear(1000, name = "fc"),
         ]
-    }
-
-    fn layer1() -> Block {
-        [resnet_blocks::item_bottleneck(128, 1, 256, 1, true), repeat(2, resnet_blocks::item_bottleneck(128, 1, 256, 1, false))]
-    }
-
-    fn layer2() -> Block {
-        [resnet_blocks::item_bottleneck(256, 1, 512, 2, true), repeat(3, resnet_blocks::item_bottleneck(256, 1, 512, 1, false))]
-    }
-
-    fn layer3() -> Block {
-        [resnet_blocks::item_bottleneck(512, 1, 1024, 2, true), repeat(5, resnet_blocks::item_bottleneck(512, 1, 1024, 1, false))]
-    }
-
-    fn layer4() -> Block {
-        [resnet_blocks::item_bottleneck(1024, 1, 2048, 2, true), repeat(2, resnet_blocks::item_bottleneck(1024, 1, 2048, 1, false))]
     }
 }

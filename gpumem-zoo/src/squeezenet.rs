@@ -11,11 +11,32 @@
 //! assert_eq!(SqueezeNet11::<8>::LAYERS.last().unwrap().output_shape, [1000]);
 //! ```
 
-use gpumem::network;
+use gpumem::{blocks, network};
+
+blocks! {
+    /// What both have.
+    pub mod squeezenet_blocks {
+        fn inline_fire(squeeze: usize, expand: usize) -> Block {
+            [
+                Conv2d(squeeze, 1, name = "squeeze"), Relu(inplace),
+                Concat(
+                    [Conv2d(expand, 1, name = "expand1x1"), Relu(inplace)],
+                    [Conv2d(expand, 3, padding = 1, name = "expand3x3"), Relu(inplace)],
+                ),
+            ]
+        }
+
+        fn classifier() -> Block {
+            [Dropout(0.5), Conv2d(1000, 1, name = "1"), Relu(inplace), AdaptiveAvgPool2d(1)]
+        }
+    }
+}
 
 network! {
     /// torchvision's `squeezenet1_0`.
     pub struct SqueezeNet10<const BATCH: usize>;
+
+    use blocks {squeezenet_blocks, crate::modules};
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -43,57 +64,13 @@ network! {
             at_12(inline_fire(64, 256)),
         ]
     }
-
-    fn inline_fire(squeeze: usize, expand: usize) -> Block {
-        [
-            Conv2d(squeeze, 1, name = "squeeze"), Relu(inplace),
-            Concat(
-                [Conv2d(expand, 1, name = "expand1x1"), Relu(inplace)],
-                [Conv2d(expand, 3, padding = 1, name = "expand3x3"), Relu(inplace)],
-            ),
-        ]
-    }
-
-    fn classifier() -> Block {
-        [Dropout(0.5), Conv2d(1000, 1, name = "1"), Relu(inplace), AdaptiveAvgPool2d(1)]
-    }
-
-    fn at_3(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_4(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_5(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_7(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_8(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_9(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_10(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_12(inside: Block) -> Block {
-        [inside]
-    }
 }
 
 network! {
     /// torchvision's `squeezenet1_1`.
     pub struct SqueezeNet11<const BATCH: usize>;
+
+    use blocks {squeezenet_blocks, crate::modules};
 
     const TRAIN: Train = Train {
         batch: BATCH,
@@ -120,51 +97,5 @@ network! {
             at_11(inline_fire(64, 256)),
             at_12(inline_fire(64, 256)),
         ]
-    }
-
-    fn inline_fire(squeeze: usize, expand: usize) -> Block {
-        [
-            Conv2d(squeeze, 1, name = "squeeze"), Relu(inplace),
-            Concat(
-                [Conv2d(expand, 1, name = "expand1x1"), Relu(inplace)],
-                [Conv2d(expand, 3, padding = 1, name = "expand3x3"), Relu(inplace)],
-            ),
-        ]
-    }
-
-    fn classifier() -> Block {
-        [Dropout(0.5), Conv2d(1000, 1, name = "1"), Relu(inplace), AdaptiveAvgPool2d(1)]
-    }
-
-    fn at_3(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_4(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_6(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_7(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_9(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_10(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_11(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn at_12(inside: Block) -> Block {
-        [inside]
     }
 }

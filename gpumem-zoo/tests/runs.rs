@@ -1,7 +1,7 @@
 //! Networks of the zoo run on the CPU.
 #![allow(missing_docs)]
 
-use gpumem::{Cpu, Net, Tensor};
+use gpumem::{Cpu, Net, Network, Tensor, network};
 use gpumem_zoo::lenet::LeNet5;
 
 #[test]
@@ -15,4 +15,24 @@ fn lenet_learns_a_batch() {
         last = net.train_step(&images, &targets).unwrap();
     }
     assert!(last < first / 2.0, "{first} to {last}");
+}
+
+network! {
+    /// A small network of the zoo's layers.
+    pub struct Small;
+
+    use blocks gpumem_zoo::{efficientnet::efficientnet_blocks, resnet::resnet_bottleneck_layers};
+
+    const TRAIN: Train = Train { batch: 2, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };
+
+    fn forward(image: Image<3, 16, 16>) -> Logits<10> {
+        [layer2(2, 16, 4), inline_inverted(512, 1, 3, 1, 8, 1e-5), GlobalAvgPool, Linear(10, name = "fc")]
+    }
+}
+
+#[test]
+fn blocks_of_the_zoo_are_for_other_crates() {
+    let paths: Vec<_> = Small::LAYERS.iter().filter(|layer| layer.parameters != 0).map(|layer| layer.path).collect();
+    assert_eq!(paths[0], "layer2.item_bottleneck[0].conv1");
+    assert!(paths.contains(&"inline_inverted.block.item[3].inline_convolution.0"));
 }

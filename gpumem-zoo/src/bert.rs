@@ -1,0 +1,270 @@
+//! BERT, RoBERTa and DistilBERT: transformers that read a text in both directions.
+//!
+//! J. Devlin, M.-W. Chang, K. Lee and K. Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language
+//! Understanding" (arXiv:1810.04805), Y. Liu and others, "RoBERTa: A Robustly Optimized BERT Pretraining Approach"
+//! (arXiv:1907.11692), and V. Sanh and others, "DistilBERT, a distilled version of BERT" (arXiv:1910.01108), as transformers has
+//! them: `BertForMaskedLM` on 512 tokens, in the sizes base and large, and networks that are fine-tuned to tell two classes of
+//! sentences of 128 tokens, `BertForSequenceClassification`, `RobertaForSequenceClassification` and
+//! `DistilBertForSequenceClassification`. In training on masked text, a target of -100 is a token that was not masked.
+//! Parameters and operations were counted on transformers' modules, whose authors print rounded numbers only.
+//!
+//! The head of the masked text shares its weights with the embedding of the words. Its bias is `cls.predictions.decoder.bias`, which
+//! the original has a second time as `cls.predictions.bias`.
+//!
+//! There is no mask of attention, so that a text has all of its tokens; RoBERTa's positions, which leave out padding in the
+//! original, count every token. RoBERTa has one segment only: its second input is zeros.
+//!
+//! Names are those of transformers, but that the projections of queries, keys and values are one layer, whose parameters are
+//! PyTorch's: `attention.self.in_proj_weight` is the rows of `attention.self.query.weight`, `key` and `value`, and
+//! `attention.self.out_proj` is `attention.output.dense`. In DistilBERT they are `attention.q_lin`, `k_lin`, `v_lin` and `out_lin`.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::{bert::BertBaseClassifier, torch_name};
+//!
+//! let first = BertBaseClassifier::<8>::LAYERS.iter().find(|layer| layer.kind == "LayerNorm").unwrap();
+//! assert_eq!(torch_name(first.path), "bert.embeddings.LayerNorm");
+//! ```
+
+use gpumem::{blocks, network};
+
+blocks! {
+    /// What the networks share: layers that normalise after they add.
+    pub mod bert_blocks {
+        fn embeddings(words: Block, positions: Block, segments: Block, eps: f64) -> Block {
+            [Add(words, positions, segments), LayerNorm(eps = eps, name = "LayerNorm"), Dropout(0.1)]
+        }
+
+        fn encoder(layers: usize, width: usize, heads: usize, eps: f64) -> Block {
+            [repeat(layers, layer(width, heads, eps))]
+        }
+
+        fn layer(width: usize, heads: usize, eps: f64) -> Block {
+            [
+                attention([
+                    Add([], [MultiHeadAttention(heads, dropout = 0.1, name = "self"), Dropout(0.1)]),
+                    output(LayerNorm(eps = eps, name = "LayerNorm")),
+                ]),
+                tap(attended), intermediate(4 * width),
+                output([
+                    Linear(width, name = "dense"), Dropout(0.1), Add([], from(attended)),
+                    LayerNorm(eps = eps, name = "LayerNorm"),
+                ]),
+            ]
+        }
+
+        fn attention(inside: Block) -> Block {
+            [inside]
+        }
+
+        fn intermediate(width: usize) -> Block {
+            [Linear(width, name = "dense"), Gelu]
+        }
+
+        fn output(inside: Block) -> Block {
+            [inside]
+        }
+    }
+}
+
+network! {
+    /// transformers' `BertForMaskedLM` of `bert-base-uncased`: 12 layers of 768 features.
+    pub struct BertBaseMaskedLm<const BATCH: usize>;
+
+    use blocks bert_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: AdamW { lr: 1e-4, weight_decay: 0.01 },
+        loss: CrossEntropy { ignore_index: -100 },
+    };
+
+    fn forward(text: Tokens<512>, segments: Tokens<512>) -> TokenLogits<512, 30522> {
+        let words = Embedding(30522, 768, padding_idx = 0, name = "word_embeddings");
+        [
+            bert([
+                embeddings(
+                    words,
+                    [from(text), PositionEmbedding(512, 768, name = "position_embeddings")],
+                    [from(segments), Embedding(2, 768, name = "token_type_embeddings")],
+                    1e-12,
+                ),
+                encoder(12, 768, 12, 1e-12),
+            ]),
+            cls([predictions([transform(), Tied(words, bias, name = "decoder")])]),
+        ]
+    }
+
+    fn bert(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn cls(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn predictions(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn transform() -> Block {
+        [Linear(768, name = "dense"), Gelu, LayerNorm(eps = 1e-12, name = "LayerNorm")]
+    }
+}
+
+network! {
+    /// transformers' `BertForMaskedLM` of `bert-large-uncased`: 24 layers of 1024 features.
+    pub struct BertLargeMaskedLm<const BATCH: usize>;
+
+    use blocks bert_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: AdamW { lr: 1e-4, weight_decay: 0.01 },
+        loss: CrossEntropy { ignore_index: -100 },
+    };
+
+    fn forward(text: Tokens<512>, segments: Tokens<512>) -> TokenLogits<512, 30522> {
+        let words = Embedding(30522, 1024, padding_idx = 0, name = "word_embeddings");
+        [
+            bert([
+                embeddings(
+                    words,
+                    [from(text), PositionEmbedding(512, 1024, name = "position_embeddings")],
+                    [from(segments), Embedding(2, 1024, name = "token_type_embeddings")],
+                    1e-12,
+                ),
+                encoder(24, 1024, 16, 1e-12),
+            ]),
+            cls([predictions([transform(), Tied(words, bias, name = "decoder")])]),
+        ]
+    }
+
+    fn bert(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn cls(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn predictions(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn transform() -> Block {
+        [Linear(1024, name = "dense"), Gelu, LayerNorm(eps = 1e-12, name = "LayerNorm")]
+    }
+}
+
+network! {
+    /// transformers' `BertForSequenceClassification` of `bert-base-uncased`.
+    pub struct BertBaseClassifier<const BATCH: usize>;
+
+    use blocks bert_blocks;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 2e-5, weight_decay: 0.01 }, loss: CrossEntropy };
+
+    fn forward(text: Tokens<128>, segments: Tokens<128>) -> Logits<2> {
+        [
+            bert([
+                embeddings(
+                    [from(text), Embedding(30522, 768, padding_idx = 0, name = "word_embeddings")],
+                    [from(text), PositionEmbedding(512, 768, name = "position_embeddings")],
+                    [from(segments), Embedding(2, 768, name = "token_type_embeddings")],
+                    1e-12,
+                ),
+                encoder(12, 768, 12, 1e-12), pooler(),
+            ]),
+            Dropout(0.1), Linear(2, name = "classifier"),
+        ]
+    }
+
+    fn bert(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn pooler() -> Block {
+        [Select(0), Linear(768, name = "dense"), Tanh]
+    }
+}
+
+network! {
+    /// transformers' `RobertaForSequenceClassification` of `roberta-base`.
+    pub struct RobertaBaseClassifier<const BATCH: usize>;
+
+    use blocks bert_blocks;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 2e-5, weight_decay: 0.1 }, loss: CrossEntropy };
+
+    fn forward(text: Tokens<128>, segments: Tokens<128>) -> Logits<2> {
+        [
+            roberta([embeddings(from(segments)), encoder(12, 768, 12, 1e-5)]),
+            Select(0), classifier(),
+        ]
+    }
+
+    // Positions begin with the table's third row: two steps go in front and are taken off again.
+    fn embeddings(segments: Block) -> Block {
+        [
+            Add(
+                Embedding(50265, 768, padding_idx = 1, name = "word_embeddings"),
+                [segments, Embedding(1, 768, name = "token_type_embeddings")],
+            ),
+            Concat(Slice(0, 2), [], dim = 1), Add([], PositionEmbedding(514, 768, name = "position_embeddings")), Slice(2),
+            LayerNorm(eps = 1e-5, name = "LayerNorm"), Dropout(0.1),
+        ]
+    }
+
+    fn roberta(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn classifier() -> Block {
+        [Dropout(0.1), Linear(768, name = "dense"), Tanh, Dropout(0.1), Linear(2, name = "out_proj")]
+    }
+}
+
+network! {
+    /// transformers' `DistilBertForSequenceClassification` of `distilbert-base-uncased`.
+    pub struct DistilBertClassifier<const BATCH: usize>;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 2e-5, weight_decay: 0.01 }, loss: CrossEntropy };
+
+    fn forward(text: Tokens<128>) -> Logits<2> {
+        [
+            distilbert([embeddings(), transformer()]),
+            Select(0), Linear(768, name = "pre_classifier"), Relu, Dropout(0.2), Linear(2, name = "classifier"),
+        ]
+    }
+
+    fn distilbert(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn embeddings() -> Block {
+        [
+            Add(
+                Embedding(30522, 768, padding_idx = 0, name = "word_embeddings"),
+                PositionEmbedding(512, 768, name = "position_embeddings"),
+            ),
+            LayerNorm(eps = 1e-12, name = "LayerNorm"), Dropout(0.1),
+        ]
+    }
+
+    fn transformer() -> Block {
+        [repeat(6, layer())]
+    }
+
+    fn layer() -> Block {
+        [
+            Add([], MultiHeadAttention(12, dropout = 0.1, name = "attention")),
+            LayerNorm(eps = 1e-12, name = "sa_layer_norm"),
+            Add([], ffn()), LayerNorm(eps = 1e-12, name = "output_layer_norm"),
+        ]
+    }
+
+    fn ffn() -> Block {
+        [Linear(3072, name = "lin1"), Gelu, Linear(768, name = "lin2"), Dropout(0.1)]
+    }
+}

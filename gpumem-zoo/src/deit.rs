@@ -1,0 +1,114 @@
+//! DeiT with distillation: a vision transformer that also learns what a teacher answers.
+//!
+//! H. Touvron, M. Cord, M. Douze, F. Massa, A. Sablayrolles and H. Jégou, "Training data-efficient image transformers &
+//! distillation through attention" (arXiv:2012.12877), as timm's `deit_tiny_distilled_patch16_224`,
+//! `deit_small_distilled_patch16_224` and `deit_base_distilled_patch16_224`. Beside the class token stands a second one with a head of
+//! its own, which is trained on the class that the teacher chose: a training step takes the labels and the teacher's. In inference
+//! the answer is the mean of both heads. DeiT without distillation is [`vit`](crate::vit). Parameters and operations were counted on
+//! timm's modules.
+//!
+//! [`torch_name`](crate::torch_name) of the tokens and the positions ends in `weight`, where timm has `cls_token`, `dist_token` and
+//! `pos_embed`; their first dimension of 1 is left out here. `attn.in_proj_weight` and `attn.out_proj` are `attn.qkv.weight` and
+//! `attn.proj` there.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::deit::DeitS16;
+//!
+//! let parameters: u64 = DeitS16::<1>::LAYERS.iter().map(|layer| layer.parameters).sum();
+//! assert_eq!(parameters, 22_436_432);
+//! ```
+
+use gpumem::{blocks, network};
+
+blocks! {
+    /// The transformer behind both sizes.
+    pub mod deit_blocks {
+        fn patch_embed(width: usize) -> Block {
+            [Conv2d(width, 16, stride = 16, name = "proj")]
+        }
+
+        fn blocks(width: usize, heads: usize) -> Block {
+            [
+                Add([], [LayerNorm(eps = 1e-6, name = "norm1"), MultiHeadAttention(heads, name = "attn")]),
+                Add([], [LayerNorm(eps = 1e-6, name = "norm2"), mlp(width)]),
+            ]
+        }
+
+        fn mlp(width: usize) -> Block {
+            [Linear(4 * width, name = "fc1"), Gelu, Linear(width, name = "fc2")]
+        }
+    }
+}
+
+network! {
+    /// timm's `deit_tiny_distilled_patch16_224`.
+    pub struct DeitTi16<const BATCH: usize>;
+
+    use blocks deit_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: AdamW { lr: 5e-4, weight_decay: 0.05 },
+        loss: 0.5 * CrossEntropy { label_smoothing: 0.1 }(from = class) + 0.5 * CrossEntropy(from = distilled, target = teacher),
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            patch_embed(192), Reshape((192, 196)), Transpose(1, 2), ClassToken(name = "dist_token"),
+            ClassToken(name = "cls_token"), Add([], PositionEmbedding(198, name = "pos_embed")),
+            repeat(12, blocks(192, 3)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
+            Select(0), Linear(1000, name = "head"), tap(class),
+            from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),
+            Add(from(class), from(distilled)), Affine(0.5),
+        ]
+    }
+}
+
+network! {
+    /// timm's `deit_small_distilled_patch16_224`.
+    pub struct DeitS16<const BATCH: usize>;
+
+    use blocks deit_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: AdamW { lr: 5e-4, weight_decay: 0.05 },
+        loss: 0.5 * CrossEntropy { label_smoothing: 0.1 }(from = class) + 0.5 * CrossEntropy(from = distilled, target = teacher),
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            patch_embed(384), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "dist_token"),
+            ClassToken(name = "cls_token"), Add([], PositionEmbedding(198, name = "pos_embed")),
+            repeat(12, blocks(384, 6)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
+            Select(0), Linear(1000, name = "head"), tap(class),
+            from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),
+            Add(from(class), from(distilled)), Affine(0.5),
+        ]
+    }
+}
+
+network! {
+    /// timm's `deit_base_distilled_patch16_224`.
+    pub struct DeitB16<const BATCH: usize>;
+
+    use blocks deit_blocks;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: AdamW { lr: 5e-4, weight_decay: 0.05 },
+        loss: 0.5 * CrossEntropy { label_smoothing: 0.1 }(from = class) + 0.5 * CrossEntropy(from = distilled, target = teacher),
+    };
+
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            patch_embed(768), Reshape((768, 196)), Transpose(1, 2), ClassToken(name = "dist_token"),
+            ClassToken(name = "cls_token"), Add([], PositionEmbedding(198, name = "pos_embed")),
+            repeat(12, blocks(768, 12)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
+            Select(0), Linear(1000, name = "head"), tap(class),
+            from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),
+            Add(from(class), from(distilled)), Affine(0.5),
+        ]
+    }
+}

@@ -1,0 +1,149 @@
+//! SegFormer: a transformer that gives each pixel a class.
+//!
+//! E. Xie and others, "SegFormer: Simple and Efficient Design for Semantic Segmentation with Transformers" (arXiv:2105.15203), as
+//! transformers' `SegformerForSemanticSegmentation` in the size B0, with 150 classes and images of 256 x 256. Keys and values are those
+//! of a smaller map than the queries, there are no positions but those that convolutions see, and the head joins the maps of all four
+//! stages. Blocks are dropped at random with a probability that grows with the depth, to 0.1. A class is for 4 x 4 pixels; a target of
+//! 255 is one that does not count. transformers' training enlarges the answer to the image's size before it measures the loss.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::segformer::SegFormerB0;
+//!
+//! assert_eq!(SegFormerB0::<8>::LAYERS.last().unwrap().output_shape, [150, 64, 64]);
+//! ```
+
+use gpumem::network;
+
+network! {
+    /// transformers' `SegformerForSemanticSegmentation(SegformerConfig(num_labels=150))`.
+    pub struct SegFormerB0<const BATCH: usize>;
+
+    const TRAIN: Train = Train {
+        batch: BATCH,
+        optimizer: AdamW { lr: 6e-5, weight_decay: 0.01 },
+        loss: CrossEntropy { ignore_index: 255 },
+    };
+
+    fn forward(image: Image<3, 256, 256>) -> Map<150, 64, 64> {
+        [
+            segformer([
+                stages(inline_first()), tap(first), stages(inline_second()), tap(second), stages(inline_third()), tap(third),
+                stages(inline_fourth()), tap(fourth),
+            ]),
+            decode_head([
+                from(first), linear_projections(32, 64), tap(finest), from(second), linear_projections(64, 32), tap(finer),
+                from(third), linear_projections(160, 16), tap(coarser), from(fourth), linear_projections(256, 8),
+                Concat([], from(coarser), from(finer), from(finest)),
+                Conv2d(256, 1, bias = false, name = "linear_fuse"), BatchNorm2d(name = "batch_norm"), Relu, Dropout(0.1),
+                Conv2d(150, 1, name = "classifier"),
+            ]),
+        ]
+    }
+
+    fn segformer(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn decode_head(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn inline_first() -> Block {
+        [
+            patch_embeddings(32, 7, 4), blocks(32, 1, 64, 8, true, 0.0), blocks(32, 1, 64, 8, true, 0.1 / 7.0),
+            inline_map(32, 64),
+        ]
+    }
+
+    fn inline_second() -> Block {
+        [
+            patch_embeddings(64, 3, 2), blocks(64, 2, 32, 4, true, 0.2 / 7.0), blocks(64, 2, 32, 4, true, 0.3 / 7.0),
+            inline_map(64, 32),
+        ]
+    }
+
+    fn inline_third() -> Block {
+        [
+            patch_embeddings(160, 3, 2), blocks(160, 5, 16, 2, true, 0.4 / 7.0), blocks(160, 5, 16, 2, true, 0.5 / 7.0),
+            inline_map(160, 16),
+        ]
+    }
+
+    fn inline_fourth() -> Block {
+        [
+            patch_embeddings(256, 3, 2), blocks(256, 8, 8, 1, false, 0.6 / 7.0), blocks(256, 8, 8, 1, false, 0.1),
+            inline_map(256, 8),
+        ]
+    }
+
+    fn stages(inside: Block) -> Block {
+        [inside]
+    }
+
+    /// A map as rows of its channels.
+    fn inline_rows(channels: usize) -> Block {
+        [Reshape((channels, -1)), Transpose(1, 2)]
+    }
+
+    fn inline_columns(channels: usize, side: usize) -> Block {
+        [Transpose(1, 2), Reshape((channels, side, side))]
+    }
+
+    fn inline_map(channels: usize, side: usize) -> Block {
+        [LayerNorm(name = "layer_norm"), inline_columns(channels, side)]
+    }
+
+    fn patch_embeddings(channels: usize, size: usize, stride: usize) -> Block {
+        [
+            Conv2d(channels, size, stride = stride, padding = size / 2, name = "proj"), inline_rows(channels),
+            LayerNorm(name = "layer_norm"),
+        ]
+    }
+
+    fn blocks(channels: usize, heads: usize, side: usize, ratio: usize, reduces: bool, drop: f64) -> Block {
+        [
+            Add([], [
+                LayerNorm(name = "layernorm_before"), attention(channels, heads, side, ratio, reduces), DropPath(drop),
+            ]),
+            Add([], [LayerNorm(name = "layernorm_after"), mlp(channels, side), DropPath(drop)]),
+        ]
+    }
+
+    fn attention(channels: usize, heads: usize, side: usize, ratio: usize, reduces: bool) -> Block {
+        [
+            tap(queries), if reduces { sequence_reduction(channels, side, ratio) } else { [] }, tap(keys),
+            Attention(
+                [from(queries), Linear(channels, name = "q_proj")], [from(keys), Linear(channels, name = "k_proj")],
+                [from(keys), Linear(channels, name = "v_proj")],
+                heads = heads,
+            ),
+            Linear(channels, name = "o_proj"),
+        ]
+    }
+
+    fn sequence_reduction(channels: usize, side: usize, ratio: usize) -> Block {
+        [
+            inline_columns(channels, side), Conv2d(channels, ratio, stride = ratio, name = "sequence_reduction"),
+            inline_rows(channels), LayerNorm(name = "layer_norm"),
+        ]
+    }
+
+    fn mlp(channels: usize, side: usize) -> Block {
+        [Linear(4 * channels, name = "fc1"), dwconv(4 * channels, side), Gelu, Linear(channels, name = "fc2")]
+    }
+
+    fn dwconv(channels: usize, side: usize) -> Block {
+        [
+            inline_columns(channels, side), Conv2d(channels, 3, padding = 1, groups = channels, name = "dwconv"),
+            inline_rows(channels),
+        ]
+    }
+
+    fn linear_projections(channels: usize, side: usize) -> Block {
+        [
+            inline_rows(channels), Linear(256, name = "proj"), inline_columns(256, side),
+            Upsample(size = 64, mode = "bilinear"),
+        ]
+    }
+}
