@@ -131,6 +131,36 @@ network! {
     }
 }
 
+network! {
+    /// A language model by an LSTM, whose embedding is its last layer's weight.
+    pub struct LstmLm;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(text: Tokens<35>) -> TokenLogits<35, 10000> {
+        let encoder = Embedding(10000, 650);
+        [
+            encoder, Dropout(0.5), Lstm(650, layers = 2, dropout = 0.5, name = "rnn"), Dropout(0.5),
+            Tied(encoder, bias, name = "decoder"),
+        ]
+    }
+}
+
+network! {
+    /// The same by a GRU.
+    pub struct GruLm;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(text: Tokens<35>) -> TokenLogits<35, 10000> {
+        let encoder = Embedding(10000, 650);
+        [
+            encoder, Dropout(0.5), Gru(650, layers = 2, dropout = 0.5, name = "rnn"), Dropout(0.5),
+            Tied(encoder, bias, name = "decoder"),
+        ]
+    }
+}
+
 #[test]
 fn parameters_and_operations_are_those_of_pytorch() {
     check::<Bert>(109_483_778, 22_348_434_432);
@@ -142,4 +172,12 @@ fn parameters_and_operations_are_those_of_pytorch() {
     // four gates.
     let recurrences = 2 * 64 * 2 * 4 * 128 * ((100 + 128) + (256 + 128));
     assert_eq!(sums::<BiLstmTagger>(), (2_635_153, 557_056 + recurrences));
+    let recurrences = 2 * 35 * 2 * 4 * 650 * (650 + 650);
+    assert_eq!(sums::<LstmLm>(), (13_280_400, 455_000_000 + recurrences));
+    // Those of a GRU it counts.
+    check::<GruLm>(11_587_800, 809_900_000);
+    let parameters: Vec<_> =
+        <LstmLm as gpumem::Network>::LAYERS.iter().map(|layer| (layer.path, layer.parameters)).collect();
+    assert_eq!(parameters.first(), Some(&("encoder", 6_500_000)));
+    assert_eq!(parameters.last(), Some(&("decoder", 10_000)));
 }
