@@ -22,6 +22,15 @@ pub struct Built {
     pub guessed: Guessed,
 }
 
+/// Where a layer that is tied to another one has its parameters from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tie {
+    /// The row whose weight it uses.
+    pub tied_to: RowId,
+    /// The row whose other parameters it shares, if any.
+    pub owner: Option<RowId>,
+}
+
 impl Graph {
     /// Adds a layer. `owner` is the row whose parameters it shares, if any.
     ///
@@ -47,9 +56,26 @@ impl Graph {
         path: String,
         owner: Option<RowId>,
     ) -> Built {
-        let before = self.sizes();
-        let Finished { mistakes, guessed, row } =
-            self.attempt(entry, written, inputs, Scope { path, kind: entry.name.into(), owner, guess });
+        self.layer_in(entry, written, inputs, Scope { path, kind: entry.name.into(), owner, tied_to: None, guess })
+    }
+
+    /// The same of a layer that uses the weight of another row.
+    pub fn layer_tied_to(
+        &mut self,
+        Tie { tied_to, owner }: Tie,
+        guess: Guess,
+        entry: &Entry,
+        written: &[Written],
+        inputs: &[NodeId],
+        path: String,
+    ) -> Built {
+        let tied_to = Some(tied_to);
+        self.layer_in(entry, written, inputs, Scope { path, kind: entry.name.into(), owner, tied_to, guess })
+    }
+
+    fn layer_in(&mut self, entry: &Entry, written: &[Written], inputs: &[NodeId], scope: Scope) -> Built {
+        let (before, guess) = (self.sizes(), scope.guess);
+        let Finished { mistakes, guessed, row } = self.attempt(entry, written, inputs, scope);
         if let Some((row, value)) = row {
             self.rows.push(row);
             return Built { value: Some(value), row: Some(self.rows.len() - 1), mistakes, guessed };
@@ -72,7 +98,7 @@ impl Graph {
         for value in anything(guess).into_iter().filter(|_| !entry.is_join()) {
             let before = self.sizes();
             let input = self.node(value, Source::Input, 0);
-            let scope = Scope { path: String::new(), kind: entry.name.into(), owner: None, guess };
+            let scope = Scope { path: String::new(), kind: entry.name.into(), owner: None, tied_to: None, guess };
             let attempt = self.attempt(entry, written, &[input], scope);
             let output = attempt.row.as_ref().map(|(_, node)| self.value(*node));
             self.truncate(before);

@@ -6,6 +6,7 @@
 
 use super::guess::{Guess, Guessed};
 use super::mistake::{At, Kind, Mistake};
+pub use super::signature::{Asked, Place, Signature};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -29,19 +30,6 @@ pub enum Argument {
     Numbers(Vec<f64>),
     /// What could not be evaluated. Its mistake has been reported.
     Unknown,
-}
-
-impl Argument {
-    /// Numbers that stand one after another as one argument, or the first of them that is none.
-    fn of_several(values: &[&Argument]) -> Argument {
-        let numbers: Option<Vec<f64>> = values.iter().map(|value| number(value)).collect();
-        let other = values.iter().copied().find(|value| number(value).is_none());
-        match (numbers, values) {
-            (_, [one]) => (*one).clone(),
-            (Some(numbers), _) => Argument::Numbers(numbers),
-            (None, _) => other.map_or(Argument::Unknown, Argument::clone),
-        }
-    }
 }
 
 impl fmt::Display for Argument {
@@ -77,82 +65,6 @@ impl Written {
     /// `name = value`, or a bare `name` with the value `true`.
     pub fn named(name: impl Into<String>, value: Argument) -> Written {
         Written { name: Some(name.into()), value }
-    }
-}
-
-/// Where an argument stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Before the others, where it may be left out: it is only checked.
-    Leading,
-    /// In its place.
-    Required,
-    /// The same, and it may be several that stand there one after another.
-    Several,
-    /// After the others, where it may be left out.
-    Trailing,
-    /// By its name.
-    Option,
-}
-
-/// An argument that a layer asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
-    /// The name.
-    pub name: &'static str,
-    /// Where it stands.
-    pub place: Place,
-    /// What it must be.
-    pub wanted: String,
-    /// What it is where it is left out, if that is a value.
-    pub default: Option<String>,
-}
-
-/// The arguments that a layer takes, in the order in which it asks for them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Signature(pub Vec<Asked>);
-
-impl Signature {
-    fn at(&self, places: &[Place]) -> Vec<&'static str> {
-        self.0.iter().filter(|asked| places.contains(&asked.place)).map(|asked| asked.name).collect()
-    }
-
-    /// The ways to write the arguments in front of the options, shortest first.
-    pub fn forms(&self) -> Vec<Vec<&'static str>> {
-        let mut forms = Vec::new();
-        let whole = self.at(&[Place::Required, Place::Several]);
-        forms.push(whole.clone());
-        for trailing in self.at(&[Place::Trailing]) {
-            let mut form = forms.last().cloned().unwrap_or_default();
-            form.push(trailing);
-            forms.push(form);
-        }
-        for leading in self.at(&[Place::Leading]) {
-            let mut form = alloc::vec![leading];
-            form.extend(&whole);
-            forms.push(form);
-        }
-        forms
-    }
-
-    /// Everything that must be there.
-    pub fn required(&self) -> Vec<&'static str> {
-        self.at(&[Place::Required, Place::Several])
-    }
-
-    /// What may be several that stand one after another.
-    pub(super) fn several(&self) -> Option<&'static str> {
-        self.at(&[Place::Several]).pop()
-    }
-
-    /// Everything that is given by name only.
-    pub fn options(&self) -> Vec<&'static str> {
-        self.at(&[Place::Option])
-    }
-
-    /// Everything that it takes.
-    pub fn names(&self) -> Vec<&'static str> {
-        self.0.iter().map(|asked| asked.name).collect()
     }
 }
 
@@ -211,6 +123,24 @@ impl<'w> Arguments<'w> {
         let layer = read(&mut arguments);
         let Arguments { names, mistakes, guessed, .. } = arguments;
         Reading { layer, names, mistakes, guessed }
+    }
+
+    /// What was written for an argument: where, and whether it is all that was. Several numbers are one argument; of anything else that
+    /// is written several times it is the first that is no number.
+    fn given(&self, name: &str) -> Option<(usize, Argument, bool)> {
+        let places: Vec<usize> = (0..self.names.len()).filter(|&place| self.names[place] == Some(name)).collect();
+        let value = |place: usize| &self.written[place].value;
+        let first = *places.first()?;
+        if places.len() == 1 {
+            return Some((first, value(first).clone(), true));
+        }
+        match places.iter().find(|&&place| number(value(place)).is_none()) {
+            Some(&other) => Some((other, value(other).clone(), false)),
+            None => {
+                let numbers = places.iter().filter_map(|&place| number(value(place))).collect();
+                Some((first, Argument::Numbers(numbers), true))
+            }
+        }
     }
 
     fn ask(&mut self, name: &'static str, place: Place) -> Asking<'_, 'w> {
@@ -276,12 +206,9 @@ impl Asking<'_, '_> {
     ) -> Found<T> {
         let Asking { arguments, name, place } = self;
         arguments.asked.0.push(Asked { name, place: *place, wanted: wanted.into(), default });
-        let given: Vec<usize> = (0..arguments.names.len()).filter(|&at| arguments.names[at] == Some(*name)).collect();
-        let Some(&index) = given.first() else { return Found::LeftOut };
-        let values: Vec<&Argument> = given.iter().map(|&at| &arguments.written[at].value).collect();
-        let value = Argument::of_several(&values);
+        let Some((index, value, is_all)) = arguments.given(name) else { return Found::LeftOut };
         let found = value.to_string();
-        let kind = match take(&value) {
+        let kind = match take(&value).filter(|_| is_all) {
             Some(taken) if (range.1)(&taken) => return Found::Given(taken),
             _ if value == Argument::Unknown => return Found::Open,
             _ if arguments.assumed.contains(&index) => return Found::LeftOut,
@@ -428,6 +355,13 @@ impl Asking<'_, '_> {
     pub fn number_above(self, default: f64, bound: f64) -> f64 {
         let range = format!("above {bound}");
         self.number_within(default, (&range, |&value: &f64| value > bound))
+    }
+
+    /// A finite number above `bound`; `None` where it is left out.
+    pub fn number_above_if_any(self, bound: f64) -> Option<f64> {
+        let range = format!("above {bound}");
+        let is_within = |value: &f64| value.is_finite() && *value > bound;
+        self.take_if_any("a number", number, (&range, is_within), [bound + 1.0; 2])
     }
 
     /// A probability: from 0 up to, not including, 1.

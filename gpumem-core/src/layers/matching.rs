@@ -62,10 +62,7 @@ impl Arguments<'_> {
 
     /// Takes something for an argument that it was probably meant to be. An option may have been meant to be none.
     fn take_as(&mut self, index: usize, meant: &'static str, signature: &Signature) {
-        let is_option = signature
-            .0
-            .iter()
-            .any(|asked| asked.name == meant && ![Place::Required, Place::Several].contains(&asked.place));
+        let is_option = !signature.required().contains(&meant);
         self.guessed.reading |= is_option;
         if !(is_option && self.guess.second) {
             self.names[index] = Some(meant);
@@ -88,7 +85,7 @@ impl Arguments<'_> {
         };
         let longer = |form: &Vec<&'static str>| {
             let last = signature.several().filter(|several| form.last() == Some(several))?;
-            let more = unnamed.len().checked_sub(form.len())?;
+            let more = unnamed.len().checked_sub(form.len()).filter(|_| !form.iter().any(is_named))?;
             Some(form.iter().copied().chain(core::iter::repeat_n(last, more)).collect())
         };
         let forms = signature.forms();

@@ -11,7 +11,7 @@ pub use tied::Tied;
 
 use super::Entry;
 use super::builder::{Builder, Value};
-use crate::number::Role;
+use crate::number::{Role, inverse_sqrt};
 use crate::program::Init;
 use crate::shape::Shape;
 use alloc::vec;
@@ -33,14 +33,4 @@ pub(super) fn weight_and_bias(
     let mut values = vec![x, b.parameter("weight", weight.dims(), Role::Weight, init)];
     values.extend(bias.map(|length| b.parameter("bias", &[length], Role::Weight, init)));
     values
-}
-
-/// `1 / sqrt(n)` by Newton's iteration: `core` has no square root.
-pub(super) fn inverse_sqrt(n: u64) -> f64 {
-    let n = n.max(1) as f64;
-    let mut root = n;
-    for _ in 0..64 {
-        root = 0.5 * (root + n / root);
-    }
-    1.0 / root
 }

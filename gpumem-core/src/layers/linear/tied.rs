@@ -2,35 +2,41 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::Op;
+use crate::number::{Role, inverse_sqrt};
 use crate::program::ops::{Gather, Product};
+use crate::program::{Init, Op};
 use alloc::format;
+use alloc::vec;
 
-/// `Tied(w)`, after `let w = Embedding(..)` or `let w = Linear(..)`: the transposed use of a named layer's weight, without bias.
+/// `Tied(w)` or `Tied(w, bias)`, after `let w = Embedding(..)` or `let w = Linear(..)`: the transposed use of a named layer's weight.
 ///
+/// * Option: `bias = false`.
 /// * Input `[D]` or `[T, D]`, output `[V]` or `[T, V]`: where the embedding maps V tokens to D features, or the
 ///   linear layer V features to D.
-/// * Parameters: none of its own; the gradient of the shared weight is the sum over its uses.
+/// * Parameters: with `bias`, `bias` `[V]`, uniform within `1 / sqrt(D)`; else none of its own. The gradient of the shared weight is the
+///   sum over its uses.
 /// * Backward keeps the input.
 ///
-/// PyTorch: `torch.nn.functional.linear(x, w.weight)` for an embedding, `torch.nn.functional.linear(x, w.weight.T)`
+/// PyTorch: `torch.nn.functional.linear(x, w.weight, bias)` for an embedding, `torch.nn.functional.linear(x, w.weight.T, bias)`
 /// for a linear layer.
 #[derive(Clone, Debug)]
-pub struct Tied;
+pub struct Tied {
+    bias: bool,
+}
 
 impl Layer for Tied {
     const NAME: &'static str = "Tied";
 
     /// The name of the layer is no value: whoever resolves names reads it.
-    fn read(_: &mut Arguments<'_>) -> Tied {
-        Tied
+    fn read(from: &mut Arguments<'_>) -> Tied {
+        Tied { bias: from.option("bias").flag(false) }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let Some(kind) = b.owners_kind() else {
+        let Some(kind) = b.tied_kind() else {
             return Err(Mistake::new("takes the name of a layer: `let w = Embedding(..);`, then `Tied(w)`"));
         };
-        let (weight, in_features, out_features, transposed) = match b.owners_weight() {
+        let (weight, in_features, out_features, transposed) = match b.tied_weight() {
             Some((weight, Op::Gather(Gather { rows, width, .. }))) => (weight, width, rows, false),
             Some((weight, Op::Product(Product { in_features, out_features, .. }))) if kind == "Linear" => {
                 (weight, out_features, in_features, true)
@@ -45,7 +51,11 @@ impl Layer for Tied {
             return Err(mistake);
         }
         let shape = x[0].shape.with_last(out_features);
-        let op = Product { rows, in_features, out_features, bias: false, transposed, shape };
-        b.op(op, &[x[0], weight])
+        let op = Product { rows, in_features, out_features, bias: self.bias, transposed, shape };
+        let mut inputs = vec![x[0], weight];
+        if self.bias {
+            inputs.push(b.parameter("bias", &[out_features], Role::Weight, Init::Uniform(inverse_sqrt(in_features))));
+        }
+        b.op(op, &inputs)
     }
 }
