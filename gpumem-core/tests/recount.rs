@@ -114,11 +114,12 @@ fn check_places(program: &Program, compiled: &Compiled, batch: u64, precision: P
     }
 }
 
-/// Values that are numbers and differ between samples, for further outputs and terms of the loss.
+/// Outputs of layers that are numbers and differ between samples, for further outputs and terms of the loss.
 fn measured(graph: &Graph, tapped: &[prop::sample::Index]) -> Vec<NodeId> {
     let is_measurable = |id: &NodeId| {
         let value = graph.value(*id);
-        value.batched && value.is_numbers()
+        let is_last = graph.nodes.get(id + 1).is_none_or(|next| next.row != graph.nodes[*id].row);
+        is_last && value.batched && value.is_numbers()
     };
     let all: Vec<NodeId> = (0..graph.nodes.len()).filter(is_measurable).collect();
     tapped.iter().map(|index| all[index.index(all.len())]).collect()

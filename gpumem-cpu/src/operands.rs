@@ -263,6 +263,11 @@ impl<'a> Operands<'a> {
         self.operation.row
     }
 
+    /// Whether the tensor read as `slot` differs between samples.
+    pub(crate) fn batched(&self, slot: Slot) -> bool {
+        self.operation.read(slot).is_some_and(|tensor| self.program.tensor(tensor).batched)
+    }
+
     /// Whether the operation writes this slot.
     pub(crate) fn writes(&self, slot: Slot) -> bool {
         self.operation.written(slot).is_some()

@@ -153,6 +153,8 @@ layers! {
     add: "064_add_same_shape", "Add", ["a", "b"];
     concat: "066_concat_dim1", "Concat", ["a", "b", "c"];
     multi_head_attention: "054_mha_self_batch_first", "MultiHeadAttention(2)", ["x"];
+    attention: "050_sdpa_full", "Attention", ["q", "k", "v"];
+    attention_to_others: "052_sdpa_cross_scale", "Attention(scale = 0.25)", ["q", "k", "v"];
     conv1d: "008_conv1d_k3_pad1", "Conv1d(4, 3, padding = 1)", ["x"];
     batch_norm1d: "016_batchnorm1d_train_2d_input", "BatchNorm1d", ["x"];
     elu: "044_elu", "Elu(0.8)", ["x"];

@@ -66,6 +66,8 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Resize" => ("Upsample(2)", numbers(&[2, 2, 3])),
         "Softmax" => ("Softmax", numbers(&[2, 5])),
         "Attention" => ("CausalAttention(1)", numbers(&[3, 6])),
+        "Sinusoid" => ("SinusoidalEmbedding(6, base = 3.0)", numbers(&[3, 1])),
+        "RelativeBias" => ("RelativePositionBias(2)", numbers(&[3, 2])),
         "Gather" => ("Embedding(5, 3)", vec![Input::Tokens(vec![0, 3, 3, 1])]),
         "Concat" => ("Concat", two(&[2, 3], &[2, 2])),
         "Slice" => ("PositionEmbedding(5, 3)", vec![Input::Tokens(vec![0; 4])]),
@@ -85,8 +87,8 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
 
 #[test]
 fn every_operation() {
-    // No layer is an expansion alone, and its gradient is passed on.
-    for name in Op::NAMES.iter().filter(|name| **name != "Expand") {
+    // No layer is an expansion alone, and its gradient is passed on. A mask has no input.
+    for name in Op::NAMES.iter().filter(|name| !["Expand", "WindowMask"].contains(name)) {
         let (layer, inputs) = case_of(name);
         assert_eq!(Single::new(layer, &inputs, Options::default().batch).op.name(), *name);
         // Gradients that are passed on have no operation: sums are compared below.
@@ -344,6 +346,20 @@ fn quotients() {
         net.set(net.inputs[1], &divisors);
         net.check_gradients("Div");
     }
+}
+
+/// Queries apart from keys and values, each of other sizes, in sequences side by side, with numbers that are added to scores.
+#[test]
+fn attention_to_other_sequences() {
+    let inputs = |shapes: &[&[u64]]| shapes.iter().map(|dims| Input::Numbers(dims.to_vec())).collect::<Vec<_>>();
+    check("Attention(heads = 2, scale = 0.3)", &inputs(&[&[3, 4], &[5, 4], &[5, 6]]));
+    check("Attention(heads = 2, kv_heads = 1, causal = true)", &inputs(&[&[2, 4, 6], &[2, 3, 3], &[2, 3, 2]]));
+    check("Attention(heads = 2, dropout = 0.3)", &inputs(&[&[2, 3, 4], &[2, 4, 4], &[2, 4, 4], &[2, 1, 3, 4]]));
+    check("Attention(heads = 2, causal = true)", &inputs(&[&[2, 3, 4], &[2, 4, 4], &[2, 4, 4], &[2, 3, 4]]));
+    check("Attention", &inputs(&[&[3, 4], &[3, 4], &[3, 2], &[3, 3]]));
+    check("Attention(heads = 2, kv_heads = 1)", &inputs(&[&[2, 3, 8], &[2, 2, 3, 3]]));
+    check("Attention(window = 2)", &inputs(&[&[4, 4], &[5, 4], &[5, 2], &[4, 5]]));
+    check("CausalAttention(2, window = 2, dropout = 0.2)", &[Input::Numbers(vec![5, 12])]);
 }
 
 #[test]

@@ -20,7 +20,9 @@ constexpr int THREADS = 128;
 // Blocks that a multiprocessor is to have registers for: without it, ptxas aims at more and spills. Tiles that are not whole and
 // shared keys take registers of their own. The shared memory of one of compute capability 7.5 is enough for one block of the
 // backward pass.
-constexpr bool PLAIN = STEPS % SIDE == 0 && GROUP == 1;
+constexpr bool PLAIN = STEPS % SIDE == 0 && KEY_STEPS % SIDE == 0 && GROUP == 1 && !MATRICES;
+// Whether there are keys beyond the end that a query would see for its number.
+constexpr bool ENDS = KEY_STEPS % SIDE != 0 && !(CAUSAL && KEY_STEPS >= STEPS);
 constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : TENSOR_CORES == 16 && THRESHOLD == 0 && PLAIN ? 4 : 3;
 constexpr int RESIDENT_BACKWARD = HEAD > 64 || TENSOR_CORES != 16 ? 1 : PLAIN ? 3 : 2;
 // Rows of the tiles that pass by in the backward pass: as many as let two pairs of them fit.
@@ -43,19 +45,19 @@ static __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16;
 static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
 static __device__ __forceinline__ int lane_pair() { return threadIdx.x % 4 * 2; }
 
-// COUNT rows of a head from step `first` on, a multiple of COUNT; zeros beyond the sequence. Done after `copies_done` and a
-// barrier.
-template <int COUNT>
+// COUNT rows of a head from step `first` on, a multiple of COUNT; zeros beyond the sequence of LENGTH. Done after `copies_done` and
+// a barrier.
+template <int COUNT, int LENGTH>
 static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u64 pitch, int first) {
     if constexpr (THREADS % EIGHTS == 0) {
         // A thread's rows are as far apart as the compiler knows: all of its copies have one address and different offsets.
-        constexpr int APART = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 && STEPS % COUNT == 0 ? COUNT / APART : 1;
+        constexpr int STRIDE = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 && LENGTH % COUNT == 0 ? COUNT / STRIDE : 1;
         const int row = threadIdx.x / EIGHTS, column = threadIdx.x % EIGHTS * 8;
         u16 *to = tile + row * WIDTH + column;
         const real *from = head + (first + row) * pitch + column;
 #pragma unroll ROUNDS
-        for (int i = 0; i < COUNT; i += APART) {
-            const bool inside = STEPS % COUNT == 0 || first + row + i < STEPS;
+        for (int i = 0; i < COUNT; i += STRIDE) {
+            const bool inside = LENGTH % COUNT == 0 || first + row + i < LENGTH;
             copy_16(to + i * WIDTH, inside ? from + i * pitch : head, inside);
         }
     } else {
@@ -63,7 +65,7 @@ static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u6
 #pragma unroll 1
         for (int i = threadIdx.x; i < COUNT * EIGHTS; i += THREADS) {
             const int row = i / EIGHTS, column = i % EIGHTS * 8, step = first + row;
-            copy_16(tile + row * WIDTH + column, head + (step < STEPS ? step : 0) * pitch + column, step < STEPS);
+            copy_16(tile + row * WIDTH + column, head + (step < LENGTH ? step : 0) * pitch + column, step < LENGTH);
         }
     }
 }
@@ -152,23 +154,24 @@ static __device__ __forceinline__ float dot_pair(u32 a, u32 b) {
     return a_low * b_low + a_high * b_high;
 }
 
-// Writes the warp's rows of a head, the first of which is `step`.
+// Writes the warp's rows of a head of LENGTH steps, the first of which is `step`; with ADDS adds them to what is there.
+template <int LENGTH, bool ADDS>
 static __device__ __forceinline__ void store_rows(real *head, u64 pitch, int step, const Accumulator sums[2 * PARTS],
                                                   const float factors[2]) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = step + lane_row() + 8 * half;
-        if (row >= STEPS) continue;
+        if (row >= LENGTH) continue;
         u32 *to = (u32 *)(head + row * pitch + lane_pair());
 #pragma unroll
         for (int n = 0; n < 2 * PARTS; n++) {
             float low = sums[n].at[2 * half] * factors[half], high = sums[n].at[2 * half + 1] * factors[half];
-#if ADD
-            float old_low, old_high;
-            unpack(to[4 * n], old_low, old_high);
-            low += old_low;
-            high += old_high;
-#endif
+            if (ADDS) {
+                float old_low, old_high;
+                unpack(to[4 * n], old_low, old_high);
+                low += old_low;
+                high += old_high;
+            }
             to[4 * n] = pack(low, high);
         }
     }
@@ -184,7 +187,7 @@ static __device__ __forceinline__ u32 draw_four(const Draws &draws, u64 block) {
 }
 
 static __device__ __forceinline__ u64 weight_number(u64 head, int query, int key) {
-    return (head * STEPS + query) * STEPS + key;
+    return (head * STEPS + query) * KEY_STEPS + key;
 }
 
 // Which of a lane's weights are dropped, in 8 * COUNT columns: bit 4 j + e for element e of eight j. Rows are queries from `rows`
@@ -198,7 +201,7 @@ static __device__ __forceinline__ u32 draw_tile(const Draws &draws, u64 head, in
 #pragma unroll 1
     for (int j = 0; j < COUNT; j++) {
         u32 bits = 0;
-#if STEPS % 4 != 0
+#if KEY_STEPS % 4 != 0
         // Draws begin anywhere: each weight is looked up.
 #pragma unroll 1
         for (int e = 0; e < 4; e++) {
@@ -252,13 +255,38 @@ static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) 
             if (8 * j + e % 2 > row + e / 2 * 8) scores[j].at[e] = -__int_as_float(0x7f800000);
 }
 
+// Hides the keys that are too far from a query; the first key is `apart` steps after the first query.
+static __device__ __forceinline__ void hide_far(Accumulator scores[SIDE / 8], int apart) {
+    const int row = warp_row() + lane_row() - lane_pair() - apart;
+#pragma unroll
+    for (int j = 0; j < SIDE / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (!is_near(row + e / 2 * 8 - 8 * j - e % 2)) scores[j].at[e] = -__int_as_float(0x7f800000);
+}
+
 // In the last tile, hides the keys beyond the end of the sequence.
 static __device__ __forceinline__ void hide_beyond(Accumulator scores[SIDE / 8], int from) {
 #pragma unroll
     for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            if (from + 8 * j + lane_pair() + e % 2 >= STEPS) scores[j].at[e] = -__int_as_float(0x7f800000);
+            if (from + 8 * j + lane_pair() + e % 2 >= KEY_STEPS) scores[j].at[e] = -__int_as_float(0x7f800000);
+}
+
+// Adds what is added to products of 16 queries from `step` on and 8 * COUNT keys from `from` on; with KEYS_DOWN rows are keys and
+// columns queries.
+template <int COUNT, bool KEYS_DOWN>
+static __device__ __forceinline__ void add_bias(Accumulator scores[COUNT], const real *bias, int step, int from) {
+#if MATRICES
+#pragma unroll
+    for (int j = 0; j < COUNT; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int down = lane_row() + e / 2 * 8, across = 8 * j + lane_pair() + e % 2;
+            scores[j].at[e] += added(bias, step + (KEYS_DOWN ? across : down), from + (KEYS_DOWN ? down : across));
+        }
+#endif
 }
 
 // Moves the bases up to the scores of another tile where one exceeds them by more than the margin.
@@ -271,7 +299,7 @@ static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE /
         for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
             for (int e = 2 * half; e < 2 * half + 2; e++) highest[half] = fmaxf(highest[half], scores[j].at[e]);
-        // Finite from the first tile on: every step sees key 0.
+        // Finite from the first tile on, as every step sees key 0, or lower than the base.
         highest[half] = quad_max(highest[half]) * SCALE_2;
     }
     if (!(highest[0] - rows.base[0] > MARGIN || highest[1] - rows.base[1] > MARGIN)) return;
@@ -301,38 +329,41 @@ static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], u32 d
 
 // Keys are loaded while the values of the tile before them are worked on, and values while the keys are.
 KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
-(const real *x, const u32 *state, real *y, float *lse, u32 row) {
+(const real *q_all, const real *k_all, const real *v_all, const real *bias, const u32 *state, real *y, float *lse,
+ u32 row) {
     __shared__ Rows keys, values;
-    const Work block = work(true);
+    const Work block = work(TILES, true);
     const int first = block.tile * SIDE, step = first + warp_row();
-    const real *q = x + place_in(block.head, 0), *k = x + place_in(block.head, 1), *v = x + place_in(block.head, 2);
+    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias);
     Left queries[PARTS];
-    load_rows<SIDE>(keys.at, q, IN_PITCH, first);
+    load_rows<SIDE, STEPS>(keys.at, parts.q, QUERY_PITCH, first);
     copies_done();
     __syncthreads();
     load_own(keys.at, queries);
     __syncthreads();
-    load_rows<SIDE>(keys.at, k, IN_PITCH, 0);
+    load_rows<SIDE, KEY_STEPS>(keys.at, parts.k, KEY_PITCH, first_keys(first));
     Accumulator sums[2 * PARTS];
 #pragma unroll
     for (int n = 0; n < 2 * PARTS; n++) clear(sums[n]);
-    Softmax rows = {{-__int_as_float(0x7f800000), -__int_as_float(0x7f800000)}, {0.0f, 0.0f}};
+    Softmax rows = {{lowest(), lowest()}, {0.0f, 0.0f}};
 #pragma unroll 1
-    for (int from = 0; from <= last_keys(first); from += SIDE) {
+    for (int from = first_keys(first); from <= last_keys(first); from += SIDE) {
         copies_done();
         __syncthreads();
-        load_rows<SIDE>(values.at, v, IN_PITCH, from);
+        load_rows<SIDE, KEY_STEPS>(values.at, parts.v, VALUE_PITCH, from);
         const u32 dropped = draw_tile<false, SIDE / 8>(Draws{state, row}, block.head, step, from);
         Accumulator scores[SIDE / 8];
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) dot_rows(queries, keys.at + 8 * j * WIDTH, scores + j);
+        add_bias<SIDE / 8, false>(scores, parts.bias, step, from);
         if (CAUSAL && from == first) hide_later(scores);
-        if (!CAUSAL && STEPS % SIDE != 0 && from == last_keys(first)) hide_beyond(scores, from);
+        if (ENDS && from == (KEY_TILES - 1) * SIDE) hide_beyond(scores, from);
+        if (WINDOW && !(is_near(first + SIDE - 1 - from) && is_near(from + SIDE - 1 - first))) hide_far(scores, from - first);
         move_base(scores, rows, sums);
         weigh(scores, dropped, rows);
         copies_done();
         __syncthreads();
-        if (from + SIDE <= last_keys(first)) load_rows<SIDE>(keys.at, k, IN_PITCH, from + SIDE);
+        if (from + SIDE <= last_keys(first)) load_rows<SIDE, KEY_STEPS>(keys.at, parts.k, KEY_PITCH, from + SIDE);
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) add_rows(as_left(scores + j), values.at + 8 * j * WIDTH, sums);
     }
@@ -346,7 +377,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
         if (row < STEPS && lane_pair() == 0) lse[block.head * STEPS + row] = (rows.base[half] + log2f(all)) * LN_2;
 #endif
     }
-    store_rows(y + place_out(block.head), OUT_PITCH, step, sums, factors);
+    store_rows<STEPS, false>(y + place_out(block.head), OUT_PITCH, step, sums, factors);
 }
 
 // The log-sum-exp of rows g and g + 8 to the base of 2, and delta = dy . y of them, which is left in memory as well.
@@ -374,31 +405,33 @@ static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS
 static __device__ __forceinline__ float weight_of(float score, float log) { return power_of_two(score * SCALE_2 - log); }
 
 // From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With HIDES some keys are hidden:
-// where it is causal these are the same steps, and keys that come after a query are, else those from number `end` on.
+// where it is causal those that come after a query, whose first one is step `own` of these keys, those that are too far from it, and
+// those from number `end` on.
 template <bool HIDES>
 static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulator s[2], u32 dropped, const float logs[2],
-                                              const float deltas[2], int end) {
+                                              const float deltas[2], int own, int end) {
 #pragma unroll
     for (int j = 0; j < 2; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int key = 8 * j + lane_pair() + e % 2;
-            const bool seen = !HIDES || (CAUSAL ? key <= lane_row() + e / 2 * 8 : key < end);
+            const int query = own + lane_row() + e / 2 * 8;
+            const bool seen = !HIDES || ((!CAUSAL || key <= query) && is_near(query - key) && (!ENDS || key < end));
             const float weight = seen ? weight_of(p[j].at[e], logs[e / 2]) : 0.0f;
             s[j].at[e] = weight * (keeps(dropped, 4 * j + e) * s[j].at[e] - deltas[e / 2]);
         }
 }
 
 KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
-(const real *dy, const real *x, const real *y, const float *lse, const u32 *state, float *delta, real *dx,
- u32 row) {
+(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const real *y, const float *lse,
+ const u32 *state, float *delta, real *dq_all, u32 row) {
     __shared__ Pairs tiles;
-    const Work block = work(true);
+    const Work block = work(TILES, true);
     const int first = block.tile * SIDE, step = first + warp_row();
-    const real *q = x + place_in(block.head, 0), *k = x + place_in(block.head, 1), *v = x + place_in(block.head, 2);
+    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias);
     Left queries[PARTS], gradients[PARTS];
-    load_rows<SIDE>(tiles.at, q, IN_PITCH, first);
-    load_rows<SIDE>(tiles.at + SIDE * WIDTH, dy + place_out(block.head), OUT_PITCH, first);
+    load_rows<SIDE, STEPS>(tiles.at, parts.q, QUERY_PITCH, first);
+    load_rows<SIDE, STEPS>(tiles.at + SIDE * WIDTH, dy + place_out(block.head), OUT_PITCH, first);
     copies_done();
     __syncthreads();
     load_own(tiles.at, queries);
@@ -406,34 +439,39 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
     float logs[2], deltas[2];
     const u64 rows = block.head * STEPS;
     own_statistics(gradients, y + place_out(block.head), lse + rows, step, logs, deltas, delta + rows);
+    if (APART && dq_all == nullptr) return;
     __syncthreads();
     Accumulator dq[2 * PARTS];
 #pragma unroll
     for (int n = 0; n < 2 * PARTS; n++) clear(dq[n]);
-    const int end = CAUSAL ? min(first + SIDE, STEPS) : STEPS;
-    load_rows<STREAM>(tiles.at, k, IN_PITCH, 0);
-    load_rows<STREAM>(tiles.at + STREAM * WIDTH, v, IN_PITCH, 0);
+    const int begin = first_keys(first), reach = CAUSAL ? 0 : REACH;
+    const int end = CAUSAL || WINDOW ? min(first + SIDE + reach, KEY_STEPS) : KEY_STEPS;
+    load_rows<STREAM, KEY_STEPS>(tiles.at, parts.k, KEY_PITCH, begin);
+    load_rows<STREAM, KEY_STEPS>(tiles.at + STREAM * WIDTH, parts.v, VALUE_PITCH, begin);
     u16 *now = tiles.at, *next = tiles.at + 2 * STREAM * WIDTH;
 #pragma unroll 1
-    for (int from = 0; from < end; from += STREAM) {
+    for (int from = begin; from < end; from += STREAM) {
         copies_done();
         __syncthreads();
         if (from + STREAM < end) {
-            load_rows<STREAM>(next, k, IN_PITCH, from + STREAM);
-            load_rows<STREAM>(next + STREAM * WIDTH, v, IN_PITCH, from + STREAM);
+            load_rows<STREAM, KEY_STEPS>(next, parts.k, KEY_PITCH, from + STREAM);
+            load_rows<STREAM, KEY_STEPS>(next + STREAM * WIDTH, parts.v, VALUE_PITCH, from + STREAM);
         }
         // As far as the warp's last query sees.
+        const int seen = !CAUSAL ? KEY_STEPS : ENDS ? min(step + 16, KEY_STEPS) : step + 16;
 #pragma unroll 1
-        for (int part = 0; part < STREAM && from + part < (CAUSAL ? step + 16 : STEPS); part += 16) {
+        for (int part = 0; part < STREAM && from + part < seen; part += 16) {
             const u16 *keys = now + part * WIDTH, *values = keys + STREAM * WIDTH;
             Accumulator p[2], s[2];
             dot_rows(queries, keys, p);
             dot_rows(gradients, values, s);
+            add_bias<2, false>(p, parts.bias, step, from + part);
             const u32 dropped = draw_tile<false, 2>(Draws{state, row}, block.head, step, from + part);
-            if (CAUSAL ? from + part == step : from + part + 16 > STEPS) {
-                slopes<true>(p, s, dropped, logs, deltas, STEPS - from - part);
+            const int apart = step - from - part;
+            if ((CAUSAL && apart == 0) || (ENDS && from + part + 16 > KEY_STEPS) || !(is_near(apart + 15) && is_near(apart - 15))) {
+                slopes<true>(p, s, dropped, logs, deltas, ENDS || WINDOW ? apart : 0, KEY_STEPS - from - part);
             } else {
-                slopes<false>(p, s, dropped, logs, deltas, 0);
+                slopes<false>(p, s, dropped, logs, deltas, 0, 0);
             }
             add_rows(as_left(s), keys, dq);
         }
@@ -442,7 +480,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
         next = done;
     }
     const float factors[2] = {(float)(SCALE), (float)(SCALE)};
-    store_rows(dx + place_in(block.head, 0), IN_PITCH, step, dq, factors);
+    store_rows<STEPS, ADD>(dq_all + place_queries(block.head), QUERY_PITCH, step, dq, factors);
 }
 
 // Of the queries of a tile that passes by: the log-sum-exp to the base of 2 in [0], delta in [1].
@@ -466,10 +504,11 @@ struct Statistic {
     }
 };
 
-// The same with keys down and queries across, for s where SLOPES, and f p in the place of p.
-template <bool DIAGONAL, bool SLOPES>
+// The same with keys down and queries across, for s where SLOPES, and f p in the place of p; the first query is `apart` steps after
+// the first key.
+template <bool HIDES, bool SLOPES>
 static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulator s[2], u32 dropped, const Statistics &columns,
-                                                     int part) {
+                                                     int part, int apart) {
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         const int column = 8 * j + lane_pair();
@@ -477,7 +516,8 @@ static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulat
         const float4 two = *(const float4 *)columns.at[part + column];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const bool seen = !DIAGONAL || lane_row() + e / 2 * 8 <= column + e % 2;
+            const int after = apart + column + e % 2 - lane_row() - e / 2 * 8;
+            const bool seen = !HIDES || ((!CAUSAL || after >= 0) && is_near(after));
             const float weight = seen ? weight_of(p[j].at[e], e % 2 ? two.z : two.x) : 0.0f;
             const float keep = keeps(dropped, 4 * j + e);
             if (SLOPES) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? two.w : two.y));
@@ -489,13 +529,13 @@ static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulat
 // The gradients of the block's keys (KEYS), its values (VALUES) or both.
 template <bool KEYS, bool VALUES>
 static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics statistics[2], const Work &block,
-                                                     const real *dy, const real *x, const float *lse, const float *delta,
-                                                     const Draws &draws, real *dx) {
+                                                     const real *dy, const Parts &inputs, const float *lse, const float *delta,
+                                                     const Draws &draws, real *dk_all, real *dv_all) {
     const int first = block.tile * SIDE, own = first + warp_row();
     const u64 owner = first_of_group(block.head);
     Left keys[PARTS], values[KEYS ? PARTS : 1];
-    load_rows<SIDE>(tiles.at, x + place_in(owner, 1), IN_PITCH, first);
-    if (KEYS) load_rows<SIDE>(tiles.at + SIDE * WIDTH, x + place_in(owner, 2), IN_PITCH, first);
+    load_rows<SIDE, KEY_STEPS>(tiles.at, inputs.k + place_keys(owner), KEY_PITCH, first);
+    if (KEYS) load_rows<SIDE, KEY_STEPS>(tiles.at + SIDE * WIDTH, inputs.v + place_values(owner), VALUE_PITCH, first);
     copies_done();
     __syncthreads();
     load_own(tiles.at, keys);
@@ -508,28 +548,29 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
     for (int n = 0; n < (VALUES ? 2 * PARTS : 1); n++) clear(dv[n]);
 #pragma unroll 1
     for (u64 head = owner; head < owner + GROUP; head++) {
-        const real *q = x + place_in(head, 0), *slopes = dy + place_out(head);
+        const real *q = inputs.q + place_queries(head), *slopes = dy + place_out(head);
+        const real *bias = inputs.bias + matrix_of(head) * STEPS * KEY_STEPS;
         const float *logs = lse + head * STEPS, *deltas = delta + head * STEPS;
         // The tiles of the head before may still be read.
         if (GROUP > 1) __syncthreads();
         const int begin = first_queries(first);
-        load_rows<STREAM>(tiles.at, q, IN_PITCH, begin);
-        load_rows<STREAM>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, begin);
+        load_rows<STREAM, STEPS>(tiles.at, q, QUERY_PITCH, begin);
+        load_rows<STREAM, STEPS>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, begin);
         Statistic statistic;
         statistic.fetch(logs, deltas, begin);
         statistic.put(statistics[0]);
         int buffer = 0;
 #pragma unroll 1
-        for (int from = begin; from < STEPS; from += STREAM) {
+        for (int from = begin; from < end_queries(first); from += STREAM) {
             copies_done();
             __syncthreads();
             const u16 *now = tiles.at + buffer * (2 * STREAM * WIDTH);
             const Statistics &columns = statistics[buffer];
             buffer ^= 1;
-            if (from + STREAM < STEPS) {
+            if (from + STREAM < end_queries(first)) {
                 u16 *next = tiles.at + buffer * (2 * STREAM * WIDTH);
-                load_rows<STREAM>(next, q, IN_PITCH, from + STREAM);
-                load_rows<STREAM>(next + STREAM * WIDTH, slopes, OUT_PITCH, from + STREAM);
+                load_rows<STREAM, STEPS>(next, q, QUERY_PITCH, from + STREAM);
+                load_rows<STREAM, STEPS>(next + STREAM * WIDTH, slopes, OUT_PITCH, from + STREAM);
                 statistic.fetch(logs, deltas, from + STREAM);
             }
             // From the first query on that sees one of the warp's keys.
@@ -539,34 +580,42 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
                 Accumulator p[2], s[2];
                 dot_rows(keys, queries, p);
                 if constexpr (KEYS) dot_rows(values, gradients, s);
+                add_bias<2, true>(p, bias, from + part, own);
                 const u32 dropped = draw_tile<true, 2>(draws, head, own, from + part);
-                if (CAUSAL && from + part == own) {
-                    slopes_across<true, KEYS>(p, s, dropped, columns, part);
+                const int apart = from + part - own;
+                if ((CAUSAL && apart == 0) || !(is_near(apart + 15) && is_near(apart - 15))) {
+                    slopes_across<true, KEYS>(p, s, dropped, columns, part, WINDOW ? apart : 0);
                 } else {
-                    slopes_across<false, KEYS>(p, s, dropped, columns, part);
+                    slopes_across<false, KEYS>(p, s, dropped, columns, part, 0);
                 }
                 if constexpr (VALUES) add_rows(as_left(p), gradients, dv);
                 if constexpr (KEYS) add_rows(as_left(s), queries, dk);
             }
-            if (from + STREAM < STEPS) statistic.put(statistics[buffer]);
+            if (from + STREAM < end_queries(first)) statistic.put(statistics[buffer]);
         }
     }
     const float scales[2] = {(float)(SCALE), (float)(SCALE)}, ones[2] = {1.0f, 1.0f};
-    if constexpr (KEYS) store_rows(dx + place_in(owner, 1), IN_PITCH, own, dk, scales);
-    if constexpr (VALUES) store_rows(dx + place_in(owner, 2), IN_PITCH, own, dv, ones);
+    if constexpr (KEYS) {
+        if (!APART || dk_all != nullptr) store_rows<KEY_STEPS, ADD_KEYS>(dk_all + place_keys(owner), KEY_PITCH, own, dk, scales);
+    }
+    if constexpr (VALUES) {
+        if (!APART || dv_all != nullptr) store_rows<KEY_STEPS, ADD_VALUES>(dv_all + place_values(owner), VALUE_PITCH, own, dv, ones);
+    }
 }
 
 KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_keys)
-(const real *dy, const real *x, const float *lse, const float *delta, const u32 *state, real *dx, u32 row) {
+(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const float *lse, const float *delta,
+ const u32 *state, real *dk_all, real *dv_all, u32 row) {
     __shared__ Pairs tiles;
     __shared__ Statistics statistics[2];
-    const Work block = work(false);
+    const Work block = work(KEY_TILES, false);
+    const Parts inputs = {q_all, k_all, v_all, bias};
     if constexpr (HEAD <= 96) {
-        backward_keys<true, true>(tiles, statistics, block, dy, x, lse, delta, Draws{state, row}, dx);
+        backward_keys<true, true>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
     } else {
         // There are not registers enough for both gradients: the weights are computed twice.
-        backward_keys<false, true>(tiles, statistics, block, dy, x, lse, delta, Draws{state, row}, dx);
+        backward_keys<false, true>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
         __syncthreads();
-        backward_keys<true, false>(tiles, statistics, block, dy, x, lse, delta, Draws{state, row}, dx);
+        backward_keys<true, false>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
-use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, attention};
+use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, SOURCES, attention};
 use crate::operations::Setting;
 use crate::steps::{Step, steps};
 use gpumem_core::Format;
@@ -289,19 +289,21 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
 
 /// Whether each parameter of a kernel points to what it only reads, as its source says.
 fn constants(kernel: &Kernel) -> Vec<bool> {
-    let signature = || {
-        // `KERNEL(name)` or `KERNEL(__launch_bounds__(256, 1) name)`.
-        let (text, name) = (kernel.source().ok()?, format!("{})", kernel.entry));
+    // `KERNEL(name)` or `KERNEL(__launch_bounds__(256, 1) name)`, in the file or one that it includes.
+    let signature = |text: &str| -> Option<Vec<bool>> {
+        let name = format!("{})", kernel.entry);
         let mut ends = text.match_indices("KERNEL(").filter_map(|(at, _)| {
             let line = text[at..].lines().next()?;
             let (before, _) = line.split_once(&name)?;
             before.ends_with(['(', ' ']).then_some(at + before.len() + name.len())
         });
         let at = ends.next()?;
-        text[at..].split_once('(')?.1.split_once(')').map(|(parameters, _)| parameters)
+        let (parameters, _) = text[at..].split_once('(')?.1.split_once(')')?;
+        Some(parameters.split(',').map(|parameter| parameter.trim_start().starts_with("const ")).collect())
     };
-    let parameters = signature().unwrap_or_default().split(',');
-    parameters.map(|parameter| parameter.trim_start().starts_with("const ")).collect()
+    let text = kernel.source().unwrap_or_default();
+    let included = SOURCES.iter().filter(|(file, _)| text.contains(&format!("#include \"{file}\"")));
+    signature(text).or_else(|| included.into_iter().find_map(|(_, text)| signature(text))).unwrap_or_default()
 }
 
 /// Floating-point operations of a library's call.
@@ -335,7 +337,6 @@ fn multiplies(call: &Call) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::SOURCES;
 
     /// The name in `name)(..` or `__launch_bounds__(256, 1) name)(..`.
     fn entry_of(line: &str) -> &str {
@@ -347,7 +348,7 @@ mod tests {
     #[test]
     fn parameters_are_read_from_the_sources() {
         let mut entries = 0;
-        for (file, text) in SOURCES.iter().filter(|(file, _)| file.ends_with(".cu")) {
+        for (file, text) in SOURCES {
             for part in text.split("\nKERNEL(").skip(1) {
                 let line = part.lines().next().unwrap();
                 let entry = entry_of(line);
@@ -359,7 +360,7 @@ mod tests {
                 let is_plain = |parameter: &&str| {
                     ["IN_PLACE", "u32 row", "u32 step"].iter().any(|plain| parameter.contains(plain))
                 };
-                let last = parameters.split(',').next_back().filter(is_plain).map_or(0, |_| 1);
+                let last = parameters.split(',').filter(is_plain).count();
                 let pointers = parameters.split(',').filter(|parameter| parameter.contains('*')).count();
                 assert_eq!(pointers + last, found.len(), "{file} {entry}: {parameters}");
                 assert!(found.contains(&false), "{file} {entry} writes nothing");

@@ -88,7 +88,7 @@ pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[Token
     let handed_on = Ident::new(HANDED_ON, Span::call_site());
     quote! {
         #[doc(hidden)]
-        #[allow(non_local_definitions, unused_macros)]
+        #[allow(non_local_definitions, unused_macros, clippy::crate_in_macro_def)]
         #[macro_export]
         macro_rules! #unique {
             ([$($callback:tt)*] $($all:tt)*) => { $($callback)*! { $($all)* { #contents } } };

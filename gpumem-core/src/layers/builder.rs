@@ -38,6 +38,8 @@ pub(crate) struct Scope {
     pub(crate) kind: String,
     /// The row whose parameters it shares.
     pub(crate) owner: Option<RowId>,
+    /// The row whose weight it uses beside its own parameters.
+    pub(crate) tied_to: Option<RowId>,
     pub(crate) guess: Guess,
 }
 
@@ -102,14 +104,15 @@ impl<'g> Builder<'g> {
         self.mistakes.extend(open);
         let value = value.map(|value| self.own(value));
         let row = value.map(|value| {
-            let own = self.scope.owner.is_none();
-            let count = |id: &usize| self.graph.parameters[*id].shape.elements().unwrap_or(0);
+            let parameters = || self.parameters.iter().map(|&id| &self.graph.parameters[id]);
+            let own = parameters().filter(|parameter| parameter.row == self.row);
+            let count = own.map(|parameter| parameter.shape.elements().unwrap_or(0)).sum();
             let Value { node, shape, elements, batched } = value;
             let row = Row {
                 path: self.scope.path,
                 kind: self.scope.kind,
                 output: Type { shape, elements, batched },
-                parameters: if own { self.parameters.iter().map(count).sum() } else { 0 },
+                parameters: count,
                 parameter_ids: self.parameters,
                 buffer_ids: self.buffers,
             };
@@ -312,10 +315,10 @@ impl<'g> Builder<'g> {
         built
     }
 
-    /// The weight of the layer whose parameters are shared, and the operation that reads it there.
-    pub fn owners_weight(&mut self) -> Option<(Value, Op)> {
-        let owner = self.scope.owner?;
-        let id = self.graph.rows[owner].parameter_ids.first().copied()?;
+    /// The weight of the layer that this one is tied to, and the operation that reads it there.
+    pub fn tied_weight(&mut self) -> Option<(Value, Op)> {
+        let tied_to = self.scope.tied_to?;
+        let id = self.graph.rows[tied_to].parameter_ids.first().copied()?;
         let reads =
             |inputs: &[NodeId]| inputs.iter().any(|&input| self.graph.nodes[input].source == Source::Parameter(id));
         let op = self.graph.nodes.iter().find_map(|node| match &node.source {
@@ -323,14 +326,16 @@ impl<'g> Builder<'g> {
             _ => None,
         })?;
         self.parameters.push(id);
+        // It is the first of its parameters, also where another layer shares those.
+        self.taken.parameters += 1;
         let shape = self.graph.parameters[id].shape;
         let value = Type { shape, elements: Elements::Numbers, batched: false };
         let node = self.graph.node(value, Source::Parameter(id), self.row);
         Some((Value::of(self.graph, node), op))
     }
 
-    /// The name in the language of the layer whose parameters are shared.
-    pub fn owners_kind(&self) -> Option<String> {
-        Some(self.graph.rows[self.scope.owner?].kind.clone())
+    /// The name in the language of the layer that this one is tied to.
+    pub fn tied_kind(&self) -> Option<String> {
+        Some(self.graph.rows[self.scope.tied_to?].kind.clone())
     }
 }

@@ -18,8 +18,8 @@
 //! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Permute`], [`Transpose`], [`Squeeze`], [`Unsqueeze`], [`Roll`], [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Glu`], [`Upsample`], [`Pad`] |
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`] |
-//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`ClassToken`] |
-//! | [self-attention](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Rotary`] |
+//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`] |
+//! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`Rotary`] |
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`] |
 //!
@@ -46,6 +46,7 @@ pub mod own;
 pub mod pool;
 pub mod recurrent;
 pub mod shape;
+mod signature;
 pub mod window;
 
 use alloc::boxed::Box;
@@ -67,7 +68,7 @@ pub use self::{
     activation::*, attention::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*, pool::*,
     recurrent::*, shape::*,
 };
-pub use add::Built;
+pub use add::{Built, Tie};
 
 /// The layers of all families.
 const FAMILIES: &[&[Entry]] = &[

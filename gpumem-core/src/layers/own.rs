@@ -49,7 +49,7 @@ impl Graph {
     pub fn own_layer(&mut self, own: &Own, input: NodeId, path: String, owner: Option<RowId>) -> Built {
         let before = self.sizes();
         let x = Value::of(self, input);
-        let scope = Scope { path, kind: own.kind.clone(), owner, guess: Guess::default() };
+        let scope = Scope { path, kind: own.kind.clone(), owner, tied_to: None, guess: Guess::default() };
         let mut builder = Builder::new(self, scope);
         let value = own.build(&mut builder, x);
         let finished = builder.finish(value);

@@ -8,8 +8,8 @@ use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
     Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Expand, Formula, Gather, Interpolate,
-    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Recurrence, Reduce, Resize, Rotary, Slice,
-    Softmax, Standardize, Sum,
+    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Recurrence, Reduce, RelativeBias, Resize,
+    Rotary, Sinusoid, Slice, Softmax, Standardize, Sum, WindowMask,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -173,6 +173,18 @@ pub struct Saved {
     pub role: Role,
     /// The input that it may overwrite where nothing else needs that. The gradient of that input then overwrites what was saved.
     pub over: Option<u8>,
+}
+
+impl Saved {
+    /// A tensor of its own for each sample.
+    pub fn each(shape: Shape, role: Role) -> Saved {
+        Saved { shape, batched: true, role, over: None }
+    }
+
+    /// A tensor of its own for the whole batch.
+    pub fn whole(shape: Shape, role: Role) -> Saved {
+        Saved { shape, batched: false, role, over: None }
+    }
 }
 
 /// A piece of an operation's work that may need scratch memory.
@@ -404,4 +416,10 @@ operations! {
     Rotary,
     /// Step after step of a sequence.
     Recurrence,
+    /// A learned number for each head and each distance between two positions.
+    RelativeBias,
+    /// Sines and cosines of numbers.
+    Sinusoid,
+    /// What hides pairs of positions in windows.
+    WindowMask,
 }

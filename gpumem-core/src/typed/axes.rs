@@ -176,6 +176,49 @@ macro_rules! matrices {
 }
 matrices! { () (A) (A, B) (A, B, C) (A, B, C, E) }
 
+/// Heads of the queries, heads of keys and of values, and elements of a head: queries, keys and values side by side.
+#[derive(Debug)]
+pub struct Attention<H, K, S>(PhantomData<(H, K, S)>);
+
+/// The same of three inputs, and elements of a head of the values.
+#[derive(Debug)]
+pub struct AttentionApart<H, K, S, V>(PhantomData<(H, K, S, V)>);
+
+/// Positions: a matrix of them for each head that the table has a column for.
+#[derive(Debug)]
+pub struct RelativeBias<T>(PhantomData<T>);
+
+impl<R, H: Unsigned, T: Unsigned> ShapeRule<(R, H)> for RelativeBias<T> {
+    type Out = (H, T, T);
+}
+
+macro_rules! sequences {
+    ($(($($axis:ident),*))*) => {
+        $(
+            impl<$($axis: Unsigned,)* T: Unsigned, In, H: ops::Mul<S>, K: ops::Mul<U2>, S> ShapeRule<($($axis,)* T, In)>
+                for Attention<H, K, S>
+            where
+                Prod<H, S>: Unsigned,
+                H: ops::Add<Prod<K, U2>>,
+                Sum<H, Prod<K, U2>>: ops::Mul<S, Output = In>,
+            {
+                type Out = ($($axis,)* T, Prod<H, S>);
+            }
+
+            impl<$($axis: Unsigned,)* T: Unsigned, M, Q, P, R, H: ops::Mul<S, Output = Q>, K: ops::Mul<S, Output = P>, S, V>
+                ShapeRule<(($($axis,)* T, Q), ($($axis,)* M, P), ($($axis,)* M, R))> for AttentionApart<H, K, S, V>
+            where
+                H: ops::Mul<V>,
+                K: ops::Mul<V, Output = R>,
+                Prod<H, V>: Unsigned,
+            {
+                type Out = ($($axis,)* T, Prod<H, V>);
+            }
+        )*
+    };
+}
+sequences! { () (A) (A, B) (A, B, C) (A, B, C, E) }
+
 /// A dimension of a shape by its number.
 pub trait At<Axis> {
     /// The dimension.

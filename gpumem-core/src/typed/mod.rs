@@ -10,8 +10,8 @@ use core::ops;
 use typenum::{Diff, Prod, Quot, Sum, U1, U2, Unsigned};
 
 pub use axes::{
-    Align, At, Broadcast, Channels, Concat, Flatten, MatMul, MatMulTransposed, Permute2, Permute3, Permute4, Permute5,
-    Permute6, Slice, Stretch, StretchAll,
+    Align, At, Attention, AttentionApart, Broadcast, Channels, Concat, Flatten, MatMul, MatMulTransposed, Permute2,
+    Permute3, Permute4, Permute5, Permute6, RelativeBias, Slice, Stretch, StretchAll,
 };
 pub use typenum::{B0, B1, UInt, UTerm};
 
@@ -112,19 +112,6 @@ where
     Prod<W, SW>: Unsigned,
 {
     type Out = (C, Prod<H, SH>, Prod<W, SW>);
-}
-
-/// Heads of the queries, heads of keys and of values, and elements of a head: queries, keys and values side by side.
-#[derive(Debug)]
-pub struct Attention<H, K, S>(PhantomData<(H, K, S)>);
-
-impl<T: Unsigned, M, H: ops::Mul<S>, K: ops::Mul<U2>, S> ShapeRule<(T, M)> for Attention<H, K, S>
-where
-    Prod<H, S>: Unsigned,
-    H: ops::Add<Prod<K, U2>>,
-    Sum<H, Prod<K, U2>>: ops::Mul<S, Output = M>,
-{
-    type Out = (T, Prod<H, S>);
 }
 
 /// Gates of a unit, hidden units and directions: the steps' gates side by side.

@@ -6,8 +6,9 @@ pub mod random;
 
 use gpumem_core::graph::{Graph, NodeId, RowId, Source, Type};
 use gpumem_core::layers::arguments::Argument;
+use gpumem_core::layers::guess::Guess;
 use gpumem_core::layers::mistake::Mistake;
-use gpumem_core::layers::{Built, Entry, Written};
+use gpumem_core::layers::{Built, Entry, Tie, Written};
 use gpumem_core::lower::{Options, Term, Training, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::pack_at;
@@ -28,6 +29,21 @@ pub fn images(dims: &[u64]) -> Type {
 
 pub fn tokens(steps: u64) -> Type {
     Type::indices(Shape::new(&[steps]))
+}
+
+/// What arrives, as `3x4x5`, `tokens 8` or `images 3x8x8`.
+fn arriving(input: &str) -> Type {
+    let dims = |text: &str| text.split('x').map(|dim| dim.parse().unwrap()).collect::<Vec<u64>>();
+    match input.split_once(' ') {
+        Some(("tokens", steps)) => tokens(steps.parse().unwrap()),
+        Some((_, image)) => images(&dims(image)),
+        None => numbers(&dims(input)),
+    }
+}
+
+/// Inputs as [`arriving`] reads them, with commas between them.
+pub fn inputs(graph: &mut Graph, shapes: &str) -> Vec<NodeId> {
+    shapes.split(',').map(|shape| graph.input(arriving(shape.trim())).unwrap()).collect()
 }
 
 fn value(text: &str) -> Argument {
@@ -66,9 +82,12 @@ pub fn built(graph: &mut Graph, inputs: &[NodeId], text: &str, owner: Option<Row
     let (name, written) = parse(text);
     let stem = if owner.is_some() && name != "Tied" { "shared".into() } else { name.to_lowercase() };
     let path = format!("{stem}{}", graph.rows.len());
-    match Entry::find(name) {
-        Some(entry) => graph.layer(&entry, &written, inputs, path, owner),
-        None => own::built(graph, inputs[0], name, path, owner),
+    match (Entry::find(name), owner) {
+        (Some(entry), Some(row)) if name == "Tied" => {
+            graph.layer_tied_to(Tie { tied_to: row, owner: None }, Guess::default(), &entry, &written, inputs, path)
+        }
+        (Some(entry), _) => graph.layer(&entry, &written, inputs, path, owner),
+        (None, _) => own::built(graph, inputs[0], name, path, owner),
     }
 }
 

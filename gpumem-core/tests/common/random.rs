@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 110;
+pub const KINDS: usize = 113;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -176,7 +176,7 @@ impl Drawing {
             68 => self.maps.push(layer(g, map[0], if second % 2 == 0 { "GroupNorm(1)" } else { "GroupNorm(2)" })),
             69 => self.sequences.push(layer(g, sequence[0], "RmsNorm")),
             70 => self.vectors.push(layer(g, vector[0], "RmsNorm(elementwise_affine = false)")),
-            71 => self.sequences.push(layer(g, sequence[0], "CausalSelfAttention(4, kv_heads = 2)")),
+            71 => self.sequences.push(layer(g, sequence[0], if second % 2 == 0 { "CausalSelfAttention(4, kv_heads = 2)" } else { "CausalSelfAttention(2, window = 2)" })),
             72 => self.vectors.push(chain(g, map[0], "GlobalAvgPool | Linear(24)")),
             73 => self.sequences.push(chain(g, sequence[0], "Linear(24) | CausalAttention(2)")),
             74 => self.vectors.push(layer(g, vector[0], "Gelu(approximate = \"tanh\")")),
@@ -316,11 +316,55 @@ impl Drawing {
                 (2, _) => self.sequences.push(layer(g, sequence[0], "Rnn(4, bidirectional = true)")),
                 _ => self.sequences.push(layer(g, sequence[0], "Rnn(8, layers = 2)")),
             },
+            110 => {
+                let keys = chain(g, sequence[1], if second % 2 == 0 { "Slice(0, 2)" } else { "Slice(1)" });
+                let values = chain(g, keys, "Linear(8)");
+                let causal = second % 3 == 0;
+                let text = format!("Attention(heads = 2, causal = {causal}, scale = 0.4)");
+                self.sequences.push(match try_join(g, &[sequence[0], keys, values], &text) {
+                    Ok(attended) => attended,
+                    Err(_) => layer(g, sequence[0], "Silu"),
+                });
+            }
+            111 => {
+                // What is added differs between samples, or is the same for all.
+                let bias = match second % 2 {
+                    0 => try_join(g, &[sequence[0], sequence[0]], "MatMul(transpose_b = true)"),
+                    _ => match first % 5 {
+                        0 => Ok(chain(g, sequence[0], "PositionEmbedding(6, 3) | Affine(0.5)")),
+                        which => Ok(layer(g, sequence[0], BIASES[which - 1])),
+                    },
+                };
+                let [q, k, v] = [sequence[0], sequence[0], sequence[1]];
+                let attended = bias.and_then(|bias| try_join(g, &[q, k, v, bias], "Attention(heads = 4)"));
+                self.sequences.push(attended.unwrap_or_else(|_| layer(g, sequence[0], "Silu")));
+            }
+            112 => {
+                let embedded = match second % 4 {
+                    0 => chain(g, sequence[0], "Linear(1) | SinusoidalEmbedding(8, base = 5.0, cosines_first = true)"),
+                    1 => chain(g, sequence[0], "SinusoidalPositions(interleaved = true)"),
+                    2 if first % 2 == 0 => {
+                        let windows = chain(g, sequence[0], "Reshape([6; 4; 1])");
+                        chain(g, windows, "ShiftedWindowMask([4; 6], 2, 1) | Reshape([12; 8]) | Slice(2, 5)")
+                    }
+                    2 => chain(g, sequence[0], "SinusoidalPositions(size = [3; 1])"),
+                    _ => chain(g, sequence[0], "Linear(1) | Tanh | SinusoidalEmbedding(8, base = 2.0, shift = 1.0)"),
+                };
+                self.sequences.push(join(g, &[sequence[0], embedded], "Add"));
+            }
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }
     }
 }
+
+/// What is added to the scores of four heads.
+const BIASES: [&str; 4] = [
+    "RelativePositionBias(4)",
+    "RelativePositionBias(4, absolute = true)",
+    "RelativePositionBias(4, buckets = 4, max_distance = 2)",
+    "RelativePositionBias(4, buckets = 4, max_distance = 9, bidirectional = false)",
+];
 
 /// Whether all of these values differ between samples.
 fn differ(graph: &Graph, values: &[NodeId]) -> bool {
@@ -350,7 +394,7 @@ fn share(graph: &mut Graph, input: NodeId, text: &str, which: usize) -> NodeId {
 fn tie(graph: &mut Graph, input: NodeId, which: usize) -> NodeId {
     let square = |op: &Op| matches!(op, Op::Product(product) if product.in_features == product.out_features && product.shape.dims() == [3, 8]);
     match owner(graph, which, "Linear", square) {
-        Some(owner) => again(graph, input, "Tied", owner),
+        Some(owner) => again(graph, input, if which.is_multiple_of(2) { "Tied" } else { "Tied(bias = true)" }, owner),
         None => layer(graph, input, "Silu"),
     }
 }

@@ -1,21 +1,19 @@
-//! Attention, here with `causal`, where a step sees itself and those before it; without, `j` goes over all steps. In each head `y[i] = sum over j <= i of p[i, j] * v[j]` with
-//! `p[i, :] = softmax over j <= i of q[i] . k[j] / sqrt(S)`. T steps, S = D / heads elements of a head; queries, keys and
-//! values lie side by side in rows of D + 2 * K, where K = D for as many heads of keys as of queries; with fewer, heads of queries
-//! that follow each other share one.
+//! Attention. In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`,
+//! where `j` goes over all steps of the keys, or with `causal` over those up to `i`, or with a window over those near it. Heads of queries that follow each other may share one
+//! of keys and one of values. Queries, keys and values lie side by side in rows of one input, or are three inputs.
 //!
-//! Rows are worked on [`ROWS`] at a time, against all keys that they may see, so that there is never a T x T tensor; the
-//! forward pass leaves `lse[i] = log(sum over j of exp(q[i] . k[j] / sqrt(S)))`, from which the backward pass recomputes
-//! `p = exp(q . k / sqrt(S) - lse)`. With dropout, `p` is multiplied by the draw's factor `f[i, j]` after the softmax.
+//! Rows are worked on [`ROWS`] at a time, against all keys that they may see, so that there is never a T x M tensor; the
+//! forward pass leaves `lse[i] = log(sum over j of exp(score[i, j]))`, from which the backward pass recomputes `p = exp(score - lse)`. With
+//! dropout, `p` is multiplied by the draw's factor `f[i, j]` after the softmax.
 //!
-//! Backward, with `delta[i] = dy[i] . y[i]` and `s = p * (f * (dy . v) - delta)`:
-//! `dv[j] = sum of f * p * dy[i]`, `dq[i] = sum of s * k[j] / sqrt(S)`, `dk[j] = sum of s * q[i] / sqrt(S)`.
+//! Backward, with `delta[i] = dy[i] . y[i]` and `s = p * (f * (dy . v) - delta)`: `dv[j] = sum of f * p * dy[i]`,
+//! `dq[i] = scale * sum of s * k[j]`, `dk[j] = scale * sum of s * q[i]`, and `dbias = s`, summed over all that share it.
 
 use super::exponential::exp;
 use super::mask::Draws;
-use super::max_pool::required;
 use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product};
-use crate::operands::{Operands, count};
+use crate::operands::{Gradient, Operands, Source, count};
 use crate::parallel::{largest, sum, sum_of_pairs, with_scratch};
 use crate::simd::wide;
 use gpumem_core::error::Error;
@@ -29,25 +27,37 @@ const ROWS: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Sizes {
-    samples: usize,
+    /// Of the whole batch: several a sample where it has more than one.
+    sequences: usize,
+    /// Of them a sample has.
+    each: usize,
     heads: usize,
     /// Heads of queries for each head of keys and values.
     group: usize,
     steps: usize,
-    /// D, over all heads.
-    features: usize,
-    /// Elements of a row of queries, keys and values.
-    pitch: usize,
+    keys: usize,
+    /// Elements of a head of queries and keys, and of one of values.
+    width: usize,
+    values: usize,
+    scale: f32,
     causal: bool,
+    window: usize,
+    apart: bool,
+    /// Matrices that are added, and heads that follow each other and share one.
+    bias: [usize; 2],
 }
 
-/// Queries, keys and values of one head of one sample, each `[T, S]`.
+/// Queries, keys and values of one head of one sample.
 struct Head<'a> {
+    /// `[T, S]`, `[M, S]` and `[M, V]`.
     parts: [Matrix<'a>; 3],
+    /// What is added to scores, `[T, M]`.
+    bias: Option<Matrix<'a>>,
     scale: f32,
-    /// Steps that there are, and whether one sees only itself and those before it.
-    steps: usize,
+    /// Steps of the keys, whether a step sees only those up to its own number, and how far it sees.
+    keys: usize,
     causal: bool,
+    window: usize,
     /// Number of the dropout draw of the head's element `[0, 0]`.
     first_draw: u64,
 }
@@ -55,54 +65,159 @@ struct Head<'a> {
 impl Sizes {
     fn new(op: &Attention, operands: &Operands<'_>) -> Result<Sizes, Error> {
         if !op.is_sound() {
-            return Err(Error::Damaged("attention has no heads, or keys that serve no whole number of them"));
+            return Err(Error::Damaged("attention has sizes that do not fit each other"));
         }
-        let [samples, heads, steps, features] =
-            [operands.batch(), op.heads, op.steps, op.features()].map(|size| count(&[size]));
-        let [group, pitch] = [op.heads / op.kv_heads, op.input_features()].map(|size| count(&[size]));
-        Ok(Sizes { samples, heads, group, steps, features, pitch, causal: op.causal })
+        let [each, heads, steps, keys, width, values] =
+            [op.sequences(), op.heads, op.steps(), op.keys, op.width, op.values].map(|size| count(&[size]));
+        let group = count(&[op.heads / op.kv_heads]);
+        let bias = op.bias.map(|size| count(&[size]));
+        let sequences = count(&[operands.batch(), op.sequences()]);
+        let window = if op.window == 0 { usize::MAX } else { count(&[op.window]) };
+        let (scale, causal, apart) = (op.scale as f32, op.causal, op.apart);
+        Ok(Sizes { sequences, each, heads, group, steps, keys, width, values, scale, causal, window, apart, bias })
     }
 
-    /// Lengths of input, output and log-sum-exp.
-    fn lengths(&self) -> [usize; 3] {
-        let rows = self.samples.saturating_mul(self.steps);
-        let output = rows.saturating_mul(self.features);
-        [rows.saturating_mul(self.pitch), output, rows.saturating_mul(self.heads)]
+    /// Rows of queries, keys and values in a sequence.
+    fn rows(&self) -> [usize; 3] {
+        [self.steps, self.keys, self.keys]
     }
 
-    fn width(&self) -> usize {
-        self.features / self.heads
+    /// Elements of a row of queries, keys and values, over all heads.
+    fn features(&self) -> [usize; 3] {
+        let shared = self.heads / self.group;
+        [self.heads.saturating_mul(self.width), shared.saturating_mul(self.width), shared.saturating_mul(self.values)]
     }
 
-    /// Elements of a row of the keys, and of the values.
-    fn shared_features(&self) -> usize {
-        self.features / self.group
+    /// Elements of a row of the output.
+    fn output(&self) -> usize {
+        self.heads.saturating_mul(self.values)
     }
 
-    fn head<'a>(&self, input: &'a [f32], sample: usize, head: usize) -> Head<'a> {
-        let Sizes { heads, steps, features, pitch, .. } = *self;
-        let sample_input = &input[sample * steps * pitch..][..steps * pitch];
-        let all = Matrix::new(sample_input, steps, pitch, pitch);
-        let part = |first: usize, head: usize| {
-            let first = first + head * self.width();
-            all.columns(first..first + self.width())
+    /// Elements of a sequence in each input, without what is added.
+    fn inputs(&self) -> Vec<usize> {
+        let [q, k, v] = self.features();
+        if self.apart {
+            self.rows().into_iter().zip([q, k, v]).map(|(rows, row)| rows.saturating_mul(row)).collect()
+        } else {
+            vec![self.steps.saturating_mul(q.saturating_add(k).saturating_add(v))]
+        }
+    }
+
+    /// Lengths of the inputs, the output and the log-sum-exp.
+    fn lengths(&self) -> (Vec<usize>, usize, usize) {
+        let all = |each: usize| each.saturating_mul(self.sequences);
+        let inputs = self.inputs().into_iter().map(all).collect();
+        (inputs, all(self.steps.saturating_mul(self.output())), all(self.heads.saturating_mul(self.steps)))
+    }
+
+    /// Elements of a matrix that is added.
+    fn matrix(&self) -> usize {
+        self.steps.saturating_mul(self.keys)
+    }
+}
+
+/// What is added to scores: matrices `[T, M]`, which may be those of each sample.
+struct Bias {
+    data: Source,
+    batched: bool,
+}
+
+/// The inputs of an operation.
+struct Inputs {
+    parts: Vec<Source>,
+    bias: Option<Bias>,
+}
+
+impl Inputs {
+    fn new(sizes: &Sizes, op: &Attention, operands: &Operands<'_>) -> Result<Inputs, Error> {
+        let (lengths, ..) = sizes.lengths();
+        let part = |(index, length): (u8, usize)| operands.source(Slot::Input(index), length);
+        let parts: Result<Vec<Source>, Error> = (0..).zip(lengths).map(part).collect();
+        let bias = match op.added() {
+            None => None,
+            Some(input) => {
+                let (batched, length) = added(sizes, operands, Slot::Input(input));
+                Some(Bias { data: operands.source(Slot::Input(input), length)?, batched })
+            }
         };
-        let shared = head / self.group;
+        Ok(Inputs { parts: parts?, bias })
+    }
+
+    /// One head of one sequence of the batch.
+    fn head(&self, sizes: &Sizes, sequence: usize, head: usize) -> Head<'_> {
+        let features = sizes.features();
+        let shared = head / sizes.group;
+        let strips = [(head, sizes.width), (shared, sizes.width), (shared, sizes.values)];
+        let part = |part: usize| {
+            let (index, width) = strips[part];
+            let strip = index * width..(index + 1) * width;
+            let (input, before) = if sizes.apart { (part, 0) } else { (0, features[..part].iter().sum()) };
+            let row = if sizes.apart { features[part] } else { features.iter().sum() };
+            let rows = sizes.rows()[part];
+            let data = &self.parts[input].get()[sequence * rows * row..][..rows * row];
+            Matrix::new(data, rows, row, row).columns(before + strip.start..before + strip.end)
+        };
+        let bias = self.bias.as_ref().map(|bias| {
+            let first = bias_number(sizes, bias.batched, sequence, head) * sizes.matrix();
+            Matrix::new(&bias.data.get()[first..][..sizes.matrix()], sizes.steps, sizes.keys, sizes.keys)
+        });
         Head {
-            parts: [part(0, head), part(features, shared), part(features + self.shared_features(), shared)],
-            scale: (1.0 / (self.width() as f64).sqrt()) as f32,
-            steps,
-            causal: self.causal,
-            first_draw: ((sample * heads + head) * steps * steps) as u64,
+            parts: [part(0), part(1), part(2)],
+            bias,
+            scale: sizes.scale,
+            keys: sizes.keys,
+            causal: sizes.causal,
+            window: sizes.window,
+            first_draw: ((sequence * sizes.heads + head) * sizes.steps * sizes.keys) as u64,
         }
     }
 }
 
+/// Whether what is added differs between samples, and its elements.
+fn added(sizes: &Sizes, operands: &Operands<'_>, slot: Slot) -> (bool, usize) {
+    let batched = operands.batched(slot);
+    let samples = if batched { sizes.sequences / sizes.each } else { 1 };
+    (batched, samples.saturating_mul(sizes.bias[0]).saturating_mul(sizes.matrix()))
+}
+
+/// The number of the matrix that is added to the scores of a head of a sequence of the batch.
+fn bias_number(sizes: &Sizes, batched: bool, sequence: usize, head: usize) -> usize {
+    let [matrices, sharing] = sizes.bias;
+    let own = (sequence % sizes.each * sizes.heads + head) / sharing % matrices;
+    if batched { sequence / sizes.each * matrices + own } else { own }
+}
+
 impl Head<'_> {
-    /// Keys that one of the steps before `end` sees, and no more than those.
-    fn seen(&self, end: usize) -> usize {
-        if self.causal { end } else { self.steps }
+    /// The keys that one of some steps sees.
+    fn seen(&self, rows: Range<usize>) -> Range<usize> {
+        let first = (rows.start + 1).saturating_sub(self.window);
+        let last = rows.end - 1;
+        let end = if self.causal { last + 1 } else { last.saturating_add(self.window) };
+        first.min(self.keys)..end.min(self.keys)
     }
+
+    /// Scores of some rows with all keys that one of them sees.
+    fn scores(&self, rows: Range<usize>, scores: &mut [f32]) {
+        let [q, k, _] = self.parts;
+        let seen = self.seen(rows.clone());
+        let out = MatrixMut::new(scores, rows.len(), seen.len(), seen.len());
+        product(out, q.rows(rows.clone()), k.rows(seen.clone()).t(), self.scale, false);
+        if let Some(bias) = self.bias {
+            for (scores, row) in scores.chunks_exact_mut(seen.len()).zip(rows) {
+                let bias = &bias.row(row)[seen.clone()];
+                wide(|| scores.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias));
+            }
+        }
+    }
+}
+
+/// Of the numbers of the keys `all`, those of the keys `own`. The others are 0.
+fn only<'a>(all: &Range<usize>, own: &Range<usize>, numbers: &'a mut [f32]) -> &'a mut [f32] {
+    let (before, rest) = numbers.split_at_mut(own.start - all.start);
+    let (numbers, after) = rest.split_at_mut(own.len());
+    before.fill(0.0);
+    after.fill(0.0);
+    numbers
 }
 
 /// The rows of a head, [`ROWS`] at a time.
@@ -135,52 +250,49 @@ fn cut_outputs<'a>((y, lse): Outputs<'a>, [columns, rows]: [usize; 2]) -> (Outpu
     ((left, upper), (right, lower))
 }
 
-/// The first `columns` columns of the gradients of keys and values with `group` times as many of those of queries, and the rest.
-fn cut_gradients<'a>(
-    [q, k, v]: [MatrixMut<'a>; 3],
-    columns: usize,
-    group: usize,
-) -> ([MatrixMut<'a>; 3], [MatrixMut<'a>; 3]) {
-    let [(q0, q1), (k0, k1), (v0, v1)] =
-        [(q, columns * group), (k, columns), (v, columns)].map(|(gradient, columns)| gradient.split_columns(columns));
+/// Gradients of queries, keys and values of some heads, as far as they are wanted.
+type Gradients<'a> = [Option<MatrixMut<'a>>; 3];
+
+/// The first columns of each, and the rest.
+fn cut_gradients<'a>([q, k, v]: Gradients<'a>, columns: [usize; 3]) -> (Gradients<'a>, Gradients<'a>) {
+    let cut = |gradient: Option<MatrixMut<'a>>, at| gradient.map(|gradient| gradient.split_columns(at)).unzip();
+    let ((q0, q1), (k0, k1), (v0, v1)) = (cut(q, columns[0]), cut(k, columns[1]), cut(v, columns[2]));
     ([q0, k0, v0], [q1, k1, v1])
 }
 
 /// `y` from queries, keys and values; in training also the log-sum-exp.
 pub(super) fn forward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
-    let [input, output, lse] = sizes.lengths();
-    let input = operands.source(Slot::Input(0), input)?;
+    let (_, output, lse) = sizes.lengths();
+    let inputs = Inputs::new(&sizes, op, operands)?;
     let mut output = operands.target(Slot::Output, output)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), lse)?;
     let drops = op.dropout > 0.0 && operands.training();
     let draws = if drops { Some(Draws::new(op.dropout, operands.row(), operands)?) } else { None };
     kernel(move |_| {
-        let Sizes { heads, steps, features, .. } = sizes;
-        let (width, input) = (sizes.width(), input.get());
+        let Sizes { heads, steps, values, .. } = sizes;
+        let features = sizes.output();
         let factor = draws.as_ref().map(Draws::factor);
-        let sample = |sample: usize, y: &mut [f32], lse: Option<&mut [f32]>| {
+        let sequence = |sequence: usize, y: &mut [f32], lse: Option<&mut [f32]>| {
             let y = MatrixMut::new(y, steps, features, features);
             for_heads(
                 0..heads,
                 (y, lse),
-                &|outputs, count| cut_outputs(outputs, [count * width, count * steps]),
-                &|head, (y, lse)| {
-                    attend(&sizes.head(input, sample, head), steps, factor.as_ref(), y, lse);
-                },
+                &|outputs, count| cut_outputs(outputs, [count * values, count * steps]),
+                &|head, (y, lse)| attend(&inputs.head(&sizes, sequence, head), steps, factor.as_ref(), y, lse),
             );
         };
         let outputs = output.get().par_chunks_mut(steps * features).enumerate();
         match &mut saved {
             Some(saved) => outputs
                 .zip(saved.get().par_chunks_mut(heads * steps))
-                .for_each(|((index, y), lse)| sample(index, y, Some(lse))),
-            None => outputs.for_each(|(index, y)| sample(index, y, None)),
+                .for_each(|((index, y), lse)| sequence(index, y, Some(lse))),
+            None => outputs.for_each(|(index, y)| sequence(index, y, None)),
         }
     })
 }
 
-/// The output `[T, S]` of one head.
+/// The output `[T, V]` of one head.
 fn attend(
     head: &Head<'_>,
     steps: usize,
@@ -188,21 +300,15 @@ fn attend(
     mut y: MatrixMut<'_>,
     mut lse: Option<&mut [f32]>,
 ) {
-    let [q, k, v] = head.parts;
-    with_scratch(ROWS.min(steps) * steps, |scratch| {
+    let [_, _, v] = head.parts;
+    with_scratch(ROWS.min(steps) * head.keys, |scratch| {
         for rows in row_blocks(steps) {
-            let seen = head.seen(rows.end);
-            let p = &mut scratch[..rows.len() * seen];
-            product(
-                MatrixMut::new(p, rows.len(), seen, seen),
-                q.rows(rows.clone()),
-                k.rows(0..seen).t(),
-                head.scale,
-                false,
-            );
-            for (p, i) in p.chunks_exact_mut(seen).zip(rows.clone()) {
-                let (p, hidden) = p.split_at_mut(head.seen(i + 1));
-                hidden.fill(0.0);
+            let seen = head.seen(rows.clone());
+            let p = &mut scratch[..rows.len() * seen.len()];
+            head.scores(rows.clone(), p);
+            for (p, i) in p.chunks_exact_mut(seen.len()).zip(rows.clone()) {
+                let own = head.seen(i..i + 1);
+                let p = only(&seen, &own, p);
                 let max = largest(p);
                 wide(|| p.iter_mut().for_each(|p| *p = exp(*p - max)));
                 let sum = sum(p, f64::from);
@@ -212,84 +318,185 @@ fn attend(
                     lse[i] = (f64::from(max) + sum.ln()) as f32;
                 }
                 if let Some(factor) = factor {
-                    let first = head.first_draw + (i * steps) as u64;
+                    let first = head.first_draw + (i * head.keys + own.start) as u64;
                     p.iter_mut().zip(first..).for_each(|(p, index)| *p *= factor(index));
                 }
             }
-            product(y.rows(rows.clone()), Matrix::new(p, rows.len(), seen, seen), v.rows(0..seen), 1.0, false);
+            let p = Matrix::new(p, rows.len(), seen.len(), seen.len());
+            product(y.rows(rows), p, v.rows(seen), 1.0, false);
         }
     });
 }
 
-/// The gradient of queries, keys and values from `dy`, the input, the output and the log-sum-exp.
+/// What the gradients of a head come from.
+struct Outcome<'a> {
+    /// `[T, V]` each.
+    dy: Matrix<'a>,
+    y: Matrix<'a>,
+    lse: &'a [f32],
+}
+
+/// What all gradients read, of all heads.
+struct Kept {
+    sizes: Sizes,
+    inputs: Inputs,
+    gradient: Source,
+    output: Source,
+    saved: Source,
+    draws: Option<Draws>,
+}
+
+impl Kept {
+    fn outcome(&self, sequence: usize, head: usize) -> Outcome<'_> {
+        let Sizes { heads, steps, values, .. } = self.sizes;
+        let features = self.sizes.output();
+        let range = sequence * steps * features..(sequence + 1) * steps * features;
+        let columns = head * values..(head + 1) * values;
+        Outcome {
+            dy: Matrix::new(&self.gradient.get()[range.clone()], steps, features, features).columns(columns.clone()),
+            y: Matrix::new(&self.output.get()[range], steps, features, features).columns(columns),
+            lse: &self.saved.get()[(sequence * heads + head) * steps..][..steps],
+        }
+    }
+}
+
+/// The gradients of queries, keys, values and what is added from `dy`, the inputs, the output and the log-sum-exp.
 pub(super) fn backward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
-    let [input_length, output, lse] = sizes.lengths();
-    let gradient = operands.source(Slot::Gradient, output)?;
-    let input = operands.source(Slot::Input(0), input_length)?;
-    let output = operands.source(Slot::Output, output)?;
-    let saved = operands.source(Slot::Saved(0), lse)?;
+    let (lengths, output, lse) = sizes.lengths();
     let draws = if op.dropout > 0.0 { Some(Draws::new(op.dropout, operands.row(), operands)?) } else { None };
-    let (accumulate, mut target) = required(operands, input_length)?;
+    let kept = Kept {
+        sizes,
+        inputs: Inputs::new(&sizes, op, operands)?,
+        gradient: operands.source(Slot::Gradient, output)?,
+        output: operands.source(Slot::Output, output)?,
+        saved: operands.source(Slot::Saved(0), lse)?,
+        draws,
+    };
+    let mut targets = Vec::new();
+    for (index, length) in (0..).zip(lengths) {
+        targets.push(operands.gradient(Slot::InputGradient(index), length)?);
+    }
+    let mut bias = None;
+    if let Some(input) = op.added() {
+        let (batched, length) = added(&sizes, operands, Slot::Input(input));
+        bias = operands.gradient(Slot::InputGradient(input), length)?.map(|gradient| (gradient, batched));
+    }
+    if bias.is_none() && targets.iter().all(Option::is_none) {
+        return Err(Error::Damaged("a backward operation writes no gradient"));
+    }
     kernel(move |_| {
-        let Sizes { heads, group, steps, features, pitch, .. } = sizes;
-        let (input, dy, y, lse) = (input.get(), gradient.get(), output.get(), saved.get());
-        let factor = draws.as_ref().map(Draws::factor);
-        target.get().par_chunks_mut(steps * pitch).enumerate().for_each(|(sample, dx)| {
-            if !accumulate {
-                dx.fill(0.0);
-            }
-            let (dq, rest) = MatrixMut::new(dx, steps, pitch, pitch).split_columns(features);
-            let (dk, dv) = rest.split_columns(sizes.shared_features());
-            // The heads of queries that share keys add to the same gradients, one after the other.
-            for_heads(
-                0..heads / group,
-                [dq, dk, dv],
-                &|outputs, count| cut_gradients(outputs, count * sizes.width(), group),
-                &|shared, [mut dq, mut dk, mut dv]| {
-                    for (at, head) in (shared * group..(shared + 1) * group).enumerate() {
-                        let range = sample * steps * features..(sample + 1) * steps * features;
-                        let columns = head * sizes.width()..(head + 1) * sizes.width();
-                        let strip = |data| Matrix::new(data, steps, features, features).columns(columns.clone());
-                        let lse = &lse[(sample * heads + head) * steps..][..steps];
-                        let outputs = [strip(&dy[range.clone()]), strip(&y[range])];
-                        let own = at * sizes.width()..(at + 1) * sizes.width();
-                        let gradients = [dq.columns(own), dk.rows(0..steps), dv.rows(0..steps)];
-                        attend_back(&sizes.head(input, sample, head), outputs, lse, factor.as_ref(), gradients);
-                    }
-                },
-            );
-        });
+        if targets.iter().any(Option::is_some) {
+            parts_back(&kept, &mut targets);
+        }
+        if let Some((gradient, batched)) = &mut bias {
+            bias_back(&kept, gradient, *batched);
+        }
     })
 }
 
-/// Adds to the gradients `[T, S]` of one head's queries, keys and values.
-fn attend_back(
+/// The gradients of each sequence of the batch.
+fn per_sequence<'a>(sizes: &Sizes, targets: &'a mut [Option<Gradient>]) -> Vec<Gradients<'a>> {
+    let [q, k, v] = sizes.features();
+    let mut all: Vec<Gradients<'a>> = (0..sizes.sequences).map(|_| [None, None, None]).collect();
+    let pitches = if sizes.apart { vec![q, k, v] } else { vec![q + k + v] };
+    for (part, (target, pitch)) in targets.iter_mut().zip(pitches).enumerate() {
+        let Some(Gradient { target, accumulate }) = target else { continue };
+        let data = target.get();
+        if !*accumulate {
+            data.fill(0.0);
+        }
+        let rows = sizes.rows()[part];
+        for (data, parts) in data.chunks_exact_mut(rows * pitch).zip(&mut all) {
+            let matrix = MatrixMut::new(data, rows, pitch, pitch);
+            if sizes.apart {
+                parts[part] = Some(matrix);
+            } else {
+                let (dq, rest) = matrix.split_columns(q);
+                let (dk, dv) = rest.split_columns(k);
+                *parts = [Some(dq), Some(dk), Some(dv)];
+            }
+        }
+    }
+    all
+}
+
+/// The gradients of queries, keys and values.
+fn parts_back(kept: &Kept, targets: &mut [Option<Gradient>]) {
+    let sizes = kept.sizes;
+    let Sizes { heads, group, width, values, .. } = sizes;
+    let factor = kept.draws.as_ref().map(Draws::factor);
+    per_sequence(&sizes, targets).into_par_iter().enumerate().for_each(|(sequence, gradients)| {
+        // The heads of queries that share keys add to the same gradients, one after the other.
+        for_heads(
+            0..heads / group,
+            gradients,
+            &|gradients, count| cut_gradients(gradients, [count * group * width, count * width, count * values]),
+            &|shared, [mut dq, mut dk, mut dv]| {
+                for (at, head) in (shared * group..(shared + 1) * group).enumerate() {
+                    let own = at * width..(at + 1) * width;
+                    let gradients = [
+                        dq.as_mut().map(|dq| dq.columns(own)),
+                        dk.as_mut().map(|dk| dk.rows(0..sizes.keys)),
+                        dv.as_mut().map(|dv| dv.rows(0..sizes.keys)),
+                    ];
+                    let outcome = kept.outcome(sequence, head);
+                    attend_back(&kept.inputs.head(&sizes, sequence, head), &outcome, factor.as_ref(), gradients);
+                }
+            },
+        );
+    });
+}
+
+/// The gradient of what is added: each matrix is the sum over the heads that share it, one after the other.
+fn bias_back(kept: &Kept, gradient: &mut Gradient, batched: bool) {
+    let sizes = kept.sizes;
+    let factor = kept.draws.as_ref().map(Draws::factor);
+    let accumulate = gradient.accumulate;
+    gradient.target.get().par_chunks_mut(sizes.matrix()).enumerate().for_each(|(number, out)| {
+        if !accumulate {
+            out.fill(0.0);
+        }
+        for sequence in 0..sizes.sequences {
+            for head in (0..sizes.heads).filter(|&head| bias_number(&sizes, batched, sequence, head) == number) {
+                let outcome = kept.outcome(sequence, head);
+                let head = kept.inputs.head(&sizes, sequence, head);
+                for_slopes(&head, &outcome, factor.as_ref(), |rows, seen, _, slopes| {
+                    for (slopes, row) in slopes.chunks_exact(seen.len()).zip(rows) {
+                        let out = &mut out[row * sizes.keys..][seen.clone()];
+                        wide(|| out.iter_mut().zip(slopes).for_each(|(out, slope)| *out += slope));
+                    }
+                });
+            }
+        }
+    });
+}
+
+/// Calls `f` for blocks of rows of a head, with the keys that they see, `f * p` and `s`.
+fn for_slopes(
     head: &Head<'_>,
-    [dy, y]: [Matrix<'_>; 2],
-    lse: &[f32],
+    outcome: &Outcome<'_>,
     factor: Option<&impl Fn(u64) -> f32>,
-    [mut dq, mut dk, mut dv]: [MatrixMut<'_>; 3],
+    mut f: impl FnMut(Range<usize>, Range<usize>, &[f32], &[f32]),
 ) {
-    let [q, k, v] = head.parts;
+    let Outcome { dy, y, lse } = *outcome;
     let steps = lse.len();
-    let length = ROWS.min(steps) * steps;
+    let length = ROWS.min(steps) * head.keys;
     with_scratch(2 * length, |scratch| {
         let (probabilities, slopes) = scratch.split_at_mut(length);
         for rows in row_blocks(steps) {
-            let seen = head.seen(rows.end);
-            let (queries, dy_rows) = (q.rows(rows.clone()), dy.rows(rows.clone()));
-            let p = &mut probabilities[..rows.len() * seen];
-            let s = &mut slopes[..rows.len() * seen];
-            product(MatrixMut::new(p, rows.len(), seen, seen), queries, k.rows(0..seen).t(), head.scale, false);
-            product(MatrixMut::new(s, rows.len(), seen, seen), dy_rows, v.rows(0..seen).t(), 1.0, false);
-            for ((p, s), i) in p.chunks_exact_mut(seen).zip(s.chunks_exact_mut(seen)).zip(rows.clone()) {
+            let seen = head.seen(rows.clone());
+            let keys = seen.len();
+            let p = &mut probabilities[..rows.len() * keys];
+            let s = &mut slopes[..rows.len() * keys];
+            head.scores(rows.clone(), p);
+            let values = head.parts[2].rows(seen.clone()).t();
+            product(MatrixMut::new(s, rows.len(), keys, keys), dy.rows(rows.clone()), values, 1.0, false);
+            for ((p, s), i) in p.chunks_exact_mut(keys).zip(s.chunks_exact_mut(keys)).zip(rows.clone()) {
                 let delta = sum_of_pairs(dy.row(i), y.row(i), |dy, y| f64::from(dy) * f64::from(y)) as f32;
-                let own = head.seen(i + 1);
-                p[own..].fill(0.0);
-                s[own..].fill(0.0);
-                let first = head.first_draw + (i * steps) as u64;
-                let (p, s) = (&mut p[..own], &mut s[..own]);
+                let own = head.seen(i..i + 1);
+                let first = head.first_draw + (i * head.keys + own.start) as u64;
+                let (p, s) = (only(&seen, &own, p), only(&seen, &own, s));
                 let sum = lse[i];
                 wide(|| p.iter_mut().for_each(|p| *p = exp(*p - sum)));
                 match factor {
@@ -301,10 +508,29 @@ fn attend_back(
                     }),
                 }
             }
-            let (p, s) = (Matrix::new(p, rows.len(), seen, seen), Matrix::new(s, rows.len(), seen, seen));
-            product(dv.rows(0..seen), p.t(), dy_rows, 1.0, true);
-            product(dq.rows(rows.clone()), s, k.rows(0..seen), head.scale, true);
-            product(dk.rows(0..seen), s.t(), queries, head.scale, true);
+            f(rows, seen, p, s);
+        }
+    });
+}
+
+/// Adds to the gradients of one head's queries `[T, S]`, keys `[M, S]` and values `[M, V]`.
+fn attend_back(
+    head: &Head<'_>,
+    outcome: &Outcome<'_>,
+    factor: Option<&impl Fn(u64) -> f32>,
+    [mut dq, mut dk, mut dv]: Gradients<'_>,
+) {
+    let [q, k, _] = head.parts;
+    for_slopes(head, outcome, factor, |rows, seen, p, s| {
+        let [p, s] = [p, s].map(|numbers| Matrix::new(numbers, rows.len(), seen.len(), seen.len()));
+        if let Some(dv) = &mut dv {
+            product(dv.rows(seen.clone()), p.t(), outcome.dy.rows(rows.clone()), 1.0, true);
+        }
+        if let Some(dq) = &mut dq {
+            product(dq.rows(rows.clone()), s, k.rows(seen.clone()), head.scale, true);
+        }
+        if let Some(dk) = &mut dk {
+            product(dk.rows(seen), s.t(), q.rows(rows), head.scale, true);
         }
     });
 }

@@ -32,14 +32,17 @@ mod pointwise;
 mod product;
 mod recurrence;
 mod reduce;
+mod relative_bias;
 mod resize;
 mod rotary;
+mod sinusoid;
 mod slice;
 mod softmax;
 mod standardize;
 mod sum;
 mod taps;
 mod window;
+mod window_mask;
 
 use crate::operands::Operands;
 use gpumem_core::error::Error;
@@ -107,7 +110,10 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Expand(op) => expand::forward(op, operands),
         Op::Interpolate(op) => interpolate::forward(op, operands),
         Op::Pad(op) => pad::forward(op, operands),
+        Op::RelativeBias(op) => relative_bias::forward(op, operands),
         Op::Rotary(op) => rotary::forward(op, operands),
+        Op::Sinusoid(op) => sinusoid::forward(op, operands),
+        Op::WindowMask(op) => window_mask::forward(op, operands),
         Op::Recurrence(op) => recurrence::forward(op, operands),
     }
 }
@@ -137,10 +143,14 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Standardize(op) => standardize::backward(op, operands),
         Op::Permute(op) => permute::backward(op, operands),
         Op::Reduce(op) => reduce::backward(op, operands),
-        Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
+        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) => {
+            Err(Error::Damaged("what needs no backward operation has one in the program"))
+        }
         Op::Interpolate(op) => interpolate::backward(op, operands),
         Op::Pad(op) => pad::backward(op, operands),
+        Op::RelativeBias(op) => relative_bias::backward(op, operands),
         Op::Rotary(op) => rotary::backward(op, operands),
+        Op::Sinusoid(op) => sinusoid::backward(op, operands),
         Op::Recurrence(op) => recurrence::backward(op, operands),
     }
 }

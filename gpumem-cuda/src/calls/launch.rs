@@ -9,6 +9,7 @@ use std::sync::Arc;
 /// The kernel sources by file name, headers included.
 pub const SOURCES: &[(&str, &str)] = &[
     ("advance.cuh", include_str!("../../kernels/advance.cuh")),
+    ("attention_fma.cuh", include_str!("../../kernels/attention_fma.cuh")),
     ("attention_mma.cuh", include_str!("../../kernels/attention_mma.cuh")),
     ("base.cuh", include_str!("../../kernels/base.cuh")),
     ("batch_norm.cuh", include_str!("../../kernels/batch_norm.cuh")),
@@ -67,8 +68,11 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("recurrence_weight.cu", include_str!("../../kernels/recurrence_weight.cu")),
     ("reduce.cu", include_str!("../../kernels/reduce.cu")),
     ("resize.cu", include_str!("../../kernels/resize.cu")),
+    ("relative_bias.cu", include_str!("../../kernels/relative_bias.cu")),
     ("rotary.cu", include_str!("../../kernels/rotary.cu")),
     ("slice.cu", include_str!("../../kernels/slice.cu")),
+    ("window_mask.cu", include_str!("../../kernels/window_mask.cu")),
+    ("sinusoid.cu", include_str!("../../kernels/sinusoid.cu")),
     ("softmax.cu", include_str!("../../kernels/softmax.cu")),
     ("standardize.cu", include_str!("../../kernels/standardize.cu")),
     ("state.cu", include_str!("../../kernels/state.cu")),

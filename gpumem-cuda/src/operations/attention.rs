@@ -21,58 +21,128 @@ const CHUNKS_OF_A_BLOCK: u64 = 2;
 /// Heads that tensor cores work on: a multiple of the first number of elements, and no more than the second.
 const TENSOR_CORE_WIDTHS: [u64; 2] = [16, 128];
 
-/// An operation on all heads of all samples.
+/// An operation on all heads of all sequences.
 struct Heads<'a> {
     context: &'a Context<'a>,
     op: &'a Attention,
     samples: u64,
     saves: bool,
-    add: u8,
+    /// Whether the gradients of queries, keys, values and what is added are added to what is there.
+    adds: [u8; 4],
 }
 
 impl<'a> Heads<'a> {
-    fn new(context: &'a Context<'a>, op: &'a Attention, x: TensorId) -> Result<Heads<'a>, Error> {
+    fn new(context: &'a Context<'a>, op: &'a Attention) -> Result<Heads<'a>, Error> {
         if !op.is_sound() {
-            return Err(Error::Damaged("attention has no heads, or keys that serve no whole number of them"));
+            return Err(Error::Damaged("attention has sizes that do not fit each other"));
         }
-        let samples = context.samples(x);
-        Ok(Heads { context, op, samples, saves: false, add: 0 })
+        let heads =
+            Heads { context, op, samples: context.samples(context.read(Slot::Input(0))?), saves: false, adds: [0; 4] };
+        for (index, row) in (0..).zip(op.rows()) {
+            let steps = if op.apart && index > 0 { op.keys } else { op.steps() };
+            heads.check(context.read(Slot::Input(index))?, &[heads.samples, op.sequences(), steps, row])?;
+        }
+        if let Some(input) = op.added() {
+            let bias = context.read(Slot::Input(input))?;
+            heads.check(bias, &[context.samples(bias), op.bias[0], op.steps(), op.keys])?;
+        }
+        Ok(heads)
+    }
+
+    /// Checks that a tensor has as many elements as the kernels go through.
+    fn check(&self, tensor: TensorId, sizes: &[u64]) -> Result<(), Error> {
+        let all = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
+        if all == Some(self.context.elements(tensor)) {
+            return Ok(());
+        }
+        Err(Error::Damaged("attention has an input of another size"))
     }
 
     /// The constant `TENSOR_CORES`.
     fn terms(&self) -> u8 {
         let [step, most] = TENSOR_CORE_WIDTHS;
-        if self.op.width.is_multiple_of(step) && self.op.width <= most { self.context.tensor_core_terms() } else { 0 }
+        let Attention { width, values, .. } = *self.op;
+        let fits = width == values && width.is_multiple_of(step) && width <= most;
+        if fits { self.context.tensor_core_terms() } else { 0 }
     }
 
-    fn kernel(&self, entry: &'static str) -> Kernel {
+    /// The inputs as the kernels take them: queries, keys, values and what is added.
+    fn inputs(&self) -> Result<[Option<TensorId>; 4], Error> {
+        let input = |index| self.context.read(Slot::Input(index)).map(Some);
+        let parts = if self.op.apart { [input(0)?, input(1)?, input(2)?] } else { [input(0)?; 3] };
+        let [q, k, v] = parts;
+        Ok([q, k, v, self.op.added().map(|index| self.context.read(Slot::Input(index))).transpose()?])
+    }
+
+    /// The gradients of the inputs, as far as they are wanted.
+    fn gradients(&self) -> [Option<TensorId>; 4] {
+        self.slots().map(|slot| self.context.operation.written(slot?))
+    }
+
+    /// Where each gradient is written.
+    fn slots(&self) -> [Option<Slot>; 4] {
+        let parts = if self.op.apart { [0, 1, 2] } else { [0; 3] };
+        let [q, k, v] = parts.map(|index| Some(Slot::InputGradient(index)));
+        [q, k, v, self.op.added().map(Slot::InputGradient)]
+    }
+
+    fn kernel(&self, entry: &'static str, terms: u8) -> Kernel {
         let Heads { context, op, .. } = *self;
         let dropout = if context.placed.program.training { op.dropout } else { 0.0 };
-        let scale = (1.0 / (self.op.width as f64).sqrt()) as f32;
-        let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", self.terms());
-        let kernel = kernel.with("HEADS", op.heads).with("KV_HEADS", op.kv_heads).with("STEPS", op.steps);
-        let kernel = kernel.with("CAUSAL", u8::from(op.causal));
-        let kernel = kernel.with("HEAD", self.op.width).with_float("SCALE", f64::from(scale));
+        let per_sample = op.added().and_then(|index| context.operation.read(Slot::Input(index)));
+        let per_sample = per_sample.is_some_and(|bias| context.tensor(bias).batched);
+        let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", terms);
+        let kernel = kernel.with("HEADS", op.heads).with("KV_HEADS", op.kv_heads).with("STEPS", op.steps());
+        let kernel = kernel.with("KEY_STEPS", op.keys).with("CAUSAL", u8::from(op.causal)).with("WINDOW", op.window);
+        let kernel = kernel.with("HEAD", op.width).with("VALUE_HEAD", op.values);
+        let kernel = kernel.with_float("SCALE", f64::from(op.scale as f32)).with("APART", u8::from(op.apart));
+        let kernel = kernel.with("SEQUENCES", op.sequences()).with("MATRICES", op.bias[0]);
+        let kernel = kernel.with("SHARING", op.bias[1]).with("PER_SAMPLE", u8::from(per_sample));
         let kernel = kernel.with("SAVES", u8::from(self.saves));
-        with_draws(kernel, "KEEP", dropout).with("ADD", self.add)
+        let names = ["ADD", "ADD_KEYS", "ADD_VALUES", "ADD_BIAS"];
+        let kernel = with_draws(kernel, "KEEP", dropout);
+        names.into_iter().zip(self.adds).fold(kernel, |kernel, (name, add)| kernel.with(name, add))
     }
 
-    /// A block for each tile of each of so many heads of each sample, and for each slice of wide heads.
-    fn launch(&self, entry: &'static str, heads: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
-        let slices = self.op.width.div_ceil(SIDE).div_ceil(CHUNKS_OF_A_BLOCK);
-        let factors = [self.samples, heads, self.op.steps.div_ceil(SIDE), slices];
-        let blocks = factors.into_iter().try_fold(1u64, u64::checked_mul);
-        let blocks = blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs);
-        let blocks = blocks.ok_or(Error::Damaged("attention has more tiles than a grid has blocks"))?;
+    /// A block for each tile of so many steps of each of so many heads of each sequence, and for each slice of wide heads.
+    fn launch(
+        &self,
+        entry: &'static str,
+        [heads, steps]: [u64; 2],
+        arguments: Vec<Option<TensorId>>,
+    ) -> Result<Launch, Error> {
+        let slices = self.op.width.max(self.op.values).div_ceil(SIDE).div_ceil(CHUNKS_OF_A_BLOCK);
+        let blocks = [self.samples, self.op.sequences(), heads, steps.div_ceil(SIDE), slices];
         let threads = if self.terms() > 0 { 128 } else { 256 };
         Ok(Launch {
-            kernel: self.kernel(entry),
-            grid: [blocks, 1, 1],
+            kernel: self.kernel(entry, self.terms()),
+            grid: [grid(&blocks)?, 1, 1],
             block: [threads, 1, 1],
             arguments,
             numbers: vec![self.context.operation.row],
         })
     }
+
+    /// A block for each tile of each matrix that is added.
+    fn launch_bias(&self, bias: TensorId, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        let Attention { keys, bias: [matrices, _], .. } = *self.op;
+        let blocks = [self.context.samples(bias), matrices, self.op.steps().div_ceil(SIDE), keys.div_ceil(SIDE)];
+        Ok(Launch {
+            kernel: self.kernel("attention_backward_bias", 0).with("SAMPLES", self.samples),
+            grid: [grid(&blocks)?, 1, 1],
+            block: [256, 1, 1],
+            arguments,
+            numbers: vec![self.context.operation.row],
+        })
+    }
+}
+
+const MANY: Error = Error::Damaged("attention has more tiles than a grid has blocks");
+
+/// The product of these as a number of blocks.
+fn grid(factors: &[u64]) -> Result<u32, Error> {
+    let blocks = factors.iter().try_fold(1u64, |product, &factor| product.checked_mul(factor));
+    blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs).ok_or(MANY)
 }
 
 /// Elements that a head is a multiple of for the library, and the most that it has.
@@ -84,7 +154,8 @@ const MOST_ELEMENTS: u64 = i32::MAX as u64;
 /// Whether the library has such attention: in 16 bits, causal, and nothing is dropped.
 fn is_for_the_library(op: &Attention, draws: bool) -> bool {
     let [step, most] = LIBRARY_WIDTHS;
-    op.is_sound() && op.causal && !draws && op.width.is_multiple_of(step) && op.width <= most
+    let undropped = Attention { dropout: if draws { op.dropout } else { 0.0 }, ..op.clone() };
+    op.is_sound() && undropped.is_for_the_library() && op.width.is_multiple_of(step) && op.width <= most
 }
 
 /// Whether there is any for the library in a program of this number format, on a card of this compute capability.
@@ -117,7 +188,7 @@ fn library(context: &Context<'_>, op: &Attention, pass: Pass, logs: Option<Tenso
         batch: context.samples(x),
         heads: op.heads,
         kv_heads: op.kv_heads,
-        steps: op.steps,
+        steps: op.steps(),
         width: op.width,
         x,
         y,
@@ -148,24 +219,33 @@ pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Call
 }
 
 fn own_forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
-    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let y = context.written(Slot::Output)?;
     let lse = context.operation.written(Slot::Saved(0));
-    let attention = Heads { saves: lse.is_some(), ..Heads::new(context, op, x)? };
-    let arguments = vec![Some(x), context.operation.read(Slot::State), Some(y), lse];
-    Ok(vec![attention.launch("attention_forward", op.heads, arguments)?])
+    let attention = Heads { saves: lse.is_some(), ..Heads::new(context, op)? };
+    let [q, k, v, bias] = attention.inputs()?;
+    let arguments = vec![q, k, v, bias, context.operation.read(Slot::State), Some(y), lse];
+    Ok(vec![attention.launch("attention_forward", [op.heads, op.steps()], arguments)?])
 }
 
 fn own_backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Error> {
-    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
-    let (x, y) = (context.read(Slot::Input(0))?, context.read(Slot::Output)?);
-    let lse = context.read(Slot::Saved(0))?;
-    let add = context.adds(Slot::InputGradient(0));
-    let attention = Heads { saves: true, add, ..Heads::new(context, op, x)? };
-    let (state, delta) = (context.operation.read(Slot::State), context.written(Slot::Workspace)?);
-    let of_queries = vec![Some(dy), Some(x), Some(y), Some(lse), state, Some(delta), Some(dx)];
-    let of_keys = vec![Some(dy), Some(x), Some(lse), Some(delta), state, Some(dx)];
-    Ok(vec![
-        attention.launch("attention_backward_queries", op.heads, of_queries)?,
-        attention.launch("attention_backward_keys", op.kv_heads, of_keys)?,
-    ])
+    let (dy, y) = (Some(context.read(Slot::Gradient)?), Some(context.read(Slot::Output)?));
+    let lse = Some(context.read(Slot::Saved(0))?);
+    let mut attention = Heads { saves: true, ..Heads::new(context, op)? };
+    attention.adds = attention.slots().map(|slot| slot.map_or(0, |slot| context.adds(slot)));
+    let (state, delta) = (context.operation.read(Slot::State), Some(context.written(Slot::Workspace)?));
+    let ([q, k, v, bias], [dq, dk, dv, dbias]) = (attention.inputs()?, attention.gradients());
+    if [dq, dk, dv, dbias].iter().all(Option::is_none) {
+        return Err(Error::Damaged("a backward operation writes no gradient"));
+    }
+    // It leaves what the others read, also where the gradient of the queries is not wanted.
+    let of_queries = vec![dy, q, k, v, bias, y, lse, state, delta, dq];
+    let mut launches = vec![attention.launch("attention_backward_queries", [op.heads, op.steps()], of_queries)?];
+    if dk.is_some() || dv.is_some() {
+        let of_keys = vec![dy, q, k, v, bias, lse, delta, state, dk, dv];
+        launches.push(attention.launch("attention_backward_keys", [op.kv_heads, op.keys], of_keys)?);
+    }
+    if let Some(tensor) = dbias {
+        launches.push(attention.launch_bias(tensor, vec![dy, q, k, v, bias, lse, delta, state, dbias])?);
+    }
+    Ok(launches)
 }

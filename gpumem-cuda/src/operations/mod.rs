@@ -27,12 +27,15 @@ pub(crate) mod pointwise;
 pub(crate) mod product;
 mod recurrence;
 mod reduce;
+mod relative_bias;
 mod resize;
 mod rotary;
+mod sinusoid;
 mod slice;
 mod softmax;
 mod standardize;
 pub(crate) mod sum;
+mod window_mask;
 
 use crate::calls::{Call, Launch};
 pub use context::{Context, Setting, order, tensor_core_terms};
@@ -108,7 +111,10 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Expand(_) => own(expand::forward(context)),
         Op::Interpolate(op) => own(interpolate::forward(context, op)),
         Op::Pad(op) => own(pad::forward(context, op)),
+        Op::RelativeBias(op) => own(relative_bias::forward(context, op)),
         Op::Rotary(op) => own(rotary::forward(context, op)),
+        Op::Sinusoid(op) => own(sinusoid::forward(context, op)),
+        Op::WindowMask(op) => own(window_mask::forward(context, op)),
         Op::Recurrence(op) => own(recurrence::forward(context, op)),
     }
 }
@@ -138,10 +144,14 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Standardize(op) => own(standardize::backward(context, op)),
         Op::Permute(op) => own(permute::backward(context, op)),
         Op::Reduce(op) => own(reduce::backward(context, op)),
-        Op::Sum(_) | Op::Expand(_) => Err(Error::Damaged("a sum needs no backward operation, but the program has one")),
+        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) => {
+            Err(Error::Damaged("what needs no backward operation has one in the program"))
+        }
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
         Op::Pad(op) => own(pad::backward(context, op)),
+        Op::RelativeBias(op) => own(relative_bias::backward(context, op)),
         Op::Rotary(op) => own(rotary::backward(context, op)),
+        Op::Sinusoid(op) => own(sinusoid::backward(context, op)),
         Op::Recurrence(op) => own(recurrence::backward(context, op)),
     }
 }

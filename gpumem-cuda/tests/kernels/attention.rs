@@ -1,7 +1,7 @@
 //! Attention, causal and not.
 
 use crate::host::CAPABILITY;
-use crate::host::harness::graphs::{chain, join, layer, numbers};
+use crate::host::harness::graphs::{again, chain, join, layer, numbers, tokens};
 use crate::{check, check_formats, check_narrow, check_products};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
@@ -146,8 +146,8 @@ fn scores_that_grow() {
 /// The operation without the products around it, whose roundings would hide its own: every step sees all.
 fn to_all(steps: u64, [heads, kv_heads, width]: [u64; 3], dropout: f64) -> impl Fn(&mut Graph) -> NodeId {
     move |graph| {
-        let op = Attention { heads, kv_heads, steps, width, dropout, causal: false };
-        let x = graph.input(numbers(&[steps, op.input_features()])).unwrap();
+        let op = Attention::joined([heads, kv_heads, width], dropout, false, &[steps]);
+        let x = graph.input(numbers(&[steps, op.rows()[0]])).unwrap();
         let value = numbers(&[steps, op.features()]);
         // A layer whose row it is in.
         let inputs = vec![layer(graph, x, "Dropout(0.0)")];
@@ -170,6 +170,213 @@ fn attention_to_all_steps() {
     check("a layer of it", 2, |graph| {
         let input = graph.input(numbers(&[9, 12])).unwrap();
         layer(graph, input, "MultiHeadAttention(2)")
+    });
+}
+
+/// Queries, keys and values that are parts of one row, and with `bias` what is added to their products. `[T, M, S, V]`, after axes
+/// along which sequences do not see each other.
+fn apart(
+    axes: &[u64],
+    [heads, kv_heads]: [u64; 2],
+    [steps, keys, width, values]: [u64; 4],
+    options: &str,
+    bias: Option<&[u64]>,
+) -> impl Fn(&mut Graph) -> NodeId {
+    let with = |front: &[u64], rest: [u64; 2]| front.iter().copied().chain(rest).collect::<Vec<u64>>();
+    let rows = [[steps, heads * width], [keys, kv_heads * width], [keys, kv_heads * values]];
+    let mut shapes: Vec<Vec<u64>> = rows.iter().map(|&rows| with(axes, rows)).collect();
+    shapes.extend(bias.map(|front| with(front, [steps, keys])));
+    let mut all = 0;
+    let mut branches = Vec::new();
+    for shape in &shapes {
+        let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
+        let elements: u64 = shape.iter().product();
+        branches.push(format!("Slice({all}, {}) | Reshape([{}])", all + elements, dims.join("; ")));
+        all += elements;
+    }
+    let text = format!("Attention(heads = {heads}, kv_heads = {kv_heads}{options})");
+    move |graph| {
+        let input = graph.input(numbers(&[all])).unwrap();
+        let x = layer(graph, input, "Tanh");
+        let branches: Vec<NodeId> = branches.iter().map(|branch| chain(graph, x, branch)).collect();
+        join(graph, &branches, &text)
+    }
+}
+
+#[test]
+fn keys_and_values_of_another_sequence() {
+    // Values of other heads than keys, more keys than queries and fewer, and sequences side by side.
+    check("cross-attention", 2, apart(&[], [2, 2], [5, 9, 4, 6], ", scale = 0.25", None));
+    check("shared keys", 2, apart(&[2], [4, 2], [70, 7, 6, 3], ", dropout = 0.2", None));
+    check("wide values", 1, apart(&[], [1, 1], [5, 67, 8, 150], "", None));
+    check("wide keys", 1, apart(&[3], [1, 1], [66, 9, 130, 8], ", causal = true", None));
+    check_products("of tensor cores", 1, apart(&[2], [2, 1], [70, 20, 16, 16], "", None));
+    check_products(
+        "of tensor cores, causal",
+        1,
+        apart(&[], [1, 1], [70, 20, 16, 16], ", causal = true, scale = 0.3", None),
+    );
+    check_products(
+        "of tensor cores, more keys",
+        1,
+        apart(&[], [1, 1], [9, 71, 32, 32], ", causal = true, dropout = 0.2", None),
+    );
+}
+
+#[test]
+fn numbers_that_are_added_to_scores() {
+    check("a matrix", 2, apart(&[], [2, 1], [5, 7, 4, 4], "", Some(&[])));
+    check("a matrix a head", 2, apart(&[3], [2, 2], [5, 7, 4, 6], ", causal = true", Some(&[2])));
+    check("a matrix a window", 2, apart(&[3], [2, 2], [5, 7, 4, 4], ", dropout = 0.3", Some(&[3, 1])));
+    check("all", 1, apart(&[2], [2, 2], [66, 68, 4, 4], "", Some(&[2, 2])));
+    check_products("of tensor cores", 1, apart(&[2], [2, 2], [9, 70, 16, 16], ", scale = 0.5", Some(&[2])));
+    check_products(
+        "of tensor cores, causal",
+        1,
+        apart(&[], [1, 1], [66, 66, 16, 16], ", causal = true, dropout = 0.1", Some(&[])),
+    );
+}
+
+/// Steps that see only those near them: windows of less than a tile and of more, of which rows see the first tile of keys or do not.
+#[test]
+fn windows_that_slide() {
+    for window in [1, 5, 64, 80] {
+        let causal = format!("CausalAttention(2, window = {window})");
+        check(&causal, 1, |graph| {
+            let input = graph.input(numbers(&[150, 36])).unwrap();
+            layer(graph, input, &causal)
+        });
+    }
+    let both = |window: u64| format!(", window = {window}");
+    check("both ways", 2, apart(&[2], [2, 1], [70, 75, 4, 6], &both(3), Some(&[2])));
+    check("dropped", 1, apart(&[], [1, 1], [130, 140, 4, 4], &format!("{}, dropout = 0.2", both(70)), None));
+    check_products("of tensor cores, both ways", 1, apart(&[], [2, 1], [70, 150, 16, 16], &both(9), None));
+    check_products("of tensor cores, far", 1, apart(&[], [1, 1], [140, 135, 16, 16], &both(70), None));
+    for window in [3, 66] {
+        let text = format!("CausalAttention(2, window = {window})");
+        check_products(&format!("{text} on tensor cores"), 1, |graph| {
+            let input = graph.input(numbers(&[140, 96])).unwrap();
+            layer(graph, input, &text)
+        });
+    }
+}
+
+/// What is added is a parameter, whose gradient is summed over the batch, and queries are the same for all samples.
+#[test]
+fn parameters_in_attention() {
+    for (width, is_narrow) in [(4, false), (16, true)] {
+        let network = move |graph: &mut Graph| {
+            let input = graph.input(numbers(&[6, 2 * width])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let bias = chain(graph, x, "PositionEmbedding(6, 14) | Reshape([2; 6; 7])");
+            let bias = chain(graph, bias, "Slice(1, dim = 3)");
+            let queries = layer(graph, x, &format!("PositionEmbedding(6, {})", 2 * width));
+            let [once, twice] = ["Attention(heads = 2)", "Attention(heads = 2, dropout = 0.2)"]
+                .map(|text| join(graph, &[queries, x, x, bias], text));
+            join(graph, &[once, twice], "Add")
+        };
+        if is_narrow { check_products("parameters", 2, network) } else { check("parameters", 3, network) }
+    }
+}
+
+/// Tables of biases for the distances of positions, on an axis, in windows and in buckets, also of gradients that are added.
+#[test]
+fn relative_positions() {
+    for (steps, options) in [
+        (7, ""),
+        (70, ", buckets = 8, max_distance = 20"),
+        (20, ", buckets = 8, max_distance = 9, bidirectional = false"),
+        (24, ", size = [4; 6]"),
+        (24, ", size = [4; 6], absolute = true"),
+    ] {
+        let text = format!("RelativePositionBias(3{options})");
+        check(&text, 2, |graph| {
+            let input = graph.input(numbers(&[steps, 12])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let bias = layer(graph, x, &text);
+            let again = again(graph, x, &text, graph.rows.len() - 1);
+            let other = join(graph, &[x, x, x, again], "Attention(heads = 3, causal = true)");
+            let attended = join(graph, &[x, other, x, bias], "Attention(heads = 3)");
+            join(graph, &[attended, x], "Mul")
+        });
+    }
+    check_products("biases in 16 bits", 2, |graph| {
+        let input = graph.input(numbers(&[24, 32])).unwrap();
+        let bias = layer(graph, input, "RelativePositionBias(2, size = [4; 6])");
+        join(graph, &[input, input, input, bias], "Attention(heads = 2)")
+    });
+}
+
+/// Windows of a map that was rolled, as Swin has them.
+#[test]
+fn shifted_windows() {
+    for (size, window, shift, windows, steps) in [("[4; 6]", "2", "1", 6, 4), ("[6; 10]", "[3; 5]", "[1; 4]", 4, 15)] {
+        let text = format!("ShiftedWindowMask({size}, {window}, {shift})");
+        let network = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[windows, steps, 32])).unwrap();
+            let mask = layer(graph, input, &text);
+            let bias = layer(graph, input, "RelativePositionBias(2)");
+            let bias = join(graph, &[mask, bias], "Add");
+            join(graph, &[input, input, input, bias], "Attention(heads = 2)")
+        };
+        check(&text, 2, network);
+        check_products(&format!("{text} in 16 bits"), 1, network);
+    }
+}
+
+/// Sines and cosines of numbers, of tokens and of positions.
+#[test]
+fn sinusoids() {
+    for text in [
+        "SinusoidalEmbedding(10)",
+        "SinusoidalEmbedding(300, base = 40.0, shift = 1.0, cosines_first = true) | Linear(3)",
+        "Linear(8) | SinusoidalPositions",
+        "Linear(8) | SinusoidalPositions(size = [2; 3]) | Affine(2.0)",
+        "Linear(12) | SinusoidalPositions(interleaved = true, base = 100.0)",
+    ] {
+        let network = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[6, 1])).unwrap();
+            let x = layer(graph, input, "Affine(3.0)");
+            let y = chain(graph, x, text);
+            join(graph, &[y, x], "Mul")
+        };
+        check(text, 2, network);
+    }
+    check("tokens", 2, |graph| {
+        let input = graph.input(tokens(5)).unwrap();
+        chain(graph, input, "SinusoidalEmbedding(10, cosines_first = true) | Linear(3)")
+    });
+    check_narrow("sines in 16 bits", 2, |graph| {
+        let input = graph.input(numbers(&[6, 1])).unwrap();
+        chain(graph, input, "SinusoidalEmbedding(10, base = 2.0)")
+    });
+}
+
+/// Queries, keys and values side by side in windows, with what is added.
+#[test]
+fn windows_side_by_side() {
+    for (width, is_narrow) in [(4, false), (16, true)] {
+        let network = move |graph: &mut Graph| {
+            let input = graph.input(numbers(&[4, 9, 6 * width])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let bias = layer(graph, x, "RelativePositionBias(2, size = 3)");
+            let mask = layer(graph, x, "ShiftedWindowMask([6; 6], 3, 1)");
+            let both = join(graph, &[bias, mask], "Add");
+            let attended =
+                [join(graph, &[x, both], "Attention(heads = 2)"), join(graph, &[x, bias], "Attention(heads = 2)")];
+            join(graph, &attended, "Add")
+        };
+        if is_narrow { check_products("windows", 2, network) } else { check("windows", 2, network) }
+    }
+}
+
+/// One value as all three, whose gradients add up.
+#[test]
+fn attention_of_a_value_to_itself() {
+    check("one value three times", 2, |graph| {
+        let input = graph.input(numbers(&[9, 12])).unwrap();
+        let x = layer(graph, input, "Tanh");
+        join(graph, &[x, x, x], "Attention(heads = 3)")
     });
 }
 

@@ -7,7 +7,7 @@ use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, RowId};
 use gpumem_core::layers::arguments::Argument;
 use gpumem_core::layers::mistake::{At, Kind as Wrong, Mistake, Shared};
-use gpumem_core::layers::{self, Built, Entry};
+use gpumem_core::layers::{self, Built, Entry, Tie};
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
@@ -159,26 +159,29 @@ impl<'s> Resolver<'s, '_> {
     pub(super) fn add_tied(
         &mut self,
         element: &'s Expression,
-        owner: RowId,
+        tied_to: RowId,
         options: &'s [Written],
         frame: &Rc<Frame<'s>>,
         current: Current,
         segment: Option<&str>,
     ) -> Current {
         let call = Call { element, name: "Tied", arguments: options, frame };
-        let mut given = Given::default();
-        for option in options {
-            if option.name.as_ref().is_some_and(|name| name == "name") {
-                given.chosen = self.chosen_name(option, frame);
-            } else if self.is_freeze(option, frame) {
-                given.frozen = self.freezes(option, frame);
-            } else {
-                let message = "takes one layer and no options";
-                self.report_layer(&option.value, option.place(), "Tied", frame, message);
-            }
+        let Some(entry) = Entry::find("Tied") else { return self.fail_layer() };
+        let is_value = |option: &&Written| option.name.is_none() && !matches!(option.value.kind, Kind::Name(_));
+        if let Some(option) = options.iter().find(is_value) {
+            let message = "takes one layer, and the option `bias`";
+            self.report_layer(&option.value, option.place(), "Tied", frame, message);
+            return self.fail_layer();
         }
-        let (Some(input), Some(entry)) = (current, Entry::find("Tied")) else { return self.fail_layer() };
-        let built = self.graph.layer(&entry, &[], &[input], String::new(), Some(owner));
+        let given = self.given(&call, &entry.signature().names(), false);
+        let guess = self.guesses.of(element.id);
+        let built = match current {
+            Some(input) => {
+                let tie = Tie { tied_to, owner: self.sharing.owner() };
+                self.graph.layer_tied_to(tie, guess, &entry, &given.values, &[input], String::new())
+            }
+            None => self.graph.layer_of_unknown(guess, &entry, &given.values),
+        };
         self.finish(&call, &given, built, current, segment)
     }
 

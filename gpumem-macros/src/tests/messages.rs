@@ -532,8 +532,8 @@ fn tokens_and_positions() {
     let text = forward(
         "Tokens<8>",
         "Sequence<8, 4>",
-        "let w = Embedding(9, 4); [w, Linear(4), Tied(w, bias = true), Linear(4), Mul([], PositionEmbedding(8, 4))]",
+        "let w = Embedding(9, 4); [w, Linear(4), Tied(w, 3), Linear(4), Mul([], PositionEmbedding(8, 4))]",
         "",
     );
-    assert_mistakes(&text, &[("bias = true", "layer 2 `Tied` takes one layer and no options")]);
+    assert_mistakes(&text, &[("3", "layer 2 `Tied` takes one layer, and the option `bias`")]);
 }

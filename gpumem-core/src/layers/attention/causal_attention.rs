@@ -11,6 +11,7 @@ use alloc::format;
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `kv_heads = heads`, a divisor
 ///   of `heads`: the heads of keys and values, each of which neighbouring heads of queries share.
+/// * Option `window`: a step sees only keys whose number differs from its own by less.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
 ///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
 /// * Input `[T, D + 2 * D * kv_heads / heads]`: queries, keys and values side by side, queries split into `heads` parts. Output
@@ -25,13 +26,14 @@ pub struct CausalAttention {
     heads: u64,
     kv_heads: Option<u64>,
     dropout: f64,
+    window: Option<u64>,
     turn: Turn,
 }
 
 impl CausalAttention {
     /// Attention of so many heads of queries, and of keys and values.
-    pub(super) fn of(heads: u64, kv_heads: u64, dropout: f64, turn: Turn) -> CausalAttention {
-        CausalAttention { heads, kv_heads: Some(kv_heads), dropout, turn }
+    pub(super) fn of([heads, kv_heads]: [u64; 2], dropout: f64, window: Option<u64>, turn: Turn) -> CausalAttention {
+        CausalAttention { heads, kv_heads: Some(kv_heads), dropout, window, turn }
     }
 }
 
@@ -57,13 +59,14 @@ impl Layer for CausalAttention {
             heads: from.required("heads").positive(),
             kv_heads: from.option("kv_heads").integer(),
             dropout: from.option("dropout").probability(0.0),
+            window: from.option("window").positive_if_any(),
             turn: Turn::read(from),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [steps, width] = x[0].sequence()?;
-        let CausalAttention { heads, kv_heads, dropout, ref turn } = *self;
+        let CausalAttention { heads, kv_heads, dropout, window, ref turn } = *self;
         let kv_heads = checked_kv_heads(b, heads, kv_heads);
         // Heads of queries for each of keys. A row is as many equal parts, and one of keys and one of values.
         let group = heads / kv_heads;
@@ -78,6 +81,7 @@ impl Layer for CausalAttention {
         let features = width / parts * group;
         check_heads(heads, features)?;
         let turned = turn.applied(b, x[0], heads.saturating_add(kv_heads), features / heads)?;
-        b.op(Attention { heads, kv_heads, steps, width: features / heads, dropout, causal: true }, &[turned])
+        let op = Attention::joined([heads, kv_heads, features / heads], dropout, true, &[steps]);
+        b.op(op.within(window.unwrap_or(0)), &[turned])
     }
 }

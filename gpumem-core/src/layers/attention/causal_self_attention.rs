@@ -11,6 +11,7 @@ use crate::layers::mistake::Mistake;
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
+/// * Option `window`: a step sees only keys whose number differs from its own by less.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
 ///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
 /// * Input and output `[T, D]`. `Linear(D + 2 * K)` with `K = D * kv_heads / heads` makes queries, keys and values,
@@ -28,6 +29,7 @@ pub struct CausalSelfAttention {
     kv_heads: Option<u64>,
     dropout: f64,
     bias: bool,
+    window: Option<u64>,
     turn: Turn,
 }
 
@@ -41,18 +43,19 @@ impl Layer for CausalSelfAttention {
             kv_heads: from.option("kv_heads").integer(),
             dropout: from.option("dropout").probability(0.0),
             bias: from.option("bias").flag(true),
+            window: from.option("window").positive_if_any(),
             turn: Turn::read(from),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let CausalSelfAttention { heads, kv_heads, dropout, bias, ref turn } = *self;
+        let CausalSelfAttention { heads, kv_heads, dropout, bias, window, ref turn } = *self;
         let [_, features] = x[0].sequence()?;
         check_heads(heads, features)?;
         let kv_heads = checked_kv_heads(b, heads, kv_heads);
         let width = features.saturating_add((features / heads * kv_heads).saturating_mul(2));
         let qkv = b.layer("qkv", &Linear::to(width, bias), x)?;
-        let attended = b.layer("", &CausalAttention::of(heads, kv_heads, dropout, turn.clone()), &[qkv])?;
+        let attended = b.layer("", &CausalAttention::of([heads, kv_heads], dropout, window, turn.clone()), &[qkv])?;
         b.layer("proj", &Linear::to(features, bias), &[attended])
     }
 }

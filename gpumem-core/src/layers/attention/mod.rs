@@ -3,12 +3,18 @@
 mod causal_attention;
 mod causal_self_attention;
 mod multi_head_attention;
+mod relative_position_bias;
 mod rotary;
+mod scaled_dot_product;
+mod shifted_window_mask;
 
 pub use causal_attention::CausalAttention;
 pub use causal_self_attention::CausalSelfAttention;
 pub use multi_head_attention::MultiHeadAttention;
+pub use relative_position_bias::RelativePositionBias;
 pub use rotary::Rotary;
+pub use scaled_dot_product::Attention;
+pub use shifted_window_mask::ShiftedWindowMask;
 
 use rotary::Turn;
 
@@ -21,6 +27,9 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<CausalSelfAttention>(),
     Entry::of::<MultiHeadAttention>(),
     Entry::of::<CausalAttention>(),
+    Entry::of::<Attention>(),
+    Entry::of::<RelativePositionBias>(),
+    Entry::of::<ShiftedWindowMask>(),
     Entry::of::<Rotary>(),
 ];
 

@@ -3,9 +3,8 @@ use super::{Turn, check_heads};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
-use crate::layers::linear::inverse_sqrt;
 use crate::layers::mistake::Mistake;
-use crate::number::Role;
+use crate::number::{Role, inverse_sqrt};
 use crate::program::Init;
 use crate::program::ops::{Attention, Product};
 use crate::shape::Shape;
@@ -16,6 +15,7 @@ use alloc::vec;
 ///
 /// * Options: `causal = false`; `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
+/// * Option `window`: a step sees only keys whose number differs from its own by less.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
 ///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
 /// * Input and output `[T, D]`. With `K = D * kv_heads / heads` a product makes queries, keys and values, in each head
@@ -34,6 +34,7 @@ pub struct MultiHeadAttention {
     dropout: f64,
     bias: bool,
     kv_heads: Option<u64>,
+    window: Option<u64>,
     turn: Turn,
 }
 
@@ -48,6 +49,7 @@ impl Layer for MultiHeadAttention {
             dropout: from.option("dropout").probability(0.0),
             bias: from.option("bias").flag(true),
             kv_heads: from.option("kv_heads").integer(),
+            window: from.option("window").positive_if_any(),
             turn: Turn::read(from),
         }
     }
@@ -62,7 +64,8 @@ impl Layer for MultiHeadAttention {
         // Xavier's, as PyTorch has it for this weight alone.
         let bound = inverse_sqrt(width.saturating_add(joined)) * 2.449_489_742_783_178;
         let qkv = self.product(b, x[0], ["in_proj_weight", "in_proj_bias"], joined, bound)?;
-        let op = Attention { heads, kv_heads, steps, width: width / heads, dropout, causal };
+        let op = Attention::joined([heads, kv_heads, width / heads], dropout, causal, &[steps])
+            .within(self.window.unwrap_or(0));
         let turned = self.turn.applied(b, qkv, heads.saturating_add(kv_heads), width / heads)?;
         let y = b.op(op, &[turned])?;
         self.product(b, y, ["out_proj.weight", "out_proj.bias"], width, inverse_sqrt(width))

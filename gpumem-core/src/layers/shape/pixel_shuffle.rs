@@ -35,7 +35,8 @@ impl Layer for PixelShuffle {
             return Err(Mistake::of(
                 "upscale_factor",
                 format!(
-                    "makes pixels of {r} x {r} channels, but {channels} are no multiple of that; let what is before it make so many"
+                    "makes {r} x {r} pixels of {r} * {r} channels, but {channels} channels are no multiple of that; put \
+                     `Conv2d(channels * {r} * {r}, 1)` before it"
                 ),
             ));
         };

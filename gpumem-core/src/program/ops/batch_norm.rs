@@ -50,7 +50,7 @@ impl Rule for BatchNorm {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved { shape: Shape::new(&[2, self.channels]), batched: false, role: Role::Statistic, over: None }]
+        vec![Saved::whole(Shape::new(&[2, self.channels]), Role::Statistic)]
     }
 
     /// The statistics are on their way from one pass over x to the next.

@@ -97,7 +97,7 @@ impl Rule for Declared {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        self.saves.iter().map(|&shape| Saved { shape, batched: true, role: Role::Statistic, over: None }).collect()
+        self.saves.iter().map(|&shape| Saved::each(shape, Role::Statistic)).collect()
     }
 
     fn workspace(&self, work: Work) -> Option<Workspace> {

@@ -45,7 +45,7 @@ impl Rule for MaxPool {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved { shape: self.output(), batched: true, role: self.place_role(), over: None }]
+        vec![Saved::each(self.output(), self.place_role())]
     }
 
     fn layouts(&self) -> Layouts {

@@ -78,12 +78,7 @@ impl Rule for Normalize {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        vec![Saved {
-            shape: Shape::new(&[self.statistics(), self.rows]),
-            batched: true,
-            role: Role::Statistic,
-            over: None,
-        }]
+        vec![Saved::each(Shape::new(&[self.statistics(), self.rows]), Role::Statistic)]
     }
 
     /// The gradients of factors and summands, each over so many parts of the rows.

@@ -55,7 +55,7 @@ impl Rule for Reduce {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        let places = Saved { shape: self.output(), batched: true, role: Role::Index, over: None };
+        let places = Saved::each(self.output(), Role::Index);
         if self.has_places() { vec![places] } else { Vec::new() }
     }
 

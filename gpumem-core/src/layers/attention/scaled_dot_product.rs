@@ -1,0 +1,214 @@
+use super::causal_attention::checked_kv_heads;
+use super::check_heads;
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::{self, usual_scale};
+use crate::shape::{Shape, product};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// `Attention(q, k, v, heads = 1, causal = false, dropout = 0.0, scale = 1 / sqrt(S), kv_heads = heads)`: scaled dot-product attention
+/// of three branches, also where keys and values are those of another sequence than the queries.
+///
+/// * Options: `heads = 1`, into which rows are split; `kv_heads = heads`, a divisor of `heads`: the heads of keys and values, each of
+///   which neighbouring heads of queries share; `causal = false`: whether a step sees only the steps up to its own number;
+///   `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `scale`, above 0; `window`: a step sees only
+///   keys whose number differs from its own by less.
+/// * Every branch gets the layer's input. Queries `[.., T, heads * S]`, keys `[.., M, kv_heads * S]` and values `[.., M, kv_heads * V]`
+///   agree in the axes in front, along which sequences do not see each other. The output is `[.., T, heads * V]`: in each head
+///   `softmax(scale * q k^T) v`.
+/// * With one branch, queries, keys and values are side by side, `[.., T, (heads + 2 * kv_heads) * S]`, which costs no copies of what
+///   one `Linear` makes.
+/// * One more branch, a second or a fourth one, is added to the scaled products of queries and keys: `[T, M]`, or `[.., heads, T, M]`, where the axes in front of
+///   `T` are repeated as numpy does; where there is one head, its axis is left out. It may differ between samples, or be the same.
+/// * Parameters: none.
+/// * Backward keeps the branches' outputs, the output and one f32 a row and head, the logarithm of the softmax's denominator. There is
+///   never a T x M tensor in memory but what is added.
+///
+/// PyTorch: `torch.nn.functional.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale, enable_gqa=True)`.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    heads: u64,
+    kv_heads: Option<u64>,
+    causal: bool,
+    dropout: f64,
+    scale: Option<f64>,
+    window: Option<u64>,
+}
+
+impl Layer for Attention {
+    const NAME: &'static str = "Attention";
+    const INPUTS: (usize, usize) = (1, 4);
+
+    fn read(from: &mut Arguments<'_>) -> Attention {
+        Attention {
+            heads: from.option("heads").positive(1),
+            kv_heads: from.option("kv_heads").integer(),
+            causal: from.option("causal").flag(false),
+            dropout: from.option("dropout").probability(0.0),
+            scale: from.option("scale").number_above_if_any(0.0),
+            window: from.option("window").positive_if_any(),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let Attention { heads, causal, dropout, .. } = *self;
+        let kv_heads = checked_kv_heads(b, heads, self.kv_heads);
+        let (parts, added) = x.split_at(if x.len() < 3 { 1 } else { 3 });
+        let apart = parts.len() == 3;
+        let Sizes { axes, steps, keys, width, values } =
+            if apart { sizes_apart(parts, heads, kv_heads)? } else { sizes_joined(parts, heads, kv_heads)? };
+        let bias = match added {
+            [added, ..] => bias(added, parts.len(), axes, heads, [steps, keys])?,
+            [] => [0; 2],
+        };
+        let dims: Vec<u64> = axes.iter().copied().chain([steps, heads.saturating_mul(values)]).collect();
+        let (scale, window, shape) = (self.scale.unwrap_or_else(|| usual_scale(width)), 0, Shape::new(&dims));
+        let op =
+            ops::Attention { heads, kv_heads, keys, width, values, scale, dropout, causal, window, apart, bias, shape };
+        let op = op.within(self.window.unwrap_or(0));
+        if op.window > 0 && steps >= keys.saturating_add(op.window) {
+            let text = format!(
+                "has a window of {} keys, but of its {steps} queries the last see none of {keys} keys; use more than {}",
+                op.window,
+                steps - keys
+            );
+            return Err(Mistake::of("window", text));
+        }
+        let inputs = inputs(b, x, parts.len())?;
+        b.op(op, &inputs)
+    }
+}
+
+/// The sizes of queries, keys and values.
+struct Sizes<'a> {
+    /// In front of the steps.
+    axes: &'a [u64],
+    steps: u64,
+    keys: u64,
+    /// Elements of a head of queries and keys, and of one of values.
+    width: u64,
+    values: u64,
+}
+
+/// Those of one branch.
+fn sizes_joined(x: &[Value], heads: u64, kv_heads: u64) -> Result<Sizes<'_>, Mistake> {
+    let Sequences { axes, steps, features } = sequences(x, 0)?;
+    let parts = kv_heads.saturating_mul(2).saturating_add(heads);
+    if !features.is_multiple_of(parts) {
+        let text = format!(
+            "takes queries, keys and values side by side, but a width of {features} is no multiple of {heads} heads of queries \
+             and twice {kv_heads} of keys and values; use three branches, or a width that is a multiple of {parts}"
+        );
+        return Err(Mistake::new(text));
+    }
+    let width = features / parts;
+    Ok(Sizes { axes, steps, keys: steps, width, values: width })
+}
+
+/// Those of three branches.
+fn sizes_apart(x: &[Value], heads: u64, kv_heads: u64) -> Result<Sizes<'_>, Mistake> {
+    let [q, k, v] = [sequences(x, 0)?, sequences(x, 1)?, sequences(x, 2)?];
+    check_heads(heads, q.features)?;
+    let width = q.features / heads;
+    if k.axes != q.axes || k.features != width.saturating_mul(kv_heads) {
+        let features = width.saturating_mul(kv_heads);
+        let keys = list(q.axes, &format!("M, {features}"));
+        let heads = if kv_heads == 1 { format!("a head of {width}") } else { format!("{kv_heads} heads of {width}") };
+        let [queries, other] = [x[0].shape, x[1].shape];
+        let text = format!("needs keys {keys}, {heads}, for queries {queries}, but branch 1 produces {other}");
+        return Err(Mistake::of_input(1, text));
+    }
+    if v.axes != k.axes || v.steps != k.steps || !v.features.is_multiple_of(kv_heads) {
+        let rest = if kv_heads == 1 { "V".into() } else { format!("{kv_heads} * V") };
+        let values = list(k.axes, &format!("{}, {rest}", k.steps));
+        let [keys, other] = [x[1].shape, x[2].shape];
+        let text = format!("needs values {values} for keys {keys}, but branch 2 produces {other}");
+        return Err(Mistake::of_input(2, text));
+    }
+    Ok(Sizes { axes: q.axes, steps: q.steps, keys: k.steps, width, values: v.features / kv_heads })
+}
+
+/// The branches as the operation takes them: each differs between samples, but for what is added, and no two are the same value, because
+/// the operation writes the gradient of each by itself.
+fn inputs(b: &mut Builder<'_>, x: &[Value], parts: usize) -> Result<Vec<Value>, Mistake> {
+    let Some(&like) = x.iter().find(|value| value.batched) else {
+        return Err(Mistake::new(
+            "attends to what is the same for all samples; let one of its branches begin at an input",
+        ));
+    };
+    let mut inputs: Vec<Value> = Vec::new();
+    for (branch, &value) in x.iter().enumerate() {
+        let is_there = x[..branch].iter().any(|other| other.node == value.node);
+        inputs.push(match value.batched || branch >= parts {
+            false => b.op(ops::Expand { shape: value.shape }, &[value, like])?,
+            true if is_there => b.view(value, value.shape),
+            true => value,
+        });
+    }
+    Ok(inputs)
+}
+
+/// Rows of a branch.
+struct Sequences<'a> {
+    axes: &'a [u64],
+    steps: u64,
+    features: u64,
+}
+
+fn sequences(x: &[Value], branch: usize) -> Result<Sequences<'_>, Mistake> {
+    let value = &x[branch];
+    let names = ["queries", "keys", "values"];
+    if let Some([given, remedy]) = value.elements.no_numbers() {
+        let text = format!("works on numbers, but branch {branch} carries {given}; put `{remedy}` in that branch");
+        return Err(Mistake::of_input(branch, text));
+    }
+    match value.shape.dims() {
+        [axes @ .., steps, features] => Ok(Sequences { axes, steps: *steps, features: *features }),
+        _ => {
+            let text = format!("works on {} [.., T, D], but branch {branch} produces {}", names[branch], value.shape);
+            Err(Mistake::of_input(branch, text))
+        }
+    }
+}
+
+/// A shape as a text, of which the last axes are not numbers.
+fn list(axes: &[u64], rest: &str) -> String {
+    let axes: String = axes.iter().map(|axis| format!("{axis}, ")).collect();
+    format!("[{axes}{rest}]")
+}
+
+/// How the matrices that are added are shared out to heads: how many there are, and how many heads that follow each other share one.
+fn bias(added: &Value, branch: usize, axes: &[u64], heads: u64, [steps, keys]: [u64; 2]) -> Result<[u64; 2], Mistake> {
+    let all: Vec<u64> = if heads == 1 { axes.to_vec() } else { axes.iter().copied().chain([heads]).collect() };
+    let mistake = || {
+        let dims: Vec<u64> = all.iter().copied().chain([steps, keys]).collect();
+        let text = format!(
+            "adds [{steps}, {keys}], or what is repeated to {}, but branch {branch} produces {}",
+            Shape::new(&dims),
+            added.shape
+        );
+        Mistake::of_input(branch, text)
+    };
+    if let Some([given, remedy]) = added.elements.no_numbers() {
+        let text = format!("works on numbers, but branch {branch} carries {given}; put `{remedy}` in that branch");
+        return Err(Mistake::of_input(branch, text));
+    }
+    let Some((front, [rows, columns])) = added.shape.dims().split_last_chunk::<2>() else { return Err(mistake()) };
+    if [*rows, *columns] != [steps, keys] || front.len() > all.len() {
+        return Err(mistake());
+    }
+    // Axes of length 1 in front are none. What is left is a run of axes, before and after which all is repeated.
+    let missing = all.len() - front.len();
+    let given = |axis: usize| axis.checked_sub(missing).map_or(1, |axis| front[axis]);
+    let is_given = |axis: &usize| given(*axis) > 1;
+    let first = (0..all.len()).find(is_given).unwrap_or(all.len());
+    let end = (0..all.len()).rev().find(is_given).map_or(first, |last| last + 1);
+    if (first..end).any(|axis| given(axis) != all[axis]) {
+        return Err(mistake());
+    }
+    Ok([product(&all[first..end]), product(&all[end..])])
+}

@@ -1,0 +1,143 @@
+use crate::graph::Elements;
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::{Angles, Sinusoid};
+use crate::shape::Shape;
+use alloc::format;
+use alloc::vec::Vec;
+
+/// What frequencies fall to where nothing is said.
+const BASE: f64 = 10_000.0;
+
+/// `SinusoidalEmbedding(features, base = 10000.0, shift = 0.0, cosines_first = false)`: sines and cosines of numbers, such as the time
+/// step of a diffusion.
+///
+/// * Options: `base = 10000.0`, at least 1; `shift = 0.0`; `cosines_first = false`.
+/// * Input numbers `[.., 1]`, output `[.., features]`; or tokens `[T]`, output `[T, features]`. Tokens are exact in every number format,
+///   where numbers beyond 256 are not in 16 bits. With `n = features / 2`, number `t` becomes
+///   `[sin(t * f_0), .., cos(t * f_0), ..]` with `f_i = base^(-i / (n - shift))`.
+/// * Parameters: none.
+/// * Backward keeps the input, if its gradient is needed.
+///
+/// PyTorch: `get_timestep_embedding(t, features, flip_sin_to_cos=cosines_first, downscale_freq_shift=shift, max_period=base)` of
+/// `diffusers.models.embeddings`.
+#[derive(Clone, Debug)]
+pub struct SinusoidalEmbedding {
+    features: u64,
+    base: f64,
+    shift: f64,
+    cosines_first: bool,
+}
+
+impl Layer for SinusoidalEmbedding {
+    const NAME: &'static str = "SinusoidalEmbedding";
+
+    fn read(from: &mut Arguments<'_>) -> SinusoidalEmbedding {
+        SinusoidalEmbedding {
+            features: from.required("features").positive(),
+            base: from.option("base").number_from(BASE, 1.0),
+            shift: from.option("shift").finite(0.0),
+            cosines_first: from.option("cosines_first").flag(false),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let SinusoidalEmbedding { base, shift, cosines_first, .. } = *self;
+        let features = even(b, self.features, 2);
+        let (angles, rows) = match (x[0].shape.dims(), x[0].elements) {
+            (&[steps], Elements::Indices) => (Angles::Indices, [steps].to_vec()),
+            ([rows @ .., 1], Elements::Numbers) => (Angles::Numbers, rows.to_vec()),
+            _ => {
+                let text =
+                    format!("works on tokens or on numbers [.., 1], but the previous layer produces {}", x[0].shape);
+                return Err(Mistake::new(text));
+            }
+        };
+        let dims: Vec<u64> = rows.into_iter().chain([features]).collect();
+        let (shape, grid, interleaved) = (Shape::new(&dims), [1, 1], false);
+        let shift = checked_shift(b, shift, features);
+        b.op(Sinusoid { angles, shape, grid, base, shift, cosines_first, interleaved }, &[x[0]])
+    }
+}
+
+/// `SinusoidalPositions(embedding_dim)`, or `SinusoidalPositions` on a sequence, whose width it takes: sines and cosines of each
+/// position.
+///
+/// * Options: `size`, height and width of the map whose positions, row after row, the steps are: the first half of the features is the
+///   column's, the second half the row's; `base = 10000.0`, at least 1; `shift = 0.0`; `interleaved = false`, whether sines and cosines
+///   take turns.
+/// * Input tokens `[T]` or a sequence `[T, D]`, of which only the length matters; output `[T, embedding_dim]`, one for the whole
+///   batch, to be added. With `n` frequencies, position `t` becomes `[sin(t * f_0), .., cos(t * f_0), ..]` with
+///   `f_i = base^(-i / (n - shift))`.
+/// * Parameters: none, and no table in memory that is not the output.
+/// * Backward keeps nothing.
+///
+/// PyTorch: `sinusoids(T, D)` of Whisper with `shift = 1.0`; `PositionalEncoding` of the tutorials with `interleaved`; with `size`,
+/// `get_2d_sincos_pos_embed` of `diffusers.models.embeddings`.
+#[derive(Clone, Debug)]
+pub struct SinusoidalPositions {
+    embedding_dim: Option<u64>,
+    size: Option<[u64; 2]>,
+    base: f64,
+    shift: f64,
+    interleaved: bool,
+}
+
+impl Layer for SinusoidalPositions {
+    const NAME: &'static str = "SinusoidalPositions";
+
+    fn read(from: &mut Arguments<'_>) -> SinusoidalPositions {
+        SinusoidalPositions {
+            embedding_dim: from.trailing("embedding_dim").positive_if_any(),
+            size: from.option("size").positive_pair_if_any(),
+            base: from.option("base").number_from(BASE, 1.0),
+            shift: from.option("shift").finite(0.0),
+            interleaved: from.option("interleaved").flag(false),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let shape = x[0].shape;
+        let (steps, arriving) = match (shape.dims(), x[0].elements) {
+            (&[steps], Elements::Indices) => (steps, None),
+            (&[steps, width], Elements::Numbers) => (steps, Some(width)),
+            _ => {
+                let text = format!("works on tokens or a sequence [T, D], but the previous layer produces {shape}");
+                return Err(Mistake::new(text));
+            }
+        };
+        let Some(width) = self.embedding_dim.or(arriving) else { return Err(Mistake::new("needs `embedding_dim`")) };
+        let mut grid = self.size.unwrap_or([1, steps]);
+        if grid[0].saturating_mul(grid[1]) != steps {
+            let text = format!("has a map of {} x {} positions, but its input has {steps} steps", grid[0], grid[1]);
+            b.report(Mistake::of("size", text));
+            grid = [1, steps];
+        }
+        let width = even(b, width, if grid[0] > 1 { 4 } else { 2 });
+        let SinusoidalPositions { base, interleaved, .. } = *self;
+        let shift = checked_shift(b, self.shift, if grid[0] > 1 { width / 2 } else { width });
+        let (angles, shape) = (Angles::Steps, Shape::new(&[steps, width]));
+        b.op(Sinusoid { angles, shape, grid, base, shift, cosines_first: false, interleaved }, &[])
+    }
+}
+
+/// The features, which must be whole pairs.
+fn even(b: &mut Builder<'_>, features: u64, of: u64) -> u64 {
+    if features.is_multiple_of(of) && features <= 1 << 20 {
+        return features;
+    }
+    b.report(Mistake::new(format!("makes {features} sines and cosines; use a multiple of {of} up to 2^20")));
+    features.min(1 << 20).next_multiple_of(of)
+}
+
+/// The shift, which leaves frequencies to fall.
+fn checked_shift(b: &mut Builder<'_>, shift: f64, features: u64) -> f64 {
+    let count = features / 2;
+    if shift < count as f64 {
+        return shift;
+    }
+    b.report(Mistake::of("shift", format!("has shift = {shift}, but {count} frequencies; use less than {count}")));
+    0.0
+}
