@@ -95,6 +95,8 @@ static __device__ __forceinline__ void multiply_add(float sum[4], float x, float
 // sum[i][j] += a[ty + 16 i] . b[4 tx + j], over `width` elements; b is spread.
 static __device__ __forceinline__ void product_nt(const Tile &a, const Tile &b, int width, float sum[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+    // Unrolled, as the compiler would for heads of 16 elements, it needs twice the registers.
+#pragma unroll 1
     for (int d = 0; d < (width + 3) / 4; d++) {
         float4 y[4];
 #pragma unroll
