@@ -6,6 +6,7 @@
 
 mod hrnet;
 mod maps;
+mod others;
 mod sequences;
 
 use gpumem::{Network, network};
@@ -137,21 +138,21 @@ fn parameters_and_operations_are_those_of_pytorch() {
 const EXPORTED: [(&str, &str); 44] = [
     ("albert_base", "Albert"),
     ("alexnet", "AlexNet"),
-    ("bart_base", ""),
+    ("bart_base", "BartBase"),
     ("bert_base", "Bert"),
     ("bilstm_tagger", "BiLstmTagger"),
     ("conv_autoencoder", "ConvAutoencoder"),
     ("csp_pan_detector", "CspPan"),
     ("dcgan_discriminator", "Discriminator"),
     ("dcgan_generator", "Generator"),
-    ("dit_s_2", ""),
+    ("dit_s_2", "DiTS2"),
     ("gpt2", "Gpt2"),
     ("gru_lm", "GruLm"),
     ("llama_small", "LlamaSmall"),
     ("lstm_lm", "LstmLm"),
     ("m5_audio", "M5"),
     ("mamba_130m_narrow", ""),
-    ("mistral_small", ""),
+    ("mistral_small", "MistralSmall"),
     ("mixtral_narrow", ""),
     ("mnasnet1_0", "MnasNet"),
     ("mobilenet_v3_small", "MobileNetV3Small"),
@@ -160,18 +161,18 @@ const EXPORTED: [(&str, &str); 44] = [
     ("roberta_base", ""),
     ("segformer_b0", "SegFormerB0"),
     ("text_cnn", "TextCnn"),
-    ("timm_coat_lite_tiny", ""),
+    ("timm_coat_lite_tiny", "CoatLiteTiny"),
     ("timm_darknet53", "Darknet53"),
     ("timm_deit_tiny_distilled_patch16_224", "DeitTinyDistilled"),
     ("timm_dm_nfnet_f0", ""),
     ("timm_edgenext_xx_small", ""),
-    ("timm_efficientformer_l1", ""),
+    ("timm_efficientformer_l1", "EfficientFormerL1"),
     ("timm_eva02_tiny_patch14_224", ""),
     ("timm_ghostnet_100", "GhostNet"),
     ("timm_hrnet_w18_small", "HrNetW18Small"),
     ("timm_mixer_s16_224", "MixerS16"),
     ("timm_mobilenetv4_conv_small", "MobileNetV4Small"),
-    ("timm_mobilevit_s", ""),
+    ("timm_mobilevit_s", "MobileVitS"),
     ("timm_poolformer_s12", "PoolFormerS12"),
     ("timm_repvgg_a0", "RepVggA0"),
     ("timm_resmlp_12_224", "ResMlp12"),
