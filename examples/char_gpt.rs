@@ -1,4 +1,5 @@
-//! Trains a small GPT on the letters of a play by Shakespeare, and writes some lines like it.
+//! Trains a small GPT on the letters of a play by Shakespeare, and writes some lines like it: letter by letter, with the keys and values
+//! of those before it kept on the device.
 //!
 //! ```text
 //! cargo run --release --example char_gpt
@@ -24,18 +25,19 @@ network! {
         loss: CrossEntropy,
         seed: 1,
     };
-    const INFER: Infer = Infer { batch: 1 };
+    // Longer than a text of training: a letter sees the 32 before it, wherever it stands.
+    const INFER: Infer = Infer { batch: 1, cache: 1024, chunk: 16 };
 
     const CONTEXT: usize = 64;
     const LETTERS: usize = 61;
 
     fn forward(text: Tokens<CONTEXT>) -> TokenLogits<CONTEXT, LETTERS> {
-        [Add(Embedding(LETTERS, 96), PositionEmbedding(CONTEXT, 96)), repeat(2, block(96)), LayerNorm, Linear(LETTERS)]
+        [Embedding(LETTERS, 96), repeat(2, block(96)), LayerNorm, Linear(LETTERS)]
     }
 
     fn block(width: usize) -> Block {
         [
-            Add([], [LayerNorm, CausalSelfAttention(4)]),
+            Add([], [LayerNorm, CausalSelfAttention(4, rotary = 10000.0, window = 32)]),
             Add([], [LayerNorm, Linear(4 * width), Gelu, Linear(width)]),
         ]
     }
@@ -62,8 +64,7 @@ fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
     // The last tenth is held back.
     let (train, test) = text.split_at(text.len() / 10 * 9);
 
-    // The training step and a forward pass of one text, over the same weights.
-    let mut net = CharGpt::shared_on(device)?;
+    let mut net = CharGpt::on(device)?;
     let mut random = Random::new(2);
     let bar = ProgressBar::new(STEPS as u64).with_style(ProgressStyle::with_template("{bar:40} {msg}  {elapsed}")?);
     for step in 0..STEPS {
@@ -84,9 +85,12 @@ fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
     let loss = sum / batches as f32;
     println!("\nheld-back text: {:.3} nats a letter, {:.2} bits\n", loss, loss / std::f32::consts::LN_2);
 
+    let mut writer = CharGpt::infer_on(device)?;
+    writer.copy_from(&mut net)?;
     let mut written: Vec<u32> = b"MENENIUS:\n".iter().map(number).collect();
-    for _ in 0..500 {
-        written.push(continued(&mut net, &written, 0.8, &mut random)?);
+    let prompt = written.clone();
+    for next in writer.generate(&[&prompt], |logits| drawn(logits, 0.8, &mut random))?.take(500) {
+        written.extend(next?.tokens);
     }
     let written: Vec<u8> = written.iter().map(|&letter| letters[letter as usize]).collect();
     println!("{}", String::from_utf8_lossy(&written));
@@ -104,16 +108,7 @@ fn batch(
 }
 
 /// A letter drawn from what the network says of the one behind a text. The lower the temperature, the surer it has to be of it.
-fn continued<D: gpumem::Device>(
-    net: &mut Net<CharGpt, D>,
-    text: &[u32],
-    temperature: f32,
-    random: &mut Random,
-) -> Result<u32, gpumem::Error> {
-    let seen = &text[text.len().saturating_sub(CONTEXT)..];
-    // A letter sees only those before it: what fills the rest of the text does not matter.
-    let logits = net.infer(&Tensor::from_fn(|index| seen.get(index).copied().unwrap_or(0)))?;
-    let logits = &logits.as_slice()[(seen.len() - 1) * LETTERS..seen.len() * LETTERS];
+fn drawn(logits: &[f32], temperature: f32, random: &mut Random) -> u32 {
     let largest = logits.iter().copied().fold(f32::MIN, f32::max);
     let weights: Vec<f32> = logits.iter().map(|logit| ((logit - largest) / temperature).exp()).collect();
     let mut left = random.uniform() * weights.iter().sum::<f32>();
@@ -121,5 +116,5 @@ fn continued<D: gpumem::Device>(
         left -= weight;
         left < 0.0
     });
-    Ok(drawn.unwrap_or(0) as u32)
+    drawn.unwrap_or(0) as u32
 }

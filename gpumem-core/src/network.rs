@@ -60,6 +60,8 @@ pub trait Network: Sized {
     /// The forward pass beside the training step: with the batch and the precision of `const TRAIN`. The same as
     /// [`Network::INFERENCE`] for a network without `const TRAIN` or without `const INFER`.
     const EVALUATION: &'static Compiled;
+    /// How [`Network::INFERENCE`] takes a sequence, where `const INFER` has a `cache`.
+    const CACHED: Option<Cached> = None;
     /// How the network is trained, if it is.
     const TRAIN: Option<Train>;
     /// Bytes of each card that [`Network::PROGRAM`] leaves to others.
@@ -92,6 +94,30 @@ pub trait Network: Sized {
     type Output: Hosts;
 }
 
+/// How a forward pass takes a sequence whose keys and values are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached {
+    /// Most steps of a sequence.
+    pub steps: u64,
+    /// Steps in a pass of [`Network::INFERENCE`].
+    pub chunk: u64,
+    /// The pass of one step, as [`Program::encode`](crate::program::Program::encode) wrote it, where that is another one. Its tensors
+    /// lie where those of [`Network::INFERENCE`] do.
+    pub one_step: Option<&'static [u8]>,
+}
+
+/// A network whose `const INFER` has a `cache`.
+pub trait Caches: Serve {}
+
+/// A network as it is loaded to continue sequences: with `infer_on`, or without `const TRAIN` with `on`.
+#[diagnostic::on_unimplemented(
+    message = "network `{Self}` keeps no cache, so it cannot continue a sequence",
+    label = "write `const INFER: Infer = Infer {{ cache: 1024 }};` in the network, and load it with `infer_on`"
+)]
+pub trait Generate: Network {}
+
+impl<N: Caches> Generate for Serving<N> {}
+
 /// A network with `const INFER`, which can be loaded for that alone: see [`Serving`].
 #[diagnostic::on_unimplemented(
     message = "network `{Self}` has no `const INFER`",
@@ -116,6 +142,7 @@ impl<N: Serve> Network for Serving<N> {
     const TRAINING: Option<&'static Compiled> = None;
     const INFERENCE: &'static Compiled = N::INFERENCE;
     const EVALUATION: &'static Compiled = N::INFERENCE;
+    const CACHED: Option<Cached> = N::CACHED;
     const TRAIN: Option<Train> = None;
     const HEADROOM: u64 = N::SERVED_HEADROOM;
     const OPERATIONS: &'static Operations = N::OPERATIONS;

@@ -12,7 +12,7 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let (graph, output) = network(&[(12, 0, 0), (kind, 1, 2)], true);
         let loss = vec![Term::MSE, Term { weight: 0.3, from: Some(output), target: 1, ..Term::MSE }];
         let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate });
-        Blueprint { graph, outputs: vec![output], training }
+        Blueprint { graph, outputs: vec![output], training, cached: None }
     })
 }
 

@@ -126,6 +126,27 @@ fn inference_has_its_own_words() {
     assert!(!text.contains("optimizer") && !text.contains("gradients") && !text.contains("Mixed"), "{text}");
 }
 
+/// Keys and values of 32 layers, of which there are too many: the longest cache that fits is named, and it does fit.
+#[test]
+fn a_cache_too_long() {
+    const STEPS: u64 = 350_000;
+    static CACHES: [[u64; 4]; 1] = [[Role::Activation as u64, 256, STEPS, 64]];
+    let small = Tables { training: false, moments: 0, parameters: &[[Role::Weight as u64, 1000, 1, 1]], ..STEP };
+    let step = Tables { caches: &CACHES, ..small };
+    let text = text(&step, 1, &[RTX_3060], &[], None, 0).unwrap();
+    assert!(text.contains("cache         21.36 GiB"), "{text}");
+    let (_, rest) = text.split_once("\n  fits with     cache: ").unwrap();
+    let steps: u64 = rest.split([' ', '\n']).next().unwrap().parse().unwrap();
+    let needs = |steps: u64| {
+        let caches = vec![[Role::Activation as u64, 256, steps, 64]].leak();
+        let plan: Plan<TENSORS> = plan(&Tables { caches, ..small }, 1, Precision::F32);
+        assert_eq!(plan.budget[Line::Cache], steps * 256 * 4 * 64);
+        plan.arena() + RTX_3060.reserve()
+    };
+    assert!(needs(steps) <= RTX_3060.usable() && needs(steps + 2) > RTX_3060.usable(), "{steps}");
+    assert!(text.contains("precision: Bf16"), "{text}");
+}
+
 #[test]
 fn memory_given_by_the_user() {
     let short = text(&STEP, 16, &[], &[], Some("4.5 GiB"), 0).unwrap();

@@ -33,7 +33,8 @@ fn random_networks_have_every_layer_operation_and_function() {
     };
     let layers = layers.iter().map(String::as_str).collect();
     assert_eq!(missing(&Entry::names(), &layers), [""; 0], "layers");
-    assert_eq!(missing(Op::NAMES, &operations), [""; 0], "operations");
+    // Those of inference with a cache come about when a network is lowered for it.
+    assert_eq!(missing(Op::NAMES, &operations), ["CachedAttention", "Positions"], "operations");
     let names: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();
     assert_eq!(missing(&names, &functions), [""; 0], "functions");
 }

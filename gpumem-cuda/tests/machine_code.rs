@@ -13,10 +13,11 @@ mod planned;
 
 use gpumem::cards::{A100_80GB, B200, Card, H200, RTX_4090, RTX_5090, T4};
 use gpumem::{Network, Precision};
-use gpumem_core::graph::Graph;
-use gpumem_core::lower::{Options, lower};
+use gpumem_core::graph::{Graph, Type};
+use gpumem_core::lower::{Cached, Options, lower, lower_cached};
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
+use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::compile_all;
@@ -68,7 +69,23 @@ fn attention<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<L
     calls.filter_map(own).filter(|launch| launch.kernel.file == "attention.cu").collect()
 }
 
-/// Those of six networks, in the 16 bits that the card has.
+/// Those of a language model of Llama's sizes that takes one token behind others, whose positions are rotary and of a table.
+fn cached(card: &Card, precision: Precision) -> Vec<Launch> {
+    let mut graph = Graph::default();
+    let tokens = graph.input(Type::indices(Shape::new(&[4096]))).unwrap();
+    let x = graphs::layer(&mut graph, tokens, "Embedding(100, 2048)");
+    let positions = graphs::layer(&mut graph, x, "PositionEmbedding(4096)");
+    let sum = graphs::join(&mut graph, &[x, positions], "Add");
+    let output = graphs::layer(&mut graph, sum, "CausalSelfAttention(32, kv_heads = 8, rotary = 10000.0)");
+    let program = lower_cached(&graph, &[output], Cached { steps: 4096, chunk: 1 }).unwrap();
+    let placed = place(&graphs::plan(&program, 1, precision)).unwrap();
+    let (major, minor) = card.compute_capability;
+    let setting = Setting { library: true, ..own(1, precision, (i32::from(major), i32::from(minor))) };
+    let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+    calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch) } else { None }).collect()
+}
+
+/// Those of seven networks, in the 16 bits that the card has.
 fn all_launches(card: &Card) -> Vec<Launch> {
     let narrow = if card.compute_capability.0 < 8 { Precision::F16 } else { Precision::Bf16 };
     let each = [
@@ -79,6 +96,7 @@ fn all_launches(card: &Card) -> Vec<Launch> {
         launches::<networks::UNet>(card, narrow, 16),
         launches::<networks::LstmLm>(card, narrow, 20),
         launches::<planned::Digits>(card, Precision::F32, 32),
+        cached(card, narrow),
     ];
     each.concat()
 }

@@ -88,7 +88,9 @@ use proc_macro::TokenStream;
 /// input; every input can be read by its name, `from(tokens)`.
 ///
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
-/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`. What
+/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
+/// for a network with causal attention `cache` and `chunk`, the most steps of a sequence whose keys and values are kept, and how many are
+/// computed at a time. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its
 /// default, but for the `batch` of `Train`, which nobody else can choose.
 ///

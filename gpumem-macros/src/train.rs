@@ -6,6 +6,7 @@ use crate::optimizer;
 use crate::resolve::Resolved;
 use crate::syntax::{Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::{either, listed};
+use gpumem_core::lower::Cached;
 use gpumem_core::suggest::{beginning, nearest};
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Half, Precision, Update, cards};
@@ -33,7 +34,7 @@ const TRAIN_FIELDS: [&str; 14] = [
 /// Fields that are known and refused.
 const LATER_FIELDS: [&str; 2] = ["clip", "schedule"];
 
-const INFER_FIELDS: [&str; 4] = ["batch", "precision", "cards", "headroom"];
+const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cache", "chunk"];
 
 /// The most cards that are named where one is unknown.
 const MOST_CARDS: usize = 16;
@@ -53,6 +54,8 @@ pub(crate) struct Reading<'s> {
     pub(crate) optimizer: Option<Place>,
     pub(crate) update: Update,
     pub(crate) precision: Precision,
+    /// How a sequence is taken, and where `cache` was written.
+    pub(crate) cached: Option<(Cached, Place)>,
 }
 
 impl Reading<'_> {
@@ -66,6 +69,7 @@ impl Reading<'_> {
             optimizer: None,
             update: Update::Fused,
             precision: Precision::F32,
+            cached: None,
         }
     }
 }
@@ -144,7 +148,40 @@ pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<
         reading.fields.extend(quote!(#name: #tokens,));
     }
     reading.complete = settings.fields.len() == INFER_FIELDS.len();
+    reading.cached = cached(settings, errors);
     reading
+}
+
+/// `cache` and `chunk`.
+fn cached(settings: &Settings, errors: &mut Errors) -> Option<(Cached, Place)> {
+    let mut steps = |name: &str| {
+        let field = settings.fields.iter().find(|field| field.name == name)?;
+        let value = literal(&field.value);
+        match value {
+            Some(0) => errors.add(Place::of(&field.value), format!("`{name}` is 0 steps; use at least 1")),
+            Some(_) => {}
+            None => errors.add(
+                Place::of(&field.value),
+                format!("`{name}` changes the program, so it must be a number as it stands"),
+            ),
+        }
+        Some((value.unwrap_or(0), Place::from(&field.name).to(Place::of(&field.value))))
+    };
+    match (steps("cache"), steps("chunk")) {
+        (None, None) => None,
+        (None, Some((_, place))) => {
+            errors.add(place, "`chunk` says how many steps of a sequence go into one pass; write `cache` too, the most that it can have");
+            None
+        }
+        (Some((steps, place)), chunk) => {
+            let (chunk, at) = chunk.unwrap_or((1, place));
+            if chunk > steps && steps > 0 {
+                errors
+                    .add(at, format!("a pass has {chunk} steps, but `cache` keeps only {steps}; use at most {steps}"));
+            }
+            Some((Cached { steps, chunk }, place))
+        }
+    }
 }
 
 /// The types of a network name its batch, so in a generic one it must be the parameter itself.

@@ -1,6 +1,6 @@
 //! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
 
-use super::{LayerLine, LowerError, Options, Term, Training, layer_table, lower};
+use super::{Cached, LayerLine, LowerError, Options, Term, Training, layer_table, lower, lower_cached};
 use crate::graph::{Graph, NodeId};
 use crate::number::Precision;
 use crate::program::Program;
@@ -18,6 +18,8 @@ pub struct Blueprint {
     pub outputs: Vec<NodeId>,
     /// How it is trained, if it is.
     pub training: Option<Steps>,
+    /// How it takes a sequence where `INFER` has a cache.
+    pub cached: Option<Cached>,
 }
 
 /// How a network is trained, as far as the program depends on it.
@@ -53,6 +55,7 @@ impl Wire for Term {
     }
 }
 wire_struct!(Steps { loss, moments, update });
+wire_struct!(Cached { steps, chunk });
 
 impl Blueprint {
     /// The training step at a precision, for a network that is trained.
@@ -71,12 +74,34 @@ impl Blueprint {
         lower(&self.graph, &self.outputs, &Options { training: Some(training) }).map(Some)
     }
 
-    /// The forward pass, which is the same at every precision.
+    /// The forward pass of `INFER`, which is the same at every precision.
     ///
     /// # Errors
     /// See [`lower`].
     pub fn inference(&self) -> Result<Program, LowerError> {
+        match self.cached {
+            Some(cached) => lower_cached(&self.graph, &self.outputs, cached),
+            None => self.evaluation(),
+        }
+    }
+
+    /// The forward pass of whole samples, whatever `INFER` says.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn evaluation(&self) -> Result<Program, LowerError> {
         lower(&self.graph, &self.outputs, &Options::default())
+    }
+
+    /// The forward pass of `INFER` for one step, where it has a cache and takes more at a time. Each of its tensors is one of
+    /// [`Blueprint::inference`] and no larger, so that it lies where that does.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn decoding(&self) -> Result<Option<Program>, LowerError> {
+        let Some(cached) = self.cached.filter(|cached| cached.chunk > 1) else { return Ok(None) };
+        let one = lower_cached(&self.graph, &self.outputs, Cached { chunk: 1, ..cached })?;
+        Ok(self.inference()?.covers(&one).then_some(one))
     }
 
     /// The layer table, beside one of its programs.
@@ -90,6 +115,7 @@ impl Blueprint {
         self.graph.put(&mut bytes);
         self.outputs.put(&mut bytes);
         self.training.put(&mut bytes);
+        self.cached.put(&mut bytes);
         bytes
     }
 
@@ -99,8 +125,9 @@ impl Blueprint {
         let graph = Graph::take(&mut from)?;
         let outputs = Vec::<NodeId>::take(&mut from)?;
         let training = <Option<Steps> as Wire>::take(&mut from)?;
+        let cached = <Option<Cached> as Wire>::take(&mut from)?;
         let terms = training.iter().flat_map(|steps| &steps.loss).filter_map(|term| term.from);
         let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
-        (from.is_empty() && exist).then_some(Blueprint { graph, outputs, training })
+        (from.is_empty() && exist).then_some(Blueprint { graph, outputs, training, cached })
     }
 }

@@ -177,7 +177,11 @@ impl<'g> Builder<'g> {
             let id = self.persistent(Class::Buffer, Role::Statistic, name, row, buffer.shape, init);
             self.buffers[index] = Some(id);
         }
-        if self.training.is_some() {
+        let is_positioned = |(id, node): (usize, &Node)| match &node.source {
+            Source::Op { op, .. } => is_there[id] && op.is_positioned(),
+            _ => false,
+        };
+        if self.training.is_some() || graph.nodes.iter().enumerate().any(is_positioned) {
             let shape = Shape::new(&[StateWord::COUNT as u64]);
             let init = Init::Constant(0.0);
             self.state = Some(self.persistent(Class::State, Role::State, "state".into(), NO_ROW.into(), shape, init));
@@ -198,6 +202,18 @@ impl<'g> Builder<'g> {
             let id = self.persistent(Class::Moment, Role::Moment, name, row, shape, init);
             self.moments[index].push(id);
         }
+    }
+
+    /// What an operation keeps from one run to the next.
+    pub(super) fn caches(&mut self, op: &Op, row: RowId) -> Vec<TensorId> {
+        let path = &self.graph.rows[row].path;
+        let cache = |(shape, of): (Shape, &str)| {
+            let (name, row, init) = (format!("{path}.{of}"), row as u32, Init::Constant(0.0));
+            let id = self.persistent(Class::Cache, Role::Activation, name, row, shape, init);
+            self.tensors[id as usize].batched = true;
+            id
+        };
+        op.caches().into_iter().zip(["cached_keys", "cached_values"]).map(cache).collect()
     }
 
     pub(super) fn tensor(&mut self, tensor: Tensor) -> TensorId {

@@ -10,12 +10,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The order of tensors in a program.
-const ORDER: [Class; 8] = [
+const ORDER: [Class; 9] = [
     Class::Parameter,
     Class::Gradient,
     Class::Moment,
     Class::Buffer,
     Class::State,
+    Class::Cache,
     Class::Input,
     Class::Target,
     Class::Transient,

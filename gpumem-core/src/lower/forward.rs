@@ -82,6 +82,12 @@ impl Builder<'_> {
             writes.extend(buffers);
             self.saved[id] = saved;
         }
+        if node.op.is_positioned() {
+            reads.extend(self.state.map(|tensor| Operand { slot: Slot::State, tensor }));
+        }
+        let caches = numbered(Slot::Cache, self.caches(node.op, node.row));
+        reads.extend(&caches);
+        writes.extend(caches);
         let work = if training { Work::Training } else { Work::Inference };
         writes.extend(self.workspace(node.op, node.row, work, value.batched));
         self.operation(Action::Run { op: node.op.clone(), pass: Pass::Forward }, row, reads, writes);

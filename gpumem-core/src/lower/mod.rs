@@ -12,11 +12,13 @@ mod forward;
 mod held;
 mod pitch;
 mod rewrite;
+mod stepped;
 mod tables;
 mod updates;
 
 pub use backward::target_shape;
 pub use blueprint::{Blueprint, Steps};
+pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 
 use crate::graph::{Graph, NodeId, RowId};
@@ -116,4 +118,12 @@ pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result
         builder.backward(training);
     }
     builder.finish()
+}
+
+/// Lowers a graph to a forward pass of some steps of a sequence that keeps what later steps look at.
+///
+/// # Errors
+/// A network that does not map one sequence to another step by step, and those of [`lower`].
+pub fn lower_cached(graph: &Graph, outputs: &[NodeId], cached: Cached) -> Result<Program, LowerError> {
+    lower(&stepped::stepped(graph, outputs, cached)?, outputs, &Options::default())
 }

@@ -2,7 +2,7 @@
 
 use crate::graph::Graph;
 use crate::memory::lives::OwnedTransients;
-use crate::memory::tables::{BatchTensor, Parameter, Persistent, Tables, Workspaces};
+use crate::memory::tables::{BatchTensor, CacheTensor, Parameter, Persistent, Tables, Workspaces};
 use crate::number::Role;
 use crate::program::NO_ROW;
 use crate::program::{Class, Part, Program, Slot, Tensor};
@@ -25,6 +25,8 @@ pub struct OwnedTables {
     pub buffers: Vec<Persistent>,
     /// Inputs and targets.
     pub batch: Vec<BatchTensor>,
+    /// Keys and values that are kept.
+    pub caches: Vec<CacheTensor>,
     /// Optimizer state tensors for each parameter, of its size.
     pub moments: u64,
     /// Whether gradients are held until the end of the step.
@@ -49,6 +51,7 @@ impl OwnedTables {
             parameters: self.parameters.leak(),
             buffers: self.buffers.leak(),
             batch: self.batch.leak(),
+            caches: self.caches.leak(),
             moments: self.moments,
             holds_gradients: self.holds_gradients,
             training: self.training,
@@ -66,6 +69,10 @@ pub fn tables(program: &Program) -> OwnedTables {
     let elements = |tensor: &Tensor| tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX);
     let given = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
     let parameter = |tensor: &Tensor| [tensor.role as u64, elements(tensor), u64::from(tensor.trained)];
+    let cache = |tensor: &Tensor| {
+        let steps = tensor.shape.dims().first().copied().unwrap_or(0);
+        [tensor.role as u64, elements(tensor) / steps.max(1), steps]
+    };
     let transient = |tensor: &Tensor| {
         let (fixed, each) = if tensor.batched { (0, elements(tensor)) } else { (elements(tensor), 0) };
         let life = [u64::from(tensor.first), u64::from(tensor.last)];
@@ -89,6 +96,9 @@ pub fn tables(program: &Program) -> OwnedTables {
             .map(|([role, elements], count)| [role, elements, count])
             .collect(),
         batch: of(&[Class::Input, Class::Target]).map(given).collect(),
+        caches: (counted(of(&[Class::Cache]).map(cache)).into_iter())
+            .map(|([role, row, steps], count)| [role, row, steps, count])
+            .collect(),
         moments,
         holds_gradients: program.holds_gradients,
         training: program.training,

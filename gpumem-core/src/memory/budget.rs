@@ -32,6 +32,8 @@ pub enum Line {
     Buffers,
     /// Inputs and targets. In training two halves of equal size: one is filled while the other is read.
     BatchIo,
+    /// Keys and values of the steps of a sequence that went before, where `INFER` has a `cache`.
+    Cache,
     /// Everything that lives inside a step, packed by lifetime, with the padding of each tensor.
     Activations,
     /// One allocation that holds all of the above, with the padding of each tensor.
@@ -47,13 +49,14 @@ impl Line {
     pub const COUNT: usize = Line::ALL.len();
 
     /// Every line, in order.
-    pub const ALL: [Line; 10] = [
+    pub const ALL: [Line; 11] = [
         Line::Weights,
         Line::Master,
         Line::Gradients,
         Line::Optimizer,
         Line::Buffers,
         Line::BatchIo,
+        Line::Cache,
         Line::Activations,
         Line::Arena,
         Line::Reserve,
@@ -77,6 +80,7 @@ impl Line {
             Line::Optimizer => "optimizer",
             Line::Buffers => "buffers",
             Line::BatchIo => "batch_io",
+            Line::Cache => "cache",
             Line::Activations => "activations",
             Line::Arena => "arena",
             Line::Reserve => "reserve",
@@ -228,6 +232,27 @@ impl Bytes {
     }
 }
 
+/// Bytes of keys and values that are kept.
+const fn cache_bytes(tables: &Tables, batch: u64, precision: Precision) -> Result<Bytes, PlanError> {
+    let element = element_bytes(precision);
+    let mut sum = Bytes { exact: 0, padded: 0 };
+    let mut i = 0;
+    while i < tables.caches.len() {
+        let [role, row, steps, count] = tables.caches[i];
+        let Some(each) = row.checked_mul(steps) else { return Err(PlanError::Overflow) };
+        let added = match tensor_bytes(&element, role, 0, each, batch) {
+            Ok(bytes) => sum.add(bytes, count),
+            Err(error) => Err(error),
+        };
+        match added {
+            Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        i += 1;
+    }
+    Ok(sum)
+}
+
 /// The parts that do not depend on how activations are packed; those are 0 here.
 #[derive(Clone, Copy)]
 pub(crate) struct Lasting {
@@ -273,6 +298,10 @@ impl Lasting {
             i += 1;
         }
         self.parts[Line::BatchIo as usize] = sum;
+        match cache_bytes(tables, batch, precision) {
+            Ok(bytes) => self.parts[Line::Cache as usize] = bytes,
+            Err(error) => return Err(error),
+        }
         Ok(self)
     }
 

@@ -67,6 +67,27 @@ impl Placed {
     }
 }
 
+impl Placed {
+    /// Another program in the places of this one's tensors: see [`Program::covers`].
+    ///
+    /// # Errors
+    /// A program that has other tensors.
+    pub fn covering(&self, program: &[u8], batch: u64, precision: Precision) -> Result<Placed, Error> {
+        let damaged = || Error::Damaged("a program is not in the places of the one beside it");
+        let program = Program::decode(program).filter(|program| self.program.covers(program)).ok_or_else(damaged)?;
+        let mut placed = Placed::new(program, self.offsets.clone(), batch, precision);
+        for ((tensor, bytes), room) in placed.program.tensors.iter().zip(&mut placed.bytes).zip(&self.bytes) {
+            if tensor.role.is_workspace() {
+                *bytes = (*bytes).min(*room);
+            } else if *bytes > *room {
+                return Err(damaged());
+            }
+        }
+        placed.masters.clone_from(&self.masters);
+        Ok(placed)
+    }
+}
+
 /// Decodes a program and places its tensors: the persistent ones part by part, the transient ones where the plan
 /// says.
 ///
@@ -164,7 +185,8 @@ fn bytes_in(part: Line, tensor: &Tensor, batch: u64, precision: Precision) -> Op
         | (Line::Gradients, Class::Gradient)
         | (Line::Optimizer, Class::Moment)
         | (Line::Buffers, Class::Buffer | Class::State)
-        | (Line::BatchIo, Class::Input | Class::Target) => tensor.role.bytes(precision),
+        | (Line::BatchIo, Class::Input | Class::Target)
+        | (Line::Cache, Class::Cache) => tensor.role.bytes(precision),
         (Line::Master, Class::Parameter) if tensor.trained => tensor.role.master(precision)?.bytes(),
         _ => return None,
     };

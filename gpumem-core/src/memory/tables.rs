@@ -23,6 +23,9 @@ pub type Parameter = [u64; 4];
 /// An input or target, `[role, per_sample]` elements.
 pub type BatchTensor = [u64; 2];
 
+/// Keys or values that are kept, `[role, row, steps, count]`: `row` elements for each of `steps` steps of each sample.
+pub type CacheTensor = [u64; 4];
+
 /// The tensors that live inside a step, in the order of [`Program::transients`](crate::program::Program).
 ///
 /// Few sizes are shared by many tensors, and of all operations a few can be the peak: const evaluation takes about a microsecond a
@@ -91,6 +94,8 @@ pub struct Tables {
     pub buffers: &'static [Persistent],
     /// Inputs, and in training the targets. In training each exists twice: one half is filled while the other is read.
     pub batch: &'static [BatchTensor],
+    /// Keys and values that a forward pass with a cache keeps, those that are alike as one.
+    pub caches: &'static [CacheTensor],
     /// Optimizer state tensors of its size for each parameter that is trained: 0 for inference and plain SGD, 1 for SGD with momentum, 2 for Adam, 3 at most.
     pub moments: u64,
     /// Whether all gradients are held until the end of the step ([`Update::Separate`](crate::Update)).

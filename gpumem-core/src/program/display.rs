@@ -69,6 +69,7 @@ impl Program {
                 Slot::Loss => "loss".to_string(),
                 Slot::Workspace => "scratch".to_string(),
                 Slot::Held(index) => format!("held{index}"),
+                Slot::Cache(index) => format!("cache{index}"),
             };
             format!("{slot}=%{}", operand.tensor)
         };

@@ -44,6 +44,8 @@ pub enum Class {
     Buffer,
     /// What changes from step to step without changing the program: see [`StateWord`].
     State,
+    /// Keys or values of the steps that attention has seen: lives as long as the network, for each sample.
+    Cache,
     /// An input of the network.
     Input,
     /// What the loss compares the output with.
@@ -51,7 +53,7 @@ pub enum Class {
     /// Lives inside a step only, and shares its memory with others.
     Transient,
 }
-wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Input, Target, Transient });
+wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Cache, Input, Target, Transient });
 wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace });
 wire_enum!(Phase { Forward, Backward, Update, Loss });
 wire_enum!(Role {
@@ -72,7 +74,7 @@ wire_enum!(Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum StateWord {
-    /// Steps that have been made, low word first.
+    /// Steps that have been made, low word first: of training, or where there is a cache, of the sequence that are in it.
     Step = 0,
     /// The seed, low word first.
     Seed = 2,
@@ -253,6 +255,8 @@ pub enum Slot {
     Workspace,
     /// What the operation before reads, and this one must leave alone, so that both may run as one.
     Held(u8),
+    /// Keys or values of earlier steps, to which those of the steps at hand are added.
+    Cache(u8),
 }
 
 impl Wire for Slot {
@@ -272,6 +276,7 @@ impl Wire for Slot {
             Slot::Loss => (11, 0),
             Slot::Workspace => (12, 0),
             Slot::Held(index) => (13, index),
+            Slot::Cache(index) => (14, index),
         };
         (u64::from(index) << 4 | kind).put(out);
     }
@@ -294,6 +299,7 @@ impl Wire for Slot {
             11 => Slot::Loss,
             12 => Slot::Workspace,
             13 => Slot::Held(index),
+            14 => Slot::Cache(index),
             _ => return None,
         })
     }
@@ -502,6 +508,19 @@ impl Program {
     /// Numbers of the tensors of one class, in order.
     pub fn of_class(&self, class: Class) -> impl Iterator<Item = TensorId> + '_ {
         self.tensors.iter().enumerate().filter(move |(_, tensor)| tensor.class == class).map(|(id, _)| id as TensorId)
+    }
+
+    /// Whether another program has the same tensors, none of them larger and each alive at the same operations, so that it can run
+    /// where this one's tensors lie.
+    pub fn covers(&self, other: &Program) -> bool {
+        let is_covered = |(own, other): (&Tensor, &Tensor)| {
+            let kind = |tensor: &Tensor| (tensor.class, tensor.role, tensor.batched, tensor.first, tensor.last);
+            kind(own) == kind(other) && own.shape.elements() >= other.shape.elements() && own.name == other.name
+        };
+        self.tensors.len() == other.tensors.len()
+            && self.operations.len() == other.operations.len()
+            && self.results == other.results
+            && self.tensors.iter().zip(&other.tensors).all(is_covered)
     }
 
     /// The tensors that share the activations' part of the arena, in the order of the plan's offsets.

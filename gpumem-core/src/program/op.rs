@@ -7,12 +7,13 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
-    Attention, AveragePool, BatchNorm, Binary, Concat, Convolution, Declared, Expand, Formula, Gather, Interpolate,
-    Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Product, Recurrence, Reduce, RelativeBias, Resize,
-    Rotary, Sinusoid, Slice, Softmax, Standardize, Sum, WindowMask,
+    Attention, AveragePool, BatchNorm, Binary, CachedAttention, Concat, Convolution, Declared, Expand, Formula, Gather,
+    Interpolate, Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Positions, Product, Recurrence, Reduce,
+    RelativeBias, Resize, Rotary, Sinusoid, Slice, Softmax, Standardize, Sum, WindowMask,
 };
 use crate::number::Role;
 use crate::shape::Shape;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// What an operation says about itself.
@@ -59,6 +60,25 @@ pub trait Rule: Sized {
     /// Whether the training forward pass reads the random state.
     fn draws(&self) -> bool {
         false
+    }
+
+    /// Dimensions of what it keeps from one run to the next, for each sample: its [`Slot::Cache`](super::Slot)s, in order.
+    fn caches(&self) -> Vec<Shape> {
+        Vec::new()
+    }
+
+    /// Whether it needs to know, from the state, how many steps of the sequence went before.
+    fn is_positioned(&self) -> bool {
+        false
+    }
+
+    /// The same for some steps of a sequence at a time, and the axis of its output along which they follow each other.
+    ///
+    /// # Errors
+    /// Why that cannot be, to be read after the layer's name.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let _ = sequence;
+        Err(Sequence::refusal())
     }
 
     /// What becomes of it when there is no training.
@@ -210,6 +230,56 @@ pub struct Workspace {
     pub batched: bool,
 }
 
+/// A sequence whose steps are computed some at a time, as an operation sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequence<'a> {
+    /// Dimensions of the operation's inputs for the whole sequence.
+    pub inputs: &'a [Shape],
+    /// The axis of each input along which steps follow each other; `None` of what is the same for all steps.
+    pub axes: &'a [Option<usize>],
+    /// Steps of the whole sequence.
+    pub whole: u64,
+    /// Steps that are computed at a time.
+    pub chunk: u64,
+    /// Most steps that are kept.
+    pub cache: u64,
+}
+
+impl Sequence<'_> {
+    /// What is said of an operation that has no form of some steps at a time.
+    pub fn refusal() -> String {
+        "looks at several steps at once, so it cannot follow a sequence step by step; with `cache` in `INFER`, a layer treats each step \
+         alone, or is causal attention"
+            .into()
+    }
+
+    /// The axis of steps, where the first input has it and all others are the same for all steps.
+    pub fn of_first(&self) -> Result<usize, String> {
+        match self.axes {
+            [Some(axis), others @ ..] if others.iter().all(Option::is_none) => Ok(*axis),
+            _ => Err(Sequence::refusal()),
+        }
+    }
+
+    /// The axis of steps, where all inputs have the same one.
+    pub fn of_all(&self) -> Result<usize, String> {
+        match self.axes {
+            [Some(axis), others @ ..] if others.iter().all(|other| *other == Some(*axis)) => Ok(*axis),
+            _ => Err(Sequence::refusal()),
+        }
+    }
+
+    /// A shape with as many steps along an axis as are computed at a time.
+    pub fn cut(&self, shape: Shape, axis: usize) -> Shape {
+        shape.with(axis, self.chunk)
+    }
+
+    /// A number that is a multiple of the sequence's steps, with those that are computed at a time.
+    pub fn share(&self, number: u64) -> u64 {
+        (number / self.whole.max(1)).saturating_mul(self.chunk)
+    }
+}
+
 /// The layouts in which an operation's tensors may lie: what it says holds for both backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layouts {
@@ -321,6 +391,24 @@ macro_rules! operations {
                 match self { $(Op::$name(op) => op.draws(),)* }
             }
 
+            /// See [`Rule::caches`].
+            pub fn caches(&self) -> Vec<Shape> {
+                match self { $(Op::$name(op) => op.caches(),)* }
+            }
+
+            /// See [`Rule::is_positioned`].
+            pub fn is_positioned(&self) -> bool {
+                match self { $(Op::$name(op) => op.is_positioned(),)* }
+            }
+
+            /// See [`Rule::stepped`].
+            ///
+            /// # Errors
+            /// See there.
+            pub fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+                match self { $(Op::$name(op) => op.stepped(sequence),)* }
+            }
+
             /// See [`Rule::inference`].
             pub fn inference(&self) -> Inference {
                 match self { $(Op::$name(op) => op.inference(),)* }
@@ -422,4 +510,8 @@ operations! {
     Sinusoid,
     /// What hides pairs of positions in windows.
     WindowMask,
+    /// Attention of some steps of a sequence over all that went before.
+    CachedAttention,
+    /// Rows of a table for some steps of a sequence.
+    Positions,
 }

@@ -66,6 +66,7 @@ mod tests {
             parameters: &[[1, 5000, 1, 1]],
             buffers: &[],
             batch: &[[0, 100]],
+            caches: &[],
             moments: 0,
             holds_gradients: false,
             training: false,

@@ -5,11 +5,12 @@ use crate::memory::Compiled;
 use crate::memory::budget::Line;
 use crate::memory::place::Placed;
 use crate::memory::place::{place, share};
-use crate::network::{Network, Serve};
+use crate::network::{Cached, Network, Serve};
 use crate::number::random::Stream;
 use crate::number::{Format, Precision};
 use crate::program::{Action, Class, Init, Program, Slot, StateWord, TensorId};
 use crate::run::device::{Device, Job, Runner, Served};
+use crate::run::generate::Kept;
 use crate::run::tensor::Hosts;
 use crate::suggest::nearest;
 use crate::train::Train;
@@ -25,12 +26,15 @@ pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 
 /// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
 pub struct Net<N, D: Device> {
-    runner: D::Runner,
+    pub(super) runner: D::Runner,
     train: Option<Placed>,
-    served: Option<Served>,
-    infer: Placed,
+    /// A further forward pass: that of `INFER` beside a training step, or that of one step where a cache is kept.
+    pub(super) served: Option<Served>,
+    pub(super) infer: Placed,
+    /// What is kept of a sequence; nothing where `INFER` has no cache.
+    pub(super) kept: Kept,
     /// The number format in which the device runs it.
-    precision: Precision,
+    pub(super) precision: Precision,
     seed: u64,
     optimizer: Optimizer,
     buffer: Vec<u8>,
@@ -63,6 +67,17 @@ impl<N: Network, D: Device> Net<N, D> {
         }
         let mut served =
             serving.zip(train.as_ref()).map(|(serving, train)| beside::<N>(train, arena, serving)).transpose()?;
+        // A training step works on whole samples.
+        let cached = N::CACHED.filter(|_| train.is_none());
+        if let Some(Cached { one_step: Some(one_step), .. }) = cached {
+            let (batch, precision) = (N::EVALUATION.batch, N::EVALUATION.precision);
+            served = Some(Served { placed: infer.covering(one_step, batch, precision)?, batch });
+        }
+        let kept = cached.map_or(Kept { steps: 0, most: 0, chunk: 0 }, |cached| Kept {
+            steps: 0,
+            most: cached.steps,
+            chunk: cached.chunk,
+        });
         let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.batch);
         let precision = device.precision(aimed);
         if precision != aimed {
@@ -90,7 +105,8 @@ impl<N: Network, D: Device> Net<N, D> {
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let buffer = Vec::new();
-        let mut net = Net { runner, train, served, infer, precision, seed, optimizer, buffer, network: PhantomData };
+        let network = PhantomData;
+        let mut net = Net { runner, train, served, infer, kept, precision, seed, optimizer, buffer, network };
         net.reset()?;
         Ok(net)
     }
@@ -124,7 +140,8 @@ impl<N: Network, D: Device> Net<N, D> {
                     words.iter().flat_map(|word| word.to_le_bytes()).collect()
                 }
                 Class::Input | Class::Target | Class::Gradient => vec![0; placed.bytes[id] as usize],
-                Class::Transient => continue,
+                // Nothing of a cache is read that was not written.
+                Class::Transient | Class::Cache => continue,
             };
             self.runner.write(offset, &bytes)?;
         }
@@ -201,15 +218,24 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.train()
     }
 
-    /// One forward pass: BatchNorm with its running statistics, no dropout.
+    /// One forward pass: BatchNorm with its running statistics, no dropout. Where `INFER` has a `cache`, it takes the first steps of a
+    /// sequence, as many as `chunk` says, and the cache has these then.
     ///
     /// # Errors
     /// Invalid data such as a token beyond the table.
     pub fn forward(&mut self, input: Given<'_, N::Input>) -> Result<N::Output, Error> {
-        let (runner, infer, buffer, precision) = (&mut self.runner, &self.infer, &mut self.buffer, self.precision);
-        give::<N::Input, _>(runner, infer, precision, buffer, input)?;
-        runner.infer()?;
-        take::<N::Output, _>(runner, infer, precision)
+        self.run::<N::Input, N::Output>(input)
+    }
+
+    /// The forward pass that lies beside no other, or beside the training step.
+    fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
+        give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, input)?;
+        if self.kept.most > 0 {
+            self.begin_at(0)?;
+        }
+        self.runner.infer()?;
+        self.kept.steps = self.kept.chunk;
+        take::<O, _>(&mut self.runner, &self.infer, self.precision)
     }
 
     /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
@@ -368,20 +394,15 @@ impl<N: Serve, D: Device> Net<N, D> {
     /// # Errors
     /// [`Error::Unsupported`] for a network with `TRAIN` that was not loaded with `shared_on`; invalid data such as a token beyond the table.
     pub fn infer(&mut self, input: Given<'_, N::ServedInput>) -> Result<N::ServedOutput, Error> {
-        let placed = match &self.served {
-            Some(served) => &served.placed,
-            None if N::TRAIN.is_none() => &self.infer,
-            None => {
-                let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
-                return Err(Error::Unsupported { device: N::NAME, what });
-            }
+        if N::TRAIN.is_none() {
+            return self.run::<N::ServedInput, N::ServedOutput>(input);
+        }
+        let Some(Served { placed, .. }) = &self.served else {
+            let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
+            return Err(Error::Unsupported { device: N::NAME, what });
         };
         give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, input)?;
-        if self.served.is_some() {
-            self.runner.serve()?
-        } else {
-            self.runner.infer()?
-        }
+        self.runner.serve()?;
         take::<N::ServedOutput, _>(&mut self.runner, placed, self.precision)
     }
 }
@@ -393,6 +414,9 @@ fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<
             alloc::format!("`INFER` {why}, so they cannot share one set of weights; load it alone with `infer_on`");
         Err(Error::Unsupported { device: N::NAME, what })
     };
+    if N::CACHED.is_some() {
+        return refused("keeps a cache, for which a training step has no room");
+    }
     let (own, step) = (N::EVALUATION.precision, N::EVALUATION.batch);
     if serving.precision != own {
         return refused(&alloc::format!("has precision {} and `TRAIN` {}", serving.precision.name(), own.name()));
@@ -516,7 +540,7 @@ impl Kind {
             Class::Buffer => Some(Kind::Statistic),
             Class::Moment => Some(Kind::OptimizerState),
             Class::Gradient => Some(Kind::Gradient),
-            Class::State | Class::Input | Class::Target | Class::Transient => None,
+            Class::State | Class::Cache | Class::Input | Class::Target | Class::Transient => None,
         }
     }
 }

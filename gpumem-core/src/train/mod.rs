@@ -70,11 +70,18 @@ pub struct Infer {
     pub cards: &'static [Card],
     /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
     pub headroom: u64,
+    /// Most steps of a sequence whose keys and values are kept, so that a network with causal attention takes its tokens some at a
+    /// time and never computes one twice: see [`Net::generate`](crate::run::net::Net::generate). 0, the whole sequence at once, if
+    /// left out.
+    pub cache: usize,
+    /// With `cache`, steps in one pass while a sequence is read; what it is continued with always goes one by one. 1 if left out.
+    pub chunk: usize,
 }
 
 impl Infer {
     /// The value of every field that is left out.
-    pub const DEFAULT: Infer = Infer { batch: 1, precision: Precision::F32, cards: &[], headroom: 0 };
+    pub const DEFAULT: Infer =
+        Infer { batch: 1, precision: Precision::F32, cards: &[], headroom: 0, cache: 0, chunk: 1 };
 }
 
 /// Bytes of this many GiB, a fraction of a byte cut off: `headroom: gib(1.5)`.

@@ -20,6 +20,7 @@ pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Ta
         parameters,
         buffers: &[[Role::State as u64, 2, 1]],
         batch: &[[Role::Activation as u64, 3 * 64 * 64], [Role::Index as u64, 1]],
+        caches: &[],
         moments: 2,
         holds_gradients: false,
         training: true,

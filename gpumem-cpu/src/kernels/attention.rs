@@ -48,18 +48,20 @@ struct Sizes {
 }
 
 /// Queries, keys and values of one head of one sample.
-struct Head<'a> {
+pub(super) struct Head<'a> {
     /// `[T, S]`, `[M, S]` and `[M, V]`.
-    parts: [Matrix<'a>; 3],
+    pub(super) parts: [Matrix<'a>; 3],
     /// What is added to scores, `[T, M]`.
-    bias: Option<Matrix<'a>>,
-    scale: f32,
-    /// Steps of the keys, whether a step sees only those up to its own number, and how far it sees.
-    keys: usize,
-    causal: bool,
-    window: usize,
+    pub(super) bias: Option<Matrix<'a>>,
+    pub(super) scale: f32,
+    /// Steps of the keys, how many of them are before the first query, whether a step sees only those up to its own number, and how
+    /// far it sees.
+    pub(super) keys: usize,
+    pub(super) before: usize,
+    pub(super) causal: bool,
+    pub(super) window: usize,
     /// Number of the dropout draw of the head's element `[0, 0]`.
-    first_draw: u64,
+    pub(super) first_draw: u64,
 }
 
 impl Sizes {
@@ -166,6 +168,7 @@ impl Inputs {
             bias,
             scale: sizes.scale,
             keys: sizes.keys,
+            before: 0,
             causal: sizes.causal,
             window: sizes.window,
             first_draw: ((sequence * sizes.heads + head) * sizes.steps * sizes.keys) as u64,
@@ -190,10 +193,11 @@ fn bias_number(sizes: &Sizes, batched: bool, sequence: usize, head: usize) -> us
 impl Head<'_> {
     /// The keys that one of some steps sees.
     fn seen(&self, rows: Range<usize>) -> Range<usize> {
-        let first = (rows.start + 1).saturating_sub(self.window);
-        let last = rows.end - 1;
+        let first = (self.before + rows.start + 1).saturating_sub(self.window);
+        let last = self.before + rows.end - 1;
         let end = if self.causal { last + 1 } else { last.saturating_add(self.window) };
-        first.min(self.keys)..end.min(self.keys)
+        // A query sees one key at least.
+        first.min(self.keys - 1)..end.min(self.keys)
     }
 
     /// Scores of some rows with all keys that one of them sees.
@@ -226,7 +230,7 @@ fn row_blocks(steps: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Calls `f` for every head with its part of `outputs`; `cut` cuts outputs after a number of heads.
-fn for_heads<T: Send>(
+pub(super) fn for_heads<T: Send>(
     heads: Range<usize>,
     outputs: T,
     cut: &(impl Fn(T, usize) -> (T, T) + Sync),
@@ -241,10 +245,10 @@ fn for_heads<T: Send>(
 }
 
 /// Some heads' output and log-sum-exp.
-type Outputs<'a> = (MatrixMut<'a>, Option<&'a mut [f32]>);
+pub(super) type Outputs<'a> = (MatrixMut<'a>, Option<&'a mut [f32]>);
 
 /// The first `columns` columns of the output with the first `rows` of the log-sum-exp, and the rest.
-fn cut_outputs<'a>((y, lse): Outputs<'a>, [columns, rows]: [usize; 2]) -> (Outputs<'a>, Outputs<'a>) {
+pub(super) fn cut_outputs<'a>((y, lse): Outputs<'a>, [columns, rows]: [usize; 2]) -> (Outputs<'a>, Outputs<'a>) {
     let (left, right) = y.split_columns(columns);
     let (upper, lower) = lse.map(|lse| lse.split_at_mut(rows)).unzip();
     ((left, upper), (right, lower))
@@ -293,7 +297,7 @@ pub(super) fn forward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
 }
 
 /// The output `[T, V]` of one head.
-fn attend(
+pub(super) fn attend(
     head: &Head<'_>,
     steps: usize,
     factor: Option<&impl Fn(u64) -> f32>,

@@ -8,6 +8,7 @@ mod attention;
 mod average_pool;
 mod batch_norm;
 mod binary;
+mod cached_attention;
 mod concat;
 mod convolution;
 mod correlation;
@@ -29,6 +30,7 @@ pub(crate) mod optimizer;
 mod pad;
 mod permute;
 mod pointwise;
+mod positions;
 mod product;
 mod recurrence;
 mod reduce;
@@ -115,6 +117,8 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Sinusoid(op) => sinusoid::forward(op, operands),
         Op::WindowMask(op) => window_mask::forward(op, operands),
         Op::Recurrence(op) => recurrence::forward(op, operands),
+        Op::CachedAttention(op) => cached_attention::forward(op, operands),
+        Op::Positions(op) => positions::forward(op, operands),
     }
 }
 
@@ -143,7 +147,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Standardize(op) => standardize::backward(op, operands),
         Op::Permute(op) => permute::backward(op, operands),
         Op::Reduce(op) => reduce::backward(op, operands),
-        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) => {
+        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) | Op::CachedAttention(_) | Op::Positions(_) => {
             Err(Error::Damaged("what needs no backward operation has one in the program"))
         }
         Op::Interpolate(op) => interpolate::backward(op, operands),

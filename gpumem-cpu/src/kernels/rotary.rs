@@ -2,6 +2,7 @@
 //!
 //! Backward: the gradient turned back.
 
+use super::positions::Position;
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, count};
 use crate::parallel;
@@ -20,11 +21,18 @@ fn resolve(op: &Rotary, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
 }
 
 /// Turns the rows of `x` into `y`, or those of `y` where there is no `x`; backwards with `sign` -1.
-fn turned(op: &Rotary, mut pair: Pair, accumulate: bool, [steps, row]: [usize; 2], sign: f64) -> Bound {
+fn turned(
+    op: &Rotary,
+    (mut pair, accumulate): (Pair, bool),
+    before: Option<Position>,
+    [steps, row]: [usize; 2],
+    sign: f64,
+) -> Bound {
     let turns = op.turns(f64::powf);
     let places: Vec<[usize; 2]> = (0..op.dims / 2).map(|pair| op.pair(pair).map(|place| place as usize)).collect();
     let (heads, width) = (op.heads as usize, op.width as usize);
     kernel(move |_| {
+        let before = before.as_ref().map_or(0, Position::get);
         let (x, y) = pair.get();
         parallel::pieces(x, y, row, |index, x, y| {
             let mut sum = Vec::new();
@@ -36,7 +44,7 @@ fn turned(op: &Rotary, mut pair: Pair, accumulate: bool, [steps, row]: [usize; 2
             }
             for (turn, &[first, apart]) in turns.iter().zip(&places) {
                 // A turn has 2^64 parts: what wraps is whole turns.
-                let part = turn.wrapping_mul((index % steps) as u64) as i64;
+                let part = turn.wrapping_mul(before.wrapping_add((index % steps) as u64)) as i64;
                 let (sin, cos) = (part as f64 * (std::f64::consts::PI / 9_223_372_036_854_775_808.0)).sin_cos();
                 let (sin, cos) = ((sign * sin) as f32, cos as f32);
                 for head in y.chunks_exact_mut(width).take(heads) {
@@ -54,12 +62,12 @@ fn turned(op: &Rotary, mut pair: Pair, accumulate: bool, [steps, row]: [usize; 2
 /// `y` from `x`, in place or not.
 pub(super) fn forward(op: &Rotary, operands: &mut Operands<'_>) -> Bound {
     let [length, steps, row] = resolve(op, operands)?;
-    turned(op, operands.pair(Slot::Input(0), Slot::Output, length)?, false, [steps, row], 1.0)
+    let before = op.follows.then(|| Position::new(operands)).transpose()?;
+    turned(op, (operands.pair(Slot::Input(0), Slot::Output, length)?, false), before, [steps, row], 1.0)
 }
 
 /// `dx` from `dy`, in place or not.
 pub(super) fn backward(op: &Rotary, operands: &mut Operands<'_>) -> Bound {
     let [length, steps, row] = resolve(op, operands)?;
-    let (pair, accumulate) = operands.gradients(0, length)?;
-    turned(op, pair, accumulate, [steps, row], -1.0)
+    turned(op, operands.gradients(0, length)?, None, [steps, row], -1.0)
 }

@@ -93,7 +93,8 @@ impl<'a> Heads<'a> {
         let per_sample = per_sample.is_some_and(|bias| context.tensor(bias).batched);
         let kernel = context.kernel("attention.cu", entry).with("TENSOR_CORES", terms);
         let kernel = kernel.with("HEADS", op.heads).with("KV_HEADS", op.kv_heads).with("STEPS", op.steps());
-        let kernel = kernel.with("KEY_STEPS", op.keys).with("CAUSAL", u8::from(op.causal)).with("WINDOW", op.window);
+        let kernel =
+            kernel.with("KEY_STEPS", op.keys).with("CAUSAL", u8::from(op.causal)).with("WINDOW", op.hides_from());
         let kernel = kernel.with("HEAD", op.width).with("VALUE_HEAD", op.values);
         let kernel = kernel.with_float("SCALE", f64::from(op.scale as f32)).with("APART", u8::from(op.apart));
         let kernel = kernel.with("SEQUENCES", op.sequences()).with("MATRICES", op.bias[0]);
@@ -140,7 +141,7 @@ impl<'a> Heads<'a> {
 const MANY: Error = Error::Damaged("attention has more tiles than a grid has blocks");
 
 /// The product of these as a number of blocks.
-fn grid(factors: &[u64]) -> Result<u32, Error> {
+pub(super) fn grid(factors: &[u64]) -> Result<u32, Error> {
     let blocks = factors.iter().try_fold(1u64, |product, &factor| product.checked_mul(factor));
     blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs).ok_or(MANY)
 }

@@ -4,6 +4,7 @@ pub(crate) mod attention;
 mod average_pool;
 pub(crate) mod batch_norm;
 mod binary;
+mod cached_attention;
 pub(crate) mod chain;
 mod concat;
 mod context;
@@ -24,6 +25,7 @@ pub(crate) mod optimizer;
 mod pad;
 mod permute;
 pub(crate) mod pointwise;
+mod positions;
 pub(crate) mod product;
 mod recurrence;
 mod reduce;
@@ -116,6 +118,8 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Sinusoid(op) => own(sinusoid::forward(context, op)),
         Op::WindowMask(op) => own(window_mask::forward(context, op)),
         Op::Recurrence(op) => own(recurrence::forward(context, op)),
+        Op::CachedAttention(op) => own(cached_attention::forward(context, op)),
+        Op::Positions(op) => own(positions::forward(context, op)),
     }
 }
 
@@ -144,7 +148,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Standardize(op) => own(standardize::backward(context, op)),
         Op::Permute(op) => own(permute::backward(context, op)),
         Op::Reduce(op) => own(reduce::backward(context, op)),
-        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) => {
+        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) | Op::CachedAttention(_) | Op::Positions(_) => {
             Err(Error::Damaged("what needs no backward operation has one in the program"))
         }
         Op::Interpolate(op) => own(interpolate::backward(context, op)),

@@ -30,13 +30,19 @@ fn launch(
     let units = pairs / pack + still;
     let count = rows.saturating_mul(units);
     let turns: Vec<String> = op.turns(f64::powf).iter().map(|turn| format!("{turn}ull")).collect();
-    let kernel = context.kernel("rotary.cu", "rotary").with("COUNT", format!("{count}ull"));
+    let state = op.follows.then(|| context.read(Slot::State)).transpose()?;
+    let [file, entry] = if op.follows { ["rotary_following.cu", "rotary_following"] } else { ["rotary.cu", "rotary"] };
+    let kernel = context.kernel(file, entry).with("COUNT", format!("{count}ull"));
     let kernel = kernel.with("UNITS", format!("{units}ull")).with("STEPS", format!("{steps}ull"));
     let kernel = kernel.with("FEATURES", format!("{features}ull")).with("HEADS", op.heads).with("WIDTH", op.width);
     let kernel = kernel.with("DIMS", op.dims).with("TURNS", format!("{{{}}}", turns.join(",")));
     let kernel = kernel.with("INTERLEAVED", u8::from(op.interleaved)).with("BACK", back);
     let kernel = kernel.with("WHOLE", u8::from(whole)).with("ADD", add).with("PACK", pack);
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(x), Some(y)])])
+    let arguments = match state {
+        Some(state) => vec![Some(x), Some(state), Some(y)],
+        None => vec![Some(x), Some(y)],
+    };
+    Ok(vec![Launch::elementwise(kernel, count, arguments)])
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Rotary) -> Result<Vec<Launch>, Error> {

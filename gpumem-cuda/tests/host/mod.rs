@@ -392,7 +392,7 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
             (0..count).map(|index| (index as u32 * 7 + 1) % classes).collect()
         }
         (Class::Input, gpumem_core::Role::Byte) => (0..count).map(|index| (index * 37 + id) as u32 % 256).collect(),
-        (Class::Parameter | Class::Input | Class::Target, _) => spread(count, id + 1),
+        (Class::Parameter | Class::Input | Class::Target | Class::Cache, _) => spread(count, id + 1),
         (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
         (Class::State, _) => {
             let mut words = vec![0; count];
@@ -488,6 +488,43 @@ pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
         _ => [0.0; 2],
     };
     both.map(|correction| (correction as f32).to_bits())
+}
+
+/// Compares forward passes that keep a cache, each so many steps behind the beginning.
+pub fn compare_cached(what: &str, program: &Program, format: Format, befores: &[u64], classes: u32, tolerance: f64) {
+    let (batch, optimizer) = (2, Optimizer::Sgd(gpumem_core::train::optim::Sgd::DEFAULT));
+    prepare_programs(&[format], std::slice::from_ref(program), batch, optimizer);
+    if !filled::capabilities().is_empty() {
+        return filled::fill(&job(program, batch, format.0, optimizer), format.1);
+    }
+    let mut reference = OnCpu::boxed(job(program, batch, Precision::F32, optimizer));
+    for (who, mut tested) in everyone(&job(program, batch, format.0, optimizer), format.1, 0..3) {
+        for &before in befores {
+            for (id, tensor) in program.tensors.iter().enumerate() {
+                let Some(mut words) = beginning(tensor, id, batch, classes, optimizer) else { continue };
+                if tensor.class == Class::State {
+                    words[StateWord::Step as usize] = before as u32;
+                }
+                tested.put(id, &words);
+                reference.put(id, &tested.get(id));
+            }
+            reference.step();
+            tested.step();
+            let last = program.operations.len() as u32 - 1;
+            let lives = |tensor: &Tensor| tensor.class != Class::Transient || tensor.last == last;
+            let lasts = |tensor: &Tensor| lives(tensor) && tensor.part != gpumem_core::program::Part::Workspace;
+            let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
+            for (id, tensor) in program.tensors.iter().enumerate().filter(|(_, tensor)| lasts(tensor)) {
+                let (found, expected) = (tested.get(id), reference.get(id));
+                let label = format!("{what}, {who}, {before} steps behind: {}", program.tensor_name(tensor));
+                if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
+                    assert_eq!(found, expected, "{label}");
+                } else {
+                    harness::assert_close(&label, &floats(&found), &floats(&expected), tolerance);
+                }
+            }
+        }
+    }
 }
 
 /// What the kernels are compared with.

@@ -7,6 +7,7 @@ mod attention;
 mod axes;
 mod barriers;
 mod binary;
+mod cached;
 mod chains;
 mod channels_last;
 mod convolutions;

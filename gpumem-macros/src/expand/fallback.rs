@@ -19,8 +19,10 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
     let (errors, last) = errors.into_tokens();
     let conditions = conditions(source);
     let import = source.facade.import();
+    let generates = readings.cached().map(|_| super::generates(source, readings));
     let served = served_batch(source, readings).map(|_| {
         quote! {
+            #generates
             #[automatically_derived]
             impl #generics __gpumem::__private::network::Serve for #path {
                 const SERVED_HEADROOM: ::core::primitive::u64 = 0;
@@ -45,6 +47,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 parameters: &[],
                 buffers: &[],
                 batch: &[],
+                caches: &[],
                 moments: 0,
                 holds_gradients: false,
                 training: false,

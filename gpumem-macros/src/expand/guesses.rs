@@ -13,10 +13,12 @@ use syn::{Expr, ExprCall, ExprLit, Lit};
 /// Batch, precision and caps on workspaces at which a program is packed in the macro.
 pub(super) type Guess = (u64, Precision, Workspaces);
 
-/// Those of both programs.
+/// Those of the programs.
 pub(super) struct Guesses {
     pub(super) training: Vec<Guess>,
     pub(super) inference: Vec<Guess>,
+    /// Of the forward pass beside the training step, where that is another program.
+    pub(super) evaluation: Vec<Guess>,
 }
 
 /// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others.
@@ -28,11 +30,14 @@ impl Guesses {
             .map(|program| program.map_or(0, |program| program.transients().count()));
         let train = |tensors| guesses(source.train.as_ref(), readings.train.as_ref(), tensors);
         let infer = guesses(source.infer.as_ref(), readings.infer.as_ref(), inference);
-        let (training, mut inference) = (train(training), [infer, train(inference)].concat());
+        let (training, mut inference, mut evaluation) = (train(training), infer, train(inference));
+        if programs.evaluation.is_none() {
+            inference.append(&mut evaluation);
+        }
         if readings.infer.is_none() && readings.train.is_none() {
             inference.push((1, Precision::F32, aimed(&[], None)));
         }
-        Guesses { training, inference }
+        Guesses { training, inference, evaluation }
     }
 }
 

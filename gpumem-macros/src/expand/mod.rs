@@ -28,7 +28,7 @@ use crate::train::{Reading, literal};
 use gpumem_core::Precision;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, LowerError, Steps, Term};
+use gpumem_core::lower::{Blueprint, Cached, LowerError, Steps, Term};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -47,6 +47,11 @@ impl<'s> Readings<'s> {
         self.train.as_ref().map(|train| train.loss.terms.as_slice()).unwrap_or_default()
     }
 
+    /// How `INFER` takes a sequence, where it has a cache.
+    pub(crate) fn cached(&self) -> Option<Cached> {
+        self.infer.as_ref()?.cached.map(|(cached, _)| cached)
+    }
+
     /// The constant whose batch the network's types have.
     pub(crate) fn primary(&self) -> Option<(&'static str, &Reading<'s>)> {
         let train = self.train.as_ref().map(|train| ("TRAIN", train));
@@ -58,6 +63,10 @@ impl<'s> Readings<'s> {
 struct Programs {
     training: Option<Program>,
     inference: Program,
+    /// The forward pass beside the training step, where it is another one than that of `INFER`.
+    evaluation: Option<Program>,
+    /// The forward pass of one step, where that of `INFER` has a cache and takes more.
+    one_step: Option<Program>,
     /// What they were lowered from.
     blueprint: Blueprint,
 }
@@ -67,6 +76,14 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
     if errors.is_empty()
         && let (Some(outputs), Some(inputs), Some(promised)) = (&resolved.outputs, &resolved.inputs, &resolved.promised)
     {
+        if let Some((_, place)) = readings.infer.as_ref().and_then(|infer| infer.cached)
+            && !takes_tokens(inputs, promised)
+        {
+            let text = "`cache` needs a network from tokens to a row for each of them, as `fn forward(tokens: Tokens<1024>) -> \
+                        TokenLogits<1024, 50257>`";
+            errors.add(place, text);
+            return fallback::network(source, readings, errors);
+        }
         match programs(resolved, outputs, readings) {
             Ok(programs) => return network(source, resolved, readings, &programs, (inputs, promised)),
             Err(error) => report(source, resolved, &error, &mut errors),
@@ -75,15 +92,38 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
     fallback::network(source, readings, errors)
 }
 
+/// Whether a network has one list of tokens and gives one row for each.
+fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
+    match (inputs, promised) {
+        ([input], [output]) => {
+            let is_list = input.value().elements == Elements::Indices && input.dimensions.len() == 1;
+            is_list && output.dimensions.len() == 2 && input.dimensions[0] == output.dimensions[0]
+        }
+        _ => false,
+    }
+}
+
 fn programs(resolved: &Resolved, outputs: &[NodeId], readings: &Readings<'_>) -> Result<Programs, LowerError> {
     let steps = readings.train.as_ref().map(|train| Steps {
         loss: train.loss.terms.clone(),
         moments: train.moments,
         update: train.update,
     });
-    let blueprint = Blueprint { graph: resolved.graph.clone(), outputs: outputs.to_vec(), training: steps };
+    let blueprint = Blueprint {
+        graph: resolved.graph.clone(),
+        outputs: outputs.to_vec(),
+        training: steps,
+        cached: readings.cached(),
+    };
     let precision = readings.train.as_ref().map_or(Precision::F32, |train| train.precision);
-    Ok(Programs { training: blueprint.training(precision)?, inference: blueprint.inference()?, blueprint })
+    let has_both = readings.train.is_some() && readings.cached().is_some();
+    Ok(Programs {
+        training: blueprint.training(precision)?,
+        inference: blueprint.inference()?,
+        evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
+        one_step: blueprint.decoding()?,
+        blueprint,
+    })
 }
 
 fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {
@@ -116,6 +156,7 @@ fn network(
     let proofs = proofs::proofs(resolved, readings, (inputs, promised));
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
+    let cached = cached(readings, programs);
     let plans::Plans { items, training, inference, evaluation, checked } = plans;
     let primary = Ident::new(if readings.train.is_some() { "TRAIN" } else { "INFER" }, Span::call_site());
     let train = match &readings.train {
@@ -144,6 +185,7 @@ fn network(
                 const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled> = #training;
                 const INFERENCE: &'static __gpumem::__private::memory::Compiled = #inference;
                 const EVALUATION: &'static __gpumem::__private::memory::Compiled = #evaluation;
+                #cached
                 const TRAIN: ::core::option::Option<__gpumem::__private::Train> = #train;
                 const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
                 const CARDS: &'static [__gpumem::cards::Card] = <#path>::#primary.cards;
@@ -159,6 +201,27 @@ fn network(
         #conditions
         #links
     }
+}
+
+/// How the forward pass takes a sequence, where it keeps a cache.
+fn cached(readings: &Readings<'_>, programs: &Programs) -> Option<TokenStream> {
+    let Cached { steps, chunk } = readings.cached()?;
+    let [steps, chunk] = [steps, chunk].map(Literal::u64_unsuffixed);
+    let one_step = match &programs.one_step {
+        Some(program) => {
+            let bytes = Literal::byte_string(&program.encode());
+            quote!(::core::option::Option::Some(#bytes))
+        }
+        None => quote!(::core::option::Option::None),
+    };
+    Some(quote! {
+        const CACHED: ::core::option::Option<__gpumem::__private::network::Cached> =
+            ::core::option::Option::Some(__gpumem::__private::network::Cached {
+                steps: #steps,
+                chunk: #chunk,
+                one_step: #one_step,
+            });
+    })
 }
 
 /// `#[cfg(..)]` of the struct, which all of the network depends on.
@@ -332,7 +395,8 @@ fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
 /// The associated types of `Network`.
 fn types(source: &Source, readings: &Readings<'_>, inputs: &[Declared], promised: &[Declared]) -> TokenStream {
     let batch = batch(source, readings);
-    let [input, output] = batches(inputs, promised, &batch);
+    let chunk = readings.cached().filter(|_| readings.train.is_none()).map(|cached| cached.chunk);
+    let [input, output] = batches(inputs, promised, &batch, chunk);
     let target = match &readings.train {
         Some(train) => {
             let targets = train.loss.targets.iter();
@@ -354,9 +418,11 @@ fn served(
     (inputs, promised): (&[Declared], &[Declared]),
 ) -> Option<TokenStream> {
     let batch = served_batch(source, readings)?;
-    let [input, output] = batches(inputs, promised, &batch);
+    let [input, output] = batches(inputs, promised, &batch, readings.cached().map(|cached| cached.chunk));
     let (generics, path) = generics(source);
+    let generates = readings.cached().map(|_| generates(source, readings));
     Some(quote! {
+        #generates
         #[automatically_derived]
         impl #generics __gpumem::__private::network::Serve for #path {
             const SERVED_HEADROOM: ::core::primitive::u64 = <#path>::INFER.headroom;
@@ -364,6 +430,22 @@ fn served(
             type ServedOutput = #output;
         }
     })
+}
+
+/// That sequences can be continued.
+fn generates(source: &Source, readings: &Readings<'_>) -> TokenStream {
+    let (generics, path) = generics(source);
+    let alone = readings.train.is_none().then(|| {
+        quote! {
+            #[automatically_derived]
+            impl #generics __gpumem::__private::network::Generate for #path {}
+        }
+    });
+    quote! {
+        #[automatically_derived]
+        impl #generics __gpumem::__private::network::Caches for #path {}
+        #alone
+    }
 }
 
 /// The batch of `INFER` in a type, where it is written and can be: of a network that is generic over its batch, a number or the
@@ -383,10 +465,14 @@ fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream>
     }
 }
 
-/// The types of a batch of inputs and of outputs.
-fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream) -> [TokenStream; 2] {
-    let input = inputs.iter().map(|input| tensor(input.value().elements, &input.dimensions, batch));
-    let output = promised.iter().map(|output| tensor(Elements::Numbers, &output.dimensions, batch));
+/// The types of a batch of inputs and of outputs, of so many steps where a pass has not all of them.
+fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream, chunk: Option<u64>) -> [TokenStream; 2] {
+    let dimensions = |declared: &Declared| match chunk {
+        Some(chunk) => [&[chunk], &declared.dimensions[1..]].concat(),
+        None => declared.dimensions.clone(),
+    };
+    let input = inputs.iter().map(|input| tensor(input.value().elements, &dimensions(input), batch));
+    let output = promised.iter().map(|output| tensor(Elements::Numbers, &dimensions(output), batch));
     [all(input.collect()), all(output.collect())]
 }
 

@@ -52,7 +52,11 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         all.push(planned("INFERENCE", &programs.inference, "INFERENCE", "INFER", true));
     }
     if readings.train.is_some() {
-        all.push(planned("EVALUATION", &programs.inference, "INFERENCE", "TRAIN", false));
+        let (program, structure) = match &programs.evaluation {
+            Some(own) => (own, "EVALUATION"),
+            None => (&programs.inference, "INFERENCE"),
+        };
+        all.push(planned("EVALUATION", program, structure, "TRAIN", false));
     }
     let value = |prefix: &str| {
         let prefix = if all.iter().any(|planned| planned.prefix == prefix) {

@@ -29,11 +29,14 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Gues
     let training =
         programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program, &guesses.training));
     let inference = statics(&Names::new("INFERENCE"), &programs.inference, &guesses.inference);
+    let evaluation =
+        programs.evaluation.as_ref().map(|program| statics(&Names::new("EVALUATION"), program, &guesses.evaluation));
     quote! {
         #layers
         static __PATHS: &[&::core::primitive::str] = &[#(#paths),*];
         #training
         #inference
+        #evaluation
     }
 }
 
@@ -77,6 +80,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess]) -> TokenStream {
         parameters,
         buffers,
         batch,
+        caches,
         moments,
         holds_gradients,
         training,
@@ -96,6 +100,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess]) -> TokenStream {
         }
     });
     let [parameters, buffers, batch] = [rows(&parameters), rows(&buffers), rows(&batch)];
+    let caches = rows(&caches);
     let [sizes, peaks, changes] = [rows(&sizes), rows(&peaks), rows(&changes)];
     let operation_tags = Literal::byte_string(&operation_tags);
     let transient_tags = Literal::byte_string(&transient_tags);
@@ -113,6 +118,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess]) -> TokenStream {
             parameters: #parameters,
             buffers: #buffers,
             batch: #batch,
+            caches: #caches,
             moments: #moments,
             holds_gradients: #holds_gradients,
             training: #training,

@@ -92,6 +92,6 @@ impl Turn {
             b.report(Mistake::of(named, text));
             return Ok(x);
         }
-        b.op(ops::Rotary { shape: x.shape, heads, width, dims, base, interleaved }, &[x])
+        b.op(ops::Rotary { shape: x.shape, heads, width, dims, base, interleaved, follows: false }, &[x])
     }
 }

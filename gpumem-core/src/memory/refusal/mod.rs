@@ -19,7 +19,7 @@ pub use environment::{Environment, UNCHECKED};
 pub use target::Aim;
 pub use together::{check_together, largest, together};
 
-use search::{Search, largest_batch, precision_fits};
+use search::{Search, largest_batch, longest_cache, precision_fits};
 use target::Targets;
 
 /// The text of a refusal.
@@ -180,6 +180,7 @@ const fn append_table(text: &mut Text, tables: &Tables, budget: &Budget) {
         (Line::Master, false),
         (Line::Buffers, false),
         (Line::BatchIo, false),
+        (Line::Cache, false),
         (Line::Reserve, false),
     ];
     let mut left = true;
@@ -265,10 +266,17 @@ const fn append_alternatives<const N: usize>(
     headroom: u64,
 ) -> bool {
     let mut found = 0;
+    if let Some(steps) = longest_cache(tables, plan, room) {
+        append_label(text, "fits with");
+        text.text("cache: ").number(steps);
+        found += 1;
+    }
     let search = largest_batch(tables, plan, room);
     if let Search::Fits(batch) = search {
-        append_label(text, "fits with");
-        text.text("batch ").number(batch);
+        if found == 0 {
+            append_label(text, "fits with");
+        }
+        text.text(if found > 0 { " | batch " } else { "batch " }).number(batch);
         found += 1;
     }
     if matches!(plan.precision, Precision::F32) {

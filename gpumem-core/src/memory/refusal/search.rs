@@ -1,6 +1,7 @@
 //! The search for what would fit.
 
 use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound};
+use crate::memory::bytes::{element_bytes, padded, tensor_bytes};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
 
@@ -39,6 +40,34 @@ impl<const N: usize> Bounds<'_, N> {
             _ => u64::MAX,
         }
     }
+}
+
+/// The most steps that a cache can have in an arena of at most `room` bytes, everything else being as it is, if it is not as long
+/// already. Padding is counted in full, so that it always fits.
+pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N>, room: u64) -> Option<u64> {
+    let element = element_bytes(plan.precision);
+    let (mut cache, mut step, mut padding, mut most) = (0, 0, 0, 0);
+    let mut i = 0;
+    while i < tables.caches.len() {
+        let [role, row, steps, count] = tables.caches[i];
+        let (Ok(whole), Ok(each)) = (
+            tensor_bytes(&element, role, 0, row * steps, plan.batch),
+            tensor_bytes(&element, role, 0, row, plan.batch),
+        ) else {
+            return None;
+        };
+        cache += padded(whole) * count;
+        step += each * count;
+        padding += padded(1) * count;
+        most = steps;
+        i += 1;
+    }
+    let others = plan.arena() - cache + padding;
+    if step == 0 || others >= room {
+        return None;
+    }
+    let steps = (room - others) / step;
+    if steps > 0 && steps < most { Some(steps) } else { None }
 }
 
 /// The largest batch below that of `plan` whose arena is at most `room` bytes.

@@ -1,7 +1,9 @@
+use super::CachedAttention;
 use crate::number::{Role, inverse_sqrt};
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Saved, Sequence, Work, Workspace};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -58,16 +60,20 @@ impl Attention {
         Attention { heads, kv_heads, keys, width, values, scale, dropout, causal, window, apart, bias, shape }
     }
 
-    /// The same, where a step sees only keys whose number differs from its own by less than `window`, if that is not 0 and hides any.
+    /// The same, where a step sees only keys whose number differs from its own by less than `window`, if that is not 0.
     pub fn within(self, window: u64) -> Attention {
-        let window = if window < self.steps().max(self.keys) { window } else { 0 };
         Attention { window, ..self }
+    }
+
+    /// How far a step sees, where that hides any; else 0.
+    pub fn hides_from(&self) -> u64 {
+        if self.window < self.steps().max(self.keys) { self.window } else { 0 }
     }
 
     /// Whether cuDNN may compute it: it is causal over one sequence whose parts lie side by side, and nothing is hidden, dropped or
     /// added.
     pub fn is_for_the_library(&self) -> bool {
-        let is_usual = self.scale == usual_scale(self.width) && self.bias[0] == 0 && self.window == 0;
+        let is_usual = self.scale == usual_scale(self.width) && self.bias[0] == 0 && self.hides_from() == 0;
         self.causal && !self.draws() && !self.apart && is_usual && self.shape.rank() == 2
     }
 
@@ -182,6 +188,22 @@ impl Rule for Attention {
         product(&[self.sequences(), self.heads, self.steps(), self.keys, each])
     }
 
+    /// Attention of a sequence over itself, in which nothing later is seen.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let is_first = sequence.of_all()? == 0 && self.sequences() == 1;
+        if !is_first || self.bias[0] > 0 || self.keys != self.steps() {
+            return Err(Sequence::refusal());
+        }
+        if !self.causal {
+            return Err("lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step; use causal \
+                        attention"
+                .into());
+        }
+        let Attention { heads, kv_heads, width, values, scale, window, apart, .. } = *self;
+        let (cache, shape) = (sequence.cache, sequence.cut(self.shape, 0));
+        Ok((CachedAttention { heads, kv_heads, width, values, scale, window, apart, cache, shape }.into(), 0))
+    }
+
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         let Attention { heads, kv_heads, width, values, .. } = *self;
         if !self.apart {
@@ -199,7 +221,7 @@ mod tests {
     #[test]
     fn a_window_that_hides_nothing_is_none() {
         let op = Attention::joined([1, 1, 8], 0.0, true, &[5]);
-        assert_eq!([4, 5, 6, 0].map(|window| op.clone().within(window).window), [4, 0, 0, 0]);
+        assert_eq!([4, 5, 6, 0].map(|window| op.clone().within(window).hides_from()), [4, 0, 0, 0]);
         assert!(op.is_for_the_library() && !op.within(4).is_for_the_library());
     }
 

@@ -1,6 +1,7 @@
 use crate::program::encoding::{record, wire_enum};
-use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Op, Reads, Rule, Sequence};
 use crate::shape::Shape;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -138,6 +139,22 @@ impl Rule for Binary {
 
     fn layouts(&self) -> Layouts {
         if self.is_plain() { Layouts::Alike } else { Layouts::Dense }
+    }
+
+    /// Where both have steps, they have the same ones; else what lacks them is repeated for each.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let rank = self.left.rank().max(self.right.rank());
+        let shapes = [self.left, self.right];
+        let places = [0, 1].map(|input| sequence.axes[input].map(|axis| axis + rank - shapes[input].rank()));
+        let (Some(place), Some(same)) = (places[0].or(places[1]), places[1].or(places[0])) else {
+            return Err(Sequence::refusal());
+        };
+        let is_repeated = |input: usize| places[input].is_some() || from_last(shapes[input], rank - 1 - place) == 1;
+        if place != same || !is_repeated(0) || !is_repeated(1) {
+            return Err(Sequence::refusal());
+        }
+        let cut = |input: usize| sequence.axes[input].map_or(shapes[input], |axis| sequence.cut(shapes[input], axis));
+        Ok((Binary { left: cut(0), right: cut(1), ..self.clone() }.into(), place))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Op, Reads, Rule, Sequence};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 record! {
@@ -50,6 +51,14 @@ impl Rule for Concat {
         }
         let inputs = self.lengths.iter().map(|&channels| self.shape.with(0, channels));
         Layouts::Maps(inputs.chain([self.shape]).collect())
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_all()?;
+        if axis as u64 == self.axis {
+            return Err(Sequence::refusal());
+        }
+        Ok((Concat { shape: sequence.cut(self.shape, axis), ..self.clone() }.into(), axis))
     }
 
     /// The values are joined one by one.

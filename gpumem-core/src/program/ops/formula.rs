@@ -1,7 +1,8 @@
 use crate::program::encoding::record;
 use crate::program::formula;
-use crate::program::op::{Edge, Gradient, Inputs, Layouts, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Inputs, Layouts, Op, Reads, Rule, Sequence};
 use crate::shape::Shape;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -38,6 +39,12 @@ impl Rule for Formula {
 
     fn layouts(&self) -> Layouts {
         Layouts::Alike
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_first()?;
+        let op = Formula { shape: sequence.cut(self.shape, axis), ..self.clone() };
+        Ok((op.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Sequence};
 use crate::shape::Shape;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -30,6 +31,14 @@ impl Rule for Gather {
 
     fn gradients(&self) -> Vec<Gradient> {
         vec![Gradient::computed(&[(1, Reads::inputs(&[0]))])]
+    }
+
+    /// A list of indices, not several lists.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        match (sequence.of_first()?, sequence.inputs[0].rank()) {
+            (0, 1) => Ok((Gather { count: sequence.chunk, ..self.clone() }.into(), 0)),
+            _ => Err(Sequence::refusal()),
+        }
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

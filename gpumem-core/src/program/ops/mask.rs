@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Inference, Layouts, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Inference, Layouts, Op, Reads, Rule, Sequence};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -60,6 +61,12 @@ impl Rule for Mask {
 
     fn layouts(&self) -> Layouts {
         Layouts::Alike
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_first()?;
+        let op = Mask { shape: sequence.cut(self.shape, axis), ..self.clone() };
+        Ok((op.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

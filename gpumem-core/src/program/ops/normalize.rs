@@ -1,7 +1,8 @@
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Saved, Sequence, Work, Workspace};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -91,6 +92,18 @@ impl Rule for Normalize {
     /// Its own gradient reads x, so this is for inference.
     fn in_place(&self) -> bool {
         true
+    }
+
+    /// Rows that each belong to one step.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_first()?;
+        let step = product(&self.shape.dims()[axis + 1..]);
+        let rows = step / self.length.max(1);
+        if !step.is_multiple_of(self.length) || !rows.is_multiple_of(self.groups) {
+            return Err(Sequence::refusal());
+        }
+        let (rows, shape) = (sequence.share(self.rows), sequence.cut(self.shape, axis));
+        Ok((Normalize { rows, shape, ..self.clone() }.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

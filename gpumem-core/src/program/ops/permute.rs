@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Sequence};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -85,6 +86,12 @@ impl Rule for Permute {
 
     fn gradients(&self) -> Vec<Gradient> {
         vec![Gradient::computed(&[(0, Reads::NOTHING)])]
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_first()?;
+        let to = self.order.iter().position(|&from| from == axis as u64).ok_or_else(Sequence::refusal)?;
+        Ok((Permute { input: sequence.cut(self.input, axis), ..self.clone() }.into(), to))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

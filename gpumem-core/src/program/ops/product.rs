@@ -1,8 +1,9 @@
 use crate::number::Role;
 use crate::program::Slot;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Op, Reads, Rule, Sequence, Work, Workspace};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -65,6 +66,15 @@ impl Rule for Product {
 
     fn macs(&self) -> u64 {
         product(&[self.rows, self.in_features, self.out_features])
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_first()?;
+        if axis + 1 >= self.shape.rank() {
+            return Err(Sequence::refusal());
+        }
+        let (rows, shape) = (sequence.share(self.rows), sequence.cut(self.shape, axis));
+        Ok((Product { rows, shape, ..self.clone() }.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Sequence};
 use crate::shape::Shape;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::f64::consts::TAU;
@@ -26,6 +27,8 @@ record! {
         pub base: f64,
         /// Whether the elements of a pair are neighbours; else they are `dims / 2` apart.
         pub interleaved: bool,
+        /// Whether the first step is as many steps behind the beginning as the state says; else it is the beginning.
+        pub follows: bool,
     }
 }
 
@@ -68,6 +71,17 @@ impl Rule for Rotary {
         true
     }
 
+    fn is_positioned(&self) -> bool {
+        self.follows
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        match sequence.of_first()? {
+            0 => Ok((Rotary { shape: sequence.cut(self.shape, 0), follows: true, ..self.clone() }.into(), 0)),
+            _ => Err(Sequence::refusal()),
+        }
+    }
+
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         Edge::same(inputs)
     }
@@ -80,7 +94,15 @@ mod tests {
     /// A damaged program may name any.
     #[test]
     fn heads_that_are_not_in_their_rows_are_not_sound() {
-        let op = Rotary { shape: Shape::new(&[5, 12]), heads: 2, width: 4, dims: 4, base: 1e4, interleaved: false };
+        let op = Rotary {
+            shape: Shape::new(&[5, 12]),
+            heads: 2,
+            width: 4,
+            dims: 4,
+            base: 1e4,
+            interleaved: false,
+            follows: false,
+        };
         assert!(op.is_sound());
         for changed in [
             Rotary { heads: 0, ..op.clone() },
@@ -100,7 +122,15 @@ mod tests {
     /// A radian is 2^64 / (2 pi) parts of a turn.
     #[test]
     fn pairs_turn_less_and_less() {
-        let op = Rotary { shape: Shape::new(&[5, 8]), heads: 1, width: 8, dims: 6, base: 100.0, interleaved: true };
+        let op = Rotary {
+            shape: Shape::new(&[5, 8]),
+            heads: 1,
+            width: 8,
+            dims: 6,
+            base: 100.0,
+            interleaved: true,
+            follows: false,
+        };
         let turns = op.turns(|base, exponent| if exponent == 0.0 { 1.0 } else { base.recip() });
         assert_eq!(turns, [2_935_890_503_282_001_408, 29_358_905_032_820_016, 29_358_905_032_820_016]);
         assert_eq!([0, 1, 2].map(|pair| op.pair(pair)), [[0, 1], [2, 1], [4, 1]]);

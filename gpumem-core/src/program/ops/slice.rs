@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Sequence};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -47,6 +48,14 @@ impl Rule for Slice {
 
     fn gradients(&self) -> Vec<Gradient> {
         vec![Gradient::computed(&[(0, Reads::NOTHING)])]
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_first()?;
+        if axis as u64 == self.axis {
+            return Err(Sequence::refusal());
+        }
+        Ok((Slice { input: sequence.cut(self.input, axis), ..self.clone() }.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

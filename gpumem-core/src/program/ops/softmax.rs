@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule};
-use crate::shape::Shape;
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Sequence};
+use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -36,6 +37,21 @@ impl Rule for Softmax {
 
     fn in_place(&self) -> bool {
         true
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_first()?;
+        let shape = sequence.cut(self.shape, axis);
+        // The axis of the classes lies before or behind that of the steps.
+        let before = product(&self.shape.dims()[..axis]);
+        let op = if self.outer >= before.saturating_mul(sequence.whole) {
+            Softmax { outer: sequence.share(self.outer), shape, ..self.clone() }
+        } else if self.outer.saturating_mul(self.classes) <= before {
+            Softmax { inner: sequence.share(self.inner), shape, ..self.clone() }
+        } else {
+            return Err(Sequence::refusal());
+        };
+        Ok((op.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

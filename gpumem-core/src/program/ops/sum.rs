@@ -1,6 +1,7 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Layouts, Rule};
+use crate::program::op::{Edge, Gradient, Layouts, Op, Rule, Sequence};
 use crate::shape::Shape;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 record! {
@@ -33,6 +34,12 @@ impl Rule for Sum {
 
     fn layouts(&self) -> Layouts {
         Layouts::Alike
+    }
+
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let axis = sequence.of_all()?;
+        let op = Sum { shape: sequence.cut(self.shape, axis), ..self.clone() };
+        Ok((op.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,0 +1,114 @@
+//! A network that takes some steps of a sequence at a time and keeps what later steps look at: inference with a cache.
+//!
+//! The graph of the whole sequence becomes that of a few steps. Each value has an axis along which steps follow each other, or is the
+//! same for all of them, and each operation says what it is for some steps at a time ([`Rule::stepped`](crate::program::op::Rule::stepped)).
+
+use super::LowerError;
+use crate::graph::{Graph, Node, NodeId, RowId, Source};
+use crate::program::Op;
+use crate::program::op::Sequence;
+use crate::program::ops::{Positions, Slice};
+use crate::shape::{Shape, product};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// How a network with a cache takes its sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// Most steps of a sequence.
+    pub steps: u64,
+    /// Steps in a pass.
+    pub chunk: u64,
+}
+
+/// The graph for `cached.chunk` steps at a time. Nodes keep their numbers.
+///
+/// # Errors
+/// A network that does not map one sequence to another step by step.
+pub(super) fn stepped(graph: &Graph, outputs: &[NodeId], cached: Cached) -> Result<Graph, LowerError> {
+    let mut inputs = graph.nodes.iter().filter(|node| node.source == Source::Input);
+    let whole = match (inputs.next().map(|node| node.value.shape.dims()), inputs.next()) {
+        (Some(&[whole, ..]), None) => whole,
+        _ => {
+            return Err(LowerError::of_all(
+                "`cache` in `INFER` needs a network with one input, a sequence whose first dimension counts steps",
+            ));
+        }
+    };
+    let mut following = Following { whole, cached, axes: Vec::with_capacity(graph.nodes.len()) };
+    let mut stepped = graph.clone();
+    for (node, own) in graph.nodes.iter().zip(&mut stepped.nodes) {
+        let axis = following.node(graph, node, own).map_err(|message| {
+            let row: Option<RowId> = (node.row < graph.rows.len()).then_some(node.row);
+            LowerError { row, message }
+        })?;
+        following.axes.push(axis);
+    }
+    if outputs.len() == 1 && following.axes[outputs[0]] == Some(0) {
+        return Ok(stepped);
+    }
+    Err(LowerError::of_all(
+        "`cache` in `INFER` needs a network with one output, whose first dimension counts the steps of the input",
+    ))
+}
+
+/// The axis of steps of each value.
+struct Following {
+    whole: u64,
+    cached: Cached,
+    axes: Vec<Option<usize>>,
+}
+
+impl Following {
+    /// Turns a node into that of some steps, and returns its axis of steps.
+    fn node(&self, graph: &Graph, node: &Node, own: &mut Node) -> Result<Option<usize>, String> {
+        let Cached { steps: cache, chunk } = self.cached;
+        let shape = node.value.shape;
+        let axis = match &node.source {
+            Source::Input => Some(0),
+            Source::Parameter(_) => None,
+            Source::View(input) => self.view(graph, *input, shape)?,
+            Source::Op { op, inputs, buffers, in_place } => {
+                let axes: Vec<Option<usize>> = inputs.iter().map(|&input| self.axes[input]).collect();
+                let shapes: Vec<Shape> = inputs.iter().map(|&input| graph.value(input).shape).collect();
+                let stepped = if axes.iter().any(Option::is_some) {
+                    let sequence = Sequence { inputs: &shapes, axes: &axes, whole: self.whole, chunk, cache };
+                    Some(op.stepped(&sequence)?)
+                } else {
+                    self.positions(graph, op, inputs)?.map(|op| (op, 0))
+                };
+                let Some((op, axis)) = stepped else { return Ok(None) };
+                let (inputs, buffers, in_place) = (inputs.clone(), buffers.clone(), *in_place);
+                own.source = Source::Op { op, inputs, buffers, in_place };
+                Some(axis)
+            }
+        };
+        if let Some(axis) = axis {
+            own.value.shape = shape.with(axis, chunk);
+        }
+        Ok(axis)
+    }
+
+    /// The axis of a view behind as many elements as that of what it views.
+    fn view(&self, graph: &Graph, input: NodeId, shape: Shape) -> Result<Option<usize>, String> {
+        let Some(axis) = self.axes[input] else { return Ok(None) };
+        let before = product(&graph.value(input).shape.dims()[..axis]);
+        let is_it = |&to: &usize| shape.dims()[to] == self.whole && product(&shape.dims()[..to]) == before;
+        (0..shape.rank()).find(is_it).map(Some).ok_or_else(Sequence::refusal)
+    }
+
+    /// The first rows of a table, one for each step, as those of the steps at hand.
+    fn positions(&self, graph: &Graph, op: &Op, inputs: &[NodeId]) -> Result<Option<Op>, String> {
+        let Op::Slice(Slice { input: table, start: 0, length, axis: 0 }) = *op else { return Ok(None) };
+        let is_table = inputs.iter().all(|&input| matches!(graph.nodes[input].source, Source::Parameter(_)));
+        let (&[rows, width], true) = (table.dims(), is_table && length == self.whole) else { return Ok(None) };
+        let Cached { steps, chunk } = self.cached;
+        if rows < steps {
+            return Err(format!(
+                "has {rows} positions, but `cache` in `INFER` keeps {steps} steps; give it {steps} positions, or write `cache: {rows}`"
+            ));
+        }
+        Ok(Some(Positions { rows, width, count: chunk }.into()))
+    }
+}

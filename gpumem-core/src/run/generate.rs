@@ -1,0 +1,227 @@
+//! A sequence continued token by token, with the keys and values of its earlier steps kept on the device.
+
+use super::device::{Device, Runner};
+use super::net::Net;
+use crate::error::Error;
+use crate::memory::place::Placed;
+use crate::network::Generate;
+use crate::program::{Class, StateWord};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What a loaded network keeps of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    /// Steps that are in the cache.
+    pub(super) steps: u64,
+    /// Most steps that can be.
+    pub(super) most: u64,
+    /// Steps in a pass of the forward program.
+    pub(super) chunk: u64,
+}
+
+/// Gives every sample the token that is most likely: the one of the largest logit, the first where several are as large.
+pub fn greedy(logits: &[f32]) -> u32 {
+    let larger = |best: usize, index: usize| if logits[index] > logits[best] { index } else { best };
+    (0..logits.len()).reduce(larger).unwrap_or(0) as u32
+}
+
+/// A token of every sample, and what it was chosen from: see [`Net::generate`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generated {
+    /// The token of each sample.
+    pub tokens: Vec<u32>,
+    /// What came before it: `[samples, classes]`, in row-major order.
+    pub logits: Vec<f32>,
+}
+
+/// The tokens that continue a sequence, one of each sample at a time: see [`Net::generate`].
+pub struct Generation<'n, N, D: Device, C> {
+    net: &'n mut Net<N, D>,
+    choose: C,
+    /// The logits after the prompt, until they are handed out.
+    first: Option<Vec<f32>>,
+    tokens: Vec<u32>,
+}
+
+impl<N, D: Device, C> fmt::Debug for Generation<'_, N, D, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generation").field("tokens", &self.tokens).finish_non_exhaustive()
+    }
+}
+
+impl<N: Generate, D: Device, C: FnMut(&[f32]) -> u32> Iterator for Generation<'_, N, D, C> {
+    type Item = Result<Generated, Error>;
+
+    fn next(&mut self) -> Option<Result<Generated, Error>> {
+        let logits = match self.first.take() {
+            Some(logits) => logits,
+            None if self.net.cached() == self.net.kept.most => return None,
+            None => {
+                let tokens: Vec<&[u32]> = self.tokens.iter().map(core::slice::from_ref).collect();
+                match self.net.extend(&tokens) {
+                    Ok(logits) => logits,
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        };
+        let classes = logits.len() / self.net.samples().max(1);
+        self.tokens = logits.chunks(classes.max(1)).map(&mut self.choose).collect();
+        Some(Ok(Generated { tokens: self.tokens.clone(), logits }))
+    }
+}
+
+impl<N: Generate, D: Device> Net<N, D> {
+    /// Continues a prompt: an iterator over tokens, each with the logits that `choose` chose it from. There is a prompt for each
+    /// sample of the batch of `INFER`, all of one length; the cache is emptied first. Tokens are computed as they are asked for, and
+    /// they end when the cache is full.
+    ///
+    /// ```ignore
+    /// let mut net = Gpt::infer_on(&device)?;
+    /// for next in net.generate(&[&prompt], greedy)?.take(100) {
+    ///     print(next?.tokens[0]);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Net::extend`].
+    pub fn generate<C: FnMut(&[f32]) -> u32>(
+        &mut self,
+        prompts: &[&[u32]],
+        choose: C,
+    ) -> Result<Generation<'_, N, D, C>, Error> {
+        self.kept.steps = 0;
+        let first = Some(self.extend(prompts)?);
+        Ok(Generation { net: self, choose, first, tokens: Vec::new() })
+    }
+
+    /// Steps of the sequence that are in the cache.
+    pub fn cached(&self) -> u64 {
+        self.kept.steps
+    }
+
+    /// Forgets all steps from this one on, so that the sequence goes on differently from there: `truncate(0)` begins a new one. More
+    /// steps than there are change nothing.
+    pub fn truncate(&mut self, steps: u64) {
+        self.kept.steps = self.kept.steps.min(steps);
+    }
+
+    /// Takes more tokens of the sequence, the same number for each sample, as many at a time as `chunk` in `INFER` says, and returns
+    /// the logits after the last one: `[samples, classes]`, in row-major order. Together with earlier ones they may be as many as
+    /// `cache` in `INFER`.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for another number of samples, no tokens, samples of different lengths, or more tokens than the cache has
+    /// room for; [`Error::Index`] for a token beyond the table. The cache is then as before.
+    pub fn extend(&mut self, tokens: &[&[u32]]) -> Result<Vec<f32>, Error> {
+        let count = self.checked(tokens)?;
+        let mut logits = Vec::new();
+        let mut done = 0;
+        while done < count {
+            let (left, at) = (count - done, self.kept.steps + done as u64);
+            let is_single = left == 1 && self.served.is_some();
+            let chunk = if is_single { 1 } else { self.kept.chunk as usize };
+            let taken = left.min(chunk);
+            let mut words = vec![0; tokens.len() * chunk];
+            for (words, tokens) in words.chunks_exact_mut(chunk).zip(tokens) {
+                words[..taken].copy_from_slice(&tokens[done..done + taken]);
+            }
+            // A token is known by its place in what was given.
+            let place = |position: u64| position / chunk as u64 * count as u64 + done as u64 + position % chunk as u64;
+            self.pass(&words, at, is_single).map_err(|error| match error {
+                Error::Index { what, position, value, limit } => {
+                    Error::Index { what, position: place(position), value, limit }
+                }
+                other => other,
+            })?;
+            done += taken;
+            if done == count {
+                logits = self.last_logits(is_single, chunk, taken - 1)?;
+            }
+        }
+        self.kept.steps += count as u64;
+        Ok(logits)
+    }
+
+    /// Samples of the batch of `INFER`.
+    fn samples(&self) -> usize {
+        N::INFERENCE.batch as usize
+    }
+
+    /// Tokens of each sample, if they may be added to the cache.
+    fn checked(&self, tokens: &[&[u32]]) -> Result<usize, Error> {
+        let length = |what: &str, expected: u64, found: usize| {
+            Err(Error::Length { what: String::from(what), expected, found: found as u64 })
+        };
+        if tokens.len() != self.samples() {
+            return length("one list of tokens for each sample", self.samples() as u64, tokens.len());
+        }
+        let count = tokens.first().map_or(0, |tokens| tokens.len());
+        if count == 0 {
+            return length("the tokens of a sample", 1, 0);
+        }
+        if let Some(other) = tokens.iter().find(|other| other.len() != count) {
+            return length(
+                "the tokens of a sample, of which the first has as many as the others",
+                count as u64,
+                other.len(),
+            );
+        }
+        let room = self.kept.most - self.kept.steps;
+        if count as u64 > room {
+            let what = alloc::format!("the rest of the cache of {} steps", self.kept.most);
+            return Err(Error::Length { what, expected: room, found: count as u64 });
+        }
+        Ok(count)
+    }
+
+    /// The program of one step, or of a chunk.
+    fn program(&self, is_single: bool) -> &Placed {
+        match &self.served {
+            Some(single) if is_single => &single.placed,
+            _ => &self.infer,
+        }
+    }
+
+    /// Runs a program on these tokens, `at` steps behind the beginning.
+    fn pass(&mut self, words: &[u32], at: u64, is_single: bool) -> Result<(), Error> {
+        let placed = self.program(is_single);
+        let lacks = Error::Damaged("the program lacks an input");
+        let input = placed.program.of_class(Class::Input).next().ok_or(lacks)?;
+        let offset = placed.offsets[input as usize];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.runner.write(offset, &bytes)?;
+        self.begin_at(at)?;
+        if is_single { self.runner.serve() } else { self.runner.infer() }
+    }
+
+    /// The logits of step `step` of each sample.
+    fn last_logits(&mut self, is_single: bool, chunk: usize, step: usize) -> Result<Vec<f32>, Error> {
+        let placed = self.program(is_single);
+        let output = placed.program.results[0] as usize;
+        let tensor = &placed.program.tensors[output];
+        let (offset, format, classes) =
+            (placed.offsets[output], tensor.role.format(self.precision), tensor.shape.last() as usize);
+        let row = classes * format.bytes() as usize;
+        let mut logits = Vec::with_capacity(self.samples() * classes);
+        let mut bytes = vec![0; row];
+        for sample in 0..self.samples() {
+            self.runner.read(offset + ((sample * chunk + step) * row) as u64, &mut bytes)?;
+            logits.extend(format.decode(&bytes));
+        }
+        Ok(logits)
+    }
+}
+
+impl<N, D: Device> Net<N, D> {
+    /// Tells the device how many steps of a sequence went before.
+    pub(super) fn begin_at(&mut self, step: u64) -> Result<(), Error> {
+        let program = &self.infer.program;
+        // A network without attention and positions has no use for it.
+        let Some(state) = program.of_class(Class::State).next() else { return Ok(()) };
+        let offset = self.infer.offsets[state as usize] + 4 * StateWord::Step as u64;
+        self.runner.write(offset, &step.to_le_bytes())
+    }
+}

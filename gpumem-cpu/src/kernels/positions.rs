@@ -1,0 +1,39 @@
+//! A row of a table for each step at hand, `y[t, :] = x[p + t, :]`, where the state says how many steps `p` went before.
+
+use super::{Bound, kernel, mask};
+use crate::operands::{Operands, Source, count};
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::Positions;
+
+/// The number of steps of a sequence that went before those at hand.
+pub(super) struct Position(Source<u32>);
+
+impl Position {
+    /// That of an operation that reads `State`.
+    pub(super) fn new(operands: &Operands<'_>) -> Result<Position, Error> {
+        Ok(Position(operands.words(Slot::State, mask::STATE_WORDS)?))
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        mask::step_and_seed(self.0.get()).0
+    }
+}
+
+/// `y` from the table.
+pub(super) fn forward(op: &Positions, operands: &mut Operands<'_>) -> Bound {
+    let [rows, width] = [op.rows, op.width].map(|size| count(&[size]));
+    if rows == 0 || width == 0 {
+        return Err(Error::Damaged("a table of positions has no rows"));
+    }
+    let position = Position::new(operands)?;
+    let table = operands.source(Slot::Input(0), count(&[op.rows, op.width]))?;
+    let mut output = operands.target(Slot::Output, count(&[op.count, op.width]))?;
+    kernel(move |_| {
+        let first = usize::try_from(position.get()).unwrap_or(usize::MAX);
+        for (step, y) in output.get().chunks_exact_mut(width).enumerate() {
+            let row = first.saturating_add(step).min(rows - 1);
+            y.copy_from_slice(&table.get()[row * width..][..width]);
+        }
+    })
+}

@@ -1,0 +1,78 @@
+// Heads turned by angles that grow with their step: rotary position embedding. What `rotary.cu` and `rotary_following.cu` share.
+//
+// COUNT    threads that have something to do
+// UNITS    of a row: PACK pairs of all heads each, and where WHOLE is set the elements that do not turn
+// STEPS, FEATURES  rows of a sample, and elements of a row
+// HEADS, WIDTH, DIMS  heads at the beginning of a row, elements of each, and how many of those turn
+// TURNS    how far each pair turns from step to step, in parts of a turn, of which there are 2^64
+// INTERLEAVED  whether the elements of a pair are neighbours; else they are DIMS / 2 apart
+// BACK     whether they turn back
+// WHOLE    whether y is not x: what does not turn is moved, too
+// ADD      whether the result is added to what is there
+// PACK     see pack.cuh; 1 where pairs are neighbours
+//
+// (a, b) becomes (a cos - b sin, b cos + a sin). What an angle is in whole numbers that wrap is exact in any step, where a product of
+// floats is not; sine and cosine are computed once for all heads.
+//
+// No include guard: the tests include it once for each kernel they compile.
+
+static __constant__ const u64 turns[] = TURNS;
+
+constexpr u32 PAIRS = DIMS / 2, TURNING = PAIRS / PACK, STILL = WIDTH - DIMS;
+constexpr u64 APART = INTERLEAVED ? 1 : PAIRS;
+
+static __device__ __forceinline__ void give(float value, Pack &pack, const Pack &before, int k) {
+    put(ADD ? element(before, k) + value : value, pack, k);
+}
+
+// Elements of a row that do not turn: those of its heads first.
+static __device__ __forceinline__ u64 still(u64 i) {
+#if WIDTH > DIMS
+    if (i < (u64)HEADS * STILL) return i / STILL * WIDTH + DIMS + i % STILL;
+#endif
+    return i + (u64)HEADS * DIMS;
+}
+
+// The rows of a sample are `before` steps behind the beginning. Blocks of 256 threads.
+static __device__ __forceinline__ void turn(const real *x, real *y, u64 before) {
+    const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (thread >= COUNT) return;
+    const u64 row = thread / UNITS;
+    const u32 unit = (u32)(thread % UNITS);
+    const real *from = x + row * FEATURES;
+    real *to = y + row * FEATURES;
+#if WHOLE
+    if (unit >= TURNING) {
+        const u64 at = still(unit - TURNING);
+        narrow(ADD ? widen(from[at]) + widen(to[at]) : widen(from[at]), &to[at]);
+        return;
+    }
+#endif
+    const u64 step = before + row % STEPS;
+    float sine[PACK], cosine[PACK];
+#pragma unroll
+    for (int k = 0; k < PACK; k++) {
+        // From half a turn back to half a turn ahead.
+        const int part = (int)(u32)(turns[unit * PACK + k] * step >> 32);
+        sincospif((float)part * (1.0f / 2147483648.0f), &sine[k], &cosine[k]);
+        if (BACK) sine[k] = -sine[k];
+    }
+#pragma unroll 4
+    for (u32 head = 0; head < HEADS; head++) {
+        const u64 at = (u64)head * WIDTH + (INTERLEAVED ? 2 * unit : unit * PACK);
+        const Pack first = load(from, at), second = load(from, at + APART);
+        Pack left, right, before_left = first, before_right = second;
+        if (ADD) {
+            before_left = load(to, at);
+            before_right = load(to, at + APART);
+        }
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            const float a = element(first, k), b = element(second, k);
+            give(a * cosine[k] - b * sine[k], left, before_left, k);
+            give(b * cosine[k] + a * sine[k], right, before_right, k);
+        }
+        store(left, to, at);
+        store(right, to, at + APART);
+    }
+}

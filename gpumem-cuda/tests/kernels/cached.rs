@@ -1,0 +1,79 @@
+//! Inference with a cache: some steps of a sequence behind others.
+
+use crate::host::harness::graphs::{chain, join, layer};
+use crate::host::{CAPABILITY, compare_cached};
+use gpumem_core::graph::{Graph, NodeId, Type};
+use gpumem_core::lower::{Cached, lower_cached};
+use gpumem_core::number::Precision;
+use gpumem_core::shape::Shape;
+
+/// A network of `steps` tokens, `chunk` at a time, at the beginning, behind some steps, and where the cache ends.
+fn check(what: &str, [steps, chunk]: [u64; 2], build: impl Fn(&mut Graph, NodeId) -> NodeId) {
+    let mut graph = Graph::default();
+    let tokens = graph.input(Type::indices(Shape::new(&[steps]))).unwrap();
+    let output = build(&mut graph, tokens);
+    let program = lower_cached(&graph, &[output], Cached { steps, chunk }).unwrap();
+    let befores = [0, 1, steps / 2, steps - chunk, steps - 1];
+    compare_cached(what, &program, (Precision::F32, CAPABILITY), &befores, 7, 1e-5);
+    let halves = [(Precision::Bf16, 3e-2), (Precision::F16, 4e-3)];
+    for (precision, tolerance) in halves {
+        compare_cached(what, &program, (precision, CAPABILITY), &befores, 7, tolerance);
+    }
+}
+
+/// Keys and values side by side, heads that share them, windows, and widths of which no pack is a part.
+#[test]
+fn attention_behind_other_steps() {
+    for (features, options, [steps, chunk]) in [
+        (16, "2", [9, 1]),
+        (32, "8, kv_heads = 2", [12, 5]),
+        (24, "4, kv_heads = 4, window = 3", [10, 4]),
+        (10, "2, window = 100", [7, 7]),
+        (64, "1", [6, 2]),
+        // More keys than a tile has, in parts.
+        (16, "2, kv_heads = 1", [600, 1]),
+        (16, "2, window = 290", [600, 2]),
+    ] {
+        let text = format!("CausalSelfAttention({options})");
+        check(&text, [steps, chunk], |graph, tokens| {
+            chain(graph, tokens, &format!("Embedding(7, {features}) | {text}"))
+        });
+    }
+}
+
+/// Queries, keys and values apart, with values of another width, wide heads among them.
+#[test]
+fn attention_of_parts() {
+    for (heads, [query, value], [steps, chunk]) in [(2, [8, 24], [8, 3]), (3, [15, 6], [5, 1]), (1, [280, 300], [4, 2])]
+    {
+        check(&format!("{heads} heads of {query} and {value}"), [steps, chunk], |graph, tokens| {
+            let x = layer(graph, tokens, "Embedding(7, 8)");
+            let q = layer(graph, x, &format!("Linear({query})"));
+            let k = layer(graph, x, &format!("Linear({query})"));
+            let v = layer(graph, x, &format!("Linear({value})"));
+            join(graph, &[q, k, v], &format!("Attention(heads = {heads}, causal = true)"))
+        });
+    }
+}
+
+/// Positions of a table, and rotary ones.
+#[test]
+fn positions_behind_other_steps() {
+    for features in [16, 6] {
+        check("a table", [9, 4], |graph, tokens| {
+            let x = layer(graph, tokens, &format!("Embedding(7, {features})"));
+            let positions = layer(graph, x, "PositionEmbedding(11)");
+            let sum = join(graph, &[x, positions], "Add");
+            layer(graph, sum, "Sigmoid")
+        });
+    }
+    for (features, options) in [
+        (16, "2, rotary = 100.0"),
+        (24, "3, rotary = 10.0, rotary_dims = 4"),
+        (12, "3, rotary = 50.0, interleaved = true"),
+    ] {
+        check(options, [9, 4], |graph, tokens| {
+            chain(graph, tokens, &format!("Embedding(7, {features}) | CausalSelfAttention({options})"))
+        });
+    }
+}

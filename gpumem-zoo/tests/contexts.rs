@@ -1,0 +1,79 @@
+//! How long a context fits a card: language models of the zoo with a cache, planned as `network!` plans `INFER`.
+#![allow(missing_docs)]
+
+use gpumem::cards::{A100_80GB, Card, RTX_3060, RTX_4090, T4};
+use gpumem::{Line, Network, Precision};
+use gpumem_core::lower::{Blueprint, Cached, lower_cached, tables};
+use gpumem_core::memory::budget::budget_at;
+use gpumem_core::memory::refusal::Aim;
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
+use gpumem_zoo::llama::{Gemma2B, Llama1B, Mistral7B, Qwen500M, TinyLlama};
+use std::fmt::Write as _;
+
+/// Steps of a prompt that are read in one pass.
+const CHUNK: u64 = 64;
+
+/// Steps beyond which nobody looks.
+const MOST: u64 = 1 << 20;
+
+const CARDS: [Card; 4] = [RTX_3060, T4, RTX_4090, A100_80GB];
+
+/// Bytes that a card needs for a cache of so many steps, where the network can have it.
+fn needs(blueprint: &Blueprint, precision: Precision, steps: u64, card: &Card) -> Option<u64> {
+    let cached = Cached { steps, chunk: CHUNK.min(steps) };
+    let program = lower_cached(&blueprint.graph, &blueprint.outputs, cached).ok()?;
+    let workspaces = Workspaces::aimed(&Aim::at(&[*card]), gpumem::Train::DEFAULT.conv_workspace);
+    let tables = tables(&program).leak().with_workspaces(workspaces);
+    let budget = budget_at(&tables, 1, precision).unwrap().with_reserve(card.reserve());
+    let row: u64 = tables.caches.iter().map(|&[_, row, _, count]| row * count).sum();
+    assert_eq!(budget[Line::Cache], row * steps * 2, "16 bits each");
+    Some(budget[Line::Total])
+}
+
+/// The longest cache that fits, and whether it is the network that has no longer one.
+fn longest(blueprint: &Blueprint, card: &Card) -> (u64, bool) {
+    // Turing has no bf16.
+    let precision = if card.compute_capability.0 < 8 { Precision::F16 } else { Precision::Bf16 };
+    let fits = |steps| needs(blueprint, precision, steps, card).is_some_and(|bytes| bytes <= card.usable());
+    let (mut low, mut high) = (0, MOST);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    (low, low > 0 && needs(blueprint, precision, low + 1, card).is_none())
+}
+
+fn row<N: Network>(text: &mut String) {
+    let blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
+    let cell = |card: &Card| match longest(&blueprint, card) {
+        (0, _) => "none".into(),
+        (steps, true) => format!("{steps}, all positions"),
+        (steps, false) if steps + 1 >= MOST => format!("{MOST} and more"),
+        (steps, false) => steps.to_string(),
+    };
+    let cells: Vec<String> = CARDS.iter().map(cell).collect();
+    writeln!(text, "| `{}` | {} |", N::NAME, cells.join(" | ")).unwrap();
+}
+
+#[test]
+fn the_longest_contexts() {
+    let names: Vec<&str> = CARDS.iter().map(|card| card.name).collect();
+    let mut text = format!("| network | {} |\n| --- |{}\n", names.join(" | "), " ---: |".repeat(CARDS.len()));
+    row::<Gpt2<1>>(&mut text);
+    row::<Gpt2Xl<1>>(&mut text);
+    row::<Qwen500M<1>>(&mut text);
+    row::<TinyLlama<1>>(&mut text);
+    row::<Llama1B<1>>(&mut text);
+    row::<Gemma2B<1>>(&mut text);
+    row::<Mistral7B<1>>(&mut text);
+    let path = format!("{}/README.md", env!("CARGO_MANIFEST_DIR"));
+    let doc = std::fs::read_to_string(&path).unwrap();
+    let (start, end) = ("<!-- contexts -->\n", "<!-- end of contexts -->");
+    let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
+        return;
+    }
+    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test contexts`");
+}

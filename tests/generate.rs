@@ -1,0 +1,226 @@
+//! Inference with a cache: what is computed token by token, or some tokens at a time, is what the whole sequence gives.
+
+use gpumem::prelude::*;
+use gpumem::{Cpu, Error, Generate, Generated, Line, Serving, greedy};
+
+network! {
+    /// Positions of a table, and dropout, which is gone without training.
+    pub struct Learned;
+
+    const TRAIN: Train = Train { batch: 2, optimizer: AdamW { lr: 0.01 }, loss: CrossEntropy, seed: 5 };
+    const INFER: Infer = Infer { batch: 2, cache: 12, chunk: 5 };
+
+    fn forward(tokens: Tokens<12>) -> TokenLogits<12, 17> {
+        let embedding = Embedding(17, 24, name = "wte");
+        [
+            Add(embedding, PositionEmbedding(12, 24)), Dropout(0.1), repeat(2, block(24)), LayerNorm, Tied(embedding),
+        ]
+    }
+
+    fn block(width: usize) -> Block {
+        [
+            Add([], [LayerNorm, CausalSelfAttention(3, dropout = 0.1)]),
+            Add([], [LayerNorm, Linear(4 * width), Gelu, Linear(width)]),
+        ]
+    }
+}
+
+macro_rules! rotating {
+    ($(#[$doc:meta])* $name:ident, $steps:literal, $($constants:tt)*) => {
+        network! {
+            $(#[$doc])*
+            pub struct $name;
+
+            $($constants)*
+
+            fn forward(tokens: Tokens<$steps>) -> TokenLogits<$steps, 11> {
+                [Embedding(11, 16), repeat(2, block()), RmsNorm, Linear(11, bias = false)]
+            }
+
+            fn block() -> Block {
+                [
+                    Add([], [
+                        RmsNorm, CausalSelfAttention(4, kv_heads = 2, rotary = 100.0, bias = false, window = 9),
+                    ]),
+                    Add([], [RmsNorm, gated()]),
+                ]
+            }
+
+            fn gated() -> Block {
+                [Mul([Linear(20, bias = false), Silu], [Linear(20, bias = false)]), Linear(16, bias = false)]
+            }
+        }
+    };
+}
+
+rotating!(
+    /// Rotary positions, shared heads and a window that hides nothing of 8 tokens; a longer sequence than in training.
+    Rotating, 8,
+    const TRAIN: Train = Train { batch: 1, loss: CrossEntropy, seed: 7 };
+    const INFER: Infer = Infer { cache: 20, chunk: 4 };
+);
+rotating!(
+    /// The same for all of the 20 at once.
+    Whole, 20,
+    const INFER: Infer = Infer { batch: 1 };
+);
+
+network! {
+    /// Queries, keys and values apart, heads in an axis of their own on the way, without training.
+    pub struct Apart;
+
+    const INFER: Infer = Infer { batch: 1, cache: 9, chunk: 1 };
+
+    fn forward(tokens: Tokens<9>) -> TokenLogits<9, 6> {
+        [
+            Embedding(6, 8), MultiHeadAttention(2, causal), Reshape(9, 2, 4), Transpose(1, 2), Softmax,
+            Transpose(1, 2), Reshape(9, 8), Concat([], [Slice(2, 6, dim = 2)]), Linear(6),
+        ]
+    }
+}
+
+/// Tokens that depend on a number.
+fn tokens(count: usize, classes: u32, seed: u32) -> Vec<u32> {
+    (0..count as u32).map(|index| (index * index + 3 * index * seed + seed) % classes).collect()
+}
+
+fn assert_near(found: &[f32], expected: &[f32]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{found} is not {expected}");
+    }
+}
+
+/// Both samples, in passes of all kinds: one token, a whole chunk, a part of one, several.
+#[test]
+fn learned_positions() {
+    let device = Cpu::new();
+    let mut whole = Learned::on(&device).unwrap();
+    let mut net = Learned::infer_on(&device).unwrap();
+    net.copy_from(&mut whole).unwrap();
+    let samples = [tokens(12, 17, 1), tokens(12, 17, 4)];
+    let all = whole.forward(&Tensor::from_fn(|index| samples[index / 12][index % 12])).unwrap();
+    for passes in [vec![12], vec![1; 12], vec![5, 7], vec![4, 1, 6, 1], vec![11, 1]] {
+        net.truncate(0);
+        let mut done = 0;
+        for taken in passes {
+            let given = [&samples[0][done..done + taken], &samples[1][done..done + taken]];
+            let logits = net.extend(&given).unwrap();
+            done += taken;
+            assert_eq!(net.cached(), done as u64);
+            let expected: Vec<f32> = [0, 1]
+                .iter()
+                .flat_map(|sample| &all.as_slice()[(sample * 12 + done - 1) * 17..][..17])
+                .copied()
+                .collect();
+            assert_near(&logits, &expected);
+        }
+    }
+    // The first steps of a sequence as one pass.
+    let first = net.forward(&Tensor::from_fn(|index| samples[index / 5][index % 5])).unwrap();
+    let expected = [0, 1].map(|sample| &all.as_slice()[sample * 12 * 17..][..5 * 17]).concat();
+    assert_near(first.as_slice(), &expected);
+    assert_eq!(net.cached(), 5);
+}
+
+/// Longer than the sequence of training, where the window of 9 hides the first ones.
+#[test]
+fn rotary_positions() {
+    let device = Cpu::with_threads(2).unwrap();
+    let mut trained = Rotating::on(&device).unwrap();
+    let mut net = Rotating::infer_on(&device).unwrap();
+    let mut whole = Whole::on(&device).unwrap();
+    net.copy_from(&mut trained).unwrap();
+    whole.copy_from(&mut trained).unwrap();
+    let sequence = tokens(20, 11, 2);
+    let all = whole.forward(&Tensor::from_fn(|index| sequence[index])).unwrap();
+    for first in [1, 4, 7, 20] {
+        net.truncate(0);
+        let mut logits = net.extend(&[&sequence[..first]]).unwrap();
+        for step in first..=20 {
+            assert_near(&logits, &all.as_slice()[(step - 1) * 11..][..11]);
+            if step < 20 {
+                logits = net.extend(&[&sequence[step..=step]]).unwrap();
+            }
+        }
+    }
+}
+
+/// What follows a prompt is what the most likely token of the whole sequence is, again and again; it ends with the cache.
+#[test]
+fn a_prompt_is_continued() {
+    let device = Cpu::new();
+    let mut net = Rotating::infer_on(&device).unwrap();
+    let mut whole = Whole::on(&device).unwrap();
+    whole.copy_from(&mut net).unwrap();
+    let mut sequence = tokens(6, 11, 3);
+    let prompt = sequence.clone();
+    let generated: Vec<Generated> = net.generate(&[&prompt], greedy).unwrap().collect::<Result<_, Error>>().unwrap();
+    assert_eq!(generated.len(), 20 - 6 + 1);
+    for Generated { tokens, logits } in &generated {
+        let all = whole.forward(&Tensor::from_fn(|index| sequence.get(index).copied().unwrap_or(0))).unwrap();
+        assert_near(logits, &all.as_slice()[(sequence.len() - 1) * 11..][..11]);
+        assert_eq!(tokens, &[greedy(logits)]);
+        sequence.extend(tokens);
+    }
+    // A part of it is taken back, and goes on differently.
+    net.truncate(10);
+    let other = net.extend(&[&[1, 2]]).unwrap();
+    let changed = [&sequence[..10], &[1, 2]].concat();
+    assert_near(&other, &{
+        net.truncate(0);
+        net.extend(&[&changed]).unwrap()
+    });
+    assert_eq!(net.cached(), 12);
+    assert_eq!(net.generate(&[&prompt], greedy).unwrap().take(2).count(), 2);
+}
+
+#[test]
+fn other_ways_to_attend() {
+    let device = Cpu::new();
+    let mut net = Apart::on(&device).unwrap();
+    let sequence = tokens(9, 6, 1);
+    let together = net.extend(&[&sequence]).unwrap();
+    net.truncate(0);
+    let steps: Vec<Vec<f32>> = sequence.iter().map(|token| net.extend(&[&[*token]]).unwrap()).collect();
+    assert_eq!(steps.last(), Some(&together));
+    let first = net.infer(&Tensor::from_fn(|_| sequence[0])).unwrap();
+    assert_eq!(first.as_slice(), &steps[0]);
+}
+
+#[test]
+fn what_cannot_be_is_an_error() {
+    let device = Cpu::new();
+    let mut net = Learned::infer_on(&device).unwrap();
+    let length = |error: Error, what: &str, expected: u64, found: u64| {
+        assert_eq!(error, Error::Length { what: what.into(), expected, found });
+    };
+    let one = [3; 8];
+    length(net.extend(&[&one]).unwrap_err(), "one list of tokens for each sample", 2, 1);
+    length(net.extend(&[&[], &[]]).unwrap_err(), "the tokens of a sample", 1, 0);
+    let other = "the tokens of a sample, of which the first has as many as the others";
+    length(net.extend(&[&one, &one[1..]]).unwrap_err(), other, 8, 7);
+    net.extend(&[&one, &one]).unwrap();
+    length(net.extend(&[&one, &one]).unwrap_err(), "the rest of the cache of 12 steps", 4, 8);
+    let bad = net.extend(&[&[1, 2, 3], &[1, 2, 17]]).unwrap_err();
+    assert_eq!(bad, Error::Index { what: "token", position: 5, value: 17, limit: 17 });
+    assert_eq!(net.cached(), 8);
+    let bad = net.generate(&[&[1; 7], &[1, 1, 1, 1, 1, 1, 99]], greedy).map(|_| ()).unwrap_err();
+    assert_eq!(bad, Error::Index { what: "token", position: 13, value: 99, limit: 17 });
+    let shared = Learned::shared_on(&device).map(|_| ()).unwrap_err().to_string();
+    assert!(shared.contains("`INFER` keeps a cache, for which a training step has no room"), "{shared}");
+}
+
+/// Keys and values of both layers, at 4 bytes each.
+#[test]
+fn the_cache_is_a_line_of_the_budget() {
+    let budget = <Serving<Learned> as Network>::BUDGET;
+    assert_eq!(budget[Line::Cache], 2 * 2 * (2 * 12 * 24 * 4));
+    assert_eq!(Learned::BUDGET[Line::Cache], 0);
+    assert_eq!(<Serving<Rotating> as Network>::BUDGET[Line::Cache], 2 * 2 * (20 * 8 * 4));
+    let parts: u64 = Line::parts().map(|part| budget[part]).sum();
+    assert!(parts <= budget[Line::Arena] && budget[Line::Arena] < parts + 64 * 256);
+    fn generates<N: Generate>() {}
+    generates::<Serving<Learned>>();
+    generates::<Apart>();
+}
