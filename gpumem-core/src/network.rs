@@ -107,6 +107,10 @@ pub struct Cached {
 }
 
 /// A network whose `const INFER` has a `cache`.
+#[diagnostic::on_unimplemented(
+    message = "network `{Self}` keeps no cache, so it cannot continue a sequence",
+    label = "write `const INFER: Infer = Infer {{ cache: 1024 }};` in the network"
+)]
 pub trait Caches: Serve {}
 
 /// A network as it is loaded to continue sequences: with `infer_on`, or without `const TRAIN` with `on`.

@@ -6,6 +6,8 @@ mod recorded;
 
 #[path = "session/attention.rs"]
 mod attention;
+#[path = "session/cached.rs"]
+mod cached;
 #[path = "session/convolutions.rs"]
 mod convolutions;
 #[path = "session/losses.rs"]

@@ -4,7 +4,7 @@ use super::device::{Device, Runner};
 use super::net::Net;
 use crate::error::Error;
 use crate::memory::place::Placed;
-use crate::network::Generate;
+use crate::network::{Generate, Network};
 use crate::program::{Class, StateWord};
 use alloc::string::String;
 use alloc::vec;
@@ -73,7 +73,7 @@ impl<N: Generate, D: Device, C: FnMut(&[f32]) -> u32> Iterator for Generation<'_
     }
 }
 
-impl<N: Generate, D: Device> Net<N, D> {
+impl<N: Network, D: Device> Net<N, D> {
     /// Continues a prompt: an iterator over tokens, each with the logits that `choose` chose it from. There is a prompt for each
     /// sample of the batch of `INFER`, all of one length; the cache is emptied first. Tokens are computed as they are asked for, and
     /// they end when the cache is full.
@@ -91,20 +91,29 @@ impl<N: Generate, D: Device> Net<N, D> {
         &mut self,
         prompts: &[&[u32]],
         choose: C,
-    ) -> Result<Generation<'_, N, D, C>, Error> {
+    ) -> Result<Generation<'_, N, D, C>, Error>
+    where
+        N: Generate,
+    {
         self.kept.steps = 0;
         let first = Some(self.extend(prompts)?);
         Ok(Generation { net: self, choose, first, tokens: Vec::new() })
     }
 
     /// Steps of the sequence that are in the cache.
-    pub fn cached(&self) -> u64 {
+    pub fn cached(&self) -> u64
+    where
+        N: Generate,
+    {
         self.kept.steps
     }
 
     /// Forgets all steps from this one on, so that the sequence goes on differently from there: `truncate(0)` begins a new one. More
     /// steps than there are change nothing.
-    pub fn truncate(&mut self, steps: u64) {
+    pub fn truncate(&mut self, steps: u64)
+    where
+        N: Generate,
+    {
         self.kept.steps = self.kept.steps.min(steps);
     }
 
@@ -115,7 +124,10 @@ impl<N: Generate, D: Device> Net<N, D> {
     /// # Errors
     /// [`Error::Length`] for another number of samples, no tokens, samples of different lengths, or more tokens than the cache has
     /// room for; [`Error::Index`] for a token beyond the table. The cache is then as before.
-    pub fn extend(&mut self, tokens: &[&[u32]]) -> Result<Vec<f32>, Error> {
+    pub fn extend(&mut self, tokens: &[&[u32]]) -> Result<Vec<f32>, Error>
+    where
+        N: Generate,
+    {
         let count = self.checked(tokens)?;
         let mut logits = Vec::new();
         let mut done = 0;
@@ -144,7 +156,9 @@ impl<N: Generate, D: Device> Net<N, D> {
         self.kept.steps += count as u64;
         Ok(logits)
     }
+}
 
+impl<N: Network, D: Device> Net<N, D> {
     /// Samples of the batch of `INFER`.
     fn samples(&self) -> usize {
         N::INFERENCE.batch as usize
