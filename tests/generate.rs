@@ -79,6 +79,18 @@ network! {
     }
 }
 
+network! {
+    /// Trained and used at the batch of whoever names it.
+    pub struct Generic<const BATCH: usize>;
+
+    const TRAIN: Train = Train { batch: BATCH, precision: Mixed(Bf16), loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH, precision: Bf16, cache: 10, chunk: 4 };
+
+    fn forward(tokens: Tokens<6>) -> TokenLogits<6, 9> {
+        [Embedding(9, 8), CausalSelfAttention(2, rotary = 50.0), Linear(9)]
+    }
+}
+
 /// Tokens that depend on a number.
 fn tokens(count: usize, classes: u32, seed: u32) -> Vec<u32> {
     (0..count as u32).map(|index| (index * index + 3 * index * seed + seed) % classes).collect()
@@ -196,12 +208,12 @@ fn what_cannot_be_is_an_error() {
         assert_eq!(error, Error::Length { what: what.into(), expected, found });
     };
     let one = [3; 8];
-    length(net.extend(&[&one]).unwrap_err(), "one list of tokens for each sample", 2, 1);
-    length(net.extend(&[&[], &[]]).unwrap_err(), "the tokens of a sample", 1, 0);
-    let other = "the tokens of a sample, of which the first has as many as the others";
-    length(net.extend(&[&one, &one[1..]]).unwrap_err(), other, 8, 7);
+    length(net.extend(&[&one]).unwrap_err(), "the list of samples", 2, 1);
+    let list = "each sample's list of tokens";
+    length(net.extend(&[&[], &[]]).unwrap_err(), list, 1, 0);
+    length(net.extend(&[&one, &one[1..]]).unwrap_err(), list, 8, 7);
     net.extend(&[&one, &one]).unwrap();
-    length(net.extend(&[&one, &one]).unwrap_err(), "the rest of the cache of 12 steps", 4, 8);
+    length(net.extend(&[&one, &one]).unwrap_err(), "the rest of the cache (12 steps)", 4, 8);
     let bad = net.extend(&[&[1, 2, 3], &[1, 2, 17]]).unwrap_err();
     assert_eq!(bad, Error::Index { what: "token", position: 5, value: 17, limit: 17 });
     assert_eq!(net.cached(), 8);
@@ -209,6 +221,31 @@ fn what_cannot_be_is_an_error() {
     assert_eq!(bad, Error::Index { what: "token", position: 13, value: 99, limit: 17 });
     let shared = Learned::shared_on(&device).map(|_| ()).unwrap_err().to_string();
     assert!(shared.contains("`INFER` keeps a cache, for which a training step has no room"), "{shared}");
+}
+
+/// A network that is generic over its batch, in 16 bits for which the CPU stands in.
+#[test]
+fn any_batch_and_another_format() {
+    let device = Cpu::new().emulate();
+    let mut net = Generic::<3>::infer_on(&device).unwrap();
+    let mut whole = Generic::<3>::on(&device).unwrap();
+    net.copy_from(&mut whole).unwrap();
+    let samples = [1, 2, 3].map(|seed| tokens(6, 9, seed));
+    let given: Vec<&[u32]> = samples.iter().map(Vec::as_slice).collect();
+    let found = net.extend(&given).unwrap();
+    let all = whole.forward(&Tensor::from_fn(|index| samples[index / 6][index % 6])).unwrap();
+    let expected: Vec<f32> = (0..3).flat_map(|sample| &all.as_slice()[(sample * 6 + 5) * 9..][..9]).copied().collect();
+    assert_near(&found, &expected);
+    let cached = |batch: u64| batch * 2 * (10 * 8 * 2);
+    assert_eq!(<Serving<Generic<3>> as Network>::BUDGET[Line::Cache], cached(3));
+    assert_eq!(<Serving<Generic<8>> as Network>::BUDGET[Line::Cache], cached(8));
+    // What was kept is of the network as it was.
+    assert_eq!(net.cached(), 6);
+    net.set("embedding.weight", &[0.0; 72]).unwrap();
+    assert_eq!(net.cached(), 0);
+    net.extend(&given).unwrap();
+    net.reset().unwrap();
+    assert_eq!(net.cached(), 0);
 }
 
 /// Keys and values of both layers, at 4 bytes each.
@@ -221,6 +258,7 @@ fn the_cache_is_a_line_of_the_budget() {
     let parts: u64 = Line::parts().map(|part| budget[part]).sum();
     assert!(parts <= budget[Line::Arena] && budget[Line::Arena] < parts + 64 * 256);
     fn generates<N: Generate>() {}
+    assert!(Learned::CACHED.unwrap().one_step.is_some(), "one step has a program of its own");
     generates::<Serving<Learned>>();
     generates::<Apart>();
 }

@@ -248,8 +248,7 @@ pub struct Sequence<'a> {
 impl Sequence<'_> {
     /// What is said of an operation that has no form of some steps at a time.
     pub fn refusal() -> String {
-        "looks at several steps at once, so it cannot follow a sequence step by step; with `cache` in `INFER`, a layer treats each step \
-         alone, or is causal attention"
+        "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention"
             .into()
     }
 

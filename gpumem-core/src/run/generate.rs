@@ -11,6 +11,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+/// What messages call the tokens that are given.
+const LIST: &str = "each sample's list of tokens";
+
 /// What a loaded network keeps of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
@@ -100,7 +103,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(Generation { net: self, choose, first, tokens: Vec::new() })
     }
 
-    /// Steps of the sequence that are in the cache.
+    /// Steps of the sequence that are in the cache: none after a parameter was set, for those would be of the network as it was.
     pub fn cached(&self) -> u64
     where
         N: Generate,
@@ -170,22 +173,18 @@ impl<N: Network, D: Device> Net<N, D> {
             Err(Error::Length { what: String::from(what), expected, found: found as u64 })
         };
         if tokens.len() != self.samples() {
-            return length("one list of tokens for each sample", self.samples() as u64, tokens.len());
+            return length("the list of samples", self.samples() as u64, tokens.len());
         }
         let count = tokens.first().map_or(0, |tokens| tokens.len());
         if count == 0 {
-            return length("the tokens of a sample", 1, 0);
+            return length(LIST, 1, 0);
         }
         if let Some(other) = tokens.iter().find(|other| other.len() != count) {
-            return length(
-                "the tokens of a sample, of which the first has as many as the others",
-                count as u64,
-                other.len(),
-            );
+            return length(LIST, count as u64, other.len());
         }
         let room = self.kept.most - self.kept.steps;
         if count as u64 > room {
-            let what = alloc::format!("the rest of the cache of {} steps", self.kept.most);
+            let what = alloc::format!("the rest of the cache ({} steps)", self.kept.most);
             return Err(Error::Length { what, expected: room, found: count as u64 });
         }
         Ok(count)

@@ -116,6 +116,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// A failure of the device.
     pub fn reset(&mut self) -> Result<(), Error> {
+        self.kept.steps = 0;
         let placed = self.train.as_ref().unwrap_or(&self.infer);
         for (id, tensor) in placed.program.tensors.iter().enumerate() {
             let elements = tensor.elements(1).unwrap_or(0);
@@ -281,6 +282,8 @@ impl<N: Network, D: Device> Net<N, D> {
             let what = alloc::format!("`{name}`");
             return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
         }
+        // What is kept of a sequence was computed with the numbers before.
+        self.kept.steps = 0;
         let Spot { offset, format } = spot(self.main(), id, self.precision);
         if let Some(master) = self.main().masters[id] {
             self.runner.write(master, &encode(Format::F32, values))?;

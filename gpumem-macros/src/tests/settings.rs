@@ -454,8 +454,8 @@ fn what_a_cache_needs() {
             .to_string()
             .contains("compile_error")
     );
-    let several = "looks at several steps at once, so it cannot follow a sequence step by step; with `cache` in `INFER`, a layer treats \
-                   each step alone, or is causal attention";
+    let several =
+        "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention";
     let later = "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step; use causal attention";
     for (layers, layer, message) in [
         ("MultiHeadAttention(2)", "layer 1 `MultiHeadAttention`", later),
