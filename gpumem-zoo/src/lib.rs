@@ -27,6 +27,8 @@
 //! | [`bert`] | BERT base and large, RoBERTa base, DistilBERT | transformers |
 //! | [`deit`] | DeiT-Ti/16, -S/16, -B/16 with distillation | timm |
 //! | [`mixer`] | MLP-Mixer S/16, B/16 | timm |
+//! | [`t5`] | T5 small | transformers |
+//! | [`whisper`] | Whisper tiny | transformers |
 //! | [`gpt2`] | GPT-2 small, medium, large, XL | transformers, nanoGPT |
 //! | [`llama`] | TinyLlama-1.1B, Llama-3.2-1B, Qwen2-0.5B, Mistral-7B, Gemma-2B | transformers |
 //!
@@ -53,9 +55,11 @@ pub mod segmentation;
 pub mod shufflenet;
 pub mod squeezenet;
 pub mod swin;
+pub mod t5;
 pub mod unet;
 pub mod vgg;
 pub mod vit;
+pub mod whisper;
 
 gpumem::blocks! {
     /// Modules of nothing but other modules, for [`torch_name`](crate::torch_name).

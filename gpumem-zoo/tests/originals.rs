@@ -34,10 +34,12 @@ use gpumem_zoo::segmentation::{DeepLabV3ResNet50, FcnResNet50};
 use gpumem_zoo::shufflenet::ShuffleNetV2;
 use gpumem_zoo::squeezenet::{SqueezeNet10, SqueezeNet11};
 use gpumem_zoo::swin::SwinT;
+use gpumem_zoo::t5::T5Small;
 use gpumem_zoo::torch_name;
 use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vgg::{Vgg11, Vgg11Bn, Vgg13, Vgg13Bn, Vgg16, Vgg16Bn, Vgg19, Vgg19Bn};
 use gpumem_zoo::vit::{VitB16, VitS16};
+use gpumem_zoo::whisper::WhisperTiny;
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -203,6 +205,7 @@ originals! {
     (SqueezeNet10, 1_248_424, Thousandths(819), [1000]),
     (SqueezeNet11, 1_235_496, Thousandths(349), [1000]),
     (SwinT, 28_288_354, Flops(8_981_133_312), [1000]),
+    (T5Small, 60_506_624, Flops(36_624_662_528), [128, 32128]),
     (UNet, 31_037_698, Flops(385_372_651_520), [2, 512, 512]),
     (Vgg11, 132_863_336, Thousandths(7_609), [1000]),
     (Vgg11Bn, 132_868_840, Thousandths(7_609), [1000]),
@@ -214,6 +217,7 @@ originals! {
     (Vgg19Bn, 143_678_248, Thousandths(19_632), [1000]),
     (VitB16, 86_567_656, Flops(35_127_656_448), [1000]),
     (VitS16, 22_050_664, Flops(9_197_764_608), [1000]),
+    (WhisperTiny, 37_760_640, Flops(71_082_196_992), [448, 51865]),
 }
 
 /// Compares what the README has between the marks of this name with `text`.
@@ -255,6 +259,13 @@ fn original_name(path: &str, mut shape: Vec<u64>) -> (String, Vec<u64>) {
         shape.reverse();
     }
     let name = name.replace("encoder_layer.", "encoder_layer_");
+    // T5's modules, and the table of its first attention.
+    let mut name =
+        name.replace("coder_relative_attention_bias", "coder.block.0.layer.0.self_attention.relative_attention_bias");
+    if name.starts_with("encoder.block.") || name.starts_with("decoder.block.") {
+        name = name.replace("self_attention", "SelfAttention").replace("enc_dec_attention", "EncDecAttention");
+        name = name.replace("dense_relu_dense", "DenseReluDense");
+    }
     (name.replace(".attn.in_proj_", ".attn.qkv.").replace(".attn.out_proj.", ".attn.proj."), shape)
 }
 
@@ -321,6 +332,8 @@ state_dicts! {
     (SqueezeNet11, 52, 0xb3e2_14f6_c586_3cf2),
     (SegFormerB0, 207, 0x3539_a77d_6ab3_8c12),
     (SwinT, 173, 0x45d5_37ff_7fba_3ce1),
+    (T5Small, 131, 0xbc6d_7a0f_c0b0_44d5),
+    (WhisperTiny, 167, 0x7487_49a6_5cca_7ff7),
     (Vgg11, 22, 0x288d_104a_e091_ee95),
     (Vgg11Bn, 54, 0x2cb7_05fc_d527_6415),
     (Vgg13, 26, 0x202f_819e_d780_229c),

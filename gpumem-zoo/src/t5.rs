@@ -1,0 +1,97 @@
+//! T5: a transformer that reads a text and writes another one.
+//!
+//! C. Raffel and others, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (arXiv:1910.10683), in the
+//! size small, as `T5ForConditionalGeneration` of transformers has it, on 512 tokens and an answer of 128. Positions are learned numbers
+//! for distances in 32 buckets, which the first layer's attention makes and all others share
+//! ([`RelativePositionBias`](gpumem::layers::RelativePositionBias)); scores are not scaled. The head shares its weights with the
+//! embedding of both texts. Targets of -100 are padding. Parameters and operations were counted on transformers' module.
+//!
+//! There is no mask of attention, so that a text has all of its tokens.
+//!
+//! Names are those of transformers, but that modules are written `self_attention` for `SelfAttention`, `enc_dec_attention` for
+//! `EncDecAttention` and `dense_relu_dense` for `DenseReluDense`, and that `encoder_relative_attention_bias` is
+//! `encoder.block.0.layer.0.SelfAttention.relative_attention_bias`, and so is the decoder's.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::{t5::T5Small, torch_name};
+//!
+//! let last = T5Small::<1>::LAYERS.iter().rfind(|layer| layer.kind == "Linear").unwrap();
+//! assert_eq!(torch_name(last.path), "decoder.block.5.layer.2.dense_relu_dense.wo");
+//! ```
+
+use gpumem::{blocks, network};
+
+blocks! {
+    /// Layers of encoder and decoder.
+    pub mod t5_blocks {
+        fn block(width: usize, heads: usize, bias: Block) -> Block {
+            [layer(self_attention(width, heads, bias, false)), layer(dense_relu_dense(width))]
+        }
+
+        fn as_block(width: usize, heads: usize, bias: Block, read: Block) -> Block {
+            [
+                layer(self_attention(width, heads, bias, true)), layer(enc_dec_attention(width, heads, read)),
+                layer(dense_relu_dense(width)),
+            ]
+        }
+
+        fn layer(inside: Block) -> Block {
+            [Add([], [RmsNorm(eps = 1e-6, name = "layer_norm"), inside, Dropout(0.1)])]
+        }
+
+        fn self_attention(width: usize, heads: usize, bias: Block, causal: bool) -> Block {
+            [
+                Attention(
+                    Linear(width, bias = false, name = "q"), Linear(width, bias = false, name = "k"),
+                    Linear(width, bias = false, name = "v"), bias, heads = heads, causal = causal, dropout = 0.1, scale = 1.0,
+                ),
+                Linear(width, bias = false, name = "o"),
+            ]
+        }
+
+        fn enc_dec_attention(width: usize, heads: usize, read: Block) -> Block {
+            [
+                Attention(
+                    Linear(width, bias = false, name = "q"), [read, Linear(width, bias = false, name = "k")],
+                    [read, Linear(width, bias = false, name = "v")], heads = heads, dropout = 0.1, scale = 1.0,
+                ),
+                Linear(width, bias = false, name = "o"),
+            ]
+        }
+
+        fn dense_relu_dense(width: usize) -> Block {
+            [Linear(4 * width, bias = false, name = "wi"), Relu, Dropout(0.1), Linear(width, bias = false, name = "wo")]
+        }
+
+        fn encoder(inside: Block) -> Block {
+            [inside, RmsNorm(eps = 1e-6, name = "final_layer_norm"), Dropout(0.1)]
+        }
+
+        fn decoder(inside: Block) -> Block {
+            [inside, RmsNorm(eps = 1e-6, name = "final_layer_norm"), Dropout(0.1)]
+        }
+    }
+}
+
+network! {
+    /// T5 small: 6 layers of 512 features each.
+    pub struct T5Small<const BATCH: usize>;
+
+    use blocks t5_blocks;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 3e-4 }, loss: CrossEntropy { ignore_index: -100 } };
+
+    fn forward(text: Tokens<512>, answer: Tokens<128>) -> TokenLogits<128, 32128> {
+        let words = Embedding(32128, 512, name = "shared");
+        [
+            from(text), RelativePositionBias(8, buckets = 32, name = "encoder_relative_attention_bias"), tap(around),
+            from(answer),
+            RelativePositionBias(8, buckets = 32, bidirectional = false, name = "decoder_relative_attention_bias"), tap(before),
+            from(text), words, Dropout(0.1), encoder([repeat(6, block(512, 8, from(around)))]), tap(read),
+            decoder([from(answer), words, Dropout(0.1), repeat(6, as_block(512, 8, from(before), from(read)))]),
+            // 1 / sqrt(512), because the table is that of words.
+            Affine(0.04419417382415922), Tied(words),
+        ]
+    }
+}
