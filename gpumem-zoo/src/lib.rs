@@ -22,6 +22,7 @@
 //! | [`shufflenet`] | ShuffleNet V2 1.0 | torchvision |
 //! | [`unet`] | U-Net | Ronneberger and others 2015 |
 //! | [`dcgan`] | generator, discriminator | PyTorch's example |
+//! | [`ddpm`] | DDPM for CIFAR-10 | diffusers |
 //! | [`vit`] | ViT-B/16, ViT-S/16 | torchvision, timm |
 //! | [`swin`] | Swin-T | torchvision |
 //! | [`bert`] | BERT base and large, RoBERTa base, DistilBERT | transformers |
@@ -38,6 +39,7 @@ pub mod alexnet;
 pub mod bert;
 pub mod convnext;
 pub mod dcgan;
+pub mod ddpm;
 pub mod deit;
 pub mod densenet;
 pub mod efficientnet;

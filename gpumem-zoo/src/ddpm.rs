@@ -1,0 +1,146 @@
+//! DDPM: the network that takes noise off images, step by step.
+//!
+//! J. Ho, A. Jain and P. Abbeel, "Denoising Diffusion Probabilistic Models" (arXiv:2006.11239), for images of CIFAR-10, as `UNet2DModel`
+//! of diffusers has it for `google/ddpm-cifar10-32`. It says which noise is in an image after so many steps of it, and is trained with the
+//! mean square of what it is wrong by. Maps of 16 pixels across have attention, and so have those of 4 in the middle. Parameters and
+//! operations were counted on diffusers' module.
+//!
+//! Names are those of diffusers.
+//!
+//! ```
+//! use gpumem::Network;
+//! use gpumem_zoo::{ddpm::DdpmCifar10, torch_name};
+//!
+//! let last = DdpmCifar10::<1>::LAYERS.iter().rfind(|layer| layer.kind == "Linear").unwrap();
+//! assert_eq!(torch_name(last.path), "up_blocks.3.resnets.2.time_emb_proj");
+//! ```
+
+use gpumem::{blocks, network};
+
+blocks! {
+    /// What all of its levels are made of.
+    pub mod ddpm_blocks {
+        fn resnets(width: usize, step: Block, shortcut: Block) -> Block {
+            [
+                Add(shortcut, [
+                    Add(
+                        [
+                            GroupNorm(32, eps = 1e-6, name = "norm1"), Silu,
+                            Conv2d(width, 3, padding = 1, name = "conv1"),
+                        ],
+                        [step, Silu, Linear(width, name = "time_emb_proj"), Reshape(width, 1, 1)],
+                    ),
+                    GroupNorm(32, eps = 1e-6, name = "norm2"), Silu, Conv2d(width, 3, padding = 1, name = "conv2"),
+                ]),
+            ]
+        }
+
+        fn attentions(width: usize, side: usize) -> Block {
+            [inline_attention(width, side)]
+        }
+
+        fn item_attention(width: usize, side: usize) -> Block {
+            [inline_attention(width, side)]
+        }
+
+        fn inline_attention(width: usize, side: usize) -> Block {
+            [
+                Add([], [
+                    GroupNorm(32, eps = 1e-6, name = "group_norm"), Reshape(width, side * side), Transpose(1, 2),
+                    Attention(Linear(width, name = "to_q"), Linear(width, name = "to_k"), Linear(width, name = "to_v")),
+                    to_out(Linear(width, name = "item")), Transpose(1, 2), Reshape(width, side, side),
+                ]),
+            ]
+        }
+
+        fn as_attentions(inside: Block) -> Block {
+            [inside]
+        }
+
+        fn to_out(inside: Block) -> Block {
+            [inside]
+        }
+
+        fn downsamplers(width: usize) -> Block {
+            [item([Pad((0, 1, 0, 1)), Conv2d(width, 3, stride = 2, name = "conv")])]
+        }
+
+        fn upsamplers(width: usize) -> Block {
+            [item([Upsample(2), Conv2d(width, 3, padding = 1, name = "conv")])]
+        }
+
+        fn time_embedding(width: usize) -> Block {
+            [Linear(width, name = "linear_1"), Silu, Linear(width, name = "linear_2")]
+        }
+
+        fn item(inside: Block) -> Block {
+            [inside]
+        }
+
+        fn down_blocks(inside: Block) -> Block {
+            [inside]
+        }
+
+        fn mid_block(inside: Block) -> Block {
+            [inside]
+        }
+
+        fn up_blocks(inside: Block) -> Block {
+            [inside]
+        }
+    }
+}
+
+network! {
+    /// DDPM of images of 32 x 32 pixels: maps of 128, 256, 256 and 256 channels.
+    pub struct DdpmCifar10<const BATCH: usize>;
+
+    use blocks ddpm_blocks;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: Adam { lr: 2e-4 }, loss: Mse };
+
+    fn forward(image: Image<3, 32, 32>, time: Tokens<1>) -> Map<3, 32, 32> {
+        [
+            from(time), SinusoidalEmbedding(128, shift = 1.0), time_embedding(512), tap(step),
+            from(image), Conv2d(128, 3, padding = 1, name = "conv_in"), tap(a0),
+            down_blocks([
+                resnets(128, from(step), []), tap(a1), resnets(128, from(step), []), tap(a2), downsamplers(128), tap(b0),
+            ]),
+            down_blocks([
+                resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")), attentions(256, 16), tap(b1),
+                resnets(256, from(step), []), attentions(256, 16), tap(b2), downsamplers(256), tap(c0),
+            ]),
+            down_blocks([
+                resnets(256, from(step), []), tap(c1), resnets(256, from(step), []), tap(c2), downsamplers(256), tap(d0),
+            ]),
+            down_blocks([resnets(256, from(step), []), tap(d1), resnets(256, from(step), []), tap(d2)]),
+            mid_block([
+                resnets(256, from(step), []), as_attentions(item_attention(256, 4)), resnets(256, from(step), []),
+            ]),
+            up_blocks([
+                Concat([], from(d2)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")),
+                Concat([], from(d1)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")),
+                Concat([], from(d0)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")),
+                upsamplers(256),
+            ]),
+            up_blocks([
+                Concat([], from(c2)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")),
+                Concat([], from(c1)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")),
+                Concat([], from(c0)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")),
+                upsamplers(256),
+            ]),
+            up_blocks([
+                Concat([], from(b2)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")), attentions(256, 16),
+                Concat([], from(b1)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")), attentions(256, 16),
+                Concat([], from(b0)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")), attentions(256, 16),
+                upsamplers(256),
+            ]),
+            up_blocks([
+                Concat([], from(a2)), resnets(128, from(step), Conv2d(128, 1, name = "conv_shortcut")),
+                Concat([], from(a1)), resnets(128, from(step), Conv2d(128, 1, name = "conv_shortcut")),
+                Concat([], from(a0)), resnets(128, from(step), Conv2d(128, 1, name = "conv_shortcut")),
+            ]),
+            GroupNorm(32, eps = 1e-6, name = "conv_norm_out"), Silu, Conv2d(3, 3, padding = 1, name = "conv_out"),
+        ]
+    }
+}
