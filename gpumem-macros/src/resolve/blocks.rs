@@ -387,7 +387,10 @@ impl<'s> Resolver<'s, '_> {
         chosen: Option<(String, Place)>,
     ) -> super::Segment {
         match (chosen, segment) {
-            (Some((name, place)), _) => self.paths.add(&name, Some(place)),
+            (Some((name, place)), _) => match self.sharing.owner() {
+                Some(_) => self.paths.add_again(&name, place),
+                None => self.paths.add(&name, Some(place)),
+            },
             (None, Some(segment)) => self.paths.add(segment, None),
             (None, None) => self.paths.add(&snake_case(kind), None),
         }

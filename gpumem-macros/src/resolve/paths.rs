@@ -45,6 +45,18 @@ impl Paths {
         Segment { instance: self.current, index: instance.segments.len() - 1 }
     }
 
+    /// Adds a segment for a layer that shares another one's parameters, whose name the user chose. Where the instance has the name, it
+    /// stays with the one that has it: this one has a number behind it.
+    pub(super) fn add_again(&mut self, name: &str, chosen: Place) -> Segment {
+        let instance = &mut self.instances[self.current];
+        let number = instance.segments.iter().filter(|(other, ..)| other == name).count();
+        if number == 0 {
+            return self.add(name, Some(chosen));
+        }
+        instance.segments.push((name.to_string(), number, None));
+        Segment { instance: self.current, index: instance.segments.len() - 1 }
+    }
+
     /// Opens an instance named `name`; returns what [`Paths::close`] needs.
     pub(super) fn open(&mut self, name: &str) -> usize {
         let parent = Some(self.add(name, None));
@@ -64,7 +76,7 @@ impl Paths {
             None => String::new(),
         };
         path += name;
-        if instance.counts[name] > 1 {
+        if instance.counts[name] > 1 || *number > 0 {
             path += &format!("[{number}]");
         }
         path

@@ -467,6 +467,22 @@ fn chosen_names() {
     );
 }
 
+/// A layer with a name that is used again keeps it; uses have numbers.
+#[test]
+fn chosen_names_of_shared_layers() {
+    let text = forward(
+        "Features<4>",
+        "Features<4>",
+        "let a = Linear(4, name = \"fc\"); [a, Relu, a, inside(a), a]",
+        "fn inside(b: Block) -> Block { [b, b] }",
+    );
+    let resolved = sound(&text);
+    let paths: Vec<&str> = resolved.graph.rows.iter().map(|row| row.path.as_str()).collect();
+    assert_eq!(paths, ["fc", "relu", "fc[1]", "inside.fc", "inside.fc[1]", "fc[2]"]);
+    let names: Vec<&str> = resolved.graph.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+    assert_eq!(names, ["fc.weight", "fc.bias"]);
+}
+
 /// Values that are none, or of another kind.
 #[test]
 fn values() {
