@@ -24,6 +24,8 @@ struct Answer<'a> {
     /// Bytes that are left to others.
     headroom: u64,
     largest_batch: u64,
+    /// Of a network that keeps a cache.
+    longest_cache: Option<u64>,
 }
 
 impl Answer<'_> {
@@ -87,14 +89,15 @@ fn answer<'s>(step: &'s Step, device: Device, aim: &[&Card], headroom: Option<u6
     let headroom = headroom.unwrap_or(step.headroom);
     let total = step.budget(aim)?.with_reserve(device.reserve())[Line::Total];
     let room = device.usable().saturating_sub(headroom).saturating_sub(device.reserve());
-    Ok(Answer { step, device, total, headroom, largest_batch: step.largest_batch(aim, room) })
+    let (largest_batch, longest_cache) = (step.largest_batch(aim, room), step.longest_cache(aim, room));
+    Ok(Answer { step, device, total, headroom, largest_batch, longest_cache })
 }
 
 fn text(answers: &[Answer<'_>]) -> String {
-    let heading = ["network", "batch", "precision", "needs", "card", "has", "", "largest batch"];
+    let heading = ["network", "batch", "precision", "needs", "card", "has", "", "largest batch", "longest cache"];
     let mut rows = vec![heading.map(String::from)];
     for answer in answers {
-        let Answer { step, device, total, headroom, largest_batch } = answer;
+        let Answer { step, device, total, headroom, largest_batch, longest_cache } = answer;
         let verdict = match answer.left() {
             Ok(left) => format!("fits, {} left", bytes(left)),
             Err(over) => format!("over by {}", bytes(over)),
@@ -103,7 +106,7 @@ fn text(answers: &[Answer<'_>]) -> String {
             0 => bytes(device.usable()),
             headroom => format!("{} less {}", bytes(device.usable()), bytes(*headroom)),
         };
-        let largest = if *largest_batch == 0 { "none".into() } else { largest_batch.to_string() };
+        let most = |number: u64| if number == 0 { "none".into() } else { number.to_string() };
         let precision = step.precision.name().to_string();
         rows.push([
             step.title.clone(),
@@ -113,11 +116,19 @@ fn text(answers: &[Answer<'_>]) -> String {
             device.name(),
             has,
             verdict,
-            largest,
+            most(*largest_batch),
+            longest_cache.map(most).unwrap_or_default(),
         ]);
     }
     let notes = notes(answers);
-    table(&rows, &[1, 3, 5, 7]) + &notes
+    // Few networks keep a cache.
+    let has_cache = answers.iter().any(|answer| answer.longest_cache.is_some());
+    let without = |[row @ .., _]: [String; 9]| -> [String; 8] { row };
+    let text = match has_cache {
+        true => table(&rows, &[1, 3, 5, 7, 8]),
+        false => table(&rows.into_iter().map(without).collect::<Vec<_>>(), &[1, 3, 5, 7]),
+    };
+    text + &notes
 }
 
 /// What a card's figure leaves out, once for each card.
@@ -139,7 +150,7 @@ fn notes(answers: &[Answer<'_>]) -> String {
 
 fn as_json(answers: &[Answer<'_>]) -> Value {
     let fit = |answer: &Answer<'_>| {
-        let Answer { step, device, total, headroom, largest_batch } = answer;
+        let Answer { step, device, total, headroom, largest_batch, longest_cache } = answer;
         let (left, over) = match answer.left() {
             Ok(left) => (left, 0),
             Err(over) => (0, over),
@@ -160,6 +171,7 @@ fn as_json(answers: &[Answer<'_>]) -> Value {
             "left": left,
             "over": over,
             "max_batch": largest_batch,
+            "max_cache": longest_cache,
         })
     };
     json!({ "version": VERSION, "fits": answers.iter().map(fit).collect::<Vec<_>>() })
@@ -168,13 +180,14 @@ fn as_json(answers: &[Answer<'_>]) -> Value {
 /// Annotations of GitHub Actions at the networks' places.
 fn annotations(answers: &[Answer<'_>]) -> String {
     let line = |answer: &Answer<'_>| {
-        let Answer { step, device, total, largest_batch, .. } = answer;
+        let Answer { step, device, total, largest_batch, longest_cache, .. } = answer;
+        let cache = longest_cache.map(|steps| format!(", the longest cache {steps} steps")).unwrap_or_default();
         let (kind, verdict) = match answer.left() {
             Ok(left) => ("notice", format!("fits, {} left", bytes(left))),
             Err(over) => ("error", format!("is over by {}", bytes(over))),
         };
         let message = format!(
-            "`{}` at batch {} needs {} and {verdict} ({} has {}); the largest batch is {largest_batch}",
+            "`{}` at batch {} needs {} and {verdict} ({} has {}); the largest batch is {largest_batch}{cache}",
             step.title,
             step.batch,
             bytes(*total),

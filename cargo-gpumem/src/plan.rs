@@ -5,8 +5,8 @@ use crate::network::{Network, Written};
 use crate::options::{Device, Settings};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
-use gpumem_core::lower::{LayerLine, tables};
-use gpumem_core::memory::budget::Budget;
+use gpumem_core::lower::{Blueprint, Cached, LayerLine, lower_cached, tables};
+use gpumem_core::memory::budget::{Budget, Line, budget_at};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::program::Program;
@@ -30,6 +30,8 @@ pub struct Step {
     pub layers: Vec<LayerLine>,
     tables: &'static Tables,
     convolution_workspace: u64,
+    /// What it is lowered from, where it keeps a cache.
+    cached: Option<Blueprint>,
     /// Plans by the workspace of products, which depends on the card.
     arenas: RefCell<HashMap<u64, Arenas<'static>>>,
 }
@@ -79,6 +81,7 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
         layers,
         tables,
         convolution_workspace: written.convolution_workspace,
+        cached: (!training && network.blueprint.cached.is_some()).then(|| network.blueprint.clone()),
         arenas: RefCell::default(),
     })
 }
@@ -107,6 +110,34 @@ impl Step {
         self.with_arenas(aim, |arenas| arenas.largest(room))
     }
 
+    /// The most steps that the cache can have in an arena of at most `room` bytes, where the network keeps one: doubling, then halving. 0
+    /// if it has no room for one.
+    pub fn longest_cache(&self, aim: &[&Card], room: u64) -> Option<u64> {
+        let blueprint = self.cached.as_ref()?;
+        let Cached { steps, chunk } = blueprint.cached?;
+        let fits = |steps: u64| {
+            let cached = Cached { steps, chunk: chunk.min(steps) };
+            let Ok(program) = lower_cached(&blueprint.graph, &blueprint.outputs, cached) else { return false };
+            // Until the process ends: elsewhere tables are statics.
+            let tables = tables(&program).leak().with_workspaces(self.workspaces(aim));
+            budget_at(&tables, self.batch, self.precision).is_ok_and(|budget| budget[Line::Arena] <= room)
+        };
+        let mut low = 0;
+        let mut high = steps;
+        while fits(high) {
+            low = high;
+            if high > MOST_STEPS {
+                return Some(low);
+            }
+            high *= 2;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        Some(low)
+    }
+
     fn with_arenas<T>(&self, aim: &[&Card], ask: impl FnOnce(&mut Arenas<'static>) -> T) -> T {
         let tables = self.tables.with_workspaces(self.workspaces(aim));
         let mut arenas = self.arenas.borrow_mut();
@@ -114,6 +145,9 @@ impl Step {
         ask(arenas.entry(tables.workspaces.product).or_insert_with(new))
     }
 }
+
+/// Steps of a cache beyond which nobody looks.
+const MOST_STEPS: u64 = 1 << 40;
 
 impl Device {
     /// Bytes that a process can have.

@@ -111,6 +111,28 @@ fn networks_that_a_check_refuses_are_answered_for() {
     assert_eq!(printed(&["fit", "--quiet", "--all", "Huge"]).1, 0);
 }
 
+/// What is left after everything else is filled with keys and values: of three layers, two samples, 32 elements each, in 16 bits.
+#[test]
+fn the_longest_cache() {
+    let _alone = alone();
+    let number = |fit: &Value, key: &str| fit[key].as_u64().unwrap();
+    let step = 3 * 2 * 2 * 32 * 2;
+    for fit in fits(&["Writer", "--cards", "t4,1GiB"]) {
+        let longest = number(&fit, "max_cache");
+        let fixed = number(&fit, "total") - 100 * step;
+        let exact = (number(&fit, "usable") - fixed) / step;
+        // Parts of queries have a few bytes of their own, and tensors are padded.
+        assert!(longest <= exact + 100 && longest + 4000 > exact, "{longest} of {exact}: {fit}");
+    }
+    let (text, _) = printed(&["fit", "--quiet", "Writer", "Wide", "--cards", "t4"]);
+    assert!(text.lines().next().unwrap().ends_with("largest batch  longest cache"), "{text}");
+    let (text, _) = printed(&["fit", "--quiet", "Wide", "--cards", "t4"]);
+    assert!(!text.contains("longest cache"), "{text}");
+    assert_eq!(fits(&["Wide", "--cards", "t4"])[0]["max_cache"], Value::Null);
+    // Not even one step.
+    assert_eq!(number(&fits(&["Writer", "--cards", "300MiB"])[0], "max_cache"), 0);
+}
+
 #[test]
 fn another_batch_precision_headroom_and_size() {
     let _alone = alone();
@@ -184,7 +206,9 @@ fn one_network_from_near() {
     assert!(alive <= activations && alive + 64 * 256 > activations, "{alive} of {activations}");
     let message = failure(&["show", "--quiet", "Narrow"]);
     assert!(
-        message.contains("no network is called `Narrow`; there is Wide, Both, Generic, Generic<64>, Products, Huge"),
+        message.contains(
+            "no network is called `Narrow`; there is Wide, Both, Writer, Generic, Generic<64>, Products, Huge"
+        ),
         "{message}"
     );
 }
