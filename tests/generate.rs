@@ -219,6 +219,9 @@ fn what_cannot_be_is_an_error() {
     assert_eq!(net.cached(), 8);
     let bad = net.generate(&[&[1; 7], &[1, 1, 1, 1, 1, 1, 99]], greedy).map(|_| ()).unwrap_err();
     assert_eq!(bad, Error::Index { what: "token", position: 13, value: 99, limit: 17 });
+    // A choice that is no token is an error once.
+    let chosen: Vec<bool> = net.generate(&[&one, &one], |_| 99).unwrap().map(|next| next.is_ok()).collect();
+    assert_eq!(chosen, [true, false]);
     let shared = Learned::shared_on(&device).map(|_| ()).unwrap_err().to_string();
     assert!(shared.contains("`INFER` keeps a cache, for which a training step has no room"), "{shared}");
 }

@@ -47,6 +47,7 @@ pub struct Generation<'n, N, D: Device, C> {
     /// The logits after the prompt, until they are handed out.
     first: Option<Vec<f32>>,
     tokens: Vec<u32>,
+    has_failed: bool,
 }
 
 impl<N, D: Device, C> fmt::Debug for Generation<'_, N, D, C> {
@@ -61,12 +62,15 @@ impl<N: Generate, D: Device, C: FnMut(&[f32]) -> u32> Iterator for Generation<'_
     fn next(&mut self) -> Option<Result<Generated, Error>> {
         let logits = match self.first.take() {
             Some(logits) => logits,
-            None if self.net.cached() == self.net.kept.most => return None,
+            None if self.has_failed || self.net.cached() == self.net.kept.most => return None,
             None => {
                 let tokens: Vec<&[u32]> = self.tokens.iter().map(core::slice::from_ref).collect();
                 match self.net.extend(&tokens) {
                     Ok(logits) => logits,
-                    Err(error) => return Some(Err(error)),
+                    Err(error) => {
+                        self.has_failed = true;
+                        return Some(Err(error));
+                    }
                 }
             }
         };
@@ -79,7 +83,7 @@ impl<N: Generate, D: Device, C: FnMut(&[f32]) -> u32> Iterator for Generation<'_
 impl<N: Network, D: Device> Net<N, D> {
     /// Continues a prompt: an iterator over tokens, each with the logits that `choose` chose it from. There is a prompt for each
     /// sample of the batch of `INFER`, all of one length; the cache is emptied first. Tokens are computed as they are asked for, and
-    /// they end when the cache is full.
+    /// they end when the cache is full, and after an error.
     ///
     /// ```ignore
     /// let mut net = Gpt::infer_on(&device)?;
@@ -100,7 +104,7 @@ impl<N: Network, D: Device> Net<N, D> {
     {
         self.kept.steps = 0;
         let first = Some(self.extend(prompts)?);
-        Ok(Generation { net: self, choose, first, tokens: Vec::new() })
+        Ok(Generation { net: self, choose, first, tokens: Vec::new(), has_failed: false })
     }
 
     /// Steps of the sequence that are in the cache: none after a parameter was set, for those would be of the network as it was.
