@@ -2,10 +2,14 @@
 
 mod common;
 
+use common::chain;
 use common::random::{KINDS, network};
 use gpumem_core::Update;
-use gpumem_core::lower::{Blueprint, Steps, Term};
+use gpumem_core::graph::Graph;
+use gpumem_core::lower::{Blueprint, Cached, Steps, Term};
 use gpumem_core::number::{Half, Precision};
+use gpumem_core::program::{Class, Program};
+use gpumem_core::shape::Shape;
 
 fn blueprints() -> impl Iterator<Item = Blueprint> {
     (0..KINDS).map(|kind| {
@@ -45,5 +49,35 @@ fn damaged_blueprints_are_nothing_or_connected() {
                 assert!(read.outputs.iter().all(|&output| output < nodes.len()));
             }
         }
+    }
+}
+
+/// Inference with a cache: it is read back, and the pass of one step lies in the places of that of several.
+#[test]
+fn a_cache_survives() {
+    let mut graph = Graph::default();
+    let tokens = graph.input(common::tokens(8)).unwrap();
+    let output = chain(
+        &mut graph,
+        tokens,
+        "Embedding(7, 16) | CausalSelfAttention(4, kv_heads = 2, rotary = 100.0) | LayerNorm | Linear(24) | Gelu | Linear(5)",
+    );
+    for (steps, chunk) in [(8, 1), (1000, 3), (20, 20)] {
+        let cached = Some(Cached { steps, chunk });
+        let blueprint = Blueprint { graph: graph.clone(), outputs: vec![output], training: None, cached };
+        let read = Blueprint::decode(&blueprint.encode()).unwrap();
+        assert_eq!(read, blueprint);
+        let several = blueprint.inference().unwrap();
+        assert_eq!(Program::decode(&several.encode()).unwrap(), several);
+        let caches: Vec<_> = several.of_class(Class::Cache).map(|id| several.tensor(id)).collect();
+        let ends: Vec<_> = caches.iter().map(|cache| cache.name.rsplit('.').next().unwrap()).collect();
+        assert_eq!(ends, ["cached_keys", "cached_values"]);
+        assert!(caches.iter().all(|cache| cache.batched && cache.shape == Shape::new(&[steps, 8])), "{several}");
+        let one = blueprint.decoding().unwrap();
+        assert_eq!(one.is_some(), chunk > 1, "{several}");
+        if let Some(one) = one {
+            assert!(several.covers(&one) && !one.covers(&several));
+        }
+        assert_ne!(blueprint.evaluation().unwrap(), several);
     }
 }
