@@ -6,6 +6,7 @@ mod common;
 use common::random::{KINDS, network};
 use gpumem_core::graph::Source;
 use gpumem_core::layers::Entry;
+use gpumem_core::layers::composite::COMPOSITES;
 use gpumem_core::program::Op;
 use gpumem_core::program::function::Function;
 use std::collections::BTreeSet;
@@ -42,7 +43,7 @@ fn random_networks_have_every_layer_operation_and_function() {
 /// Names are unique, and in Rust's case.
 #[test]
 fn names() {
-    let names = Entry::names();
+    let names: Vec<_> = with_composites().collect();
     let unique: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(unique.len(), names.len());
     for name in names {
@@ -73,9 +74,23 @@ fn tables_of_layers_have_all_of_them() {
     for (what, named) in
         [("docs/porting.md", column(&guide, "\n## Names\n", 2)), ("layers/mod.rs", column(&module, "", 2))]
     {
-        let missing: Vec<_> = Entry::names().into_iter().filter(|layer| !named.contains(layer)).collect();
+        let missing: Vec<_> = with_composites().filter(|layer| !named.contains(layer)).collect();
         assert_eq!(missing, [""; 0], "{what}");
     }
+}
+
+/// The names of all layers and composites.
+fn with_composites() -> impl Iterator<Item = &'static str> {
+    Entry::names().into_iter().chain(COMPOSITES.iter().map(|composite| composite.name))
+}
+
+/// Each is compared with what it is said to equal.
+#[test]
+fn composites_have_a_case() {
+    let cases = read("../tests/composites/main.rs");
+    let names = COMPOSITES.iter().map(|composite| composite.name);
+    let missing: Vec<_> = names.filter(|name| !cases.contains(&format!(" {name}("))).collect();
+    assert_eq!(missing, [""; 0]);
 }
 
 /// A layer's page begins with how it is written.
@@ -98,6 +113,6 @@ fn pages_of_layers_begin_with_what_is_written() {
         let code = begun.filter_map(|(_, line)| line.trim_start().strip_prefix("/// `"));
         first.extend(code.filter_map(|code| code.split(|c: char| !c.is_alphanumeric()).next()));
     }
-    let missing: Vec<_> = Entry::names().into_iter().filter(|layer| !first.contains(layer)).collect();
+    let missing: Vec<_> = with_composites().filter(|layer| !first.contains(layer)).collect();
     assert_eq!(missing, [""; 0]);
 }

@@ -115,7 +115,8 @@ use proc_macro::TokenStream;
 /// | --- | --- |
 /// | `[a, b, c]` | one after the other; `[]` passes its input on |
 /// | `Conv2d(64, 3, padding = 1)`, `Relu(inplace)`, `Flatten` | a layer with values, `name = value` options and flags |
-/// | `stage(2, 64)` | a block |
+/// | `stage(2, 64)`, `stage(channels = 64, depth = 2)` | a block; the name of a `bool` among its parameters is a flag |
+/// | `SqueezeExcite(64, 16)`, `TransformerBlock(512, 8, causal)` | a composite, a block that comes with the language. A block of the same name takes its place |
 /// | `repeat(n, x)` | `x` n times, with parameters of its own each time |
 /// | `Add(x, y, ..)`, `Sub(x, y)`, `Mul(x, y)`, `Div(x, y)` | feeds its input to every branch and joins the results, broadcast over the axes of a sample as numpy does |
 /// | `MatMul(x, y, transpose_b)`, `Concat(x, y, .., dim = 1)` | the same with matrix products, and side by side |

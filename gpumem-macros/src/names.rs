@@ -5,6 +5,7 @@
 
 use crate::loss;
 use gpumem_core::layers::Entry;
+use gpumem_core::layers::composite::COMPOSITES;
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::train::optim::Optimizer;
 
@@ -54,10 +55,8 @@ const EMBEDDING: Here = Family("Embedding", "of the embeddings there are", false
 const JOIN: Here = Family("Add", "branches are joined by", false);
 const NO_LAYER: Here = Says("the input is a parameter of `forward`, as `fn forward(image: Image<3, 224, 224>)`");
 const DEVICE: Here = Passes("where a network runs is said where it is loaded, as `Net::on(&device)`; leave it out");
-const TRANSFORMER: Here = Attention(
-    "a transformer's layer is a block, as `[Add([], [LayerNorm, attention(8)]), Add([], [LayerNorm, Linear(2048), Gelu, \
-     Linear(512)])]`, where `attention` is one of",
-);
+const TRANSFORMER: Here =
+    Says("an encoder's layer is `TransformerBlock(512, 8)`, a decoder's has `Attention(q, k, v)` as well");
 const RECURRENT: Here = Family("Lstm", "of the recurrent layers there are", false);
 const ATTENTION: Here = Attention("of the attentions there are");
 
@@ -71,7 +70,11 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["conv1dtranspose"], Layer("ConvTranspose1d")),
     (&["conv3d", "convtranspose3d", "conv3dtranspose"], CONVOLUTION),
     (&["depthwiseconv2d", "depthwiseconv"], Says("it is a convolution with a group for each channel, as `Conv2d(64, 3, groups = 64)`")),
-    (&["separableconv2d"], Says("it is two convolutions, as `[Conv2d(64, 3, groups = 64), Conv2d(128, 1)]`")),
+    (&["separableconv2d", "depthwiseseparableconv"],
+        Says("with norms it is `DepthwiseSeparable(64, 128)`, and without two convolutions, as `[Conv2d(64, 3, groups = 64), Conv2d(128, 1)]`")),
+    (&["squeezeexcitation", "squeezeandexcitation", "semodule", "selayer"], Says("it is `SqueezeExcite(64, 16)`, with the channels that arrive")),
+    (&["mbconv"], Says("it is `InvertedResidual(64, 64, 1, 4, excite = SqueezeExcite(256, 16))`")),
+    (&["llamamlp", "gatedmlp"], Says("it is `SwiGlu(64, 256)`")),
     (&["globalaveragepooling2d", "globalavgpool2d", "globalaveragepool"], Layer("GlobalAvgPool")),
     (&["averagepooling2d", "avgpool"], Layer("AvgPool2d")),
     (&["maxpooling2d", "maxpool"], Layer("MaxPool2d")),
@@ -88,7 +91,6 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["rrelu", "softshrink", "hardshrink", "tanhshrink"], FUNCTION),
     (&["hardtanh", "threshold", "thresholdedrelu", "clamp"], FUNCTION),
     (&["activation"], Passes("an activation is a layer of its own, as `Relu`")),
-    (&["swiglu"], Says("it is a product of two branches, as `Mul([Linear(64), Silu], Linear(64))`")),
     (&["geglu"], Says("it is a product of two branches, as `Mul([Linear(64), Gelu], Linear(64))`")),
     (&["square"], Passes("it is `Pow(2.0)`")),
     (&["neg", "negative"], Passes("it is `Affine(-1.0)`")),
@@ -153,7 +155,8 @@ pub(crate) fn plain(name: &str) -> String {
 /// What `name` is elsewhere, if no layer is called so.
 pub(crate) fn of_elsewhere(name: &str) -> Option<Elsewhere> {
     let plain_name = plain(name);
-    if Entry::names().into_iter().any(|known| plain(known) == plain_name) {
+    let composites = COMPOSITES.iter().map(|composite| composite.name);
+    if Entry::names().into_iter().chain(composites).any(|known| plain(known) == plain_name) {
         return None;
     }
     let (_, here) = TABLE.iter().find(|(names, _)| names.contains(&plain_name.as_str()))?;
@@ -199,13 +202,15 @@ fn call(name: &'static str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Here, Optimizer, TABLE, loss, plain};
+    use super::{COMPOSITES, Here, Optimizer, TABLE, loss, plain};
     use gpumem_core::layers::Entry;
+    use gpumem_core::layers::composite::is_composite;
     use std::collections::HashSet;
 
     #[test]
     fn no_name_is_a_layers_or_stands_twice() {
-        let layers: HashSet<String> = Entry::names().into_iter().map(plain).collect();
+        let composites = COMPOSITES.iter().map(|composite| composite.name);
+        let layers: HashSet<String> = Entry::names().into_iter().chain(composites).map(plain).collect();
         let mut seen = HashSet::new();
         for name in TABLE.iter().flat_map(|(names, _)| *names) {
             assert!(!layers.contains(*name), "there is a layer `{name}` now; remove the name from the table");
@@ -229,7 +234,7 @@ mod tests {
                 for word in words.filter(|word| word.starts_with(char::is_uppercase)) {
                     let is_optimizer = Optimizer::ROWS.iter().any(|row| row.name == word);
                     let is_known = [&others[..], &loss::names()].iter().any(|names| names.contains(&word));
-                    let is_known = is_known || is_optimizer || Entry::find(word).is_some();
+                    let is_known = is_known || is_optimizer || is_composite(word) || Entry::find(word).is_some();
                     assert!(is_known, "the hint for {names:?} names `{word}` (part {index}): {hint}");
                 }
             }

@@ -89,6 +89,10 @@ pub(crate) struct Module {
     pub(crate) imported: Vec<Ident>,
     /// `use blocks ..;`
     pub(crate) uses: Vec<Use>,
+    /// The composites of the language, where one is named.
+    pub(crate) composites: Option<Box<Module>>,
+    /// Whether this is the module of the composites.
+    pub(crate) is_of_composites: bool,
 }
 
 /// One module of a `use blocks path::to::resnet;`
@@ -157,6 +161,8 @@ pub(crate) struct Function {
 pub(crate) struct Parameter {
     pub(crate) name: Ident,
     pub(crate) kind: Type,
+    /// What it is where it is left out; composites have such.
+    pub(crate) default: Option<Expression>,
 }
 
 /// `usize`, `Image<3, 224, 224>`

@@ -21,6 +21,7 @@
 //! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`] |
 //! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`Rotary`] |
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
+//! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
 //! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`] |
 //!
 //! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
@@ -32,6 +33,7 @@ mod add;
 pub mod arguments;
 pub mod attention;
 pub mod builder;
+pub mod composite;
 pub mod convolution;
 pub mod dropout;
 pub mod embedding;
@@ -65,8 +67,8 @@ pub use self::activation::Function::*;
 /// The layer; its two forms are two functions.
 pub use self::activation::Gelu;
 pub use self::{
-    activation::*, attention::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*, pool::*,
-    recurrent::*, shape::*,
+    activation::*, attention::*, composite::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*,
+    pool::*, recurrent::*, shape::*,
 };
 pub use add::{Built, Tie};
 

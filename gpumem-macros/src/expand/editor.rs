@@ -8,6 +8,7 @@ use crate::resolve::taps_of;
 use crate::syntax::{Asked, Expression, Facade, Function, Kind, Module, Operation, Source, Type};
 use gpumem_core::language::WORDS;
 use gpumem_core::layers::Entry;
+use gpumem_core::layers::composite::is_composite;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use std::collections::{BTreeMap, HashSet};
@@ -123,7 +124,7 @@ impl Links {
             self.layer(&text, name.span());
             self.word(name);
             if !self.is_sound
-                && Entry::find(&text).is_none()
+                && !has_page(&text)
                 && !WORDS.contains(&text.as_str())
                 && text.starts_with(char::is_uppercase)
             {
@@ -134,9 +135,9 @@ impl Links {
         }
     }
 
-    /// A link from `place` to the page of a layer, if `name` is one.
+    /// A link from `place` to the page of a layer or composite, if `name` is one.
     fn layer(&mut self, name: &str, place: Span) {
-        if Entry::find(name).is_some() {
+        if has_page(name) {
             let page = Ident::new(name, place);
             let facade = &self.facade;
             self.tokens.extend(quote!(use #facade::layers::#page as _;));
@@ -149,4 +150,9 @@ impl Links {
             self.tokens.extend(quote!(use #facade::__private::language::#name as _;));
         }
     }
+}
+
+/// Whether `gpumem::layers` has an item of this name.
+fn has_page(name: &str) -> bool {
+    Entry::find(name).is_some() || is_composite(name)
 }

@@ -115,18 +115,25 @@ impl Parser<'_> {
         if input.peek(Token![<]) && is_forward {
             let place = Place::from(&name).to(self.angles(input));
             self.errors.add(place, format!("every input has a name; write `x: {name}<..>`"));
-            return Ok((Parameter { name, kind: Type::broken(place) }, place));
+            return Ok((Parameter { name, kind: Type::broken(place), default: None }, place));
         }
         if !input.peek(Token![:]) || input.peek(Token![::]) {
             let place = Place::from(&name);
             self.errors.add(place, format!("`{name}` has no type; write `{name}: {example}`"));
             skip_to_comma(input);
-            return Ok((Parameter { name, kind: Type::broken(place) }, place));
+            return Ok((Parameter { name, kind: Type::broken(place), default: None }, place));
         }
         input.parse::<Token![:]>()?;
         let kind = self.written_type(input, types);
         let place = Place::from(&name).to(kind.place);
-        Ok((Parameter { name, kind }, place))
+        let default = match self.of_composites && input.peek(Token![=]) {
+            true => {
+                input.parse::<Token![=]>()?;
+                Some(self.expression(input)?)
+            }
+            false => None,
+        };
+        Ok((Parameter { name, kind, default }, place))
     }
 
     /// `Logits<1000>`, or `(Logits<10>, Map<4, 8, 8>)`. None after a mistake.

@@ -1,6 +1,7 @@
 //! Tokens to syntax. A mistake is reported where it is, and parsing goes on with what follows it.
 
 mod body;
+mod composites;
 mod expression;
 mod function;
 mod habits;
@@ -136,6 +137,8 @@ struct Parser<'e> {
     depth: usize,
     /// Whether the items are those of a module of blocks.
     of_blocks: bool,
+    /// Whether the items are the composites of the language.
+    of_composites: bool,
     /// Whether a constant's value is being read, in which `a::b` is Rust's.
     in_constant: bool,
     /// Whether an operation is being read, whose expressions are numbers and formulas.
@@ -157,6 +160,7 @@ impl<'e> Parser<'e> {
             next_id,
             depth: 0,
             of_blocks,
+            of_composites: false,
             in_constant: false,
             in_formula: false,
             inputs: Vec::new(),
@@ -171,6 +175,7 @@ impl Parser<'_> {
     /// All items, as far as they can be read.
     fn items(&mut self, tokens: TokenStream) -> Items {
         let mut items = Items::default();
+        items.module.composites = self.composites(tokens.clone());
         let parsed = (|input: ParseStream<'_>| {
             while input.peek(Token![#]) && input.peek2(Token![!]) {
                 let place = input.span();

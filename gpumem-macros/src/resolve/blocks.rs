@@ -7,6 +7,7 @@ use crate::errors::Errors;
 use crate::names;
 use crate::syntax::{Argument, Expression, Function, Kind, Place};
 use gpumem_core::layers::Entry;
+use gpumem_core::layers::composite::is_composite;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
@@ -112,7 +113,8 @@ impl<'s> Resolver<'s, '_> {
         }
         // A name of another library is no misspelling, unless of one that was declared here.
         let elsewhere = names::of_elsewhere(name);
-        let own: Vec<&str> = known.iter().copied().filter(|known| Entry::find(known).is_none()).collect();
+        let is_own = |known: &&str| Entry::find(known).is_none() && !is_composite(known);
+        let own: Vec<&str> = known.iter().copied().filter(is_own).collect();
         let near = if elsewhere.is_some() { nearest(name, &own) } else { nearest(name, &known) };
         let hint = match (near, &elsewhere) {
             (Some(near), _) => format!("did you mean `{near}`?"),

@@ -2,7 +2,8 @@
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
-use crate::syntax::{Argument, Expression, Function, Kind, Module};
+use super::paths::snake_case;
+use crate::syntax::{Argument, Expression, Function, Kind, Module, Parameter};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -29,7 +30,7 @@ impl<'s> Resolver<'s, '_> {
             self.stop(element, frame, &message);
             return None;
         }
-        let parameters = self.call_arguments(element, block, arguments, frame);
+        let parameters = self.call_arguments(element, (block, module), arguments, frame);
         if self.declaring {
             // The block is looked at by itself.
             for (_, value) in parameters {
@@ -50,7 +51,8 @@ impl<'s> Resolver<'s, '_> {
             bindings: self.bindings(&block.body),
             taps: RefCell::default(),
         });
-        let opened = self.paths.open(segment.unwrap_or(&name));
+        let kind = if module.is_of_composites { snake_case(&name) } else { name };
+        let opened = self.paths.open(segment.unwrap_or(&kind));
         self.frozen += usize::from(block.frozen);
         let end = self.element(&block.body.element, &inner, current, None);
         self.frozen -= usize::from(block.frozen);
@@ -62,7 +64,7 @@ impl<'s> Resolver<'s, '_> {
     fn call_arguments(
         &mut self,
         element: &'s Expression,
-        block: &'s Function,
+        (block, module): (&'s Function, &'s Module),
         arguments: &'s [Argument],
         frame: &Rc<Frame<'s>>,
     ) -> Vec<(String, Known<'s>)> {
@@ -72,6 +74,7 @@ impl<'s> Resolver<'s, '_> {
         let mut fits = true;
         for argument in arguments {
             let index = match &argument.name {
+                None if let Some(index) = self.flagged(argument, block, frame) => index,
                 None => {
                     positional += 1;
                     positional - 1
@@ -83,12 +86,17 @@ impl<'s> Resolver<'s, '_> {
                 _ => fits = false,
             }
         }
-        if !block.is_broken && (!fits || given.iter().any(Option::is_none)) {
-            let written: Vec<String> = block
-                .parameters
-                .iter()
-                .map(|parameter| format!("{}: {}", parameter.name, parameter.kind.name))
-                .collect();
+        let missing = block
+            .parameters
+            .iter()
+            .zip(&given)
+            .any(|(parameter, given)| given.is_none() && parameter.default.is_none());
+        if !block.is_broken && (!fits || missing) {
+            let written = block.parameters.iter().map(|Parameter { name, kind, default }| match default {
+                Some(default) => format!("{name}: {} = {default}", kind.name),
+                None => format!("{name}: {}", kind.name),
+            });
+            let written: Vec<String> = written.collect();
             let count = match arguments.len() {
                 0 => "nothing is given".to_string(),
                 _ => format!("`{element}` is given"),
@@ -98,13 +106,40 @@ impl<'s> Resolver<'s, '_> {
         }
         let mut values = Vec::new();
         for ((parameter, name), argument) in block.parameters.iter().zip(names).zip(given) {
-            let value = argument.and_then(|argument| match parameter.kind.name.to_string().as_str() {
-                "Block" => self.block_argument(&argument.value, &name, frame),
-                kind => self.value_argument(&argument.value, &name, kind, frame),
-            });
+            let kind = parameter.kind.name.to_string();
+            let value = match (argument, &parameter.default) {
+                (Some(argument), _) if self.flagged(argument, block, frame).is_some() => Some(Known::Flag(true)),
+                (Some(argument), _) => self.argument_of_block(&argument.value, &name, &kind, frame),
+                (None, Some(default)) => {
+                    let frame = Frame::global(module, Some(frame.clone()), element.place);
+                    self.argument_of_block(default, &name, &kind, &frame)
+                }
+                (None, None) => None,
+            };
             values.push((name, value.unwrap_or(Known::Open)));
         }
         values
+    }
+
+    /// The parameter that is meant by a bare name, `causal`: a `bool` that nothing else is called.
+    fn flagged(&self, argument: &Argument, block: &Function, frame: &Frame<'s>) -> Option<usize> {
+        let (None, Kind::Name(name)) = (&argument.name, &argument.value.kind) else { return None };
+        let is_flag = |parameter: &Parameter| parameter.name == *name && parameter.kind.name == "bool";
+        let index = block.parameters.iter().position(is_flag)?;
+        (!self.is_known(&name.to_string(), frame)).then_some(index)
+    }
+
+    fn argument_of_block(
+        &mut self,
+        value: &'s Expression,
+        name: &str,
+        kind: &str,
+        frame: &Rc<Frame<'s>>,
+    ) -> Option<Known<'s>> {
+        match kind {
+            "Block" => self.block_argument(value, name, frame),
+            kind => self.value_argument(value, name, kind, frame),
+        }
     }
 
     fn value_argument(

@@ -353,7 +353,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Whether a name stands for anything, so that it cannot be an option's bare name.
-    fn is_known(&self, name: &str, frame: &Frame<'s>) -> bool {
+    pub(super) fn is_known(&self, name: &str, frame: &Frame<'s>) -> bool {
         let is_block = !self.blocks_called(name, frame).is_empty();
         let is_constant = frame.module.constants.iter().any(|constant| constant.name == name);
         let is_batch = self.batch.is_some_and(|batch| batch == name);

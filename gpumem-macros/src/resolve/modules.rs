@@ -3,6 +3,7 @@
 use super::Resolver;
 use super::frame::{Current, Frame};
 use crate::syntax::{Argument, Expression, Function, Module, Place, Use};
+use gpumem_core::layers::composite::COMPOSITES;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
@@ -25,19 +26,26 @@ impl<'s> Resolver<'s, '_> {
         found.first().copied()
     }
 
-    /// The blocks that a name without a path may stand for: the one of this module, or those of the modules it imports.
+    /// The blocks that a name without a path may stand for: the one of this module, or those of the modules it imports, or else a
+    /// composite.
     pub(super) fn blocks_called(&self, name: &str, frame: &Frame<'s>) -> Vec<Block<'s>> {
-        match block(frame.module, name) {
-            Some(own) => vec![own],
-            None => frame.module.uses.iter().filter_map(|import| block(&import.module, name)).collect(),
+        let module = frame.module;
+        if let Some(own) = block(module, name) {
+            return vec![own];
         }
+        let imported: Vec<_> = module.uses.iter().filter_map(|import| block(&import.module, name)).collect();
+        if !imported.is_empty() {
+            return imported;
+        }
+        module.composites.iter().filter_map(|composites| block(composites, name)).collect()
     }
 
-    /// Every name that [`Resolver::blocks_called`] would find.
+    /// The names of the blocks of this module, of those that it imports, and of the composites.
     pub(super) fn block_names(&self, frame: &Frame<'s>) -> Vec<String> {
         let modules = frame.module.uses.iter().map(|import| &import.module);
         let modules = std::iter::once(frame.module).chain(modules);
-        modules.flat_map(|module| &module.blocks).map(|block| block.name.to_string()).collect()
+        let declared = modules.flat_map(|module| &module.blocks).map(|block| block.name.to_string());
+        declared.chain(COMPOSITES.iter().map(|composite| composite.name.to_string())).collect()
     }
 
     /// Whether `module` is imported where `frame` is.
@@ -107,14 +115,15 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Where a mistake at `place` is shown, and, if that is somewhere else, where it is: the text of a block from another
-    /// module may be in another crate, whose source may not be there, so the user's call of it is underlined.
+    /// module may be in another crate, whose source may not be there, so the user's call of it is underlined. The text of a
+    /// composite is in no file.
     pub(crate) fn shown(&self, place: Place, frame: &Frame<'s>) -> (Place, Option<String>) {
         let is_own = |frame: &Frame<'s>| std::ptr::eq(frame.module, self.module);
         let (mut shown, mut around) = (place, Some(frame));
         while let Some(frame) = around.filter(|frame| !is_own(frame)) {
             (shown, around) = (frame.place, frame.caller.as_deref());
         }
-        let origin = (!is_own(frame)).then(|| {
+        let origin = (!is_own(frame) && !frame.module.is_of_composites).then(|| {
             let start = place.start.start();
             format!("{}:{}:{}", place.start.file(), start.line, start.column + 1)
         });

@@ -137,7 +137,7 @@ fn other_layers() {
         ("Embed(3, 4)", "here it is `Embedding`".into(), false),
         ("GlobalAveragePooling2D", "here it is `GlobalAvgPool`".into(), false),
         ("ZeroPad2d(1)", "here it is `Pad`".into(), true),
-        ("TransformerEncoderLayer(8)", "a transformer's layer is a block".into(), false),
+        ("TransformerEncoderLayer(8)", "an encoder's layer is `TransformerBlock(512, 8)`".into(), false),
         ("Adam(1)", "an optimizer is no layer but a field of `TRAIN`, as `optimizer: Adam { lr: 1e-3 }`".into(), true),
         ("BatchNorm3d(4)", family("normalisations", "`BatchNorm2d`"), true),
         ("Conv3d(16, 3)", family("convolutions", "`Conv2d`"), false),

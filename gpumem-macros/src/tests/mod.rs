@@ -1,5 +1,6 @@
 //! Native tests: tokens in, graphs and messages out, no compiler in the loop.
 
+mod composites;
 mod expansion;
 mod going_on;
 mod habits;
