@@ -87,7 +87,7 @@ fn with_composites() -> impl Iterator<Item = &'static str> {
 /// Each is compared with what it is said to equal.
 #[test]
 fn composites_have_a_case() {
-    let cases = read("../tests/composites/main.rs");
+    let cases = read("../tests/modules/main.rs");
     let names = COMPOSITES.iter().map(|composite| composite.name);
     let missing: Vec<_> = names.filter(|name| !cases.contains(&format!(" {name}("))).collect();
     assert_eq!(missing, [""; 0]);
