@@ -121,6 +121,33 @@ fn permute_and_reshape() {
     assert_eq!(loaded.step().unwrap(), 0.0);
 }
 
+/// Two matrices, which are one sample.
+#[test]
+fn mat_mul() {
+    let truth = Truth::read("ops/084_matmul_2d.safetensors");
+    let mut graph = Graph::default();
+    let shape = |name: &str| Type::numbers(Shape::new(&truth.shape(&format!("input.{name}"))));
+    let nodes = ["a", "b"].map(|name| graph.input(shape(name)).unwrap());
+    let output = join(&mut graph, &nodes, "MatMul");
+    for term in [Term::DOT, Term::MSE] {
+        let terms = [term];
+        let mut loaded = Loaded::new(&graph, output, training(&terms), 1, STAY);
+        loaded.set("input", truth.words("input.a"));
+        loaded.set("input1", truth.words("input.b"));
+        if terms == [Term::MSE] {
+            loaded.set("target", truth.words("output"));
+            let largest = truth.floats("output").into_iter().fold(0.0_f32, |largest, y| largest.max(y.abs()));
+            assert!(f64::from(loaded.step().unwrap().sqrt()) <= TOLERANCE * f64::from(largest));
+            continue;
+        }
+        loaded.set("target", truth.words("grad_output"));
+        loaded.step().unwrap();
+        for (ours, theirs) in [("input.gradient", "grad_input.a"), ("input1.gradient", "grad_input.b")] {
+            assert_close(theirs, &loaded.get(ours).unwrap(), &truth.floats(theirs), TOLERANCE);
+        }
+    }
+}
+
 macro_rules! layers {
     ($($name:ident: $file:literal, $text:literal, $inputs:expr;)*) => {
         $(#[test] fn $name() { check_layer($file, $text, &$inputs); })*
@@ -149,6 +176,7 @@ layers! {
     log_softmax: "040_log_softmax_dim1", "LogSoftmax(1)", ["x"];
     hardswish: "042_hardswish", "Hardswish", ["x"];
     relu6: "046_relu6", "Relu6", ["x"];
+    dropout_of_nothing: "062_dropout_p0_train", "Dropout(0.0)", ["x"];
     embedding: "048_embedding_repeated_indices", "Embedding(10, 6)", ["idx"];
     add: "064_add_same_shape", "Add", ["a", "b"];
     concat: "066_concat_dim1", "Concat", ["a", "b", "c"];
