@@ -22,6 +22,7 @@
 //! | [`shufflenet`] | ShuffleNet V2 1.0 | torchvision |
 //! | [`unet`] | U-Net | Ronneberger and others 2015 |
 //! | [`dcgan`] | generator, discriminator | PyTorch's example |
+//! | [`vae`] | variational autoencoder of digits | PyTorch's example |
 //! | [`ddpm`] | DDPM for CIFAR-10 | diffusers |
 //! | [`vit`] | ViT-B/16, ViT-S/16 | torchvision, timm |
 //! | [`swin`] | Swin-T | torchvision |
@@ -30,6 +31,7 @@
 //! | [`mixer`] | MLP-Mixer S/16, B/16 | timm |
 //! | [`t5`] | T5 small | transformers |
 //! | [`whisper`] | Whisper tiny | transformers |
+//! | [`word_lm`] | language models of words by an LSTM and by a GRU | PyTorch's example |
 //! | [`gpt2`] | GPT-2 small, medium, large, XL | transformers, nanoGPT |
 //! | [`llama`] | TinyLlama-1.1B, Llama-3.2-1B, Qwen2-0.5B, Mistral-7B, Gemma-2B | transformers |
 //!
@@ -59,9 +61,11 @@ pub mod squeezenet;
 pub mod swin;
 pub mod t5;
 pub mod unet;
+pub mod vae;
 pub mod vgg;
 pub mod vit;
 pub mod whisper;
+pub mod word_lm;
 
 gpumem::blocks! {
     /// Modules of nothing but other modules, for [`torch_name`](crate::torch_name).

@@ -9,7 +9,9 @@ mod maps;
 mod others;
 mod sequences;
 
-use gpumem::{Network, network};
+use gpumem::__private::memory::budget::budget_at;
+use gpumem::__private::memory::tables::Workspaces;
+use gpumem::{Line, Network, Precision, Tables, network};
 
 /// Parameters, and twice the multiply-accumulates of one sample's forward pass.
 fn sums<N: Network>() -> (u64, u64) {
@@ -17,8 +19,23 @@ fn sums<N: Network>() -> (u64, u64) {
     (sum(|layer| layer.parameters), 2 * sum(|layer| layer.macs))
 }
 
-fn check<N: Network>(parameters: u64, flops: u64) {
+/// Parameters, operations, and the peaks that PyTorch's live tensors reach in a step of 32 samples, with SGD and a momentum and with
+/// AdamW.
+fn check<N: Network>(parameters: u64, flops: u64, peaks: [u64; 2]) {
     assert_eq!(sums::<N>(), (parameters, flops), "{}", N::NAME);
+    check_peaks::<N>(peaks);
+}
+
+/// The arena of 32 samples is no larger, without what that figure leaves out: the second batch that there is room for, and workspaces.
+fn check_peaks<N: Network>(peaks: [u64; 2]) {
+    let tables = N::PROGRAM.tables.with_workspaces(Workspaces { product: 0, convolution: 0 });
+    for (moments, theirs) in [1, 2].into_iter().zip(peaks) {
+        let budget = budget_at(&Tables { moments, ..tables }, 32, Precision::F32).unwrap();
+        let ours = budget[Line::Arena] - budget[Line::BatchIo] / 2;
+        let ratio = ours as f64 / theirs as f64;
+        println!("{:20} {moments} moments: {ours:>12} bytes, {ratio:.3} of PyTorch's {theirs}", N::NAME);
+        assert!(ours <= theirs, "{} with {moments} moments: {ours} bytes, PyTorch {theirs}", N::NAME);
+    }
 }
 
 network! {
@@ -127,11 +144,11 @@ network! {
 
 #[test]
 fn parameters_and_operations_are_those_of_pytorch() {
-    check::<M5>(26_915, 7_641_472);
-    check::<ResMlp12>(15_350_872, 6_019_479_552);
-    check::<TextCnn>(6_360_902, 43_801_200);
-    check::<LlamaSmall>(124_668_672, 26_222_788_608);
-    check::<PhiNarrow>(58_011_904, 10_905_190_400);
+    check::<M5>(26_915, 7_641_472, [18_685_388, 18_793_120]);
+    check::<ResMlp12>(15_350_872, 6_019_479_552, [1_812_754_280, 1_874_158_368]);
+    check::<TextCnn>(6_360_902, 43_801_200, [78_805_328, 149_791_368]);
+    check::<LlamaSmall>(124_668_672, 26_222_788_608, [6_280_878_344, 6_779_553_476]);
+    check::<PhiNarrow>(58_011_904, 10_905_190_400, [4_408_182_920, 4_640_231_004]);
 }
 
 /// The networks that were exported, and what each is called where its figures are compared: here, or in the zoo.

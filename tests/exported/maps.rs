@@ -171,7 +171,11 @@ network! {
     /// A detector: partial blocks, pooling of several sizes, paths down and up again, and three heads.
     pub struct CspPan;
 
-    const INFER: Infer = Infer { batch: 1 };
+    const TRAIN: Train = Train {
+        batch: 1,
+        optimizer: Sgd { lr: 1.0 },
+        loss: Mean(from = small) + Mean(from = middle) + Mean(from = large),
+    };
 
     fn forward(image: Image<3, 320, 320>) -> (Map<144, 40, 40>, Map<144, 20, 20>, Map<144, 10, 10>) {
         [
@@ -182,7 +186,7 @@ network! {
             Upsample(2), Concat([], from(p3)), partial(32, false), tap(o3),
             convolution(64, 3, 2), Concat([], from(t4)), partial(64, false), tap(o4),
             convolution(128, 3, 2), Concat([], from(p5)), partial(128, false), tap(o5),
-            Outputs([from(o3), head()], [from(o4), head()], [from(o5), head()]),
+            Outputs([from(o3), head(), tap(small)], [from(o4), head(), tap(middle)], [from(o5), head(), tap(large)]),
         ]
     }
 
@@ -323,13 +327,13 @@ network! {
 
 #[test]
 fn parameters_and_operations_are_those_of_pytorch() {
-    check::<Darknet53>(41_609_928, 18_570_231_808);
-    check::<RepVggA0>(9_108_968, 3_025_162_240);
-    check::<SeResNet50>(28_088_024, 8_183_398_400);
-    check::<PoolFormerS12>(11_915_176, 3_624_534_016);
-    check::<ConvAutoencoder>(259_363, 57_344_000);
-    check::<ResNetGenerator>(11_378_179, 24_775_753_728);
-    check::<CspPan>(3_157_184, 2_185_728_000);
-    check::<MobileNetV4Small>(3_774_024, 372_011_136);
-    check::<GhostNet>(5_182_508, 282_301_024);
+    check::<Darknet53>(41_609_928, 18_570_231_808, [4_252_776_584, 4_419_216_928]);
+    check::<RepVggA0>(9_108_968, 3_025_162_240, [802_453_712, 838_890_256]);
+    check::<SeResNet50>(28_088_024, 8_183_398_400, [3_720_016_656, 3_832_369_652]);
+    check::<PoolFormerS12>(11_915_176, 3_624_534_016, [2_026_863_080, 2_074_524_312]);
+    check::<ConvAutoencoder>(259_363, 57_344_000, [48_223_572, 49_261_112]);
+    check::<ResNetGenerator>(11_378_179, 24_775_753_728, [3_410_966_828, 3_456_479_736]);
+    check::<CspPan>(3_157_184, 2_185_728_000, [1_701_425_872, 1_714_055_340]);
+    check::<MobileNetV4Small>(3_774_024, 372_011_136, [574_433_368, 589_530_024]);
+    check::<GhostNet>(5_182_508, 282_301_024, [1_352_102_152, 1_372_833_272]);
 }
