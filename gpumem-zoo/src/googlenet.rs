@@ -1,7 +1,8 @@
 //! GoogLeNet, or Inception v1: convolutions of several sizes side by side.
 //!
-//! C. Szegedy and others, "Going Deeper with Convolutions" (arXiv:1409.4842), with batch normalisation and without auxiliary
-//! heads, as torchvision's `googlenet(aux_logits=False)`. What the paper calls 5 x 5 is 3 x 3 there, and here.
+//! C. Szegedy and others, "Going Deeper with Convolutions" (arXiv:1409.4842), with batch normalisation, as torchvision's `googlenet`.
+//! What the paper calls 5 x 5 is 3 x 3 there, and here. Its two auxiliary heads, whose losses count 0.3 each, are no part of
+//! inference.
 //!
 //! ```
 //! use gpumem::Network;
@@ -13,7 +14,7 @@
 use gpumem::network;
 
 network! {
-    /// torchvision's `googlenet` without auxiliary heads.
+    /// torchvision's `googlenet` with its auxiliary heads.
     pub struct GoogLeNet<const BATCH: usize>;
 
     use blocks crate::modules;
@@ -21,7 +22,7 @@ network! {
     const TRAIN: Train = Train {
         batch: BATCH,
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 1e-4 },
-        loss: CrossEntropy,
+        loss: CrossEntropy + 0.3 * CrossEntropy(from = first) + 0.3 * CrossEntropy(from = second),
     };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
@@ -31,10 +32,10 @@ network! {
             inception3a(inline_inception(64, 96, 128, 16, 32, 32)),
             inception3b(inline_inception(128, 128, 192, 32, 96, 64)),
             MaxPool2d(3, stride = 2, ceil_mode),
-            inception4a(inline_inception(192, 96, 208, 16, 48, 64)),
+            inception4a(inline_inception(192, 96, 208, 16, 48, 64)), tap(early), aux1(inline_head()), tap(first), from(early),
             inception4b(inline_inception(160, 112, 224, 24, 64, 64)),
             inception4c(inline_inception(128, 128, 256, 24, 64, 64)),
-            inception4d(inline_inception(112, 144, 288, 32, 64, 64)),
+            inception4d(inline_inception(112, 144, 288, 32, 64, 64)), tap(late), aux2(inline_head()), tap(second), from(late),
             inception4e(inline_inception(256, 160, 320, 32, 128, 128)),
             MaxPool2d(2, stride = 2, ceil_mode),
             inception5a(inline_inception(256, 160, 320, 32, 128, 128)),
@@ -56,6 +57,13 @@ network! {
         [
             Conv2d(channels, size, stride = stride, padding = size / 2, bias = false, name = "conv"),
             BatchNorm2d(eps = 1e-3, name = "bn"), Relu(inplace),
+        ]
+    }
+
+    fn inline_head() -> Block {
+        [
+            AdaptiveAvgPool2d(4), conv(inline_convolution(128, 1, 1)), Flatten, Linear(1024, name = "fc1"), Relu(inplace),
+            Dropout(0.7), Linear(1000, name = "fc2"),
         ]
     }
 
@@ -120,6 +128,18 @@ network! {
     }
 
     fn branch4(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn aux1(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn aux2(inside: Block) -> Block {
+        [inside]
+    }
+
+    fn conv(inside: Block) -> Block {
         [inside]
     }
 }

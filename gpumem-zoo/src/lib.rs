@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | [`convnext`] | ConvNeXt-Tiny | torchvision |
 //! | [`densenet`] | DenseNet-121 | torchvision |
-//! | [`googlenet`] | GoogLeNet without auxiliary heads | torchvision |
+//! | [`googlenet`] | GoogLeNet with its auxiliary heads | torchvision |
 //! | [`inception`] | Inception v3 with its auxiliary head | torchvision |
 //! | [`squeezenet`] | SqueezeNet 1.0, 1.1 | torchvision |
 //! | [`lenet`] | LeNet-5 | LeCun and others 1998 |

@@ -1,8 +1,8 @@
 //! Each network beside the original: parameters, operations, output, names, and what a step needs.
 //!
 //! Parameters and operations of torchvision's networks are `num_params` and, to three digits, `_ops` in the metadata of their
-//! weights; those with all digits were counted by `FlopCounterMode` of PyTorch 2.15, of Inception v3 in training, with its auxiliary
-//! head. `../tests/truth/models` has the names of modules and the peaks that PyTorch reached; its README says how they were measured.
+//! weights; those with all digits were counted by `FlopCounterMode` of PyTorch 2.15, of GoogLeNet and Inception v3 in training, with their
+//! auxiliary heads. `../tests/truth/models` has the names of modules and the peaks that PyTorch reached; its README says how they were measured.
 // The plan of a generic network is made where its batch is known: here, and of GPT-2 XL that is long.
 #![allow(long_running_const_eval)]
 
@@ -177,7 +177,7 @@ originals! {
     (DenseNet121, 7_978_856, Thousandths(2_834), [1000]),
     (EfficientNetB0, 5_288_548, Flops(771_629_504), [1000]),
     (EfficientNetV2S, 21_458_488, Flops(16_731_234_304), [1000]),
-    (GoogLeNet, 6_624_904, Thousandths(1_498), [1000]),
+    (GoogLeNet, 13_004_888, Flops(3_013_496_832), [1000]),
     (Gpt2, 124_439_808, Flops(291_648_307_200), [1024, 50257]),
     (Gpt2Medium, 354_823_168, Flops(826_951_073_792), [1024, 50257]),
     (Gpt2Large, 774_030_080, Flops(1_774_570_700_800), [1024, 50257]),
@@ -320,7 +320,7 @@ state_dicts! {
     (DenseNet121, 606, 0xfb86_7ca5_94e7_9589),
     (EfficientNetB0, 311, 0x5c24_6a99_fb3c_e69c),
     (EfficientNetV2S, 672, 0xa935_2567_46b9_84b8),
-    (GoogLeNet, 287, 0xd726_c045_6cad_a851),
+    (GoogLeNet, 305, 0x4bb5_6cdd_8102_6599),
     (Gpt2, 148, 0xd425_e407_49e0_f8e6),
     (Gpt2Medium, 292, 0x7dc7_7e1a_888b_b772),
     (Gpt2Large, 436, 0x3f19_f586_ce83_c462),
