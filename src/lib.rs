@@ -70,7 +70,7 @@ pub use gpumem_core::{
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpumem_cuda::{Calibration, Cuda, Stages, calibrate};
-pub use gpumem_macros::{blocks, blocks_mod, fits, network, network_mod, operation};
+pub use gpumem_macros::{blocks, blocks_mod, fits, max_batch, network, network_mod, operation};
 pub use selected::SELECTED;
 
 /// For generated code.
@@ -86,6 +86,6 @@ pub mod prelude {
     #[cfg(any(feature = "cpu", feature = "cuda"))]
     pub use crate::AnyDevice;
     pub use crate::{
-        D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, gib, mib, network, network_mod, operation,
+        D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, gib, max_batch, mib, network, network_mod, operation,
     };
 }

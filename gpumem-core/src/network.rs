@@ -94,6 +94,15 @@ pub trait Network: Sized {
     type Output: Hosts;
 }
 
+/// A network with `batch: Largest`: the largest batches that fit the cards of its constants.
+#[doc(hidden)]
+pub trait Largest {
+    /// That of `const TRAIN`.
+    const TRAIN: u64 = 1;
+    /// That of `const INFER`.
+    const INFER: u64 = 1;
+}
+
 /// How a forward pass takes a sequence whose keys and values are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached {

@@ -1,5 +1,6 @@
 //! `fits!(Vgg16<64>);`: checks one instantiation of a network that is generic over its batch.
 //! `fits!(Generator + Critic, RTX_3060);`: checks that networks fit a card at once.
+//! `max_batch!(Vgg16, RTX_3060)`: the largest batch that fits.
 
 use crate::errors::Errors;
 use crate::expand::{called_at, section, written_at};
@@ -88,20 +89,7 @@ fn in_braces(expression: TokenStream, place: Place) -> TokenStream {
 
 /// The check that networks fit at once: the cards that are named, or those of Cargo features and variables.
 fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), place: Place) -> TokenStream {
-    let aim = if asked.cards.is_empty() {
-        quote! { cards: &[], selected: __gpumem::SELECTED, environment: __gpumem::__environment!() }
-    } else {
-        // These cards were asked about, whatever others are.
-        quote! {
-            cards: #cards,
-            selected: &[],
-            environment: __gpumem::__private::memory::refusal::Environment {
-                cards: ::core::option::Option::None,
-                vram: ::core::option::Option::None,
-                ..__gpumem::__environment!()
-            }
-        }
-    };
+    let aim = aim(asked, cards);
     let Place { start, end } = place;
     let arguments = quote! {
         &[#((#networks::NAME, #networks::BUDGET.get(__gpumem::__private::memory::budget::Line::Arena))),*],
@@ -111,6 +99,68 @@ fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), pl
         }
     };
     called_at(quote!(__gpumem::__private::memory::refusal::check_together), arguments, Place { start, end })
+}
+
+/// The cards that are named, or those of Cargo features and variables.
+fn aim(asked: &Asked, cards: &TokenStream) -> TokenStream {
+    if asked.cards.is_empty() {
+        return quote! { cards: &[], selected: __gpumem::SELECTED, environment: __gpumem::__environment!() };
+    }
+    // These cards were asked about, whatever others are.
+    quote! {
+        cards: #cards,
+        selected: &[],
+        environment: __gpumem::__private::memory::refusal::Environment {
+            cards: ::core::option::Option::None,
+            vram: ::core::option::Option::None,
+            ..__gpumem::__environment!()
+        }
+    }
+}
+
+/// `max_batch!(Vgg16, RTX_3060)`
+pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
+    let taken = "`max_batch!` takes a network and the cards that it must fit, as `max_batch!(Vgg16, RTX_3060)`";
+    let asked: Asked = match syn::parse2(tokens) {
+        Ok(asked) => asked,
+        Err(error) => return syn::Error::new(error.span(), taken).to_compile_error(),
+    };
+    if asked.networks.len() > 1 {
+        return syn::Error::new(Place::of(&asked.networks).start, taken).to_compile_error();
+    }
+    let mut errors = Errors::default();
+    let cards = cards_of(&asked.cards, &mut errors);
+    if !errors.is_empty() {
+        let (mistakes, last) = errors.into_tokens();
+        return quote!({ #mistakes #last 1 });
+    }
+    let place = Place::of(&asked.networks);
+    let path = asked.networks.to_token_stream();
+    let start = place.start;
+    let network = quote_spanned!(start=> <#path as __gpumem::Network>);
+    let (aim, import) = (aim(&asked, &cards), asked.facade.import());
+    let arguments = quote! {
+        &#network::PROGRAM.tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(
+            &AIM,
+            match #network::TRAIN {
+                ::core::option::Option::Some(train) => train.conv_workspace,
+                ::core::option::Option::None => __gpumem::__private::Train::DEFAULT.conv_workspace,
+            },
+        )),
+        #network::PROGRAM.precision,
+        &AIM
+    };
+    let batch =
+        called_at(quote!(__gpumem::__private::memory::refusal::largest_fitting::<{ TRANSIENTS }>), arguments, place);
+    quote! {{
+        #import
+        const TRANSIENTS: ::core::primitive::usize = #network::PLAN.len();
+        const AIM: __gpumem::__private::memory::refusal::Aim<'_> =
+            __gpumem::__private::memory::refusal::Aim { headroom: #network::HEADROOM, #aim };
+        #[allow(long_running_const_eval)]
+        const BATCH: ::core::primitive::usize = #batch as ::core::primitive::usize;
+        BATCH
+    }}
 }
 
 fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {

@@ -92,7 +92,8 @@ use proc_macro::TokenStream;
 /// for a network with causal attention `cache` and `chunk`, the most steps of a sequence whose keys and values are kept, and how many are
 /// computed at a time. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its
-/// default, but for the `batch` of `Train`, which nobody else can choose.
+/// default, but for the `batch` of `Train`, which nobody else can choose. `batch: Largest` is the largest batch that fits the cards,
+/// and `Net::TRAIN.batch` the number.
 ///
 /// Every optimizer takes groups of parameters with a rate or a weight decay of their own, by their names, in which `*` stands for any text:
 /// `AdamW { lr: 1e-3, groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }, Group { paths: "head.*", lr: 1e-2 }] }`. A number is
@@ -266,6 +267,16 @@ pub fn operation(tokens: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn fits(tokens: TokenStream) -> TokenStream {
     instantiation::fits(tokens.into()).into()
+}
+
+/// The largest batch with which a network fits a card, or several, as a constant: `const BATCH: usize = max_batch!(Vgg16, RTX_3060);`.
+/// 0 where not even one sample fits. Without a card, those of Cargo features, `GPUMEM_CARDS` and `GPUMEM_VRAM` are meant.
+///
+/// The step is the network's own, or its forward pass where it has no `const TRAIN`, with the precision and the headroom that are written
+/// there. A network that is to have this batch itself has `batch: Largest`, which is the largest that fits its own cards.
+#[proc_macro]
+pub fn max_batch(tokens: TokenStream) -> TokenStream {
+    instantiation::max_batch(tokens.into()).into()
 }
 
 /// For generated code: the text of a network's budget.

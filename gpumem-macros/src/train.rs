@@ -43,6 +43,8 @@ const MOST_CARDS: usize = 16;
 pub(crate) struct Reading<'s> {
     /// `batch` as written.
     pub(crate) batch: Option<&'s Field>,
+    /// Whether `batch: Largest` is written, for which the fields have a batch of 1.
+    pub(crate) takes_largest: bool,
     /// Every field as Rust, each with a comma.
     pub(crate) fields: TokenStream,
     /// Whether every field is given, so that no default is needed.
@@ -62,6 +64,7 @@ impl Reading<'_> {
     fn new() -> Self {
         Reading {
             batch: None,
+            takes_largest: false,
             fields: TokenStream::new(),
             complete: false,
             loss: loss::Reading::default(),
@@ -192,11 +195,14 @@ pub(crate) fn check_generic_batch(
 ) {
     let Some(parameter) = &declaration.batch else { return };
     match primary {
-        Some((_, Reading { batch: Some(field), .. })) => {
+        Some((_, Reading { batch: Some(field), takes_largest, .. })) => {
             if !is_name(&field.value, parameter) {
-                let message = format!(
-                    "a network over `{parameter}` has `batch: {parameter}`; compute it where the network is used"
-                );
+                let name = &declaration.name;
+                let instead = match takes_largest {
+                    true => format!("the largest is `max_batch!({name}<1>, RTX_3060)`, where the network is used"),
+                    false => "compute it where the network is used".to_string(),
+                };
+                let message = format!("a network over `{parameter}` has `batch: {parameter}`; {instead}");
                 errors.add(Place::of(&field.value), message);
             }
         }
@@ -302,7 +308,8 @@ fn batch<'s>(field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -
     }
     reading.batch = Some(field);
     let value = &field.value;
-    quote!(#value)
+    reading.takes_largest = matches!(plain(value), Expr::Path(path) if path.path.is_ident("Largest"));
+    if reading.takes_largest { quote!(1) } else { quote!(#value) }
 }
 
 /// The name that a path ends with: `Bf16` of `Precision::Bf16`.

@@ -31,6 +31,8 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             }
         }
     });
+    let takes_largest = readings.all().any(|(_, reading)| reading.takes_largest);
+    let largest = takes_largest.then(|| quote!(impl #generics __gpumem::__private::network::Largest for #path {}));
     // What is being typed is completed where it stands in the expansion; a message with it in front would move that.
     quote! {
         #conditions
@@ -80,6 +82,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 type Output = <Self as __gpumem::Network>::Input;
             }
             #served
+            #largest
         };
     }
 }

@@ -52,10 +52,15 @@ impl<'s> Readings<'s> {
         self.infer.as_ref()?.cached.map(|(cached, _)| cached)
     }
 
+    /// The constants that are written, by their names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &Reading<'s>)> {
+        let train = self.train.as_ref().map(|train| ("TRAIN", train));
+        train.into_iter().chain(self.infer.as_ref().map(|infer| ("INFER", infer)))
+    }
+
     /// The constant whose batch the network's types have.
     pub(crate) fn primary(&self) -> Option<(&'static str, &Reading<'s>)> {
-        let train = self.train.as_ref().map(|train| ("TRAIN", train));
-        train.or_else(|| self.infer.as_ref().map(|infer| ("INFER", infer)))
+        self.all().next()
     }
 }
 
@@ -157,7 +162,7 @@ fn network(
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
     let cached = cached(readings, programs);
-    let plans::Plans { items, training, inference, evaluation, checked } = plans;
+    let plans::Plans { items, largest, training, inference, evaluation, checked } = plans;
     let primary = Ident::new(if readings.train.is_some() { "TRAIN" } else { "INFER" }, Span::call_site());
     let train = match &readings.train {
         Some(_) => quote!(::core::option::Option::Some(<#path>::TRAIN)),
@@ -178,6 +183,7 @@ fn network(
             #import
             #structure
             #items
+            #largest
             #[automatically_derived]
             impl #generics __gpumem::Network for #path {
                 const NAME: &'static ::core::primitive::str = #name;
@@ -291,14 +297,21 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         let rest =
             (!reading.is_some_and(|reading| reading.complete)).then(|| quote!(..__gpumem::__private::#kind::DEFAULT));
         let attributes = settings.map(|settings| settings.attributes.as_slice()).unwrap_or_default();
+        let docs = quote!(#[doc = #docs] #(#attributes)* #[allow(dead_code)]);
+        let written = quote!({ #import #own __gpumem::__private::#kind { #fields #rest } });
+        if !reading.is_some_and(|reading| reading.takes_largest) {
+            return quote!(#docs pub const #name: #facade::__private::#kind = #written;);
+        }
+        // What says which cards there are does not depend on the batch that fits them.
+        let of_one = plans::of_one_sample(&name);
         quote! {
-            #[doc = #docs]
-            #(#attributes)*
+            #[doc(hidden)]
             #[allow(dead_code)]
-            pub const #name: #facade::__private::#kind = {
-                #import
-                #own
-                __gpumem::__private::#kind { #fields #rest }
+            const #of_one: #facade::__private::#kind = #written;
+            #docs
+            pub const #name: #facade::__private::#kind = #facade::__private::#kind {
+                batch: <Self as #facade::__private::network::Largest>::#name as ::core::primitive::usize,
+                ..Self::#of_one
             };
         }
     };

@@ -13,6 +13,8 @@ use syn::ext::IdentExt as _;
 pub(super) struct Plans {
     /// Items in front of the implementation.
     pub(super) items: TokenStream,
+    /// The batches of `batch: Largest`, where it is written.
+    pub(super) largest: Option<TokenStream>,
     pub(super) training: TokenStream,
     pub(super) inference: TokenStream,
     pub(super) evaluation: TokenStream,
@@ -109,7 +111,51 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
             (items, quote!(()))
         }
     };
-    Plans { items, training, inference, evaluation, checked }
+    let largest = largest(source, &all);
+    Plans { items, largest, training, inference, evaluation, checked }
+}
+
+/// The name of a constant as it is written, but for its batch, which is 1.
+pub(super) fn of_one_sample(constant: &Ident) -> Ident {
+    format_ident!("__{constant}_OF_ONE")
+}
+
+/// The largest batches that fit the cards of the constants with `batch: Largest`, underlined where that is written.
+fn largest(source: &Source, all: &[Planned<'_>]) -> Option<TokenStream> {
+    let batches: Vec<TokenStream> = all
+        .iter()
+        .filter(|planned| planned.is_checked && planned.reading.is_some_and(|reading| reading.takes_largest))
+        .map(|planned| {
+            let constant = Ident::new(planned.settings, Span::call_site());
+            let (_, path) = generics(source);
+            let of_one = of_one_sample(&constant);
+            let settings = quote!(<#path>::#of_one);
+            let (tables, aim) = (aimed(planned, &settings), aim(&settings));
+            let transients = Literal::usize_unsuffixed(planned.transients);
+            let batch = called_at(
+                quote!(__gpumem::__private::memory::refusal::largest_fitting::<#transients>),
+                quote!(&#tables, #settings.precision, &#aim),
+                refusal_place(source, planned.reading),
+            );
+            quote! {
+                #[allow(long_running_const_eval)]
+                const #constant: ::core::primitive::u64 = match #batch {
+                    // One sample is refused, with what it needs.
+                    0 => 1,
+                    batch => batch,
+                };
+            }
+        })
+        .collect();
+    let (generics, path) = generics(source);
+    (!batches.is_empty()).then(|| {
+        quote! {
+            #[automatically_derived]
+            impl #generics __gpumem::__private::network::Largest for #path {
+                #(#batches)*
+            }
+        }
+    })
 }
 
 /// `Vgg16::TRAIN`, where a plan's batch and precision are.
@@ -137,9 +183,8 @@ fn aimed_name(planned: &Planned<'_>) -> Ident {
 }
 
 /// The tables with workspaces capped for the cards that the network is aimed at.
-fn aimed(source: &Source, planned: &Planned<'_>) -> TokenStream {
-    let settings = settings(source, planned);
-    let (tables, aim) = (&planned.names.tables, aim(&settings));
+fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
+    let (tables, aim) = (&planned.names.tables, aim(settings));
     let convolution = if planned.settings == "TRAIN" {
         quote!(#settings.conv_workspace)
     } else {
@@ -198,7 +243,7 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
-    let (aimed_name, aimed) = (aimed_name(planned), aimed(source, planned));
+    let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
     let tables = quote!(&#aimed_name);
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(#plan_name));
@@ -216,7 +261,7 @@ fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
-    let (aimed_name, aimed) = (aimed_name(planned), aimed(source, planned));
+    let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
     let tables = quote!(Self::#aimed_name);
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name));

@@ -19,7 +19,7 @@ pub use environment::{Environment, UNCHECKED};
 pub use target::Aim;
 pub use together::{check_together, largest, together};
 
-use search::{Search, largest_batch, longest_cache, precision_fits};
+use search::{Search, largest_batch, largest_planned, longest_cache, precision_fits};
 use target::Targets;
 
 /// The text of a refusal.
@@ -50,6 +50,21 @@ pub const fn limit(transients: usize, aim: &Aim<'_>) -> u64 {
         Ok(targets) => targets.room(),
         // The variable is refused.
         Err(_) => u64::MAX,
+    }
+}
+
+/// The largest batch that fits every card of `aim`: that of `batch: Largest` and of `max_batch!`. 0 where not even one sample does.
+///
+/// Fails to compile where there is no card, unless the check is left out: then it is 1.
+#[track_caller]
+pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precision, aim: &Aim<'_>) -> u64 {
+    match aim.targets() {
+        Ok(targets) if targets.room() < u64::MAX => largest_planned::<N>(tables, precision, targets.room()),
+        Ok(_) if !aim.environment.is_unchecked() => panic!(
+            "the largest batch is that of a card: name one, as `cards: [RTX_3060]`, or as `cargo check --features gpumem/rtx3060`"
+        ),
+        // What is wrong with a variable is said where the plan is checked.
+        _ => 1,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The search for what would fit.
 
-use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound};
+use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound, plan_within};
 use crate::memory::bytes::{element_bytes, padded, tensor_bytes};
 use crate::memory::tables::Tables;
 use crate::number::Precision;
@@ -21,6 +21,9 @@ pub(super) enum Search {
 /// The most plans made for one answer.
 const MOST_PLANS: usize = 4;
 
+/// More samples than any card has room for: what has a batch of this size needs no memory for a sample.
+const MOST_SAMPLES: u64 = 1 << 32;
+
 /// Lower bounds at several batches.
 struct Bounds<'a, const N: usize> {
     tables: &'a Tables,
@@ -39,6 +42,42 @@ impl<const N: usize> Bounds<'_, N> {
             },
             _ => u64::MAX,
         }
+    }
+}
+
+impl<const N: usize> Bounds<'_, N> {
+    /// The largest batch whose bound has at most `room` bytes, between a batch whose bound has and one whose bound has not; each with its
+    /// bound.
+    const fn largest(
+        &self,
+        [mut low, mut low_bytes]: [u64; 2],
+        [mut high, mut high_bytes]: [u64; 2],
+        room: u64,
+    ) -> u64 {
+        // Bytes are nearly linear in the batch: a straight line between both ends usually hits, and the batch above it then
+        // shows that it did. Halving keeps the number of steps small where it does not.
+        let mut steps = 0;
+        while high - low > 1 {
+            let guess = if steps % 3 == 2 || high_bytes <= low_bytes {
+                low + (high - low) / 2
+            } else if steps % 3 == 1 {
+                low + 1
+            } else {
+                let share = (room - low_bytes) as u128 * (high - low) as u128 / (high_bytes - low_bytes) as u128;
+                low + if share < 1 { 1 } else { share as u64 }
+            };
+            let guess = if guess < high { guess } else { high - 1 };
+            let bytes = self.arena(guess);
+            if bytes <= room {
+                low = guess;
+                low_bytes = bytes;
+            } else {
+                high = guess;
+                high_bytes = bytes;
+            }
+            steps += 1;
+        }
+        low
     }
 }
 
@@ -81,47 +120,23 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
     let precision = plan.precision;
     let Ok(lasting) = Lasting::new(tables, 1, precision) else { return Search::Unknown };
     let bounds: Bounds<'_, N> = Bounds { tables, precision, lasting };
-    let mut low = 1;
-    let mut low_bytes = bounds.arena(1);
+    let low_bytes = bounds.arena(1);
     if low_bytes > room {
         return Search::OneSample(low_bytes);
     }
-    let mut high = plan.batch;
+    let high = plan.batch;
     if high == 1 {
         // The bound of one sample fits, its plan does not.
         return Search::OneSample(plan.arena());
     }
-    let mut high_bytes = plan.budget.lower_bound;
-    if high_bytes <= room {
+    let high_bytes = plan.budget.lower_bound;
+    let (low, low_bytes) = if high_bytes <= room {
         // Only the plan of this batch is too large: the one below is worth a plan.
-        low = high - 1;
-        low_bytes = bounds.arena(low);
-    }
-    // Bytes are nearly linear in the batch: a straight line between both ends usually hits, and the batch above it then
-    // shows that it did. Halving keeps the number of steps small where it does not.
-    let mut steps = 0;
-    while high - low > 1 {
-        let guess = if steps % 3 == 2 || high_bytes <= low_bytes {
-            low + (high - low) / 2
-        } else if steps % 3 == 1 {
-            low + 1
-        } else {
-            let share = (room - low_bytes) as u128 * (high - low) as u128 / (high_bytes - low_bytes) as u128;
-            low + if share < 1 { 1 } else { share as u64 }
-        };
-        let guess = if guess < high { guess } else { high - 1 };
-        let bytes = bounds.arena(guess);
-        if bytes <= room {
-            low = guess;
-            low_bytes = bytes;
-        } else {
-            high = guess;
-            high_bytes = bytes;
-        }
-        steps += 1;
-    }
-
-    let mut batch = low;
+        (high - 1, bounds.arena(high - 1))
+    } else {
+        (1, low_bytes)
+    };
+    let mut batch = bounds.largest([low, low_bytes], [high, high_bytes], room);
     let mut plans = 0;
     while plans < MOST_PLANS && batch > 0 {
         let tried: Plan<N> = fitting_plan(tables, batch, precision, room);
@@ -135,6 +150,34 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
         plans += 1;
     }
     Search::Unknown
+}
+
+/// The largest batch whose plan has an arena of at most `room` bytes: that of `batch: Largest`. 0 where not even one sample fits, or
+/// nothing can be counted.
+///
+/// It is the largest whose lower bound fits, or where its plan is above the bound the first one below it whose plan fits.
+pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: Precision, room: u64) -> u64 {
+    let Ok(lasting) = Lasting::new(tables, 1, precision) else { return 0 };
+    let bounds: Bounds<'_, N> = Bounds { tables, precision, lasting };
+    let (mut low, mut low_bytes) = (1, bounds.arena(1));
+    if low_bytes > room {
+        return 0;
+    }
+    let (mut high, mut high_bytes) = (2, bounds.arena(2));
+    while high_bytes <= room && high < MOST_SAMPLES {
+        (low, low_bytes) = (high, high_bytes);
+        high *= 2;
+        high_bytes = bounds.arena(high);
+    }
+    let mut batch = if high_bytes <= room { high } else { bounds.largest([low, low_bytes], [high, high_bytes], room) };
+    while batch > 0 {
+        let plan: Plan<N> = plan_within(tables, batch, precision, room);
+        if plan.is_packed && plan.arena() <= room {
+            break;
+        }
+        batch -= 1;
+    }
+    batch
 }
 
 /// Whether the plan at another precision fits into `room` bytes.
