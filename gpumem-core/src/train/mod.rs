@@ -13,7 +13,7 @@ use crate::train::optim::{Optimizer, Sgd};
 /// left out take the values of [`Train::DEFAULT`], but for the batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
-    /// Samples in one training step. `network!` asks for it: nobody else can choose it.
+    /// Samples in one training step, or `Largest`: as many as fit every one of the cards. `network!` asks for it: nobody else can choose it.
     pub batch: usize,
     /// Parts that a batch is split into. 1 if left out; any other number is refused.
     pub micro_batches: usize,
