@@ -263,10 +263,10 @@ impl Asking<'_, '_> {
         [false, true].map(|other_number| Guess { second: false, other_number }.number(default))
     }
 
-    /// `default`, and another pair.
-    fn two_pairs([height, width]: [u64; 2]) -> [[u64; 2]; 2] {
-        let [heights, widths] = [height, width].map(Self::two);
-        [[heights[0], widths[0]], [heights[1], widths[1]]]
+    /// `default`, and another number for each axis.
+    fn two_sizes<const N: usize>(default: [u64; N]) -> [[u64; N]; 2] {
+        let both = default.map(Self::two);
+        [0, 1].map(|which| both.map(|two| two[which]))
     }
 
     /// A whole number that is only checked; `None` where it is left out.
@@ -304,23 +304,38 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// Height and width; one number stands for both.
-    pub fn pair(self, default: [u64; 2]) -> [u64; 2] {
-        self.take(PAIR, Some(pair_text(default)), pair, Self::two_pairs(default))
+    /// A number for each axis: height and width, of a volume the depth before them. One number stands for all.
+    pub fn sizes<const N: usize>(self, default: [u64; N]) -> [u64; N] {
+        self.take(sizes_wanted::<N>(), Some(sizes_text(default)), sizes, Self::two_sizes(default))
     }
 
-    /// Height and width, both above 0; `None` where they are left out.
-    pub fn positive_pair_if_any(mut self) -> Option<[u64; 2]> {
-        match self.find(PAIR, None, pair, BOTH_ABOVE_0) {
+    /// The same, all above 0; `None` where they are left out.
+    pub fn positive_sizes_if_any<const N: usize>(mut self) -> Option<[u64; N]> {
+        match self.find(sizes_wanted::<N>(), None, sizes, all_above_0()) {
             Found::LeftOut => None,
-            found => Some(self.settle(found, Self::two_pairs([1, 1]))),
+            found => Some(self.settle(found, Self::two_sizes([1; N]))),
         }
     }
 
+    /// The same, all above 0.
+    pub fn positive_sizes<const N: usize>(mut self, default: [u64; N]) -> [u64; N] {
+        let found = self.find(sizes_wanted::<N>(), Some(sizes_text(default)), sizes, all_above_0());
+        self.settle(found, Self::two_sizes(default))
+    }
+
+    /// Height and width; one number stands for both.
+    pub fn pair(self, default: [u64; 2]) -> [u64; 2] {
+        self.sizes(default)
+    }
+
+    /// Height and width, both above 0; `None` where they are left out.
+    pub fn positive_pair_if_any(self) -> Option<[u64; 2]> {
+        self.positive_sizes_if_any()
+    }
+
     /// Height and width, both above 0.
-    pub fn positive_pair(mut self, default: [u64; 2]) -> [u64; 2] {
-        let found = self.find(PAIR, Some(pair_text(default)), pair, BOTH_ABOVE_0);
-        self.settle(found, Self::two_pairs(default))
+    pub fn positive_pair(self, default: [u64; 2]) -> [u64; 2] {
+        self.positive_sizes(default)
     }
 
     /// A number; `None` where it is left out.
@@ -435,10 +450,15 @@ impl Needing<'_, '_> {
         self.settle(found, Asking::two(1))
     }
 
+    /// A number for each axis, all above 0: height and width, of a volume the depth before them. One number stands for all.
+    pub fn positive_sizes<const N: usize>(mut self) -> [u64; N] {
+        let found = self.0.find(sizes_wanted::<N>(), None, sizes, all_above_0());
+        self.settle(found, Asking::two_sizes([1; N]))
+    }
+
     /// Height and width, both above 0; one number stands for both.
-    pub fn positive_pair(mut self) -> [u64; 2] {
-        let found = self.0.find(PAIR, None, pair, BOTH_ABOVE_0);
-        self.settle(found, Asking::two_pairs([1, 1]))
+    pub fn positive_pair(self) -> [u64; 2] {
+        self.positive_sizes()
     }
 
     /// The argument as `wanted`, if `take` makes it that; where it is wrong, one of `values`.
@@ -478,20 +498,30 @@ impl Needing<'_, '_> {
 type Range<T> = (&'static str, fn(&T) -> bool);
 
 const ABOVE_0: Range<u64> = ("at least 1", |&value| value > 0);
-const BOTH_ABOVE_0: Range<[u64; 2]> = ("at least 1", |pair| !pair.contains(&0));
+
+const fn all_above_0<const N: usize>() -> Range<[u64; N]> {
+    ("at least 1", |sizes| !sizes.contains(&0))
+}
 
 /// What a pair is called in messages.
-pub const PAIR: &str = "a whole number or a pair (height, width)";
+pub const PAIR: &str = sizes_wanted::<2>();
+
+/// What a number for each axis is called in messages.
+pub const fn sizes_wanted<const N: usize>() -> &'static str {
+    if N == 3 { "a whole number or three (depth, height, width)" } else { "a whole number or a pair (height, width)" }
+}
 
 fn whole(value: &Argument) -> Option<u64> {
     if let Argument::Integer(value) = value { Some(*value) } else { None }
 }
 
-/// Height and width of an argument.
-pub fn pair(value: &Argument) -> Option<[u64; 2]> {
+/// A number for each axis of an argument.
+pub fn sizes<const N: usize>(value: &Argument) -> Option<[u64; N]> {
     match value {
-        Argument::Integer(value) => Some([*value; 2]),
-        Argument::Pair(pair) => Some(*pair),
+        Argument::Integer(value) => Some([*value; N]),
+        Argument::Pair(pair) => pair.to_vec().try_into().ok(),
+        // Two of them are a pair, unless one is no whole number.
+        Argument::Numbers(_) if N > 2 => lengths(value)?.try_into().ok(),
         _ => None,
     }
 }
@@ -514,8 +544,13 @@ fn signed_list(value: &Argument) -> Option<Vec<i64>> {
     }
 }
 
-fn pair_text([height, width]: [u64; 2]) -> String {
-    if height == width { format!("{height}") } else { format!("({height}, {width})") }
+/// `2`, or `(2, 3)` if the axes differ.
+pub(super) fn sizes_text<const N: usize>(sizes: [u64; N]) -> String {
+    if sizes.iter().all(|size| *size == sizes[0]) {
+        return format!("{}", sizes[0]);
+    }
+    let sizes = sizes.map(|size| size.to_string());
+    format!("({})", sizes.join(", "))
 }
 
 /// What lengths of axes are called in messages.

@@ -58,6 +58,17 @@ impl Value {
         })
     }
 
+    /// `[C, D, H, W]` of a volume.
+    ///
+    /// # Errors
+    /// A value that is none.
+    pub fn volume(&self) -> Result<[u64; 4], Mistake> {
+        self.numbers_for("a volume [C, D, H, W]")?;
+        <[u64; 4]>::try_from(self.shape.dims()).map_err(|_| {
+            Mistake::new(format!("works on a volume [C, D, H, W], but the previous layer produces {}", self.shape))
+        })
+    }
+
     /// `[C, L]` of a signal.
     ///
     /// # Errors

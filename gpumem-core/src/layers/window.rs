@@ -1,30 +1,30 @@
 //! Sliding windows: the arguments and the arithmetic that convolutions and poolings share.
 
-use super::arguments::{Argument, Asking, PAIR, pair};
+use super::arguments::{Argument, Asking, sizes, sizes_text, sizes_wanted};
 use super::mistake::Mistake;
 use crate::program::ops::Window;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
 /// How much padding there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Padding {
-    /// As much at the end as at the beginning, as `[height, width]`.
-    Each([u64; 2]),
+pub enum Padding<const N: usize = 2> {
+    /// As much at the end as at the beginning, for each axis.
+    Each([u64; N]),
     /// As much as it takes for the output to have the input's size, with one more at the end where that is odd.
     Same,
 }
 
 impl Asking<'_, '_> {
-    /// Padding: a number, a pair, `"valid"` (none) or `"same"`.
-    pub fn padding(self) -> Padding {
+    /// Padding: a number, one for each axis, `"valid"` (none) or `"same"`.
+    pub fn padding<const N: usize>(self) -> Padding<N> {
         let padding = |value: &Argument| match value {
             Argument::Text(text) if text == "same" => Some(Padding::Same),
-            Argument::Text(text) if text == "valid" => Some(Padding::Each([0, 0])),
-            other => pair(other).map(Padding::Each),
+            Argument::Text(text) if text == "valid" => Some(Padding::Each([0; N])),
+            other => sizes(other).map(Padding::Each),
         };
-        let wanted = format!("{PAIR}, \"same\" or \"valid\"");
-        self.take(&wanted, Some("0".into()), padding, [Padding::Each([0, 0]), Padding::Same])
+        let wanted = format!("{}, \"same\" or \"valid\"", sizes_wanted::<N>());
+        self.take(&wanted, Some("0".into()), padding, [Padding::Each([0; N]), Padding::Same])
     }
 
     /// Padding along one axis: a number, `"valid"` or `"same"`.
@@ -42,14 +42,14 @@ impl Asking<'_, '_> {
 
 /// Room that a window has along one axis: the padded input less what the window covers. `None` beyond `u64`, and inside it
 /// where the window covers more.
-fn room(window: &Window, input: u64, axis: usize) -> Option<Option<u64>> {
+fn room<const N: usize>(window: &Window<N>, input: u64, axis: usize) -> Option<Option<u64>> {
     let padded = window.padding[axis].checked_mul(2)?.checked_add(input)?;
     let span = (window.kernel_size[axis] - 1).checked_mul(window.dilation[axis])?.checked_add(1)?;
     Some(padded.checked_sub(span))
 }
 
-impl Window {
-    /// Positions over an input of `input` = `[height, width]`, with as much padding at the end as at the beginning:
+impl<const N: usize> Window<N> {
+    /// Positions over an input of this size along each axis, with as much padding at the end as at the beginning:
     /// `floor((input + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1` along each axis.
     ///
     /// With `ceil_mode` the division rounds up, and a last window that would start beyond the input and its left padding
@@ -57,7 +57,7 @@ impl Window {
     ///
     /// # Errors
     /// A kernel larger than the padded input, or arithmetic beyond `u64`.
-    pub fn positions(&self, input: [u64; 2], ceil_mode: bool) -> Result<[u64; 2], Mistake> {
+    pub fn positions(&self, input: [u64; N], ceil_mode: bool) -> Result<[u64; N], Mistake> {
         let axis = |axis: usize| -> Option<Option<u64>> {
             let Some(room) = room(self, input[axis], axis)? else { return Some(None) };
             let stride = self.stride[axis];
@@ -68,34 +68,39 @@ impl Window {
             let starts_outside = (count - 1).checked_mul(stride)? >= input[axis].checked_add(self.padding[axis])?;
             Some(Some(if starts_outside { count - 1 } else { count }))
         };
-        match (axis(0), axis(1)) {
-            (Some(Some(height)), Some(Some(width))) => Ok([height, width]),
-            (None, _) | (_, None) => Err(Mistake::new("has a window whose size exceeds 64-bit arithmetic")),
-            _ => Err(Mistake::new(self.too_large(input))),
+        let mut positions = [0; N];
+        let mut is_too_large = false;
+        for (index, positions) in positions.iter_mut().enumerate() {
+            match axis(index) {
+                Some(Some(count)) => *positions = count,
+                Some(None) => is_too_large = true,
+                None => return Err(Mistake::new("has a window whose size exceeds 64-bit arithmetic")),
+            }
         }
+        if is_too_large { Err(Mistake::new(self.too_large(input))) } else { Ok(positions) }
     }
 
     /// A mistake if `padding = "same"` meets a stride other than 1, which PyTorch does not take either.
     pub(super) fn strides_over_same(&self) -> Option<Mistake> {
         let text = format!(
             "has `padding = \"same\"` with stride {}; PyTorch has that for stride 1 only, so write the padding as a number",
-            text_of(self.stride)
+            sizes_text(self.stride)
         );
-        (self.stride != [1, 1]).then(|| Mistake::of("padding", text))
+        (self.stride != [1; N]).then(|| Mistake::of("padding", text))
     }
 
     /// The same window with the padding for which it has as many positions as the input has elements: where that is odd, the
     /// smaller half stands in front, as in PyTorch.
     #[must_use]
-    pub fn padded_to_same(self) -> Window {
+    pub fn padded_to_same(self) -> Window<N> {
         let axis = |axis: usize| (self.kernel_size[axis] - 1).saturating_mul(self.dilation[axis]) / 2;
-        Window { padding: [axis(0), axis(1)], ..self }
+        Window { padding: core::array::from_fn(axis), ..self }
     }
 
     /// A mistake if there is so much padding that a window could lie in nothing else: it would have no maximum, and no mean to
     /// speak of.
     pub(super) fn too_much_padding(&self) -> Option<Mistake> {
-        let axis = (0..2).find(|&axis| self.padding[axis] > self.kernel_size[axis] / 2)?;
+        let axis = (0..N).find(|&axis| self.padding[axis] > self.kernel_size[axis] / 2)?;
         Some(Mistake::new(format!(
             "has padding {}, more than half its kernel size {}; use at most {}",
             self.padding[axis],
@@ -104,22 +109,16 @@ impl Window {
         )))
     }
 
-    fn too_large(&self, input: [u64; 2]) -> String {
-        let [kernel_height, kernel_width] = self.kernel_size;
-        let [height, width] = input;
-        let mut text = format!("has a {kernel_height}x{kernel_width} kernel");
-        if self.dilation != [1, 1] {
-            text += &format!(" with dilation {}", text_of(self.dilation));
+    fn too_large(&self, input: [u64; N]) -> String {
+        let by = |sizes: [u64; N]| sizes.map(|size| size.to_string()).join("x");
+        let mut text = format!("has a {} kernel", by(self.kernel_size));
+        if self.dilation != [1; N] {
+            text += &format!(" with dilation {}", sizes_text(self.dilation));
         }
-        text += &format!(", which is larger than its {height}x{width} input");
-        if self.padding != [0, 0] {
-            text += &format!(" with padding {}", text_of(self.padding));
+        text += &format!(", which is larger than its {} input", by(input));
+        if self.padding != [0; N] {
+            text += &format!(" with padding {}", sizes_text(self.padding));
         }
         text + "; use a smaller kernel, more padding, or fewer strides before it"
     }
-}
-
-/// `2`, or `(2, 3)` if height and width differ.
-fn text_of([height, width]: [u64; 2]) -> String {
-    if height == width { format!("{height}") } else { format!("({height}, {width})") }
 }

@@ -3,7 +3,7 @@
 use crate::graph::{Graph, NodeId, Source};
 use crate::program::Op;
 use crate::program::function::Function;
-use crate::program::ops::{MaxPool, Pointwise, Window};
+use crate::program::ops::{MaxPool, Pointwise};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -42,11 +42,15 @@ fn swap(graph: &mut Graph, rectifier: NodeId, pool: NodeId) {
 /// The rectifier whose output `id` pools to a map that is no larger. With dilation a window may miss the whole input, and
 /// its maximum, minus infinity, would be rectified.
 fn rectified(graph: &Graph, id: NodeId) -> Option<NodeId> {
-    let Source::Op { op: Op::MaxPool(MaxPool { window: Window { dilation: [1, 1], .. }, .. }), inputs, .. } =
-        &graph.nodes[id].source
-    else {
-        return None;
+    let Source::Op { op, inputs, .. } = &graph.nodes[id].source else { return None };
+    let is_pool = match op {
+        Op::MaxPool(MaxPool { window, .. }) => window.dilation == [1; 2],
+        Op::MaxPool3d(MaxPool { window, .. }) => window.dilation == [1; 3],
+        _ => false,
     };
+    if !is_pool {
+        return None;
+    }
     let input = inputs[0];
     let [pooled, whole] = [id, input].map(|id| graph.nodes[id].value.shape.elements());
     let is_rectifier =

@@ -198,13 +198,24 @@ macro_rules! record {
 
         $crate::program::encoding::wire_struct!($name { $($field),* });
     };
+    // One for any number of axes, which is two where nothing is said.
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident<const $axes:ident: usize = 2> { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name<const $axes: usize = 2> { $($(#[$field_meta])* pub $field: $type,)* }
+
+        $crate::program::encoding::wire_struct!(<const $axes> $name { $($field),* });
+    };
 }
 pub(crate) use record;
 
 /// Writes and reads the fields of a struct in order.
 macro_rules! wire_struct {
-    ($name:ident { $($field:ident),* $(,)? }) => {
-        impl $crate::program::encoding::Wire for $name {
+    ($(<const $axes:ident>)? $name:ident { $($field:ident),* $(,)? }) => {
+        impl$(<const $axes: usize>)? $crate::program::encoding::Wire for $name$(<$axes>)? {
             fn put(&self, out: &mut ::alloc::vec::Vec<u8>) {
                 let _ = &out;
                 $($crate::program::encoding::Wire::put(&self.$field, out);)*

@@ -7,9 +7,10 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
-    Attention, AveragePool, BatchNorm, Binary, CachedAttention, Concat, Convolution, Declared, Expand, Formula, Gather,
-    Interpolate, Mask, MatMul, MaxPool, Normalize, Pad, Permute, Pointwise, Positions, Product, Recurrence, Reduce,
-    RelativeBias, Resize, Rotary, Sinusoid, Slice, Softmax, Standardize, Sum, WindowMask,
+    Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Convolution, Convolution3d,
+    Declared, Expand, Formula, Gather, Interpolate, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, Permute,
+    Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Resize, Rotary, Sinusoid, Slice, Softmax,
+    Standardize, Sum, WindowMask,
 };
 use crate::number::Role;
 use crate::shape::Shape;
@@ -513,4 +514,10 @@ operations! {
     CachedAttention,
     /// Rows of a table for some steps of a sequence.
     Positions,
+    /// Windows that slide over a volume, times a weight, or its transpose.
+    Convolution3d,
+    /// Maximum over windows of a volume.
+    MaxPool3d,
+    /// Mean over windows of a volume.
+    AveragePool3d,
 }

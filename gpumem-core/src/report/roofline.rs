@@ -46,7 +46,9 @@ impl Work {
     pub fn of(operation: &Operation) -> Work {
         match &operation.action {
             Action::Run { op, .. } => match op {
-                Op::Product(_) | Op::MatMul(_) | Op::Convolution(_) | Op::Attention(_) => Work::Contraction,
+                Op::Product(_) | Op::MatMul(_) | Op::Convolution(_) | Op::Convolution3d(_) | Op::Attention(_) => {
+                    Work::Contraction
+                }
                 Op::Normalize(_) | Op::BatchNorm(_) | Op::Softmax(_) => Work::Normalisation,
                 _ => Work::Elementwise,
             },

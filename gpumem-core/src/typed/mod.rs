@@ -4,6 +4,7 @@
 //! distinct edge of the network that the type-level rule of the operation maps the input shape to the output shape.
 
 mod axes;
+mod volumes;
 
 use core::marker::PhantomData;
 use core::ops;
@@ -14,6 +15,7 @@ pub use axes::{
     Permute3, Permute4, Permute5, Permute6, RelativeBias, Slice, Stretch, StretchAll,
 };
 pub use typenum::{B0, B1, UInt, UTerm};
+pub use volumes::{AdaptivePool3d, Convolution3d, Pool3d, TransposedConvolution3d};
 
 /// A dimension that reads in decimals: `Tensor<f32, (D<64>, D<10>)>`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

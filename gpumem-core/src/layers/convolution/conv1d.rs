@@ -1,4 +1,4 @@
-use super::{Axes, Conv2d};
+use super::{Axes, Plain};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -17,13 +17,13 @@ use crate::layers::mistake::Mistake;
 ///
 /// PyTorch: `torch.nn.Conv1d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)`.
 #[derive(Clone, Debug)]
-pub struct Conv1d(Conv2d);
+pub struct Conv1d(Plain<2>);
 
 impl Layer for Conv1d {
     const NAME: &'static str = "Conv1d";
 
     fn read(from: &mut Arguments<'_>) -> Conv1d {
-        Conv1d(Conv2d {
+        Conv1d(Plain {
             in_channels: from.leading("in_channels").integer(),
             out_channels: from.required("out_channels").positive(),
             kernel_size: [1, from.required("kernel_size").positive()],
@@ -37,6 +37,6 @@ impl Layer for Conv1d {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         b.report(x[0].signal().ok().and_then(|_| x[0].unexpected_channels(self.0.in_channels)));
-        b.on_row(x[0], |b, row, map| self.0.on(b, row, map, Axes::One))
+        b.on_row(x[0], |b, row, [channels, height, width]| self.0.on(b, row, channels, [height, width], Axes::One))
     }
 }

@@ -1,4 +1,4 @@
-use super::{Axes, ConvTranspose2d};
+use super::{Axes, Transposed};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -18,7 +18,7 @@ use crate::program::ops::Window;
 /// PyTorch: `torch.nn.ConvTranspose1d(in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias,
 /// dilation)`.
 #[derive(Clone, Debug)]
-pub struct ConvTranspose1d(ConvTranspose2d);
+pub struct ConvTranspose1d(Transposed<2>);
 
 impl Layer for ConvTranspose1d {
     const NAME: &'static str = "ConvTranspose1d";
@@ -32,7 +32,7 @@ impl Layer for ConvTranspose1d {
             padding: [0, from.option("padding").whole(0)],
             dilation: [1, from.option("dilation").positive(1)],
         };
-        ConvTranspose1d(ConvTranspose2d {
+        ConvTranspose1d(Transposed {
             in_channels,
             out_channels,
             window,
@@ -44,6 +44,6 @@ impl Layer for ConvTranspose1d {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         b.report(x[0].signal().ok().and_then(|_| x[0].unexpected_channels(self.0.in_channels)));
-        b.on_row(x[0], |b, row, map| self.0.on(b, row, map, Axes::One))
+        b.on_row(x[0], |b, row, [channels, height, width]| self.0.on(b, row, channels, [height, width], Axes::One))
     }
 }

@@ -2,32 +2,47 @@
 
 mod conv1d;
 mod conv2d;
+mod conv3d;
 mod conv_transpose1d;
 mod conv_transpose2d;
+mod conv_transpose3d;
+mod plain;
+mod transposed;
 
 pub use conv_transpose1d::ConvTranspose1d;
 pub use conv_transpose2d::ConvTranspose2d;
+pub use conv_transpose3d::ConvTranspose3d;
 pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
+pub use conv3d::Conv3d;
+use plain::Plain;
+use transposed::Transposed;
 
 use super::Entry;
 use super::builder::{Builder, Value};
 use super::linear::weight_and_bias;
 use super::mistake::Mistake;
+use crate::program::Op;
 use crate::program::ops::Convolution;
 use crate::shape::{Shape, product};
 use alloc::format;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] =
-    &[Entry::of::<Conv2d>(), Entry::of::<ConvTranspose2d>(), Entry::of::<Conv1d>(), Entry::of::<ConvTranspose1d>()];
+pub(super) const LAYERS: &[Entry] = &[
+    Entry::of::<Conv2d>(),
+    Entry::of::<ConvTranspose2d>(),
+    Entry::of::<Conv1d>(),
+    Entry::of::<ConvTranspose1d>(),
+    Entry::of::<Conv3d>(),
+    Entry::of::<ConvTranspose3d>(),
+];
 
-/// Along how many axes a convolution slides. One that slides along one is that of maps of one row; its weight has no axis
+/// Along which axes a convolution slides. One that slides along one is that of maps of one row; its weight has no axis
 /// for the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axes {
     One,
-    Two,
+    All,
 }
 
 /// `groups` if it divides both channel counts; 1, with a mistake, if it does not.
@@ -46,7 +61,10 @@ fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channe
 }
 
 /// The operation with its weight and bias.
-fn convolve(b: &mut Builder<'_>, x: Value, axes: Axes, op: Convolution) -> Result<Value, Mistake> {
+fn convolve<const N: usize>(b: &mut Builder<'_>, x: Value, axes: Axes, op: Convolution<N>) -> Result<Value, Mistake>
+where
+    Op: From<Convolution<N>>,
+{
     let weight = op.weight();
     let fan_in = product(&weight.dims()[1..]);
     let weight = match (axes, weight.dims()) {

@@ -3,10 +3,12 @@
 mod drop_path;
 mod dropout1d;
 mod dropout2d;
+mod dropout3d;
 
 pub use drop_path::DropPath;
 pub use dropout1d::Dropout1d;
 pub use dropout2d::Dropout2d;
+pub use dropout3d::Dropout3d;
 
 use super::Entry;
 use super::Layer;
@@ -16,8 +18,13 @@ use super::mistake::Mistake;
 use crate::program::ops::Mask;
 
 /// The layers of the family.
-pub(super) const LAYERS: &[Entry] =
-    &[Entry::of::<Dropout>(), Entry::of::<Dropout2d>(), Entry::of::<Dropout1d>(), Entry::of::<DropPath>()];
+pub(super) const LAYERS: &[Entry] = &[
+    Entry::of::<Dropout>(),
+    Entry::of::<Dropout2d>(),
+    Entry::of::<Dropout1d>(),
+    Entry::of::<DropPath>(),
+    Entry::of::<Dropout3d>(),
+];
 
 /// `Dropout(p = 0.5, inplace)`: sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`.
 ///

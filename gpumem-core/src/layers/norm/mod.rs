@@ -2,18 +2,22 @@
 
 mod batch_norm1d;
 mod batch_norm2d;
+mod batch_norm3d;
 mod group_norm;
 mod instance_norm1d;
 mod instance_norm2d;
+mod instance_norm3d;
 mod layer_norm;
 mod normalize;
 mod rms_norm;
 
 pub use batch_norm1d::BatchNorm1d;
 pub use batch_norm2d::BatchNorm2d;
+pub use batch_norm3d::BatchNorm3d;
 pub use group_norm::GroupNorm;
 pub use instance_norm1d::InstanceNorm1d;
 pub use instance_norm2d::InstanceNorm2d;
+pub use instance_norm3d::InstanceNorm3d;
 pub use layer_norm::LayerNorm;
 pub use normalize::Normalize;
 pub use rms_norm::RmsNorm;
@@ -30,4 +34,6 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<BatchNorm1d>(),
     Entry::of::<InstanceNorm2d>(),
     Entry::of::<InstanceNorm1d>(),
+    Entry::of::<BatchNorm3d>(),
+    Entry::of::<InstanceNorm3d>(),
 ];

@@ -1,4 +1,4 @@
-use super::AdaptiveAvgPool2d;
+use super::adaptive::means;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -13,16 +13,16 @@ use crate::layers::mistake::Mistake;
 ///
 /// PyTorch: `torch.nn.AdaptiveAvgPool1d(output_size)`.
 #[derive(Clone, Debug)]
-pub struct AdaptiveAvgPool1d(AdaptiveAvgPool2d);
+pub struct AdaptiveAvgPool1d(u64);
 
 impl Layer for AdaptiveAvgPool1d {
     const NAME: &'static str = "AdaptiveAvgPool1d";
 
     fn read(from: &mut Arguments<'_>) -> AdaptiveAvgPool1d {
-        AdaptiveAvgPool1d(AdaptiveAvgPool2d::to([1, from.required("output_size").positive()]))
+        AdaptiveAvgPool1d(from.required("output_size").positive())
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        b.on_row(x[0], |b, row, map| self.0.on(b, row, map))
+        b.on_row(x[0], |b, row, [channels, height, width]| means(b, row, channels, [height, width], [1, self.0]))
     }
 }

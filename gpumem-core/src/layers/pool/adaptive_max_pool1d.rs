@@ -1,4 +1,4 @@
-use super::AdaptiveMaxPool2d;
+use super::adaptive::maxima;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -14,16 +14,16 @@ use crate::layers::mistake::Mistake;
 ///
 /// PyTorch: `torch.nn.AdaptiveMaxPool1d(output_size)`.
 #[derive(Clone, Debug)]
-pub struct AdaptiveMaxPool1d(AdaptiveMaxPool2d);
+pub struct AdaptiveMaxPool1d(u64);
 
 impl Layer for AdaptiveMaxPool1d {
     const NAME: &'static str = "AdaptiveMaxPool1d";
 
     fn read(from: &mut Arguments<'_>) -> AdaptiveMaxPool1d {
-        AdaptiveMaxPool1d(AdaptiveMaxPool2d::to([1, from.required("output_size").positive()]))
+        AdaptiveMaxPool1d(from.required("output_size").positive())
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        b.on_row(x[0], |b, row, map| self.0.on(b, row, map))
+        b.on_row(x[0], |b, row, [channels, height, width]| maxima(b, row, channels, [height, width], [1, self.0]))
     }
 }

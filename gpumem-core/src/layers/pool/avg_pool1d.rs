@@ -1,4 +1,4 @@
-use super::AvgPool2d;
+use super::sliding::Means;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -17,7 +17,7 @@ use crate::program::ops::Window;
 ///
 /// PyTorch: `torch.nn.AvgPool1d(kernel_size, stride, padding, ceil_mode, count_include_pad)`.
 #[derive(Clone, Debug)]
-pub struct AvgPool1d(AvgPool2d);
+pub struct AvgPool1d(Means<2>);
 
 impl Layer for AvgPool1d {
     const NAME: &'static str = "AvgPool1d";
@@ -30,7 +30,7 @@ impl Layer for AvgPool1d {
             padding: [0, from.option("padding").whole(0)],
             dilation: [1, 1],
         };
-        AvgPool1d(AvgPool2d {
+        AvgPool1d(Means {
             window,
             ceil_mode: from.option("ceil_mode").flag(false),
             count_include_pad: from.option("count_include_pad").flag(true),
@@ -38,6 +38,6 @@ impl Layer for AvgPool1d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        b.on_row(x[0], |b, row, map| self.0.on(b, row, map))
+        b.on_row(x[0], |b, row, [channels, height, width]| self.0.on(b, row, channels, [height, width]))
     }
 }

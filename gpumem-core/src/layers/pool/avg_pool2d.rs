@@ -1,8 +1,8 @@
+use super::sliding::Means;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::ops::{AveragePool, Window, Windows};
 
 /// `AvgPool2d(kernel_size, stride = kernel_size, padding = 0, ceil_mode = false, count_include_pad = true)`: the mean over
 /// windows.
@@ -16,45 +16,17 @@ use crate::program::ops::{AveragePool, Window, Windows};
 ///
 /// PyTorch: `torch.nn.AvgPool2d(kernel_size, stride, padding, ceil_mode, count_include_pad)`.
 #[derive(Clone, Debug)]
-pub struct AvgPool2d {
-    pub(super) window: Window,
-    pub(super) ceil_mode: bool,
-    pub(super) count_include_pad: bool,
-}
+pub struct AvgPool2d(Means<2>);
 
 impl Layer for AvgPool2d {
     const NAME: &'static str = "AvgPool2d";
 
     fn read(from: &mut Arguments<'_>) -> AvgPool2d {
-        let kernel_size = from.required("kernel_size").positive_pair();
-        let window = Window {
-            kernel_size,
-            stride: from.trailing("stride").positive_pair_if_any().unwrap_or(kernel_size),
-            padding: from.option("padding").pair([0, 0]),
-            dilation: [1, 1],
-        };
-        AvgPool2d {
-            window,
-            ceil_mode: from.option("ceil_mode").flag(false),
-            count_include_pad: from.option("count_include_pad").flag(true),
-        }
+        AvgPool2d(Means::read(from))
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let map = x[0].feature_map()?;
-        self.on(b, x[0], map)
-    }
-}
-
-impl AvgPool2d {
-    /// The pooling of a map of this size, which may be the one row of a signal.
-    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3]) -> Result<Value, Mistake> {
-        let [channels, height, width] = map;
-        let AvgPool2d { window, ceil_mode, count_include_pad } = *self;
-        b.report(window.too_much_padding());
-        let input = [height, width];
-        let output = window.positions(input, ceil_mode)?;
-        let windows = Windows::Sliding { window, count_include_pad };
-        b.op(AveragePool { channels, windows, input, output }, &[x])
+        let [channels, height, width] = x[0].feature_map()?;
+        self.0.on(b, x[0], channels, [height, width])
     }
 }

@@ -1,4 +1,4 @@
-use super::AdaptiveAvgPool2d;
+use super::adaptive::means;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -23,8 +23,8 @@ impl Layer for GlobalAvgPool {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [channels, ..] = x[0].feature_map()?;
-        let mean = b.layer("", &AdaptiveAvgPool2d::to([1, 1]), x)?;
+        let [channels, height, width] = x[0].feature_map()?;
+        let mean = means(b, x[0], channels, [height, width], [1, 1])?;
         Ok(b.view(mean, Shape::new(&[channels])))
     }
 }

@@ -1,4 +1,4 @@
-use super::MaxPool2d;
+use super::sliding::Maxima;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -16,7 +16,7 @@ use crate::program::ops::Window;
 ///
 /// PyTorch: `torch.nn.MaxPool1d(kernel_size, stride, padding, dilation, ceil_mode=ceil_mode)`.
 #[derive(Clone, Debug)]
-pub struct MaxPool1d(MaxPool2d);
+pub struct MaxPool1d(Maxima<2>);
 
 impl Layer for MaxPool1d {
     const NAME: &'static str = "MaxPool1d";
@@ -29,10 +29,10 @@ impl Layer for MaxPool1d {
             padding: [0, from.option("padding").whole(0)],
             dilation: [1, from.option("dilation").positive(1)],
         };
-        MaxPool1d(MaxPool2d { window, ceil_mode: from.option("ceil_mode").flag(false) })
+        MaxPool1d(Maxima { window, ceil_mode: from.option("ceil_mode").flag(false) })
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        b.on_row(x[0], |b, row, map| self.0.on(b, row, map))
+        b.on_row(x[0], |b, row, [channels, height, width]| self.0.on(b, row, channels, [height, width]))
     }
 }

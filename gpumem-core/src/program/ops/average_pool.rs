@@ -1,4 +1,5 @@
 use super::Window;
+use super::window::{name_of, with_channels};
 use crate::program::encoding::{Reader, Wire, record};
 use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule};
 use crate::shape::Shape;
@@ -7,20 +8,20 @@ use alloc::vec::Vec;
 
 /// Which elements each mean is of.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Windows {
+pub enum Windows<const N: usize = 2> {
     /// Those of a window that slides.
     Sliding {
         /// The window. Padding counts as 0.
-        window: Window,
+        window: Window<N>,
         /// Whether zeros of the padding count in the mean.
         count_include_pad: bool,
     },
     /// As many rectangles as the output has elements: row `i` is the mean of rows `floor(i * H / H')` up to, not including,
-    /// `ceil((i + 1) * H / H')`; columns likewise.
+    /// `ceil((i + 1) * H / H')`; columns likewise, and planes of a volume.
     Adaptive,
 }
 
-impl Wire for Windows {
+impl<const N: usize> Wire for Windows<N> {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
             Windows::Adaptive => 0u64.put(out),
@@ -32,7 +33,7 @@ impl Wire for Windows {
         }
     }
 
-    fn take(from: &mut Reader<'_>) -> Option<Windows> {
+    fn take(from: &mut Reader<'_>) -> Option<Windows<N>> {
         match u64::take(from)? {
             0 => Some(Windows::Adaptive),
             1 => Some(Windows::Sliding { window: Wire::take(from)?, count_include_pad: Wire::take(from)? }),
@@ -44,25 +45,28 @@ impl Wire for Windows {
 record! {
     /// Mean over windows.
     ///
-    /// * Input: x `[channels, H, W]`.
+    /// * Input: x `[channels, H, W]`, or `[channels, D, H, W]`.
     /// * The gradient reads nothing.
-    pub struct AveragePool {
+    pub struct AveragePool<const N: usize = 2> {
         /// Channels.
         pub channels: u64,
         /// Which elements each mean is of.
-        pub windows: Windows,
-        /// Height and width of x.
-        pub input: [u64; 2],
-        /// Height and width of y.
-        pub output: [u64; 2],
+        pub windows: Windows<N>,
+        /// Height and width of x, of a volume the depth before them.
+        pub input: [u64; N],
+        /// The same of y.
+        pub output: [u64; N],
     }
 }
 
-impl Rule for AveragePool {
-    const NAME: &'static str = "AveragePool";
+/// Mean over windows of a volume.
+pub type AveragePool3d = AveragePool<3>;
+
+impl<const N: usize> Rule for AveragePool<N> {
+    const NAME: &'static str = name_of::<N>(["AveragePool", "AveragePool3d"]);
 
     fn output(&self) -> Shape {
-        Shape::new(&[self.channels, self.output[0], self.output[1]])
+        with_channels(self.channels, self.output)
     }
 
     fn gradients(&self) -> Vec<Gradient> {
@@ -70,14 +74,18 @@ impl Rule for AveragePool {
     }
 
     fn layouts(&self) -> Layouts {
-        let [height, width] = self.input;
-        Layouts::Maps(vec![Shape::new(&[self.channels, height, width]), self.output()])
+        if N > 2 {
+            return Layouts::Dense;
+        }
+        Layouts::Maps(vec![with_channels(self.channels, self.input), self.output()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         let (rule, numbers) = match &self.windows {
-            Windows::Sliding { window, .. } => ("Pool", window.proof(self.input, self.output)),
-            Windows::Adaptive => ("AdaptivePool", self.output.to_vec()),
+            Windows::Sliding { window, .. } => {
+                (name_of::<N>(["Pool", "Pool3d"]), window.proof(self.input, self.output))
+            }
+            Windows::Adaptive => (name_of::<N>(["AdaptivePool", "AdaptivePool3d"]), self.output.to_vec()),
         };
         vec![Edge::new(rule, &numbers, inputs[0], self.output())]
     }

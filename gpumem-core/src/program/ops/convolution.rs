@@ -1,4 +1,5 @@
 use super::Window;
+use super::window::{name_of, with_channels};
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Work, Workspace};
@@ -7,39 +8,49 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// 2-D convolution, or its transpose, with which every element of x adds its window to y.
+    /// Convolution of a map, or of a volume, or its transpose, with which every element of x adds its window to y.
     ///
-    /// * Inputs: x `[in_channels, H, W]`, a weight and, with `bias`, a bias `[out_channels]`. The weight is
+    /// * Inputs: x `[in_channels, H, W]` or `[in_channels, D, H, W]`, a weight and, with `bias`, a bias `[out_channels]`. The weight is
     ///   `[out_channels, in_channels / groups, kernel height, kernel width]`, that of the transpose
-    ///   `[in_channels, out_channels / groups, kernel height, kernel width]`.
+    ///   `[in_channels, out_channels / groups, kernel height, kernel width]`; those of volumes have the kernel's depth before its height.
     /// * The gradient of x reads the weight, that of the weight reads x, that of the bias nothing.
-    pub struct Convolution {
+    pub struct Convolution<const N: usize = 2> {
         /// Channels of x.
         pub in_channels: u64,
         /// Channels of y.
         pub out_channels: u64,
         /// What slides over x, or over y if transposed.
-        pub window: Window,
+        pub window: Window<N>,
         /// Parts that the channels are split into; each output part sees its own input part only.
         pub groups: u64,
         /// Whether a number is added to each output channel.
         pub bias: bool,
         /// Whether it is the transpose.
         pub transposed: bool,
-        /// Height and width of x.
-        pub input: [u64; 2],
-        /// Height and width of y.
-        pub output: [u64; 2],
+        /// Height and width of x, of a volume the depth before them.
+        pub input: [u64; N],
+        /// The same of y.
+        pub output: [u64; N],
     }
 }
 
-impl Convolution {
+/// Convolution of a volume.
+pub type Convolution3d = Convolution<3>;
+
+/// Elements of the partial sums of the weight's gradient of volumes, at most, where there is more than one for each: 4 MiB. Weights of
+/// that size have products enough to keep a device busy as they are.
+const PARTIAL_SUMS: u64 = 1 << 20;
+/// Partial sums of an element of the weight's gradient, at most.
+const MOST_PARTS: u64 = 64;
+
+impl<const N: usize> Convolution<N> {
     /// Dimensions of the weight.
     pub fn weight(&self) -> Shape {
-        let [height, width] = self.window.kernel_size;
         let [outer, inner] =
             if self.transposed { [self.in_channels, self.out_channels] } else { [self.out_channels, self.in_channels] };
-        Shape::new(&[outer, inner.checked_div(self.groups).unwrap_or(0), height, width])
+        let mut dims = vec![outer, inner.checked_div(self.groups).unwrap_or(0)];
+        dims.extend(self.window.kernel_size);
+        Shape::new(&dims)
     }
 
     /// The numbers of its type-level assertion. What the windows of a transpose leave over of y is its output padding.
@@ -50,7 +61,7 @@ impl Convolution {
             return numbers;
         }
         let Window { kernel_size, stride, padding, dilation } = self.window;
-        for axis in 0..2 {
+        for axis in 0..N {
             let spread = (self.input[axis] - 1) * stride[axis] + dilation[axis] * (kernel_size[axis] - 1) + 1;
             let extra = self.output[axis] + 2 * padding[axis] - spread;
             numbers.extend([kernel_size[axis], stride[axis], padding[axis], dilation[axis], extra]);
@@ -62,11 +73,11 @@ impl Convolution {
 /// Elements of f32 that the tables of an engine take: 256 bytes.
 const TABLES: u64 = 64;
 
-impl Rule for Convolution {
-    const NAME: &'static str = "Convolution";
+impl<const N: usize> Rule for Convolution<N> {
+    const NAME: &'static str = name_of::<N>(["Convolution", "Convolution3d"]);
 
     fn output(&self) -> Shape {
-        Shape::new(&[self.out_channels, self.output[0], self.output[1]])
+        with_channels(self.out_channels, self.output)
     }
 
     /// The weight first: what only its gradient reads is then free before the gradient of x exists.
@@ -80,36 +91,48 @@ impl Rule for Convolution {
 
     /// Forward and for the gradient of x: a transformed copy of the weight, with up to twice its elements, or the tables that
     /// cuDNN's engines for channels last take, which are 131 bytes whatever the sizes. For the gradient of the weight: partial
-    /// sums, and x and the gradient of y in another layout.
+    /// sums, and x and the gradient of y in another layout. Of volumes, whose products have no transformed copies: the partial sums.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let (elements, batched) = match work {
+            Work::Gradient(0) if N > 2 => {
+                let weight = self.weight().elements()?;
+                let parts = PARTIAL_SUMS.checked_div(weight)?.min(MOST_PARTS);
+                (weight.checked_mul(parts).filter(|_| parts > 1)?, false)
+            }
+            _ if N > 2 => return None,
             Work::Gradient(0) => {
-                let images = product(&[self.in_channels, self.input[0], self.input[1]]);
+                let images = with_channels(self.in_channels, self.input).elements()?;
                 (images.checked_add(self.output().elements()?)?, true)
             }
             // With a kernel of one pixel there is nothing to transform.
-            _ if self.window.kernel_size == [1, 1] => (TABLES, false),
+            _ if self.window.area() == 1 => (TABLES, false),
             _ => (self.weight().elements()?.checked_mul(2)?.max(TABLES), false),
         };
         Some(Workspace { role: Role::ConvolutionWorkspace, shape: Shape::new(&[elements]), batched })
     }
 
     fn macs(&self) -> u64 {
-        let [positions, [height, width]] = if self.transposed {
-            [[self.in_channels, self.out_channels], self.input]
+        let (channels, positions) = if self.transposed {
+            ([self.in_channels, self.out_channels], self.input)
         } else {
-            [[self.out_channels, self.in_channels], self.output]
+            ([self.out_channels, self.in_channels], self.output)
         };
-        product(&[positions[0], height, width, positions[1] / self.groups, self.window.area()])
+        product(&[channels[0], product(&positions), channels[1] / self.groups, self.window.area()])
     }
 
     fn layouts(&self) -> Layouts {
-        let [height, width] = self.input;
-        Layouts::Maps(vec![Shape::new(&[self.in_channels, height, width]), self.output(), self.weight()])
+        if N > 2 {
+            return Layouts::Dense;
+        }
+        Layouts::Maps(vec![with_channels(self.in_channels, self.input), self.output(), self.weight()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        let rule = if self.transposed { "TransposedConvolution" } else { "Convolution" };
+        let rule = if self.transposed {
+            name_of::<N>(["TransposedConvolution", "TransposedConvolution3d"])
+        } else {
+            Self::NAME
+        };
         vec![Edge::new(rule, &self.proof(), inputs[0], self.output())]
     }
 }

@@ -1,43 +1,47 @@
 use super::Window;
+use super::window::{name_of, with_channels};
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved};
-use crate::shape::{Shape, product};
+use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
     /// Maximum over windows.
     ///
-    /// * Input: x `[channels, H, W]`.
+    /// * Input: x `[channels, H, W]`, or `[channels, D, H, W]`.
     /// * Saves where in its window each maximum is, which is all that the gradient reads: see [`MaxPool::place_role`].
-    pub struct MaxPool {
+    pub struct MaxPool<const N: usize = 2> {
         /// Channels.
         pub channels: u64,
         /// What slides over x. Padding counts as minus infinity.
-        pub window: Window,
+        pub window: Window<N>,
         /// Whether the windows are as many as the output has elements, instead of sliding: row `i` is of rows `floor(i * H / H')` up
         /// to, not including, `ceil((i + 1) * H / H')`, columns likewise. The window's kernel is then as large as any of them.
         pub adaptive: bool,
-        /// Height and width of x.
-        pub input: [u64; 2],
-        /// Height and width of y.
-        pub output: [u64; 2],
+        /// Height and width of x, of a volume the depth before them.
+        pub input: [u64; N],
+        /// The same of y.
+        pub output: [u64; N],
     }
 }
 
-impl MaxPool {
+/// Maximum over windows of a volume.
+pub type MaxPool3d = MaxPool<3>;
+
+impl<const N: usize> MaxPool<N> {
     /// What says which element of its window a maximum is, counted row by row: a byte, but for windows of more than 255 elements.
     pub fn place_role(&self) -> Role {
-        if product(&self.window.kernel_size) < 256 { Role::Byte } else { Role::Index }
+        if self.window.area() < 256 { Role::Byte } else { Role::Index }
     }
 }
 
-impl Rule for MaxPool {
-    const NAME: &'static str = "MaxPool";
+impl<const N: usize> Rule for MaxPool<N> {
+    const NAME: &'static str = name_of::<N>(["MaxPool", "MaxPool3d"]);
 
     fn output(&self) -> Shape {
-        Shape::new(&[self.channels, self.output[0], self.output[1]])
+        with_channels(self.channels, self.output)
     }
 
     fn gradients(&self) -> Vec<Gradient> {
@@ -49,14 +53,16 @@ impl Rule for MaxPool {
     }
 
     fn layouts(&self) -> Layouts {
-        let [height, width] = self.input;
-        Layouts::Maps(vec![Shape::new(&[self.channels, height, width]), self.output()])
+        if N > 2 {
+            return Layouts::Dense;
+        }
+        Layouts::Maps(vec![with_channels(self.channels, self.input), self.output()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         let (rule, numbers) = match self.adaptive {
-            false => ("Pool", self.window.proof(self.input, self.output)),
-            true => ("AdaptivePool", self.output.to_vec()),
+            false => (name_of::<N>(["Pool", "Pool3d"]), self.window.proof(self.input, self.output)),
+            true => (name_of::<N>(["AdaptivePool", "AdaptivePool3d"]), self.output.to_vec()),
         };
         vec![Edge::new(rule, &numbers, inputs[0], self.output())]
     }

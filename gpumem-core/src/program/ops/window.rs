@@ -1,38 +1,84 @@
 use crate::program::encoding::record;
+use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
 record! {
-    /// A window that slides over a map, as `[height, width]`: element `k` of position `o` is at
-    /// `o * stride + k * dilation - padding`. What lies outside the map is padding; how far that reaches beyond the map's end
-    /// follows from the number of positions.
+    /// A window that slides over a map, as `[height, width]`, or over a volume, as `[depth, height, width]`: element `k` of position
+    /// `o` is at `o * stride + k * dilation - padding`. What lies outside is padding; how far that reaches beyond the end follows from
+    /// the number of positions.
     #[derive(Copy)]
-    pub struct Window {
+    pub struct Window<const N: usize = 2> {
         /// Size of the kernel.
-        pub kernel_size: [u64; 2],
+        pub kernel_size: [u64; N],
         /// Steps between windows.
-        pub stride: [u64; 2],
+        pub stride: [u64; N],
         /// Elements of padding before the map.
-        pub padding: [u64; 2],
+        pub padding: [u64; N],
         /// Steps between the elements of the kernel.
-        pub dilation: [u64; 2],
+        pub dilation: [u64; N],
     }
 }
 
-impl Window {
+impl<const N: usize> Window<N> {
     /// Elements of the kernel.
     pub fn area(&self) -> u64 {
-        crate::shape::product(&self.kernel_size)
+        product(&self.kernel_size)
+    }
+
+    /// The same window where a map is a volume of one plane; that of a volume is what it is.
+    pub fn of_volume(&self) -> Window<3> {
+        Window {
+            kernel_size: of_volume(self.kernel_size, 1),
+            stride: of_volume(self.stride, 1),
+            padding: of_volume(self.padding, 0),
+            dilation: of_volume(self.dilation, 1),
+        }
     }
 
     /// The numbers of the type-level assertion for a window over `input` with `output` positions: kernel, stride, padding,
-    /// dilation, and what the last window reads beyond as much padding at the end, for the height, then for the width.
-    pub fn proof(&self, input: [u64; 2], output: [u64; 2]) -> Vec<u64> {
+    /// dilation, and what the last window reads beyond as much padding at the end, for each axis.
+    pub fn proof(&self, input: [u64; N], output: [u64; N]) -> Vec<u64> {
         let axis = |axis: usize| {
             let span = (self.kernel_size[axis] - 1) * self.dilation[axis] + 1;
             let reach = (output[axis] - 1) * self.stride[axis] + span;
             let beyond = reach.saturating_sub(input[axis] + 2 * self.padding[axis]);
             [self.kernel_size[axis], self.stride[axis], self.padding[axis], self.dilation[axis], beyond]
         };
-        [axis(0), axis(1)].concat()
+        (0..N).flat_map(axis).collect()
+    }
+}
+
+/// Depth, height and width, of which those that are left out in front are `first`.
+pub fn of_volume<const N: usize>(size: [u64; N], first: u64) -> [u64; 3] {
+    let mut all = [first; 3];
+    all.iter_mut().rev().zip(size.iter().rev()).for_each(|(to, from)| *to = *from);
+    all
+}
+
+/// Channels, and the size of each.
+pub(super) fn with_channels<const N: usize>(channels: u64, size: [u64; N]) -> Shape {
+    let mut dims = Vec::from([channels]);
+    dims.extend(size);
+    Shape::new(&dims)
+}
+
+/// The name of an operation, or of a type-level rule, on maps, or on volumes.
+pub(super) const fn name_of<const N: usize>([of_maps, of_volumes]: [&'static str; 2]) -> &'static str {
+    if N == 3 { of_volumes } else { of_maps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_a_volume_of_one_plane() {
+        let window = Window { kernel_size: [3, 5], stride: [2, 1], padding: [1, 2], dilation: [1, 3] };
+        let volume = window.of_volume();
+        assert_eq!((volume.kernel_size, volume.stride), ([1, 3, 5], [1, 2, 1]));
+        assert_eq!((volume.padding, volume.dilation), ([0, 1, 2], [1, 1, 3]));
+        assert_eq!(volume.of_volume(), volume);
+        assert_eq!(of_volume([4, 6], 1), [1, 4, 6]);
+        assert_eq!(of_volume([2, 4, 6], 1), [2, 4, 6]);
     }
 }

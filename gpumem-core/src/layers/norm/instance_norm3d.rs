@@ -1,0 +1,41 @@
+use super::GroupNorm;
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+
+/// `InstanceNorm3d(eps = 1e-5, affine = false)`: normalisation of each channel of each sample. All of it may be left out:
+/// `InstanceNorm3d`. With `num_features` in front what arrives is checked.
+///
+/// * Options: `eps = 1e-5`, `affine = false`.
+/// * Input and output `[C, D, H, W]`. Each channel of a sample is normalised with its own mean and biased variance over depth, height
+///   and width, in training as in inference.
+/// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
+/// * Backward keeps the input and two statistics a channel of each sample: mean and `1 / sqrt(variance + eps)`.
+///
+/// PyTorch: `torch.nn.InstanceNorm3d(num_features, eps, affine=affine)`.
+#[derive(Clone, Debug)]
+pub struct InstanceNorm3d {
+    num_features: Option<u64>,
+    eps: f64,
+    affine: bool,
+}
+
+impl Layer for InstanceNorm3d {
+    const NAME: &'static str = "InstanceNorm3d";
+    const KEEPS_SHAPE: bool = true;
+
+    fn read(from: &mut Arguments<'_>) -> InstanceNorm3d {
+        InstanceNorm3d {
+            num_features: from.leading("num_features").integer(),
+            eps: from.option("eps").number(1e-5),
+            affine: from.option("affine").flag(false),
+        }
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        let [channels, ..] = x[0].volume()?;
+        b.report(x[0].unexpected_channels(self.num_features));
+        b.layer("", &GroupNorm::of_each(channels, self.eps, self.affine), x)
+    }
+}
