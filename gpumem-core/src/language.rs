@@ -39,6 +39,9 @@ words! {
     Sequence,
     /// `Signal<C, L>`: C channels of L numbers a sample. `Tensor<f32, (D<batch>, D<C>, D<L>)>` at run time.
     Signal,
+    /// `Volume<C, D, H, W>`: C channels of D planes, H pixels high and W wide: frames of a clip, or slices of a scan.
+    /// `Tensor<f32, (D<batch>, D<C>, D<D>, D<H>, D<W>)>` at run time.
+    Volume,
     /// `Values<A, B, ..>`: numbers of any shape of up to six axes a sample.
     Values,
     /// `Logits<N>`: an output of N class scores a sample, as `CrossEntropy` takes them. `Tensor<f32, (D<batch>, D<N>)>` at run time.

@@ -429,6 +429,34 @@ fn mistakes() {
         ("3x4x6", "LayerNorm([6; 4])", "expects [6, 4] as the last axes, but the previous layer produces [3, 4, 6]"),
         ("3x4x6", "LayerNorm(4)", "expects 4 input features, but the previous layer produces [3, 4, 6]"),
         ("3x4x6", "Conv1d(2, 3)", "works on a signal [C, L], but the previous layer produces [3, 4, 6]"),
+        ("3x4x6", "Conv3d(2, 3)", "works on a volume [C, D, H, W], but the previous layer produces [3, 4, 6]"),
+        (
+            "tokens 4",
+            "MaxPool3d(2)",
+            "works on a volume [C, D, H, W], but it is given tokens; put `Embedding` before it",
+        ),
+        (
+            "3x4x5x6",
+            "Conv3d(2, 8, 3)",
+            "expects 2 input channels, but the previous layer produces [3, 4, 5, 6], which has 3",
+        ),
+        (
+            "3x4x5x6",
+            "Conv3d(8, [3; 5])",
+            "needs a whole number or three (depth, height, width) for `kernel_size`, not (3, 5)",
+        ),
+        ("3x4x5x6", "MaxPool3d([2; 0; 2])", "needs `kernel_size` to be at least 1, not (2, 0, 2)"),
+        (
+            "3x4x5x6",
+            "Conv3d(8, [5; 3; 3], dilation = [2; 1; 1])",
+            "has a 5x3x3 kernel with dilation (2, 1, 1), which is larger than its 4x5x6 input; use a smaller kernel, \
+             more padding, or fewer strides before it",
+        ),
+        (
+            "3x4x5x6",
+            "AvgPool3d(2, padding = [1; 2; 1])",
+            "has padding 2, more than half its kernel size 2; use at most 1",
+        ),
         ("3x4", "Conv1d(2, 8, 3)", "expects 2 input channels, but the previous layer produces [3, 4], which has 3"),
         ("3x4", "LayerNorm(0)", "needs `normalized_shape` to be at least 1, not 0"),
         ("3x4", "Celu(0)", "needs `alpha` to be above 0, not 0"),

@@ -48,7 +48,7 @@ impl Session {
         let programs = programs.chain(job.served.as_ref().map(|served| &served.placed));
         let turned = Turned::new(programs, job.precision)?;
         let Job { name, optimizer, .. } = job;
-        let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new() };
+        let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new(), planes: Vec::new() };
         Ok(Session { name, machine, turned, train, evaluation, infer, served })
     }
 
@@ -64,14 +64,15 @@ struct Machine {
     pool: Option<Arc<ThreadPool>>,
     poison: bool,
     scratch: Vec<f32>,
+    planes: Vec<f32>,
 }
 
 impl Machine {
     /// Runs a program on the session's threads, if the indices among its inputs are valid.
     fn run(&mut self, program: &mut Loaded) -> Result<(), Error> {
         program.check()?;
-        let Machine { arena, optimizer, pool, poison, scratch } = self;
-        let frame = Frame { optimizer, scratch };
+        let Machine { arena, optimizer, pool, poison, scratch, planes } = self;
+        let frame = Frame { optimizer, scratch, planes };
         match pool {
             Some(pool) => pool.install(|| program.run(arena, frame, *poison)),
             None => program.run(arena, frame, *poison),

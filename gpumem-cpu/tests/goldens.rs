@@ -187,6 +187,18 @@ layers! {
     batch_norm1d: "016_batchnorm1d_train_2d_input", "BatchNorm1d", ["x"];
     elu: "044_elu", "Elu(0.8)", ["x"];
     upsample: "068_upsample_nearest_x2", "Upsample(2)", ["x"];
+    conv3d: "volumes_conv", "Conv3d(3, 3, padding = 1)", ["x"];
+    conv3d_groups: "volumes_conv_groups", "Conv3d(6, [2; 3; 1], stride = [1; 2; 3], padding = [1; 2; 0], dilation = [2; 1; 1], groups = 2)", ["x"];
+    conv3d_depthwise: "volumes_conv_depthwise", "Conv3d(3, [3; 2; 2], padding = \"same\", groups = 3, bias = false)", ["x"];
+    conv_transpose3d: "volumes_conv_transpose", "ConvTranspose3d(6, [3; 2; 2], stride = [2; 1; 3], padding = [1; 0; 1], output_padding = [1; 0; 2], groups = 2)", ["x"];
+    max_pool3d: "volumes_max_pool", "MaxPool3d(3, 2, padding = 1)", ["x"];
+    max_pool3d_dilation: "volumes_max_pool_dilation", "MaxPool3d([2; 3; 2], [1; 2; 1], padding = [1; 1; 0], dilation = [2; 1; 2], ceil_mode = true)", ["x"];
+    avg_pool3d: "volumes_avg_pool", "AvgPool3d([3; 2; 3], 2, padding = [1; 1; 0], ceil_mode = true)", ["x"];
+    avg_pool3d_inside: "volumes_avg_pool_inside", "AvgPool3d([3; 2; 3], 2, padding = 1, ceil_mode = true, count_include_pad = false)", ["x"];
+    adaptive_avg_pool3d: "volumes_adaptive_avg_pool", "AdaptiveAvgPool3d([3; 2; 5])", ["x"];
+    adaptive_max_pool3d: "volumes_adaptive_max_pool", "AdaptiveMaxPool3d([3; 2; 5])", ["x"];
+    batch_norm3d: "volumes_batch_norm", "BatchNorm3d", ["x"];
+    instance_norm3d: "volumes_instance_norm", "InstanceNorm3d(affine = true)", ["x"];
     upsample_bilinear: "070_upsample_bilinear_size_align", "Upsample(size = [8; 9], mode = \"bilinear\", align_corners = true)", ["x"];
 }
 

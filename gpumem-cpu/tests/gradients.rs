@@ -81,6 +81,9 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Pad" => ("Pad(1)", numbers(&[2, 2, 3])),
         "Recurrence" => ("Lstm(3)", numbers(&[4, 2])),
         "Rotary" => ("Rotary(2)", numbers(&[3, 8])),
+        "Convolution3d" => ("Conv3d(2, 2)", numbers(&[2, 3, 3, 2])),
+        "MaxPool3d" => ("MaxPool3d(2)", numbers(&[2, 2, 4, 4])),
+        "AveragePool3d" => ("AvgPool3d(2)", numbers(&[2, 4, 2, 4])),
         other => panic!("no case of {other}"),
     }
 }
@@ -195,6 +198,38 @@ fn layers_of_signals() {
     check("BatchNorm1d(affine = false)", &[Input::Numbers(vec![7])]);
     check("InstanceNorm1d(affine = true)", &input);
     check("InstanceNorm2d", &map(3));
+}
+
+#[test]
+fn layers_of_volumes() {
+    let volume = |channels: u64| [Input::Numbers(vec![channels, 4, 5, 3])];
+    check("Conv3d(3, 3, padding = 1)", &volume(2));
+    check("Conv3d(2, 1, stride = [2; 1; 1])", &volume(3));
+    check(
+        "Conv3d(4, [2; 3; 1], stride = [1; 2; 1], padding = [1; 0; 1], dilation = [2; 1; 1], groups = 2)",
+        &volume(2),
+    );
+    check("Conv3d(3, [3; 2; 2], padding = \"same\", groups = 3)", &volume(3));
+    // Padding that makes whole windows empty.
+    check("Conv3d(1, 2, padding = 3)", &[Input::Numbers(vec![1, 2, 3, 2])]);
+    check("ConvTranspose3d(3, 2, stride = 2)", &volume(2));
+    // Planes that no window meets.
+    check(
+        "ConvTranspose3d(4, [1; 3; 2], stride = [3; 1; 2], padding = [0; 1; 0], output_padding = [2; 0; 1], groups = 2)",
+        &[Input::Numbers(vec![2, 2, 3, 2])],
+    );
+    check("MaxPool3d([2; 3; 2], [1; 2; 1], padding = [0; 1; 1], dilation = [2; 1; 1])", &volume(2));
+    check("MaxPool3d(3, 2, padding = 1, ceil_mode = true)", &volume(2));
+    for count_include_pad in [true, false] {
+        let text =
+            format!("AvgPool3d([3; 2; 2], 2, padding = 1, ceil_mode = true, count_include_pad = {count_include_pad})");
+        check(&text, &volume(2));
+    }
+    check("AdaptiveAvgPool3d([3; 2; 4])", &volume(2));
+    check("AdaptiveMaxPool3d([3; 2; 2])", &volume(2));
+    check("BatchNorm3d", &volume(2));
+    check("InstanceNorm3d(affine = true)", &volume(2));
+    check("Dropout3d(0.4)", &volume(3));
 }
 
 #[test]

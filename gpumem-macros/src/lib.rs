@@ -82,9 +82,9 @@ use proc_macro::TokenStream;
 /// Numbers that layers need stand in the network: a macro cannot read constants of other code. Other code can read those of the
 /// network that are `pub`. No part of a network has a `#[cfg(..)]`; one before the struct is for all of it.
 ///
-/// Inputs are `Image<C, H, W>`, `Images<u8, C, H, W>` (bytes, for `Normalize`), `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, `Signal<C, L>` and, of any shape of up to six
-/// axes, `Values<A, B, ..>`; outputs are `Logits<N>`, `Features<N>`, `Map<C, H, W>`, `Sequence<T, D>`, `TokenLogits<T, V>`,
-/// `Signal<C, L>` and `Values<A, B, ..>`. The outputs are checked against what the layers produce. The body begins with the first
+/// Inputs are `Image<C, H, W>`, `Images<u8, C, H, W>` (bytes, for `Normalize`), `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, `Signal<C, L>`, `Volume<C, D, H, W>` and,
+/// of any shape of up to six axes, `Values<A, B, ..>`; outputs are `Logits<N>`, `Features<N>`, `Map<C, H, W>`, `Sequence<T, D>`, `TokenLogits<T, V>`,
+/// `Signal<C, L>`, `Volume<C, D, H, W>` and `Values<A, B, ..>`. The outputs are checked against what the layers produce. The body begins with the first
 /// input; every input can be read by its name, `from(tokens)`.
 ///
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 113;
+pub const KINDS: usize = 115;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -352,6 +352,22 @@ impl Drawing {
                 };
                 self.sequences.push(join(g, &[sequence[0], embedded], "Add"));
             }
+            113 => {
+                let texts = [
+                    "Conv3d(2, 3, padding = 1)",
+                    "Conv3d(4, [1; 2; 3], padding = [0; 1; 1], groups = 2) | BatchNorm3d | Conv3d(2, [1; 2; 1])",
+                    "ConvTranspose3d(2, 3, padding = 1) | InstanceNorm3d(affine = true)",
+                    "Conv3d(2, 3, stride = [1; 2; 2], padding = 1) | ConvTranspose3d(2, [1; 2; 2], stride = [1; 2; 2]) | AdaptiveAvgPool3d([2; 2; 3])",
+                    "Dropout3d(0.3) | BatchNorm3d(affine = false)",
+                ];
+                self.maps.push(of_volume(g, map[0], texts[second % 5]));
+            }
+            114 => match (second % 4, kinked) {
+                (0, true) => self.maps.push(of_volume(g, map[0], "MaxPool3d(3, 1, padding = 1)")),
+                (1, true) => self.maps.push(of_volume(g, map[0], "AdaptiveMaxPool3d([3; 2; 2]) | AdaptiveAvgPool3d([2; 2; 3])")),
+                (2, _) => self.maps.push(of_volume(g, map[0], "AvgPool3d(3, 1, padding = 1)")),
+                _ => self.maps.push(of_volume(g, map[0], "AvgPool3d([2; 1; 2], [1; 1; 2]) | AdaptiveAvgPool3d([2; 2; 3])")),
+            },
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }
@@ -397,4 +413,9 @@ fn tie(graph: &mut Graph, input: NodeId, which: usize) -> NodeId {
         Some(owner) => again(graph, input, if which.is_multiple_of(2) { "Tied" } else { "Tied(bias = true)" }, owner),
         None => layer(graph, input, "Silu"),
     }
+}
+
+/// Layers of volumes on a map, whose rows are taken for planes of two rows each.
+fn of_volume(g: &mut Graph, map: NodeId, text: &str) -> NodeId {
+    chain(g, map, &format!("Reshape([2; 2; 2; 3]) | {text} | Reshape([2; 4; 3])"))
 }

@@ -1,7 +1,7 @@
 //! Mean over windows, `y[o] = sum over k of x[at(o, k)] / size[o]`. The size of a sliding window counts the padding, but not
-//! what `ceil_mode` lets a window reach beyond it, or leaves the padding out. Adaptive windows are as many rectangles as the
-//! output has elements: row `i` of H' averages rows `floor(i * H / H')` up to, not including, `ceil((i + 1) * H / H')`; columns
-//! likewise.
+//! what `ceil_mode` lets a window reach beyond it, or leaves the padding out. Adaptive windows are as many boxes as the
+//! output has elements: row `i` of H' averages rows `floor(i * H / H')` up to, not including, `ceil((i + 1) * H / H')`; planes and
+//! columns likewise.
 //!
 //! Backward: every element of the window gets `dy[o] / size[o]`.
 
@@ -10,52 +10,64 @@ use super::window::Window;
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::program::Slot;
-use gpumem_core::program::ops::{AveragePool, Windows};
+use gpumem_core::program::ops::{AveragePool, Windows, of_volume};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// What the average poolings have in common: a rectangle of the input for each position, and the number it is divided by.
-trait Rectangles: Send + Sync + 'static {
-    /// Height and width of the input and of the output.
-    fn sizes(&self) -> [[usize; 2]; 2];
-    /// Rows, columns and divisor of a position.
-    fn rectangle(&self, row: usize, column: usize) -> ([Range<usize>; 2], usize);
+/// What the average poolings have in common: a box of the input for each position, and the number it is divided by. Maps are volumes
+/// of one plane.
+trait Boxes: Send + Sync + 'static {
+    /// Depth, height and width of the input and of the output.
+    fn sizes(&self) -> [[usize; 3]; 2];
+    /// Planes, rows, columns and divisor of a position.
+    fn covered(&self, position: [usize; 3]) -> ([Range<usize>; 3], usize);
 }
 
-/// Means over rectangles of each plane.
-fn forward_rectangles(rectangles: impl Rectangles, planes: u64, operands: &mut Operands<'_>) -> Bound {
-    let [[height, width], [tall, wide]] = rectangles.sizes();
-    let input = operands.source(Slot::Input(0), count(&[planes, height as u64, width as u64]))?;
-    let mut output = operands.target(Slot::Output, count(&[planes, tall as u64, wide as u64]))?;
+/// The position that is number `o` in the order of the output.
+fn position([_, tall, wide]: [usize; 3], o: usize) -> [usize; 3] {
+    [o / (tall * wide), o / wide % tall, o % wide]
+}
+
+/// Means over boxes of each volume.
+fn forward_boxes(boxes: impl Boxes, volumes: u64, operands: &mut Operands<'_>) -> Bound {
+    let [input_size, output_size] = boxes.sizes();
+    let [_, height, width] = input_size;
+    let elements = |size: [usize; 3]| size.iter().product::<usize>();
+    let input = operands.source(Slot::Input(0), count(&[volumes, elements(input_size) as u64]))?;
+    let mut output = operands.target(Slot::Output, count(&[volumes, elements(output_size) as u64]))?;
     kernel(move |_| {
-        let planes = output.get().par_chunks_mut(tall * wide).zip(input.get().par_chunks(height * width));
-        planes.for_each(|(y, x)| {
+        let volumes = input.get().par_chunks(elements(input_size));
+        output.get().par_chunks_mut(elements(output_size)).zip(volumes).for_each(|(y, x)| {
             for (o, y) in y.iter_mut().enumerate() {
-                let ([rows, columns], divisor) = rectangles.rectangle(o / wide, o % wide);
-                let lines = rows.map(|row| &x[row * width..][columns.clone()]);
-                let sum: f64 = lines.flatten().map(|&x| f64::from(x)).sum();
+                let ([planes, rows, columns], divisor) = boxes.covered(position(output_size, o));
+                let mut sum = 0.0;
+                for line in planes.flat_map(|plane| rows.clone().map(move |row| plane * height + row)) {
+                    x[line * width..][columns.clone()].iter().for_each(|&x| sum += f64::from(x));
+                }
                 *y = (sum / divisor as f64) as f32;
             }
         });
     })
 }
 
-/// Spreads each position's gradient over its rectangle.
-fn backward_rectangles(rectangles: impl Rectangles, planes: u64, operands: &mut Operands<'_>) -> Bound {
-    let [[height, width], [tall, wide]] = rectangles.sizes();
-    let gradient = operands.source(Slot::Gradient, count(&[planes, tall as u64, wide as u64]))?;
-    let (accumulate, mut target) = required(operands, count(&[planes, height as u64, width as u64]))?;
+/// Spreads each position's gradient over its box.
+fn backward_boxes(boxes: impl Boxes, volumes: u64, operands: &mut Operands<'_>) -> Bound {
+    let [input_size, output_size] = boxes.sizes();
+    let [_, height, width] = input_size;
+    let elements = |size: [usize; 3]| size.iter().product::<usize>();
+    let gradient = operands.source(Slot::Gradient, count(&[volumes, elements(output_size) as u64]))?;
+    let (accumulate, mut target) = required(operands, count(&[volumes, elements(input_size) as u64]))?;
     kernel(move |_| {
-        let planes = target.get().par_chunks_mut(height * width).zip(gradient.get().par_chunks(tall * wide));
-        planes.for_each(|(dx, dy)| {
+        let volumes = gradient.get().par_chunks(elements(output_size));
+        target.get().par_chunks_mut(elements(input_size)).zip(volumes).for_each(|(dx, dy)| {
             if !accumulate {
                 dx.fill(0.0);
             }
             for (o, dy) in dy.iter().enumerate() {
-                let ([rows, columns], divisor) = rectangles.rectangle(o / wide, o % wide);
+                let ([planes, rows, columns], divisor) = boxes.covered(position(output_size, o));
                 let share = dy / divisor as f32;
-                for row in rows {
-                    dx[row * width..][columns.clone()].iter_mut().for_each(|dx| *dx += share);
+                for line in planes.flat_map(|plane| rows.clone().map(move |row| plane * height + row)) {
+                    dx[line * width..][columns.clone()].iter_mut().for_each(|dx| *dx += share);
                 }
             }
         });
@@ -63,48 +75,45 @@ fn backward_rectangles(rectangles: impl Rectangles, planes: u64, operands: &mut 
 }
 
 struct Pool {
-    window: Window,
+    window: Window<3>,
     padded: bool,
 }
 
-impl Rectangles for Pool {
-    fn sizes(&self) -> [[usize; 2]; 2] {
+impl Boxes for Pool {
+    fn sizes(&self) -> [[usize; 3]; 2] {
         [self.window.image, self.window.positions]
     }
 
-    fn rectangle(&self, row: usize, column: usize) -> ([Range<usize>; 2], usize) {
-        let inside = [self.window.covered(0, row), self.window.covered(1, column)];
+    fn covered(&self, position: [usize; 3]) -> ([Range<usize>; 3], usize) {
+        let inside = [0, 1, 2].map(|axis| self.window.covered(axis, position[axis]));
         let Window { image, kernel, stride, padding, .. } = self.window;
-        let with_padding = |axis: usize, o: usize| {
-            let start = o * stride[axis];
+        let counted = [0, 1, 2].map(|axis| {
+            if !self.padded {
+                return inside[axis].len();
+            }
+            let start = position[axis] * stride[axis];
             (start + kernel[axis]).min(image[axis] + 2 * padding[axis]).saturating_sub(start)
-        };
-        let size = if self.padded {
-            with_padding(0, row) * with_padding(1, column)
-        } else {
-            inside[0].len() * inside[1].len()
-        };
-        (inside, size.max(1))
+        });
+        (inside, counted.iter().product::<usize>().max(1))
     }
 }
 
 struct Adaptive {
-    input: [usize; 2],
-    output: [usize; 2],
+    input: [usize; 3],
+    output: [usize; 3],
 }
 
-impl Rectangles for Adaptive {
-    fn sizes(&self) -> [[usize; 2]; 2] {
+impl Boxes for Adaptive {
+    fn sizes(&self) -> [[usize; 3]; 2] {
         [self.input, self.output]
     }
 
-    fn rectangle(&self, row: usize, column: usize) -> ([Range<usize>; 2], usize) {
-        let range = |axis: usize, o: usize| {
-            let (input, output) = (self.input[axis], self.output[axis]);
+    fn covered(&self, position: [usize; 3]) -> ([Range<usize>; 3], usize) {
+        let ranges = [0, 1, 2].map(|axis| {
+            let (input, output, o) = (self.input[axis], self.output[axis], position[axis]);
             o * input / output..((o + 1) * input).div_ceil(output)
-        };
-        let ranges = [range(0, row), range(1, column)];
-        let size = ranges[0].len() * ranges[1].len();
+        });
+        let size = ranges.iter().map(Range::len).product();
         (ranges, size)
     }
 }
@@ -112,26 +121,27 @@ impl Rectangles for Adaptive {
 /// What `$run`, for either kind of windows, gives.
 macro_rules! for_windows {
     ($op:expr, $operands:expr, $run:ident) => {{
-        let planes = $operands.batch().saturating_mul($op.channels);
+        let volumes = $operands.batch().saturating_mul($op.channels);
+        let sizes = [$op.input, $op.output].map(|size| of_volume(size, 1));
         match &$op.windows {
             Windows::Sliding { window, count_include_pad } => {
-                let window = Window::new([$op.input, $op.output], window)?;
-                $run(Pool { window, padded: *count_include_pad }, planes, $operands)
+                let window = Window::new(sizes, &window.of_volume())?;
+                $run(Pool { window, padded: *count_include_pad }, volumes, $operands)
             }
             Windows::Adaptive => {
-                let [input, output] = [$op.input, $op.output].map(|size| size.map(|side| count(&[side])));
-                $run(Adaptive { input, output }, planes, $operands)
+                let [input, output] = sizes.map(|size| size.map(|side| count(&[side])));
+                $run(Adaptive { input, output }, volumes, $operands)
             }
         }
     }};
 }
 
 /// `y` from `x`.
-pub(super) fn forward(op: &AveragePool, operands: &mut Operands<'_>) -> Bound {
-    for_windows!(op, operands, forward_rectangles)
+pub(super) fn forward<const N: usize>(op: &AveragePool<N>, operands: &mut Operands<'_>) -> Bound {
+    for_windows!(op, operands, forward_boxes)
 }
 
 /// `dx` from `dy`.
-pub(super) fn backward(op: &AveragePool, operands: &mut Operands<'_>) -> Bound {
-    for_windows!(op, operands, backward_rectangles)
+pub(super) fn backward<const N: usize>(op: &AveragePool<N>, operands: &mut Operands<'_>) -> Bound {
+    for_windows!(op, operands, backward_boxes)
 }

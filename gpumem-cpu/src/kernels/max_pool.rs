@@ -1,5 +1,5 @@
 //! Maximum over windows, `y[o] = max over k of x[at(o, k)]`, with the number k of each maximum in its window: one that slides, or as
-//! many as the output has elements.
+//! many as the output has elements. Maps are volumes of one plane.
 //!
 //! Backward: `dx[at(o, place[o])] += dy[o]`.
 
@@ -9,21 +9,21 @@ use crate::operands::{Element, Operands, Source, Target, count};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::ops::MaxPool;
+use gpumem_core::program::ops::{MaxPool, of_volume};
 use rayon::prelude::*;
 use std::ops::Range;
 
-fn resolve(op: &MaxPool, operands: &Operands<'_>) -> Result<(Windows, [usize; 2]), Error> {
-    let maps = [op.input, op.output];
-    let window = Window::new(maps, &op.window)?;
-    let length = |[height, width]: [u64; 2]| count(&[operands.batch(), op.channels, height, width]);
-    Ok((Windows { window, adaptive: op.adaptive }, maps.map(length)))
+fn resolve<const N: usize>(op: &MaxPool<N>, operands: &Operands<'_>) -> Result<(Windows, [usize; 2]), Error> {
+    let volumes = [op.input, op.output].map(|size| of_volume(size, 1));
+    let window = Window::new(volumes, &op.window.of_volume())?;
+    let length = |[depth, height, width]: [u64; 3]| count(&[operands.batch(), op.channels, depth, height, width]);
+    Ok((Windows { window, adaptive: op.adaptive }, volumes.map(length)))
 }
 
 /// Where the windows lie.
 #[derive(Clone, Copy)]
 struct Windows {
-    window: Window,
+    window: Window<3>,
     adaptive: bool,
 }
 
@@ -34,19 +34,26 @@ impl Windows {
         o * input / output..((o + 1) * input).div_ceil(output)
     }
 
-    /// The maxima of a row of windows: see [`maxima`].
-    fn maxima<P: Place>(&self, plane: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [P]>) {
+    /// The maxima of a row of windows: see [`maxima`]. Rows are counted through all planes.
+    fn maxima<P: Place>(&self, volume: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [P]>) {
+        let [_, tall, _] = self.window.positions;
+        let at = [row / tall, row % tall];
         if !self.adaptive {
-            return maxima(&self.window, plane, row, y, places);
+            return maxima(&self.window, volume, at, y, places);
         }
-        let rows = self.range(0, row);
+        let [_, height, width] = self.window.image;
+        let [_, kernel_height, kernel_width] = self.window.kernel;
+        let (planes, rows) = (self.range(0, at[0]), self.range(1, at[1]));
         for (column, y) in y.iter_mut().enumerate() {
-            let columns = self.range(1, column);
+            let columns = self.range(2, column);
             let (mut best, mut place) = (f32::NEG_INFINITY, 0);
-            for (ky, line) in rows.clone().enumerate() {
-                for (kx, &x) in plane[line * self.window.image[1]..][columns.clone()].iter().enumerate() {
-                    if x > best || x.is_nan() {
-                        (best, place) = (x, ky * self.window.kernel[1] + kx);
+            for (kz, plane) in planes.clone().enumerate() {
+                for (ky, row) in rows.clone().enumerate() {
+                    let line = &volume[(plane * height + row) * width..][columns.clone()];
+                    for (kx, &x) in line.iter().enumerate() {
+                        if x > best || x.is_nan() {
+                            (best, place) = (x, (kz * kernel_height + ky) * kernel_width + kx);
+                        }
                     }
                 }
             }
@@ -57,13 +64,14 @@ impl Windows {
         }
     }
 
-    /// The first element of the window at a position, counted from `before` elements in front of the plane.
-    fn first(&self, row: usize, column: usize) -> usize {
-        let width = self.window.image[1];
-        if self.adaptive {
-            return self.range(0, row).start * width + self.range(1, column).start;
-        }
-        row * self.window.stride[0] * width + column * self.window.stride[1]
+    /// The first element of the window at a position, counted from `before` elements in front of the volume.
+    fn first(&self, position: [usize; 3]) -> usize {
+        let [_, height, width] = self.window.image;
+        let [z, y, x] = [0, 1, 2].map(|axis| {
+            let o = position[axis];
+            if self.adaptive { self.range(axis, o).start } else { o * self.window.stride[axis] }
+        });
+        (z * height + y) * width + x
     }
 }
 
@@ -100,27 +108,29 @@ impl Place for u32 {
     }
 }
 
-/// The maxima of a row of windows, and their places if there is room for them. A NaN counts as larger than anything, as in
-/// PyTorch.
-fn maxima<P: Place>(window: &Window, plane: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [P]>) {
-    let step = window.stride[1];
+/// The maxima of a row of windows, in the plane and the row `at` of the positions, and their places if there is room for them. A NaN
+/// counts as larger than anything, as in PyTorch.
+fn maxima<P: Place>(window: &Window<3>, volume: &[f32], at: [usize; 2], y: &mut [f32], mut places: Option<&mut [P]>) {
+    let ([depth, tall, wide], [_, height, width]) = (window.kernel, window.image);
+    let step = window.stride[2];
     y.fill(f32::NEG_INFINITY);
     if let Some(places) = &mut places {
         places.fill(P::NONE);
     }
-    for ky in 0..window.kernel[0] {
-        let Some(line) = window.coordinate(0, row, ky).map(|y| y * window.image[1]) else { continue };
-        for kx in 0..window.kernel[1] {
-            let (inside, first) = window.inside(1, kx);
+    for (kz, ky) in (0..depth).flat_map(|kz| (0..tall).map(move |ky| (kz, ky))) {
+        let row = window.coordinate(0, at[0], kz).zip(window.coordinate(1, at[1], ky));
+        let Some(line) = row.map(|(plane, row)| (plane * height + row) * width) else { continue };
+        for kx in 0..wide {
+            let (inside, first) = window.inside(2, kx);
             if inside.is_empty() {
                 continue;
             }
-            let pixels = plane[line + first..].iter().step_by(step);
+            let pixels = volume[line + first..].iter().step_by(step);
             let best = y[inside.clone()].iter_mut().zip(pixels);
             match &mut places {
                 None => best.for_each(|(best, &x)| *best = if x > *best || x.is_nan() { x } else { *best }),
                 Some(places) => {
-                    let here = P::new(ky * window.kernel[1] + kx);
+                    let here = P::new((kz * tall + ky) * wide + kx);
                     for ((best, &x), place) in best.zip(&mut places[inside]) {
                         // The first has a place even where nothing is larger than nothing.
                         let better = x > *best || x.is_nan() || *place == P::NONE;
@@ -133,10 +143,10 @@ fn maxima<P: Place>(window: &Window, plane: &[f32], row: usize, y: &mut [f32], m
 }
 
 /// `y` from `x`; in training also the places.
-pub(super) fn forward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
+pub(super) fn forward<const N: usize>(op: &MaxPool<N>, operands: &mut Operands<'_>) -> Bound {
     let (_, [_, output]) = resolve(op, operands)?;
     if !operands.writes(Slot::Saved(0)) {
-        return forward_to::<u8>(op, operands, None);
+        return forward_to::<u8, N>(op, operands, None);
     }
     if op.place_role() == Role::Byte {
         let places = operands.byte_target(Slot::Saved(0), output)?;
@@ -146,13 +156,17 @@ pub(super) fn forward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
     forward_to(op, operands, Some(places))
 }
 
-fn forward_to<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, mut places: Option<Target<P>>) -> Bound {
+fn forward_to<P: Place, const N: usize>(
+    op: &MaxPool<N>,
+    operands: &mut Operands<'_>,
+    mut places: Option<Target<P>>,
+) -> Bound {
     let (windows, [input, output]) = resolve(op, operands)?;
     let window = windows.window;
     let input = operands.source(Slot::Input(0), input)?;
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |_| {
-        let (area, width) = (window.positions_area(), window.positions[1]);
+        let (area, width) = (window.positions_area(), window.positions[2]);
         let planes = output.get().par_chunks_mut(area).zip(input.get().par_chunks(window.image_area()));
         match &mut places {
             Some(places) => planes.zip(places.get().par_chunks_mut(area)).for_each(|((y, x), places)| {
@@ -168,7 +182,7 @@ fn forward_to<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, mut places: O
 }
 
 /// `dx` from `dy` and the places.
-pub(super) fn backward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
+pub(super) fn backward<const N: usize>(op: &MaxPool<N>, operands: &mut Operands<'_>) -> Bound {
     let (_, [_, output]) = resolve(op, operands)?;
     if op.place_role() == Role::Byte {
         let places = operands.bytes(Slot::Saved(0), output)?;
@@ -178,28 +192,36 @@ pub(super) fn backward(op: &MaxPool, operands: &mut Operands<'_>) -> Bound {
     backward_from(op, operands, places)
 }
 
-/// A place outside the plane, which only a wrong plan could bring about, is passed over.
-fn backward_from<P: Place>(op: &MaxPool, operands: &mut Operands<'_>, places: Source<P>) -> Bound {
+/// A place outside the volume, which only a wrong plan could bring about, is passed over.
+fn backward_from<P: Place, const N: usize>(op: &MaxPool<N>, operands: &mut Operands<'_>, places: Source<P>) -> Bound {
     let (windows, [input, output]) = resolve(op, operands)?;
     let window = windows.window;
     let gradient = operands.source(Slot::Gradient, output)?;
     let (accumulate, mut target) = required(operands, input)?;
     kernel(move |_| {
-        let (area, [across, width]) = (window.positions_area(), [window.kernel[1], window.image[1]]);
+        let (area, [_, tall, across]) = (window.positions_area(), window.positions);
+        let ([_, height, width], [_, kernel_height, kernel_width]) = (window.image, window.kernel);
+        let line = |plane: usize, row: usize, column: usize| (plane * height + row) * width + column;
         // From the first element of a window, which may lie in the padding, to each of them.
         let steps: Vec<usize> = (0..window.kernel_area())
-            .map(|place| place / across * window.dilation[0] * width + place % across * window.dilation[1])
+            .map(|place| {
+                let k =
+                    [place / kernel_width / kernel_height, place / kernel_width % kernel_height, place % kernel_width];
+                let [z, y, x] = [0, 1, 2].map(|axis| k[axis] * window.dilation[axis]);
+                line(z, y, x)
+            })
             .collect();
-        let before = window.padding[0] * width + window.padding[1];
+        let before = line(window.padding[0], window.padding[1], window.padding[2]);
         let planes = gradient.get().par_chunks(area).zip(places.get().par_chunks(area));
         target.get().par_chunks_mut(window.image_area()).zip(planes).for_each(|(dx, (dy, places))| {
             if !accumulate {
                 dx.fill(0.0);
             }
-            let rows = dy.chunks(window.positions[1]).zip(places.chunks(window.positions[1]));
+            let rows = dy.chunks(across).zip(places.chunks(across));
             for (row, (dy, places)) in rows.enumerate() {
                 for (column, (dy, place)) in dy.iter().zip(places).enumerate() {
-                    let at = steps.get(place.get()).map(|step| windows.first(row, column) + step);
+                    let first = windows.first([row / tall, row % tall, column]);
+                    let at = steps.get(place.get()).map(|step| first + step);
                     if let Some(dx) = at.and_then(|at| dx.get_mut(at.checked_sub(before)?)) {
                         *dx += dy;
                     }

@@ -11,6 +11,7 @@ mod binary;
 mod cached_attention;
 mod concat;
 mod convolution;
+mod convolution3d;
 mod correlation;
 mod declared;
 mod expand;
@@ -57,6 +58,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) optimizer: &'a Optimizer,
     /// A buffer for what an operation needs while it runs; it only grows.
     pub(crate) scratch: &'a mut Vec<f32>,
+    /// Another one, for what is made of several operations that need the first.
+    pub(crate) planes: &'a mut Vec<f32>,
 }
 
 /// A bound operation.
@@ -119,6 +122,9 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Recurrence(op) => recurrence::forward(op, operands),
         Op::CachedAttention(op) => cached_attention::forward(op, operands),
         Op::Positions(op) => positions::forward(op, operands),
+        Op::Convolution3d(op) => convolution3d::forward(op, operands),
+        Op::MaxPool3d(op) => max_pool::forward(op, operands),
+        Op::AveragePool3d(op) => average_pool::forward(op, operands),
     }
 }
 
@@ -156,5 +162,8 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Rotary(op) => rotary::backward(op, operands),
         Op::Sinusoid(op) => sinusoid::backward(op, operands),
         Op::Recurrence(op) => recurrence::backward(op, operands),
+        Op::Convolution3d(op) => convolution3d::backward(op, operands),
+        Op::MaxPool3d(op) => max_pool::backward(op, operands),
+        Op::AveragePool3d(op) => average_pool::backward(op, operands),
     }
 }

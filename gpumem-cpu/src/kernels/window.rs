@@ -1,4 +1,4 @@
-//! Sliding windows over feature maps: where a window's elements lie, and which positions have theirs inside the map.
+//! Sliding windows over feature maps and volumes: where a window's elements lie, and which positions have theirs inside.
 
 use gpumem_core::error::Error;
 use gpumem_core::program::ops;
@@ -8,51 +8,52 @@ use std::ops::Range;
 const LIMIT: u64 = 1 << 31;
 
 /// A window that slides over an image: element `k` of position `o` is at `o * stride + k * dilation - padding`, along each
-/// axis. Axis 0 is the height, axis 1 the width.
+/// axis. The last two axes are the height and the width.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
-    pub(super) image: [usize; 2],
-    pub(super) positions: [usize; 2],
-    pub(super) kernel: [usize; 2],
-    pub(super) stride: [usize; 2],
-    pub(super) padding: [usize; 2],
-    pub(super) dilation: [usize; 2],
+pub(super) struct Window<const N: usize = 2> {
+    pub(super) image: [usize; N],
+    pub(super) positions: [usize; N],
+    pub(super) kernel: [usize; N],
+    pub(super) stride: [usize; N],
+    pub(super) padding: [usize; N],
+    pub(super) dilation: [usize; N],
 }
 
-impl Window {
+impl<const N: usize> Window<N> {
     /// A window over an image with so many positions.
     ///
     /// # Errors
     /// A kernel or stride of 0, or numbers beyond 2^31.
-    pub(super) fn new([image, positions]: [[u64; 2]; 2], window: &ops::Window) -> Result<Window, Error> {
+    pub(super) fn new([image, positions]: [[u64; N]; 2], window: &ops::Window<N>) -> Result<Window<N>, Error> {
         let ops::Window { kernel_size: kernel, stride, padding, dilation } = *window;
         let all = [image, positions, kernel, stride, padding, dilation];
         let zero = kernel.contains(&0) || stride.contains(&0);
         if zero || all.as_flattened().iter().any(|&number| number >= LIMIT) {
             return Err(Error::Damaged("a layer's window has no size, or one that is too large"));
         }
-        let [image, positions, kernel, stride, padding, dilation] = all.map(|pair| pair.map(|number| number as usize));
+        let [image, positions, kernel, stride, padding, dilation] =
+            all.map(|sizes| sizes.map(|number| number as usize));
         Ok(Window { image, positions, kernel, stride, padding, dilation })
     }
 
     /// Elements of one channel of the image.
     pub(super) fn image_area(&self) -> usize {
-        self.image[0] * self.image[1]
+        self.image.iter().product()
     }
 
     /// Elements of one channel of the positions.
     pub(super) fn positions_area(&self) -> usize {
-        self.positions[0] * self.positions[1]
+        self.positions.iter().product()
     }
 
     /// Elements of the kernel.
     pub(super) fn kernel_area(&self) -> usize {
-        self.kernel[0] * self.kernel[1]
+        self.kernel.iter().product()
     }
 
     /// Whether every position is its own pixel.
     pub(super) fn is_pointwise(&self) -> bool {
-        self.kernel == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0] && self.image == self.positions
+        self.kernel == [1; N] && self.stride == [1; N] && self.padding == [0; N] && self.image == self.positions
     }
 
     /// The coordinate of element `k` of position `o`, if it lies inside the image.

@@ -9,6 +9,7 @@ pub(crate) mod chain;
 mod concat;
 mod context;
 pub(crate) mod convolution;
+mod convolution3d;
 mod declared;
 mod expand;
 mod formula;
@@ -25,6 +26,7 @@ pub(crate) mod optimizer;
 mod pad;
 mod permute;
 pub(crate) mod pointwise;
+mod pools3d;
 mod positions;
 pub(crate) mod product;
 mod recurrence;
@@ -120,6 +122,9 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Recurrence(op) => own(recurrence::forward(context, op)),
         Op::CachedAttention(op) => own(cached_attention::forward(context, op)),
         Op::Positions(op) => own(positions::forward(context, op)),
+        Op::Convolution3d(op) => own(convolution3d::forward(context, op)),
+        Op::MaxPool3d(op) => own(pools3d::max_forward(context, op)),
+        Op::AveragePool3d(op) => own(pools3d::average_forward(context, op)),
     }
 }
 
@@ -157,5 +162,8 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Rotary(op) => own(rotary::backward(context, op)),
         Op::Sinusoid(op) => own(sinusoid::backward(context, op)),
         Op::Recurrence(op) => own(recurrence::backward(context, op)),
+        Op::Convolution3d(op) => own(convolution3d::backward(context, op)),
+        Op::MaxPool3d(op) => own(pools3d::max_backward(context, op)),
+        Op::AveragePool3d(op) => own(pools3d::average_backward(context, op)),
     }
 }

@@ -31,6 +31,7 @@ mod recurrent;
 mod resampling;
 mod standardize;
 mod tables;
+mod volumes;
 mod weights;
 
 use gpumem_core::graph::{Graph, NodeId};

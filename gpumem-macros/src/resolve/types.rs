@@ -19,6 +19,7 @@ pub(crate) enum Form {
     Tokens,
     Sequence,
     Signal,
+    Volume,
     Values,
     Logits,
     Map,
@@ -28,23 +29,25 @@ pub(crate) enum Form {
 /// A type's name and the names of its dimensions.
 type Row = (&'static str, Form, &'static str);
 
-const INPUTS: [Row; 7] = [
+const INPUTS: [Row; 8] = [
     ("Image", Form::Image, "C, H, W"),
     ("Images", Form::Images, "u8, C, H, W"),
     ("Features", Form::Features, "N"),
     ("Tokens", Form::Tokens, "T"),
     ("Sequence", Form::Sequence, "T, D"),
     ("Signal", Form::Signal, "C, L"),
+    ("Volume", Form::Volume, "C, D, H, W"),
     ("Values", Form::Values, ANY),
 ];
 
-const OUTPUTS: [Row; 7] = [
+const OUTPUTS: [Row; 8] = [
     ("Logits", Form::Logits, "N"),
     ("Features", Form::Features, "N"),
     ("Map", Form::Map, "C, H, W"),
     ("Sequence", Form::Sequence, "T, D"),
     ("TokenLogits", Form::TokenLogits, "T, V"),
     ("Signal", Form::Signal, "C, L"),
+    ("Volume", Form::Volume, "C, D, H, W"),
     ("Values", Form::Values, ANY),
 ];
 

@@ -1,0 +1,87 @@
+// Windows over volumes, [volumes, DEPTH, HEIGHT, WIDTH], that have a position each, [volumes, OUT_DEPTH, OUT_HEIGHT, OUT_WIDTH]; a volume
+// is one channel of one sample. For kernels with a thread for each of COUNT elements.
+//
+// COUNT                                elements of what the entry point writes
+// DEPTH, HEIGHT, WIDTH, OUT_DEPTH, ..  sizes
+// KERNEL_D, KERNEL_H, KERNEL_W         window; that of ADAPTIVE ones is as large as any of them
+// STRIDE_.., PADDING_.., DILATION_..   steps between windows, what the first one reaches beyond the volume, steps between elements
+// ADAPTIVE                             whether windows are as many as the output has elements: see adaptive.cuh. The steps and the
+//                                      padding are then of no use
+// ADD                                  whether a gradient is added to what is there
+//
+// No include guard: the tests include it once for each kernel they compile.
+#include "adaptive.cuh"
+
+// Divisions by constants are cheap in 32 bits only. Threads may be 32 for each element.
+#if COUNT < 0x4000000ull
+typedef u32 Index;
+#else
+typedef u64 Index;
+#endif
+
+// Elements or windows along an axis, one after the other.
+struct Run {
+    int first, end;
+};
+
+// An axis of SIZE elements with WINDOWS windows.
+template <int SIZE, int WINDOWS, int KERNEL_SIZE, int STRIDE, int PADDING, int DILATION> struct Axis {
+    // Where element k of the window at o is; -1 where it has none.
+    static __device__ __forceinline__ int at(int o, int k) {
+#if ADAPTIVE
+        const int at = (int)window_start(o, SIZE, WINDOWS) + k;
+        return at < (int)window_end(o, SIZE, WINDOWS) ? at : -1;
+#else
+        const int at = o * STRIDE + k * DILATION - PADDING;
+        return at < SIZE ? at : -1;
+#endif
+    }
+    // The windows that reach over an element; a dilation makes some of them skip it.
+    static __device__ __forceinline__ Run windows(int at) {
+#if ADAPTIVE
+        return {(int)first_window(at, SIZE, WINDOWS), (int)end_of_windows(at, SIZE, WINDOWS)};
+#else
+        const int before = at + PADDING - (KERNEL_SIZE - 1) * DILATION;
+        return {before > 0 ? (before + STRIDE - 1) / STRIDE : 0, min((at + PADDING) / STRIDE, WINDOWS - 1) + 1};
+#endif
+    }
+    // Which element of the window at o an element is; -1 where the window skips it.
+    static __device__ __forceinline__ int element(int o, int at) {
+#if ADAPTIVE
+        return at - (int)window_start(o, SIZE, WINDOWS);
+#else
+        const int k = at + PADDING - o * STRIDE;
+        return DILATION > 1 && k % DILATION != 0 ? -1 : k / DILATION;
+#endif
+    }
+    // Elements of the window at o that count in a mean, with or without those of the padding.
+    static __device__ __forceinline__ int size(int o, bool padded) {
+#if ADAPTIVE
+        return (int)(window_end(o, SIZE, WINDOWS) - window_start(o, SIZE, WINDOWS));
+#else
+        const int first = o * STRIDE;
+        if (padded) return min(first + KERNEL_SIZE, SIZE + 2 * PADDING) - first;
+        return min(first + KERNEL_SIZE - PADDING, SIZE) - max(first - PADDING, 0);
+#endif
+    }
+};
+typedef Axis<DEPTH, OUT_DEPTH, KERNEL_D, STRIDE_D, PADDING_D, DILATION_D> Planes;
+typedef Axis<HEIGHT, OUT_HEIGHT, KERNEL_H, STRIDE_H, PADDING_H, DILATION_H> Rows;
+typedef Axis<WIDTH, OUT_WIDTH, KERNEL_W, STRIDE_W, PADDING_W, DILATION_W> Columns;
+
+// Where a thread works: a volume, and an element of it or a position.
+struct Site {
+    u64 volume;
+    int plane, row, column;
+};
+
+static __device__ __forceinline__ Site site(Index i, u32 depth, u32 height, u32 width) {
+    const int column = (int)(i % width), row = (int)(i / width % height), plane = (int)(i / width / height % depth);
+    return {i / width / height / depth, plane, row, column};
+}
+static __device__ __forceinline__ u64 x_place(const Site &at, int plane, int row, int column) {
+    return ((at.volume * DEPTH + plane) * HEIGHT + row) * WIDTH + column;
+}
+static __device__ __forceinline__ u64 y_place(const Site &at, int plane, int row, int column) {
+    return ((at.volume * OUT_DEPTH + plane) * OUT_HEIGHT + row) * OUT_WIDTH + column;
+}

@@ -1,0 +1,255 @@
+//! Convolutions of volumes and their transposes, as implicit matrix products: `kernels/convolution3d.cu` and
+//! `kernels/convolution3d_transposed.cu`.
+//!
+//! Both slide windows over images and have a position for each. A convolution makes positions of images, its transpose images
+//! of positions.
+
+use super::context::Context;
+use super::grid::{small, tile};
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::{Convolution3d, Window};
+use gpumem_core::program::{Slot, TensorId};
+
+/// A kernel file and its entry points.
+struct Kernels {
+    file: &'static str,
+    forward: &'static str,
+    /// The gradient of the input.
+    data: &'static str,
+    /// The gradient of the weight, and what adds up the parts that it is computed in.
+    filter: [&'static str; 2],
+    /// The gradient of the bias.
+    bias: &'static str,
+}
+
+const PLAIN: Kernels = Kernels {
+    file: "convolution3d.cu",
+    forward: "convolution3d_forward",
+    data: "convolution3d_backward_data",
+    filter: ["convolution3d_backward_filter", "convolution3d_backward_filter_sum"],
+    bias: "convolution3d_backward_bias",
+};
+
+const TRANSPOSED: Kernels = Kernels {
+    file: "convolution3d_transposed.cu",
+    forward: "convolution3d_transposed_forward",
+    data: "convolution3d_transposed_backward_data",
+    filter: ["convolution3d_transposed_backward_filter", "convolution3d_transposed_backward_filter_sum"],
+    bias: "convolution3d_transposed_backward_bias",
+};
+
+/// Blocks among which the products of a filter's gradient are split: two for each of 132 multiprocessors.
+const FILTER_BLOCKS: u64 = 264;
+/// Products of a part, at least.
+const LEAST_PART: u64 = 1024;
+
+/// What `correlation3d.cuh` computes: windows that slide over images and have a position each.
+struct Correlation {
+    kernels: &'static Kernels,
+    batch: u64,
+    groups: u64,
+    /// Channels of a group, and the size of a channel.
+    images: (u64, [u64; 3]),
+    positions: (u64, [u64; 3]),
+    window: Window<3>,
+}
+
+/// The shape of a launch: tile, parts with the products of each, blocks along x, y, z and threads.
+struct Shape {
+    tile: [u64; 2],
+    parts: [u64; 2],
+    grid: [u64; 3],
+    threads: u32,
+}
+
+impl Shape {
+    /// A launch of whole sums, in tiles of `rows` x `columns` for each group.
+    fn tiled(rows: u64, columns: u64, groups: u64, largest: u64) -> Shape {
+        let tile = tile(rows, columns, groups, largest);
+        let grid = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), groups];
+        Shape { tile, parts: [1, 0], grid, threads: 256 }
+    }
+
+    /// So many blocks along x.
+    fn blocks(count: u64, threads: u32) -> Shape {
+        Shape { tile: [32, 32], parts: [1, 0], grid: [count, 1, 1], threads }
+    }
+}
+
+fn too_large() -> Error {
+    Error::Unsupported { device: "CUDA", what: "a convolution whose sample or kernel has 2^28 elements or more".into() }
+}
+
+fn volume(size: [u64; 3]) -> u64 {
+    size.iter().fold(1, |product: u64, &side| product.saturating_mul(side))
+}
+
+impl Correlation {
+    /// The sizes of an operation on as many samples as `y`, the output or its gradient, has.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for sizes that the kernels cannot count in; [`Error::Damaged`] for one without channels.
+    fn new(context: &Context<'_>, op: &Convolution3d, y: TensorId) -> Result<Correlation, Error> {
+        let of_group = |channels: u64| channels.checked_div(op.groups).unwrap_or(0);
+        let (x, batch) = ((of_group(op.in_channels), op.input), context.samples(y));
+        let y = (of_group(op.out_channels), op.output);
+        let (kernels, images, positions) = if op.transposed { (&TRANSPOSED, y, x) } else { (&PLAIN, x, y) };
+        let it = Correlation { kernels, batch, groups: op.groups, images, positions, window: op.window };
+        if it.images.0 == 0 || it.positions.0 == 0 {
+            return Err(Error::Damaged("a convolution's groups do not divide its channels"));
+        }
+        let Window { kernel_size, stride, padding, dilation } = it.window;
+        let along = |axis: usize| {
+            let padded = it.images.1[axis].saturating_add(padding[axis].saturating_mul(2));
+            padded.max(kernel_size[axis].saturating_mul(dilation[axis])).max(stride[axis])
+        };
+        let counts = [
+            it.groups.saturating_mul(it.images.0).saturating_mul(volume(it.images.1)),
+            it.groups.saturating_mul(it.positions.0).saturating_mul(volume(it.positions.1)),
+            it.weights(),
+            volume([0, 1, 2].map(along)),
+        ];
+        if counts.iter().any(|&count| count >= 1 << 28) {
+            return Err(too_large());
+        }
+        small(batch.saturating_mul(volume(it.images.1).max(volume(it.positions.1))))?;
+        Ok(it)
+    }
+
+    /// Elements of the weight of an output channel.
+    fn filter(&self) -> u64 {
+        self.images.0.saturating_mul(self.window.area())
+    }
+
+    fn weights(&self) -> u64 {
+        self.groups.saturating_mul(self.positions.0).saturating_mul(self.filter())
+    }
+
+    /// A launch of an entry point for a pass of `correlation3d.cuh`, which adds to what is there if `add` is 1.
+    fn launch(
+        &self,
+        context: &Context<'_>,
+        (entry, pass): (&'static str, &'static str),
+        shape: &Shape,
+        (bias, add): (bool, u8),
+        arguments: Vec<Option<TensorId>>,
+    ) -> Result<Launch, Error> {
+        let Window { kernel_size, stride, padding, dilation } = self.window;
+        let kernel = context.product_kernel(self.kernels.file, entry).with("BATCH", self.batch);
+        let kernel = kernel.with("GROUPS", self.groups).with("IMAGE_CHANNELS", self.images.0);
+        let kernel = kernel.with("POSITION_CHANNELS", self.positions.0);
+        let constants = [
+            (["IMAGE_DEPTH", "IMAGE_HEIGHT", "IMAGE_WIDTH"], self.images.1),
+            (["POSITION_DEPTH", "POSITION_HEIGHT", "POSITION_WIDTH"], self.positions.1),
+            (["KERNEL_DEPTH", "KERNEL_HEIGHT", "KERNEL_WIDTH"], kernel_size),
+            (["STRIDE_Z", "STRIDE_Y", "STRIDE_X"], stride),
+            (["PADDING_Z", "PADDING_Y", "PADDING_X"], padding),
+            (["DILATION_Z", "DILATION_Y", "DILATION_X"], dilation),
+        ];
+        let all = constants.into_iter().flat_map(|(names, sizes)| names.into_iter().zip(sizes));
+        let kernel = all.fold(kernel, |kernel: Kernel, (name, size)| kernel.with(name, size));
+        let kernel = kernel.with("BIAS", u8::from(bias)).with("ADD", add).with("PASS", pass);
+        let kernel = kernel.with("PARTS", shape.parts[0]).with("PART", shape.parts[1]);
+        let kernel = kernel.with("TILE_M", shape.tile[0]).with("TILE_N", shape.tile[1]);
+        let [x, y, z] = shape.grid;
+        if y > 65535 || z > 65535 {
+            return Err(too_large());
+        }
+        let grid = [small(x)?, small(y)?, small(z)?];
+        Ok(Launch { kernel, grid, block: [shape.threads, 1, 1], arguments, numbers: Vec::new() })
+    }
+
+    /// Positions from images and the weight: `from` to `to`.
+    fn gather(
+        &self,
+        context: &Context<'_>,
+        entry: &'static str,
+        (bias, add): (bool, u8),
+        arguments: Vec<Option<TensorId>>,
+    ) -> Result<Launch, Error> {
+        let pixels = self.batch * volume(self.positions.1);
+        let shape = Shape::tiled(self.positions.0, pixels, self.groups, 128);
+        self.launch(context, (entry, "GATHER"), &shape, (bias, add), arguments)
+    }
+
+    /// Images from positions and the weight.
+    fn scatter(
+        &self,
+        context: &Context<'_>,
+        entry: &'static str,
+        (bias, add): (bool, u8),
+        arguments: Vec<Option<TensorId>>,
+    ) -> Result<Launch, Error> {
+        let pixels = self.batch * volume(self.images.1);
+        let shape = Shape::tiled(self.images.0, pixels, self.groups, 128);
+        self.launch(context, (entry, "SCATTER"), &shape, (bias, add), arguments)
+    }
+
+    /// The gradient of the weight, with the operation's workspace for sums of parts.
+    fn weigh(&self, context: &Context<'_>, dw: TensorId) -> Result<Vec<Launch>, Error> {
+        let (x, dy) = (Some(context.read(Slot::Input(0))?), Some(context.read(Slot::Gradient)?));
+        let ([entry, sum], add) = (self.kernels.filter, context.adds(Slot::InputGradient(1)));
+        let products = self.batch * volume(self.positions.1);
+        let room = context.workspace_bytes() / 4 / self.weights().max(1);
+        let most = room.min(products / LEAST_PART).max(1);
+        // Sums are held twice, so tiles are no larger than 64. With parts they need not be smaller either.
+        let (rows, columns) = (self.positions.0, self.filter());
+        let tile = tile(rows, columns, self.groups.saturating_mul(most), 64);
+        let [wide, tall] = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0])];
+        let blocks = wide.saturating_mul(tall).saturating_mul(self.groups);
+        let parts = FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most);
+        let length = products.div_ceil(parts).next_multiple_of(64);
+        let parts = products.div_ceil(length.max(1)).max(1);
+        let shape = Shape {
+            tile,
+            parts: if parts == 1 { [1, 0] } else { [parts, length] },
+            grid: [wide, tall, self.groups.saturating_mul(parts)],
+            threads: 256,
+        };
+        if parts == 1 {
+            let arguments = vec![x, dy, None, Some(dw)];
+            return Ok(vec![self.launch(context, (entry, "WEIGH"), &shape, (false, add), arguments)?]);
+        }
+        let partial = Some(context.written(Slot::Workspace)?);
+        // Added to what is there when the parts are added up.
+        let weighed = self.launch(context, (entry, "WEIGH"), &shape, (false, 0), vec![x, dy, partial, None])?;
+        let each = Shape { parts: shape.parts, ..Shape::blocks(self.weights().div_ceil(256), 256) };
+        let summed = self.launch(context, (sum, "SUM_PARTS"), &each, (false, add), vec![partial, Some(dw)])?;
+        Ok(vec![weighed, summed])
+    }
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &Convolution3d) -> Result<Vec<Launch>, Error> {
+    let (x, weight) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
+    let y = context.written(Slot::Output)?;
+    let bias = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
+    let correlation = Correlation::new(context, op, y)?;
+    let (entry, arguments) = (correlation.kernels.forward, vec![Some(x), Some(weight), bias, Some(y)]);
+    let launch = if op.transposed { Correlation::scatter } else { Correlation::gather };
+    Ok(vec![launch(&correlation, context, entry, (op.bias, 0), arguments)?])
+}
+
+/// What the operation writes: the gradients of weight and bias, then that of the input.
+pub(super) fn backward(context: &Context<'_>, op: &Convolution3d) -> Result<Vec<Launch>, Error> {
+    let dy = context.read(Slot::Gradient)?;
+    let correlation = Correlation::new(context, op, dy)?;
+    let mut launches = Vec::new();
+    if let Some(dw) = context.operation.written(Slot::InputGradient(1)) {
+        launches.extend(correlation.weigh(context, dw)?);
+    }
+    if let Some(db) = context.operation.written(Slot::InputGradient(2)) {
+        let (entry, add) = (correlation.kernels.bias, context.adds(Slot::InputGradient(2)));
+        let shape = Shape::blocks(op.out_channels, 512);
+        let arguments = vec![Some(dy), Some(db)];
+        launches.push(correlation.launch(context, (entry, "CHANNEL_SUMS"), &shape, (false, add), arguments)?);
+    }
+    if let Some(dx) = context.operation.written(Slot::InputGradient(0)) {
+        let weight = context.read(Slot::Input(1))?;
+        let (entry, add) = (correlation.kernels.data, context.adds(Slot::InputGradient(0)));
+        let arguments = vec![Some(dy), Some(weight), Some(dx)];
+        let launch = if op.transposed { Correlation::gather } else { Correlation::scatter };
+        launches.push(launch(&correlation, context, entry, (false, add), arguments)?);
+    }
+    Ok(launches)
+}
