@@ -14,6 +14,7 @@
 //! | [`alexnet`] | AlexNet | torchvision |
 //! | [`vgg`] | VGG-11, -13, -16, -19, with and without batch normalisation | torchvision |
 //! | [`resnet`] | ResNet-18, -34, -50, -101, -152, ResNeXt-50 32x4d, Wide ResNet-50-2 | torchvision |
+//! | [`resnet3d`] | R3D-18 | torchvision |
 //! | [`mobilenet`] | MobileNetV2, MobileNetV3 small and large, MNASNet 1.0 | torchvision |
 //! | [`efficientnet`] | EfficientNet-B0, EfficientNetV2-S | torchvision |
 //! | [`regnet`] | RegNetY-400MF | torchvision |
@@ -54,6 +55,7 @@ pub mod mixer;
 pub mod mobilenet;
 pub mod regnet;
 pub mod resnet;
+pub mod resnet3d;
 pub mod segformer;
 pub mod segmentation;
 pub mod shufflenet;

@@ -30,6 +30,7 @@ use gpumem_zoo::mixer::{MixerB16, MixerS16};
 use gpumem_zoo::mobilenet::{MnasNet, MobileNetV2, MobileNetV3Large, MobileNetV3Small};
 use gpumem_zoo::regnet::RegNetY400Mf;
 use gpumem_zoo::resnet::{ResNeXt50, ResNet18, ResNet34, ResNet50, ResNet101, ResNet152, WideResNet50};
+use gpumem_zoo::resnet3d::R3d18;
 use gpumem_zoo::segformer::SegFormerB0;
 use gpumem_zoo::segmentation::{DeepLabV3ResNet50, FcnResNet50};
 use gpumem_zoo::shufflenet::ShuffleNetV2;
@@ -203,6 +204,7 @@ originals! {
     (ResNet152, 60_192_808, Thousandths(11_514), [1000]),
     (ResNeXt50, 25_028_904, Thousandths(4_230), [1000]),
     (WideResNet50, 68_883_240, Thousandths(11_398), [1000]),
+    (R3d18, 33_371_472, Flops(81_393_106_944), [400]),
     (SegFormerB0, 3_752_694, Flops(3_803_840_512), [150, 64, 64]),
     (FcnResNet50, 35_322_218, Flops(305_433_024_000), [21, 520, 520]),
     (DeepLabV3ResNet50, 42_004_074, Flops(357_443_890_176), [21, 520, 520]),
@@ -338,6 +340,7 @@ state_dicts! {
     (ResNet152, 777, 0x0ccb_b95c_5a95_6870),
     (ResNeXt50, 267, 0x738d_0374_af5a_481a),
     (WideResNet50, 267, 0xb99d_2668_8c06_62c7),
+    (R3d18, 102, 0xc94f_e7c8_9ab7_301a),
     (SqueezeNet10, 52, 0x77f6_3d8f_9f16_a555),
     (SqueezeNet11, 52, 0xb3e2_14f6_c586_3cf2),
     (SegFormerB0, 207, 0x3539_a77d_6ab3_8c12),

@@ -41,7 +41,7 @@ const CONVOLUTIONS: [([u64; 4], &str); 6] = [
         [4, 2, 3, 5],
         "ConvTranspose3d(6, [3; 2; 2], stride = [2; 1; 3], padding = [1; 0; 1], output_padding = [1; 0; 2], groups = 2)",
     ),
-    ([8, 2, 2, 4], "ConvTranspose3d(5, 2, stride = 2)"),
+    ([8, 2, 3, 4], "ConvTranspose3d(5, 2, stride = 2)"),
 ];
 
 #[test]
@@ -92,7 +92,7 @@ const POOLS: [([u64; 4], &str); 9] = [
     ([2, 7, 5, 8], "AdaptiveAvgPool3d([3; 2; 5])"),
     // A warp for each window; more windows than elements.
     ([5, 4, 7, 7], "AdaptiveAvgPool3d(1)"),
-    ([2, 2, 3, 4], "AdaptiveAvgPool3d([3; 5; 6])"),
+    ([3, 2, 3, 4], "AdaptiveAvgPool3d([3; 5; 6])"),
 ];
 
 #[test]
@@ -118,7 +118,7 @@ fn pools_in_sixteen_bits() {
 /// What is a row of planes to the norms keeps its order between convolutions of volumes, whatever maps of the same network do.
 #[test]
 fn networks_of_volumes() {
-    let text = "Conv3d(8, 3, padding = 1, bias = false) | BatchNorm3d | Relu | MaxPool3d(2) | Conv3d(8, [3; 1; 1], padding = [1; 0; 0]) \
+    let text = "Conv3d(8, 3, padding = 1, bias = false) | BatchNorm3d | Relu | MaxPool3d(2) | Conv3d(8, [3; 1; 1], padding = [1; 0; 0], bias = false) \
                 | InstanceNorm3d(affine = true) | Dropout3d(0.3) | Relu | AdaptiveAvgPool3d([1; 2; 2])";
     check("a network of volumes", 2, on([2, 4, 6, 8], text));
     let both = format!("{text} | Reshape([8; 2; 2]) | Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu | Conv2d(8, 1)");
