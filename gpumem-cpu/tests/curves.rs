@@ -3,7 +3,7 @@
 mod harness;
 
 use gpumem_cpu::Cpu;
-use harness::curves::{recurrent_network, residual_network, transformer};
+use harness::curves::{recurrent_network, residual_network, transformer, volumes};
 
 fn cpu() -> Cpu {
     Cpu::with_threads(2).unwrap().with_poison(true)
@@ -24,5 +24,11 @@ fn a_transformer_with_a_tied_head() {
 #[test]
 fn a_recurrent_network() {
     let curve = recurrent_network();
+    curve.check(&mut curve.network.on(&cpu()).unwrap());
+}
+
+#[test]
+fn a_network_of_volumes() {
+    let curve = volumes();
     curve.check(&mut curve.network.on(&cpu()).unwrap());
 }

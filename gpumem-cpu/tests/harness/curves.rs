@@ -1,4 +1,4 @@
-//! Whole networks to train for 20 steps: three against PyTorch's curves, and the digits network.
+//! Whole networks to train for 20 steps: four against PyTorch's curves, and the digits network.
 
 use super::graphs::{again, chain, join, layer, numbers, parse, sound, tokens};
 use super::{Loaded, Truth, assert_close, plan};
@@ -88,8 +88,8 @@ pub struct Curve {
 
 impl Curve {
     /// Every curve.
-    pub fn all() -> [Curve; 3] {
-        [residual_network(), transformer(), recurrent_network()]
+    pub fn all() -> [Curve; 4] {
+        [residual_network(), transformer(), recurrent_network(), volumes()]
     }
 
     /// The network's parameters and statistics before the first step.
@@ -225,6 +225,28 @@ pub fn recurrent_network() -> Curve {
     let output = named(&mut graph, x, "fc", "Linear(3)");
     let optimizer = Optimizer::Adam(Adam { lr: 0.02, ..Adam::DEFAULT });
     Curve { network: Network { name: "lstm_a", graph, output, optimizer, batch }, truth, rename: str::to_string }
+}
+
+/// The network of volumes of `truth/train`.
+pub fn volumes() -> Curve {
+    let mut graph = Graph::default();
+    let g = &mut graph;
+    let input = g.input(numbers(&[2, 4, 10, 9])).unwrap();
+    let x = named(g, input, "conv1", "Conv3d(6, 3, padding = 1, bias = false)");
+    let x = named(g, x, "bn1", "BatchNorm3d");
+    let x = chain(g, x, "MaxPool3d(3, [1; 2; 2], padding = 1) | Relu");
+    let conv = "Conv3d(8, [1; 3; 3], stride = [1; 2; 2], padding = [0; 1; 1], groups = 2)";
+    let x = named(g, x, "conv2", conv);
+    let x = named(g, x, "conv3", "Conv3d(8, [3; 1; 1], padding = [1; 0; 0], bias = false)");
+    let x = named(g, x, "bn3", "BatchNorm3d");
+    let x = layer(g, x, "Relu(inplace = true)");
+    let x = named(g, x, "up", "ConvTranspose3d(4, 2, stride = 2)");
+    let x = chain(g, x, "Tanh | AvgPool3d([2; 1; 1]) | AdaptiveAvgPool3d([1; 2; 2]) | Flatten");
+    let output = named(g, x, "fc", "Linear(5)");
+    let optimizer = Optimizer::Sgd(Sgd { lr: 0.05, momentum: 0.9, weight_decay: 5e-4, ..Sgd::DEFAULT });
+    let truth = Truth::parse(include_bytes!("../truth/train/volumes.safetensors"));
+    let batch = truth.shape("data.x")[1];
+    Curve { network: Network { name: "volumes", graph, output, optimizer, batch }, truth, rename: str::to_string }
 }
 
 /// The network of `examples/digits.rs`.

@@ -1,7 +1,7 @@
 //! Whole networks trained for 20 steps by the kernels on the host, against PyTorch's curves.
 
 use crate::host::harness::compile;
-use crate::host::harness::curves::{Curve, Network, Trained, recurrent_network, residual_network, transformer};
+use crate::host::harness::curves::{Curve, Network, Trained, recurrent_network, residual_network, transformer, volumes};
 use crate::host::{CAPABILITY, Simulated};
 use gpumem_core::Precision;
 use gpumem_core::lower::{Options, lower};
@@ -73,4 +73,10 @@ fn a_transformer_with_a_tied_head() {
 #[ignore = "a sweep: run by .ci/run"]
 fn a_recurrent_network() {
     check(&recurrent_network());
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn a_network_of_volumes() {
+    check(&volumes());
 }
