@@ -12,6 +12,11 @@
 // ADD                                            whether the result is added to what is there
 // PARTS, PART                                    parts that the products of weigh are split into, none of them empty, and the products
 //                                                of each: a multiple of 64; the last part may have fewer
+// PHASED                                         whether scatter computes the pixels of a phase only, those that are STRIDE apart: the
+//                                                same taps reach them all
+// FIRST_Z, .._Y, .._X                            the first pixel of the phase, or 0
+// TAP_Z, .._Y, .._X                              the first tap that reaches it, or KERNEL_.. if none does; without phases 0
+// TAP_STEP_Z, .._Y, .._X                         taps from one that reaches it to the next; without phases 1
 // PASS                                           which of the functions below the file is compiled for
 // TILE_M, TILE_N                                 what a block computes, see tile.cuh
 // TENSOR_CORES                                   terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -32,8 +37,8 @@
 //
 // A block along x for each tile of N, along y for each tile of M, along z for each group. Every element is summed in the same order
 // in every run. With several parts, weigh has as many blocks for each tile (z = group PARTS + part), which leave their sums in
-// partial [PARTS, G O, C, T, R, S], in f32; sum_parts adds them up in their order. A scatter with strides multiplies zeros where no
-// window reaches.
+// partial [PARTS, G O, C, T, R, S], in f32; sum_parts adds them up in their order. A scatter with strides is a launch for each phase,
+// or, where those were too many, multiplies zeros where no window reaches.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
 //
@@ -129,11 +134,39 @@ struct TapColumns : Windows {
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(depth, place); }
 };
 
+#if PASS == SCATTER
+
+// The pixels of a launch along an axis and the taps that may reach them.
+template <int SIZE, int KERNEL_SIZE, int STRIDE, int PADDING, int DILATION, int FIRST, int TAP, int TAP_STEP> struct Phase {
+    static constexpr int STEP = PHASED ? STRIDE : 1;
+    static constexpr u32 COUNT = (SIZE - FIRST + STEP - 1) / STEP, ALL_TAPS = (KERNEL_SIZE - TAP + TAP_STEP - 1) / TAP_STEP;
+    // What k is divided by.
+    static constexpr u32 DIVISOR = ALL_TAPS ? ALL_TAPS : 1;
+    static __device__ __forceinline__ u32 pixel(u32 i) { return FIRST + i * STEP; }
+    static __device__ __forceinline__ u32 tap(u32 i) { return TAP + i * TAP_STEP; }
+    // In a phase, of the pixel's window with the first tap: a whole number. Else of the pixel, with padding, never below 0.
+    static __device__ __forceinline__ int place(u32 i) { return ((int)pixel(i) + PADDING - TAP * DILATION) / STEP; }
+    // How far before that the window with this tap is; without phases the tap.
+    static __device__ __forceinline__ int before(u32 i) { return (int)i * (TAP_STEP * DILATION / STEP); }
+    // The position with the tap there, or one that does not exist.
+    static __device__ __forceinline__ u32 position(int place, int before) {
+        const int at = place - before;
+        if (PHASED) return (u32)at;
+        return at < 0 || at % STRIDE != 0 ? 0xffffffffu : (u32)at / STRIDE;
+    }
+};
+typedef Phase<IMAGE_DEPTH, KERNEL_DEPTH, STRIDE_Z, PADDING_Z, DILATION_Z, FIRST_Z, TAP_Z, TAP_STEP_Z> PhaseZ;
+typedef Phase<IMAGE_HEIGHT, KERNEL_HEIGHT, STRIDE_Y, PADDING_Y, DILATION_Y, FIRST_Y, TAP_Y, TAP_STEP_Y> PhaseY;
+typedef Phase<IMAGE_WIDTH, KERNEL_WIDTH, STRIDE_X, PADDING_X, DILATION_X, FIRST_X, TAP_X, TAP_STEP_X> PhaseX;
+constexpr u32 PHASE_VOLUME = PhaseZ::COUNT * PhaseY::COUNT * PhaseX::COUNT;
+// Taps of an output channel, and what k is divided by.
+constexpr u32 PHASE_TAPS = PhaseZ::ALL_TAPS * PhaseY::ALL_TAPS * PhaseX::ALL_TAPS, PHASE_DIVISOR = PHASE_TAPS ? PHASE_TAPS : 1;
+constexpr u32 SCATTER_DEPTH = (u32)POSITION_CHANNELS * PHASE_TAPS;
+
 // Positions whose windows have a tap at a pixel: the operand of scatter.
 struct PixelColumns {
     const real *positions; // of the group
 
-    // Of the pixel, with padding: never below 0.
     struct Place {
         const real *sample;
         int z, y, x;
@@ -143,22 +176,20 @@ struct PixelColumns {
         int z, y, x;
     };
     __device__ __forceinline__ Place place(u32 n) const {
-        if (n >= BATCH * IMAGE_VOLUME) return {positions, NO_WINDOW, 0, 0};
-        const u32 b = n / IMAGE_VOLUME, pixel = n % IMAGE_VOLUME;
-        const int z = (int)(pixel / IMAGE_AREA) + PADDING_Z, y = (int)(pixel / IMAGE_WIDTH % IMAGE_HEIGHT) + PADDING_Y;
-        return {positions + b * POSITION_SAMPLE, z, y, (int)(pixel % IMAGE_WIDTH) + PADDING_X};
+        if (n >= BATCH * PHASE_VOLUME) return {positions, NO_WINDOW, 0, 0};
+        const u32 b = n / PHASE_VOLUME, pixel = n % PHASE_VOLUME;
+        const u32 x = pixel % PhaseX::COUNT, y = pixel / PhaseX::COUNT % PhaseY::COUNT, z = pixel / PhaseX::COUNT / PhaseY::COUNT;
+        return {positions + b * POSITION_SAMPLE, PhaseZ::place(z), PhaseY::place(y), PhaseX::place(x)};
     }
     static __device__ __forceinline__ Depth depth(u32 k) {
-        if (k >= POSITION_CHANNELS * TAPS) return {0, NO_TAP, 0, 0};
-        const u32 o = k / TAPS, tap = k % TAPS;
-        const int z = (int)(tap / KERNEL_AREA) * DILATION_Z;
-        const int y = (int)(tap / KERNEL_WIDTH % KERNEL_HEIGHT) * DILATION_Y, x = (int)(tap % KERNEL_WIDTH) * DILATION_X;
-        return {o * POSITION_VOLUME, z, y, x};
+        if (k >= SCATTER_DEPTH) return {0, NO_TAP, 0, 0};
+        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        const int x = PhaseX::before(tap % PhaseX::DIVISOR), y = PhaseY::before(tap / PhaseX::DIVISOR % PhaseY::DIVISOR);
+        return {o * POSITION_VOLUME, PhaseZ::before(tap / PhaseX::DIVISOR / PhaseY::DIVISOR), y, x};
     }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
-        const int z = place.z - depth.z, y = place.y - depth.y, x = place.x - depth.x;
-        if (z < 0 || y < 0 || x < 0 || z % STRIDE_Z != 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return real();
-        const u32 n = (u32)z / STRIDE_Z, p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
+        const u32 n = PhaseZ::position(place.z, depth.z), p = PhaseY::position(place.y, depth.y);
+        const u32 q = PhaseX::position(place.x, depth.x);
         if (n >= POSITION_DEPTH || p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return real();
         return place.sample[depth.offset + (n * POSITION_HEIGHT + p) * POSITION_WIDTH + q];
     }
@@ -175,11 +206,34 @@ struct WeightRows {
     typedef Place Depth;
     static __device__ __forceinline__ Place place(u32 c) { return {c * TAPS, c < IMAGE_CHANNELS}; }
     static __device__ __forceinline__ Depth depth(u32 k) {
-        return {k / TAPS * FILTER + k % TAPS, k < POSITION_CHANNELS * TAPS};
+        const u32 o = k / PHASE_DIVISOR, tap = k % PHASE_DIVISOR;
+        const u32 t = PhaseZ::tap(tap / PhaseX::DIVISOR / PhaseY::DIVISOR), r = PhaseY::tap(tap / PhaseX::DIVISOR % PhaseY::DIVISOR);
+        const u32 at = (t * KERNEL_HEIGHT + r) * KERNEL_WIDTH + PhaseX::tap(tap % PhaseX::DIVISOR);
+        return {o * FILTER + at, k < SCATTER_DEPTH};
     }
     __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
         return place.inside && depth.inside ? weight[place.offset + depth.offset] : real();
     }
+};
+
+// Pixels that are written: those of the launch.
+struct PhasePixels {
+    static constexpr u32 COUNT = PHASE_VOLUME;
+    static constexpr bool FOURS = !PHASED && IMAGE_VOLUME % 4 == 0;
+    static __device__ __forceinline__ u32 at(u32 n) {
+        if (!PHASED) return n;
+        const u32 z = PhaseZ::pixel(n / PhaseX::COUNT / PhaseY::COUNT), y = PhaseY::pixel(n / PhaseX::COUNT % PhaseY::COUNT);
+        return (z * IMAGE_HEIGHT + y) * IMAGE_WIDTH + PhaseX::pixel(n % PhaseX::COUNT);
+    }
+};
+
+#endif
+
+// All pixels of a channel.
+template <u32 VOLUME> struct AllPixels {
+    static constexpr u32 COUNT = VOLUME;
+    static constexpr bool FOURS = VOLUME % 4 == 0;
+    static __device__ __forceinline__ u32 at(u32 n) { return n; }
 };
 
 // A row for each channel of the positions, k over samples and positions.
@@ -210,19 +264,19 @@ struct PositionRows {
     }
 };
 
-// A side that is written: a row for each of COUNT channels, a column for each of VOLUME pixels of each sample.
-template <u32 COUNT, u32 VOLUME> struct Map {
+// A side that is written: a row for each of COUNT channels of VOLUME pixels, a column for each of so many pixels of each sample.
+template <u32 COUNT, u32 VOLUME, class Pixels> struct Map {
     real *group;
     const real *biases; // of the group
 
-    static constexpr bool FOURS = VOLUME % 4 == 0;
+    static constexpr bool FOURS = Pixels::FOURS;
     struct Column {
         real *first;
     };
     static __device__ __forceinline__ u32 rows() { return COUNT; }
-    static __device__ __forceinline__ u32 columns() { return BATCH * VOLUME; }
+    static __device__ __forceinline__ u32 columns() { return BATCH * Pixels::COUNT; }
     __device__ __forceinline__ Column column(u32 n) const {
-        return {group + (n / VOLUME * ((u64)GROUPS * COUNT * VOLUME) + n % VOLUME)};
+        return {group + (n / Pixels::COUNT * ((u64)GROUPS * COUNT * VOLUME) + Pixels::at(n % Pixels::COUNT))};
     }
     static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.first + m * VOLUME; }
     __device__ __forceinline__ float bias(u32 m, u32) const {
@@ -260,7 +314,7 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
     const Rows rows = {weight + group * GROUP_WEIGHT, FILTER, POSITION_CHANNELS, FILTER};
     typename Carrier<FILTER % VECTOR == 0, TILE_M, true, Rows>::Type a(rows, m);
     typename Carrier<false, TILE_N, false, WindowColumns>::Type b(images + group * IMAGE_CHANNELS * IMAGE_VOLUME, n);
-    typedef Map<POSITION_CHANNELS, POSITION_VOLUME> Target;
+    typedef Map<POSITION_CHANNELS, POSITION_VOLUME, AllPixels<POSITION_VOLUME>> Target;
     const Target map = {positions + first * POSITION_VOLUME, addend(bias, first)};
     Sums sums;
     clear(sums);
@@ -278,11 +332,11 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
     typename Carrier<false, TILE_M, true, WeightRows>::Type a(rows, m);
     const PixelColumns columns = {positions + group * POSITION_CHANNELS * POSITION_VOLUME};
     typename Carrier<false, TILE_N, false, PixelColumns>::Type b(columns, n);
-    typedef Map<IMAGE_CHANNELS, IMAGE_VOLUME> Target;
+    typedef Map<IMAGE_CHANNELS, IMAGE_VOLUME, PhasePixels> Target;
     const Target map = {images + first * IMAGE_VOLUME, addend(bias, first)};
     Sums sums;
     clear(sums);
-    multiply(a, b, 0, POSITION_CHANNELS * TAPS, tiles, sums);
+    multiply(a, b, 0, SCATTER_DEPTH, tiles, sums);
     store<Target::FOURS>(map, m, n, tiles, sums);
 }
 

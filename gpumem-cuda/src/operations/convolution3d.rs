@@ -44,6 +44,23 @@ const FILTER_BLOCKS: u64 = 264;
 /// Products of a part, at least.
 const LEAST_PART: u64 = 1024;
 
+/// Phases that the gradient of the input has a launch and a kernel each for: those of strides of 2.
+const MOST_PHASES: u64 = 8;
+
+/// Pixels of an image that are a stride apart along each axis, and the taps that reach them.
+#[derive(Clone, Copy)]
+struct Phase {
+    first: [u64; 3],
+    /// The first tap, or the size of the kernel if there is none.
+    tap: [u64; 3],
+    step: [u64; 3],
+}
+
+impl Phase {
+    /// All pixels.
+    const ALL: Phase = Phase { first: [0; 3], tap: [0; 3], step: [1; 3] };
+}
+
 /// What `correlation3d.cuh` computes: windows that slide over images and have a position each.
 struct Correlation {
     kernels: &'static Kernels,
@@ -59,6 +76,7 @@ struct Correlation {
 struct Shape {
     tile: [u64; 2],
     parts: [u64; 2],
+    phase: Option<Phase>,
     grid: [u64; 3],
     threads: u32,
 }
@@ -68,12 +86,12 @@ impl Shape {
     fn tiled(rows: u64, columns: u64, groups: u64, largest: u64) -> Shape {
         let tile = tile(rows, columns, groups, largest);
         let grid = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), groups];
-        Shape { tile, parts: [1, 0], grid, threads: 256 }
+        Shape { tile, parts: [1, 0], phase: None, grid, threads: 256 }
     }
 
     /// So many blocks along x.
     fn blocks(count: u64, threads: u32) -> Shape {
-        Shape { tile: [32, 32], parts: [1, 0], grid: [count, 1, 1], threads }
+        Shape { tile: [32, 32], parts: [1, 0], phase: None, grid: [count, 1, 1], threads }
     }
 }
 
@@ -136,6 +154,7 @@ impl Correlation {
         arguments: Vec<Option<TensorId>>,
     ) -> Result<Launch, Error> {
         let Window { kernel_size, stride, padding, dilation } = self.window;
+        let phase = shape.phase.unwrap_or(Phase::ALL);
         let kernel = context.product_kernel(self.kernels.file, entry).with("BATCH", self.batch);
         let kernel = kernel.with("GROUPS", self.groups).with("IMAGE_CHANNELS", self.images.0);
         let kernel = kernel.with("POSITION_CHANNELS", self.positions.0);
@@ -146,10 +165,14 @@ impl Correlation {
             (["STRIDE_Z", "STRIDE_Y", "STRIDE_X"], stride),
             (["PADDING_Z", "PADDING_Y", "PADDING_X"], padding),
             (["DILATION_Z", "DILATION_Y", "DILATION_X"], dilation),
+            (["FIRST_Z", "FIRST_Y", "FIRST_X"], phase.first),
+            (["TAP_Z", "TAP_Y", "TAP_X"], phase.tap),
+            (["TAP_STEP_Z", "TAP_STEP_Y", "TAP_STEP_X"], phase.step),
         ];
         let all = constants.into_iter().flat_map(|(names, sizes)| names.into_iter().zip(sizes));
         let kernel = all.fold(kernel, |kernel: Kernel, (name, size)| kernel.with(name, size));
         let kernel = kernel.with("BIAS", u8::from(bias)).with("ADD", add).with("PASS", pass);
+        let kernel = kernel.with("PHASED", u8::from(shape.phase.is_some()));
         let kernel = kernel.with("PARTS", shape.parts[0]).with("PART", shape.parts[1]);
         let kernel = kernel.with("TILE_M", shape.tile[0]).with("TILE_N", shape.tile[1]);
         let [x, y, z] = shape.grid;
@@ -160,30 +183,63 @@ impl Correlation {
         Ok(Launch { kernel, grid, block: [shape.threads, 1, 1], arguments, numbers: Vec::new() })
     }
 
-    /// Positions from images and the weight: `from` to `to`.
+    /// Positions from images and the weight.
     fn gather(
         &self,
         context: &Context<'_>,
         entry: &'static str,
         (bias, add): (bool, u8),
         arguments: Vec<Option<TensorId>>,
-    ) -> Result<Launch, Error> {
+    ) -> Result<Vec<Launch>, Error> {
         let pixels = self.batch * volume(self.positions.1);
         let shape = Shape::tiled(self.positions.0, pixels, self.groups, 128);
-        self.launch(context, (entry, "GATHER"), &shape, (bias, add), arguments)
+        Ok(vec![self.launch(context, (entry, "GATHER"), &shape, (bias, add), arguments)?])
     }
 
-    /// Images from positions and the weight.
+    /// Images from positions and the weight: a launch, or one for each phase of the strides.
     fn scatter(
         &self,
         context: &Context<'_>,
         entry: &'static str,
         (bias, add): (bool, u8),
         arguments: Vec<Option<TensorId>>,
-    ) -> Result<Launch, Error> {
-        let pixels = self.batch * volume(self.images.1);
-        let shape = Shape::tiled(self.images.0, pixels, self.groups, 128);
-        self.launch(context, (entry, "SCATTER"), &shape, (bias, add), arguments)
+    ) -> Result<Vec<Launch>, Error> {
+        let tiled = |pixels: [u64; 3]| Shape::tiled(self.images.0, self.batch * volume(pixels), self.groups, 128);
+        let launch = |shape: &Shape| self.launch(context, (entry, "SCATTER"), shape, (bias, add), arguments.clone());
+        let stride = self.window.stride;
+        if !(2..=MOST_PHASES).contains(&volume(stride)) {
+            return Ok(vec![launch(&tiled(self.images.1))?]);
+        }
+        let mut launches = Vec::new();
+        let remainders =
+            (0..volume(stride)).map(|it| [it / stride[2] / stride[1], it / stride[2] % stride[1], it % stride[2]]);
+        for phase in remainders.filter_map(|remainders| self.phase(remainders)) {
+            let is_reached = (0..3).all(|axis| phase.tap[axis] < self.window.kernel_size[axis]);
+            // Nothing is to be added to what is there.
+            if !is_reached && add == 1 {
+                continue;
+            }
+            let pixels = [0, 1, 2].map(|axis| (self.images.1[axis] - phase.first[axis]).div_ceil(stride[axis]));
+            launches.push(launch(&Shape { phase: Some(phase), ..tiled(pixels) })?);
+        }
+        Ok(launches)
+    }
+
+    /// The pixels whose taps `t` have a remainder of `t * dilation` by the stride of `remainders`, if there are any.
+    fn phase(&self, remainders: [u64; 3]) -> Option<Phase> {
+        let Window { kernel_size, stride, padding, dilation } = self.window;
+        let mut phase = Phase::ALL;
+        for (axis, remainder) in remainders.into_iter().enumerate() {
+            let (stride, dilation) = (stride[axis], dilation[axis]);
+            let remains = |tap: u64, of: u64| (tap * dilation) % stride == of;
+            phase.first[axis] = (remainder + stride - padding[axis] % stride) % stride;
+            phase.tap[axis] = (0..kernel_size[axis]).find(|&tap| remains(tap, remainder)).unwrap_or(kernel_size[axis]);
+            phase.step[axis] = (1..=stride).find(|&step| remains(step, 0)).unwrap_or(1);
+            if phase.first[axis] >= self.images.1[axis] {
+                return None;
+            }
+        }
+        Some(phase)
     }
 
     /// The gradient of the weight, with the operation's workspace for sums of parts.
@@ -204,6 +260,7 @@ impl Correlation {
         let shape = Shape {
             tile,
             parts: if parts == 1 { [1, 0] } else { [parts, length] },
+            phase: None,
             grid: [wide, tall, self.groups.saturating_mul(parts)],
             threads: 256,
         };
@@ -227,7 +284,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Convolution3d) -> Result<Vec<L
     let correlation = Correlation::new(context, op, y)?;
     let (entry, arguments) = (correlation.kernels.forward, vec![Some(x), Some(weight), bias, Some(y)]);
     let launch = if op.transposed { Correlation::scatter } else { Correlation::gather };
-    Ok(vec![launch(&correlation, context, entry, (op.bias, 0), arguments)?])
+    launch(&correlation, context, entry, (op.bias, 0), arguments)
 }
 
 /// What the operation writes: the gradients of weight and bias, then that of the input.
@@ -249,7 +306,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Convolution3d) -> Result<Vec<
         let (entry, add) = (correlation.kernels.data, context.adds(Slot::InputGradient(0)));
         let arguments = vec![Some(dy), Some(weight), Some(dx)];
         let launch = if op.transposed { Correlation::gather } else { Correlation::scatter };
-        launches.push(launch(&correlation, context, entry, (false, add), arguments)?);
+        launches.extend(launch(&correlation, context, entry, (false, add), arguments)?);
     }
     Ok(launches)
 }

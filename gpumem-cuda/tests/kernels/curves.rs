@@ -1,7 +1,9 @@
 //! Whole networks trained for 20 steps by the kernels on the host, against PyTorch's curves.
 
 use crate::host::harness::compile;
-use crate::host::harness::curves::{Curve, Network, Trained, recurrent_network, residual_network, transformer, volumes};
+use crate::host::harness::curves::{
+    Curve, Network, Trained, recurrent_network, residual_network, transformer, volumes,
+};
 use crate::host::{CAPABILITY, Simulated};
 use gpumem_core::Precision;
 use gpumem_core::lower::{Options, lower};

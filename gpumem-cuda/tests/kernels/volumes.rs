@@ -121,7 +121,9 @@ fn networks_of_volumes() {
     let text = "Conv3d(8, 3, padding = 1, bias = false) | BatchNorm3d | Relu | MaxPool3d(2) | Conv3d(8, [3; 1; 1], padding = [1; 0; 0], bias = false) \
                 | InstanceNorm3d(affine = true) | Dropout3d(0.3) | Relu | AdaptiveAvgPool3d([1; 2; 2])";
     check("a network of volumes", 2, on([2, 4, 6, 8], text));
-    let both = format!("{text} | Reshape([8; 2; 2]) | Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu | Conv2d(8, 1)");
+    let both = format!(
+        "{text} | Reshape([8; 2; 2]) | Conv2d(8, 3, padding = 1, bias = false) | BatchNorm2d | Relu | Conv2d(8, 1)"
+    );
     check("a network of volumes and maps", 2, on([2, 4, 6, 8], &both));
     check_narrow("a network of volumes and maps", 2, on([2, 4, 6, 8], &both));
 }
