@@ -429,7 +429,17 @@ fn mistakes() {
         ("3x4x6", "LayerNorm([6; 4])", "expects [6, 4] as the last axes, but the previous layer produces [3, 4, 6]"),
         ("3x4x6", "LayerNorm(4)", "expects 4 input features, but the previous layer produces [3, 4, 6]"),
         ("3x4x6", "Conv1d(2, 3)", "works on a signal [C, L], but the previous layer produces [3, 4, 6]"),
-        ("3x4x6", "Conv3d(2, 3)", "works on a volume [C, D, H, W], but the previous layer produces [3, 4, 6]"),
+        (
+            "3x4x6",
+            "Conv3d(2, 3)",
+            "works on a volume [C, D, H, W], but the previous layer produces [3, 4, 6]; layers of maps end in `2d`",
+        ),
+        ("3x4", "MaxPool3d(2)", "works on a volume [C, D, H, W], but the previous layer produces [3, 4]"),
+        (
+            "3x4x5x6",
+            "BatchNorm2d",
+            "works on a feature map [C, H, W], but the previous layer produces [3, 4, 5, 6]; layers of volumes end in `3d`",
+        ),
         (
             "tokens 4",
             "MaxPool3d(2)",

@@ -54,7 +54,9 @@ impl Value {
             self.numbers_for("a feature map [C, H, W]")?;
         }
         self.shape.as_map().ok_or_else(|| {
-            Mistake::new(format!("works on a feature map [C, H, W], but the previous layer produces {}", self.shape))
+            let remedy = if self.shape.rank() == 4 { "; layers of volumes end in `3d`" } else { "" };
+            let given = self.shape;
+            Mistake::new(format!("works on a feature map [C, H, W], but the previous layer produces {given}{remedy}"))
         })
     }
 
@@ -65,7 +67,9 @@ impl Value {
     pub fn volume(&self) -> Result<[u64; 4], Mistake> {
         self.numbers_for("a volume [C, D, H, W]")?;
         <[u64; 4]>::try_from(self.shape.dims()).map_err(|_| {
-            Mistake::new(format!("works on a volume [C, D, H, W], but the previous layer produces {}", self.shape))
+            let remedy = if self.shape.rank() == 3 { "; layers of maps end in `2d`" } else { "" };
+            let given = self.shape;
+            Mistake::new(format!("works on a volume [C, D, H, W], but the previous layer produces {given}{remedy}"))
         })
     }
 

@@ -133,7 +133,7 @@ fn other_layers() {
         ("ConvLSTM2D(8, 3)", "of the recurrent layers there are `Lstm`, `Gru` and `Rnn`".into(), false),
         ("Hardtanh", family("functions", "`Gelu`"), true),
         ("WeightNorm(4)", family("normalisations", "`BatchNorm2d`"), true),
-        ("MaxPooling3D(2)", "here it is `MaxPool3d`".into(), true),
+        ("MaxPooling3D(2)", "here it is `MaxPool3d`".into(), false),
         ("GELUs", "did you mean `Gelu`?".into(), true),
         ("Embed(3, 4)", "here it is `Embedding`".into(), false),
         ("GlobalAveragePooling2D", "here it is `GlobalAvgPool`".into(), false),
