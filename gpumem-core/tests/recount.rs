@@ -13,7 +13,7 @@ use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
-use gpumem_core::train::optim::{Adafactor, Optimizer};
+use gpumem_core::train::optim::{Adafactor, AdamW8bit, Optimizer};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
@@ -30,7 +30,8 @@ fn element(role: Role, precision: Precision) -> u64 {
         Role::Norm | Role::Moment => [4, 2, 4],
         Role::Statistic | Role::Index | Role::State => [4, 4, 4],
         Role::ProductWorkspace | Role::ConvolutionWorkspace => [4, 4, 4],
-        Role::Byte => [1, 1, 1],
+        Role::WideMoment => [4, 4, 4],
+        Role::Byte | Role::Code => [1, 1, 1],
     };
     row[column]
 }
@@ -125,8 +126,14 @@ fn measured(graph: &Graph, tapped: &[prop::sample::Index]) -> Vec<NodeId> {
     tapped.iter().map(|index| all[index.index(all.len())]).collect()
 }
 
-/// Optimizers with none, one and two states of the parameter's size, and with states of its rows and columns.
-const MOMENTS: [u64; 4] = [0, 1, 2, Optimizer::Adafactor(Adafactor::DEFAULT).moments()];
+/// Optimizers with none, one and two states of the parameter's size, with states of its rows and columns, and with codes.
+const MOMENTS: [u64; 5] = [
+    0,
+    1,
+    2,
+    Optimizer::Adafactor(Adafactor::DEFAULT).moments(),
+    Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments(),
+];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]

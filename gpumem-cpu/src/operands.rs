@@ -39,7 +39,7 @@ impl Element for u32 {
 
 impl Element for u8 {
     fn holds(role: Role) -> bool {
-        role == Role::Byte
+        matches!(role, Role::Byte | Role::Code)
     }
 }
 

@@ -6,6 +6,10 @@
 // STATES       tensors that the optimizer keeps: 0, 1 (`firsts`), 2 (and `seconds`) or 3 (and `thirds`)
 // OPTIMIZER    the rule: one of the structs below
 // VALUES       its numbers, in the order of gpumem_core::train::optim; those that it has not are 0
+// CODES        where the two states of a parameter are codes, or are f32 if it has few elements: see codes.cuh. Behind the states a launch
+//              says in the same way where their scales begin. The bit is set for a parameter whose states are f32
+// TURNED       where the filters of some weights with codes have their channels last: a launch says of each, behind its scales, how many
+//              channels a filter has, and how many elements of a filter have the same channel; 1 where it lies as its shape is written
 // GROUPS       where parameters differ in them: a launch says of each, behind everything else, what the learning rate is multiplied with
 //              and the weight decay, as the bits of two f32
 // FIELDS, MOST see many.cuh. Of each parameter a launch says, behind its first block, how far behind the pointer of that name its
@@ -22,6 +26,9 @@
 #include "real.cuh"
 #include "advance.cuh"
 #include "many.cuh"
+#ifdef CODES
+#include "codes.cuh"
+#endif
 
 typedef MOMENT_REAL Moment;
 
@@ -89,6 +96,8 @@ struct AdamW : Moments {
         Moments::change(w, g, m, v, step);
     }
 };
+
+typedef AdamW AdamW8bit;
 
 // w *= 1 - lr weight_decay;  w -= lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
 struct Lion {
@@ -212,8 +221,13 @@ struct RAdam {
     }
 };
 
-// A third state is there for some alone: what a function takes for it behind the second one, and is given.
-#if STATES > 2
+// A third state is there for some alone: what a function takes for it behind the second one, and is given. Of codes there are scales.
+#if defined(CODES)
+#define WITH_THIRDS , char *first_scales, char *second_scales
+#define THIRDS , first_scales, second_scales
+#define WITH_THIRD
+#define THIRD
+#elif STATES > 2
 #define WITH_THIRD , Moment *third
 #define THIRD , third
 #define WITH_THIRDS , char *thirds
@@ -268,6 +282,76 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
     save(weights, many, w + i);
 }
 
+#ifdef CODES
+
+// Where four elements of a weight lie whose filters have their channels last, in order from the first of them on.
+static __device__ __forceinline__ void places(u64 first, u32 channels, u32 taps, u64 at[FOUR]) {
+    const u32 filter = channels * taps;
+    u64 begin = first / filter * filter;
+    u32 within = (u32)(first - begin);
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++) {
+        at[e] = begin + (u64)(within % taps) * channels + within / taps;
+        if (++within == filter) {
+            within = 0;
+            begin += filter;
+        }
+    }
+}
+
+template <class T> static __device__ __forceinline__ void load_at(const T *from, const u64 at[FOUR], u32 many, float to[FOUR]) {
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++) to[e] = e < many ? widen(from[at[e]]) : 0.0f;
+}
+
+template <class T> static __device__ __forceinline__ void save_at(const float from[FOUR], const u64 at[FOUR], u32 many, T *to) {
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++)
+        if (e < many) narrow(from[e], &to[at[e]]);
+}
+
+// The elements of a thread, which may be none, beside those of the others that have the same block of codes. `taps` is 1 where the weight
+// lies as its shape is written.
+template <class Weight>
+static __device__ __forceinline__ void change_codes(const Part &part, const Step &step, u32 channels, u32 taps, Weight *w, float *master,
+                                                    const Weight *dw, const Coded (&states)[2], const Maps &maps, Highest &highest) {
+    float weights[FOUR], gradients[FOUR], values[2][FOUR];
+    u64 at[FOUR] = {};
+    if (taps != 1) {
+        places(part.first, channels, taps, at);
+        load_at(dw, at, part.many, gradients);
+        if (master != nullptr) {
+            load_at(master, at, part.many, weights);
+        } else {
+            load_at(w, at, part.many, weights);
+        }
+    } else {
+        load(dw + part.first, part.many, gradients);
+        if (master != nullptr) {
+            load(master + part.first, part.many, weights);
+        } else {
+            load(w + part.first, part.many, weights);
+        }
+    }
+#pragma unroll
+    for (u32 s = 0; s < 2; s++) decode(states[s], part, maps.entries[s], values[s]);
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], gradients[e] / step.scale, values[0][e], values[1][e], step);
+    float scales[2];
+    scales_of(values, highest, scales);
+#pragma unroll
+    for (u32 s = 0; s < 2; s++) encode(values[s], scales[s], part, maps.bounds[s], states[s]);
+    if (taps != 1) {
+        if (master != nullptr) save_at(weights, at, part.many, master);
+        save_at(weights, at, part.many, w);
+    } else {
+        if (master != nullptr) save(weights, part.many, master + part.first);
+        save(weights, part.many, w + part.first);
+    }
+}
+
+#endif
+
 template <u32 LIMIT>
 static __device__ __forceinline__ void update_all(char *weights, char *masters, const char *gradients, char *firsts, char *seconds
                                                   WITH_THIRDS, u32 *state, const Tensors<LIMIT> &tensors) {
@@ -289,16 +373,34 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
         }
     }
     const Part part = part_of_thread(tensors);
-    if (is_skipped || part.many == 0) return;
     const u32 p = part.tensor;
+#ifdef CODES
+    // All threads of a block work on one parameter: none of them leaves the others alone before a barrier.
+    const bool has_codes = tensors.half(p) < BLOCK;
+    if (is_skipped || !has_codes && part.many == 0) return;
+    __shared__ Maps maps;
+    __shared__ Highest highest;
+    if (has_codes) {
+        fill(maps);
+        __syncthreads();
+    }
+#ifdef TURNED
+    constexpr u32 KEPT = 6;
+#else
+    constexpr u32 KEPT = 4;
+#endif
+#else
+    if (is_skipped || part.many == 0) return;
+    constexpr u32 KEPT = STATES;
+#endif
     char *w = weights + tensors.words[1][p] * 256ull;
     const char *dw = gradients + tensors.words[2][p] * 256ull;
 #ifdef GROUPS
-    constexpr u32 OF_STATES = FIELDS - 2 - STATES;
+    constexpr u32 OF_STATES = FIELDS - 2 - KEPT;
     step.lr *= from_bits(tensors.words[FIELDS - 2][p]);
     step.weight_decay = from_bits(tensors.words[FIELDS - 1][p]);
 #else
-    constexpr u32 OF_STATES = FIELDS - STATES;
+    constexpr u32 OF_STATES = FIELDS - KEPT;
 #endif
     Moment *first = nullptr, *second = nullptr;
 #if STATES > 0
@@ -310,15 +412,36 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
 #if STATES > 2
     Moment *third = (Moment *)(thirds + tensors.words[OF_STATES + 2][p] * 256ull);
 #endif
+#ifdef CODES
+    const Coded states[2] = {{(u8 *)first, (float *)(first_scales + tensors.words[OF_STATES + 2][p] * 256ull)},
+                             {(u8 *)second, (float *)(second_scales + tensors.words[OF_STATES + 3][p] * 256ull)}};
+#ifdef TURNED
+    const u32 channels = tensors.words[OF_STATES + 4][p], taps = tensors.words[OF_STATES + 5][p];
+#else
+    const u32 channels = 1, taps = 1;
+#endif
+#endif
 #if MIXED
     const u32 master_at = tensors.words[3][p];
     if (master_at == NONE) {
+#ifdef CODES
+        if (has_codes) {
+            change_codes(part, step, channels, taps, (float *)w, nullptr, (const float *)dw, states, maps, highest);
+            return;
+        }
+#endif
         change_four(part.first, part.many, step, (float *)w, nullptr, (const float *)dw, first, second THIRD);
         return;
     }
     float *master = (float *)(masters + master_at * 256ull);
 #else
     float *master = nullptr;
+#endif
+#ifdef CODES
+    if (has_codes) {
+        change_codes(part, step, channels, taps, (real *)w, master, (const real *)dw, states, maps, highest);
+        return;
+    }
 #endif
     change_four(part.first, part.many, step, (real *)w, master, (const real *)dw, first, second THIRD);
 }

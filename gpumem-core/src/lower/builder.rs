@@ -196,10 +196,10 @@ impl<'g> Builder<'g> {
         self.parameters[index] = Some(id);
         let moments = self.training.filter(|_| trained).map_or(0, |training| training.moments);
         for moment in 0..state_count(moments) {
-            let Some(shape) = extent_of(moments, moment).shape(parameter.shape) else { continue };
+            let Some((shape, role)) = extent_of(moments, moment).tensor(parameter.shape) else { continue };
             let name = format!("{}.moment{moment}", parameter.name);
             let init = Init::Constant(0.0);
-            let id = self.persistent(Class::Moment, Role::Moment, name, row, shape, init);
+            let id = self.persistent(Class::Moment, role, name, row, shape, init);
             self.moments[index].push(id);
         }
     }

@@ -355,7 +355,11 @@ impl Lasting {
         let mut i = 0;
         while i < tensors.len() {
             let [role, elements, count] = tensors[i];
-            let part = if role == Role::Moment as u64 { Line::Optimizer } else { Line::Buffers };
+            let is_state = match Role::from_number(role) {
+                Some(role) => role.is_optimizer_state(),
+                None => false,
+            };
+            let part = if is_state { Line::Optimizer } else { Line::Buffers };
             let added = match tensor_bytes(&element, role, elements, 0, 0) {
                 Ok(bytes) => self.parts[part as usize].add(bytes, count),
                 Err(error) => Err(error),

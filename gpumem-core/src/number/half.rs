@@ -8,7 +8,8 @@ impl Format {
     /// that compilers make it one of vectors.
     pub(crate) fn encode(self, numbers: &[f32], out: &mut [u8]) {
         match self {
-            Format::F32 | Format::U32 | Format::U8 => put_words(numbers, out, f32::to_le_bytes),
+            Format::F32 | Format::U32 => put_words(numbers, out, f32::to_le_bytes),
+            Format::U8 => put_words(numbers, out, |x| [x as u8]),
             Format::Bf16 => put_words(numbers, out, |x| narrow_bf16(x).to_le_bytes()),
             Format::F16 => put_words(numbers, out, |x| narrow_f16(x).to_le_bytes()),
         }
@@ -19,7 +20,8 @@ impl Format {
         let halves =
             |half: Half| bytes.as_chunks().0.iter().map(|&word| half.widen(u16::from_le_bytes(word))).collect();
         match self {
-            Format::F32 | Format::U32 | Format::U8 => {
+            Format::U8 => bytes.iter().copied().map(f32::from).collect(),
+            Format::F32 | Format::U32 => {
                 bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word)).collect()
             }
             Format::Bf16 => halves(Half::Bf16),

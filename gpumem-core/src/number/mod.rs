@@ -1,5 +1,6 @@
-//! Numbers: formats in memory, what a tensor's elements are for, and the random sequence.
+//! Numbers: formats in memory, what a tensor's elements are for, numbers of 8 bits, and the random sequence.
 
+pub mod dynamic;
 mod format;
 mod half;
 pub mod random;

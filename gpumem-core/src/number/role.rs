@@ -31,11 +31,16 @@ pub enum Role {
     ConvolutionWorkspace = 8,
     /// Brightnesses of images as they are stored: unsigned 8-bit integers.
     Byte = 9,
+    /// Optimizer state in 8 bits: the codes of a [`DynamicMap`](crate::number::dynamic::DynamicMap).
+    Code = 10,
+    /// Optimizer state that is f32 at every precision: the scales of blocks of codes, and what stands in their place where a parameter has
+    /// too few elements for them.
+    WideMoment = 11,
 }
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 10] = [
+    pub const ALL: [Role; 12] = [
         Role::Activation,
         Role::Weight,
         Role::Norm,
@@ -46,6 +51,8 @@ impl Role {
         Role::ProductWorkspace,
         Role::ConvolutionWorkspace,
         Role::Byte,
+        Role::Code,
+        Role::WideMoment,
     ];
 
     /// The role with this number, as the generated tables write it.
@@ -58,9 +65,9 @@ impl Role {
         match self {
             Role::Activation | Role::Weight => precision.narrow(),
             Role::Norm | Role::Moment => precision.wide(),
-            Role::Statistic | Role::ProductWorkspace | Role::ConvolutionWorkspace => Format::F32,
+            Role::Statistic | Role::ProductWorkspace | Role::ConvolutionWorkspace | Role::WideMoment => Format::F32,
             Role::Index | Role::State => Format::U32,
-            Role::Byte => Format::U8,
+            Role::Byte | Role::Code => Format::U8,
         }
     }
 
@@ -71,6 +78,11 @@ impl Role {
             Role::Weight if precision.has_master() => Some(precision.wide()),
             _ => None,
         }
+    }
+
+    /// Whether it is what an optimizer keeps.
+    pub const fn is_optimizer_state(self) -> bool {
+        matches!(self, Role::Moment | Role::Code | Role::WideMoment)
     }
 
     /// Whether it is scratch memory that may be cut short.

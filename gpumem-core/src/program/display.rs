@@ -93,7 +93,8 @@ fn size(tensor: &Tensor) -> String {
     let kind = match tensor.role {
         Role::Index => "index",
         Role::State => "word",
-        Role::Statistic => "f32",
+        Role::Statistic | Role::WideMoment => "f32",
+        Role::Code => "code",
         _ => "number",
     };
     let shape = tensor.shape;

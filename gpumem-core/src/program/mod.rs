@@ -66,7 +66,9 @@ wire_enum!(Role {
     State,
     ProductWorkspace,
     ConvolutionWorkspace,
-    Byte
+    Byte,
+    Code,
+    WideMoment
 });
 
 /// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be

@@ -15,6 +15,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("batch_norm.cuh", include_str!("../../kernels/batch_norm.cuh")),
     ("binary.cuh", include_str!("../../kernels/binary.cuh")),
     ("corrections.cuh", include_str!("../../kernels/corrections.cuh")),
+    ("codes.cuh", include_str!("../../kernels/codes.cuh")),
     ("correlation.cuh", include_str!("../../kernels/correlation.cuh")),
     ("correlation3d.cuh", include_str!("../../kernels/correlation3d.cuh")),
     ("correlation_sums.cuh", include_str!("../../kernels/correlation_sums.cuh")),

@@ -2,12 +2,12 @@
 //! `kernels/state.cu`. Which tensors, with how many elements, a launch says in plain numbers, so that each file is compiled once.
 
 use super::context::{Context, Setting};
-use crate::calls::{Argument, Kernel, Launch, place};
+use crate::calls::{Argument, Kernel, Launch, place, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
-use gpumem_core::train::optim::{Corrections, Optimizer};
-use gpumem_core::{Format, Precision};
+use gpumem_core::train::optim::{AdamW8bit, Corrections, Extent, Optimizer, extent_of, state_count};
+use gpumem_core::{Format, Precision, Role};
 
 /// Elements of a block: `BLOCK` of `many.cuh`.
 const BLOCK: u64 = 1024;
@@ -134,21 +134,32 @@ struct Rule {
     states: usize,
     /// Whether some have a rate or a weight decay of their own.
     grouped: bool,
+    /// Whether two of the states are codes, and the other two their scales.
+    has_codes: bool,
+    /// Whether some weights with codes have their channels last.
+    turned: bool,
 }
 
 impl Rule {
     fn new(context: &Context<'_>, update: &Operation) -> Rule {
         let mixed = matches!(context.setting.precision, Precision::Mixed(_));
+        let grouped = !context.setting.optimizer.groups().is_empty();
+        if extent_of(context.setting.optimizer.moments(), 0) == Extent::Codes {
+            // The same for all launches of a step, so that they are of one kernel.
+            let mut all = context.placed.program.operations.iter().filter(|it| it.action == Action::Update);
+            let turned = all.any(|update| channels_last(context, update).is_some());
+            return Rule { mixed, states: 4, grouped, has_codes: true, turned };
+        }
         let states = (0..Optimizer::MOST_STATES as u8)
             .take_while(|&state| update.written(Slot::Moment(state)).is_some())
             .count();
-        Rule { mixed, states, grouped: !context.setting.optimizer.groups().is_empty() }
+        Rule { mixed, states, grouped, has_codes: false, turned: false }
     }
 
-    /// Words of each parameter: its first block, weights and gradients, and where there are some its master copy, states, rate and
-    /// weight decay.
+    /// Words of each parameter: its first block, weights and gradients, and where there are some its master copy, states, channels and taps,
+    /// rate and weight decay.
     fn fields(&self) -> usize {
-        3 + usize::from(self.mixed) + self.states + 2 * usize::from(self.grouped)
+        3 + usize::from(self.mixed) + self.states + 2 * usize::from(self.turned) + 2 * usize::from(self.grouped)
     }
 
     /// Pointers of a launch: weights, master copies, gradients, two states or as many as there are, and the state of the step.
@@ -175,8 +186,13 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     let rule = Rule::new(context, context.operation);
     let moments: Vec<_> =
         (0..Optimizer::MOST_STATES as u8).map(|moment| all(&|update| update.written(Slot::Moment(moment)))).collect();
-    // Each has as many states as the first one.
-    if moments.iter().enumerate().any(|(index, all)| all.iter().any(|it| it.is_some() != (index < rule.states))) {
+    // Each has as many states as the first one, and of codes those that it has elements for.
+    let is_there = |index: usize, parameter: Option<TensorId>| match rule.has_codes {
+        true => parameter.is_some_and(|id| has_state(context, index, id)),
+        false => index < rule.states,
+    };
+    let is_other = |index, (it, &parameter): (&Option<TensorId>, _)| it.is_some() != is_there(index, parameter);
+    if moments.iter().enumerate().any(|(index, all)| all.iter().zip(&parameters).any(|pair| is_other(index, pair))) {
         return Err(missing);
     }
     let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
@@ -201,17 +217,63 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
         arguments.push(first);
         fields.extend((index < rule.states).then_some(of_moments));
     }
+    if rule.turned {
+        let all = updates.iter().map(|update| channels_last(context, update).unwrap_or(Ok([1, 1])));
+        let all = all.collect::<Result<Vec<[u32; 2]>, Error>>()?;
+        fields.extend([0, 1].map(|number| all.iter().map(|numbers| numbers[number]).collect()));
+    }
     if rule.grouped {
         fields.extend(own(context, &ids));
     }
+    let is_small = |it: &Option<TensorId>| it.is_some_and(|id| context.tensor(id).role != Role::Code);
+    let small: Vec<bool> = moments[0].iter().filter(|_| rule.has_codes).map(is_small).collect();
     arguments.push(Some(context.read(Slot::State)?));
-    let mut launch = many(context, ["optimizer.cu", "update", "update_many"], &ids, (&fields, &[]), arguments)?;
+    let mut launch = many(context, ["optimizer.cu", "update", "update_many"], &ids, (&fields, &small), arguments)?;
     launch.numbers[1] = u32::from(ends);
     let kernel = launch.kernel.with("MIXED", u8::from(rule.mixed));
-    let kernel = kernel.with("MOMENT_REAL", super::grid::norm_real(context));
-    let kernel = ruled(kernel, context.setting.optimizer, rule.states);
+    let kernel = match rule.has_codes {
+        true => with_codes(kernel, context.setting.optimizer, rule.turned),
+        false => {
+            let kernel = kernel.with("MOMENT_REAL", super::grid::norm_real(context));
+            ruled(kernel, context.setting.optimizer, rule.states)
+        }
+    };
     launch.kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
     Ok(launch)
+}
+
+/// Whether a parameter has the state of this index, by its elements.
+fn has_state(context: &Context<'_>, index: usize, parameter: TensorId) -> bool {
+    let (moments, index) = (context.setting.optimizer.moments(), index as u64);
+    index < state_count(moments) && extent_of(moments, index).shape(context.tensor(parameter).shape).is_some()
+}
+
+/// The channels and the taps of a weight with codes that has its channels last.
+///
+/// # Errors
+/// A filter of 2^32 elements or more.
+fn channels_last(context: &Context<'_>, update: &Operation) -> Option<Result<[u32; 2], Error>> {
+    let weight = context.tensor(update.written(Slot::Parameter)?);
+    let has_codes = context.tensor(update.written(Slot::Moment(0))?).role == Role::Code;
+    let &[_, channels, height, width] = weight.shape.dims() else { return None };
+    if !weight.is_turned() || !has_codes {
+        return None;
+    }
+    let taps = height.saturating_mul(width);
+    let is_small = channels.checked_mul(taps).is_some_and(|filter| u32::try_from(filter).is_ok());
+    let what = "an update of filters of 2^32 elements or more".into();
+    Some(if is_small { Ok([channels as u32, taps as u32]) } else { Err(Error::Unsupported { device: "CUDA", what }) })
+}
+
+/// A rule whose states are codes, with the maps of these.
+fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
+    let [signed, unsigned] = AdamW8bit::MAPS.map(|map| {
+        let words: Vec<String> = map.entries().iter().map(|entry| format!("{:#x}u", entry.to_bits())).collect();
+        format!("{{{}}}", words.join(","))
+    });
+    let kernel = ruled(kernel.with("MOMENT_REAL", type_name(Format::F32)), optimizer, 2).with("CODES", 1);
+    let kernel = kernel.with("SIGNED_MAP", signed).with("UNSIGNED_MAP", unsigned);
+    if turned { kernel.with("TURNED", 1) } else { kernel }
 }
 
 /// What the learning rate of each parameter is multiplied with, and its weight decay, as the bits of f32.

@@ -10,7 +10,7 @@ use gpumem_core::memory::budget::Line;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, StateWord};
 use gpumem_core::train::optim::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Corrections, Group, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, AdamW8bit, Adamax, Corrections, Group, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
     whole_states,
 };
 use gpumem_core::{Half, Precision, Update};

@@ -1,5 +1,5 @@
 //! Optimizers: what is written in `TRAIN`, as `optimizer: AdamW { lr: 1e-3 }`. Hyperparameters left out take PyTorch's defaults.
-//! [`Sgd`], [`Adam`], [`AdamW`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adafactor`]
+//! [`Sgd`], [`Adam`], [`AdamW`], [`AdamW8bit`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adafactor`]
 //! and [`Lion`] each have a page
 //! with the update rule, the hyperparameters and the state they keep. [`Group`] gives some parameters a rate or a weight decay of
 //! their own.
@@ -14,6 +14,7 @@ mod adagrad;
 mod adam;
 mod adamax;
 mod adamw;
+mod adamw8bit;
 mod group;
 mod lion;
 mod nadam;
@@ -28,6 +29,7 @@ pub use adagrad::Adagrad;
 pub use adam::Adam;
 pub use adamax::Adamax;
 pub use adamw::AdamW;
+pub use adamw8bit::AdamW8bit;
 pub use group::{Group, matches};
 pub use lion::Lion;
 pub use nadam::NAdam;
@@ -133,6 +135,8 @@ optimizers! {
     RAdam,
     /// Divides by a root mean square of which only rows and columns are kept.
     Adafactor,
+    /// AdamW with states of 8 bits.
+    AdamW8bit,
 }
 
 impl Optimizer {

@@ -1,6 +1,7 @@
 //! What is known of an optimizer, and what its hyperparameters may be.
 
 use crate::message::{Message, same};
+use crate::number::{Role, dynamic};
 use crate::shape::Shape;
 
 /// What is known of an optimizer without its hyperparameters' values.
@@ -10,7 +11,7 @@ pub struct Row {
     pub name: &'static str,
     /// The hyperparameters as written in `TRAIN`, but for the groups that all of them have.
     pub fields: &'static [&'static str],
-    /// The tensors it keeps for each parameter, made of [`Role::Moment`](crate::Role::Moment) elements.
+    /// The tensors it keeps for each parameter, of the elements that their extents say.
     pub states: &'static [State],
     /// What its rule needs that is another number in each step.
     pub corrections: Corrections,
@@ -38,28 +39,48 @@ pub enum Extent {
     Rows,
     /// Every column of the parameter's last two axes: its shape with 1 as the last dimension but one. A vector has none.
     Columns,
+    /// Every element, as codes of 8 bits in a row. A parameter of fewer than [`LEAST`](dynamic::LEAST) elements has its own shape, in f32.
+    Codes,
+    /// Every [`BLOCK`](dynamic::BLOCK) of the parameter's elements, in f32: the scale of their codes. None where there are no codes.
+    Blocks,
 }
 
 impl Extent {
-    /// The shape of the tensor for a parameter of this shape; `None` if there is none.
-    pub fn shape(self, parameter: Shape) -> Option<Shape> {
+    /// The tensor for a parameter of this shape, and what its elements are; `None` if there is none.
+    pub fn tensor(self, parameter: Shape) -> Option<(Shape, Role)> {
+        let elements = parameter.elements().unwrap_or(u64::MAX);
+        let has_codes = elements >= dynamic::LEAST;
         match (self, parameter.rank()) {
             (Extent::Columns, 0 | 1) => None,
-            (Extent::Whole, _) | (Extent::Rows, 0 | 1) => Some(parameter),
-            (Extent::Rows, _) => Some(parameter.with_last(1)),
-            (Extent::Columns, rank) => Some(parameter.with(rank - 2, 1)),
+            (Extent::Whole, _) | (Extent::Rows, 0 | 1) => Some((parameter, Role::Moment)),
+            (Extent::Rows, _) => Some((parameter.with_last(1), Role::Moment)),
+            (Extent::Columns, rank) => Some((parameter.with(rank - 2, 1), Role::Moment)),
+            (Extent::Codes, _) if has_codes => Some((Shape::new(&[elements]), Role::Code)),
+            (Extent::Codes, _) => Some((parameter, Role::WideMoment)),
+            (Extent::Blocks, _) if has_codes => {
+                Some((Shape::new(&[elements.div_ceil(dynamic::BLOCK)]), Role::WideMoment))
+            }
+            (Extent::Blocks, _) => None,
         }
+    }
+
+    /// The shape of the tensor for a parameter of this shape; `None` if there is none.
+    pub fn shape(self, parameter: Shape) -> Option<Shape> {
+        self.tensor(parameter).map(|(shape, _)| shape)
     }
 }
 
-/// Where the extents begin in the number that says which states there are, and the bits of each.
+/// Where the extents begin in the number that says which states there are, and how many states may have one: first the two low bits of each,
+/// behind them the third of each.
 const EXTENTS: u64 = 8;
-const EXTENT: u64 = 2;
+const MOST_EXTENTS: u64 = 16;
+const THIRDS: u64 = EXTENTS + 2 * MOST_EXTENTS;
 
 /// The number that says which states there are, with one more behind them: in its low 8 bits how many, above these the [`Extent`] of
 /// each. As long as all are [`Extent::Whole`] it is the number of states.
 pub const fn with_state(moments: u64, state: &State) -> u64 {
-    (moments + 1) | (state.extent as u64) << (EXTENTS + EXTENT * state_count(moments))
+    let (extent, index) = (state.extent as u64, state_count(moments));
+    (moments + 1) | (extent & 3) << (EXTENTS + 2 * index) | (extent >> 2) << (THIRDS + index)
 }
 
 /// How many states there are.
@@ -69,10 +90,14 @@ pub const fn state_count(moments: u64) -> u64 {
 
 /// What of a parameter the state of this index has an element for.
 pub const fn extent_of(moments: u64, index: u64) -> Extent {
-    let at = EXTENTS + EXTENT * index;
-    match if at < u64::BITS as u64 { moments >> at & ((1 << EXTENT) - 1) } else { 0 } {
+    if index >= MOST_EXTENTS {
+        return Extent::Whole;
+    }
+    match moments >> (EXTENTS + 2 * index) & 3 | (moments >> (THIRDS + index) & 1) << 2 {
         1 => Extent::Rows,
         2 => Extent::Columns,
+        3 => Extent::Codes,
+        4 => Extent::Blocks,
         _ => Extent::Whole,
     }
 }

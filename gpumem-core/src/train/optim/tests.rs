@@ -27,7 +27,39 @@ fn states_are_there_where_they_are_needed() {
     assert_eq!((state_count(moments), whole_states(moments), whole_states(3)), (2, (0, true), (3, false)));
     let extents = [0, 1, 2, 200].map(|index| extent_of(moments, index));
     assert_eq!(extents, [Extent::Rows, Extent::Columns, Extent::Whole, Extent::Whole]);
-    assert_eq!(Optimizer::MOST_STATES, 3);
+    let moments = Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments();
+    assert_eq!((state_count(moments), whole_states(moments)), (4, (0, true)));
+    let extents = [0, 1, 2, 3, 4, 200].map(|index| extent_of(moments, index));
+    let whole = Extent::Whole;
+    assert_eq!(extents, [Extent::Codes, Extent::Codes, Extent::Blocks, Extent::Blocks, whole, whole]);
+    assert_eq!(Optimizer::MOST_STATES, 4);
+}
+
+/// Any number of states that there is room for, with any extents, is told apart.
+#[test]
+fn extents_are_told_apart() {
+    let all = [Extent::Whole, Extent::Rows, Extent::Columns, Extent::Codes, Extent::Blocks];
+    for first in 0..5 {
+        let extents: Vec<Extent> = (0..16).map(|index| all[(first + index * index) % 5]).collect();
+        let moments = extents.iter().fold(0, |moments, &extent| with_state(moments, &State::always("m").of(extent)));
+        let found: Vec<Extent> = (0..16).map(|index| extent_of(moments, index)).collect();
+        assert_eq!((state_count(moments), found), (16, extents));
+    }
+}
+
+/// Codes are in a row, with a scale for each block; what has too few elements keeps its shape and has no scale.
+#[test]
+fn codes_are_of_large_parameters() {
+    use crate::number::Role;
+    let tensors = |dims: &[u64]| [Extent::Codes, Extent::Blocks].map(|extent| extent.tensor(Shape::new(dims)));
+    let codes = |count, blocks| {
+        [Some((Shape::new(&[count]), Role::Code)), Some((Shape::new(&[blocks]), Role::WideMoment))]
+    };
+    assert_eq!(tensors(&[64, 64]), codes(4096, 16));
+    assert_eq!(tensors(&[64, 64, 3, 3]), codes(36_864, 144));
+    assert_eq!(tensors(&[4097]), codes(4097, 17));
+    assert_eq!(tensors(&[4095]), [Some((Shape::new(&[4095]), Role::WideMoment)), None]);
+    assert_eq!(tensors(&[3, 5]), [Some((Shape::new(&[3, 5]), Role::WideMoment)), None]);
 }
 
 #[test]

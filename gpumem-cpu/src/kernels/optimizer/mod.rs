@@ -1,6 +1,7 @@
 //! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::train::optim`; scalars
 //! are computed in double precision, elements in single.
 
+mod codes;
 mod elements;
 mod factored;
 mod rules;
@@ -8,6 +9,7 @@ mod rules;
 use super::mask::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
+use codes::Codes;
 use elements::PIECE;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, StateWord};
@@ -22,7 +24,7 @@ pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
         0,
         Weight { w: &mut [], shape: Shape::new(&[0]) },
         &[],
-        [Some(&mut []), Some(&mut []), Some(&mut [])],
+        [Some(&mut []), Some(&mut []), Some(&mut []), Some(&mut [])],
     )
 }
 
@@ -45,17 +47,19 @@ fn change(
     match (optimizer, states) {
         (Optimizer::Sgd(sgd), [velocity, ..]) => rules::descend(sgd, step == 0, w, gradient, velocity),
         (Optimizer::Lion(lion), [Some(m), ..]) => rules::step_by_sign(lion, w, gradient, m),
-        (Optimizer::RmsProp(rms), states) => rules::root_mean_square(rms, w, gradient, states),
+        (Optimizer::RmsProp(rms), [v, second, third, _]) => {
+            rules::root_mean_square(rms, w, gradient, [v, second, third]);
+        }
         (Optimizer::Adagrad(adagrad), [Some(sum), ..]) => rules::sum_of_squares(adagrad, t, w, gradient, sum),
-        (Optimizer::Adadelta(adadelta), [Some(v), Some(u), _]) => {
+        (Optimizer::Adadelta(adadelta), [Some(v), Some(u), ..]) => {
             rules::as_far_as_before(adadelta, w, gradient, [v, u]);
         }
-        (Optimizer::Adamax(adamax), [Some(m), Some(u), _]) => rules::running_maximum(adamax, t, w, gradient, [m, u]),
-        (Optimizer::RAdam(radam), [Some(m), Some(v), _]) => rules::rectify(radam, t, w, gradient, [m, v]),
-        (Optimizer::Adafactor(adafactor), [Some(rows), columns, _]) => {
+        (Optimizer::Adamax(adamax), [Some(m), Some(u), ..]) => rules::running_maximum(adamax, t, w, gradient, [m, u]),
+        (Optimizer::RAdam(radam), [Some(m), Some(v), ..]) => rules::rectify(radam, t, w, gradient, [m, v]),
+        (Optimizer::Adafactor(adafactor), [Some(rows), columns, ..]) => {
             factored::divide(adafactor, t, (w, gradient), shape, [rows, columns.unwrap_or_default()]);
         }
-        (optimizer, [Some(m), Some(v), _]) => match rules::adam(optimizer, t) {
+        (optimizer, [Some(m), Some(v), ..]) => match rules::adam(optimizer, t) {
             Some(rule) => elements::two(&rule, w, gradient, [m, v]),
             None => return false,
         },
@@ -74,8 +78,9 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     if count(shape.dims()) != length {
         return Err(Error::Damaged("a parameter's length does not match its shape"));
     }
-    let mut moments = [None, None, None];
-    for (index, moment) in (0u8..).zip(&mut moments) {
+    let mut codes = Codes::bind(operands, shape)?;
+    let mut moments = [const { None }; Optimizer::MOST_STATES];
+    for (index, moment) in (0u8..).zip(&mut moments).filter(|_| codes.is_none()) {
         let extent = extent_of(operands.moments(), index.into());
         let length =
             if extent == Extent::Whole { length } else { extent.shape(shape).map_or(0, |of| count(of.dims())) };
@@ -90,8 +95,14 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
         }
         let (step, _) = step_and_seed(words);
         let optimizer = frame.optimizer.of(frame.optimizer.own(&name));
+        let weight = Weight { w: parameter.get(), shape };
+        // The one rule with codes is one of Adam's.
+        if let (Some(codes), Some(rule)) = (&mut codes, rules::adam(&optimizer, step as f64 + 1.0)) {
+            codes.change(&rule, weight.w, gradient.get());
+            return;
+        }
         let states = moments.each_mut().map(|moment| moment.as_mut().map(|moment| moment.get()));
-        change(&optimizer, step, Weight { w: parameter.get(), shape }, gradient.get(), states);
+        change(&optimizer, step, weight, gradient.get(), states);
     })
 }
 

@@ -366,6 +366,10 @@ pub(super) fn adam(optimizer: &Optimizer, t: f64) -> Option<AdamStep> {
             shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
             ..AdamStep::new(adam.lr, adam.betas, adam.eps, t)
         },
+        Optimizer::AdamW8bit(adam) => AdamStep {
+            shrink: (1.0 - adam.lr * adam.weight_decay) as f32,
+            ..AdamStep::new(adam.lr, adam.betas, adam.eps, t)
+        },
         Optimizer::NAdam(nadam) => AdamStep::ahead(nadam, t),
         _ => return None,
     })

@@ -1,0 +1,68 @@
+use super::Group;
+use super::table::{Corrections, Extent, Row, State, Value};
+use crate::number::dynamic::DynamicMap;
+
+/// `AdamW8bit { lr: 1e-3 }`: [`AdamW`](super::AdamW), which keeps a byte for each element of a mean in place of four.
+///
+/// ```text
+/// w = w * (1 - lr * weight_decay)
+/// m = beta1 * m + (1 - beta1) * gradient
+/// v = beta2 * v + (1 - beta2) * gradient^2
+/// w = w - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
+/// ```
+///
+/// The step is computed in f32; between steps an element of `m` or `v` is a code of 8 bits: the number of the entry of a dynamic map that,
+/// times the scale of its block, is nearest. A block is 256 elements of one parameter that follow each other in the order that its shape is
+/// written in, the last one those that are left; its scale is the largest magnitude in it. `m` has the map with both signs, `v` the other one:
+/// [`DynamicMap`]. T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022).
+///
+/// Keeps for each parameter of 4096 elements or more a byte an element for `m` and for `v`, and 4 bytes for each block of both: at any
+/// precision 2.03 bytes an element. A smaller parameter, such as a bias, keeps `m` and `v` in f32. By name they are `moment0` and
+/// `moment1`, codes as numbers from 0 to 255, and their scales `moment2` and `moment3`.
+///
+/// PyTorch: `torchao.optim.AdamW8bit(params, lr, betas, eps, weight_decay)` and `bitsandbytes.optim.AdamW8bit`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW8bit {
+    /// Learning rate. 1e-3 if left out.
+    pub lr: f64,
+    /// Decay rates of the two running means, each at least 0 and below 1. (0.9, 0.999) if left out.
+    pub betas: (f64, f64),
+    /// Added to the denominator. 1e-8 if left out.
+    pub eps: f64,
+    /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0.01 if left out.
+    pub weight_decay: f64,
+    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    pub groups: &'static [Group],
+}
+
+impl AdamW8bit {
+    /// PyTorch's defaults of `AdamW`.
+    pub const DEFAULT: AdamW8bit =
+        AdamW8bit { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2, groups: &[] };
+
+    /// The maps of `m` and of `v`.
+    pub const MAPS: [&'static DynamicMap; 2] = [DynamicMap::SIGNED, DynamicMap::UNSIGNED];
+
+    /// What is known of it without its hyperparameters' values.
+    pub const ROW: Row = Row {
+        name: "AdamW8bit",
+        fields: &["lr", "betas", "eps", "weight_decay"],
+        states: &[
+            State::always("m").of(Extent::Codes),
+            State::always("v").of(Extent::Codes),
+            State::always("scale of m").of(Extent::Blocks),
+            State::always("scale of v").of(Extent::Blocks),
+        ],
+        corrections: Corrections::Betas,
+    };
+
+    /// The numbers of its rule, but for the learning rate.
+    pub(super) const fn values(&self) -> [Value; 4] {
+        [
+            Value::decay("beta1", self.betas.0),
+            Value::decay("beta2", self.betas.1),
+            Value::not_negative("eps", self.eps),
+            Value::not_negative("weight_decay", self.weight_decay),
+        ]
+    }
+}
