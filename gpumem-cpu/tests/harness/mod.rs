@@ -20,7 +20,7 @@ use gpumem_core::number::random::Stream;
 use gpumem_core::program::{Class, Program, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
-use gpumem_core::{Precision, Train};
+use gpumem_core::{Precision, Role, Train};
 use gpumem_cpu::Cpu;
 pub use graphs::compile;
 use safetensors::SafeTensors;
@@ -112,7 +112,11 @@ impl<R: Runner> Loaded<R> {
     fn write(&mut self, id: usize, words: &[u32]) {
         let tensor = &self.train.program.tensors[id];
         assert_eq!(tensor.elements(self.batch), Some(words.len() as u64), "{}", tensor.name);
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes: Vec<u8> = match tensor.role {
+            // Codes as the numbers that `read` says they are.
+            Role::Code => words.iter().map(|&word| f32::from_bits(word) as u8).collect(),
+            _ => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
+        };
         match tensor.class {
             // As a network's own step does it.
             Class::Input | Class::Target => self.runner.feed(self.train.offsets[id], &bytes).unwrap(),
@@ -172,8 +176,13 @@ impl<R: Runner> Loaded<R> {
     }
 
     fn read(&mut self, id: usize) -> Vec<f32> {
-        let mut bytes = vec![0; self.train.program.tensors[id].elements(self.batch).unwrap() as usize * 4];
+        let tensor = &self.train.program.tensors[id];
+        let width = tensor.role.bytes(Precision::F32);
+        let mut bytes = vec![0; (tensor.elements(self.batch).unwrap() * width) as usize];
         self.runner.read(self.train.offsets[id], &mut bytes).unwrap();
+        if width == 1 {
+            return bytes.into_iter().map(f32::from).collect();
+        }
         bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect()
     }
 

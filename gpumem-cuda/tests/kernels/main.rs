@@ -10,6 +10,7 @@ mod binary;
 mod cached;
 mod chains;
 mod channels_last;
+mod codes;
 mod convolutions;
 mod cudnn;
 mod curves;

@@ -10,7 +10,7 @@ use gpumem_core::memory::budget::Line;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, StateWord};
 use gpumem_core::train::optim::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, AdamW8bit, Adamax, Corrections, Group, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Corrections, Group, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
     whole_states,
 };
 use gpumem_core::{Half, Precision, Update};
@@ -59,6 +59,7 @@ fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
 #[test]
 fn every_optimizer() {
     let names: BTreeSet<&str> = optimizers().iter().map(|optimizer| optimizer.row().name).collect();
+    // Those with codes have tests of their own.
     let others = Optimizer::DEFAULTS.iter().filter(|optimizer| !whole_states(optimizer.moments()).1);
     assert_eq!(names, others.map(|optimizer| optimizer.row().name).collect());
     let updates = [Update::Fused, Update::Separate].into_iter().cycle();
@@ -556,7 +557,7 @@ fn an_update_without_the_loss_that_prepares_it_is_refused() {
     }
 }
 
-fn setting_of(batch: u64, optimizer: Optimizer) -> Setting {
+pub fn setting_of(batch: u64, optimizer: Optimizer) -> Setting {
     Setting {
         batch,
         precision: Precision::F32,

@@ -377,6 +377,8 @@ fn optimizers_have_the_states_that_are_asked_for() {
         ("Adagrad { initial_accumulator_value: 0.1 }", 1),
         // Two, of rows and of columns.
         ("Adafactor { eps: (None, 0.0), d: 2.0 }", 2 | 1 << 8 | 2 << 10),
+        // Codes of two means, and their scales.
+        ("AdamW8bit { lr: 0.1 }", 4 | 3 << 8 | 3 << 10 | 1 << 42 | 1 << 43),
     ] {
         let text = forward(
             "Features<4>",

@@ -1,0 +1,235 @@
+//! Optimizer states of 8 bits in networks: their bytes, their names in files, and what training makes of them beside states of 32 bits.
+//! The second table of `docs/memory-model.md` about optimizers is made here: `UPDATE_DOCS=1 cargo test --test codes` writes it anew.
+
+#[path = "../examples/shared/mod.rs"]
+mod shared;
+
+use gpumem::prelude::*;
+use gpumem::{Cpu, Kind, Line};
+use shared::{Digit, shuffle};
+use std::fmt::Write as _;
+
+/// The network of `examples/digits.rs` with these optimizers.
+macro_rules! networks {
+    ($($name:ident: $optimizer:expr, $precision:expr, $update:expr;)*) => {
+        $(
+            network! {
+                pub struct $name;
+
+                const TRAIN: Train = Train {
+                    batch: 32,
+                    optimizer: $optimizer,
+                    loss: CrossEntropy,
+                    precision: $precision,
+                    update: $update,
+                    seed: 7,
+                };
+
+                fn forward(image: Image<1, 8, 8>) -> Logits<10> {
+                    [conv(32), conv(32), MaxPool2d(2), conv(64), Flatten, Linear(10)]
+                }
+
+                fn conv(channels: usize) -> Block {
+                    [Conv2d(channels, 3, padding = 1, bias = false), BatchNorm2d, Relu(inplace)]
+                }
+            }
+        )*
+    };
+}
+
+networks! {
+    Exact: AdamW { lr: 2e-3 }, F32, Fused;
+    Coded: AdamW8bit { lr: 2e-3 }, F32, Fused;
+    CodedInHalves: AdamW8bit { lr: 2e-3 }, Mixed(F16), Separate;
+    CodedInBf16: AdamW8bit { lr: 2e-3 }, Bf16, Separate;
+    Grouped: AdamW8bit {
+        lr: 2e-3,
+        groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }, Group { paths: "linear.*", lr: 4e-3 }],
+    }, F32, Separate;
+}
+
+/// Elements of the parameters that are large enough for codes, and of all others.
+const LARGE: [u64; 3] = [32 * 32 * 9, 64 * 32 * 9, 10 * 1024];
+const SMALL: u64 = 32 * 9 + 2 * (32 + 32 + 64) + 10;
+
+/// A byte for each element of both means, four for each block of both; a smaller parameter has eight bytes for each element.
+#[test]
+fn bytes_are_those_that_are_stored() {
+    let codes: u64 = LARGE.iter().map(|elements| 2 * elements + 2 * 4 * elements.div_ceil(256)).sum();
+    let expected = codes + 8 * SMALL;
+    let found = [
+        Coded::TRAINING.unwrap().budget[Line::Optimizer],
+        CodedInHalves::TRAINING.unwrap().budget[Line::Optimizer],
+        CodedInBf16::TRAINING.unwrap().budget[Line::Optimizer],
+        Grouped::TRAINING.unwrap().budget[Line::Optimizer],
+    ];
+    assert_eq!(found, [expected; 4]);
+    assert_eq!(Exact::TRAINING.unwrap().budget[Line::Optimizer], 8 * (LARGE.iter().sum::<u64>() + SMALL));
+}
+
+#[test]
+fn states_have_names_and_shapes() {
+    let net = Coded::on(&Cpu::new()).unwrap();
+    let states = net.tensors().filter(|tensor| tensor.kind == Kind::OptimizerState);
+    let found: Vec<(String, Vec<u64>)> = states.map(|it| (it.name.to_string(), it.shape.to_vec())).collect();
+    let of = |name: &str| -> Vec<(&str, &[u64])> {
+        let all = found.iter().filter_map(|(found, shape)| Some((found.strip_prefix(name)?, shape.as_slice())));
+        all.collect()
+    };
+    let scales = [(".moment2", &[40][..]), (".moment3", &[40][..])];
+    assert_eq!(of("linear.weight"), [[(".moment0", &[10_240][..]), (".moment1", &[10_240][..])], scales].concat());
+    assert_eq!(of("linear.bias"), [(".moment0", &[10][..]), (".moment1", &[10][..])]);
+}
+
+type Images = <Coded as Network>::Input;
+
+fn images(batch: &[Digit]) -> Images {
+    Tensor::from_fn(|index| batch.get(index / 64).map_or(0.0, |(pixels, _)| pixels[index % 64]))
+}
+
+fn labels(batch: &[Digit]) -> <Coded as Network>::Target {
+    Tensor::from_fn(|index| batch.get(index).map_or(0, |(_, label)| *label))
+}
+
+/// What is in files is all that a training goes on from: codes and scales come back as they were.
+macro_rules! resumed {
+    ($($network:ident on $device:expr),*) => {
+        $({
+            let (device, digits) = ($device, shared::digits().unwrap());
+            let mut batches = digits.chunks_exact(32);
+            let step = |net: &mut gpumem::Net<$network, Cpu>, batch: &[Digit]| {
+                net.train_step(&images(batch), &labels(batch)).unwrap()
+            };
+            let mut net = $network::on(&device).unwrap();
+            for batch in batches.by_ref().take(4) {
+                step(&mut net, batch);
+            }
+            let codes = net.get("linear.weight.moment0").unwrap();
+            assert!(codes.iter().all(|code| code.fract() == 0.0 && (0.0..256.0).contains(code)));
+            assert!(codes.iter().any(|&code| code > 200.0), "{codes:?}");
+            let mut other = $network::on(&device).unwrap();
+            let names: Vec<String> = net.names().map(String::from).collect();
+            for name in &names {
+                other.set(name, &net.get(name).unwrap()).unwrap();
+            }
+            other.set_steps(net.steps().unwrap()).unwrap();
+            for batch in batches.take(3) {
+                assert_eq!(step(&mut net, batch).to_bits(), step(&mut other, batch).to_bits(), "{}", $network::NAME);
+            }
+            for name in &names {
+                assert_eq!(net.get(name).unwrap(), other.get(name).unwrap(), "{} {name}", $network::NAME);
+            }
+            // A model for others is its parameters and statistics alone.
+            let mut served = $network::on(&device).unwrap();
+            served.copy_from(&mut net).unwrap();
+            assert_eq!(served.get("linear.weight").unwrap(), net.get("linear.weight").unwrap());
+            assert!(served.get("linear.weight.moment2").unwrap().iter().all(|&scale| scale == 0.0));
+            net.reset().unwrap();
+            assert!(net.get("linear.weight.moment0").unwrap().iter().all(|&code| code == 0.0));
+        })*
+    };
+}
+
+#[test]
+fn a_training_goes_on_from_what_is_in_files() {
+    resumed!(Coded on Cpu::new(), Grouped on Cpu::new(), CodedInHalves on Cpu::new().emulate());
+}
+
+/// What training on the digits came to.
+struct Course {
+    /// The mean of the last epoch's losses.
+    loss: f32,
+    /// Digits that are read right, of those that were held back.
+    right: usize,
+    /// All parameters.
+    weights: Vec<f32>,
+}
+
+const EPOCHS: u64 = 6;
+/// Orders of the samples, with which results differ as they do with anything that is drawn.
+const ORDERS: u64 = 5;
+
+/// Trains in some order of the samples.
+macro_rules! course {
+    ($network:ident, $order:expr) => {{
+        let samples = shared::digits().unwrap();
+        let (test, train) = samples.split_at(samples.len() / 5);
+        let mut train = train.to_vec();
+        let mut net = $network::on(&Cpu::new()).unwrap();
+        let mut loss = 0.0;
+        for epoch in 0..EPOCHS {
+            // Half a cosine from the first learning rate to 0.
+            net.set_lr(2e-3 * 0.5 * (1.0 + (std::f64::consts::PI * epoch as f64 / EPOCHS as f64).cos())).unwrap();
+            shuffle(&mut train, 100 * $order + epoch);
+            let batches = train.chunks_exact(32);
+            let count = batches.len() as f32;
+            loss = batches.map(|batch| net.train_step(&images(batch), &labels(batch)).unwrap()).sum::<f32>() / count;
+        }
+        let mut right = 0;
+        for batch in test.chunks(32) {
+            let logits = net.forward(&images(batch)).unwrap();
+            for ((_, label), logits) in batch.iter().zip(logits.samples()) {
+                right += usize::from((0..10).max_by(|&a, &b| logits[a].total_cmp(&logits[b])) == Some(*label as usize));
+            }
+        }
+        Course { loss, right, weights: parameters!(net) }
+    }};
+}
+
+macro_rules! parameters {
+    ($net:expr) => {{
+        let names = $net.tensors().filter(|it| it.kind == Kind::Parameter).map(|it| it.name.to_string());
+        let names: Vec<String> = names.collect();
+        names.iter().flat_map(|name| $net.get(name).unwrap()).collect::<Vec<f32>>()
+    }};
+}
+
+fn apart(one: &[f32], other: &[f32]) -> f64 {
+    one.iter().zip(other).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+}
+
+#[test]
+fn digits_are_learned_as_with_states_of_32_bits() {
+    let mut net = Exact::on(&Cpu::new()).unwrap();
+    let begun = parameters!(net);
+    let courses: Vec<[Course; 2]> =
+        (0..ORDERS).map(|order| [course!(Exact, order + 1), course!(Coded, order + 1)]).collect();
+    for [exact, coded] in &courses {
+        println!("{} {} {} {}", exact.loss, coded.loss, exact.right, coded.right);
+    }
+    let mut text = String::from("");
+    let bytes = [Exact::TRAINING, Coded::TRAINING].map(|it| it.unwrap().budget[Line::Optimizer]);
+    for (index, name) in ["AdamW", "AdamW8bit"].into_iter().enumerate() {
+        let mean = |of: &dyn Fn(&[Course; 2]) -> f64| courses.iter().map(of).sum::<f64>() / ORDERS as f64;
+        let loss = mean(&|it| f64::from(it[index].loss));
+        let right = mean(&|it| it[index].right as f64);
+        let moved = mean(&|it| apart(&it[index].weights, &begun));
+        let from_exact = mean(&|it| apart(&it[index].weights, &it[0].weights));
+        let from_other = mean(&|it| apart(&it[index].weights, &courses[0][0].weights));
+        writeln!(text, "| `{name}` | {} | {loss:.4} | {right:.1} | {moved:.2} | {from_exact:.2} | {from_other} |", bytes[index]).unwrap();
+    }
+    println!("{text}");
+    check(&text);
+}
+
+/// Compares the part of `docs/memory-model.md` with `text`, numbers to a tenth: two machines do not round alike, and the difference grows
+/// from step to step.
+fn check(text: &str) {
+    let path = format!("{}/docs/memory-model.md", env!("CARGO_MANIFEST_DIR"));
+    let doc = std::fs::read_to_string(&path).unwrap();
+    let (start, end) = ("<!-- codes -->\n", "<!-- end of codes -->");
+    let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
+        return;
+    }
+    let (found, expected): (Vec<&str>, Vec<&str>) = (text.split('|').collect(), doc[from..to].split('|').collect());
+    assert_eq!(found.len(), expected.len(), "run `UPDATE_DOCS=1 cargo test --test codes`");
+    for (found, expected) in found.iter().zip(expected) {
+        let close = match (found.trim().parse::<f64>(), expected.trim().parse::<f64>()) {
+            (Ok(found), Ok(expected)) => (found - expected).abs() <= 0.1 * expected.abs() + 1e-3,
+            _ => *found == expected,
+        };
+        assert!(close, "{found} is not {expected}: run `UPDATE_DOCS=1 cargo test --test codes`");
+    }
+}
