@@ -16,7 +16,7 @@ static __device__ const u32 MAPS[2][ENTRIES] = {SIGNED_MAP, UNSIGNED_MAP};
 
 // In shared memory: what lanes read at once is anywhere in it.
 struct Maps {
-    // Behind the last bound, half way between an entry and the next one, there is none.
+    // A bound is half way between an entry and the next one; behind the last one there is none.
     float entries[2][ENTRIES], bounds[2][ENTRIES];
 };
 
@@ -37,6 +37,8 @@ static __device__ __forceinline__ void fill(Maps &maps) {
         maps.entries[s][at] = from_bits(MAPS[s][at]);
         maps.bounds[s][at] = (from_bits(MAPS[s][at]) + from_bits(MAPS[s][next])) * 0.5f;
     }
+    // What is above 0 in the map without a sign does not become 0.
+    if (at == 0) maps.bounds[1][0] = from_bits(1);
 }
 
 // The numbers of a thread; those that it has not are 0.
@@ -81,7 +83,7 @@ static __device__ __forceinline__ void scales_of(const float values[2][FOUR], Hi
     }
 }
 
-// The code of the nearest entry: how many bounds are not above. A share that is no number has 0.
+// The code of the nearest entry: how many bounds are not above the share. A share that is no number has 0.
 static __device__ __forceinline__ u32 code_of(float share, const float bounds[ENTRIES]) {
     u32 code = 0;
 #pragma unroll

@@ -1,6 +1,7 @@
 //! One test for each message about `TRAIN`, `INFER` and the items around `forward`.
 
 use super::{assert_mistakes, forward, mistakes};
+use gpumem_core::train::optim::{AdamW8bit, Optimizer};
 
 #[test]
 fn training_settings() {
@@ -378,7 +379,7 @@ fn optimizers_have_the_states_that_are_asked_for() {
         // Two, of rows and of columns.
         ("Adafactor { eps: (None, 0.0), d: 2.0 }", 2 | 1 << 8 | 2 << 10),
         // Codes of two means, and their scales.
-        ("AdamW8bit { lr: 0.1 }", 4 | 3 << 8 | 3 << 10 | 1 << 42 | 1 << 43),
+        ("AdamW8bit { lr: 0.1 }", Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments()),
     ] {
         let text = forward(
             "Features<4>",

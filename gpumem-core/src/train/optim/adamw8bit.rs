@@ -14,7 +14,7 @@ use crate::number::dynamic::DynamicMap;
 /// The step is computed in f32; between steps an element of `m` or `v` is a code of 8 bits: the number of the entry of a dynamic map that,
 /// times the scale of its block, is nearest. A block is 256 elements of one parameter that follow each other in the order that its shape is
 /// written in, the last one those that are left; its scale is the largest magnitude in it. `m` has the map with both signs, `v` the other one:
-/// [`DynamicMap`]. T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022).
+/// [`DynamicMap`]. What is above 0 in `v` stays above 0. T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022).
 ///
 /// Keeps for each parameter of 4096 elements or more a byte an element for `m` and for `v`, and 4 bytes for each block of both: at any
 /// precision 2.03 bytes an element. A smaller parameter, such as a bias, keeps `m` and `v` in f32. By name they are `moment0` and

@@ -46,6 +46,9 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// Every extent, in the order of their numbers.
+    pub const ALL: [Extent; 5] = [Extent::Whole, Extent::Rows, Extent::Columns, Extent::Codes, Extent::Blocks];
+
     /// The tensor for a parameter of this shape, and what its elements are; `None` if there is none.
     pub fn tensor(self, parameter: Shape) -> Option<(Shape, Role)> {
         let elements = parameter.elements().unwrap_or(u64::MAX);
@@ -93,13 +96,8 @@ pub const fn extent_of(moments: u64, index: u64) -> Extent {
     if index >= MOST_EXTENTS {
         return Extent::Whole;
     }
-    match moments >> (EXTENTS + 2 * index) & 3 | (moments >> (THIRDS + index) & 1) << 2 {
-        1 => Extent::Rows,
-        2 => Extent::Columns,
-        3 => Extent::Codes,
-        4 => Extent::Blocks,
-        _ => Extent::Whole,
-    }
+    let number = (moments >> (EXTENTS + 2 * index) & 3 | (moments >> (THIRDS + index) & 1) << 2) as usize;
+    if number < Extent::ALL.len() { Extent::ALL[number] } else { Extent::Whole }
 }
 
 /// How many states have the parameter's size whatever its shape is, and whether there are others.

@@ -38,9 +38,10 @@ fn states_are_there_where_they_are_needed() {
 /// Any number of states that there is room for, with any extents, is told apart.
 #[test]
 fn extents_are_told_apart() {
-    let all = [Extent::Whole, Extent::Rows, Extent::Columns, Extent::Codes, Extent::Blocks];
-    for first in 0..5 {
-        let extents: Vec<Extent> = (0..16).map(|index| all[(first + index * index) % 5]).collect();
+    let all = Extent::ALL;
+    assert!(all.iter().enumerate().all(|(number, &extent)| extent as usize == number));
+    for first in 0..all.len() {
+        let extents: Vec<Extent> = (0..16).map(|index| all[(first + index * index) % all.len()]).collect();
         let moments = extents.iter().fold(0, |moments, &extent| with_state(moments, &State::always("m").of(extent)));
         let found: Vec<Extent> = (0..16).map(|index| extent_of(moments, index)).collect();
         assert_eq!((state_count(moments), found), (16, extents));
