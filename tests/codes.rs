@@ -201,10 +201,10 @@ fn digits_are_learned_as_with_states_of_32_bits() {
     let from_exact = mean(&|order| apart(&courses[order][1].weights, &courses[order][0].weights));
     let next = |order: usize| &courses[(order + 1) % courses.len()][0].weights;
     let between_orders = mean(&|order| apart(&courses[order][0].weights, next(order)));
-    println!("{losses:?} {right:?} {moved:?} {from_exact} {between_orders}");
-    // Codes change no more than another order of the samples does.
-    assert!(from_exact <= between_orders, "{from_exact} beside {between_orders}");
-    assert!((losses[1] - losses[0]).abs() <= 0.5 * losses[0], "{losses:?}");
+
+    // Codes change less than another order of the samples does.
+    assert!(from_exact <= 0.5 * between_orders, "{from_exact} beside {between_orders}");
+    assert!((losses[1] - losses[0]).abs() <= 0.25 * losses[0], "{losses:?}");
     assert!(right.iter().all(|&right| right >= 350.0), "{right:?}");
     let mut text = String::from(
         "| digits, 6 epochs, in 5 orders | bytes of the optimizer | loss of the last epoch | right of 359 held back | moved by | apart from \

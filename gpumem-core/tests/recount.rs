@@ -127,13 +127,8 @@ fn measured(graph: &Graph, tapped: &[prop::sample::Index]) -> Vec<NodeId> {
 }
 
 /// Optimizers with none, one and two states of the parameter's size, with states of its rows and columns, and with codes.
-const MOMENTS: [u64; 5] = [
-    0,
-    1,
-    2,
-    Optimizer::Adafactor(Adafactor::DEFAULT).moments(),
-    Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments(),
-];
+const MOMENTS: [u64; 5] =
+    [0, 1, 2, Optimizer::Adafactor(Adafactor::DEFAULT).moments(), Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments()];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]

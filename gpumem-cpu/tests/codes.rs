@@ -47,9 +47,11 @@ fn steps_are_those_of_torchao() {
         }
         for (theirs, ours) in names {
             let (found, expected) = (loaded.get(ours).unwrap(), truth.floats(&format!("after.{theirs}")));
-            // What an element is that was another entry in a step before: no more than a step apart.
+            // A step apart at most are elements that were another entry in a step before. Of a mean of squares 0 is one that is not 0 here, for
+            // gradients below 4e-4 of the largest: one in a thousand, in each step.
             let far = |by: f32| found.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() > by).count();
-            assert!(far(1e-5) <= 20 && far(0.01) == 0, "{ours}: {} are others", far(1e-5));
+            let [apart, far] = [1e-5, 0.01].map(far);
+            assert!(100 * apart <= found.len() && far == 0, "{ours}: {apart} are others, {far} of them by a step");
             for (moment, kept) in ["exp_avg", "exp_avg_sq"].into_iter().enumerate() {
                 let state = format!("state.{theirs}.{kept}");
                 let mut found = loaded.get(&format!("{ours}.moment{moment}")).unwrap();
@@ -223,8 +225,7 @@ fn states_of_another_optimizer_are_refused() {
         }
     }
     let sgd = Optimizer::Sgd(Sgd { lr: 0.1, ..Sgd::DEFAULT });
-    let (mut with, mut without) =
-        (beginning(sgd, ours.moments(), Update::Fused), beginning(sgd, 0, Update::Fused));
+    let (mut with, mut without) = (beginning(sgd, ours.moments(), Update::Fused), beginning(sgd, 0, Update::Fused));
     with.step().unwrap();
     without.step().unwrap();
     assert!(with.get("linear3.weight.moment0").unwrap().iter().all(|&code| code == 0.0));
@@ -266,7 +267,6 @@ fn training_goes_as_with_states_of_32_bits() {
     let begun: Vec<Vec<f32>> = PARAMETERS.iter().map(|(name, _)| exact.get(name).unwrap()).collect();
     let losses: Vec<[f32; 2]> = (0..40).map(|_| [coded.step().unwrap(), exact.step().unwrap()]).collect();
     let first = losses[0][1];
-    println!("{losses:?}");
     for (step, [coded, exact]) in losses.iter().enumerate() {
         assert!((coded - exact).abs() <= 0.02 * first, "step {step}: {coded} beside {exact}");
     }
@@ -276,7 +276,6 @@ fn training_goes_as_with_states_of_32_bits() {
         let size = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
         let apart = size(&mut coded.iter().zip(&exact).map(|(a, b)| a - b));
         let moved = size(&mut exact.iter().zip(&begun).map(|(a, b)| a - b));
-        println!("{name}: {apart} of {moved}");
         assert!(apart <= 0.1 * moved, "{name}: {apart} apart, where {moved} were moved");
     }
 }

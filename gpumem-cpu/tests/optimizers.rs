@@ -65,11 +65,23 @@ fn check(file: &str, optimizer: Optimizer, moments: &[&str], update: Update) {
     }
 }
 
-/// Optimizers with a test in this file: one without fails here.
+/// Optimizers with a test in this file, and the one whose tests are in `codes.rs`: one without fails here.
 #[test]
 fn every_optimizer() {
-    let tested =
-        ["Sgd", "Adam", "AdamW", "Lion", "RmsProp", "Adagrad", "Adadelta", "NAdam", "Adamax", "RAdam", "Adafactor"];
+    let tested = [
+        "Sgd",
+        "Adam",
+        "AdamW",
+        "Lion",
+        "RmsProp",
+        "Adagrad",
+        "Adadelta",
+        "NAdam",
+        "Adamax",
+        "RAdam",
+        "Adafactor",
+        "AdamW8bit",
+    ];
     let all: Vec<&str> = Optimizer::DEFAULTS.iter().map(|optimizer| optimizer.row().name).collect();
     assert_eq!(all, tested);
 }

@@ -90,7 +90,6 @@ fn bytes_of_a_parameter() {
     for pair in arenas.chunks(2) {
         let [(separate, _), (fused, _)] = pair else { unreachable!() };
         let saved = separate[Line::Arena] - fused[Line::Arena];
-        println!("{} of {} bytes of gradients", saved, separate[Line::Gradients]);
         assert!(saved >= separate[Line::Gradients] * 9 / 10, "{saved} of {}", separate[Line::Gradients]);
     }
     let path = format!("{}/../docs/memory-model.md", env!("CARGO_MANIFEST_DIR"));

@@ -21,9 +21,7 @@ impl Format {
             |half: Half| bytes.as_chunks().0.iter().map(|&word| half.widen(u16::from_le_bytes(word))).collect();
         match self {
             Format::U8 => bytes.iter().copied().map(f32::from).collect(),
-            Format::F32 | Format::U32 => {
-                bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word)).collect()
-            }
+            Format::F32 | Format::U32 => bytes.as_chunks().0.iter().map(|&word| f32::from_le_bytes(word)).collect(),
             Format::Bf16 => halves(Half::Bf16),
             Format::F16 => halves(Half::F16),
         }

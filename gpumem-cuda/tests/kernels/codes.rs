@@ -3,7 +3,8 @@
 use crate::host::harness::graphs::{chain, numbers, plan};
 use crate::host::harness::{Loaded, assert_close};
 use crate::host::{
-    CAPABILITY, Reference, Run, Simulated, Tested, compare, compare_in, compare_programs, prepare_programs, spread, steps_of,
+    CAPABILITY, Reference, Run, Simulated, Tested, compare, compare_in, compare_programs, prepare_programs, spread,
+    steps_of,
 };
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};

@@ -53,9 +53,8 @@ fn extents_are_told_apart() {
 fn codes_are_of_large_parameters() {
     use crate::number::Role;
     let tensors = |dims: &[u64]| [Extent::Codes, Extent::Blocks].map(|extent| extent.tensor(Shape::new(dims)));
-    let codes = |count, blocks| {
-        [Some((Shape::new(&[count]), Role::Code)), Some((Shape::new(&[blocks]), Role::WideMoment))]
-    };
+    let codes =
+        |count, blocks| [Some((Shape::new(&[count]), Role::Code)), Some((Shape::new(&[blocks]), Role::WideMoment))];
     assert_eq!(tensors(&[64, 64]), codes(4096, 16));
     assert_eq!(tensors(&[64, 64, 3, 3]), codes(36_864, 144));
     assert_eq!(tensors(&[4097]), codes(4097, 17));

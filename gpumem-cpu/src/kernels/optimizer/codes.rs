@@ -25,7 +25,8 @@ impl Codes {
     /// Those that the program has for a parameter of this shape, if it has some.
     pub(super) fn bind(operands: &mut Operands<'_>, shape: Shape) -> Result<Option<Codes>, Error> {
         let moments = operands.moments();
-        let kept = |index: u8| extent_of(moments, index.into()).tensor(shape).map(|(shape, role)| (count(shape.dims()), role));
+        let kept =
+            |index: u8| extent_of(moments, index.into()).tensor(shape).map(|(shape, role)| (count(shape.dims()), role));
         let (Some((length, Role::Code)), Some((_, Role::Code))) = (kept(0), kept(1)) else { return Ok(None) };
         let (Some((blocks, Role::WideMoment)), Some((_, Role::WideMoment))) = (kept(2), kept(3)) else {
             return Err(Error::Damaged("codes of an optimizer state have no scales"));
