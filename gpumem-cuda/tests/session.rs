@@ -35,7 +35,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::{place, share};
 use gpumem_core::program::{Class, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner, Served};
-use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
+use gpumem_core::train::optim::{Adam, AdamW8bit, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::operations::order;
@@ -181,8 +181,10 @@ fn begin(job: &Job, runner: &mut (impl Runner + ?Sized)) {
 
 /// Words as the arena holds them.
 fn stored(job: &Job, role: Role, words: &[u32]) -> Vec<u8> {
-    if role.bytes(job.precision) == 4 {
-        return bytes(words);
+    match role.bytes(job.precision) {
+        4 => return bytes(words),
+        1 => return words.iter().map(|&word| word as u8).collect(),
+        _ => {}
     }
     words.iter().flat_map(|&word| narrow(job.precision, word).to_le_bytes()).collect()
 }
@@ -210,11 +212,12 @@ fn loss(job: &Job, runner: &mut impl Runner) -> f32 {
     runner.loss(placed.offsets[placed.program.results[0] as usize]).unwrap()
 }
 
-/// The values of everything that outlives a step, by name.
+/// The values of everything that outlives a step, by name; without codes, which are bytes.
 fn state(job: &Job, runner: &mut impl Runner) -> Vec<(String, Vec<f32>)> {
     let placed = job.train.as_ref().unwrap();
     let lasting = placed.program.tensors.iter().enumerate().filter(|(_, tensor)| {
-        matches!(tensor.class, Class::Parameter | Class::Buffer | Class::Moment) && tensor.role != Role::State
+        matches!(tensor.class, Class::Parameter | Class::Buffer | Class::Moment)
+            && !matches!(tensor.role, Role::State | Role::Code)
     });
     let mut read = |(id, tensor): (usize, &gpumem_core::program::Tensor)| {
         let mut bytes = vec![0; tensor.elements(BATCH).unwrap() as usize * 4];

@@ -262,3 +262,29 @@ fn states_of_another_optimizer_are_refused() {
         assert_eq!(gpumem_cuda::steps::steps(&placed, setting).err(), Some(refused));
     }
 }
+
+/// The test of the tests: codes are not those of the kernel if either barrier is gone.
+#[test]
+fn a_deleted_barrier_is_caught() {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
+    let optimizer = adam(&[]);
+    let plain = program(&network(&[70], "Linear(61, bias = false)"), optimizer, Update::Separate);
+    let codes = plain.tensors.iter().position(|tensor| tensor.role == Role::Code).unwrap();
+    let after = |order: i32, from: &'static str, to: &'static str| {
+        let mut tested = simulated(&plain, optimizer, order);
+        tested.change(|_, text| text.replacen(from, to, 1));
+        tested.step();
+        tested.get(codes)
+    };
+    let right = after(0, "", "");
+    for (from, to) in [
+        ("fill(maps);\n        __syncthreads();", "fill(maps);"),
+        ("highest[warp][s] = most;\n    }\n    __syncthreads();", "highest[warp][s] = most;\n    }"),
+    ] {
+        assert!(gpumem_cuda::SOURCES.iter().any(|(_, text)| text.contains(from)), "{from}");
+        assert!((0..3).any(|order| after(order, from, to) != right), "{from}");
+    }
+    assert!((1..3).all(|order| after(order, "", "") == right));
+}

@@ -143,3 +143,52 @@ fn what_cannot_be_turned_is_refused() {
     let error = Cuda::new(0).unwrap().with_cudnn(false).load(other).unwrap_err();
     assert!(error.to_string().contains("different orders"), "{error}");
 }
+
+/// A training with codes goes on elsewhere, from a card on which the weight lies channels last: codes are in the order of its shape there as
+/// well, and so are their blocks.
+#[test]
+fn codes_are_exchanged_as_the_host_has_them() {
+    if !on_a_simulated_card("weights::codes_are_exchanged_as_the_host_has_them", &[]) {
+        return;
+    }
+    let optimizer = Optimizer::AdamW8bit(AdamW8bit { lr: 0.01, eps: 1e-4, ..AdamW8bit::DEFAULT });
+    let (moments, update) = (optimizer.moments(), Update::Fused);
+    let loss_terms = &[Term::CROSS_ENTROPY];
+    let training = Training { loss: loss_terms, moments, update, skips_overflow: false, input_gradient: false };
+    let layers = "Conv2d(16, 1) | Conv2d(32, 3) | Tanh | Flatten | Linear(5)";
+    let plain = job_training(&[16, 5, 5], layers, optimizer, Precision::F32, (training, None));
+    let mut turned = plain.clone();
+    for placed in turned.train.iter_mut().chain([&mut turned.infer]) {
+        let weights = placed.program.tensors.iter_mut().filter(|it| !it.batched && it.shape.dims().ends_with(&[3, 3]));
+        weights.for_each(|weight| weight.layout = gpumem_core::program::Layout::CHANNELS_LAST);
+        assert!(placed.program.tensors.iter().any(|tensor| tensor.is_turned()));
+    }
+    let mut card = load(&turned);
+    begin(&plain, &mut card);
+    for step in 0..3 {
+        feed(&plain, &mut card, step);
+        card.train().unwrap();
+    }
+    let mut cpu = Cpu::with_threads(1).unwrap().load(plain.clone()).unwrap();
+    let placed = plain.train.as_ref().unwrap();
+    let mut codes = 0;
+    for (id, tensor) in placed.program.tensors.iter().enumerate() {
+        if !matches!(tensor.class, Class::Parameter | Class::Moment | Class::State) {
+            continue;
+        }
+        let mut bytes = vec![0; placed.bytes[id] as usize];
+        card.read(placed.offsets[id], &mut bytes).unwrap();
+        cpu.write(placed.offsets[id], &bytes).unwrap();
+        codes += usize::from(tensor.role == Role::Code && bytes.iter().any(|&code| code != 0));
+    }
+    assert_eq!(codes, 2);
+    for step in 3..6 {
+        feed(&plain, &mut card, step);
+        card.train().unwrap();
+        feed(&plain, &mut cpu, step);
+        cpu.train().unwrap();
+        let (found, expected) = (loss(&plain, &mut card), loss(&plain, &mut cpu));
+        assert!((found - expected).abs() < 1e-4, "step {step}: {found}, {expected}");
+    }
+    compare("after a move", &state(&plain, &mut card), &state(&plain, &mut cpu));
+}
