@@ -9,7 +9,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::loss::Compares;
+use gpumem_core::program::loss::{Allowed, Indices};
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Program, Slot};
 use gpumem_core::train::optim::{Optimizer, extent_of, state_count};
 use std::ops::Range;
@@ -27,13 +27,13 @@ struct IndexCheck {
     what: &'static str,
     indices: Source<u32>,
     limit: u64,
-    /// The one beyond it that is allowed.
-    ignored: Option<u32>,
+    /// Those beyond it that are no mistake.
+    allowed: Allowed,
 }
 
 impl IndexCheck {
     fn run(&self) -> Result<(), Error> {
-        let is_wrong = |&index: &u32| u64::from(index) >= self.limit && self.ignored != Some(index);
+        let is_wrong = |&index: &u32| u64::from(index) >= self.limit && !self.allowed.allows(index);
         match self.indices.get().iter().position(is_wrong) {
             None => Ok(()),
             Some(position) => Err(Error::Index {
@@ -87,26 +87,25 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
 }
 
 /// The indices of the user's that `operation` uses to look something up.
-fn index_check(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Option<IndexCheck>, Error> {
-    let mut ignored = None;
-    let (what, slot, length, limit) = match &operation.action {
+fn index_checks(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Vec<IndexCheck>, Error> {
+    let all = match &operation.action {
         Action::Run { op: Op::Gather(op), pass: Pass::Forward } => {
-            ("token", Slot::Input(0), count(&[operands.batch(), op.count]), op.rows)
+            let slot = Slot::Input(0);
+            vec![Indices { what: "token", slot, each: op.count, limit: op.rows, allowed: Allowed::Nothing }]
         }
-        Action::Loss(criterion) if criterion.compares() == Compares::Classes => {
-            let length = count(&[operands.batch(), criterion.outer, criterion.inner]);
-            ignored = criterion.options.ignored;
-            ("label", Slot::Target, length, criterion.classes)
-        }
-        _ => return Ok(None),
+        Action::Loss(criterion) => criterion.indices(),
+        _ => Vec::new(),
     };
     // Indices that an operation of the program makes are not there yet when the step begins.
-    let given =
-        operation.read(slot).is_some_and(|tensor| matches!(program.tensor(tensor).class, Class::Input | Class::Target));
-    if !given {
-        return Ok(None);
-    }
-    Ok(Some(IndexCheck { what, indices: operands.words(slot, length)?, limit, ignored }))
+    let given = |slot| {
+        let tensor = operation.read(slot);
+        tensor.is_some_and(|tensor| matches!(program.tensor(tensor).class, Class::Input | Class::Target))
+    };
+    let check = |Indices { what, slot, each, limit, allowed }| {
+        let indices = operands.words(slot, count(&[operands.batch(), each]))?;
+        Ok(IndexCheck { what, indices, limit, allowed })
+    };
+    all.into_iter().filter(|indices| given(indices.slot)).map(check).collect()
 }
 
 impl Loaded {
@@ -131,7 +130,7 @@ impl Loaded {
         };
         for (index, operation) in program.operations.iter().enumerate() {
             let mut operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
-            loaded.checks.extend(index_check(program, operation, &operands)?);
+            loaded.checks.extend(index_checks(program, operation, &operands)?);
             if operation.action == Action::Update {
                 let parameter = operands.shape(Slot::Parameter)?;
                 // A vector has no columns, and lacks no state of them.

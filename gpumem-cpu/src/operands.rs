@@ -268,6 +268,11 @@ impl<'a> Operands<'a> {
         self.operation.read(slot).is_some_and(|tensor| self.program.tensor(tensor).batched)
     }
 
+    /// Whether the operation reads this slot.
+    pub(crate) fn reads(&self, slot: Slot) -> bool {
+        self.operation.read(slot).is_some()
+    }
+
     /// Whether the operation writes this slot.
     pub(crate) fn writes(&self, slot: Slot) -> bool {
         self.operation.written(slot).is_some()

@@ -37,21 +37,12 @@
 // ring: if there is one, eight words in the memory of the host, to one of which the last term of a training step sends the loss.
 #include "base.cuh"
 #include "real.cuh"
+#include "loss.cuh"
 #ifdef CORRECTIONS
 #include "corrections.cuh"
 #endif
 
-// What every gradient is multiplied with.
-static __device__ __forceinline__ float factor(const u32 *state) {
-    return from_bits(state[STATE_LOSS_SCALE]) * (float)(WEIGHT);
-}
-
-static __device__ __forceinline__ void put(float gradient, real *dx) {
-#if ADD
-    gradient += widen(*dx);
-#endif
-    narrow(gradient, dx);
-}
+static __device__ __forceinline__ void put(float gradient, real *dx) { give<ADD>(gradient, dx); }
 
 // The weight of a class.
 #ifdef CLASS_WEIGHTS

@@ -100,9 +100,10 @@ use proc_macro::TokenStream;
 /// that of the last group that has it. Paths that match nothing are mistakes.
 ///
 /// A loss is one of `Loss`, each with its options on its page (`CrossEntropy`, `Nll`, `BceWithLogits`, `Mse`, `L1`, `SmoothL1`,
-/// `Huber`, `KlDiv`, `Mean`), or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. Options have
+/// `Huber`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Mean`), or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. Options have
 /// PyTorch's names and stand in braces, `Huber { delta: 0.5 }`, in front of the parentheses if there are some. A term
-/// measures the first output, or the tap or input named by `from`; terms without a `target = name` share the first target,
+/// measures the first output, or the tap or input named by `from`; `CosineEmbedding` measures the first two outputs, or two taps,
+/// `from = (x, y)`. Terms without a `target = name` share the first target,
 /// those with one name have one of their own, and `Mean` compares with nothing. Targets are handed in as a tuple, in the order
 /// in which they are first named. What only a loss reads is not part of inference. `CrossEntropy` measures logits, so it is refused
 /// right behind `Softmax`, `Relu` or `Sigmoid`, as `BceWithLogits` is; a tap before these is measured with

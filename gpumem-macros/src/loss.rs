@@ -1,8 +1,10 @@
 //! `loss: CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the terms, what they measure and what they compare it with.
 
 mod options;
+mod shapes;
 
 use crate::errors::Errors;
+use crate::names;
 use crate::resolve::{Declared, Form, Resolved};
 use crate::syntax::Place;
 use crate::train::{last_name, plain};
@@ -46,8 +48,10 @@ struct Written {
     name: Span,
     loss: Loss,
     weight: f64,
-    from: Option<Ident>,
+    /// What it measures; of two values both, or neither.
+    from: Vec<Ident>,
     target: Option<Ident>,
+    input_lengths: Option<Ident>,
     options: options::Reading,
     place: Place,
 }
@@ -69,8 +73,9 @@ pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
         name,
         loss: Loss::CrossEntropy,
         weight: 1.0,
-        from: None,
+        from: Vec::new(),
         target: None,
+        input_lengths: None,
         options: Default::default(),
         place: promised.place,
     };
@@ -144,20 +149,43 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     };
     let text = name.to_string();
     let Some(&loss) = Loss::ALL.iter().find(|loss| loss.name() == text) else {
-        let hint = match nearest(&text, &names) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are {}", listed(&names)),
+        let hint = match (of_elsewhere(&text), nearest(&text, &names)) {
+            (Some(loss), _) => format!("did you mean `{}`?", example(loss)),
+            (None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None) => format!("there are {}", listed(&names)),
         };
         errors.add(place, format!("no loss is called `{text}`; {hint}"));
         return None;
     };
     let options = fields.map(|fields| options::read(loss, fields, errors)).unwrap_or_default();
-    let mut written = Written { name: name.span(), loss, weight: 1.0, from: None, target: None, options, place };
+    let (name, from) = (name.span(), Vec::new());
+    let mut written = Written { name, loss, weight: 1.0, from, target: None, input_lengths: None, options, place };
+    if loss.row().compares == Compares::Labels && !written.options.has_length {
+        let message =
+            format!("`{text}` has to know how many labels a target has at most; write `{text} {{ target_length: 32 }}`");
+        errors.add(place, message);
+        return None;
+    }
     arguments.into_iter().for_each(|argument| source(argument, &mut written, errors));
     Some(written)
 }
 
-/// `from = aux` or `target = name`.
+/// The loss that PyTorch or another library calls so: `CTCLoss`, `mse_loss`.
+pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
+    let name = names::plain(name);
+    let bare = name.strip_suffix("loss").unwrap_or(&name);
+    Loss::ALL.iter().copied().find(|loss| loss.name().to_lowercase() == bare)
+}
+
+/// How a loss is written.
+pub(crate) fn example(loss: Loss) -> String {
+    match loss.row().compares {
+        Compares::Labels => format!("{} {{ target_length: 32 }}", loss.name()),
+        _ => loss.name().to_string(),
+    }
+}
+
+/// `from = aux`, `from = (x, y)`, `target = name` or `input_lengths = name`.
 fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
     let loss = written.loss;
     let text = loss.name();
@@ -165,36 +193,78 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
         let message = format!("options stand in braces; write `{text} {{ {option} }}`");
         return errors.add(Place::of(argument), message);
     }
-    let (Some(option), Some(value)) = option(argument) else {
-        let message = format!("expected `from = name` or `target = name`, as `{text}(from = aux)`");
+    let (Some(option), Some(values)) = option(argument) else {
+        let from = if is_of_pairs(loss) { "from = (x, y)" } else { "from = name" };
+        let message = format!("expected `{from}` or `target = name`, as `{text}({})`", source_of(loss));
         return errors.add(Place::of(argument), message);
     };
-    let slot = match option.to_string().as_str() {
-        "from" => &mut written.from,
-        "target" if loss != Loss::Mean => &mut written.target,
-        "target" => return errors.add(Place::of(argument), "`Mean` compares with nothing; remove `target`"),
-        other => {
-            let hint = match nearest(other, &["from", "target"]) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!(
-                    "`from` and `target` stand here, and in braces behind the name {}",
-                    listed(&loss.row().options())
-                ),
-            };
-            return errors.add(&option, format!("`{text}` has no option `{other}`; {hint}"));
-        }
+    let known = sources(loss);
+    let name = option.to_string();
+    if name == "target" && loss == Loss::Mean {
+        return errors.add(Place::of(argument), "`Mean` compares with nothing; remove `target`");
+    }
+    if !known.contains(&name.as_str()) {
+        let hint = match nearest(&name, &known) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                let sources: Vec<String> = known.iter().map(|known| format!("`{known}`")).collect();
+                let (last, before) = sources.split_last().expect("`from` is always there");
+                let sources = format!("{} and {last}", before.join(", "));
+                format!("{sources} stand here, and in braces behind the name {}", listed(&loss.row().options()))
+            }
+        };
+        return errors.add(&option, format!("`{text}` has no option `{name}`; {hint}"));
+    }
+    let is_twice = match name.as_str() {
+        "from" => !written.from.is_empty(),
+        "target" => written.target.is_some(),
+        _ => written.input_lengths.is_some(),
     };
-    if slot.replace(value).is_some() {
-        errors.add(&option, format!("`{option}` is given twice; remove one"));
+    if is_twice {
+        return errors.add(&option, format!("`{option}` is given twice; remove one"));
+    }
+    let place = Place::of(argument);
+    match (name.as_str(), &*values) {
+        ("from", [first, second]) if is_of_pairs(loss) => written.from = vec![first.clone(), second.clone()],
+        ("from", _) if is_of_pairs(loss) => {
+            errors.add(place, format!("`{text}` compares two values; write `from = (x, y)`"));
+        }
+        ("from", [value]) => written.from = vec![value.clone()],
+        ("target", [value]) => written.target = Some(value.clone()),
+        (_, [value]) => written.input_lengths = Some(value.clone()),
+        _ => {
+            let message = format!("`{name}` is one name here; write `{text}({name} = {})`", values[0]);
+            errors.add(place, message);
+        }
     }
 }
 
-/// Both names of `from = aux`.
-fn option(argument: &Expr) -> (Option<Ident>, Option<Ident>) {
-    match plain(argument) {
-        Expr::Assign(assign) => (last_name(&assign.left).cloned(), last_name(&assign.right).cloned()),
-        _ => (None, None),
+/// What stands in parentheses behind a loss.
+fn sources(loss: Loss) -> Vec<&'static str> {
+    let mut known = vec!["from", "target"];
+    if loss.row().compares == Compares::Labels {
+        known.push("input_lengths");
     }
+    known
+}
+
+/// An example of that.
+fn source_of(loss: Loss) -> &'static str {
+    if is_of_pairs(loss) { "from = (x, y)" } else { "from = aux" }
+}
+
+fn is_of_pairs(loss: Loss) -> bool {
+    loss.row().over == Over::Pairs
+}
+
+/// The name and the names of `from = aux` and `from = (x, y)`.
+fn option(argument: &Expr) -> (Option<Ident>, Option<Vec<Ident>>) {
+    let Expr::Assign(assign) = plain(argument) else { return (None, None) };
+    let values: Option<Vec<Ident>> = match plain(&assign.right) {
+        Expr::Tuple(tuple) => tuple.elems.iter().map(|value| last_name(value).cloned()).collect(),
+        value => last_name(value).map(|name| vec![name.clone()]),
+    };
+    (last_name(&assign.left).cloned(), values.filter(|values| !values.is_empty()))
 }
 
 /// The terms with their values and targets.
@@ -202,40 +272,70 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
     let mut reading = Reading::default();
     let mut names: Vec<Option<String>> = Vec::new();
     for term in written {
-        let Some(measured) = measured(term, resolved, errors) else { continue };
-        let (node, value) = measured;
+        let Some(measured) = all_measured(term, resolved, errors) else { continue };
+        let (node, value) = measured[0];
         check_classes(term, resolved, value, errors);
         check_logits(term, resolved, node, errors);
         options::check_classes(term.loss, &term.options, value.shape, errors);
-        let target = match target_of(term, value) {
-            None => 0,
-            Some(target) => {
-                let name = term.target.as_ref().map(ToString::to_string);
-                match names.iter().position(|known| *known == name) {
-                    Some(index) => {
-                        check_target(term, reading.targets[index], target, errors);
-                        index
-                    }
-                    None => {
-                        names.push(name);
-                        reading.targets.push(target);
-                        names.len() - 1
-                    }
-                }
+        if !shapes::check(term, &measured, errors) {
+            continue;
+        }
+        let mut numbered = |name: Option<String>, target: Target| match names.iter().position(|known| *known == name) {
+            Some(index) => {
+                check_target(term, reading.targets[index], target, errors);
+                index
+            }
+            None => {
+                names.push(name);
+                reading.targets.push(target);
+                names.len() - 1
             }
         };
-        let from = term.from.as_ref().map(|_| node);
+        let name = |name: &Ident| name.to_string();
+        let target = target_of(term, value).map_or(0, |target| numbered(term.target.as_ref().map(name), target));
+        let each = Target { shape: Shape::new(&[]), elements: Elements::Indices };
+        let lengths = term.input_lengths.as_ref().map(|lengths| numbered(Some(name(lengths)), each));
+        let [from, and] = [0, 1].map(|side| measured.get(side).filter(|_| !term.from.is_empty()).map(|(node, _)| *node));
         let options = term.options.options.clone();
-        reading.terms.push(Term { measure: term.loss.into(), weight: term.weight, from, target, options });
+        let measure = term.loss.into();
+        reading.terms.push(Term { measure, weight: term.weight, from, and, target, lengths, options });
         reading.tokens.extend(tokens(term));
     }
     reading
 }
 
-/// The value that a term measures.
-fn measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<(NodeId, Type)> {
-    let node = match &term.from {
-        None => *resolved.outputs.as_ref()?.first()?,
+/// The values that a term measures: two of a loss of pairs.
+fn all_measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<Vec<(NodeId, Type)>> {
+    let sides: Vec<Option<&Ident>> = match (is_of_pairs(term.loss), &*term.from) {
+        (false, from) => vec![from.first()],
+        (true, []) => vec![None, None],
+        (true, from) => from.iter().map(Some).collect(),
+    };
+    let found: Vec<_> = sides.iter().enumerate().map(|(side, name)| measured(term, (side, *name), resolved, errors)).collect();
+    found.into_iter().collect()
+}
+
+/// The value that a term measures on this side.
+fn measured(
+    term: &Written,
+    (side, name): (usize, Option<&Ident>),
+    resolved: &Resolved,
+    errors: &mut Errors,
+) -> Option<(NodeId, Type)> {
+    let node = match name {
+        None => match resolved.outputs.as_ref()?.get(side) {
+            Some(output) => *output,
+            None if side == 0 => return None,
+            None => {
+                let loss = term.loss.name();
+                let message = format!(
+                    "`{loss}` compares two values, but `forward` returns one; return both, or name both, as \
+                     `{loss}(from = (x, y))` with `tap(x)` and `tap(y)` in `forward`"
+                );
+                errors.add(term.place, message);
+                return None;
+            }
+        },
         Some(name) => {
             let text = name.to_string();
             match resolved.taps.get(&text) {
@@ -255,17 +355,14 @@ fn measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<
         }
     };
     let value = resolved.graph.value(node);
-    let what = match &term.from {
-        Some(name) => format!("`{name}`"),
-        None => "the output".to_string(),
-    };
+    let what = shapes::what(term, side);
     if let Some([given, _]) = value.elements.no_numbers() {
         errors.add(term.place, format!("a loss measures numbers, but {what} is {given}"));
         return None;
     }
     if !value.batched {
         // Of an output the network itself says so.
-        term.from.as_ref()?;
+        name?;
         errors.add(term.place, format!("a loss measures each sample, but {what} is the same for every sample"));
         return None;
     }
@@ -279,7 +376,7 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
     }
     let loss = term.loss.name();
     let promised: Option<&Declared> = resolved.promised.as_ref().and_then(|promised| promised.first());
-    match (&term.from, promised) {
+    match (term.from.first(), promised) {
         (None, Some(promised)) if !matches!(promised.form, Form::Logits | Form::TokenLogits | Form::Map) => {
             let message = format!(
                 "`{loss}` compares classes, but `forward` returns `{promised}`; return `Logits`, `TokenLogits` or `Map`, \
@@ -319,6 +416,14 @@ fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &
             );
             return errors.add(resolved.places[row], message);
         }
+        (Loss::Ctc, "Softmax" | "Linear") => {
+            let gives = if layer == "Softmax" { "probabilities" } else { "any numbers" };
+            let instead = if layer == "Softmax" { "in its place" } else { "behind it" };
+            let message = format!(
+                "`{loss}` takes logarithms of probabilities, and `{layer}` gives {gives}; write `LogSoftmax` {instead}"
+            );
+            return errors.add(resolved.places[row], message);
+        }
         (Loss::CrossEntropy, "Softmax" | "LogSoftmax") => "and makes their softmax itself",
         (Loss::BceWithLogits, "Sigmoid") => "and makes their sigmoid itself",
         (Loss::CrossEntropy | Loss::BceWithLogits, "Relu" | "Relu6") => "also negative ones, which are cut off here",
@@ -336,13 +441,8 @@ fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &
 
 /// What a loss compares a value with, if it does.
 fn target_of(term: &Written, value: Type) -> Option<Target> {
-    match term.options.options.compares(term.loss.into()) {
-        Compares::Classes => {
-            Some(Target { shape: gpumem_core::lower::target_shape(value.shape), elements: Elements::Indices })
-        }
-        Compares::Numbers => Some(Target { shape: value.shape, elements: Elements::Numbers }),
-        Compares::Nothing => None,
-    }
+    let (shape, is_indices) = term.options.options.target(term.loss.into(), value.shape)?;
+    Some(Target { shape, elements: if is_indices { Elements::Indices } else { Elements::Numbers } })
 }
 
 fn check_target(term: &Written, known: Target, needed: Target, errors: &mut Errors) {
@@ -366,7 +466,7 @@ fn check_target(term: &Written, known: Target, needed: Target, errors: &mut Erro
 
 fn tokens(term: &Written) -> TokenStream {
     let loss = Ident::new(term.loss.name(), term.name);
-    let name = |name: &Option<Ident>| match name {
+    let name = |name: Option<&Ident>| match name {
         Some(name) => {
             let name = name.to_string();
             quote!(::core::option::Option::Some(#name))
@@ -374,13 +474,17 @@ fn tokens(term: &Written) -> TokenStream {
         None => quote!(::core::option::Option::None),
     };
     let options = options::tokens(&term.options.options);
-    let (from, target, weight) = (name(&term.from), name(&term.target), Literal::f64_unsuffixed(term.weight));
+    let [from, and] = [0, 1].map(|side| name(term.from.get(side)));
+    let [target, input_lengths] = [name(term.target.as_ref()), name(term.input_lengths.as_ref())];
+    let weight = Literal::f64_unsuffixed(term.weight);
     quote! {
         __gpumem::__private::LossTerm {
             loss: __gpumem::__private::Loss::#loss,
             weight: #weight,
             from: #from,
+            and: #and,
             target: #target,
+            input_lengths: #input_lengths,
             options: #options,
         },
     }

@@ -164,11 +164,11 @@ pub(crate) fn of_elsewhere(name: &str) -> Option<Elsewhere> {
         return None;
     }
     let (_, here) = TABLE.iter().find(|(names, _)| names.contains(&plain_name.as_str()))?;
-    Some(here.says())
+    Some(here.says(name))
 }
 
 impl Here {
-    fn says(self) -> Elsewhere {
+    fn says(self, name: &str) -> Elsewhere {
         let says = |hint: String| Elsewhere { hint, meant: None, keeps_shape: false, is_list: false };
         match self {
             Layer(layer) => Elsewhere { meant: Some(layer), ..says(format!("here it is `{layer}`")) },
@@ -184,9 +184,11 @@ impl Here {
             }
             List => Elsewhere { is_list: true, ..says("layers are listed, as `[Linear(8), Relu]`".into()) },
             Here::Loss => {
-                let losses = either(&loss::names());
-                let hint =
-                    format!("a loss is no layer but a field of `TRAIN`, as `loss: CrossEntropy`; it is {losses}");
+                let hint = "a loss is no layer but a field of `TRAIN`, as `loss:";
+                let hint = match loss::of_elsewhere(name) {
+                    Some(loss) => format!("{hint} {}`", loss::example(loss)),
+                    None => format!("{hint} CrossEntropy`; it is {}", either(&loss::names())),
+                };
                 Elsewhere { keeps_shape: true, ..says(hint) }
             }
             Here::Optimizer => {
@@ -232,7 +234,7 @@ mod tests {
             if let Here::Family(member, ..) | Here::Layer(member) = here {
                 assert!(Entry::find(member).is_some(), "{member}");
             }
-            let hint = here.says().hint;
+            let hint = here.says(names[0]).hint;
             for (index, code) in hint.split('`').enumerate().filter(|(index, _)| index % 2 == 1) {
                 let words = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
                 for word in words.filter(|word| word.starts_with(char::is_uppercase)) {

@@ -4,12 +4,13 @@ use super::builder::{Builder, OpNode, numbered};
 use super::{Term, Training};
 use crate::graph::{NodeId, Source};
 use crate::number::Role;
-use crate::program::loss::Compares;
+use crate::program::loss::Over;
 use crate::program::op::{Gradient, Reads, Work};
 use crate::program::{Action, Class, Criterion, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::Update;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -60,39 +61,43 @@ impl Builder<'_> {
 
     /// The terms of the loss, one after the other.
     fn loss(&mut self, training: Training<'_>) {
-        let mut targets: Vec<Option<TensorId>> = Vec::new();
+        let mut targets = BTreeMap::new();
         let mut loss = None;
+        let outputs = self.outputs;
+        let values: Vec<Vec<NodeId>> = training.loss.iter().filter_map(|term| term.values(outputs)).collect();
         for (index, term) in training.loss.iter().enumerate() {
-            let target =
-                (term.measure.row().compares != Compares::Nothing).then(|| self.target_of(index, term, &mut targets));
+            let shape = self.value(values[index][0]).shape;
+            let target = term.options.target(term.measure, shape);
+            let target = target.map(|declared| self.target_of(term.target, declared, &mut targets));
+            let lengths = term.lengths.filter(|_| term.measure.row().over == Over::Sequences);
+            let lengths = lengths.map(|number| self.target_of(number, (Shape::new(&[]), true), &mut targets));
             let sum = loss.is_some();
             let loss = *loss.get_or_insert_with(|| {
                 self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false)
             });
-            self.term(index, term, target, (loss, sum));
+            let mut reads = numbered(Slot::Input, values[index].iter().map(|&value| self.held(value)));
+            reads.extend(lengths.map(|tensor| Operand { slot: Slot::Input(1), tensor }));
+            reads.extend(target.map(|tensor| Operand { slot: Slot::Target, tensor }));
+            self.term(&values[index..], term, reads, (loss, sum));
         }
         self.results.extend(loss);
     }
 
-    /// The target that a term compares with. A target is as the first term that names it needs it.
-    fn target_of(&mut self, index: usize, term: &Term, targets: &mut Vec<Option<TensorId>>) -> TensorId {
-        if targets.len() <= term.target {
-            targets.resize(term.target + 1, None);
-        }
-        if let Some(target) = targets[term.target] {
+    /// The target of this number. It is as the first term that names it needs it.
+    fn target_of(
+        &mut self,
+        number: usize,
+        (shape, is_indices): (Shape, bool),
+        targets: &mut BTreeMap<usize, TensorId>,
+    ) -> TensorId {
+        if let Some(&target) = targets.get(&number) {
             return target;
         }
-        let value = self.value(self.ends[index]);
-        let (role, shape) = match term.options.compares(term.measure) {
-            Compares::Classes => (Role::Index, target_shape(value.shape)),
-            Compares::Numbers | Compares::Nothing => (Role::Activation, value.shape),
-        };
-        let name = if term.target == 0 { "target".into() } else { alloc::format!("target{}", term.target) };
         let target = self.tensor(Tensor {
             class: Class::Target,
-            role,
+            role: if is_indices { Role::Index } else { Role::Activation },
             part: Part::Output,
-            name,
+            name: if number == 0 { "target".into() } else { alloc::format!("target{number}") },
             row: NO_ROW.into(),
             shape,
             batched: true,
@@ -103,38 +108,38 @@ impl Builder<'_> {
             first: 0,
             last: 0,
         });
-        targets[term.target] = Some(target);
+        targets.insert(number, target);
         target
     }
 
-    /// A term of the loss, and the gradient of what it measures, which overwrites that where nothing else needs it.
-    fn term(&mut self, index: usize, term: &Term, target: Option<TensorId>, (loss, sum): (TensorId, bool)) {
-        let measured = self.ends[index];
-        let value = self.held(measured);
-        let shape = self.value(measured).shape;
+    /// A term of the loss, and the gradient of each value that it measures, the first of `values`, which overwrites that where nothing
+    /// else needs it. The others are those of later terms.
+    fn term(&mut self, values: &[Vec<NodeId>], term: &Term, mut reads: Vec<Operand>, (loss, sum): (TensorId, bool)) {
+        let shape = self.value(values[0][0]).shape;
         let criterion = Criterion::new(term.measure, term.weight, term.options.clone(), shape);
         let (terms, batched) = criterion.terms();
         let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
-        let mut reads = vec![Operand { slot: Slot::Input(0), tensor: value }];
-        reads.extend(target.map(|tensor| Operand { slot: Slot::Target, tensor }));
         let total = Operand { slot: Slot::Loss, tensor: loss };
         if sum {
             reads.push(total);
         }
         let mut writes = vec![total];
-        if self.needs_gradient(measured) {
-            let later = &self.ends[index + 1..];
-            let is_measured_again = later.iter().any(|&end| self.held(end) == value);
+        for (number, &measured) in values[0].iter().enumerate() {
+            if !self.needs_gradient(measured) {
+                continue;
+            }
+            let value = self.held(measured);
+            let measurements = values.iter().flatten().filter(|&&other| self.held(other) == value).count();
             let is_free = self.tensors[value as usize].class == Class::Transient
-                && !is_measured_again
+                && measurements == 1
                 && !self.is_kept(value)
                 && !self.holders.contains_key(&value);
-            writes.push(self.target(measured, 0, &mut reads, is_free.then_some(value)));
+            writes.push(self.target(measured, number as u8, &mut reads, is_free.then_some(value)));
         }
         writes.push(Operand { slot: Slot::Workspace, tensor: workspace });
-        if criterion.counts() {
-            let divisor = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false);
-            writes.push(Operand { slot: Slot::Saved(0), tensor: divisor });
+        if let Some((shape, batched)) = criterion.saved() {
+            let saved = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), shape, batched);
+            writes.push(Operand { slot: Slot::Saved(0), tensor: saved });
         }
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
     }
@@ -355,14 +360,5 @@ impl Builder<'_> {
 
     fn state(&self) -> Option<Operand> {
         self.state.map(|tensor| Operand { slot: Slot::State, tensor })
-    }
-}
-
-/// Dimensions of the class indices that belong to logits of this shape.
-pub fn target_shape(shape: Shape) -> Shape {
-    match shape.dims() {
-        &[_, height, width] => Shape::new(&[height, width]),
-        [rest @ .., _] => Shape::new(rest),
-        [] => shape,
     }
 }

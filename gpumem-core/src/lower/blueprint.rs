@@ -40,7 +40,9 @@ impl Wire for Term {
         Written { kind: self.measure, options: self.options.clone() }.put(out);
         self.weight.put(out);
         self.from.put(out);
+        self.and.put(out);
         self.target.put(out);
+        self.lengths.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Term> {
@@ -49,7 +51,9 @@ impl Wire for Term {
             measure: kind,
             weight: Wire::take(from)?,
             from: Wire::take(from)?,
+            and: Wire::take(from)?,
             target: Wire::take(from)?,
+            lengths: Wire::take(from)?,
             options,
         })
     }
@@ -126,7 +130,7 @@ impl Blueprint {
         let outputs = Vec::<NodeId>::take(&mut from)?;
         let training = <Option<Steps> as Wire>::take(&mut from)?;
         let cached = <Option<Cached> as Wire>::take(&mut from)?;
-        let terms = training.iter().flat_map(|steps| &steps.loss).filter_map(|term| term.from);
+        let terms = training.iter().flat_map(|steps| &steps.loss).flat_map(|term| [term.from, term.and]).flatten();
         let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
         (from.is_empty() && exist).then_some(Blueprint { graph, outputs, training, cached })
     }

@@ -16,14 +16,14 @@ mod stepped;
 mod tables;
 mod updates;
 
-pub use backward::target_shape;
 pub use blueprint::{Blueprint, Steps};
 pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 
 use crate::graph::{Graph, NodeId, RowId};
-use crate::program::loss::LossOptions;
+use crate::program::loss::{Compares, LossOptions, Over};
 use crate::program::{Measure, Program};
+use crate::shape::Shape;
 use crate::train::Update;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -45,24 +45,60 @@ pub struct Term {
     pub weight: f64,
     /// The value that it measures; `None` for the network's first output.
     pub from: Option<NodeId>,
+    /// The value with which a loss of pairs compares it; `None` for the network's second output.
+    pub and: Option<NodeId>,
     /// The number of the target that it compares with. [`Measure::Mean`] looks at none.
     pub target: usize,
+    /// The number of the target with the lengths of sequences; `None` where all of their steps count.
+    pub lengths: Option<usize>,
     /// The options of the loss.
     pub options: LossOptions,
 }
 
 impl Term {
     /// Cross entropy of the first output.
-    pub const CROSS_ENTROPY: Term =
-        Term { measure: Measure::CrossEntropy, weight: 1.0, from: None, target: 0, options: LossOptions::DEFAULT };
+    pub const CROSS_ENTROPY: Term = Term::of(Measure::CrossEntropy);
     /// Mean squared error of the first output.
-    pub const MSE: Term = Term { measure: Measure::Mse, ..Term::CROSS_ENTROPY };
+    pub const MSE: Term = Term::of(Measure::Mse);
     /// Sum of the first output times its target.
-    pub const DOT: Term = Term { measure: Measure::Dot, ..Term::CROSS_ENTROPY };
+    pub const DOT: Term = Term::of(Measure::Dot);
 
     /// The first output against the first target.
     pub const fn of(measure: Measure) -> Term {
-        Term { measure, weight: 1.0, from: None, target: 0, options: LossOptions::DEFAULT }
+        let options = LossOptions::DEFAULT;
+        Term { measure, weight: 1.0, from: None, and: None, target: 0, lengths: None, options }
+    }
+
+    /// The values that it measures, if the network has them.
+    fn values(&self, outputs: &[NodeId]) -> Option<Vec<NodeId>> {
+        let mut values = Vec::from([self.from.or(outputs.first().copied())?]);
+        if self.measure.row().over == Over::Pairs {
+            values.push(self.and.or(outputs.get(1).copied())?);
+        }
+        Some(values)
+    }
+
+    /// The values that it measures, of shapes that it can.
+    fn measured(&self, graph: &Graph, outputs: &[NodeId]) -> Result<Vec<NodeId>, LowerError> {
+        let values = self.values(outputs).ok_or_else(|| LowerError::of_all("the loss compares two values, and there is one"))?;
+        let shapes: Vec<Shape> = values.iter().map(|&node| graph.value(node).shape).collect();
+        let ranks = match self.measure.row().over {
+            Over::Elements | Over::Positions => 0..=usize::MAX,
+            Over::Pairs => 1..=2,
+            Over::Sequences => 2..=2,
+        };
+        if !shapes.iter().all(|shape| *shape == shapes[0] && ranks.contains(&shape.rank())) {
+            return Err(LowerError::of_all("the loss measures values of another shape"));
+        }
+        if values.len() > 1 && values[0] == values[1] {
+            return Err(LowerError::of_all("the loss compares a value with itself"));
+        }
+        let LossOptions { blank, target_length, .. } = self.options;
+        let is_aligned = target_length > 0 && shapes[0].dims().last().is_some_and(|&classes| u64::from(blank) < classes);
+        if self.options.compares(self.measure) == Compares::Labels && !is_aligned {
+            return Err(LowerError::of_all("the loss of a sequence has no labels, or a blank that is no class"));
+        }
+        Ok(values)
     }
 }
 
@@ -106,9 +142,14 @@ impl LowerError {
 /// `inplace` where something else needs the input, a network without layers, and for training a loss that depends on no
 /// parameter that is trained.
 pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<Program, LowerError> {
-    let first = outputs.first().copied().ok_or_else(|| LowerError::of_all("the network has no output"))?;
+    if outputs.is_empty() {
+        return Err(LowerError::of_all("the network has no output"));
+    }
     let ends: Vec<NodeId> = match options.training {
-        Some(training) => training.loss.iter().map(|term| term.from.unwrap_or(first)).collect(),
+        Some(training) => {
+            let measured: Result<Vec<_>, _> = training.loss.iter().map(|term| term.measured(graph, outputs)).collect();
+            measured?.concat()
+        }
         None => outputs.to_vec(),
     };
     let graph = rewrite::pool_first(graph.clone(), &ends);

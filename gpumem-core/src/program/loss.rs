@@ -1,5 +1,6 @@
 //! Losses. A new one is a row here, a line in the CPU backend's match and, of elements, a struct in the CUDA backend's `loss.cu`.
 
+use super::Slot;
 use super::encoding::{Reader, Wire, wire_enum};
 use crate::shape::{Shape, product};
 use alloc::borrow::Cow;
@@ -12,6 +13,10 @@ pub enum Over {
     Elements,
     /// Positions, each with all of its classes.
     Positions,
+    /// Vectors of one value, each with that of another value at the same place.
+    Pairs,
+    /// Sequences, each as a whole.
+    Sequences,
 }
 
 /// What a loss compares with.
@@ -23,6 +28,47 @@ pub enum Compares {
     Numbers,
     /// The number of a class for each position.
     Classes,
+    /// 1 or -1 for each vector.
+    Signs,
+    /// The numbers of classes, in order, as many as [`LossOptions::target_length`] at most.
+    Labels,
+}
+
+/// Indices beyond the limit that are no mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// None.
+    Nothing,
+    /// This one.
+    One(u32),
+    /// What is negative as an `i32`.
+    Negative,
+}
+
+impl Allowed {
+    /// Whether this index is one of them.
+    pub fn allows(self, index: u32) -> bool {
+        match self {
+            Allowed::Nothing => false,
+            Allowed::One(allowed) => index == allowed,
+            Allowed::Negative => index.cast_signed() < 0,
+        }
+    }
+}
+
+/// Whole numbers of the user's that must be below a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Indices {
+    /// What one is, for messages.
+    pub what: &'static str,
+    /// Where they are.
+    pub slot: Slot,
+    /// How many a sample has.
+    pub each: u64,
+    /// The first that is too large.
+    pub limit: u64,
+    /// Those beyond it that are no mistake.
+    pub allowed: Allowed,
 }
 
 /// A number among the options of a loss.
@@ -32,10 +78,12 @@ pub struct LossNumber {
     pub name: &'static str,
     /// What it is where it is left out.
     pub default: f64,
+    /// The least that it may be.
+    pub least: f64,
     /// The most that it may be.
     pub most: f64,
-    /// Whether it may be 0, the least that any is.
-    pub zero: bool,
+    /// Whether it must be more than the least.
+    pub above: bool,
 }
 
 /// What there is to know of a loss but for its value and its slope.
@@ -74,6 +122,9 @@ impl LossRow {
         }
         if self.divergence {
             names.push("log_target");
+        }
+        if self.compares == Compares::Labels {
+            names.extend(["target_length", "blank", "zero_infinity"]);
         }
         names
     }
@@ -134,8 +185,8 @@ macro_rules! losses {
     };
 }
 
-const fn positive(name: &'static str, zero: bool) -> Option<LossNumber> {
-    Some(LossNumber { name, default: 1.0, most: f64::MAX, zero })
+const fn positive(name: &'static str, above: bool) -> Option<LossNumber> {
+    Some(LossNumber { name, default: 1.0, least: 0.0, most: f64::MAX, above })
 }
 
 losses! {
@@ -150,7 +201,7 @@ losses! {
     ///
     /// PyTorch: `torch.nn.CrossEntropyLoss(weight, ignore_index=.., label_smoothing=..)`.
     CrossEntropy = 0: LossRow {
-        number: Some(LossNumber { name: "label_smoothing", default: 0.0, most: 1.0, zero: true }),
+        number: Some(LossNumber { name: "label_smoothing", default: 0.0, least: 0.0, most: 1.0, above: false }),
         ..LossRow::CLASSES
     };
     /// `Mse`: `(x - target)^2` for each element.
@@ -170,13 +221,13 @@ losses! {
     /// * Option: `beta = 1.0`, at least 0; with 0 it is `L1`.
     ///
     /// PyTorch: `torch.nn.SmoothL1Loss(beta=beta)`.
-    SmoothL1 = 5: LossRow { number: positive("beta", true), ..LossRow::ELEMENTS };
+    SmoothL1 = 5: LossRow { number: positive("beta", false), ..LossRow::ELEMENTS };
     /// `Huber`: of `d = x - target`, `d^2 / 2` where `|d|` is at most `delta`, else `delta * (|d| - delta / 2)`, for each element.
     ///
     /// * Option: `delta = 1.0`, above 0.
     ///
     /// PyTorch: `torch.nn.HuberLoss(delta=delta)`.
-    Huber = 6: LossRow { number: positive("delta", false), ..LossRow::ELEMENTS };
+    Huber = 6: LossRow { number: positive("delta", true), ..LossRow::ELEMENTS };
     /// `BceWithLogits`: binary cross entropy, `-(p * target * log(s(x)) + (1 - target) * log(1 - s(x)))` with the sigmoid `s`,
     /// for each element; `x` are logits, targets numbers from 0 to 1.
     ///
@@ -200,6 +251,37 @@ losses! {
     ///
     /// PyTorch: `torch.nn.KLDivLoss(reduction, log_target)`.
     KlDiv = 9: LossRow { divergence: true, ..LossRow::ELEMENTS };
+    /// `CosineEmbedding`: of the cosine `c` of the angle between two vectors `x` and `y`, `1 - c` where they belong together, target
+    /// 1, and `max(0, c - margin)` where they do not, target -1.
+    ///
+    /// The vectors are those of two values of one shape: the first two outputs, or two taps, `CosineEmbedding(from = (x, y))`. Each is a
+    /// vector or a sequence of vectors. A target is a number for each vector; one that is neither 1 nor -1 has no loss. Squared lengths
+    /// count 1e-12 more, so that a vector of zeros has a cosine.
+    ///
+    /// * Option: `margin = 0.0`, from -1 to 1.
+    ///
+    /// PyTorch: `torch.nn.CosineEmbeddingLoss(margin)`.
+    CosineEmbedding = 10: LossRow {
+        over: Over::Pairs,
+        compares: Compares::Signs,
+        number: Some(LossNumber { name: "margin", default: 0.0, least: -1.0, most: 1.0, above: false }),
+        ..LossRow::ELEMENTS
+    };
+    /// `Ctc`: connectionist temporal classification, of a sequence the negative logarithm of the probability of its target: of all
+    /// ways to spread the target's labels over the steps, with blanks between them. `x` are logarithms of probabilities, `[T, C]`, so
+    /// the network ends with `LogSoftmax`.
+    ///
+    /// The target of a sample is `S` class indices. It ends before the first that is negative, such as `-1i32 as u32`, or the blank;
+    /// what follows does not count, and a target may be empty. `Ctc { target_length: S }(input_lengths = name)` asks for a second
+    /// target, `name`: how many steps of each sample count, a `u32` from 0 to T. All of them do where it is left out.
+    ///
+    /// * Options: `target_length`, the `S`, which has no default. `blank = 0`, the class between labels. `zero_infinity = false`: with
+    ///   `true`, a target that is longer than its steps allow has neither loss nor gradient, in place of an infinite loss.
+    /// * The mean divides each sample's loss by the length of its target, at least 1, and their sum by the samples.
+    /// * The gradient is that of the logits that went through `LogSoftmax`, as PyTorch's is.
+    ///
+    /// PyTorch: `torch.nn.CTCLoss(blank, zero_infinity=zero_infinity)(x.transpose(0, 1), targets, input_lengths, target_lengths)`.
+    Ctc = 11: LossRow { over: Over::Sequences, compares: Compares::Labels, ..LossRow::ELEMENTS };
 }
 
 /// What becomes of the terms of a loss.
@@ -231,6 +313,12 @@ pub struct LossOptions {
     pub probabilities: bool,
     /// Whether targets are logarithms.
     pub log_target: bool,
+    /// The class between labels.
+    pub blank: u32,
+    /// The most labels that a target has.
+    pub target_length: u64,
+    /// Whether an infinite loss counts as none.
+    pub zero_infinity: bool,
 }
 
 impl LossOptions {
@@ -242,6 +330,9 @@ impl LossOptions {
         ignored: None,
         probabilities: false,
         log_target: false,
+        blank: 0,
+        target_length: 0,
+        zero_infinity: false,
     };
 
     /// What a loss with these options compares with.
@@ -251,6 +342,25 @@ impl LossOptions {
             compares => compares,
         }
     }
+
+    /// What a loss with these options compares a value of this shape with: dimensions for each sample, and whether they hold indices.
+    pub fn target(&self, measure: Measure, value: Shape) -> Option<(Shape, bool)> {
+        let dims = value.dims();
+        match self.compares(measure) {
+            Compares::Nothing => None,
+            Compares::Numbers => Some((value, false)),
+            Compares::Classes => match dims {
+                &[_, height, width] => Some((Shape::new(&[height, width]), true)),
+                _ => Some((without_last(dims), true)),
+            },
+            Compares::Signs => Some((without_last(dims), false)),
+            Compares::Labels => Some((Shape::new(&[self.target_length]), true)),
+        }
+    }
+}
+
+fn without_last(dims: &[u64]) -> Shape {
+    Shape::new(dims.split_last().map_or(dims, |(_, rest)| rest))
 }
 
 impl Wire for LossOptions {
@@ -261,6 +371,9 @@ impl Wire for LossOptions {
         self.ignored.put(out);
         self.probabilities.put(out);
         self.log_target.put(out);
+        self.blank.put(out);
+        self.target_length.put(out);
+        self.zero_infinity.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<LossOptions> {
@@ -271,6 +384,9 @@ impl Wire for LossOptions {
             ignored: Wire::take(from)?,
             probabilities: Wire::take(from)?,
             log_target: Wire::take(from)?,
+            blank: Wire::take(from)?,
+            target_length: Wire::take(from)?,
+            zero_infinity: Wire::take(from)?,
         })
     }
 }
@@ -300,9 +416,11 @@ impl Criterion {
     /// The loss of values of this shape: classes are the channels of a map and the last axis of anything else.
     pub fn new(kind: Measure, weight: f64, options: LossOptions, shape: Shape) -> Criterion {
         let dims = shape.dims();
-        let has_classes = kind.row().over == Over::Positions || options.weights.len() > 1;
+        let over = kind.row().over;
+        let has_classes = over != Over::Elements || options.weights.len() > 1;
+        let has_channels = matches!(over, Over::Elements | Over::Positions);
         let (outer, classes, inner) = match *dims {
-            [classes, height, width] if has_classes => (1, classes, product(&[height, width])),
+            [classes, height, width] if has_classes && has_channels => (1, classes, product(&[height, width])),
             [.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
             _ => (product(dims), 1, 1),
         };
@@ -335,7 +453,8 @@ impl Criterion {
     pub fn divisor(&self, batch: u64) -> u64 {
         let each = match self.kind.row().over {
             Over::Elements => [self.outer, self.classes, self.inner],
-            Over::Positions => [self.outer, 1, self.inner],
+            Over::Positions | Over::Pairs => [self.outer, 1, self.inner],
+            Over::Sequences => [1; 3],
         };
         match self.options.reduction {
             _ if self.kind == Measure::Dot => 1,
@@ -349,11 +468,59 @@ impl Criterion {
     /// are added in the same order in every run.
     pub fn terms(&self) -> (Shape, bool) {
         match self.kind.row().over {
-            Over::Positions => (Shape::new(&[self.outer, self.inner]), true),
+            Over::Positions | Over::Pairs => (Shape::new(&[self.outer, self.inner]), true),
+            Over::Sequences => (Shape::new(&[1]), true),
             Over::Elements => (Shape::new(&[PARTIAL_SUMS]), false),
         }
     }
+
+    /// States that a sequence can be in: each label, and a blank before and behind each.
+    pub fn states(&self) -> u64 {
+        self.options.target_length.saturating_mul(2).saturating_add(1)
+    }
+
+    /// What it keeps from its first look at the value to its last, and whether for each sample: what positions are divided by, or of
+    /// a sequence the probability of each state at each step, [three rows](EXTRA_ROWS) beside.
+    pub fn saved(&self) -> Option<(Shape, bool)> {
+        match self.kind.row().over {
+            Over::Sequences => Some((Shape::new(&[self.outer.saturating_add(EXTRA_ROWS), self.states()]), true)),
+            _ => self.counts().then(|| (Shape::new(&[]), false)),
+        }
+    }
+
+    /// What of the user's numbers must be below a limit. A slot may be absent.
+    pub fn indices(&self) -> Vec<Indices> {
+        let label = |each, allowed| Indices { what: "label", slot: Slot::Target, each, limit: self.classes, allowed };
+        match self.compares() {
+            Compares::Classes => {
+                let allowed = self.options.ignored.map_or(Allowed::Nothing, Allowed::One);
+                Vec::from([label(self.outer.saturating_mul(self.inner), allowed)])
+            }
+            Compares::Labels => {
+                let limit = self.outer.saturating_add(1);
+                let lengths =
+                    Indices { what: "input length", slot: Slot::Input(1), each: 1, limit, allowed: Allowed::Nothing };
+                Vec::from([label(self.options.target_length, Allowed::Negative), lengths])
+            }
+            Compares::Nothing | Compares::Numbers | Compares::Signs => Vec::new(),
+        }
+    }
+
+    /// Whether a backend can do with it: it looks up a weight for each class, and the blank.
+    fn is_sound(&self) -> bool {
+        let LossOptions { weights, blank, target_length, .. } = &self.options;
+        let has_weights = weights.is_empty() || weights.len() as u64 == self.classes;
+        has_weights
+            && match self.kind.row().over {
+                Over::Elements | Over::Positions => true,
+                Over::Pairs => self.inner == 1,
+                Over::Sequences => self.inner == 1 && u64::from(*blank) < self.classes && *target_length > 0,
+            }
+    }
 }
+
+/// Rows of states of a sequence beside one for each step: two steps on the way back, and where a label comes next.
+pub const EXTRA_ROWS: u64 = 3;
 
 /// Set in the number of a kind whose options are written, which those left out are not.
 const WITH_OPTIONS: u64 = 32;
@@ -395,10 +562,8 @@ impl Wire for Criterion {
     fn take(from: &mut Reader<'_>) -> Option<Criterion> {
         let Written { kind, options } = Wire::take(from)?;
         let [outer, classes, inner] = Wire::take(from)?;
-        // A backend looks up a weight for each class.
-        let is_sound = options.weights.is_empty() || options.weights.len() as u64 == classes;
         let weight = Wire::take(from)?;
-        is_sound.then_some(Criterion { kind, outer, classes, inner, weight, options })
+        Some(Criterion { kind, outer, classes, inner, weight, options }).filter(Criterion::is_sound)
     }
 }
 
@@ -416,6 +581,9 @@ mod tests {
             ignored: Some(7),
             probabilities: true,
             log_target: true,
+            blank: 2,
+            target_length: 3,
+            zero_infinity: true,
         };
         for options in [LossOptions::DEFAULT, options] {
             let criterion = Criterion::new(Measure::CrossEntropy, 0.5, options, shape);

@@ -124,15 +124,26 @@ pub struct LossTerm {
     pub weight: f64,
     /// The tap that it measures; `None` for the network's first output.
     pub from: Option<&'static str>,
+    /// The tap with which a loss of two values compares it; `None` for the network's second output.
+    pub and: Option<&'static str>,
     /// The name of the target that it compares with; terms without one share a target.
     pub target: Option<&'static str>,
+    /// The name of the target with the lengths of sequences; `None` where all of their steps count.
+    pub input_lengths: Option<&'static str>,
     /// The options of the loss.
     pub options: LossOptions,
 }
 
 impl LossTerm {
-    const CROSS_ENTROPY: LossTerm =
-        LossTerm { loss: Loss::CrossEntropy, weight: 1.0, from: None, target: None, options: LossOptions::DEFAULT };
+    const CROSS_ENTROPY: LossTerm = LossTerm {
+        loss: Loss::CrossEntropy,
+        weight: 1.0,
+        from: None,
+        and: None,
+        target: None,
+        input_lengths: None,
+        options: LossOptions::DEFAULT,
+    };
 }
 
 /// Numbers for classes as [`LossOptions`] has them, for generated code.

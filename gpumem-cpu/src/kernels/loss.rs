@@ -6,11 +6,12 @@
 //! others         mean of value(x, target)                       dx = slope(x, target) / elements
 //! ```
 //!
-//! Where it is a sum, nothing is divided. Cross entropy with options is in `loss_of_classes.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
+//! Where it is a sum, nothing is divided. Cross entropy with options is in `loss_of_classes.rs`, what measures vectors or sequences in
+//! `cosine_embedding.rs` and `ctc.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
 
 use super::exponential::exp;
 use super::softmax::{TILE, maxima_and_sums, tiles};
-use super::{Bound, kernel, loss_of_classes};
+use super::{Bound, cosine_embedding, ctc, kernel, loss_of_classes};
 use crate::operands::{Operands, Pair, Source, Target, count};
 use crate::parallel::{self, GRAIN, PIECE, sum_over};
 use crate::simd::wide;
@@ -27,12 +28,14 @@ pub(super) enum Logits {
 }
 
 impl Logits {
-    fn new(operands: &mut Operands<'_>, length: usize) -> Result<Logits, Error> {
-        if !operands.writes(Slot::InputGradient(0)) {
-            return operands.source(Slot::Input(0), length).map(Logits::Alone);
+    /// Those that are input `number`.
+    pub(super) fn new(operands: &mut Operands<'_>, number: u8, length: usize) -> Result<Logits, Error> {
+        let (input, gradient) = (Slot::Input(number), Slot::InputGradient(number));
+        if !operands.writes(gradient) {
+            return operands.source(input, length).map(Logits::Alone);
         }
-        let accumulate = operands.accumulates(Slot::InputGradient(0));
-        let pair = operands.pair(Slot::Input(0), Slot::InputGradient(0), length)?;
+        let accumulate = operands.accumulates(gradient);
+        let pair = operands.pair(input, gradient, length)?;
         if accumulate && matches!(pair, Pair::InPlace(_)) {
             return Err(Error::Damaged("the loss adds to the gradient that overwrites its logits"));
         }
@@ -58,9 +61,14 @@ impl Total {
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound {
     let Criterion { outer, classes, inner, weight, .. } = *criterion;
     let length = count(&[operands.batch(), outer, classes, inner]);
-    let logits = Logits::new(operands, length)?;
+    let logits = Logits::new(operands, 0, length)?;
     let sum = operands.aliases(Slot::Loss, Slot::Loss);
     let loss = Total { target: operands.target(Slot::Loss, 1)?, sum };
+    match criterion.kind.row().over {
+        Over::Pairs => return cosine_embedding::bind(criterion, operands, logits, loss),
+        Over::Sequences => return ctc::bind(criterion, operands, logits, loss),
+        Over::Elements | Over::Positions => {}
+    }
     // The sum is made in another fixed order here, which needs no scratch memory.
     if operands.writes(Slot::Workspace) {
         let (terms, batched) = criterion.terms();
@@ -137,7 +145,7 @@ fn with(criterion: &Criterion, it: Elements) -> Bound {
             }
             _ => of_classes(it, weights.to_vec(), [count(&[criterion.classes]), count(&[criterion.inner])]),
         },
-        Measure::CrossEntropy | Measure::Nll | Measure::Mean => {
+        Measure::CrossEntropy | Measure::Nll | Measure::Mean | Measure::CosineEmbedding | Measure::Ctc => {
             Err(Error::Damaged("a loss of positions, or without a target, is not one of elements"))
         }
     }

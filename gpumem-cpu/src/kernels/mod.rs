@@ -13,6 +13,8 @@ mod concat;
 mod convolution;
 mod convolution3d;
 mod correlation;
+mod cosine_embedding;
+mod ctc;
 mod declared;
 mod expand;
 mod exponential;

@@ -1,11 +1,11 @@
-//! Losses and the gradient that they start from: `kernels/loss.cu`.
+//! Losses and the gradient that they start from: `kernels/loss.cu`, `kernels/cosine_embedding.cu` and `kernels/ctc.cu`.
 
 use super::context::Context;
 use super::optimizer::prepared;
 use crate::calls::{Argument, Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::loss::{Compares, LossOptions, Over};
-use gpumem_core::program::{Action, Criterion, Measure, Slot, TensorId};
+use gpumem_core::program::loss::{Compares, LossOptions, Over, Reduction};
+use gpumem_core::program::{Action, Class, Criterion, Measure, Slot, TensorId};
 
 const FILE: &str = "loss.cu";
 
@@ -28,19 +28,12 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let x = context.read(Slot::Input(0))?;
     let target = match criterion.compares() {
         Compares::Nothing => None,
-        Compares::Classes | Compares::Numbers => Some(context.read(Slot::Target)?),
+        _ => Some(context.read(Slot::Target)?),
     };
     let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
     let gradient = context.operation.written(Slot::InputGradient(0));
-    let state = context.placed.program.of_class(gpumem_core::program::Class::State).next();
+    let state = context.placed.program.of_class(Class::State).next();
     let (count, rows) = (context.elements(x), context.elements(terms));
-    let (alone, entry) = match (criterion.kind.row().over, criterion.kind) {
-        (Over::Positions, _) => ("cross_entropy", "cross_entropy_rows"),
-        (_, Measure::Mse) => ("mse", "mse_partial"),
-        (_, Measure::Mean) => ("mean", "mean_partial"),
-        (_, Measure::Dot) => ("dot", "dot_partial"),
-        (Over::Elements, _) => ("elements", "elements_partial"),
-    };
     let divisor = criterion.divisor(context.setting.batch);
     let counted = if criterion.counts() { Some(context.written(Slot::Saved(0))?) } else { None };
     let add = context.adds(Slot::InputGradient(0));
@@ -68,6 +61,23 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let (kernel, grid, block) = (kernel(entry), [blocks, 1, 1], [threads, 1, 1]);
         Launch { kernel, grid, block, arguments, numbers: Vec::new() }
     };
+    let blocks =
+        u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
+    let own = match criterion.kind.row().over {
+        Over::Pairs => Some(cosine_embedding(context, criterion, blocks)?),
+        Over::Sequences => Some(ctc(context, criterion, blocks)?),
+        Over::Elements | Over::Positions => None,
+    };
+    if let Some(own) = own {
+        return Ok(vec![own, launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state, RING])]);
+    }
+    let (alone, entry) = match (criterion.kind.row().over, criterion.kind) {
+        (Over::Positions, _) => ("cross_entropy", "cross_entropy_rows"),
+        (_, Measure::Mse) => ("mse", "mse_partial"),
+        (_, Measure::Mean) => ("mean", "mean_partial"),
+        (_, Measure::Dot) => ("dot", "dot_partial"),
+        (_, _) => ("elements", "elements_partial"),
+    };
     if is_small(criterion, rows, count) {
         // A warp for each row, or a thread for each element.
         let threads = if criterion.kind.row().over == Over::Positions { rows.saturating_mul(32) } else { count };
@@ -75,8 +85,6 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let arguments = vec![Some(x), target, state, gradient, Some(terms), Some(loss), RING];
         return Ok(vec![launch(alone, 1, threads, arguments)]);
     }
-    let blocks =
-        u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
     // What the positions are divided by is known before the first gradient.
     let [entry, total] = match counted {
         Some(_) => ["cross_entropy_rows_counted", "loss_total_counted"],
@@ -128,6 +136,68 @@ fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
 fn is_small(criterion: &Criterion, rows: u64, count: u64) -> bool {
     match criterion.kind.row().over {
         Over::Positions => rows <= ALL / 32 * 4 && criterion.classes <= 1024 && count <= 16 * ALL,
-        Over::Elements => count <= 8 * ALL,
+        Over::Elements | Over::Pairs | Over::Sequences => count <= 8 * ALL,
     }
+}
+
+/// The gradient of an input, if it is wanted, and whether it is added to what is there.
+fn gradient(context: &Context<'_>, number: u8) -> Result<(Option<TensorId>, u8), Error> {
+    let slot = Slot::InputGradient(number);
+    let (gradient, add) = (context.operation.written(slot), context.adds(slot));
+    if add == 1 && gradient == context.operation.read(Slot::Input(number)) {
+        return Err(Error::Damaged("the loss adds to the gradient that overwrites its logits"));
+    }
+    Ok((gradient, add))
+}
+
+/// A kernel with the constants that all losses have.
+fn kernel(context: &Context<'_>, criterion: &Criterion, file: &'static str, entry: &'static str) -> Kernel {
+    let divisor = criterion.divisor(context.setting.batch);
+    context.kernel(file, entry).with("DIVISOR", format!("{divisor}ull")).with_float("WEIGHT", criterion.weight)
+}
+
+/// Whole warps of a block for so many numbers.
+fn threads(count: u64, most: u64) -> u32 {
+    count.clamp(1, most).next_multiple_of(32) as u32
+}
+
+/// A block for each pair of vectors.
+fn cosine_embedding(context: &Context<'_>, criterion: &Criterion, pairs: u32) -> Result<Launch, Error> {
+    let [(dx, add_x), (dy, add_y)] = [gradient(context, 0)?, gradient(context, 1)?];
+    let kernel = kernel(context, criterion, "cosine_embedding.cu", "cosine_embedding")
+        .with("LENGTH", format!("{}ull", criterion.classes))
+        .with_float("MARGIN", criterion.number())
+        .with("GRADIENT_X", u8::from(dx.is_some()))
+        .with("GRADIENT_Y", u8::from(dy.is_some()))
+        .with("ADD_X", add_x)
+        .with("ADD_Y", add_y);
+    let [x, y] = [context.read(Slot::Input(0))?, context.read(Slot::Input(1))?];
+    let (target, terms) = (context.read(Slot::Target)?, context.written(Slot::Workspace)?);
+    let state = context.placed.program.of_class(Class::State).next();
+    let arguments = vec![Some(x), Some(y), Some(target), state, dx, dy, Some(terms)];
+    let block = [threads(criterion.classes, 256), 1, 1];
+    Ok(Launch { kernel, grid: [pairs, 1, 1], block, arguments, numbers: Vec::new() })
+}
+
+/// A block for each sequence.
+fn ctc(context: &Context<'_>, criterion: &Criterion, samples: u32) -> Result<Launch, Error> {
+    let (dx, add) = gradient(context, 0)?;
+    let lengths = context.operation.read(Slot::Input(1));
+    let options = &criterion.options;
+    let kernel = kernel(context, criterion, "ctc.cu", "ctc")
+        .with("STEPS", format!("{}ull", criterion.outer))
+        .with("CLASSES", format!("{}ull", criterion.classes))
+        .with("LABELS", format!("{}ull", options.target_length))
+        .with("BLANK", options.blank)
+        .with("LENGTHS", u8::from(lengths.is_some()))
+        .with("ZERO_INFINITY", u8::from(options.zero_infinity))
+        .with("AVERAGES", u8::from(options.reduction == Reduction::Mean))
+        .with("GRADIENT", u8::from(dx.is_some()))
+        .with("ADD", add);
+    let (x, target) = (context.read(Slot::Input(0))?, context.read(Slot::Target)?);
+    let (rows, terms) = (context.written(Slot::Saved(0))?, context.written(Slot::Workspace)?);
+    let state = context.placed.program.of_class(Class::State).next();
+    let arguments = vec![Some(x), Some(target), lengths, state, dx, Some(rows), Some(terms)];
+    let block = [threads(criterion.states().max(criterion.classes), 512), 1, 1];
+    Ok(Launch { kernel, grid: [samples, 1, 1], block, arguments, numbers: Vec::new() })
 }

@@ -2,7 +2,7 @@
 
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::loss::Compares;
+use gpumem_core::program::loss::{Allowed, Indices};
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot};
 
 /// Indices from outside, checked before they reach the card: a kernel that follows one that is too large would read whatever
@@ -13,8 +13,8 @@ pub(super) struct IndexCheck {
     pub(super) bytes: u64,
     what: &'static str,
     limit: u64,
-    /// The one beyond it that is allowed.
-    ignored: Option<u32>,
+    /// Those beyond it that are no mistake.
+    allowed: Allowed,
 }
 
 impl IndexCheck {
@@ -24,7 +24,7 @@ impl IndexCheck {
             return Err(Error::Length { what: format!("a batch of {}s", self.what), expected: self.bytes / 4, found });
         }
         let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        let is_wrong = |value: u32| u64::from(value) >= self.limit && self.ignored != Some(value);
+        let is_wrong = |value: u32| u64::from(value) >= self.limit && !self.allowed.allows(value);
         match words.enumerate().find(|(_, value)| is_wrong(*value)) {
             None => Ok(()),
             Some((position, value)) => {
@@ -35,29 +35,26 @@ impl IndexCheck {
 }
 
 pub(super) fn index_checks(placed: &Placed, batch: u64) -> Vec<IndexCheck> {
-    let check = |operation: &Operation| -> Option<IndexCheck> {
-        let mut ignored = None;
-        let (slot, what, limit) = match &operation.action {
-            Action::Run { op: Op::Gather(op), pass: Pass::Forward } => (Slot::Input(0), "token", op.rows),
-            Action::Loss(criterion) if criterion.compares() == Compares::Classes => {
-                ignored = criterion.options.ignored;
-                (Slot::Target, "label", criterion.classes)
+    let checks = |operation: &Operation| -> Vec<IndexCheck> {
+        let all = match &operation.action {
+            Action::Run { op: Op::Gather(op), pass: Pass::Forward } => {
+                let slot = Slot::Input(0);
+                vec![Indices { what: "token", slot, each: op.count, limit: op.rows, allowed: Allowed::Nothing }]
             }
-            _ => return None,
+            Action::Loss(criterion) => criterion.indices(),
+            _ => Vec::new(),
         };
-        let id = operation.read(slot)?;
-        let tensor = placed.program.tensor(id);
-        let is_given = matches!(tensor.class, Class::Input | Class::Target);
-        is_given.then_some(())?;
-        Some(IndexCheck {
-            offset: placed.offsets[id as usize],
-            bytes: tensor.elements(batch)? * 4,
-            what,
-            limit,
-            ignored,
-        })
+        let check = |Indices { what, slot, limit, allowed, .. }| {
+            let id = operation.read(slot)?;
+            let tensor = placed.program.tensor(id);
+            let is_given = matches!(tensor.class, Class::Input | Class::Target);
+            is_given.then_some(())?;
+            let (offset, bytes) = (placed.offsets[id as usize], tensor.elements(batch)? * 4);
+            Some(IndexCheck { offset, bytes, what, limit, allowed })
+        };
+        all.into_iter().filter_map(check).collect()
     };
-    placed.program.operations.iter().filter_map(check).collect()
+    placed.program.operations.iter().flat_map(checks).collect()
 }
 
 #[cfg(test)]
@@ -66,7 +63,7 @@ mod tests {
 
     #[test]
     fn indices_are_checked_before_they_reach_the_card() {
-        let check = IndexCheck { offset: 0, bytes: 8, what: "label", limit: 10, ignored: Some(255) };
+        let check = IndexCheck { offset: 0, bytes: 8, what: "label", limit: 10, allowed: Allowed::One(255) };
         let bytes = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         assert_eq!(check.run(&bytes(&[0, 9])), Ok(()));
         assert_eq!(check.run(&bytes(&[255, 9])), Ok(()));

@@ -19,11 +19,15 @@ pub(super) struct Reading {
     pub(super) options: LossOptions,
     /// Where the numbers for classes stand, and whether they are a list.
     weights: Option<(Place, bool)>,
+    /// Where the blank stands.
+    pub(super) blank: Option<Place>,
+    /// Whether the length of targets is given.
+    pub(super) has_length: bool,
 }
 
 impl Default for Reading {
     fn default() -> Reading {
-        Reading { options: LossOptions::DEFAULT, weights: None }
+        Reading { options: LossOptions::DEFAULT, weights: None, blank: None, has_length: false }
     }
 }
 
@@ -56,7 +60,17 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
             "reduction" => reduction(value, row.divergence).map(|it| options.reduction = it),
             "ignore_index" => index(value).map(|it| options.ignored = Some(it)),
             "targets" => targets(value).map(|it| options.probabilities = it),
-            "log_target" => flag(value).map(|it| options.log_target = it),
+            "log_target" => flag(&text, value).map(|it| options.log_target = it),
+            "zero_infinity" => flag(&text, value).map(|it| options.zero_infinity = it),
+            "target_length" => {
+                // A mistake in it is no lack of it.
+                (options.target_length, reading.has_length) = (1, true);
+                length(value).map(|it| options.target_length = it)
+            }
+            "blank" => {
+                reading.blank = Some(Place::of(value));
+                class(value).map(|it| options.blank = it)
+            }
             _ => match row.number.filter(|number| number.name == text) {
                 Some(known) => number_of(&known, value).map(|it| options.number = Some(it)),
                 None => weights(&text, value).map(|(numbers, is_list)| {
@@ -81,6 +95,9 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
 fn hint(text: &str, known: &[&str]) -> String {
     match (text, nearest(text, known)) {
         ("from" | "target", _) => "it stands in parentheses behind the options, as `(from = aux)`".to_string(),
+        ("input_lengths", _) if known.contains(&"target_length") => {
+            "it stands in parentheses behind the options, as `(input_lengths = name)`".to_string()
+        }
         (_, Some(near)) => format!("did you mean `{near}`?"),
         (_, None) if known.len() == 1 => format!("it has {}", listed(known)),
         (_, None) => format!("its options are {}", listed(known)),
@@ -130,11 +147,28 @@ fn targets(value: &Expr) -> Result<bool, String> {
     }
 }
 
-fn flag(value: &Expr) -> Result<bool, String> {
+fn flag(name: &str, value: &Expr) -> Result<bool, String> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Bool(value), .. }) => Ok(value.value),
-        _ => Err("`log_target` changes the program, so it must be `true` or `false`".to_string()),
+        _ => Err(format!("`{name}` changes the program, so it must be `true` or `false`")),
     }
+}
+
+/// The most labels of a target.
+fn length(value: &Expr) -> Result<u64, String> {
+    let whole = digits(value).ok_or("`target_length` changes the program, so it must be a literal, as `target_length: 32`")?;
+    match u32::try_from(whole) {
+        Ok(0) => Err("`target_length` is at least 1".to_string()),
+        Ok(length) => Ok(length.into()),
+        Err(_) => Err(format!("`target_length` is at most {}", u32::MAX)),
+    }
+}
+
+/// The number of a class.
+fn class(value: &Expr) -> Result<u32, String> {
+    digits(value)
+        .and_then(|whole| u32::try_from(whole).ok())
+        .ok_or_else(|| "`blank` changes the program, so it must be the number of a class, as `blank: 0`".to_string())
 }
 
 /// The number of a loss, in its range.
@@ -142,13 +176,14 @@ fn number_of(known: &LossNumber, value: &Expr) -> Result<f64, String> {
     let name = known.name;
     let found = number(value)
         .ok_or_else(|| format!("`{name}` changes the program, so it must be a literal, as `{name}: 0.5`"))?;
-    let is_above = if known.zero { found >= 0.0 } else { found > 0.0 };
-    let range = match (known.zero, known.most < f64::MAX) {
-        (_, true) => format!("from 0 to {}", known.most),
-        (true, false) => "at least 0 and finite".to_string(),
-        (false, false) => "above 0 and finite".to_string(),
+    let LossNumber { least, most, above, .. } = *known;
+    let is_above = if above { found > least } else { found >= least };
+    let range = match (above, most < f64::MAX) {
+        (_, true) => format!("from {least} to {most}"),
+        (false, false) => format!("at least {least} and finite"),
+        (true, false) => format!("above {least} and finite"),
     };
-    if is_above && found <= known.most { Ok(found) } else { Err(format!("`{name}` is {range}")) }
+    if is_above && found <= most { Ok(found) } else { Err(format!("`{name}` is {range}")) }
 }
 
 /// Numbers for the classes: of `pos_weight` also one for all.
@@ -198,7 +233,9 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
     if *options == LossOptions::DEFAULT {
         return quote!(__gpumem::__private::LossOptions::DEFAULT);
     }
-    let LossOptions { reduction, number, weights, ignored, probabilities, log_target } = options;
+    let LossOptions { reduction, number, weights, ignored, probabilities, log_target, .. } = options;
+    let LossOptions { blank, target_length, zero_infinity, .. } = options;
+    let (blank, target_length) = (Literal::u32_unsuffixed(*blank), Literal::u64_unsuffixed(*target_length));
     let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());
     let number = optional(number.map(Literal::f64_unsuffixed));
     let weights = weights.iter().map(|weight| Literal::f64_unsuffixed(*weight));
@@ -211,6 +248,9 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
             ignored: #ignored,
             probabilities: #probabilities,
             log_target: #log_target,
+            blank: #blank,
+            target_length: #target_length,
+            zero_infinity: #zero_infinity,
         }
     }
 }

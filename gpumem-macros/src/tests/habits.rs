@@ -150,6 +150,8 @@ fn other_layers() {
         ("Sequential(Relu)", "layers are listed, as `[Linear(8), Relu]`".into(), true),
         ("Identity", "what passes its input on is `[]`".into(), true),
         ("Unflatten(0, 2)", "of what changes shapes there are `Flatten`".into(), false),
+        ("CTCLoss(0)", "a loss is no layer but a field of `TRAIN`, as `loss: Ctc { target_length: 32 }`".into(), true),
+        ("CosineEmbeddingLoss", "a loss is no layer but a field of `TRAIN`, as `loss: CosineEmbedding`".into(), true),
         ("CrossEntropyLoss()", "a loss is no layer but a field of `TRAIN`, as `loss: CrossEntropy`".into(), true),
     ] {
         let body = format!("[Conv2d(16, 3), {written}, Conv2d(8, 16, 1)]");

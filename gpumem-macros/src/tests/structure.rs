@@ -44,7 +44,7 @@ fn losses_of_several_terms() {
         (
             "\"mse\"",
             "\"mse\"",
-            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll` or `KlDiv`",
+            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding` or `Ctc`",
         ),
         ("Mse(aux)", "aux", "expected `from = name` or `target = name`, as `Mse(from = aux)`"),
         (
@@ -97,6 +97,168 @@ fn refuse(cases: &[(&str, &str, &str)]) {
     for &(loss, place, message) in cases {
         assert_mistakes(&with_loss(loss), &[(place, message)]);
     }
+}
+
+/// A loss of two values: the first two outputs, or two taps.
+#[test]
+fn losses_of_pairs() {
+    for loss in [
+        "CrossEntropy + CosineEmbedding { margin: 0.5 }(from = (aux, other), target = same)",
+        "CrossEntropy + CosineEmbedding { margin: -1, reduction: Sum }(from = (wide, long), target = same)",
+    ] {
+        sound(&with_pairs(loss));
+    }
+    sound(
+        "struct Net; const TRAIN: Train = Train { batch: 2, loss: CosineEmbedding };
+         fn forward(x: Features<3>, y: Features<3>) -> (Features<4>, Features<4>) {
+             let encoder = Linear(4); Outputs([from(x), encoder], [from(y), encoder])
+         }",
+    );
+    let whole = |loss: &'static str| loss.split(" + ").nth(1).unwrap_or(loss);
+    for (loss, place, message) in [
+        (
+            "CosineEmbedding",
+            None,
+            "`CosineEmbedding` compares two values, but `forward` returns one; return both, or name both, as \
+             `CosineEmbedding(from = (x, y))` with `tap(x)` and `tap(y)` in `forward`",
+        ),
+        (
+            "CrossEntropy + CosineEmbedding(from = aux, target = same)",
+            Some("from = aux"),
+            "`CosineEmbedding` compares two values; write `from = (x, y)`",
+        ),
+        (
+            "CrossEntropy + CosineEmbedding(aux, other)",
+            Some("aux"),
+            "expected `from = (x, y)` or `target = name`, as `CosineEmbedding(from = (x, y))`",
+        ),
+        (
+            "CrossEntropy + CosineEmbedding(from = (aux, wide), target = same)",
+            None,
+            "`CosineEmbedding` compares two values of one shape, but `aux` is [6] and `wide` is [7, 5]",
+        ),
+        (
+            "CrossEntropy + CosineEmbedding(from = (aux, aux), target = same)",
+            None,
+            "`CosineEmbedding` compares `aux` with itself; name another value",
+        ),
+        (
+            "CrossEntropy + CosineEmbedding(from = (cube, cubes), target = same)",
+            None,
+            "`CosineEmbedding` compares vectors, but `cube` is [2, 3, 4, 5]; flatten it first",
+        ),
+        (
+            "CrossEntropy + Mse(from = (aux, other), target = same)",
+            Some("from = (aux, other)"),
+            "`from` is one name here; write `Mse(from = aux)`",
+        ),
+        (
+            "CrossEntropy + CosineEmbedding { margin: 1.5 }(from = (aux, other), target = same)",
+            Some("1.5"),
+            "`margin` is from -1 to 1",
+        ),
+    ] {
+        let place = place.unwrap_or_else(|| whole(loss));
+        let found = super::mistakes(&with_pairs(loss));
+        assert!(found.contains(&(place.to_string(), message.to_string())), "{found:#?}");
+    }
+}
+
+/// As [`with_loss`], with a second value of each shape.
+fn with_pairs(loss: &str) -> String {
+    format!(
+        "struct Net; const TRAIN: Train = Train {{ batch: 2, loss: {loss} }};
+         fn forward(image: Values<2, 3, 4, 5>, tokens: Tokens<7>) -> Logits<4> {{
+             [tap(cube), Relu, tap(cubes), Flatten, Linear(6), tap(aux), Tanh, tap(other), from(tokens), Embedding(9, 5), tap(wide),
+              Tanh, tap(long), Flatten, Concat([], from(other)), Linear(4)]
+         }}"
+    )
+}
+
+/// A network that maps steps to classes.
+fn with_steps(loss: &str, last: &str) -> String {
+    format!(
+        "struct Net; const TRAIN: Train = Train {{ batch: 2, loss: {loss} }};
+         fn forward(x: Sequence<9, 3>) -> TokenLogits<9, 5> {{ [Linear(5), {last}] }}"
+    )
+}
+
+#[test]
+fn losses_of_sequences() {
+    for loss in [
+        "Ctc { target_length: 4 }",
+        "Ctc { target_length: 4, blank: 4, zero_infinity: true, reduction: Sum }(input_lengths = steps)",
+        "Ctc { target_length: 4 }(target = words, input_lengths = steps) + Mean",
+    ] {
+        sound(&with_steps(loss, "LogSoftmax"));
+    }
+    for (loss, place, message) in [
+        (
+            "Ctc",
+            "Ctc",
+            "`Ctc` has to know how many labels a target has at most; write `Ctc { target_length: 32 }`",
+        ),
+        ("Ctc { target_length: 0 }", "0", "`target_length` is at least 1"),
+        (
+            "Ctc { target_length: N }",
+            "N",
+            "`target_length` changes the program, so it must be a literal, as `target_length: 32`",
+        ),
+        ("Ctc { target_length: 4294967296 }", "4294967296", "`target_length` is at most 4294967295"),
+        (
+            "Ctc { target_length: 4, blank: -1 }",
+            "-1",
+            "`blank` changes the program, so it must be the number of a class, as `blank: 0`",
+        ),
+        (
+            "Ctc { target_length: 4, blank: 5 }",
+            "5",
+            "`blank` is class 5, but the output of shape [9, 5] has 5 classes",
+        ),
+        (
+            "Ctc { target_length: 4, zero_infinity: 1 }",
+            "1",
+            "`zero_infinity` changes the program, so it must be `true` or `false`",
+        ),
+        (
+            "Ctc { target_length: 4, input_lengths: steps }",
+            "input_lengths",
+            "`Ctc` has no option `input_lengths`; it stands in parentheses behind the options, as `(input_lengths = name)`",
+        ),
+        (
+            "Ctc { target_length: 4 }(lengths = steps)",
+            "lengths",
+            "`Ctc` has no option `lengths`; `from`, `target` and `input_lengths` stand here, and in braces behind the name \
+             `reduction`, `target_length`, `blank` and `zero_infinity`",
+        ),
+        (
+            "Ctc { target_length: 4 }(input_lengths = a, input_lengths = b)",
+            "input_lengths",
+            "`input_lengths` is given twice; remove one",
+        ),
+        (
+            "Ctc { target_length: 4 }(input_lengths = (a, b))",
+            "input_lengths = (a, b)",
+            "`input_lengths` is one name here; write `Ctc(input_lengths = a)`",
+        ),
+        ("CTCLoss(4)", "CTCLoss(4)", "no loss is called `CTCLoss`; did you mean `Ctc { target_length: 32 }`?"),
+        ("ctc_loss", "ctc_loss", "no loss is called `ctc_loss`; did you mean `Ctc { target_length: 32 }`?"),
+        (
+            "nn::CosineEmbeddingLoss { margin: 0.5 }",
+            "nn::CosineEmbeddingLoss { margin: 0.5 }",
+            "no loss is called `CosineEmbeddingLoss`; did you mean `CosineEmbedding`?",
+        ),
+    ] {
+        assert_mistakes(&with_steps(loss, "LogSoftmax"), &[(place, message)]);
+    }
+    for (layer, gives, instead) in [("Softmax", "probabilities", "in its place"), ("Linear(5)", "any numbers", "behind it")] {
+        let name = layer.split('(').next().unwrap();
+        let said = format!("`Ctc` takes logarithms of probabilities, and `{name}` gives {gives}; write `LogSoftmax` {instead}");
+        assert_mistakes(&with_steps("Ctc { target_length: 4 }", layer), &[(layer, &said)]);
+    }
+    let text = with_loss("Ctc { target_length: 4 }").replace("Linear(4)]", "Linear(4), LogSoftmax]");
+    let said = "`Ctc` measures a sequence, at each step a number for each class, [T, C], but the output is [4]";
+    assert_mistakes(&text, &[("Ctc { target_length: 4 }", said)]);
 }
 
 #[test]

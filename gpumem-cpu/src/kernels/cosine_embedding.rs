@@ -1,0 +1,113 @@
+//! How far two vectors `x` and `y` point apart, of `P` pairs of vectors of `N` elements.
+//!
+//! ```text
+//! c = x y / d,  d = sqrt(m(x) m(y)),  m(x) = x x + 1e-12
+//! target  1: 1 - c                 dx = -(y / d - c x / m(x))
+//! target -1: max(0, c - margin)    dx = y / d - c x / m(x), where c is above the margin
+//! ```
+//!
+//! All of it over the divisor. Another target has neither loss nor gradient.
+
+use super::loss::{Logits, Total};
+use super::{Bound, kernel};
+use crate::operands::{Operands, count};
+use crate::parallel;
+use gpumem_core::program::{Criterion, Slot};
+use std::ops::Range;
+
+/// What is added to squared lengths: 1e-12 as an f32, as PyTorch has it.
+const LEAST: f64 = 1e-12_f32 as f64;
+
+/// What the gradients of a pair are made of.
+#[derive(Clone, Copy)]
+struct Angle {
+    cosine: f64,
+    /// The product of the lengths.
+    lengths: f64,
+    /// Squared lengths.
+    squares: [f64; 2],
+}
+
+impl Angle {
+    fn new(x: &[f32], y: &[f32]) -> Angle {
+        let product = |x: &[f32], y: &[f32]| parallel::sum_of_pairs(x, y, |x, y| f64::from(x) * f64::from(y));
+        let squares = [product(x, x) + LEAST, product(y, y) + LEAST];
+        let lengths = (squares[0] * squares[1]).sqrt();
+        Angle { cosine: product(x, y) / lengths, lengths, squares }
+    }
+
+    /// The term of a target, and its slope along the cosine.
+    fn term(self, target: f32, margin: f64) -> [f64; 2] {
+        match target {
+            1.0 => [1.0 - self.cosine, -1.0],
+            // What is not above the margin may be NaN.
+            -1.0 if self.cosine <= margin => [0.0, 0.0],
+            -1.0 => [self.cosine - margin, 1.0],
+            _ => [0.0, 0.0],
+        }
+    }
+
+    /// The gradient of an element of one side, beside the other's, for a slope along the cosine.
+    fn slope(self, side: usize, [own, other]: [f64; 2], slope: f64) -> f64 {
+        if slope == 0.0 { 0.0 } else { slope * (other / self.lengths - self.cosine * own / self.squares[side]) }
+    }
+}
+
+/// A vector, and its gradient, which may overwrite it.
+struct Vector<'a> {
+    /// Where it is, unless that is where its gradient goes.
+    held: Option<&'a [f32]>,
+    gradient: Option<&'a mut [f32]>,
+    accumulate: bool,
+}
+
+impl Vector<'_> {
+    fn of(side: &mut Logits, range: Range<usize>) -> Vector<'_> {
+        match side {
+            Logits::Alone(source) => Vector { held: Some(&source.get()[range]), gradient: None, accumulate: false },
+            Logits::Pair(pair, accumulate) => {
+                let (source, target) = pair.get();
+                let held = source.map(|source| &source[range.clone()]);
+                Vector { held, gradient: Some(&mut target[range]), accumulate: *accumulate }
+            }
+        }
+    }
+
+    fn values(&self) -> &[f32] {
+        self.held.or(self.gradient.as_deref()).unwrap_or(&[])
+    }
+
+    fn put(&mut self, i: usize, slope: f64) {
+        if let Some(gradient) = &mut self.gradient {
+            gradient[i] = if self.accumulate { gradient[i] + slope as f32 } else { slope as f32 };
+        }
+    }
+}
+
+/// Binds the loss.
+pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, x: Logits, mut loss: Total) -> Bound {
+    let Criterion { outer, classes, weight, .. } = *criterion;
+    let (pairs, length) = (count(&[operands.batch(), outer]), count(&[classes]));
+    let mut sides = [x, Logits::new(operands, 1, count(&[operands.batch(), outer, classes]))?];
+    let targets = operands.source(Slot::Target, pairs)?;
+    // The sum is made in double precision, which needs no scratch memory.
+    if operands.writes(Slot::Workspace) {
+        operands.target(Slot::Workspace, pairs)?;
+    }
+    let (margin, share) = (criterion.number(), weight / criterion.divisor(operands.batch()) as f64);
+    kernel(move |_| {
+        let mut sum = 0.0;
+        for (pair, &target) in targets.get().iter().enumerate() {
+            let mut vectors = sides.each_mut().map(|side| Vector::of(side, pair * length..(pair + 1) * length));
+            let angle = Angle::new(vectors[0].values(), vectors[1].values());
+            let [term, slope] = angle.term(target, margin);
+            sum += term;
+            for i in 0..length {
+                let [x, y] = vectors.each_ref().map(|vector| f64::from(vector.values()[i]));
+                vectors[0].put(i, angle.slope(0, [x, y], slope * share));
+                vectors[1].put(i, angle.slope(1, [y, x], slope * share));
+            }
+        }
+        loss.put(sum * share);
+    })
+}

@@ -1,0 +1,52 @@
+"""Losses of pairs and of sequences in PyTorch, in float64 from float32 inputs: python truth.py"""
+
+import torch
+from safetensors.torch import save_file
+
+torch.manual_seed(7)
+
+
+def save(name, inputs, loss, given):
+    """The loss of `inputs`, and the gradient of each that needs one."""
+    loss.backward()
+    tensors = {f"input.{key}": value.detach().float().contiguous() for key, value in inputs.items()}
+    tensors |= {f"grad_input.{key}": value.grad.float().contiguous() for key, value in inputs.items() if value.requires_grad}
+    tensors |= {f"input.{key}": value.contiguous() for key, value in given.items()}
+    tensors["output"] = loss.detach().float()
+    save_file(tensors, f"{name}.safetensors")
+
+
+def leaf(tensor):
+    return tensor.float().double().requires_grad_()
+
+
+def cosine(name, margin, reduction):
+    x, y = leaf(torch.randn(6, 7)), leaf(torch.randn(6, 7))
+    with torch.no_grad():
+        # Alike, opposite, and too short to have a direction.
+        y[0], y[1], x[2] = x[0] * 2, -x[1], x[2] * 2**-22
+    target = torch.tensor([1.0, 1.0, 1.0, -1.0, -1.0, -1.0]).double()
+    y.data[3] += x.data[3] * 2
+    x.data[4] += y.data[4]
+    loss = torch.nn.CosineEmbeddingLoss(margin=margin, reduction=reduction)(x, y, target)
+    save(name, {"x": x, "y": y, "target": target}, loss, {})
+
+
+def ctc(name, steps, classes, targets, lengths, **options):
+    """`targets` are lists of labels, which are padded with -1."""
+    longest = max(map(len, targets))
+    padded = torch.tensor([labels + [-1] * (longest - len(labels)) for labels in targets])
+    x = leaf(torch.randn(len(targets), steps, classes).double().mul(2).log_softmax(-1))
+    lengths = torch.tensor(lengths)
+    loss = torch.nn.CTCLoss(**options)(x.transpose(0, 1), padded, lengths, torch.tensor([len(labels) for labels in targets]))
+    save(name, {"x": x}, loss, {"target": padded, "lengths": lengths})
+
+
+cosine("cosine_embedding_mean", 0.0, "mean")
+cosine("cosine_embedding_sum", 0.3, "sum")
+WORDS = [[1, 2, 3, 4, 5], [1, 1, 2], [], [4, 3, 3, 3]]
+ctc("ctc_mean", 12, 6, WORDS, [12, 7, 12, 9])
+ctc("ctc_sum", 12, 6, [[5, 0, 1], [0, 0], [3], [1, 3, 1, 3, 1]], [12, 3, 12, 5], blank=2, reduction="sum")
+# Labels that need one step more than there are, and no step at all.
+ctc("ctc_zero_infinity", 12, 6, WORDS, [5, 3, 12, 0], zero_infinity=True)
+ctc("ctc_long", 300, 9, [[(i * 7 + i // 3) % 8 + 1 for i in range(60)]], [300])
