@@ -26,6 +26,55 @@ scaled! {
             + 0.5 * Huber { delta: 0.7 }(target = second) + SmoothL1 { beta: 0.5, reduction: Sum }(target = second) + L1
             + KlDiv { log_target: true, reduction: BatchMean } + CrossEntropy { targets: Probabilities }
     }
+    Smooth { loss: CrossEntropy { label_smoothing: 0.1 } }
+    Pixels { loss: CrossEntropy { weight: [1.0, 2.0, 0.5], ignore_index: -100 } }
+    Shares { loss: CrossEntropy { targets: Probabilities } }
+    Weighted { loss: BceWithLogits { pos_weight: [1.0, 2.0, 0.5] } }
+    Beta { loss: SmoothL1 { beta: 0.5 } }
+    Delta { loss: Huber { delta: 0.7 } }
+    Squares { loss: Mse { reduction: Sum } }
+    Divergence { loss: KlDiv { log_target: true } }
+    BatchMean { loss: KlDiv { log_target: true, reduction: BatchMean } }
+}
+
+network! {
+    /// Two vectors through one encoder.
+    pub struct Twins;
+
+    const TRAIN: Train = Train { batch: 2, optimizer: Sgd { lr: 1.0 }, loss: CosineEmbedding { margin: 0.25 } };
+
+    fn forward(x: Features<3>, y: Features<3>) -> (Features<2>, Features<2>) {
+        let encoder = Linear(2, bias = false, name = "encoder");
+        Outputs(encoder, [from(y), encoder])
+    }
+}
+
+network! {
+    /// The same, with taps.
+    pub struct Tapped;
+
+    const TRAIN: Train =
+        Train { batch: 2, optimizer: Sgd { lr: 1.0 }, loss: CosineEmbedding { margin: 0.25 }(from = (left, right)) };
+
+    fn forward(x: Features<3>, y: Features<3>) -> Features<2> {
+        let encoder = Linear(2, bias = false, name = "encoder");
+        [encoder, tap(left), Sub([], [from(y), encoder, tap(right)])]
+    }
+}
+
+network! {
+    /// Four steps, each of one of three classes.
+    pub struct Speech;
+
+    const TRAIN: Train = Train {
+        batch: 2,
+        optimizer: Sgd { lr: 1.0 },
+        loss: Ctc { target_length: 2, zero_infinity: true }(input_lengths = steps),
+    };
+
+    fn forward(x: Sequence<4, 2>) -> TokenLogits<4, 3> {
+        [Linear(3, bias = false, name = "head"), LogSoftmax]
+    }
 }
 
 const X: [f32; 12] = [0.5, -1.0, 2.0, 0.25, -0.75, 1.5, 1.0, 0.0, -2.0, 0.5, 1.25, -0.25];
@@ -105,6 +154,97 @@ fn classes_with_weights_and_positions_left_out() {
 #[test]
 fn terms_of_many_kinds() {
     check!(Several, several, (&Tensor::from_fn(|i| T[i]), &Tensor::from_fn(|i| T[i])));
+}
+
+/// The loss and the slope of each number, as PyTorch computes them in float64.
+macro_rules! check_beside_pytorch {
+    ($($name:ident($targets:expr, $loss:literal, $slopes:expr);)*) => {$(
+        let mut net = $name::on(&Cpu::new()).unwrap();
+        net.set("scale.weight", &[1.0; 3]).unwrap();
+        let loss = net.train_step(&Tensor::from_fn(|i| X[i]), &Tensor::from_fn(|i| $targets[i])).unwrap();
+        assert!((f64::from(loss) - $loss).abs() < 1e-6 * $loss, "{}: {loss}", stringify!($name));
+        let expected: [f64; 3] = $slopes;
+        for (weight, slope) in net.get("scale.weight").unwrap().into_iter().zip(expected) {
+            assert!((1.0 - f64::from(weight) - slope).abs() < 1e-6 * slope.abs().max(1.0), "{}: {weight}", stringify!($name));
+        }
+    )*};
+}
+
+const CLASSES: [u32; 4] = [2, 1, 0, 1];
+
+#[test]
+fn losses_beside_pytorch() {
+    check_beside_pytorch! {
+        Smooth(CLASSES, 1.53637016, [-0.11536969, 0.27602838, 0.57658941]);
+        Pixels(LABELS, 1.08924509, [-0.15090727, 0.06152118, 0.26585528]);
+        Shares(T, 2.35665783, [-0.02533675, 0.60574653, 0.61348651]);
+        Weighted(T, 0.93229747, [-0.01055443, 0.20570637, 0.13003104]);
+        Beta(T, 0.74666667, [0.1, 0.32083333, 0.3125]);
+        Delta(T, 0.47510417, [0.06666667, 0.22291667, 0.21354166]);
+        Squares(T, 17.21000005, [2.70000005, 16.92500004, 8.59999994]);
+        Divergence(T, 0.61485481, [-0.16666152, -0.06048043, -0.14927247]);
+        BatchMean(T, 3.68912887, [-0.99996914, -0.36288258, -0.89563484]);
+    }
+}
+
+/// A step takes this gradient off a weight.
+fn check_update(before: &[f32], after: &[f32], gradient: &[f64]) {
+    assert_eq!((before.len(), after.len()), (gradient.len(), gradient.len()));
+    for ((before, after), gradient) in before.iter().zip(after).zip(gradient) {
+        assert!((f64::from(before - after) - gradient).abs() < 1e-6, "{before} - {after}, not {gradient}");
+    }
+}
+
+#[test]
+fn pairs_beside_pytorch() {
+    const ENCODER: [f32; 6] = [0.5, -1.0, 0.25, 1.0, 0.75, -0.5];
+    const GRADIENT: [f64; 6] = [
+        0.012234323359140417,
+        -0.02333269262786286,
+        -0.05652992144240128,
+        -0.010042764992827788,
+        -0.040614148206117875,
+        -0.05037200440104017,
+    ];
+    let x = Tensor::from_fn(|i| [1.0, 2.0, -1.0, 0.5, -0.5, 1.5][i]);
+    let y = Tensor::from_fn(|i| [0.25, 1.0, 0.5, 1.0, -1.0, 2.0][i]);
+    let target: Tensor<f32, (D<2>,)> = Tensor::from_fn(|i| [1.0, -1.0][i]);
+    let mut twins = Twins::on(&Cpu::new()).unwrap();
+    twins.set("encoder.weight", &ENCODER).unwrap();
+    let loss = twins.eval_loss((&x, &y), &target).unwrap();
+    assert!((f64::from(loss) - 0.385972521766404).abs() < 1e-6, "{loss}");
+    assert_eq!(twins.train_step((&x, &y), &target).unwrap(), loss);
+    check_update(&ENCODER, &twins.get("encoder.weight").unwrap(), &GRADIENT);
+    let mut tapped = Tapped::on(&Cpu::new()).unwrap();
+    tapped.set("encoder.weight", &ENCODER).unwrap();
+    assert_eq!(tapped.train_step((&x, &y), &target).unwrap(), loss);
+    check_update(&ENCODER, &tapped.get("encoder.weight").unwrap(), &GRADIENT);
+}
+
+#[test]
+fn sequences_beside_pytorch() {
+    const HEAD: [f32; 6] = [0.5, -1.0, 1.0, 0.75, -0.5, 0.25];
+    const GRADIENT: [f64; 6] = [
+        -0.9470928990216939,
+        -0.0775972132799119,
+        1.1380952057776885,
+        0.11990667010574335,
+        -0.1910023067559944,
+        -0.04230945682583144,
+    ];
+    const STEPS: [f32; 16] = [1.0, 2.0, 0.5, -0.5, -1.0, 1.0, 0.25, 0.75, 0.0, 1.0, 1.5, -1.0, 2.0, 0.5, -0.5, -0.5];
+    let x = Tensor::from_fn(|i| STEPS[i]);
+    let labels: Tensor<u32, (D<2>, D<2>)> = Tensor::from_fn(|i| [1, 1, 2, -1i32 as u32][i]);
+    let steps = |steps: [u32; 2]| -> Tensor<u32, (D<2>,)> { Tensor::from_fn(|i| steps[i]) };
+    let mut net = Speech::on(&Cpu::new()).unwrap();
+    net.set("head.weight", &HEAD).unwrap();
+    let loss = net.train_step(&x, (&labels, &steps([4, 3]))).unwrap();
+    assert!((f64::from(loss) - 2.192698107954042).abs() < 2e-6, "{loss}");
+    check_update(&HEAD, &net.get("head.weight").unwrap(), &GRADIENT);
+    // No way leads to a label twice in two steps, nor to one in none.
+    assert_eq!(net.eval_loss(&x, (&labels, &steps([2, 0]))).unwrap(), 0.0);
+    let error = net.train_step(&x, (&labels, &steps([4, 5]))).unwrap_err();
+    assert!(matches!(error, Error::Index { what: "input length", position: 1, value: 5, limit: 5 }), "{error}");
 }
 
 /// Only what is named is left out.

@@ -9,7 +9,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::loss::{Allowed, Indices};
+use gpumem_core::program::criterion::{Allowed, Indices};
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Program, Slot};
 use gpumem_core::train::optim::{Optimizer, extent_of, state_count};
 use std::ops::Range;

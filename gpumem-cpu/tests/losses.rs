@@ -150,6 +150,7 @@ impl Case {
             Compares::Nothing => {}
             Compares::Numbers => loaded.set("target", &bits(t)),
             Compares::Classes => loaded.set("target", labels),
+            other => panic!("{other:?} is not what elements or positions compare with"),
         }
         (loaded.step().unwrap(), loaded.get("input.gradient").unwrap())
     }

@@ -161,8 +161,9 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     let (name, from) = (name.span(), Vec::new());
     let mut written = Written { name, loss, weight: 1.0, from, target: None, input_lengths: None, options, place };
     if loss.row().compares == Compares::Labels && !written.options.has_length {
-        let message =
-            format!("`{text}` has to know how many labels a target has at most; write `{text} {{ target_length: 32 }}`");
+        let message = format!(
+            "`{text}` has to know how many labels a target has at most; write `{text} {{ target_length: 32 }}`"
+        );
         errors.add(place, message);
         return None;
     }
@@ -295,7 +296,8 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
         let target = target_of(term, value).map_or(0, |target| numbered(term.target.as_ref().map(name), target));
         let each = Target { shape: Shape::new(&[]), elements: Elements::Indices };
         let lengths = term.input_lengths.as_ref().map(|lengths| numbered(Some(name(lengths)), each));
-        let [from, and] = [0, 1].map(|side| measured.get(side).filter(|_| !term.from.is_empty()).map(|(node, _)| *node));
+        let [from, and] =
+            [0, 1].map(|side| measured.get(side).filter(|_| !term.from.is_empty()).map(|(node, _)| *node));
         let options = term.options.options.clone();
         let measure = term.loss.into();
         reading.terms.push(Term { measure, weight: term.weight, from, and, target, lengths, options });
@@ -311,7 +313,8 @@ fn all_measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Opt
         (true, []) => vec![None, None],
         (true, from) => from.iter().map(Some).collect(),
     };
-    let found: Vec<_> = sides.iter().enumerate().map(|(side, name)| measured(term, (side, *name), resolved, errors)).collect();
+    let found: Vec<_> =
+        sides.iter().enumerate().map(|(side, name)| measured(term, (side, *name), resolved, errors)).collect();
     found.into_iter().collect()
 }
 

@@ -56,12 +56,20 @@ pub struct Term {
 }
 
 impl Term {
-    /// Cross entropy of the first output.
-    pub const CROSS_ENTROPY: Term = Term::of(Measure::CrossEntropy);
+    /// Cross entropy of the first output. What has no call in it can be borrowed for ever.
+    pub const CROSS_ENTROPY: Term = Term {
+        measure: Measure::CrossEntropy,
+        weight: 1.0,
+        from: None,
+        and: None,
+        target: 0,
+        lengths: None,
+        options: LossOptions::DEFAULT,
+    };
     /// Mean squared error of the first output.
-    pub const MSE: Term = Term::of(Measure::Mse);
+    pub const MSE: Term = Term { measure: Measure::Mse, ..Term::CROSS_ENTROPY };
     /// Sum of the first output times its target.
-    pub const DOT: Term = Term::of(Measure::Dot);
+    pub const DOT: Term = Term { measure: Measure::Dot, ..Term::CROSS_ENTROPY };
 
     /// The first output against the first target.
     pub const fn of(measure: Measure) -> Term {
@@ -80,7 +88,8 @@ impl Term {
 
     /// The values that it measures, of shapes that it can.
     fn measured(&self, graph: &Graph, outputs: &[NodeId]) -> Result<Vec<NodeId>, LowerError> {
-        let values = self.values(outputs).ok_or_else(|| LowerError::of_all("the loss compares two values, and there is one"))?;
+        let values =
+            self.values(outputs).ok_or_else(|| LowerError::of_all("the loss compares two values, and there is one"))?;
         let shapes: Vec<Shape> = values.iter().map(|&node| graph.value(node).shape).collect();
         let ranks = match self.measure.row().over {
             Over::Elements | Over::Positions => 0..=usize::MAX,
@@ -94,7 +103,8 @@ impl Term {
             return Err(LowerError::of_all("the loss compares a value with itself"));
         }
         let LossOptions { blank, target_length, .. } = self.options;
-        let is_aligned = target_length > 0 && shapes[0].dims().last().is_some_and(|&classes| u64::from(blank) < classes);
+        let is_aligned =
+            target_length > 0 && shapes[0].dims().last().is_some_and(|&classes| u64::from(blank) < classes);
         if self.options.compares(self.measure) == Compares::Labels && !is_aligned {
             return Err(LowerError::of_all("the loss of a sequence has no labels, or a blank that is no class"));
         }

@@ -1,8 +1,7 @@
 //! Losses. A new one is a row here, a line in the CPU backend's match and, of elements, a struct in the CUDA backend's `loss.cu`.
 
-use super::Slot;
 use super::encoding::{Reader, Wire, wire_enum};
-use crate::shape::{Shape, product};
+use crate::shape::Shape;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
@@ -32,43 +31,6 @@ pub enum Compares {
     Signs,
     /// The numbers of classes, in order, as many as [`LossOptions::target_length`] at most.
     Labels,
-}
-
-/// Indices beyond the limit that are no mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowed {
-    /// None.
-    Nothing,
-    /// This one.
-    One(u32),
-    /// What is negative as an `i32`.
-    Negative,
-}
-
-impl Allowed {
-    /// Whether this index is one of them.
-    pub fn allows(self, index: u32) -> bool {
-        match self {
-            Allowed::Nothing => false,
-            Allowed::One(allowed) => index == allowed,
-            Allowed::Negative => index.cast_signed() < 0,
-        }
-    }
-}
-
-/// Whole numbers of the user's that must be below a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Indices {
-    /// What one is, for messages.
-    pub what: &'static str,
-    /// Where they are.
-    pub slot: Slot,
-    /// How many a sample has.
-    pub each: u64,
-    /// The first that is too large.
-    pub limit: u64,
-    /// Those beyond it that are no mistake.
-    pub allowed: Allowed,
 }
 
 /// A number among the options of a loss.
@@ -391,137 +353,6 @@ impl Wire for LossOptions {
     }
 }
 
-/// A loss with the shape of what it compares: `outer` x `classes` x `inner` elements a sample. Logits of a vector have
-/// `outer` = `inner` = 1, of a sequence `outer` = T, of a map `inner` = H * W.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Criterion {
-    /// Which loss.
-    pub kind: Measure,
-    /// Positions before the class axis.
-    pub outer: u64,
-    /// Classes, or 1 where there is no class axis.
-    pub classes: u64,
-    /// Positions after the class axis.
-    pub inner: u64,
-    /// What the loss and its gradient are multiplied with.
-    pub weight: f64,
-    /// Its options.
-    pub options: LossOptions,
-}
-
-/// Partial sums that a loss over elements rather than positions is added up from.
-const PARTIAL_SUMS: u64 = 256;
-
-impl Criterion {
-    /// The loss of values of this shape: classes are the channels of a map and the last axis of anything else.
-    pub fn new(kind: Measure, weight: f64, options: LossOptions, shape: Shape) -> Criterion {
-        let dims = shape.dims();
-        let over = kind.row().over;
-        let has_classes = over != Over::Elements || options.weights.len() > 1;
-        let has_channels = matches!(over, Over::Elements | Over::Positions);
-        let (outer, classes, inner) = match *dims {
-            [classes, height, width] if has_classes && has_channels => (1, classes, product(&[height, width])),
-            [.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
-            _ => (product(dims), 1, 1),
-        };
-        Criterion { kind, outer, classes, inner, weight, options }
-    }
-
-    /// Whether it measures rows, each of the classes of one position.
-    pub fn is_of_rows(&self) -> bool {
-        self.kind.row().over == Over::Positions && self.inner == 1
-    }
-
-    /// What it compares with.
-    pub fn compares(&self) -> Compares {
-        self.options.compares(self.kind)
-    }
-
-    /// The number of its kind.
-    pub fn number(&self) -> f64 {
-        self.options.number.or(self.kind.row().number.map(|number| number.default)).unwrap_or(0.0)
-    }
-
-    /// Whether its terms are divided by what the targets come to: the sum of the weights of the positions that count.
-    pub fn counts(&self) -> bool {
-        self.compares() == Compares::Classes
-            && self.options.reduction == Reduction::Mean
-            && (self.options.ignored.is_some() || !self.options.weights.is_empty())
-    }
-
-    /// What the sum of the terms of so many samples is divided by, unless it [counts](Criterion::counts).
-    pub fn divisor(&self, batch: u64) -> u64 {
-        let each = match self.kind.row().over {
-            Over::Elements => [self.outer, self.classes, self.inner],
-            Over::Positions | Over::Pairs => [self.outer, 1, self.inner],
-            Over::Sequences => [1; 3],
-        };
-        match self.options.reduction {
-            _ if self.kind == Measure::Dot => 1,
-            Reduction::Mean => product(&each).saturating_mul(batch),
-            Reduction::Sum => 1,
-            Reduction::BatchMean => batch,
-        }
-    }
-
-    /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
-    /// are added in the same order in every run.
-    pub fn terms(&self) -> (Shape, bool) {
-        match self.kind.row().over {
-            Over::Positions | Over::Pairs => (Shape::new(&[self.outer, self.inner]), true),
-            Over::Sequences => (Shape::new(&[1]), true),
-            Over::Elements => (Shape::new(&[PARTIAL_SUMS]), false),
-        }
-    }
-
-    /// States that a sequence can be in: each label, and a blank before and behind each.
-    pub fn states(&self) -> u64 {
-        self.options.target_length.saturating_mul(2).saturating_add(1)
-    }
-
-    /// What it keeps from its first look at the value to its last, and whether for each sample: what positions are divided by, or of
-    /// a sequence the probability of each state at each step, [three rows](EXTRA_ROWS) beside.
-    pub fn saved(&self) -> Option<(Shape, bool)> {
-        match self.kind.row().over {
-            Over::Sequences => Some((Shape::new(&[self.outer.saturating_add(EXTRA_ROWS), self.states()]), true)),
-            _ => self.counts().then(|| (Shape::new(&[]), false)),
-        }
-    }
-
-    /// What of the user's numbers must be below a limit. A slot may be absent.
-    pub fn indices(&self) -> Vec<Indices> {
-        let label = |each, allowed| Indices { what: "label", slot: Slot::Target, each, limit: self.classes, allowed };
-        match self.compares() {
-            Compares::Classes => {
-                let allowed = self.options.ignored.map_or(Allowed::Nothing, Allowed::One);
-                Vec::from([label(self.outer.saturating_mul(self.inner), allowed)])
-            }
-            Compares::Labels => {
-                let limit = self.outer.saturating_add(1);
-                let lengths =
-                    Indices { what: "input length", slot: Slot::Input(1), each: 1, limit, allowed: Allowed::Nothing };
-                Vec::from([label(self.options.target_length, Allowed::Negative), lengths])
-            }
-            Compares::Nothing | Compares::Numbers | Compares::Signs => Vec::new(),
-        }
-    }
-
-    /// Whether a backend can do with it: it looks up a weight for each class, and the blank.
-    fn is_sound(&self) -> bool {
-        let LossOptions { weights, blank, target_length, .. } = &self.options;
-        let has_weights = weights.is_empty() || weights.len() as u64 == self.classes;
-        has_weights
-            && match self.kind.row().over {
-                Over::Elements | Over::Positions => true,
-                Over::Pairs => self.inner == 1,
-                Over::Sequences => self.inner == 1 && u64::from(*blank) < self.classes && *target_length > 0,
-            }
-    }
-}
-
-/// Rows of states of a sequence beside one for each step: two steps on the way back, and where a label comes next.
-pub const EXTRA_ROWS: u64 = 3;
-
 /// Set in the number of a kind whose options are written, which those left out are not.
 const WITH_OPTIONS: u64 = 32;
 
@@ -549,66 +380,5 @@ impl Wire for Written {
         let kind = Measure::take(&mut Reader::new(&kind))?;
         let options = if number & WITH_OPTIONS == 0 { LossOptions::DEFAULT } else { Wire::take(from)? };
         Some(Written { kind, options })
-    }
-}
-
-impl Wire for Criterion {
-    fn put(&self, out: &mut Vec<u8>) {
-        Written { kind: self.kind, options: self.options.clone() }.put(out);
-        [self.outer, self.classes, self.inner].put(out);
-        self.weight.put(out);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Option<Criterion> {
-        let Written { kind, options } = Wire::take(from)?;
-        let [outer, classes, inner] = Wire::take(from)?;
-        let weight = Wire::take(from)?;
-        Some(Criterion { kind, outer, classes, inner, weight, options }).filter(Criterion::is_sound)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn criteria_survive_and_damage_is_noticed() {
-        let shape = Shape::new(&[5, 2, 3]);
-        let options = LossOptions {
-            reduction: Reduction::Sum,
-            number: Some(0.1),
-            weights: Cow::Owned(Vec::from([1.0, 2.0, 3.0, 4.0, 5.0])),
-            ignored: Some(7),
-            probabilities: true,
-            log_target: true,
-            blank: 2,
-            target_length: 3,
-            zero_infinity: true,
-        };
-        for options in [LossOptions::DEFAULT, options] {
-            let criterion = Criterion::new(Measure::CrossEntropy, 0.5, options, shape);
-            let mut bytes = Vec::new();
-            criterion.put(&mut bytes);
-            assert_eq!(Criterion::take(&mut Reader::new(&bytes)), Some(criterion.clone()));
-            (0..bytes.len()).for_each(|end| assert_eq!(Criterion::take(&mut Reader::new(&bytes[..end])), None));
-            let mut other = criterion;
-            other.classes = 4;
-            let mut bytes = Vec::new();
-            other.put(&mut bytes);
-            let is_sound = other.options.weights.is_empty();
-            assert_eq!(Criterion::take(&mut Reader::new(&bytes)).is_some(), is_sound);
-        }
-    }
-
-    #[test]
-    fn divisors() {
-        let of = |kind, reduction| {
-            let options = LossOptions { reduction, ..LossOptions::DEFAULT };
-            Criterion::new(kind, 1.0, options, Shape::new(&[5, 2, 3])).divisor(4)
-        };
-        let all = [Reduction::Mean, Reduction::Sum, Reduction::BatchMean];
-        assert_eq!(all.map(|it| of(Measure::CrossEntropy, it)), [24, 1, 4]);
-        assert_eq!(all.map(|it| of(Measure::KlDiv, it)), [120, 1, 4]);
-        assert_eq!(all.map(|it| of(Measure::Dot, it)), [1; 3]);
     }
 }

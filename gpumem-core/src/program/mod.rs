@@ -4,6 +4,7 @@
 //! that a backend asks for `Slot::Input(0)` or `Slot::Gradient` and never counts positions. [`ops`] are the operations, one a
 //! file; [`op`] says what each of them states.
 
+pub mod criterion;
 mod display;
 pub mod encoding;
 mod evaluation;
@@ -20,10 +21,11 @@ use crate::number::random::Stream;
 use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
+pub use criterion::Criterion;
 use encoding::{Reader, Wire, record, wire_enum};
 pub use evaluation::Evaluation;
 pub use layout::{Layout, Order, Strides};
-pub use loss::{Criterion, Measure};
+pub use loss::Measure;
 pub use op::Op;
 pub use tag::{NO_ROW, Part, Phase};
 

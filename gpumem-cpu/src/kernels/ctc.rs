@@ -16,7 +16,8 @@ use super::loss::{Logits, Total};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
 use gpumem_core::error::Error;
-use gpumem_core::program::loss::{EXTRA_ROWS, Reduction};
+use gpumem_core::program::criterion::EXTRA_ROWS;
+use gpumem_core::program::loss::Reduction;
 use gpumem_core::program::{Criterion, Slot};
 use rayon::prelude::*;
 
@@ -120,7 +121,14 @@ impl Ctc {
     }
 
     /// The gradient of a step, from the shares that states have in it.
-    fn gradient(&self, of: &Sample<'_>, x: Option<&[f32]>, (dx, accumulate): (&mut [f32], bool), shares: &[f32], scale: f64) {
+    fn gradient(
+        &self,
+        of: &Sample<'_>,
+        x: Option<&[f32]>,
+        (dx, accumulate): (&mut [f32], bool),
+        shares: &[f32],
+        scale: f64,
+    ) {
         let all: f64 = shares.iter().map(|&share| f64::from(share)).sum();
         for class in 0..self.classes {
             let slope = exp(x.map_or(dx[class], |x| x[class])) * scale as f32;

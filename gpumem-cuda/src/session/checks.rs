@@ -2,7 +2,7 @@
 
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::loss::{Allowed, Indices};
+use gpumem_core::program::criterion::{Allowed, Indices};
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot};
 
 /// Indices from outside, checked before they reach the card: a kernel that follows one that is too large would read whatever

@@ -43,8 +43,8 @@ pub fn same_bits_in(
     let tensors = &placed.program.tensors;
     let [chained, apart] = ways.map(|steps| {
         let mut simulated = Simulated::with_steps(placed.clone(), steps, batch, arena, format.0, 0);
-        for (id, tensor) in tensors.iter().enumerate() {
-            if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
+        for id in 0..tensors.len() {
+            if let Some(words) = beginning(&placed.program, id, batch, classes, optimizer) {
                 Tested::put(&mut simulated, id, &words);
             }
         }

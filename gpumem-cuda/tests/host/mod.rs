@@ -18,7 +18,8 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Class, Program, StateWord, Tensor};
+use gpumem_core::program::loss::Compares;
+use gpumem_core::program::{Action, Class, Operation, Program, Slot, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{AdamW8bit, Optimizer};
 use gpumem_core::{Half, Precision};
@@ -385,7 +386,14 @@ fn in_order(tensor: &Tensor, stored: Vec<u32>) -> Vec<u32> {
 }
 
 /// The numbers that a test begins with.
-fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Optimizer) -> Option<Vec<u32>> {
+fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: Optimizer) -> Option<Vec<u32>> {
+    let tensor = program.tensor(id as u32);
+    let is_of_signs = |operation: &Operation| match &operation.action {
+        Action::Loss(criterion) => {
+            criterion.compares() == Compares::Signs && operation.read(Slot::Target) == Some(id as u32)
+        }
+        _ => false,
+    };
     let count = tensor.elements(batch).unwrap() as usize;
     Some(match (tensor.class, tensor.role) {
         (Class::Transient | Class::Gradient, _) => return None,
@@ -393,6 +401,9 @@ fn beginning(tensor: &Tensor, id: usize, batch: u64, classes: u32, optimizer: Op
             (0..count).map(|index| (index as u32 * 7 + 1) % classes).collect()
         }
         (Class::Input, gpumem_core::Role::Byte) => (0..count).map(|index| (index * 37 + id) as u32 % 256).collect(),
+        (Class::Target, _) if program.operations.iter().any(is_of_signs) => {
+            (0..count).map(|index| [1f32, -1.0, -1.0][index % 3].to_bits()).collect()
+        }
         (Class::Parameter | Class::Input | Class::Target | Class::Cache, _) => spread(count, id + 1),
         (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
         (Class::State, _) => {
@@ -503,7 +514,7 @@ pub fn compare_cached(what: &str, program: &Program, format: Format, befores: &[
     for (who, mut tested) in everyone(&job(program, batch, format.0, optimizer), format.1, 0..3) {
         for &before in befores {
             for (id, tensor) in program.tensors.iter().enumerate() {
-                let Some(mut words) = beginning(tensor, id, batch, classes, optimizer) else { continue };
+                let Some(mut words) = beginning(program, id, batch, classes, optimizer) else { continue };
                 if tensor.class == Class::State {
                     words[StateWord::Step as usize] = before as u32;
                 }
@@ -565,8 +576,8 @@ pub fn compare_programs(
     };
     let last = program.operations.len() as u32 - 1;
     for (who, mut tested) in everyone(&job(arranged, batch, precision, optimizer), capability, orders) {
-        for (id, tensor) in program.tensors.iter().enumerate() {
-            if let Some(words) = beginning(tensor, id, batch, classes, optimizer) {
+        for id in 0..program.tensors.len() {
+            if let Some(words) = beginning(program, id, batch, classes, optimizer) {
                 tested.put(id, &words);
                 // Rounded to what the kernels got.
                 reference.put(id, &tested.get(id));

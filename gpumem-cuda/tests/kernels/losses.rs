@@ -2,6 +2,7 @@
 
 use crate::gradients;
 use crate::host::harness::graphs::{chain, layer, numbers, plan};
+use crate::host::harness::{Truth, assert_close};
 use crate::host::{CAPABILITY, Simulated, compare_in, kernels_in};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
@@ -279,6 +280,139 @@ fn logits_in_rows_with_gaps() {
     }
 }
 
+/// A pair of values of these layers, which overwrite what they are or not.
+fn pair(dims: &[u64], layers: &str) -> (Graph, [NodeId; 2]) {
+    let mut graph = Graph::default();
+    let inputs = [0, 1].map(|_| graph.input(numbers(dims)).unwrap());
+    let values = inputs.map(|input| chain(&mut graph, input, layers));
+    (graph, values)
+}
+
+/// Two vectors, or sequences of them, of less than a warp and more than a block; 16 bits; two terms.
+#[test]
+fn pairs() {
+    for (dims, layers, number, reduction) in [
+        (&[7][..], "Linear(5)", Some(0.2), Reduction::Mean),
+        (&[3, 4], "Sigmoid", Some(0.2), Reduction::Sum),
+        (&[2, 301], "Sigmoid", None, Reduction::Mean),
+    ] {
+        let (graph, [x, y]) = pair(dims, layers);
+        let options = LossOptions { number, reduction, ..LossOptions::DEFAULT };
+        let term = Term { weight: 0.7, from: Some(x), and: Some(y), options, ..Term::of(Measure::CosineEmbedding) };
+        let found = entries(std::slice::from_ref(&term), 3, (&graph, x));
+        assert_eq!(found, ["loss_total"]);
+        let again = Term { weight: 0.5, from: Some(y), and: Some(x), target: 1, ..term.clone() };
+        let what = format!("pairs of {dims:?}");
+        compare(&what, std::slice::from_ref(&term), Precision::F32, (&graph, x));
+        let several = [Term::MSE, term, again].map(numbered);
+        compare(&what, &several, Precision::F32, (&graph, x));
+        // What arrives in 16 bits is what was given.
+        let (graph, [x, y]) = pair(dims, "LeakyRelu(1.0)");
+        for precision in [Precision::Bf16, Precision::F16] {
+            let terms: Vec<Term> = several.iter().map(|term| between(term, [x, y])).collect();
+            compare(&what, &terms[1..2], precision, (&graph, x));
+            compare(&what, &terms, precision, (&graph, x));
+        }
+    }
+}
+
+/// A term of other values, in the order of their numbers.
+fn between(term: &Term, [x, y]: [NodeId; 2]) -> Term {
+    let [from, and] = if term.from < term.and { [x, y] } else { [y, x] };
+    Term { from: term.from.map(|_| from), and: term.and.map(|_| and), ..term.clone() }
+}
+
+/// A term with a target of its own.
+fn numbered(term: Term) -> Term {
+    let is_mse = term.measure == Measure::Mse;
+    Term { target: if is_mse { 2 } else { term.target }, ..term }
+}
+
+/// One value is not trained.
+#[test]
+fn one_side_of_a_pair() {
+    let mut graph = Graph::default();
+    let [input, other] = [7, 5].map(|features| graph.input(numbers(&[features])).unwrap());
+    let output = layer(&mut graph, input, "Linear(5)");
+    let (training, optimizer) = gradients();
+    for [from, and] in [[output, other], [other, output]] {
+        let loss = &[Term { from: Some(from), and: Some(and), ..Term::of(Measure::CosineEmbedding) }];
+        let training = Training { loss, input_gradient: false, ..training };
+        let case = ("one side", &graph, output, training, 3, optimizer);
+        compare_in((Precision::F32, CAPABILITY), 0..3, case, 2, 5, 1e-5);
+    }
+}
+
+/// Labels in a step of 1, and lengths from 0 on: some targets end early or are empty, and some need more steps than there are.
+#[test]
+fn sequences() {
+    let term = |target_length, blank, lengths| {
+        let options = LossOptions { target_length, blank, zero_infinity: true, ..LossOptions::DEFAULT };
+        Term { weight: 0.7, lengths, options, ..Term::of(Measure::Ctc) }
+    };
+    for (dims, layers, term) in [
+        (&[9, 4][..], "Linear(5) | LogSoftmax", term(4, 0, None)),
+        (&[9, 4], "Linear(5) | LogSoftmax", term(4, 4, Some(1))),
+        // The gradient overwrites what it is of.
+        (&[9, 4], "Linear(5)", term(3, 2, None)),
+        // More states than a warp, more classes than states, and more states than threads.
+        (&[40, 9], "LogSoftmax", term(25, 7, None)),
+        (&[3, 70], "LogSoftmax", term(2, 69, None)),
+        (&[2, 5], "LogSoftmax", term(300, 1, Some(1))),
+    ] {
+        let (graph, _, output) = network(dims, layers);
+        let sum = Term {
+            weight: 0.5,
+            options: LossOptions { reduction: Reduction::Sum, ..term.options.clone() },
+            ..term.clone()
+        };
+        let what = format!("a sequence of {dims:?}");
+        compare(&what, std::slice::from_ref(&term), Precision::F32, (&graph, output));
+        compare(&what, &[term.clone(), sum.clone()], Precision::F32, (&graph, output));
+        // What arrives in 16 bits is what was given.
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[dims[0], dims[1].max(5)])).unwrap();
+        let output = layer(&mut graph, input, "LeakyRelu(1.0)");
+        compare(&what, std::slice::from_ref(&term), Precision::Bf16, (&graph, output));
+        compare(&what, &[term, sum], Precision::F16, (&graph, output));
+    }
+}
+
+/// What the CPU backend's goldens have, on the kernels: labels that come again, one after the other and apart.
+#[test]
+fn sequences_beside_pytorch() {
+    for (file, options) in [
+        ("ctc_mean", LossOptions::DEFAULT),
+        ("ctc_sum", LossOptions { blank: 2, reduction: Reduction::Sum, ..LossOptions::DEFAULT }),
+        ("ctc_zero_infinity", LossOptions { zero_infinity: true, ..LossOptions::DEFAULT }),
+        ("ctc_long", LossOptions::DEFAULT),
+    ] {
+        let path = format!("{}/../gpumem-cpu/tests/truth/losses/{file}.safetensors", env!("CARGO_MANIFEST_DIR"));
+        let truth = Truth::parse(&std::fs::read(path).unwrap());
+        let target_length = truth.shape("input.target")[1];
+        let options = LossOptions { target_length, ..options };
+        let term = Term { lengths: Some(1), options, ..Term::of(Measure::Ctc) };
+        let [labels, lengths] = ["input.target", "input.lengths"].map(|name| truth.words(name));
+        let (loss, gradient) = measured(term, truth.shape("input.x"), truth.words("input.x"), &[labels, lengths]);
+        assert_close(&format!("{file} loss"), &[loss], &truth.floats("output"), 1e-5);
+        assert_close(&format!("{file} gradient"), &gradient, &truth.floats("grad_input.x"), 1e-5);
+    }
+}
+
+/// An infinite loss has no gradient that is a number, where it counts.
+#[test]
+fn targets_longer_than_their_steps() {
+    let options = LossOptions { target_length: 2, ..LossOptions::DEFAULT };
+    let term = Term { lengths: Some(1), options, ..Term::of(Measure::Ctc) };
+    let x = [0.5f32.ln().to_bits(); 6];
+    let run = |steps: u32| measured(term.clone(), &[1, 3, 2], &x, &[&[1, 1], &[steps]]);
+    let (loss, gradient) = run(2);
+    assert_eq!(loss, f32::INFINITY);
+    assert_eq!(gradient.iter().map(|slope| slope.is_nan()).collect::<Vec<_>>(), [true, true, true, true, false, false]);
+    assert_eq!(run(0), (f32::INFINITY, vec![0.0; 6]));
+    assert!((run(3).0 - 1.5 * 2f32.ln()).abs() < 1e-6);
+}
+
 /// The cross entropy of 1500 logits on the kernels, and its gradient.
 fn loss_of(logits: &[f32], target: u32) -> (f32, Vec<f32>) {
     loss_with(Term::CROSS_ENTROPY, logits, target)
@@ -286,23 +420,31 @@ fn loss_of(logits: &[f32], target: u32) -> (f32, Vec<f32>) {
 
 /// The same of another loss.
 fn loss_with(term: Term, logits: &[f32], target: u32) -> (f32, Vec<f32>) {
+    let bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
+    measured(term, &[1, logits.len() as u64], &bits, &[&[target]])
+}
+
+/// The loss of numbers of this shape, batch and all, and its gradient.
+fn measured(term: Term, shape: &[u64], x: &[u32], targets: &[&[u32]]) -> (f32, Vec<f32>) {
     let mut graph = Graph::default();
-    let input = graph.input(numbers(&[logits.len() as u64])).unwrap();
+    let input = graph.input(numbers(&shape[1..])).unwrap();
     let output = layer(&mut graph, input, "LeakyRelu(1.0)");
     let (training, optimizer) = gradients();
     let training = Training { loss: &[term], ..training };
     let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
-    let compiled = plan(&program, 1, Precision::F32);
+    let compiled = plan(&program, shape[0], Precision::F32);
     let placed = place(&compiled).unwrap();
     let format = (Precision::F32, CAPABILITY);
-    let mut simulated = Simulated::new(placed, 1, compiled.budget[Line::Arena], optimizer, format, 0);
+    let mut simulated = Simulated::new(placed, shape[0], compiled.budget[Line::Arena], optimizer, format, 0);
     let mut state = [0; StateWord::COUNT];
     state[StateWord::LossScale as usize] = 1f32.to_bits();
-    let bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
     let id = |is: &dyn Fn(&Tensor) -> bool| program.tensors.iter().position(is).unwrap();
     simulated.write(id(&|it| it.class == Class::State), &state);
-    simulated.write(id(&|it| it.class == Class::Input), &bits);
-    simulated.write(id(&|it| it.class == Class::Target), &[target]);
+    simulated.write(id(&|it| it.class == Class::Input), x);
+    for (index, words) in targets.iter().enumerate() {
+        let name = if index == 0 { "target".to_string() } else { format!("target{index}") };
+        simulated.write(id(&|it| it.name == name), words);
+    }
     simulated.step();
     let mut floats = |id: usize| simulated.read(id).into_iter().map(f32::from_bits).collect::<Vec<f32>>();
     (floats(program.results[0] as usize)[0], floats(id(&|it| it.name == "input.gradient")))

@@ -156,7 +156,8 @@ fn flag(name: &str, value: &Expr) -> Result<bool, String> {
 
 /// The most labels of a target.
 fn length(value: &Expr) -> Result<u64, String> {
-    let whole = digits(value).ok_or("`target_length` changes the program, so it must be a literal, as `target_length: 32`")?;
+    let whole =
+        digits(value).ok_or("`target_length` changes the program, so it must be a literal, as `target_length: 32`")?;
     match u32::try_from(whole) {
         Ok(0) => Err("`target_length` is at least 1".to_string()),
         Ok(length) => Ok(length.into()),

@@ -271,7 +271,7 @@ fn settings_in_other_words() {
         "[Linear(1)]",
         "const TRAIN: Train = Train { batch: 4, loss: Contrastive };",
     );
-    let losses = "no loss is called `Contrastive`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll` and `KlDiv`";
+    let losses = "no loss is called `Contrastive`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding` and `Ctc`";
     assert_mistakes(&text, &[("Contrastive", losses)]);
 }
 

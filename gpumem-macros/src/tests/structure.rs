@@ -170,7 +170,9 @@ fn with_pairs(loss: &str) -> String {
         "struct Net; const TRAIN: Train = Train {{ batch: 2, loss: {loss} }};
          fn forward(image: Values<2, 3, 4, 5>, tokens: Tokens<7>) -> Logits<4> {{
              [tap(cube), Relu, tap(cubes), Flatten, Linear(6), tap(aux), Tanh, tap(other), from(tokens), Embedding(9, 5), tap(wide),
-              Tanh, tap(long), Flatten, Concat([], from(other)), Linear(4)]
+              Tanh, tap(long), Flatten,
+              Concat([], from(other), from(aux), [from(cube), Flatten], [from(cubes), Flatten], [from(wide), Flatten],
+                     [from(long), Flatten]), Linear(4)]
          }}"
     )
 }
@@ -193,11 +195,7 @@ fn losses_of_sequences() {
         sound(&with_steps(loss, "LogSoftmax"));
     }
     for (loss, place, message) in [
-        (
-            "Ctc",
-            "Ctc",
-            "`Ctc` has to know how many labels a target has at most; write `Ctc { target_length: 32 }`",
-        ),
+        ("Ctc", "Ctc", "`Ctc` has to know how many labels a target has at most; write `Ctc { target_length: 32 }`"),
         ("Ctc { target_length: 0 }", "0", "`target_length` is at least 1"),
         (
             "Ctc { target_length: N }",
@@ -210,11 +208,7 @@ fn losses_of_sequences() {
             "-1",
             "`blank` changes the program, so it must be the number of a class, as `blank: 0`",
         ),
-        (
-            "Ctc { target_length: 4, blank: 5 }",
-            "5",
-            "`blank` is class 5, but the output of shape [9, 5] has 5 classes",
-        ),
+        ("Ctc { target_length: 4, blank: 5 }", "5", "`blank` is class 5, but the output of shape [9, 5] has 5 classes"),
         (
             "Ctc { target_length: 4, zero_infinity: 1 }",
             "1",
@@ -251,9 +245,13 @@ fn losses_of_sequences() {
     ] {
         assert_mistakes(&with_steps(loss, "LogSoftmax"), &[(place, message)]);
     }
-    for (layer, gives, instead) in [("Softmax", "probabilities", "in its place"), ("Linear(5)", "any numbers", "behind it")] {
+    for (layer, gives, instead) in
+        [("Softmax", "probabilities", "in its place"), ("Linear(5)", "any numbers", "behind it")]
+    {
         let name = layer.split('(').next().unwrap();
-        let said = format!("`Ctc` takes logarithms of probabilities, and `{name}` gives {gives}; write `LogSoftmax` {instead}");
+        let said = format!(
+            "`Ctc` takes logarithms of probabilities, and `{name}` gives {gives}; write `LogSoftmax` {instead}"
+        );
         assert_mistakes(&with_steps("Ctc { target_length: 4 }", layer), &[(layer, &said)]);
     }
     let text = with_loss("Ctc { target_length: 4 }").replace("Linear(4)]", "Linear(4), LogSoftmax]");
