@@ -31,16 +31,11 @@ KERNEL(cosine_embedding)(const real *x, const real *y, const real *target, const
     // Each root for itself: the product of two small squares would vanish.
     const float lengths = sqrtf(own) * sqrtf(other), cosine = product / lengths, t = widen(target[blockIdx.x]);
     constexpr float margin = (float)(MARGIN);
-    float term = 0.0f, slope = 0.0f;
-    if (t == 1.0f) {
-        term = 1.0f - cosine;
-        slope = -1.0f;
-    } else if (t == -1.0f && !(cosine <= margin)) {
-        term = cosine - margin;
-        slope = 1.0f;
-    }
-    if (threadIdx.x == 0) terms[blockIdx.x] = term;
+    // What is not above the margin may be NaN.
+    const bool is_apart = t == -1.0f && !(cosine <= margin);
+    if (threadIdx.x == 0) terms[blockIdx.x] = t == 1.0f ? 1.0f - cosine : is_apart ? cosine - margin : 0.0f;
 #if GRADIENT_X || GRADIENT_Y
+    const float slope = t == 1.0f ? -1.0f : is_apart ? 1.0f : 0.0f;
     const float scale = slope * factor(state) / (float)(DIVISOR);
     for (u64 i = threadIdx.x; i < LENGTH; i += blockDim.x) {
         const float a = widen(x[first + i]), b = widen(y[first + i]);

@@ -129,12 +129,12 @@ static __device__ __forceinline__ void gradient_of(const Target &target, u64 ste
             all += share;
             blanks += s % 2 ? 0.0f : share;
         }
-        all = block_sum(all, scratch);
+        const float whole = 1.0f / block_sum(all, scratch);
         blanks = block_sum(blanks, scratch);
         // What becomes of the class of state s, of which others hold nothing: in place of the share.
         const auto put = [&](u64 s, float share) {
             const u32 c = target.at(s);
-            const float gradient = (expf(widen(numbers[c])) - share / all) * scale;
+            const float gradient = (expf(widen(numbers[c])) - share * whole) * scale;
             shares[s] = ADD ? gradient + widen(out[c]) : gradient;
         };
         for (u64 i = threadIdx.x; i < target.count; i += blockDim.x) {
@@ -154,8 +154,7 @@ static __device__ __forceinline__ void gradient_of(const Target &target, u64 ste
 }
 #endif
 
-KERNEL(__launch_bounds__(512) ctc)(const real *x, const u32 *labels, const u32 *lengths, const u32 *state, real *dx, float *rows,
-                                    float *terms) {
+KERNEL(ctc)(const real *x, const u32 *labels, const u32 *lengths, const u32 *state, real *dx, float *rows, float *terms) {
     __shared__ float scratch[32];
     const u64 sample = blockIdx.x;
     x += sample * STEPS * CLASSES;
@@ -166,17 +165,17 @@ KERNEL(__launch_bounds__(512) ctc)(const real *x, const u32 *labels, const u32 *
 #else
     const u64 steps = STEPS;
 #endif
+    const float part = AVERAGES && target.count > 1 ? 1.0f / (float)target.count : 1.0f;
     const float loss = loss_of(target, steps, x, rows, scratch);
-    const float length = AVERAGES && target.count > 1 ? (float)target.count : 1.0f;
     const bool is_impossible = loss == -none();
-    if (threadIdx.x == 0) terms[sample] = ZERO_INFINITY && is_impossible ? 0.0f : loss / length;
+    if (threadIdx.x == 0) terms[sample] = ZERO_INFINITY && is_impossible ? 0.0f : loss * part;
 #if GRADIENT
     dx += sample * STEPS * CLASSES;
     if (is_impossible) {
         const float nothing = ZERO_INFINITY ? 0.0f : __int_as_float(0x7fc00000);
         for (u64 i = threadIdx.x; i < steps * CLASSES; i += blockDim.x) give<ADD>(nothing, dx + i);
     } else {
-        gradient_of(target, steps, x, factor(state) / ((float)(DIVISOR) * length), rows, dx, scratch);
+        gradient_of(target, steps, x, factor(state) * part * (float)(1.0 / (double)(DIVISOR)), rows, dx, scratch);
     }
 #if !ADD
     for (u64 i = steps * CLASSES + threadIdx.x; i < STEPS * CLASSES; i += blockDim.x) narrow(0.0f, dx + i);

@@ -355,10 +355,11 @@ fn sequences() {
         (&[9, 4], "Linear(5) | LogSoftmax", term(4, 4, Some(1))),
         // The gradient overwrites what it is of.
         (&[9, 4], "Linear(5)", term(3, 2, None)),
-        // More states than a warp, more classes than states, and more states than threads.
+        // More states than a warp, and more classes than states.
         (&[40, 9], "LogSoftmax", term(25, 7, None)),
         (&[3, 70], "LogSoftmax", term(2, 69, None)),
-        (&[2, 5], "LogSoftmax", term(300, 1, Some(1))),
+        // Longer targets than there are steps.
+        (&[4, 5], "LogSoftmax", term(30, 3, Some(1))),
     ] {
         let (graph, _, output) = network(dims, layers);
         let sum = Term {
@@ -376,6 +377,24 @@ fn sequences() {
         compare(&what, std::slice::from_ref(&term), Precision::Bf16, (&graph, output));
         compare(&what, &[term, sum], Precision::F16, (&graph, output));
     }
+}
+
+/// More states than a block has threads.
+#[test]
+fn a_long_target() {
+    let options = LossOptions { target_length: 260, blank: 5, ..LossOptions::DEFAULT };
+    let term = Term { options, ..Term::of(Measure::Ctc) };
+    let (graph, _, output) = network(&[262, 6], "LogSoftmax");
+    let (training, optimizer) = gradients();
+    let training = Training { loss: &[term], ..training };
+    compare_in(
+        (Precision::F32, CAPABILITY),
+        0..1,
+        ("a long target", &graph, output, training, 1, optimizer),
+        1,
+        5,
+        1e-5,
+    );
 }
 
 /// What the CPU backend's goldens have, on the kernels: labels that come again, one after the other and apart.
