@@ -67,7 +67,7 @@ fn mistakes() {
         (
             "5x8",
             "CausalSelfAttention(4, vdim = 2)",
-            "has no option `vdim`; its options are `kv_heads`, `dropout`, `bias`, `window`, `rotary`, `rotary_dims` and `interleaved`, after (heads)",
+            "has no option `vdim`; its options are `kv_heads`, `dropout`, `bias`, `window`, `rotary`, `rotary_dims`, `interleaved`, `rotary_size` and `rotary_before`, after (heads)",
         ),
         ("8", "Linear(out_feature = 4)", "has no option `out_feature`; did you mean `out_features`?"),
         ("3x8x8", "Conv2d(8, 3, dilate = 2)", "has no option `dilate`; did you mean `dilation`?"),
@@ -404,9 +404,71 @@ fn mistakes() {
         ("1", "SinusoidalEmbedding(7)", "makes 7 sines and cosines; use a multiple of 2 up to 2^20"),
         ("1", "SinusoidalEmbedding(8, shift = 4.0)", "has shift = 4, but 4 frequencies; use less than 4"),
         (
-            "3x4x4",
+            "3x4x4x1",
             "SinusoidalPositions",
-            "works on tokens or a sequence [T, D], but the previous layer produces [3, 4, 4]",
+            "works on tokens, a sequence [T, D] or a map [C, H, W], but the previous layer produces [3, 4, 4, 1]",
+        ),
+        (
+            "4x4x5",
+            "SinusoidalPositions(size = [5; 4])",
+            "has a map of 5 x 4 positions, but its input is a map of 4 x 5",
+        ),
+        ("6x6", "SinusoidalPositions(parts = true)", "makes 6 sines and cosines; use a multiple of 4 up to 2^20"),
+        (
+            "6x8",
+            "PositionEmbedding(9, padding_idx = 1)",
+            "has `padding_idx`, which is one of tokens [T], but the previous layer produces [6, 8]",
+        ),
+        (
+            "tokens 6",
+            "PositionEmbedding(7, 8, padding_idx = 1)",
+            "has 7 positions, but 6 steps behind row 1 of padding need 8; write so many",
+        ),
+        (
+            "tokens 6",
+            "PositionEmbedding(9000000000, 8, padding_idx = 8999999990)",
+            "has padding_idx = 8999999990 and 6 steps; use no more than 2^31 positions",
+        ),
+        (
+            "7x12",
+            "Rotary(3, size = [2; 3])",
+            "has a map of 2 x 3 positions behind 0 others, but its input has 7 steps; use `size` and `before` that make 7",
+        ),
+        (
+            "7x12",
+            "Rotary(2, dims = 6, size = [2; 3], before = 1)",
+            "turns 6 elements by rows and columns; use a multiple of 4 for `dims`",
+        ),
+        (
+            "7x12",
+            "Rotary(3, before = 1)",
+            "has `before`, which says where a map begins; add `size = (14, 14)`, or leave it out",
+        ),
+        (
+            "7x12",
+            "CausalSelfAttention(3, rotary_size = [2; 3])",
+            "has `rotary_size`, which only a rotary embedding has; add `rotary = 10000.0`, or leave it out",
+        ),
+        ("3x4x4", "L2Norm(4)", "has `dim = 4`, but [3, 4, 4] has axes 1 to 3, or -3 to -1"),
+        ("3x4x4", "L2Norm(eps = 0.0)", "needs `eps` to be above 0, not 0.0"),
+        ("3x4x4", "L2Norm(eps = 1e-60)", "has eps = 1e-60, which f32 has not; use 1e-12"),
+        (
+            "8",
+            "Constant([0.5; 1; 2], shape = [2; 2])",
+            "has 3 numbers, but [2, 2] has 4 elements; write as many, or one",
+        ),
+        ("8", "Constant(-1e40)", "has -1e40 among its numbers; a mask hides with -1e9"),
+        ("8", "Constant(1, shape = [1; 1; 1; 1; 1; 1; 1])", "has 7 axes; a tensor has no more than 6"),
+        (
+            "6x8",
+            "ArgMax",
+            "works on tokens, but the previous layer produces [6, 8]; a network ends with its logits, and `logits.argmax()` is for the \
+             tensor that `forward` returns",
+        ),
+        (
+            "6x8, 8",
+            "Take",
+            "takes the steps that tokens name, but its second branch produces [8]; put `from(tokens)` or `ArgMax` in that branch",
         ),
         ("tokens 6", "SinusoidalPositions", "needs `embedding_dim`"),
         ("6x8", "SinusoidalPositions(size = [2; 4])", "has a map of 2 x 4 positions, but its input has 6 steps"),

@@ -24,12 +24,12 @@ fn training(loss: &[Term]) -> Training<'_> {
 }
 
 /// The inputs of a file as inputs of a graph.
-fn inputs(graph: &mut Graph, truth: &Truth, names: &[&str], index: bool) -> Vec<NodeId> {
+fn inputs(graph: &mut Graph, truth: &Truth, names: &[&str]) -> Vec<NodeId> {
     names
         .iter()
         .map(|name| {
             let shape = Shape::new(&truth.shape(&format!("input.{name}"))[1..]);
-            graph.input(if index { Type::indices(shape) } else { Type::numbers(shape) }).unwrap()
+            graph.input(if *name == "idx" { Type::indices(shape) } else { Type::numbers(shape) }).unwrap()
         })
         .collect()
 }
@@ -39,8 +39,8 @@ fn check_layer(file: &str, text: &str, names: &[&str]) {
     let truth = Truth::read(&format!("ops/{file}.safetensors"));
     let batch = truth.shape(&format!("input.{}", names[0]))[0];
     let mut graph = Graph::default();
-    let nodes = inputs(&mut graph, &truth, names, names == ["idx"]);
-    let output = join(&mut graph, &nodes, text);
+    let nodes = inputs(&mut graph, &truth, names);
+    let output = if let [node] = nodes[..] { chain(&mut graph, node, text) } else { join(&mut graph, &nodes, text) };
     let path = graph.rows[0].path.clone();
     let mut loaded = Loaded::new(&graph, output, training(&[Term::DOT]), batch, STAY);
     let input = |index: usize| if index == 0 { "input".to_string() } else { format!("input{index}") };
@@ -107,7 +107,7 @@ fn check_output(truth: &Truth, graph: &Graph, output: NodeId, path: &str, names:
 fn permute_and_reshape() {
     let truth = Truth::read("ops/086_permute_reshape.safetensors");
     let mut graph = Graph::default();
-    let x = inputs(&mut graph, &truth, &["x"], false)[0];
+    let x = inputs(&mut graph, &truth, &["x"])[0];
     let output = chain(&mut graph, x, "Permute([0; 2; 1; 3]) | Reshape([5; 12])");
     let mut loaded = Loaded::new(&graph, output, training(&[Term::DOT]), 2, STAY);
     loaded.set("input", truth.words("input.x"));
@@ -148,6 +148,35 @@ fn mat_mul() {
     }
 }
 
+/// Sines of parts of a map: what is added to a map has no gradient.
+#[test]
+fn positions_as_parts_of_a_map() {
+    let truth = Truth::read("ops/105_positions_fourier.safetensors");
+    let mut graph = Graph::default();
+    let x = inputs(&mut graph, &truth, &["x"])[0];
+    let positions = chain(&mut graph, x, "SinusoidalPositions(rows_first = true, interleaved = true, parts = true)");
+    let output = join(&mut graph, &[x, positions], "Add");
+    check_output(&truth, &graph, output, "", &["x"], 2, "105_positions_fourier");
+}
+
+/// The numbers of a table, and one number everywhere.
+#[test]
+fn constants() {
+    let mut graph = Graph::default();
+    let x = graph.input(Type::numbers(Shape::new(&[2, 3]))).unwrap();
+    let table = chain(&mut graph, x, "Constant([0.5; -1; 2; 0.25; 1; -3.5], shape = [2; 3])");
+    let one = chain(&mut graph, x, "Constant(0.125, shape = [2; 3])");
+    let product = join(&mut graph, &[x, table], "Mul");
+    let output = join(&mut graph, &[product, one], "Add");
+    let mut loaded = Loaded::new(&graph, output, training(&[Term::MSE]), 2, STAY);
+    let x: Vec<f32> = (0..12).map(|i| i as f32 - 4.0).collect();
+    let table = [0.5, -1.0, 2.0, 0.25, 1.0, -3.5];
+    let expected: Vec<u32> = (0..12).map(|i| (x[i] * table[i % 6] + 0.125).to_bits()).collect();
+    loaded.set("input", &x.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+    loaded.set("target", &expected);
+    assert_eq!(loaded.step().unwrap(), 0.0);
+}
+
 macro_rules! layers {
     ($($name:ident: $file:literal, $text:literal, $inputs:expr;)*) => {
         $(#[test] fn $name() { check_layer($file, $text, &$inputs); })*
@@ -186,6 +215,11 @@ layers! {
     conv1d: "008_conv1d_k3_pad1", "Conv1d(4, 3, padding = 1)", ["x"];
     batch_norm1d: "016_batchnorm1d_train_2d_input", "BatchNorm1d", ["x"];
     elu: "044_elu", "Elu(0.8)", ["x"];
+    l2_norm: "100_l2_norm_dim1", "L2Norm", ["x"];
+    l2_norm_of_rows: "101_l2_norm_last_eps", "L2Norm(-1, eps = 0.5)", ["x"];
+    positions_without_padding: "102_roberta_positions", "PositionEmbedding(9, 4, padding_idx = 1)", ["idx"];
+    rotary_of_a_map: "103_rotary_embedding_cat", "Rotary(2, size = [3; 2], before = 1, interleaved = true)", ["x"];
+    take: "104_take_along_dim", "Take", ["x", "idx"];
     upsample: "068_upsample_nearest_x2", "Upsample(2)", ["x"];
     conv3d: "volumes_conv", "Conv3d(3, 3, padding = 1)", ["x"];
     conv3d_groups: "volumes_conv_groups", "Conv3d(6, [2; 3; 1], stride = [1; 2; 3], padding = [1; 2; 0], dilation = [2; 1; 1], groups = 2)", ["x"];
@@ -207,8 +241,8 @@ fn check_loss(file: &str, loss: &[Term]) {
     let truth = Truth::read(&format!("ops/{file}.safetensors"));
     let batch = truth.shape("input.x")[0];
     let mut graph = Graph::default();
-    let x = inputs(&mut graph, &truth, &["x"], false)[0];
-    let zeros = inputs(&mut graph, &truth, &["x"], false)[0];
+    let x = inputs(&mut graph, &truth, &["x"])[0];
+    let zeros = inputs(&mut graph, &truth, &["x"])[0];
     let output = join(&mut graph, &[x, zeros], "Add");
     let mut loaded = Loaded::new(&graph, output, training(loss), batch, STAY);
     loaded.set("input", truth.words("input.x"));
@@ -250,7 +284,7 @@ fn l1() {
 fn nll() {
     let truth = Truth::read("ops/082_nll_mean.safetensors");
     let mut graph = Graph::default();
-    let x = inputs(&mut graph, &truth, &["x"], false)[0];
+    let x = inputs(&mut graph, &truth, &["x"])[0];
     let output = chain(&mut graph, x, "LogSoftmax");
     let batch = truth.shape("input.x")[0];
     let mut loaded = Loaded::new(&graph, output, training(&[Term::of(Measure::Nll)]), batch, STAY);

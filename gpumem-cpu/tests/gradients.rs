@@ -80,6 +80,8 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Interpolate" => ("Upsample(1.5, mode = \"bilinear\")", numbers(&[2, 2, 3])),
         "Pad" => ("Pad(1)", numbers(&[2, 2, 3])),
         "Recurrence" => ("Lstm(3)", numbers(&[4, 2])),
+        "L2Norm" => ("L2Norm(2)", numbers(&[2, 5])),
+        "Take" => ("Take", vec![Input::Numbers(vec![4, 3]), Input::Tokens(vec![2, 0, 2, 1, 3, 3])]),
         "Rotary" => ("Rotary(2)", numbers(&[3, 8])),
         "Convolution3d" => ("Conv3d(2, 2)", numbers(&[2, 3, 3, 2])),
         "MaxPool3d" => ("MaxPool3d(2)", numbers(&[2, 2, 4, 4])),
@@ -90,8 +92,9 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
 
 #[test]
 fn every_operation() {
-    // No layer is an expansion alone, and its gradient is passed on. A mask has no input. What keeps a sequence is not trained.
-    let others = ["Expand", "WindowMask", "CachedAttention", "Positions"];
+    // No layer is an expansion alone, and its gradient is passed on. A mask and a constant have no input, and indices no gradient. What keeps
+    // a sequence is not trained.
+    let others = ["Expand", "WindowMask", "CachedAttention", "Positions", "Constant", "PaddedPositions", "ArgMax"];
     for name in Op::NAMES.iter().filter(|name| !others.contains(name)) {
         let (layer, inputs) = case_of(name);
         assert_eq!(Single::new(layer, &inputs, Options::default().batch).op.name(), *name);
@@ -171,6 +174,7 @@ fn axes() {
         "Rotary(2, base = 7.0)",
         "Rotary(3, base = 7.0, dims = 2)",
         "Rotary(2, base = 5.0, dims = 4, interleaved = true)",
+        "Rotary(3, base = 3.0, size = [2; 2], before = 1)",
     ] {
         check(text, &[Input::Numbers(vec![5, 12])]);
     }
@@ -270,6 +274,15 @@ fn normalisations() {
             check(&text, &[Input::Numbers(vec![3, 6])]);
         }
     }
+}
+
+#[test]
+fn norms_along_an_axis() {
+    // More positions than are worked on together.
+    check("L2Norm(2)", &[Input::Numbers(vec![3, 4, 35])]);
+    check("L2Norm(-1)", &[Input::Numbers(vec![3, 6])]);
+    // Norms on both sides of what is divided by at least.
+    check("L2Norm(1, eps = 1.5)", &[Input::Numbers(vec![3, 2, 4])]);
 }
 
 #[test]

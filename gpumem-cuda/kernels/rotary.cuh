@@ -5,6 +5,8 @@
 // STEPS, FEATURES  rows of a sample, and elements of a row
 // HEADS, WIDTH, DIMS  heads at the beginning of a row, elements of each, and how many of those turn
 // TURNS    how far each pair turns from step to step, in parts of a turn, of which there are 2^64
+// BEFORE, ACROSS  steps before a grid, and its columns: the first half of the pairs turns by rows, the second by columns; ACROSS is 0
+//          where the steps are a line
 // INTERLEAVED  whether the elements of a pair are neighbours; else they are DIMS / 2 apart
 // BACK     whether they turn back
 // WHOLE    whether y is not x: what does not turn is moved, too
@@ -33,6 +35,16 @@ static __device__ __forceinline__ u64 still(u64 i) {
     return i + (u64)HEADS * DIMS;
 }
 
+// The number by which a pair turns in a step.
+static __device__ __forceinline__ u64 number(u64 step, u32 pair) {
+#if ACROSS
+    if (step < BEFORE) return 0;
+    return pair < PAIRS / 2 ? (step - BEFORE) / ACROSS : (step - BEFORE) % ACROSS;
+#else
+    return step;
+#endif
+}
+
 // The rows of a sample are `before` steps behind the beginning. Blocks of 256 threads.
 static __device__ __forceinline__ void turn(const real *x, real *y, u64 before) {
     const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -53,7 +65,7 @@ static __device__ __forceinline__ void turn(const real *x, real *y, u64 before) 
 #pragma unroll
     for (int k = 0; k < PACK; k++) {
         // From half a turn back to half a turn ahead.
-        const int part = (int)(u32)(turns[unit * PACK + k] * step >> 32);
+        const int part = (int)(u32)(turns[unit * PACK + k] * number(step, unit * PACK + k) >> 32);
         sincospif((float)part * (1.0f / 2147483648.0f), &sine[k], &cosine[k]);
         if (BACK) sine[k] = -sine[k];
     }

@@ -1,10 +1,12 @@
 // Sines and cosines of numbers, each at several frequencies.
 //
 // COUNT    elements of the output
-// ANGLES   which numbers: Given, Indices or Steps, those of the rows themselves
+// ANGLES   which numbers: Given, Indices, Steps, those of the rows themselves, or Parts, the same as parts of a grid
 // FEATURES elements of a row
 // ROWS, WIDTH  rows of a sample, and columns of the grid that they are, for Steps
 // EACH     elements of a row for one number: half of it where a grid has a column's and a row's
+// MORE, DOWN, ALONG  what is added to a position, and what rows and columns are multiplied with then
+// ROWS_FIRST  whether the row's half is before the column's
 // FREQUENCIES  of each pair of a sine and a cosine
 // COSINES_FIRST, INTERLEAVED  whether cosines are before sines, and whether they take turns; else each are side by side
 // ADD      whether the gradient is added to what is there; 0 for the forward pass
@@ -13,7 +15,7 @@
 
 static __device__ const float frequencies[] = FREQUENCIES;
 
-enum Angles { Given, Indices, Steps };
+enum Angles { Given, Indices, Steps, Parts };
 
 constexpr u32 PAIRS = EACH / 2;
 
@@ -43,7 +45,8 @@ KERNEL(sinusoid_forward)(const real *x, const u32 *indices, real *y) {
         number = (float)indices[row];
     } else {
         const u32 step = (u32)(row % ROWS);
-        number = (float)(element >= EACH ? step / WIDTH : step % WIDTH);
+        const bool is_down = EACH < FEATURES && (element >= EACH) != (bool)ROWS_FIRST;
+        number = ((float)(is_down ? step / WIDTH : step % WIDTH) + (float)(MORE)) * (float)(is_down ? DOWN : ALONG);
     }
     const float angle = number * here.frequency;
     narrow(here.is_cosine ? cosf(angle) : sinf(angle), &y[index]);

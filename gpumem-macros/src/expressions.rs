@@ -5,6 +5,8 @@ use crate::resolve::Resolver;
 use crate::resolve::frame::{Frame, Known};
 use crate::syntax::{Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;
+use gpumem_core::layers::arguments::extent;
+use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
@@ -83,6 +85,43 @@ impl<'s> Resolver<'s, '_> {
             });
         }
         Some(Known::Numbers(numbers))
+    }
+
+    /// Numbers in nested brackets: how many there are along each axis, and all of them in order.
+    pub(crate) fn table(
+        &mut self,
+        whole: &'s Expression,
+        rows: &'s [Expression],
+        frame: &Rc<Frame<'s>>,
+    ) -> Option<(Vec<u64>, Vec<f64>)> {
+        let (mut dims, mut numbers): (Option<Vec<u64>>, _) = (None, Vec::new());
+        for row in rows {
+            let (own, values) = match &row.kind {
+                Kind::List(rows) => self.table(row, rows, frame)?,
+                _ => match self.value(row, frame)? {
+                    Known::Integer(number) => (Vec::new(), vec![number as f64]),
+                    Known::Float(number) => (Vec::new(), vec![number]),
+                    Known::Table(dims, numbers) => (dims, numbers),
+                    other => return self.mistake(row, frame, &format!("expected a number, found {}", found(&other))),
+                },
+            };
+            let first = dims.get_or_insert_with(|| own.clone());
+            if *first != own {
+                let text = |dims: &[u64]| if dims.is_empty() { "one number".into() } else { extent(dims) };
+                let message = format!("has {}, but the first of these brackets has {}", text(&own), text(first));
+                return self.mistake(row, frame, &message);
+            }
+            numbers.extend(values);
+        }
+        let Some(inner) = dims else { return self.mistake(whole, frame, "has no numbers; write one at least") };
+        if inner.len() >= Shape::MAX_RANK {
+            return self.mistake(
+                whole,
+                frame,
+                &format!("is nested deeper than the {} axes of a tensor", Shape::MAX_RANK),
+            );
+        }
+        Some(([rows.len() as u64].into_iter().chain(inner).collect(), numbers))
     }
 
     /// A whole number.
@@ -169,7 +208,13 @@ impl<'s> Resolver<'s, '_> {
         let value = match &constant.value {
             Some(value) => {
                 self.folding.push(key.clone());
-                let value = self.value(value, &Frame::global(module, Some(frame.clone()), expression.place));
+                let around = Frame::global(module, Some(frame.clone()), expression.place);
+                let value = match &value.kind {
+                    Kind::List(rows) => {
+                        self.table(value, rows, &around).map(|(dims, numbers)| Known::Table(dims, numbers))
+                    }
+                    _ => self.value(value, &around),
+                };
                 self.folding.pop();
                 value
             }

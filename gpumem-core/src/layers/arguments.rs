@@ -28,6 +28,8 @@ pub enum Argument {
     Pair([u64; 2]),
     /// Two or more numbers that are no pair, `(0.5, 0.2, 0.1)`.
     Numbers(Vec<f64>),
+    /// Numbers in nested brackets: how many there are along each axis, and all of them in order.
+    Table(Vec<u64>, Vec<f64>),
     /// What could not be evaluated. Its mistake has been reported.
     Unknown,
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Argument {
             Argument::Text(value) => write!(f, "{value:?}"),
             Argument::Pair([height, width]) => write!(f, "({height}, {width})"),
             Argument::Numbers(numbers) => f.write_str(&list(numbers)),
+            Argument::Table(dims, _) => write!(f, "a table of {}", extent(dims)),
             Argument::Unknown => f.write_str(".."),
         }
     }
@@ -107,6 +110,9 @@ impl<'w> Arguments<'w> {
             guessed: Guessed::default(),
         }
     }
+
+    /// What an argument is called that may be numbers in nested brackets.
+    pub const TABLE: &'static str = "a number, or numbers as `[[1.0, 0.0], [0.5, 1.0]]`";
 
     /// What `read` asks for.
     pub fn signature<L>(read: impl Fn(&mut Arguments<'_>) -> L) -> Signature {
@@ -578,6 +584,12 @@ pub fn numbers(value: &Argument) -> Option<Vec<f64>> {
         Argument::Pair(pair) => Some(pair.map(|number| number as f64).to_vec()),
         _ => Some(vec![number(value)?]),
     }
+}
+
+/// Lengths of the axes of a table: `2 x 3`.
+pub fn extent(dims: &[u64]) -> String {
+    let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
+    dims.join(" x ")
 }
 
 /// Numbers as they are written: `(0.5, 0.2, 0.1)`.

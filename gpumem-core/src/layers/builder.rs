@@ -245,7 +245,8 @@ impl<'g> Builder<'g> {
         let op = op.into();
         let shape = op.output();
         check_elements("an output", shape)?;
-        let value = Type { shape, elements: Elements::Numbers, batched: inputs.iter().any(|input| input.batched) };
+        let elements = if op.makes_indices() { Elements::Indices } else { Elements::Numbers };
+        let value = Type { shape, elements, batched: inputs.iter().any(|input| input.batched) };
         let source = Source::Op {
             op,
             inputs: inputs.iter().map(|input| input.node).collect(),

@@ -13,16 +13,16 @@
 //! | --- | --- |
 //! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`], [`Conv1d`], [`ConvTranspose1d`], [`Conv3d`], [`ConvTranspose3d`] |
 //! | [affine maps](linear) | [`Linear`], [`Tied`], [`Scale`] |
-//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`], [`BatchNorm3d`], [`InstanceNorm3d`] |
+//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`], [`BatchNorm3d`], [`InstanceNorm3d`], [`L2Norm`] |
 //! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`], [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool1d`], [`MaxPool3d`], [`AvgPool3d`], [`AdaptiveAvgPool3d`], [`AdaptiveMaxPool3d`] |
 //! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Permute`], [`Transpose`], [`Squeeze`], [`Unsqueeze`], [`Roll`], [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Glu`], [`Upsample`], [`Pad`] |
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`], [`Dropout3d`] |
-//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`] |
+//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`], [`Constant`], [`ArgMax`] |
 //! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`Rotary`] |
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
-//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`] |
+//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`] |
 //!
 //! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
 //! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`;

@@ -3,7 +3,6 @@
 use super::LowerError;
 use super::builder::{Blocker, Builder, OpNode, numbered};
 use crate::graph::{NodeId, Source};
-use crate::number::Role;
 use crate::program::op::{Inference, Saved, Work};
 use crate::program::{Action, Class, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
@@ -64,7 +63,7 @@ impl Builder<'_> {
         let row = node.row as u32;
         let output = match self.overwritten(id, node)? {
             Some(tensor) => tensor,
-            None => self.transient(Part::Output, Role::Activation, row, value.shape, value.batched),
+            None => self.transient(Part::Output, value.elements.role(), row, value.shape, value.batched),
         };
         let mut reads = numbered(Slot::Input, node.inputs.iter().map(|&input| self.held(input)));
         let buffers = numbered(Slot::Buffer, node.buffers.iter().filter_map(|&id| self.buffers[id]));

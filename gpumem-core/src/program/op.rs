@@ -7,13 +7,13 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::ops::{
-    Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Convolution, Convolution3d,
-    Declared, Expand, Formula, Gather, Interpolate, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, Permute,
-    Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Resize, Rotary, Sinusoid, Slice, Softmax,
-    Standardize, Sum, WindowMask,
+    ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Constant, Convolution,
+    Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
+    Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Resize, Rotary,
+    Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
 };
 use crate::number::Role;
-use crate::shape::Shape;
+use crate::shape::{Shape, product};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -26,6 +26,11 @@ pub trait Rule: Sized {
 
     /// Dimensions of the output of one sample.
     fn output(&self) -> Shape;
+
+    /// Whether its output are indices, as tokens are, and no numbers.
+    fn makes_indices(&self) -> bool {
+        false
+    }
 
     /// How the gradients of the inputs come about, in the order in which they are made. An input that is not among them has
     /// none.
@@ -269,6 +274,21 @@ impl Sequence<'_> {
         }
     }
 
+    /// The axis of steps of an operation along another axis, and the positions before and after that other one for some steps. `whole`
+    /// are the positions before it, its length, and the positions after it.
+    pub fn around(&self, shape: Shape, whole: [u64; 3]) -> Result<(usize, [u64; 2]), String> {
+        let (axis, [outer, length, inner]) = (self.of_first()?, whole);
+        // The other axis lies before or behind that of the steps.
+        let before = product(&shape.dims()[..axis]);
+        if outer >= before.saturating_mul(self.whole) {
+            Ok((axis, [self.share(outer), inner]))
+        } else if outer.saturating_mul(length) <= before {
+            Ok((axis, [outer, self.share(inner)]))
+        } else {
+            Err(Sequence::refusal())
+        }
+    }
+
     /// A shape with as many steps along an axis as are computed at a time.
     pub fn cut(&self, shape: Shape, axis: usize) -> Shape {
         shape.with(axis, self.chunk)
@@ -354,6 +374,11 @@ macro_rules! operations {
             /// See [`Rule::output`].
             pub fn output(&self) -> Shape {
                 match self { $(Op::$name(op) => op.output(),)* }
+            }
+
+            /// See [`Rule::makes_indices`].
+            pub fn makes_indices(&self) -> bool {
+                match self { $(Op::$name(op) => op.makes_indices(),)* }
             }
 
             /// See [`Rule::gradients`].
@@ -520,4 +545,14 @@ operations! {
     MaxPool3d,
     /// Mean over windows of a volume.
     AveragePool3d,
+    /// Numbers that are written in the network.
+    Constant,
+    /// Elements along an axis over their norm.
+    L2Norm,
+    /// Positions of tokens among those that are no padding.
+    PaddedPositions,
+    /// Where the largest index is.
+    ArgMax,
+    /// Some rows of each sample, by index.
+    Take,
 }

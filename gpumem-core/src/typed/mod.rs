@@ -96,6 +96,22 @@ impl<T: Unsigned, N: Unsigned> ShapeRule<(T,)> for Gather<N> {
     type Out = (T, N);
 }
 
+/// Where the largest of some indices is.
+#[derive(Debug)]
+pub struct ArgMax;
+
+impl<T: Unsigned> ShapeRule<(T,)> for ArgMax {
+    type Out = (U1,);
+}
+
+/// Rows of a sequence, one for each index.
+#[derive(Debug)]
+pub struct Take;
+
+impl<T: Unsigned, N: Unsigned, C: Unsigned> ShapeRule<((T, N), (C,))> for Take {
+    type Out = (C, N);
+}
+
 /// Length of the second of three axes, which is left out.
 #[derive(Debug)]
 pub struct Reduce<N>(PhantomData<N>);

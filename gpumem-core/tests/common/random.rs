@@ -2,7 +2,7 @@
 //! vector may thus be a view of either of the others, and a sequence may be one for the whole batch.
 
 use super::{again, chain, join, layer, numbers, op_of, parse, tokens, try_join};
-use gpumem_core::graph::{Graph, NodeId, RowId, Source};
+use gpumem_core::graph::{Elements, Graph, NodeId, RowId, Source};
 use gpumem_core::program::Op;
 
 /// Samples that the networks are run on.
@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 115;
+pub const KINDS: usize = 116;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -368,8 +368,42 @@ impl Drawing {
                 (2, _) => self.maps.push(of_volume(g, map[0], "AvgPool3d(3, 1, padding = 1)")),
                 _ => self.maps.push(of_volume(g, map[0], "AvgPool3d([2; 1; 2], [1; 1; 2]) | AdaptiveAvgPool3d([2; 2; 3])")),
             },
+            115 => self.add_table(map[0], sequence[0], first + second),
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
+        }
+    }
+}
+
+impl Drawing {
+    /// Tables that are written or counted, rows that tokens choose, and norms along an axis.
+    fn add_table(&mut self, map: NodeId, sequence: NodeId, which: usize) {
+        let g = &mut self.graph;
+        let text = g.nodes.iter().position(|node| node.value.elements == Elements::Indices).expect("the text");
+        match which % 7 {
+            0 => {
+                let table = layer(g, sequence, "Constant([0.5; -1; 0.25; 1; -0.75; 2; 0.1; 1.5])");
+                self.sequences.push(join(g, &[sequence, table], if differ(g, &[sequence]) { "Mul" } else { "Add" }));
+            }
+            1 => self.maps.push(layer(g, map, "L2Norm(2, eps = 0.01)")),
+            2 => self.sequences.push(layer(g, sequence, "L2Norm(-1, eps = 0.01)")),
+            3 => {
+                let last = layer(g, text, "ArgMax");
+                self.sequences.push(match try_join(g, &[sequence, last], "Take") {
+                    Ok(taken) => join(g, &[sequence, taken], "Add"),
+                    Err(_) => layer(g, sequence, "Silu"),
+                });
+            }
+            4 => self.sequences.push(layer(g, text, "PositionEmbedding(9, 8, padding_idx = 3)")),
+            5 => {
+                let text = "Rotary(2, base = 5.0, size = [1; 2], before = 1, interleaved = true)";
+                self.sequences.push(layer(g, sequence, text));
+            }
+            _ => {
+                let text = "SinusoidalPositions(4, rows_first = true, interleaved = true, parts = true) | Conv2d(2, 1)";
+                let positions = chain(g, map, text);
+                self.maps.push(join(g, &[map, positions], "Add"));
+            }
         }
     }
 }

@@ -4,12 +4,14 @@
 //! the closure that runs it. A closure cannot fail. Letters: B batch, C channels, H height, W width, T steps of a sequence,
 //! D width of a sequence, N elements of a sample. Tensors are row-major with the batch outermost.
 
+mod arg_max;
 mod attention;
 mod average_pool;
 mod batch_norm;
 mod binary;
 mod cached_attention;
 mod concat;
+mod constant;
 mod convolution;
 mod convolution3d;
 mod correlation;
@@ -22,6 +24,7 @@ mod formula;
 mod gather;
 mod interpolate;
 mod joined;
+mod l2_norm;
 mod loss;
 mod loss_of_classes;
 mod mask;
@@ -31,6 +34,7 @@ mod movement;
 mod normalize;
 pub(crate) mod optimizer;
 mod pad;
+mod padded_positions;
 mod permute;
 mod pointwise;
 mod positions;
@@ -45,6 +49,7 @@ mod slice;
 mod softmax;
 mod standardize;
 mod sum;
+mod take;
 mod taps;
 mod window;
 mod window_mask;
@@ -121,6 +126,11 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Rotary(op) => rotary::forward(op, operands),
         Op::Sinusoid(op) => sinusoid::forward(op, operands),
         Op::WindowMask(op) => window_mask::forward(op, operands),
+        Op::Constant(op) => constant::forward(op, operands),
+        Op::L2Norm(op) => l2_norm::forward(op, operands),
+        Op::PaddedPositions(op) => padded_positions::forward(op, operands),
+        Op::ArgMax(op) => arg_max::forward(op, operands),
+        Op::Take(op) => take::forward(op, operands),
         Op::Recurrence(op) => recurrence::forward(op, operands),
         Op::CachedAttention(op) => cached_attention::forward(op, operands),
         Op::Positions(op) => positions::forward(op, operands),
@@ -155,14 +165,21 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Standardize(op) => standardize::backward(op, operands),
         Op::Permute(op) => permute::backward(op, operands),
         Op::Reduce(op) => reduce::backward(op, operands),
-        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) | Op::CachedAttention(_) | Op::Positions(_) => {
-            Err(Error::Damaged("what needs no backward operation has one in the program"))
-        }
+        Op::Sum(_)
+        | Op::Expand(_)
+        | Op::WindowMask(_)
+        | Op::CachedAttention(_)
+        | Op::Positions(_)
+        | Op::Constant(_)
+        | Op::PaddedPositions(_)
+        | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => interpolate::backward(op, operands),
         Op::Pad(op) => pad::backward(op, operands),
         Op::RelativeBias(op) => relative_bias::backward(op, operands),
         Op::Rotary(op) => rotary::backward(op, operands),
         Op::Sinusoid(op) => sinusoid::backward(op, operands),
+        Op::L2Norm(op) => l2_norm::backward(op, operands),
+        Op::Take(op) => take::backward(op, operands),
         Op::Recurrence(op) => recurrence::backward(op, operands),
         Op::Convolution3d(op) => convolution3d::backward(op, operands),
         Op::MaxPool3d(op) => max_pool::backward(op, operands),

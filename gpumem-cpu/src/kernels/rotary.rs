@@ -28,7 +28,7 @@ fn turned(
     [steps, row]: [usize; 2],
     sign: f64,
 ) -> Bound {
-    let turns = op.turns(f64::powf);
+    let (turns, op) = (op.turns(f64::powf), op.clone());
     let places: Vec<[usize; 2]> = (0..op.dims / 2).map(|pair| op.pair(pair).map(|place| place as usize)).collect();
     let (heads, width) = (op.heads as usize, op.width as usize);
     kernel(move |_| {
@@ -42,9 +42,10 @@ fn turned(
             if let Some(x) = x {
                 y.copy_from_slice(x);
             }
-            for (turn, &[first, apart]) in turns.iter().zip(&places) {
+            for (number, (turn, &[first, apart])) in turns.iter().zip(&places).enumerate() {
                 // A turn has 2^64 parts: what wraps is whole turns.
-                let part = turn.wrapping_mul(before.wrapping_add((index % steps) as u64)) as i64;
+                let number = op.number(before.wrapping_add((index % steps) as u64), number as u64);
+                let part = turn.wrapping_mul(number) as i64;
                 let (sin, cos) = (part as f64 * (std::f64::consts::PI / 9_223_372_036_854_775_808.0)).sin_cos();
                 let (sin, cos) = ((sign * sin) as f32, cos as f32);
                 for head in y.chunks_exact_mut(width).take(heads) {

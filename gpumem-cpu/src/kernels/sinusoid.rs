@@ -20,10 +20,15 @@ struct Place {
 fn places(op: &Sinusoid) -> Vec<Place> {
     let frequencies = op.frequencies(f64::powf);
     let (count, features) = (frequencies.len(), op.features() as usize);
+    let is_split = features < op.shape.last() as usize;
     let place = |element: usize| {
         let own = element % features;
         let (index, is_second) = if op.interleaved { (own / 2, own % 2 == 1) } else { (own % count, own >= count) };
-        Place { frequency: frequencies[index], is_cosine: is_second != op.cosines_first, is_down: element >= features }
+        Place {
+            frequency: frequencies[index],
+            is_cosine: is_second != op.cosines_first,
+            is_down: (element >= features) != op.rows_first && is_split,
+        }
     };
     (0..op.shape.last() as usize).map(place).collect()
 }
@@ -32,7 +37,7 @@ fn places(op: &Sinusoid) -> Vec<Place> {
 enum Numbers {
     Given(Source),
     Indices(Source<u32>),
-    Steps { rows: usize, width: usize },
+    Steps { rows: usize, width: usize, parts: [[f32; 2]; 2] },
 }
 
 impl Numbers {
@@ -40,9 +45,10 @@ impl Numbers {
         match self {
             Numbers::Given(numbers) => numbers.get()[row],
             Numbers::Indices(numbers) => numbers.get()[row] as f32,
-            Numbers::Steps { rows, width } => {
+            Numbers::Steps { rows, width, parts } => {
                 let step = row % rows;
-                (if is_down { step / width } else { step % width }) as f32
+                let (place, [more, times]) = if is_down { (step / width, parts[0]) } else { (step % width, parts[1]) };
+                (place as f32 + more) * times
             }
         }
     }
@@ -58,7 +64,9 @@ pub(super) fn forward(op: &Sinusoid, operands: &mut Operands<'_>) -> Bound {
     let numbers = match op.angles {
         Angles::Numbers => Numbers::Given(operands.source(Slot::Input(0), rows)?),
         Angles::Indices => Numbers::Indices(operands.words(Slot::Input(0), rows)?),
-        Angles::Steps => Numbers::Steps { rows: count(&[op.rows()]), width: count(&[op.grid[1]]) },
+        Angles::Steps | Angles::Parts => {
+            Numbers::Steps { rows: count(&[op.rows()]), width: count(&[op.grid[1]]), parts: op.parts() }
+        }
     };
     let mut output = operands.target(Slot::Output, rows.saturating_mul(features))?;
     let places = places(op);

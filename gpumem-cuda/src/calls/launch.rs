@@ -42,6 +42,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("tile_mma.cuh", include_str!("../../kernels/tile_mma.cuh")),
     ("together.cuh", include_str!("../../kernels/together.cuh")),
     ("volumes.cuh", include_str!("../../kernels/volumes.cuh")),
+    ("arg_max.cu", include_str!("../../kernels/arg_max.cu")),
     ("attention.cu", include_str!("../../kernels/attention.cu")),
     ("average_pool.cu", include_str!("../../kernels/average_pool.cu")),
     ("average_pool_adaptive.cu", include_str!("../../kernels/average_pool_adaptive.cu")),
@@ -53,6 +54,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("chain.cu", include_str!("../../kernels/chain.cu")),
     ("check.cu", include_str!("../../kernels/check.cu")),
     ("concat.cu", include_str!("../../kernels/concat.cu")),
+    ("constant.cu", include_str!("../../kernels/constant.cu")),
     ("convolution.cu", include_str!("../../kernels/convolution.cu")),
     ("convolution_transposed.cu", include_str!("../../kernels/convolution_transposed.cu")),
     ("convolution3d.cu", include_str!("../../kernels/convolution3d.cu")),
@@ -63,6 +65,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("formula.cu", include_str!("../../kernels/formula.cu")),
     ("gather.cu", include_str!("../../kernels/gather.cu")),
     ("interpolate.cu", include_str!("../../kernels/interpolate.cu")),
+    ("l2_norm.cu", include_str!("../../kernels/l2_norm.cu")),
     ("loss.cu", include_str!("../../kernels/loss.cu")),
     ("mask.cu", include_str!("../../kernels/mask.cu")),
     ("mat_mul.cu", include_str!("../../kernels/mat_mul.cu")),
@@ -72,6 +75,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("normalize.cu", include_str!("../../kernels/normalize.cu")),
     ("optimizer.cu", include_str!("../../kernels/optimizer.cu")),
     ("pad.cu", include_str!("../../kernels/pad.cu")),
+    ("padded_positions.cu", include_str!("../../kernels/padded_positions.cu")),
     ("permute.cu", include_str!("../../kernels/permute.cu")),
     ("pointwise.cu", include_str!("../../kernels/pointwise.cu")),
     ("positions.cu", include_str!("../../kernels/positions.cu")),
@@ -91,6 +95,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("standardize.cu", include_str!("../../kernels/standardize.cu")),
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("sum.cu", include_str!("../../kernels/sum.cu")),
+    ("take.cu", include_str!("../../kernels/take.cu")),
 ];
 
 /// A format as kernels call it: the value of constants such as `REAL`.

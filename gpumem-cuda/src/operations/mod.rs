@@ -7,6 +7,7 @@ mod binary;
 mod cached_attention;
 pub(crate) mod chain;
 mod concat;
+mod constant;
 mod context;
 pub(crate) mod convolution;
 mod convolution3d;
@@ -15,7 +16,9 @@ mod expand;
 mod formula;
 mod gather;
 mod grid;
+mod indices;
 mod interpolate;
+mod l2_norm;
 pub(crate) mod loss;
 mod mask;
 mod mat_mul;
@@ -39,6 +42,7 @@ mod slice;
 mod softmax;
 mod standardize;
 pub(crate) mod sum;
+mod take;
 mod window_mask;
 
 use crate::calls::{Call, Launch};
@@ -119,6 +123,11 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Rotary(op) => own(rotary::forward(context, op)),
         Op::Sinusoid(op) => own(sinusoid::forward(context, op)),
         Op::WindowMask(op) => own(window_mask::forward(context, op)),
+        Op::Constant(op) => own(constant::forward(context, op)),
+        Op::L2Norm(op) => own(l2_norm::forward(context, op)),
+        Op::PaddedPositions(op) => own(indices::padded_positions(context, op)),
+        Op::ArgMax(op) => own(indices::arg_max(context, op)),
+        Op::Take(op) => own(take::forward(context, op)),
         Op::Recurrence(op) => own(recurrence::forward(context, op)),
         Op::CachedAttention(op) => own(cached_attention::forward(context, op)),
         Op::Positions(op) => own(positions::forward(context, op)),
@@ -153,14 +162,21 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Standardize(op) => own(standardize::backward(context, op)),
         Op::Permute(op) => own(permute::backward(context, op)),
         Op::Reduce(op) => own(reduce::backward(context, op)),
-        Op::Sum(_) | Op::Expand(_) | Op::WindowMask(_) | Op::CachedAttention(_) | Op::Positions(_) => {
-            Err(Error::Damaged("what needs no backward operation has one in the program"))
-        }
+        Op::Sum(_)
+        | Op::Expand(_)
+        | Op::WindowMask(_)
+        | Op::CachedAttention(_)
+        | Op::Positions(_)
+        | Op::Constant(_)
+        | Op::PaddedPositions(_)
+        | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
         Op::Pad(op) => own(pad::backward(context, op)),
         Op::RelativeBias(op) => own(relative_bias::backward(context, op)),
         Op::Rotary(op) => own(rotary::backward(context, op)),
         Op::Sinusoid(op) => own(sinusoid::backward(context, op)),
+        Op::L2Norm(op) => own(l2_norm::backward(context, op)),
+        Op::Take(op) => own(take::backward(context, op)),
         Op::Recurrence(op) => own(recurrence::backward(context, op)),
         Op::Convolution3d(op) => own(convolution3d::backward(context, op)),
         Op::MaxPool3d(op) => own(pools3d::max_backward(context, op)),

@@ -37,6 +37,8 @@ fn launch(
     let kernel = kernel.with("FEATURES", format!("{features}ull")).with("HEADS", op.heads).with("WIDTH", op.width);
     let kernel = kernel.with("DIMS", op.dims).with("TURNS", format!("{{{}}}", turns.join(",")));
     let kernel = kernel.with("INTERLEAVED", u8::from(op.interleaved)).with("BACK", back);
+    let [before, across] = op.grid.map_or([0, 0], |[_, width]| [op.before, width]);
+    let kernel = kernel.with("BEFORE", before).with("ACROSS", across);
     let kernel = kernel.with("WHOLE", u8::from(whole)).with("ADD", add).with("PACK", pack);
     let arguments = match state {
         Some(state) => vec![Some(x), Some(state), Some(y)],

@@ -14,11 +14,15 @@ fn kernel(context: &Context<'_>, op: &Sinusoid, entry: &'static str, count: u64,
         Angles::Numbers => "Given",
         Angles::Indices => "Indices",
         Angles::Steps => "Steps",
+        Angles::Parts => "Parts",
     };
     let frequencies: Vec<String> = op.frequencies(f64::powf).iter().map(|f| format!("{:e}f", f64::from(*f))).collect();
     let kernel = context.kernel("sinusoid.cu", entry).with("COUNT", format!("{count}ull")).with("ANGLES", angles);
     let kernel = kernel.with("FEATURES", op.shape.last()).with("ROWS", op.rows()).with("WIDTH", op.grid[1]);
     let kernel = kernel.with("EACH", op.features()).with("FREQUENCIES", format!("{{{}}}", frequencies.join(",")));
+    let [[_, down], [more, across]] = op.parts();
+    let kernel = kernel.with_float("MORE", f64::from(more)).with_float("DOWN", f64::from(down));
+    let kernel = kernel.with_float("ALONG", f64::from(across)).with("ROWS_FIRST", u8::from(op.rows_first));
     let kernel = kernel.with("COSINES_FIRST", u8::from(op.cosines_first));
     Ok(kernel.with("INTERLEAVED", u8::from(op.interleaved)).with("ADD", add))
 }
@@ -30,7 +34,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Sinusoid) -> Result<Vec<Launch
     let (numbers, indices) = match op.angles {
         Angles::Numbers => (input()?, None),
         Angles::Indices => (None, input()?),
-        Angles::Steps => (None, None),
+        Angles::Steps | Angles::Parts => (None, None),
     };
     let kernel = kernel(context, op, "sinusoid_forward", count, 0)?;
     Ok(vec![Launch::elementwise(kernel, count, vec![numbers, indices, Some(y)])])

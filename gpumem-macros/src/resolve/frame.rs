@@ -2,7 +2,7 @@
 
 use crate::syntax::{Expression, Module, Place};
 use gpumem_core::graph::{NodeId, RowId};
-use gpumem_core::layers::arguments::list;
+use gpumem_core::layers::arguments::{extent, list};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
@@ -20,6 +20,8 @@ pub(crate) enum Known<'s> {
     Text(String),
     Pair([u64; 2]),
     Numbers(Vec<f64>),
+    /// How many numbers there are along each axis, and all of them in order.
+    Table(Vec<u64>, Vec<f64>),
     /// An argument of a block that is missing or wrong, which has been reported, or a parameter of a block that nobody calls.
     Open,
     /// A `Block` argument: an element with the names that it was written among.
@@ -35,6 +37,7 @@ impl fmt::Display for Known<'_> {
             Known::Text(value) => write!(f, "{value:?}"),
             Known::Pair([height, width]) => write!(f, "({height}, {width})"),
             Known::Numbers(numbers) => f.write_str(&list(numbers)),
+            Known::Table(dims, _) => write!(f, "a table of {}", extent(dims)),
             Known::Open => f.write_str(".."),
             Known::Element(element, _) => write!(f, "{element}"),
         }
@@ -51,6 +54,7 @@ impl Known<'_> {
             Known::Text(_) => "a text",
             Known::Pair(_) => "a pair",
             Known::Numbers(_) => "a list of numbers",
+            Known::Table(..) => "a table of numbers",
             Known::Open => "not known",
             Known::Element(..) => "a block",
         }

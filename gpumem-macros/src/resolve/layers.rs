@@ -5,7 +5,7 @@ use super::frame::{Current, Frame, Known};
 use crate::syntax::{Argument as Written, Expression, Kind, Place};
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, RowId};
-use gpumem_core::layers::arguments::Argument;
+use gpumem_core::layers::arguments::{Argument, Arguments};
 use gpumem_core::layers::mistake::{At, Kind as Wrong, Mistake, Shared};
 use gpumem_core::layers::{self, Built, Entry, Tie};
 use gpumem_core::suggest::nearest;
@@ -266,6 +266,7 @@ impl<'s> Resolver<'s, '_> {
     /// Evaluates a layer's arguments. Those of a join without a name are its branches.
     pub(super) fn given(&mut self, call: &Call<'s, '_>, options: &[&'static str], is_join: bool) -> Given {
         let mut given = Given::default();
+        let takes_tables = takes_tables(call.name);
         for (index, argument) in call.arguments.iter().enumerate() {
             if argument.name.as_ref().is_some_and(|name| name == "name") {
                 given.chosen = self.chosen_name(argument, call.frame);
@@ -286,7 +287,13 @@ impl<'s> Resolver<'s, '_> {
                     self.bare(call, argument, &name.to_string(), options)
                 }
                 (name, _) => {
-                    let value = self.argument(&argument.value, call.frame);
+                    let value = match &argument.value.kind {
+                        Kind::List(rows) if takes_tables => {
+                            let table = self.table(&argument.value, rows, call.frame);
+                            table.map_or(Argument::Unknown, |(dims, numbers)| Argument::Table(dims, numbers))
+                        }
+                        _ => self.argument(&argument.value, call.frame),
+                    };
                     layers::Written { name: name.as_ref().map(ToString::to_string), value }
                 }
             };
@@ -343,6 +350,7 @@ impl<'s> Resolver<'s, '_> {
             Known::Text(value) => Argument::Text(value),
             Known::Pair(value) => Argument::Pair(value),
             Known::Numbers(value) => Argument::Numbers(value),
+            Known::Table(dims, numbers) => Argument::Table(dims, numbers),
             Known::Open => Argument::Unknown,
             Known::Element(..) => {
                 let message = format!("expected a value, but `{value}` is a block");
@@ -389,4 +397,9 @@ impl<'s> Resolver<'s, '_> {
         }
         Some((name, self.shown(argument.value.place, frame).0))
     }
+}
+
+/// Whether a layer takes numbers in nested brackets.
+fn takes_tables(name: &str) -> bool {
+    Entry::find(name).is_some_and(|entry| entry.signature().0.iter().any(|asked| asked.wanted == Arguments::TABLE))
 }

@@ -1,12 +1,16 @@
 //! `Embedding(50257, 768)`: tables of rows.
 
+mod arg_max;
 mod class_token;
+mod constant;
 #[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
 mod embedding;
 mod position_embedding;
 mod sinusoidal;
 
+pub use arg_max::ArgMax;
 pub use class_token::ClassToken;
+pub use constant::Constant;
 pub use embedding::Embedding;
 pub use position_embedding::PositionEmbedding;
 pub use sinusoidal::{SinusoidalEmbedding, SinusoidalPositions};
@@ -20,4 +24,6 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<SinusoidalEmbedding>(),
     Entry::of::<SinusoidalPositions>(),
     Entry::of::<ClassToken>(),
+    Entry::of::<Constant>(),
+    Entry::of::<ArgMax>(),
 ];

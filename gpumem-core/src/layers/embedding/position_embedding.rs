@@ -5,23 +5,27 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::number::Role;
 use crate::program::Init;
-use crate::program::ops::Slice;
+use crate::program::ops::{Gather, PaddedPositions, Slice};
 use alloc::format;
 
 /// `PositionEmbedding(positions, embedding_dim)`, or `PositionEmbedding(positions)` on a sequence, whose width it takes: one row of
 /// a table for each position.
 ///
+/// * Option: `padding_idx`, the token that is padding. Other tokens are counted from `padding_idx + 1` on, and padding has that row itself:
+///   what stands behind padding is where it would be without. The table has `padding_idx + 1 + T` rows or more.
 /// * Input tokens `[T]` or a sequence `[T, D]`, of which only the length matters; output `[T, embedding_dim]`, the
 ///   first T rows of the table, one for the whole batch. Add it to the tokens' rows:
-///   `Add(Embedding(V, D), PositionEmbedding(T, D))`.
-/// * Parameters: `weight` `[positions, embedding_dim]`, normal with mean 0 and deviation 1.
-/// * Backward keeps nothing.
+///   `Add(Embedding(V, D), PositionEmbedding(T, D))`. With `padding_idx` the input are tokens, and each sample has rows of its own.
+/// * Parameters: `weight` `[positions, embedding_dim]`, normal with mean 0 and deviation 1; 0 in row `padding_idx`, which gets no gradient.
+/// * Backward keeps nothing; with `padding_idx` the positions, four bytes for each.
 ///
-/// PyTorch: `torch.nn.Embedding(positions, embedding_dim)(torch.arange(T))`.
+/// PyTorch: `torch.nn.Embedding(positions, embedding_dim)(torch.arange(T))`; with `padding_idx`, `RobertaEmbeddings` of
+/// `transformers.models.roberta.modeling_roberta`.
 #[derive(Clone, Debug)]
 pub struct PositionEmbedding {
     positions: u64,
     embedding_dim: Option<u64>,
+    padding_idx: Option<u64>,
 }
 
 impl Layer for PositionEmbedding {
@@ -31,6 +35,7 @@ impl Layer for PositionEmbedding {
         PositionEmbedding {
             positions: from.required("positions").positive(),
             embedding_dim: from.trailing("embedding_dim").positive_if_any(),
+            padding_idx: from.option("padding_idx").integer(),
         }
     }
 
@@ -45,6 +50,9 @@ impl Layer for PositionEmbedding {
             }
         };
         let Some(width) = self.embedding_dim.or(arriving) else { return Err(Mistake::new("needs `embedding_dim`")) };
+        if let Some(padding) = self.padding_idx {
+            return self.behind(b, x[0], width, padding);
+        }
         let mut positions = self.positions;
         if positions < steps {
             b.report(Mistake::of("positions", format!("has {positions} positions, but its input has {steps} steps")));
@@ -52,5 +60,33 @@ impl Layer for PositionEmbedding {
         }
         let table = b.parameter("weight", &[positions, width], Role::Weight, Init::Normal(1.0));
         b.op(Slice { input: table.shape, start: 0, length: steps, axis: 0 }, &[table])
+    }
+}
+
+impl PositionEmbedding {
+    /// The rows of positions behind that of padding.
+    fn behind(&self, b: &mut Builder<'_>, x: Value, width: u64, padding: u64) -> Result<Value, Mistake> {
+        let (&[steps], Elements::Indices) = (x.shape.dims(), x.elements) else {
+            let text =
+                format!("has `padding_idx`, which is one of tokens [T], but the previous layer produces {}", x.shape);
+            return Err(Mistake::of("padding_idx", text));
+        };
+        let mut rows = self.positions;
+        let needed = padding.saturating_add(1).saturating_add(steps);
+        if rows < needed {
+            let text = format!(
+                "has {rows} positions, but {steps} steps behind row {padding} of padding need {needed}; write so many"
+            );
+            b.report(Mistake::of("positions", text));
+            rows = needed;
+        }
+        if needed > 1 << 31 {
+            let text = format!("has padding_idx = {padding} and {steps} steps; use no more than 2^31 positions");
+            return Err(Mistake::of("padding_idx", text));
+        }
+        let init = Init::NormalWithZeros { deviation: 1.0, zeros: [padding.saturating_mul(width), width] };
+        let table = b.parameter("weight", &[rows, width], Role::Weight, init);
+        let positions = b.op(PaddedPositions { count: steps, padding }, &[x])?;
+        b.op(Gather { rows, width, count: steps, padding: Some(padding) }, &[positions, table])
     }
 }

@@ -3,7 +3,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::ops::{Angles, Sinusoid};
+use crate::program::ops::{Angles, Permute, Sinusoid};
 use crate::shape::Shape;
 use alloc::format;
 use alloc::vec::Vec;
@@ -56,9 +56,9 @@ impl Layer for SinusoidalEmbedding {
             }
         };
         let dims: Vec<u64> = rows.into_iter().chain([features]).collect();
-        let (shape, grid, interleaved) = (Shape::new(&dims), [1, 1], false);
+        let (shape, grid, rows_first, interleaved) = (Shape::new(&dims), [1, 1], false, false);
         let shift = checked_shift(b, shift, features);
-        b.op(Sinusoid { angles, shape, grid, base, shift, cosines_first, interleaved }, &[x[0]])
+        b.op(Sinusoid { angles, shape, grid, base, shift, rows_first, cosines_first, interleaved }, &[x[0]])
     }
 }
 
@@ -66,23 +66,28 @@ impl Layer for SinusoidalEmbedding {
 /// position.
 ///
 /// * Options: `size`, height and width of the map whose positions, row after row, the steps are: the first half of the features is the
-///   column's, the second half the row's; `base = 10000.0`, at least 1; `shift = 0.0`; `interleaved = false`, whether sines and cosines
-///   take turns.
-/// * Input tokens `[T]` or a sequence `[T, D]`, of which only the length matters; output `[T, embedding_dim]`, one for the whole
-///   batch, to be added. With `n` frequencies, position `t` becomes `[sin(t * f_0), .., cos(t * f_0), ..]` with
-///   `f_i = base^(-i / (n - shift))`.
+///   column's, the second half the row's; `rows_first = false`, whether it is the other way round; `base = 10000.0`, at least 1;
+///   `shift = 0.0`; `interleaved = false`, whether sines and cosines take turns; `parts = false`, whether positions are parts of a whole
+///   row and column, of which each is 2 pi.
+/// * Input tokens `[T]`, a sequence `[T, D]` or a map `[C, H, W]`, of which only the length or the size matters; output
+///   `[T, embedding_dim]`, or `[embedding_dim, H, W]` of a map, one for the whole batch, to be added. With `n` frequencies, position `t`
+///   becomes `[sin(t * f_0), .., cos(t * f_0), ..]` with `f_i = base^(-i / (n - shift))`. With `parts`, row `t` of `H` is
+///   `(t + 1) / (H + 1e-6) * 2 pi`.
 /// * Parameters: none, and no table in memory that is not the output.
 /// * Backward keeps nothing.
 ///
 /// PyTorch: `sinusoids(T, D)` of Whisper with `shift = 1.0`; `PositionalEncoding` of the tutorials with `interleaved`; with `size`,
-/// `get_2d_sincos_pos_embed` of `diffusers.models.embeddings`.
+/// `get_2d_sincos_pos_embed` of `diffusers.models.embeddings`; on a map with `rows_first`, `interleaved` and `parts`,
+/// `PositionEmbeddingSine(normalize=True)` of DETR and EdgeNeXt's `PositionalEncodingFourier`, before its projection.
 #[derive(Clone, Debug)]
 pub struct SinusoidalPositions {
     embedding_dim: Option<u64>,
     size: Option<[u64; 2]>,
+    rows_first: bool,
     base: f64,
     shift: f64,
     interleaved: bool,
+    parts: bool,
 }
 
 impl Layer for SinusoidalPositions {
@@ -92,34 +97,53 @@ impl Layer for SinusoidalPositions {
         SinusoidalPositions {
             embedding_dim: from.trailing("embedding_dim").positive_if_any(),
             size: from.option("size").positive_pair_if_any(),
+            rows_first: from.option("rows_first").flag(false),
             base: from.option("base").number_from(BASE, 1.0),
             shift: from.option("shift").finite(0.0),
             interleaved: from.option("interleaved").flag(false),
+            parts: from.option("parts").flag(false),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].shape;
-        let (steps, arriving) = match (shape.dims(), x[0].elements) {
-            (&[steps], Elements::Indices) => (steps, None),
-            (&[steps, width], Elements::Numbers) => (steps, Some(width)),
+        let (steps, arriving, map) = match (shape.dims(), x[0].elements) {
+            (&[steps], Elements::Indices) => (steps, None, None),
+            (&[steps, width], Elements::Numbers) => (steps, Some(width), None),
+            (&[channels, height, width], Elements::Numbers) => {
+                (height.saturating_mul(width), Some(channels), Some([height, width]))
+            }
             _ => {
-                let text = format!("works on tokens or a sequence [T, D], but the previous layer produces {shape}");
+                let text = format!(
+                    "works on tokens, a sequence [T, D] or a map [C, H, W], but the previous layer produces {shape}"
+                );
                 return Err(Mistake::new(text));
             }
         };
         let Some(width) = self.embedding_dim.or(arriving) else { return Err(Mistake::new("needs `embedding_dim`")) };
-        let mut grid = self.size.unwrap_or([1, steps]);
-        if grid[0].saturating_mul(grid[1]) != steps {
-            let text = format!("has a map of {} x {} positions, but its input has {steps} steps", grid[0], grid[1]);
+        let whole = map.unwrap_or([1, steps]);
+        let mut grid = self.size.unwrap_or(whole);
+        if grid[0].saturating_mul(grid[1]) != steps || map.is_some_and(|map| map != grid) {
+            let of = match map {
+                Some([height, width]) => format!("is a map of {height} x {width}"),
+                None => format!("has {steps} steps"),
+            };
+            let text = format!("has a map of {} x {} positions, but its input {of}", grid[0], grid[1]);
             b.report(Mistake::of("size", text));
-            grid = [1, steps];
+            grid = whole;
         }
-        let width = even(b, width, if grid[0] > 1 { 4 } else { 2 });
-        let SinusoidalPositions { base, interleaved, .. } = *self;
-        let shift = checked_shift(b, self.shift, if grid[0] > 1 { width / 2 } else { width });
-        let (angles, shape) = (Angles::Steps, Shape::new(&[steps, width]));
-        b.op(Sinusoid { angles, shape, grid, base, shift, cosines_first: false, interleaved }, &[])
+        let is_split = self.parts || grid[0] > 1;
+        let width = even(b, width, if is_split { 4 } else { 2 });
+        let SinusoidalPositions { base, interleaved, rows_first, .. } = *self;
+        let shift = checked_shift(b, self.shift, if is_split { width / 2 } else { width });
+        let angles = if self.parts { Angles::Parts } else { Angles::Steps };
+        let shape = Shape::new(&[steps, width]);
+        let rows =
+            b.op(Sinusoid { angles, shape, grid, base, shift, rows_first, cosines_first: false, interleaved }, &[])?;
+        let Some([height, across]) = map else { return Ok(rows) };
+        // As a map, whose channels are apart.
+        let columns = b.op(Permute { input: shape, order: [1, 0].to_vec() }, &[rows])?;
+        Ok(b.view(columns, Shape::new(&[width, height, across])))
     }
 }
 

@@ -6,6 +6,7 @@ mod div;
 mod mat_mul;
 mod mul;
 mod sub;
+mod take;
 
 pub use add::Add;
 pub use concat::Concat;
@@ -13,6 +14,7 @@ pub use div::Div;
 pub use mat_mul::MatMul;
 pub use mul::Mul;
 pub use sub::Sub;
+pub use take::Take;
 
 use super::Entry;
 use super::builder::{Builder, Value};
@@ -29,6 +31,7 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Div>(),
     Entry::of::<MatMul>(),
     Entry::of::<Concat>(),
+    Entry::of::<Take>(),
 ];
 
 /// Checks that all branches carry numbers.

@@ -7,6 +7,7 @@ mod group_norm;
 mod instance_norm1d;
 mod instance_norm2d;
 mod instance_norm3d;
+mod l2_norm;
 mod layer_norm;
 mod normalize;
 mod rms_norm;
@@ -18,6 +19,7 @@ pub use group_norm::GroupNorm;
 pub use instance_norm1d::InstanceNorm1d;
 pub use instance_norm2d::InstanceNorm2d;
 pub use instance_norm3d::InstanceNorm3d;
+pub use l2_norm::L2Norm;
 pub use layer_norm::LayerNorm;
 pub use normalize::Normalize;
 pub use rms_norm::RmsNorm;
@@ -36,4 +38,5 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<InstanceNorm1d>(),
     Entry::of::<BatchNorm3d>(),
     Entry::of::<InstanceNorm3d>(),
+    Entry::of::<L2Norm>(),
 ];

@@ -9,7 +9,8 @@ use core::f64::consts::TAU;
 record! {
     /// Heads turned by an angle that grows with their step: rotary position embedding.
     ///
-    /// Elements of a head go in pairs, and in step `t` pair `i` of `dims / 2` turns by `t * base^(-2 i / dims)` radians.
+    /// Elements of a head go in pairs, and in step `t` pair `i` of `dims / 2` turns by `t * base^(-2 i / dims)` radians. Where the steps are
+    /// positions of a grid, the first half of the pairs turns so by the row, and the second half by the column, as if each half were all.
     ///
     /// * Input: x, rows that begin with `heads` heads of `width` elements. What is behind them stays as it is, and so do the
     ///   elements of a head from `dims` on.
@@ -27,18 +28,38 @@ record! {
         pub base: f64,
         /// Whether the elements of a pair are neighbours; else they are `dims / 2` apart.
         pub interleaved: bool,
+        /// Rows and columns of the grid whose positions, row after row, the steps are; none where they are a line.
+        pub grid: Option<[u64; 2]>,
+        /// Steps before the grid, which do not turn.
+        pub before: u64,
         /// Whether the first step is as many steps behind the beginning as the state says; else it is the beginning.
         pub follows: bool,
     }
 }
 
 impl Rotary {
-    /// How far each pair turns from step to step, in parts of a turn: 2^64 of them are a whole one, so that whole numbers that wrap
+    /// How many of the elements that turn do so by one of a position's numbers: half of them where it has a row and a column.
+    pub fn along(&self) -> u64 {
+        if self.grid.is_some() { self.dims / 2 } else { self.dims }
+    }
+
+    /// The number by which a pair turns in a step. The step of a line may be any, that of a grid is one of a sample's.
+    pub fn number(&self, step: u64, pair: u64) -> u64 {
+        match self.grid {
+            None => step,
+            Some(_) if step < self.before => 0,
+            Some([_, width]) if pair < self.along() / 2 => (step - self.before) / width,
+            Some([_, width]) => (step - self.before) % width,
+        }
+    }
+
+    /// How far each pair turns from number to number, in parts of a turn: 2^64 of them are a whole one, so that whole numbers that wrap
     /// say exactly where a pair is after any number of steps. The backends have `power`, `f64::powf`.
     pub fn turns(&self, power: impl Fn(f64, f64) -> f64) -> Vec<u64> {
         /// Parts of a turn in a radian.
         const RADIAN: f64 = 18_446_744_073_709_551_616.0 / TAU;
-        let pair = |pair: u64| (power(self.base, -2.0 * pair as f64 / self.dims as f64) * RADIAN) as u64;
+        let along = self.along();
+        let pair = |pair: u64| (power(self.base, -2.0 * (pair % (along / 2)) as f64 / along as f64) * RADIAN) as u64;
         (0..self.dims / 2).map(pair).collect()
     }
 
@@ -51,8 +72,18 @@ impl Rotary {
     pub fn is_sound(&self) -> bool {
         let is_even = self.dims > 0 && self.dims.is_multiple_of(2) && self.dims <= self.width;
         let row = self.heads.checked_mul(self.width);
+        let is_line = self.before == 0;
+        let is_place = self.grid.map_or(is_line, |[height, width]| {
+            let steps = height.checked_mul(width).and_then(|places| places.checked_add(self.before));
+            let is_whole = width > 0 && steps.is_some() && steps == self.shape.dims().first().copied();
+            is_whole && self.dims.is_multiple_of(4) && self.shape.rank() == 2 && !self.follows
+        });
         let is_angle = self.base.is_finite() && self.base >= 1.0;
-        is_even && is_angle && self.shape.rank() > 0 && row.is_some_and(|row| row > 0 && row <= self.shape.last())
+        is_even
+            && is_angle
+            && is_place
+            && self.shape.rank() > 0
+            && row.is_some_and(|row| row > 0 && row <= self.shape.last())
     }
 }
 
@@ -77,7 +108,9 @@ impl Rule for Rotary {
 
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         match sequence.of_first()? {
-            0 => Ok((Rotary { shape: sequence.cut(self.shape, 0), follows: true, ..self.clone() }.into(), 0)),
+            0 if self.grid.is_none() => {
+                Ok((Rotary { shape: sequence.cut(self.shape, 0), follows: true, ..self.clone() }.into(), 0))
+            }
             _ => Err(Sequence::refusal()),
         }
     }
@@ -101,9 +134,12 @@ mod tests {
             dims: 4,
             base: 1e4,
             interleaved: false,
+            grid: None,
+            before: 0,
             follows: false,
         };
         assert!(op.is_sound());
+        assert!(Rotary { grid: Some([2, 2]), before: 1, ..op.clone() }.is_sound());
         for changed in [
             Rotary { heads: 0, ..op.clone() },
             Rotary { heads: 4, ..op.clone() },
@@ -114,6 +150,12 @@ mod tests {
             Rotary { base: f64::NAN, ..op.clone() },
             Rotary { base: 0.5, ..op.clone() },
             Rotary { shape: Shape::new(&[]), ..op.clone() },
+            Rotary { before: 1, ..op.clone() },
+            Rotary { grid: Some([2, 2]), ..op.clone() },
+            Rotary { grid: Some([0, 0]), before: 5, ..op.clone() },
+            Rotary { grid: Some([u64::MAX, 2]), before: 1, ..op.clone() },
+            Rotary { grid: Some([2, 2]), before: 1, dims: 2, ..op.clone() },
+            Rotary { grid: Some([2, 2]), before: 1, follows: true, ..op.clone() },
         ] {
             assert!(!changed.is_sound(), "{changed:?}");
         }
@@ -129,11 +171,36 @@ mod tests {
             dims: 6,
             base: 100.0,
             interleaved: true,
+            grid: None,
+            before: 0,
             follows: false,
         };
         let turns = op.turns(|base, exponent| if exponent == 0.0 { 1.0 } else { base.recip() });
         assert_eq!(turns, [2_935_890_503_282_001_408, 29_358_905_032_820_016, 29_358_905_032_820_016]);
         assert_eq!([0, 1, 2].map(|pair| op.pair(pair)), [[0, 1], [2, 1], [4, 1]]);
         assert_eq!(Rotary { interleaved: false, ..op }.pair(2), [2, 3]);
+    }
+
+    /// The first half of the pairs turns by the row, the second half by the column.
+    #[test]
+    fn steps_of_a_grid_turn_by_row_and_column() {
+        let shape = Shape::new(&[7, 8]);
+        let grid = Some([2, 3]);
+        let op = Rotary {
+            shape,
+            heads: 1,
+            width: 8,
+            dims: 8,
+            base: 100.0,
+            interleaved: true,
+            grid,
+            before: 1,
+            follows: false,
+        };
+        assert!(op.is_sound());
+        let numbers = |step| [0, 1, 2, 3].map(|pair| op.number(step, pair));
+        assert_eq!([0, 1, 3, 4, 6].map(numbers), [[0; 4], [0; 4], [0, 0, 2, 2], [1, 1, 0, 0], [1, 1, 2, 2]]);
+        let turns = op.turns(|base, exponent| if exponent == 0.0 { 1.0 } else { base.recip() });
+        assert_eq!(turns[..2], turns[2..]);
     }
 }

@@ -13,8 +13,10 @@ pub enum Angles {
     Indices,
     /// The numbers of the rows, in two halves where they are positions of a grid: first the column's, then the row's.
     Steps,
+    /// The same as parts of the grid, of which a whole row or column is 2 pi: positions are counted from 1. There are always two halves.
+    Parts,
 }
-wire_enum!(Angles { Numbers, Indices, Steps });
+wire_enum!(Angles { Numbers, Indices, Steps, Parts });
 
 record! {
     /// Sines and cosines of numbers, each at several frequencies.
@@ -35,6 +37,8 @@ record! {
         pub base: f64,
         /// What the number of frequencies is less, for that.
         pub shift: f64,
+        /// Whether the row's half is before the column's.
+        pub rows_first: bool,
         /// Whether cosines are before sines.
         pub cosines_first: bool,
         /// Whether sines and cosines take turns; else each are side by side.
@@ -48,18 +52,35 @@ impl Sinusoid {
         self.shape.dims().split_last().map_or(0, |(_, rows)| product(rows))
     }
 
+    /// Whether the numbers are positions, and not those of an input.
+    pub fn has_positions(&self) -> bool {
+        matches!(self.angles, Angles::Steps | Angles::Parts)
+    }
+
+    /// Whether there are a row's and a column's features.
+    fn is_split(&self) -> bool {
+        self.grid[0] > 1 || self.angles == Angles::Parts
+    }
+
     /// Features of one number: half of a row where there are a row's and a column's.
     pub fn features(&self) -> u64 {
-        if self.grid[0] > 1 { self.shape.last() / 2 } else { self.shape.last() }
+        if self.is_split() { self.shape.last() / 2 } else { self.shape.last() }
+    }
+
+    /// What is added to a row's or a column's number, and what that is multiplied with, along both axes of the grid.
+    pub fn parts(&self) -> [[f32; 2]; 2] {
+        /// What keeps parts of nothing from being infinite, in the original.
+        const LEAST: f32 = 1e-6;
+        let part = |length: u64| [1.0, core::f32::consts::TAU / (length as f32 + LEAST)];
+        if self.angles == Angles::Parts { self.grid.map(part) } else { [[0.0, 1.0]; 2] }
     }
 
     /// Whether every row has as many sines as cosines, at frequencies that there are.
     pub fn is_sound(&self) -> bool {
         let features = self.features();
         let [height, width] = self.grid;
-        let is_grid =
-            height > 0 && (height == 1 || self.shape.last().is_multiple_of(4) && self.angles == Angles::Steps);
-        let is_whole = self.angles != Angles::Steps || Some(self.rows()) == height.checked_mul(width);
+        let is_grid = height > 0 && (!self.is_split() || self.shape.last().is_multiple_of(4) && self.has_positions());
+        let is_whole = !self.has_positions() || Some(self.rows()) == height.checked_mul(width);
         let is_even = features > 0 && features.is_multiple_of(2) && features <= 1 << 20;
         let falls =
             self.base.is_finite() && self.base >= 1.0 && self.shift.is_finite() && self.shift < (features / 2) as f64;
@@ -83,7 +104,7 @@ impl Rule for Sinusoid {
     fn gradients(&self) -> Vec<Gradient> {
         match self.angles {
             Angles::Numbers => vec![Gradient::computed(&[(0, Reads::inputs(&[0]))])],
-            Angles::Indices | Angles::Steps => Vec::new(),
+            Angles::Indices | Angles::Steps | Angles::Parts => Vec::new(),
         }
     }
 
@@ -105,13 +126,16 @@ mod tests {
             grid: [2, 3],
             base: 1e4,
             shift: 0.0,
+            rows_first: false,
             cosines_first: false,
             interleaved: false,
         };
         assert!(op.is_sound());
         assert_eq!((op.rows(), op.features()), (6, 4));
         assert_eq!(op.frequencies(|base, exponent| if exponent == 0.0 { 1.0 } else { base.recip() }), [1.0, 1e-4]);
+        assert_eq!(Sinusoid { angles: Angles::Parts, grid: [1, 6], ..op.clone() }.features(), 4);
         for changed in [
+            Sinusoid { angles: Angles::Parts, grid: [1, 6], shape: Shape::new(&[6, 6]), ..op.clone() },
             Sinusoid { grid: [2, 4], ..op.clone() },
             Sinusoid { grid: [0, 6], ..op.clone() },
             Sinusoid { angles: Angles::Numbers, ..op.clone() },

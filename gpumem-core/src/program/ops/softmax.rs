@@ -1,6 +1,6 @@
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Sequence};
-use crate::shape::{Shape, product};
+use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -40,18 +40,8 @@ impl Rule for Softmax {
     }
 
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
-        let axis = sequence.of_first()?;
-        let shape = sequence.cut(self.shape, axis);
-        // The axis of the classes lies before or behind that of the steps.
-        let before = product(&self.shape.dims()[..axis]);
-        let op = if self.outer >= before.saturating_mul(sequence.whole) {
-            Softmax { outer: sequence.share(self.outer), shape, ..self.clone() }
-        } else if self.outer.saturating_mul(self.classes) <= before {
-            Softmax { inner: sequence.share(self.inner), shape, ..self.clone() }
-        } else {
-            return Err(Sequence::refusal());
-        };
-        Ok((op.into(), axis))
+        let (axis, [outer, inner]) = sequence.around(self.shape, [self.outer, self.classes, self.inner])?;
+        Ok((Softmax { shape: sequence.cut(self.shape, axis), outer, inner, ..self.clone() }.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,0 +1,63 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Rule};
+use crate::shape::Shape;
+use alloc::vec::Vec;
+
+record! {
+    /// Numbers that are written in the network.
+    ///
+    /// * Input: none.
+    pub struct Constant {
+        /// Dimensions of the output.
+        pub shape: Shape,
+        /// Its elements in order, or one that all of them are.
+        pub numbers: Vec<f64>,
+    }
+}
+
+/// The most numbers that a network has in one place. They travel in the program and stand in the source of a kernel; what a formula says
+/// is an operation of its own.
+pub const MOST_NUMBERS: usize = 4096;
+
+impl Constant {
+    /// The numbers as they are computed with. `None` where there are other numbers than elements, or one that f32 has not.
+    pub fn values(&self) -> Option<Vec<f32>> {
+        let count = self.numbers.len();
+        let fits = count == 1 || count <= MOST_NUMBERS && Some(count as u64) == self.shape.elements();
+        let values: Vec<f32> = self.numbers.iter().map(|&number| number as f32).collect();
+        (fits && self.shape.elements()? > 0 && values.iter().all(|value| value.is_finite())).then_some(values)
+    }
+}
+
+impl Rule for Constant {
+    const NAME: &'static str = "Constant";
+
+    fn output(&self) -> Shape {
+        self.shape
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        Vec::new()
+    }
+
+    fn edges(&self, _: &[Shape]) -> Vec<Edge> {
+        Edge::same(&[self.shape])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// A damaged program may have any.
+    #[test]
+    fn there_are_as_many_numbers_as_elements_or_one() {
+        let of = |numbers: &[f64]| Constant { shape: Shape::new(&[2, 2]), numbers: numbers.to_vec() }.values();
+        assert_eq!(of(&[1.0, -2.0, 0.5, 0.0]), Some(vec![1.0, -2.0, 0.5, 0.0]));
+        assert_eq!(of(&[0.25]), Some(vec![0.25]));
+        assert_eq!((of(&[]), of(&[1.0; 3]), of(&[1e39]), of(&[f64::NAN; 4])), (None, None, None, None));
+        let large = Constant { shape: Shape::new(&[MOST_NUMBERS as u64 + 1]), numbers: vec![0.0; MOST_NUMBERS + 1] };
+        assert_eq!(large.values(), None);
+    }
+}

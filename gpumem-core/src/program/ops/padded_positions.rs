@@ -1,0 +1,44 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Rule};
+use crate::shape::Shape;
+use alloc::vec::Vec;
+
+record! {
+    /// The position of each token among those that are no padding, behind the index of padding: that and how many there are up to the
+    /// token. Padding has its own index.
+    ///
+    /// * Input: indices `[count]`. The output are indices, too.
+    pub struct PaddedPositions {
+        /// Tokens a sample.
+        pub count: u64,
+        /// The token that is padding.
+        pub padding: u64,
+    }
+}
+
+impl PaddedPositions {
+    /// Whether every position is an index.
+    pub fn is_sound(&self) -> bool {
+        self.count > 0 && self.padding.checked_add(self.count).is_some_and(|last| last <= u64::from(u32::MAX))
+    }
+}
+
+impl Rule for PaddedPositions {
+    const NAME: &'static str = "PaddedPositions";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.count])
+    }
+
+    fn makes_indices(&self) -> bool {
+        true
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        Vec::new()
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        Edge::same(inputs)
+    }
+}

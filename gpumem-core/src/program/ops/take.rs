@@ -1,0 +1,36 @@
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Reads, Rule};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// Some rows of a sample, by indices of its own.
+    ///
+    /// * Inputs: x `[rows, width]`, and indices `[count]`. An index from `rows` on gives a row of NaN.
+    /// * The gradient of x reads the indices. A row that is taken several times has the sum.
+    pub struct Take {
+        /// Rows of x.
+        pub rows: u64,
+        /// Elements of a row.
+        pub width: u64,
+        /// Indices a sample.
+        pub count: u64,
+    }
+}
+
+impl Rule for Take {
+    const NAME: &'static str = "Take";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.count, self.width])
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        vec![Gradient::computed(&[(0, Reads::inputs(&[1]))])]
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        vec![Edge { rule: "Take", arguments: Vec::new(), inputs: inputs.to_vec(), output: self.output() }]
+    }
+}

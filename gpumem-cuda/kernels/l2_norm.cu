@@ -1,0 +1,154 @@
+// Elements along an axis over their Euclidean norm.
+//
+// OUTER     positions before the axis, in all samples
+// LENGTH    C, length of the axis
+// INNER     positions after the axis
+// WARP_ROWS whether a row is worked on by a warp or by a block
+// EPS       the least that is divided by
+// ADD       whether the gradient is added to what is there
+//
+// x, y, dy, dx [OUTER, C, INNER]; norms [OUTER, INNER] of f32
+//
+// forward:  y = x / max(|x|, EPS), where y may be x; norms are |x| and may be absent
+// backward: dx = (dy - y (sum along the axis of dy y)) / |x| where |x| is not below EPS, elsewhere dy / EPS; dx may be dy
+//
+// l2_norm_rows, l2_norm_rows_backward: INNER is 1, the elements of a position lie side by side and are read by a warp or a block.
+// l2_norm_maps, l2_norm_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the elements
+// of 32 positions.
+#include "base.cuh"
+#include "real.cuh"
+
+constexpr float LEAST = EPS;
+
+// Elements of 16 bytes, if rows are whole numbers of that.
+constexpr int WIDE = 16 / sizeof(real), PACK = LENGTH % WIDE == 0 ? WIDE : 1;
+
+struct alignas(sizeof(real) * PACK) Pack {
+    real at[PACK];
+};
+
+// An element of the gradient, from the sum along the axis.
+static __device__ __forceinline__ float slope_of(float dy, float y, float sum, float norm) {
+    return norm < LEAST ? dy / LEAST : (dy - y * sum) / norm;
+}
+
+// A row's threads, the place of this one among them, and what they have in common.
+#if WARP_ROWS
+#define LANES 32
+#define LANE (threadIdx.x & 31)
+#define ROW ((u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5))
+#define ROW_SUM(x) warp_sum(x)
+#else
+#define LANES blockDim.x
+#define LANE threadIdx.x
+#define ROW ((u64)blockIdx.x)
+#define ROW_SUM(x) block_sum(x, scratch)
+#endif
+
+KERNEL(l2_norm_rows)(const real *x, real *y, float *norms) {
+#if !WARP_ROWS
+    __shared__ float scratch[32];
+#endif
+    const u64 row = ROW;
+    // Whole warps, and only where no barrier follows.
+    if (row >= OUTER) return;
+    const Pack *from = (const Pack *)(x + row * LENGTH);
+    Pack *to = (Pack *)(y + row * LENGTH);
+    float sum = 0.0f;
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
+        const Pack pack = from[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) sum += widen(pack.at[k]) * widen(pack.at[k]);
+    }
+    const float norm = sqrtf(ROW_SUM(sum)), divisor = fmaxf(norm, LEAST);
+    if (norms && LANE == 0) norms[row] = norm;
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
+        Pack pack = from[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) narrow(widen(pack.at[k]) / divisor, &pack.at[k]);
+        to[j] = pack;
+    }
+}
+
+KERNEL(l2_norm_rows_backward)(const real *dy, const real *y, const float *norms, real *dx) {
+#if !WARP_ROWS
+    __shared__ float scratch[32];
+#endif
+    const u64 row = ROW;
+    // Whole warps, and only where no barrier follows.
+    if (row >= OUTER) return;
+    const Pack *gradients = (const Pack *)(dy + row * LENGTH), *outputs = (const Pack *)(y + row * LENGTH);
+    Pack *to = (Pack *)(dx + row * LENGTH);
+    float sum = 0.0f;
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
+        const Pack gradient = gradients[j], output = outputs[j];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) sum += widen(gradient.at[k]) * widen(output.at[k]);
+    }
+    sum = ROW_SUM(sum);
+    const float norm = norms[row];
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
+        const Pack gradient = gradients[j], output = outputs[j];
+#if ADD
+        Pack out = to[j];
+#else
+        Pack out = gradient;
+#endif
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            const float value = slope_of(widen(gradient.at[k]), widen(output.at[k]), sum, norm);
+            narrow(ADD ? widen(out.at[k]) + value : value, &out.at[k]);
+        }
+        to[j] = out;
+    }
+}
+
+#define SLICES 8
+
+// The first element of position p, counted over all samples.
+static __device__ __forceinline__ u64 first_element(u64 p) { return p / INNER * (LENGTH * INNER) + p % INNER; }
+
+// The sum over the slices of each of 32 positions, in every thread of the position.
+static __device__ __forceinline__ float slices_sum(float x, float *scratch) {
+    scratch[threadIdx.x] = x;
+    __syncthreads();
+    float sum = 0.0f;
+#pragma unroll
+    for (int slice = 0; slice < SLICES; slice++) sum += scratch[slice * 32 + (threadIdx.x & 31)];
+    return sum;
+}
+
+KERNEL(l2_norm_maps)(const real *x, real *y, float *norms) {
+    __shared__ float scratch[SLICES * 32];
+    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
+    // No thread leaves before the barrier: those without a position have no elements.
+    const u32 slice = threadIdx.x >> 5, length = p < OUTER * INNER ? LENGTH : 0;
+    float sum = 0.0f;
+    for (u32 c = slice; c < length; c += SLICES) sum += widen(x[base + c * INNER]) * widen(x[base + c * INNER]);
+    const float norm = sqrtf(slices_sum(sum, scratch)), divisor = fmaxf(norm, LEAST);
+    if (norms && slice == 0 && length) norms[p] = norm;
+    for (u32 c = slice; c < length; c += SLICES) {
+        const u64 at = base + c * INNER;
+        narrow(widen(x[at]) / divisor, &y[at]);
+    }
+}
+
+KERNEL(l2_norm_maps_backward)(const real *dy, const real *y, const float *norms, real *dx) {
+    __shared__ float scratch[SLICES * 32];
+    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
+    const u32 slice = threadIdx.x >> 5, length = p < OUTER * INNER ? LENGTH : 0;
+    float sum = 0.0f;
+    for (u32 c = slice; c < length; c += SLICES) sum += widen(dy[base + c * INNER]) * widen(y[base + c * INNER]);
+    sum = slices_sum(sum, scratch);
+    const float norm = length ? norms[p] : 1.0f;
+    for (u32 c = slice; c < length; c += SLICES) {
+        const u64 at = base + c * INNER;
+        const float value = slope_of(widen(dy[at]), widen(y[at]), sum, norm);
+        narrow(ADD ? widen(dx[at]) + value : value, &dx[at]);
+    }
+}
+#undef LANES
+#undef LANE
+#undef ROW
+#undef ROW_SUM
+#undef SLICES

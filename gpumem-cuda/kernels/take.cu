@@ -1,0 +1,38 @@
+// Some rows of a sample by indices of its own.
+//
+// COUNT  elements of what is written
+// ROWS   T, rows of a sample
+// EACH   C, indices of a sample
+// WIDTH  D, elements of a row
+// ADD    whether the gradient is added to what is there
+//
+// index [B, C] of u32; x, dx [B, T, D]; y, dy [B, C, D]
+//
+// forward:  y[b, c, :] = x[b, index[b, c], :]; an index from T on gives NaN
+// backward: dx[b, t, :] = sum of dy[b, c, :] over the places c whose index is t, in their order
+#include "base.cuh"
+#include "real.cuh"
+
+// Blocks of 256 threads, an element of y each.
+KERNEL(take)(const real *x, const u32 *index, real *y) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    const u64 row = i / WIDTH, column = i % WIDTH, place = index[row];
+    if (place < ROWS) {
+        y[i] = x[(row / EACH * ROWS + place) * WIDTH + column];
+    } else {
+        narrow(__int_as_float(0x7fc00000), &y[i]);
+    }
+}
+
+// Blocks of 256 threads, an element of dx each, which looks at the sample's indices.
+KERNEL(take_backward)(const real *dy, const u32 *index, real *dx) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT) return;
+    const u64 row = i / WIDTH, column = i % WIDTH, sample = row / ROWS, place = row % ROWS;
+    float sum = ADD ? widen(dx[i]) : 0.0f;
+    for (u64 c = sample * EACH; c < (sample + 1) * EACH; c++) {
+        if (index[c] == place) sum += widen(dy[c * WIDTH + column]);
+    }
+    narrow(sum, &dx[i]);
+}

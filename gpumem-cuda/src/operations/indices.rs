@@ -1,0 +1,33 @@
+//! Indices made of indices: `kernels/padded_positions.cu` and `kernels/arg_max.cu`.
+
+use super::context::Context;
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{ArgMax, PaddedPositions};
+
+/// A warp for each sample.
+fn launch(context: &Context<'_>, kernel: Kernel, steps: u64) -> Result<Vec<Launch>, Error> {
+    let (token, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let samples = context.samples(y);
+    let blocks =
+        u32::try_from(samples.div_ceil(8)).map_err(|_| Error::Damaged("more samples than a grid has blocks"))?;
+    let kernel = kernel.with("SAMPLES", format!("{samples}ull")).with("STEPS", format!("{steps}ull"));
+    let arguments = vec![Some(token), Some(y)];
+    Ok(vec![Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }])
+}
+
+pub(super) fn padded_positions(context: &Context<'_>, op: &PaddedPositions) -> Result<Vec<Launch>, Error> {
+    if !op.is_sound() {
+        return Err(Error::Damaged("positions that are no indices"));
+    }
+    let kernel = context.kernel("padded_positions.cu", "padded_positions");
+    launch(context, kernel.with("PADDING", format!("{}u", op.padding)), op.count)
+}
+
+pub(super) fn arg_max(context: &Context<'_>, op: &ArgMax) -> Result<Vec<Launch>, Error> {
+    if op.count == 0 || op.count > u64::from(u32::MAX) {
+        return Err(Error::Damaged("the largest of no indices, or of more than 2^32"));
+    }
+    launch(context, context.kernel("arg_max.cu", "arg_max"), op.count)
+}
