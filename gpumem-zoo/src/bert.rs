@@ -11,8 +11,8 @@
 //! The head of the masked text shares its weights with the embedding of the words. Its bias is `cls.predictions.decoder.bias`, which
 //! the original has a second time as `cls.predictions.bias`.
 //!
-//! There is no mask of attention, so that a text has all of its tokens; RoBERTa's positions, which leave out padding in the
-//! original, count every token. RoBERTa has one segment only: its second input is zeros.
+//! There is no mask of attention, so that a text has all of its tokens; positions of RoBERTa leave out padding. It has one segment only: its
+//! second input is zeros.
 //!
 //! Names are those of transformers, but that the projections of queries, keys and values are one layer, whose parameters are
 //! PyTorch's: `attention.self.in_proj_weight` is the rows of `attention.self.query.weight`, `key` and `value`, and
@@ -204,14 +204,13 @@ network! {
         ]
     }
 
-    // Positions begin with the table's third row: two steps go in front and are taken off again.
     fn embeddings(segments: Block) -> Block {
         [
             Add(
                 Embedding(50265, 768, padding_idx = 1, name = "word_embeddings"),
+                PositionEmbedding(514, 768, padding_idx = 1, name = "position_embeddings"),
                 [segments, Embedding(1, 768, name = "token_type_embeddings")],
             ),
-            Concat(Slice(0, 2), [], dim = 1), Add([], PositionEmbedding(514, 768, name = "position_embeddings")), Slice(2),
             LayerNorm(eps = 1e-5, name = "LayerNorm"), Dropout(0.1),
         ]
     }

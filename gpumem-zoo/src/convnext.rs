@@ -4,8 +4,6 @@
 //! over 7 x 7 pixels, normalisation of each pixel's channels, two linear layers, and a learned scale; blocks are dropped at random
 //! with a probability that grows with the depth, to 0.1.
 //!
-//! [`torch_name`](crate::torch_name) of a scale ends in `layer_scale.weight`, where the state dict has `layer_scale`.
-//!
 //! ```
 //! use gpumem::Network;
 //! use gpumem_zoo::convnext::ConvNeXtTiny;
@@ -86,7 +84,7 @@ network! {
                     Linear(4 * channels, channels, name = "5"),
                     Permute((0, 3, 1, 2)),
                 ]),
-                Scale(1e-6, name = "layer_scale"), DropPath(drop),
+                Scale(1e-6, name = "bare_layer_scale"), DropPath(drop),
             ],
         )]
     }

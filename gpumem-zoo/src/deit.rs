@@ -7,9 +7,7 @@
 //! the answer is the mean of both heads. DeiT without distillation is [`vit`](crate::vit). Parameters and operations were counted on
 //! timm's modules.
 //!
-//! [`torch_name`](crate::torch_name) of the tokens and the positions ends in `weight`, where timm has `cls_token`, `dist_token` and
-//! `pos_embed`; their first dimension of 1 is left out here. `attn.in_proj_weight` and `attn.out_proj` are `attn.qkv.weight` and
-//! `attn.proj` there.
+//! The tokens and the positions have a first dimension of 1 in the state dict, which is left out here.
 //!
 //! ```
 //! use gpumem::Network;
@@ -30,9 +28,13 @@ blocks! {
 
         fn blocks(width: usize, heads: usize) -> Block {
             [
-                Add([], [LayerNorm(eps = 1e-6, name = "norm1"), MultiHeadAttention(heads, name = "attn")]),
+                Add([], [LayerNorm(eps = 1e-6, name = "norm1"), attn(width, heads)]),
                 Add([], [LayerNorm(eps = 1e-6, name = "norm2"), mlp(width)]),
             ]
+        }
+
+        fn attn(width: usize, heads: usize) -> Block {
+            [Linear(3 * width, name = "qkv"), Attention(heads = heads), Linear(width, name = "proj")]
         }
 
         fn mlp(width: usize) -> Block {
@@ -55,8 +57,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(192), Reshape((192, 196)), Transpose(1, 2), ClassToken(name = "dist_token"),
-            ClassToken(name = "cls_token"), Add([], PositionEmbedding(198, name = "pos_embed")),
+            patch_embed(192), Reshape((192, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
+            ClassToken(name = "bare_cls_token"), Add([], PositionEmbedding(198, name = "bare_pos_embed")),
             repeat(12, blocks(192, 3)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
             Select(0), Linear(1000, name = "head"), tap(class),
             from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),
@@ -79,8 +81,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(384), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "dist_token"),
-            ClassToken(name = "cls_token"), Add([], PositionEmbedding(198, name = "pos_embed")),
+            patch_embed(384), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
+            ClassToken(name = "bare_cls_token"), Add([], PositionEmbedding(198, name = "bare_pos_embed")),
             repeat(12, blocks(384, 6)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
             Select(0), Linear(1000, name = "head"), tap(class),
             from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),
@@ -103,8 +105,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(768), Reshape((768, 196)), Transpose(1, 2), ClassToken(name = "dist_token"),
-            ClassToken(name = "cls_token"), Add([], PositionEmbedding(198, name = "pos_embed")),
+            patch_embed(768), Reshape((768, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
+            ClassToken(name = "bare_cls_token"), Add([], PositionEmbedding(198, name = "bare_pos_embed")),
             repeat(12, blocks(768, 12)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
             Select(0), Linear(1000, name = "head"), tap(class),
             from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),

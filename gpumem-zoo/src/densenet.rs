@@ -2,8 +2,7 @@
 //!
 //! G. Huang, Z. Liu, L. van der Maaten and K. Weinberger, "Densely Connected Convolutional Networks" (arXiv:1608.06993), as
 //! torchvision's `densenet121`. Few parameters, and much to keep: each layer's normalisation keeps all the channels so far, so that
-//! memory grows with the square of a block's depth. PyTorch's state dict numbers layers from 1, `denselayer1`; here they are
-//! numbered from 0.
+//! memory grows with the square of a block's depth.
 //!
 //! ```
 //! use gpumem::Network;
@@ -40,19 +39,52 @@ network! {
     }
 
     fn denseblock1() -> Block {
-        [repeat(6, [Concat([], denselayer())])]
+        [
+            Concat([], denselayer(name = "denselayer1")), Concat([], denselayer(name = "denselayer2")),
+            Concat([], denselayer(name = "denselayer3")), Concat([], denselayer(name = "denselayer4")),
+            Concat([], denselayer(name = "denselayer5")), Concat([], denselayer(name = "denselayer6")),
+        ]
     }
 
     fn denseblock2() -> Block {
-        [repeat(12, [Concat([], denselayer())])]
+        [
+            Concat([], denselayer(name = "denselayer1")), Concat([], denselayer(name = "denselayer2")),
+            Concat([], denselayer(name = "denselayer3")), Concat([], denselayer(name = "denselayer4")),
+            Concat([], denselayer(name = "denselayer5")), Concat([], denselayer(name = "denselayer6")),
+            Concat([], denselayer(name = "denselayer7")), Concat([], denselayer(name = "denselayer8")),
+            Concat([], denselayer(name = "denselayer9")), Concat([], denselayer(name = "denselayer10")),
+            Concat([], denselayer(name = "denselayer11")), Concat([], denselayer(name = "denselayer12")),
+        ]
     }
 
     fn denseblock3() -> Block {
-        [repeat(24, [Concat([], denselayer())])]
+        [
+            Concat([], denselayer(name = "denselayer1")), Concat([], denselayer(name = "denselayer2")),
+            Concat([], denselayer(name = "denselayer3")), Concat([], denselayer(name = "denselayer4")),
+            Concat([], denselayer(name = "denselayer5")), Concat([], denselayer(name = "denselayer6")),
+            Concat([], denselayer(name = "denselayer7")), Concat([], denselayer(name = "denselayer8")),
+            Concat([], denselayer(name = "denselayer9")), Concat([], denselayer(name = "denselayer10")),
+            Concat([], denselayer(name = "denselayer11")), Concat([], denselayer(name = "denselayer12")),
+            Concat([], denselayer(name = "denselayer13")), Concat([], denselayer(name = "denselayer14")),
+            Concat([], denselayer(name = "denselayer15")), Concat([], denselayer(name = "denselayer16")),
+            Concat([], denselayer(name = "denselayer17")), Concat([], denselayer(name = "denselayer18")),
+            Concat([], denselayer(name = "denselayer19")), Concat([], denselayer(name = "denselayer20")),
+            Concat([], denselayer(name = "denselayer21")), Concat([], denselayer(name = "denselayer22")),
+            Concat([], denselayer(name = "denselayer23")), Concat([], denselayer(name = "denselayer24")),
+        ]
     }
 
     fn denseblock4() -> Block {
-        [repeat(16, [Concat([], denselayer())])]
+        [
+            Concat([], denselayer(name = "denselayer1")), Concat([], denselayer(name = "denselayer2")),
+            Concat([], denselayer(name = "denselayer3")), Concat([], denselayer(name = "denselayer4")),
+            Concat([], denselayer(name = "denselayer5")), Concat([], denselayer(name = "denselayer6")),
+            Concat([], denselayer(name = "denselayer7")), Concat([], denselayer(name = "denselayer8")),
+            Concat([], denselayer(name = "denselayer9")), Concat([], denselayer(name = "denselayer10")),
+            Concat([], denselayer(name = "denselayer11")), Concat([], denselayer(name = "denselayer12")),
+            Concat([], denselayer(name = "denselayer13")), Concat([], denselayer(name = "denselayer14")),
+            Concat([], denselayer(name = "denselayer15")), Concat([], denselayer(name = "denselayer16")),
+        ]
     }
 
     fn transition1(channels: usize) -> Block {

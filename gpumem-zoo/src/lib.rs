@@ -28,6 +28,7 @@
 //! | [`vit`] | ViT-B/16, ViT-S/16 | torchvision, timm |
 //! | [`swin`] | Swin-T | torchvision |
 //! | [`bert`] | BERT base and large, RoBERTa base, DistilBERT | transformers |
+//! | [`clip`] | CLIP ViT-B/32 | transformers |
 //! | [`deit`] | DeiT-Ti/16, -S/16, -B/16 with distillation | timm |
 //! | [`mixer`] | MLP-Mixer S/16, B/16 | timm |
 //! | [`t5`] | T5 small | transformers |
@@ -40,6 +41,7 @@
 
 pub mod alexnet;
 pub mod bert;
+pub mod clip;
 pub mod convnext;
 pub mod dcgan;
 pub mod ddpm;
@@ -97,20 +99,26 @@ gpumem::blocks! {
 /// * a block whose name begins with `item` is one of a `Sequential`, which has its number only: `layer1.item_basic[0]` is
 ///   `layer1.0`, and `item` where it is alone is `0`;
 /// * a block or a layer whose name begins with `inline_` has no module in the original;
+/// * a layer whose name begins with `bare_` is a parameter of the module around it: `bare_pos_embed.weight` is `pos_embed`;
 /// * `at_8` is a module called `8`, and `as_layers` one called `layers` where a function has that name already.
 ///
 /// ```
 /// assert_eq!(gpumem_zoo::torch_name("layer1.item_basic[0].conv1.weight"), "layer1.0.conv1.weight");
 /// assert_eq!(gpumem_zoo::torch_name("h[3].mlp.c_fc"), "h.3.mlp.c_fc");
+/// assert_eq!(gpumem_zoo::torch_name("encoder.bare_pos_embedding.weight"), "encoder.pos_embedding");
 /// ```
 pub fn torch_name(path: &str) -> String {
     let mut names = Vec::new();
-    for segment in path.split('.') {
+    let mut segments = path.split('.').peekable();
+    while let Some(segment) = segments.next() {
         let (name, number) = match segment.split_once('[') {
             Some((name, number)) => (name, Some(number.trim_end_matches(']'))),
             None => (segment, None),
         };
-        if name == "item" || name.starts_with("item_") {
+        if let Some(parameter) = name.strip_prefix("bare_") {
+            names.push(parameter);
+            segments.next_if_eq(&"weight");
+        } else if name == "item" || name.starts_with("item_") {
             names.push(number.unwrap_or("0"));
         } else if !name.starts_with("inline_") {
             names.push(name.strip_prefix("at_").or(name.strip_prefix("as_")).unwrap_or(name));

@@ -5,10 +5,7 @@
 //! each network here follows its own. DeiT (H. Touvron and others, arXiv:2012.12877) without distillation is the same
 //! network, trained otherwise: timm's `deit_small_patch16_224` loads into [`VitS16`].
 //!
-//! [`torch_name`](crate::torch_name) of the parameters that are tables of their own ends in `weight`, where the state dict has
-//! `class_token` and `encoder.pos_embedding`, or `cls_token` and `pos_embed`; their first dimension of 1 is left out here.
-//! `encoder_layer.0` is `encoder_layer_0` in torchvision, and `attn.in_proj_weight` and `attn.out_proj` are `attn.qkv.weight` and
-//! `attn.proj` in timm.
+//! The class token and the positions have a first dimension of 1 in the state dicts, which is left out here.
 //!
 //! ```
 //! use gpumem::Network;
@@ -29,16 +26,21 @@ network! {
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             Conv2d(768, 16, stride = 16, name = "conv_proj"), Reshape((768, 196)), Transpose(1, 2),
-            ClassToken(name = "class_token"), encoder(), Select(0), heads(),
+            ClassToken(name = "bare_class_token"), encoder(), Select(0), heads(),
         ]
     }
 
     fn encoder() -> Block {
-        [Add([], PositionEmbedding(197, name = "pos_embedding")), layers(), LayerNorm(eps = 1e-6, name = "ln")]
+        [Add([], PositionEmbedding(197, name = "bare_pos_embedding")), layers(), LayerNorm(eps = 1e-6, name = "ln")]
     }
 
     fn layers() -> Block {
-        [repeat(12, encoder_layer())]
+        [
+            encoder_layer(name = "encoder_layer_0"), encoder_layer(name = "encoder_layer_1"), encoder_layer(name = "encoder_layer_2"),
+            encoder_layer(name = "encoder_layer_3"), encoder_layer(name = "encoder_layer_4"), encoder_layer(name = "encoder_layer_5"),
+            encoder_layer(name = "encoder_layer_6"), encoder_layer(name = "encoder_layer_7"), encoder_layer(name = "encoder_layer_8"),
+            encoder_layer(name = "encoder_layer_9"), encoder_layer(name = "encoder_layer_10"), encoder_layer(name = "encoder_layer_11"),
+        ]
     }
 
     fn encoder_layer() -> Block {
@@ -65,8 +67,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "cls_token"),
-            Add([], PositionEmbedding(197, name = "pos_embed")),
+            patch_embed(), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "bare_cls_token"),
+            Add([], PositionEmbedding(197, name = "bare_pos_embed")),
             repeat(12, blocks()), LayerNorm(eps = 1e-6, name = "norm"), Select(0), Linear(1000, name = "head"),
         ]
     }
@@ -77,9 +79,13 @@ network! {
 
     fn blocks() -> Block {
         [
-            Add([], [LayerNorm(eps = 1e-6, name = "norm1"), MultiHeadAttention(6, name = "attn")]),
+            Add([], [LayerNorm(eps = 1e-6, name = "norm1"), attn()]),
             Add([], [LayerNorm(eps = 1e-6, name = "norm2"), mlp()]),
         ]
+    }
+
+    fn attn() -> Block {
+        [Linear(1152, name = "qkv"), Attention(heads = 6), Linear(384, name = "proj")]
     }
 
     fn mlp() -> Block {

@@ -15,6 +15,7 @@ use gpumem_zoo::alexnet::AlexNet;
 use gpumem_zoo::bert::{
     BertBaseClassifier, BertBaseMaskedLm, BertLargeMaskedLm, DistilBertClassifier, RobertaBaseClassifier,
 };
+use gpumem_zoo::clip::ClipVitB32;
 use gpumem_zoo::convnext::ConvNeXtTiny;
 use gpumem_zoo::dcgan::{Discriminator, Generator};
 use gpumem_zoo::ddpm::DdpmCifar10;
@@ -168,6 +169,8 @@ originals! {
     (BertBaseClassifier, 109_483_778, Flops(22_348_434_432), [2]),
     (RobertaBaseClassifier, 124_647_170, Flops(22_348_434_432), [2]),
     (DistilBertClassifier, 66_955_010, Flops(11_174_808_576), [2]),
+    // Without the products of all images with all texts.
+    (ClipVitB32, 151_277_313, Flops(14_777_163_776), [512]),
     (ConvNeXtTiny, 28_589_128, Thousandths(4_456), [1000]),
     (Generator, 3_576_704, Flops(209_256_448), [3, 64, 64]),
     (Discriminator, 2_765_568, Flops(207_634_432), [1]),
@@ -246,30 +249,21 @@ fn check_doc(name: &str, text: &str) {
 
 /// Name and shape in the original's state dict.
 ///
-/// Beyond `torch_name` these are the differences that the pages of ConvNeXt, DenseNet, GPT-2 and the vision transformers name.
+/// Beyond `torch_name` these are the differences that the pages of ConvNeXt, GPT-2, Swin, T5 and the vision transformers name.
 fn original_name(path: &str, mut shape: Vec<u64>) -> (String, Vec<u64>) {
     let mut name = torch_name(path);
-    for table in ["layer_scale", "class_token", "pos_embedding", "cls_token", "pos_embed"] {
-        if name.ends_with(&format!("{table}.weight")) {
-            name.truncate(name.len() - ".weight".len());
-            // Tables of a transformer have a dimension for the batch.
-            if shape.len() == 2 {
-                shape.insert(0, 1);
-            }
-        }
+    // Tables of a transformer have a dimension for the batch.
+    let tables = ["class_token", "pos_embedding", "cls_token", "dist_token", "pos_embed"];
+    if shape.len() == 2 && tables.iter().any(|table| name.ends_with(table)) {
+        shape.insert(0, 1);
     }
     if name.ends_with("relative_position_bias_table.weight") {
         name.truncate(name.len() - ".weight".len());
-    }
-    if let Some((before, after)) = name.split_once("denselayer.") {
-        let (number, after) = after.split_once('.').unwrap();
-        name = format!("{before}denselayer{}.{after}", number.parse::<u64>().unwrap() + 1);
     }
     if name.starts_with("h.") && shape.len() == 2 {
         // transformers' `Conv1D` has the inputs first.
         shape.reverse();
     }
-    let name = name.replace("encoder_layer.", "encoder_layer_");
     // T5's modules, and the table of its first attention.
     let mut name =
         name.replace("coder_relative_attention_bias", "coder.block.0.layer.0.self_attention.relative_attention_bias");
@@ -277,7 +271,7 @@ fn original_name(path: &str, mut shape: Vec<u64>) -> (String, Vec<u64>) {
         name = name.replace("self_attention", "SelfAttention").replace("enc_dec_attention", "EncDecAttention");
         name = name.replace("dense_relu_dense", "DenseReluDense");
     }
-    (name.replace(".attn.in_proj_", ".attn.qkv.").replace(".attn.out_proj.", ".attn.proj."), shape)
+    (name, shape)
 }
 
 /// Parameters and running statistics under the original's names, with their shapes, in the order of names.
@@ -380,8 +374,7 @@ fn regnet_state<N: Network>() -> BTreeMap<String, Vec<u64>> {
     torch_state::<N>().into_iter().map(|(path, shape)| (name(path), shape)).collect()
 }
 
-/// A state dict with parts of names replaced. A tensor of the projections of queries, keys and values is `projections` there, and a
-/// table that is a parameter by itself has a first dimension of 1.
+/// A state dict with parts of names replaced. A tensor of the projections of queries, keys and values is `projections` there.
 fn renamed<N: Network>(projections: &[&str], names: &[(&str, &str)]) -> BTreeMap<String, Vec<u64>> {
     let mut theirs = BTreeMap::new();
     for (mut name, mut shape) in torch_state::<N>() {
@@ -391,9 +384,6 @@ fn renamed<N: Network>(projections: &[&str], names: &[(&str, &str)]) -> BTreeMap
         if let Some((before, kind)) = name.split_once("in_proj_") {
             shape[0] /= projections.len() as u64;
             theirs.extend(projections.iter().map(|part| (format!("{before}{part}.{kind}"), shape.clone())));
-        } else if ["cls_token", "dist_token", "pos_embed"].contains(&&*name) {
-            shape.insert(0, 1);
-            theirs.insert(name, shape);
         } else {
             theirs.insert(name, shape);
         }
@@ -409,8 +399,14 @@ fn distilbert_state<N: Network>() -> BTreeMap<String, Vec<u64>> {
     renamed::<N>(&["q_lin", "k_lin", "v_lin"], &[("out_proj", "out_lin")])
 }
 
-fn deit_state<N: Network>() -> BTreeMap<String, Vec<u64>> {
-    renamed::<N>(&["qkv"], &[("out_proj", "proj"), ("token.weight", "token"), ("pos_embed.weight", "pos_embed")])
+/// CLIP's parameters that are no matrices in the original.
+fn clip_state<N: Network>() -> BTreeMap<String, Vec<u64>> {
+    let own = |(name, shape): (String, Vec<u64>)| match &*name {
+        "logit_scale" => (name, Vec::new()),
+        "vision_model.embeddings.class_embedding" => (name, shape[1..].to_vec()),
+        _ => (name, shape),
+    };
+    torch_state::<N>().into_iter().map(own).collect()
 }
 
 /// The same of networks whose originals have names of their own, without what is there twice.
@@ -438,8 +434,9 @@ fn names_and_shapes_are_those_of_further_state_dicts() {
         (104, 0xbb53_902d_653b_f7f9),
         "DistilBertClassifier"
     );
-    assert_eq!(digest_of(&deit_state::<DeitS16<1>>()), (155, 0x249a_9a6d_d987_ab48), "DeitS16");
-    assert_eq!(digest_of(&deit_state::<DeitB16<1>>()), (155, 0x22f7_1e9e_08cf_78f2), "DeitB16");
+    assert_eq!(digest::<DeitS16<1>>(), (155, 0x249a_9a6d_d987_ab48), "DeitS16");
+    assert_eq!(digest::<DeitB16<1>>(), (155, 0x22f7_1e9e_08cf_78f2), "DeitB16");
+    assert_eq!(digest_of(&clip_state::<ClipVitB32<1>>()), (398, 0x04c4_4852_296f_c5df), "ClipVitB32");
     assert_eq!(digest::<ShuffleNetV2<1>>(), (282, 0xc11e_ab98_4ed1_3fd7), "ShuffleNetV2");
 }
 

@@ -7,6 +7,7 @@
 mod hrnet;
 mod maps;
 mod others;
+mod positions;
 mod sequences;
 
 use gpumem::__private::memory::budget::budget_at;
@@ -175,16 +176,16 @@ const EXPORTED: [(&str, &str); 44] = [
     ("mobilenet_v3_small", "MobileNetV3Small"),
     ("phi_narrow", "PhiNarrow"),
     ("resnet_generator", "ResNetGenerator"),
-    ("roberta_base", ""),
+    ("roberta_base", "RobertaBaseClassifier"),
     ("segformer_b0", "SegFormerB0"),
     ("text_cnn", "TextCnn"),
     ("timm_coat_lite_tiny", "CoatLiteTiny"),
     ("timm_darknet53", "Darknet53"),
     ("timm_deit_tiny_distilled_patch16_224", "DeitTinyDistilled"),
     ("timm_dm_nfnet_f0", ""),
-    ("timm_edgenext_xx_small", ""),
+    ("timm_edgenext_xx_small", "EdgeNeXtXxSmall"),
     ("timm_efficientformer_l1", "EfficientFormerL1"),
-    ("timm_eva02_tiny_patch14_224", ""),
+    ("timm_eva02_tiny_patch14_224", "Eva02Tiny"),
     ("timm_ghostnet_100", "GhostNet"),
     ("timm_hrnet_w18_small", "HrNetW18Small"),
     ("timm_mixer_s16_224", "MixerS16"),

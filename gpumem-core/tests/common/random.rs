@@ -394,7 +394,7 @@ impl Drawing {
                     Err(_) => layer(g, sequence, "Silu"),
                 });
             }
-            4 => self.sequences.push(layer(g, text, "PositionEmbedding(9, 8, padding_idx = 3)")),
+            4 => self.sequences.push(layer(g, text, "PositionEmbedding(9, 8, padding_idx = 5)")),
             5 => {
                 let text = "Rotary(2, base = 5.0, size = [1; 2], before = 1, interleaved = true)";
                 self.sequences.push(layer(g, sequence, text));

@@ -333,6 +333,9 @@ fn sinusoids() {
         "Linear(8) | SinusoidalPositions",
         "Linear(8) | SinusoidalPositions(size = [2; 3]) | Affine(2.0)",
         "Linear(12) | SinusoidalPositions(interleaved = true, base = 100.0)",
+        "Linear(8) | SinusoidalPositions(size = [2; 3], rows_first = true)",
+        "Linear(8) | SinusoidalPositions(parts = true, interleaved = true)",
+        "Linear(8) | SinusoidalPositions(size = [3; 2], parts = true, rows_first = true)",
     ] {
         let network = |graph: &mut Graph| {
             let input = graph.input(numbers(&[6, 1])).unwrap();
@@ -398,6 +401,9 @@ fn rotary_positions() {
         (30, "Rotary(5, base = 50.0)"),
         (24, "Rotary(2, dims = 6, interleaved = true)"),
         (64, "Rotary(2, interleaved = true)"),
+        (48, "Rotary(3, base = 20.0, size = [2; 3], before = 1)"),
+        (48, "Rotary(3, dims = 8, size = [7; 1])"),
+        (24, "Rotary(2, dims = 8, interleaved = true, size = [2; 2], before = 3)"),
     ] {
         check(text, 3, |graph| turned(graph, features, text));
         check_narrow(text, 2, |graph| {

@@ -136,3 +136,74 @@ fn parts_of_rows_in_sixteen_bits() {
         });
     }
 }
+
+/// Numbers that are written in the network, and one that fills a table.
+#[test]
+fn constants() {
+    let table = "Constant([0.5; -1; 0.25; 1; -0.75; 2; 0.1; 1.5; 1e-3; -7; 3; 0.6], shape = [3; 4])";
+    for text in [table, "Constant(-0.375, shape = [3; 4])", "Constant([1; 2; 0.5; -1])"] {
+        let network = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[3, 4])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let table = layer(graph, x, text);
+            join(graph, &[x, table], "Mul")
+        };
+        check(text, 3, network);
+        check_narrow(text, 2, network);
+    }
+}
+
+/// More tokens than a warp has lanes, and several samples.
+#[test]
+fn positions_without_padding() {
+    embedding("few tokens, of which many are padding", 9, 7, 3, "PositionEmbedding(9, 13, padding_idx = 1)");
+    embedding("several rounds of a warp", 2, 75, 4, "PositionEmbedding(80, 5, padding_idx = 2)");
+    embedding("whole rounds", 3, 64, 4, "PositionEmbedding(65, 8, padding_idx = 0)");
+}
+
+/// Rows that a sample's own tokens name, some of them several times, and the row of the largest token.
+#[test]
+fn rows_by_index() {
+    for (steps, width, tokens_of) in [(5, 3, 4), (7, 8, 70), (40, 5, 33)] {
+        let network = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[steps, width])).unwrap();
+            let text = graph.input(tokens(tokens_of)).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let taken = join(graph, &[x, text], "Take");
+            let last = layer(graph, taken, "Slice(-1)");
+            join(graph, &[x, last], "Mul")
+        };
+        check("rows by index", 3, network);
+        check_narrow("rows by index in 16 bits", 2, network);
+    }
+    check("the largest token", 9, |graph| {
+        let input = graph.input(numbers(&[70, 6])).unwrap();
+        let text = graph.input(tokens(70)).unwrap();
+        let x = layer(graph, input, "Tanh");
+        let place = layer(graph, text, "ArgMax");
+        let taken = join(graph, &[x, place], "Take");
+        join(graph, &[x, taken], "Mul")
+    });
+}
+
+/// Rows side by side and maps, small and large, with norms on both sides of what is divided by at least.
+#[test]
+fn norms_along_an_axis() {
+    for (dims, text) in [
+        (&[3u64, 8][..], "L2Norm(-1)"),
+        (&[3, 7], "L2Norm(-1, eps = 1.5)"),
+        (&[2, 1500], "L2Norm(-1)"),
+        (&[6, 5, 7], "L2Norm(1)"),
+        (&[2, 9, 40], "L2Norm(2, eps = 2.0)"),
+    ] {
+        let network = |graph: &mut Graph| {
+            let input = graph.input(numbers(dims)).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let y = layer(graph, x, text);
+            let again = layer(graph, x, text);
+            join(graph, &[y, again, x], "Add")
+        };
+        check(text, 3, network);
+        check_narrow(text, 2, network);
+    }
+}

@@ -205,10 +205,14 @@ impl<'s> Resolver<'s, '_> {
         frame: &Rc<Frame<'s>>,
         current: Current,
     ) -> Current {
-        let (times, layers) = self.repeated(element, arguments, frame);
+        let (names, arguments): (Vec<&'s Argument>, Vec<&'s Argument>) =
+            arguments.iter().partition(|argument| argument.name.as_ref().is_some_and(|name| name == "name"));
+        let chosen = names.first().and_then(|name| self.chosen_name(name, frame));
+        let segment = chosen.as_ref().map(|(name, _)| name.as_str());
+        let (times, layers) = self.repeated(element, &arguments, frame);
         let mut end = current;
         for _ in 0..times.unwrap_or(1) {
-            end = layers.iter().fold(end, |end, layer| self.element(layer, frame, end, None));
+            end = layers.iter().fold(end, |end, layer| self.element(layer, frame, end, segment));
             if self.stopped {
                 break;
             }
@@ -216,11 +220,11 @@ impl<'s> Resolver<'s, '_> {
         end.filter(|_| times.is_some())
     }
 
-    /// How often, and what. After a mistake what was probably meant.
+    /// How often, and what, without its name. After a mistake what was probably meant.
     fn repeated(
         &mut self,
         element: &Expression,
-        arguments: &'s [Argument],
+        arguments: &[&'s Argument],
         frame: &Rc<Frame<'s>>,
     ) -> (Option<u64>, Vec<&'s Expression>) {
         let values: Vec<&'s Expression> = arguments.iter().map(|argument| &argument.value).collect();
@@ -252,7 +256,7 @@ impl<'s> Resolver<'s, '_> {
         };
         let named = arguments.iter().any(|argument| argument.name.is_some());
         if let Some(message) =
-            message.or_else(|| named.then(|| format!("{takes}, without names, as `repeat(3, [Relu])`")))
+            message.or_else(|| named.then(|| format!("{takes}, without names but its own, as `repeat(3, [Relu])`")))
         {
             self.report(element.id, element.place, frame, &message);
         }

@@ -30,6 +30,8 @@ impl<'s> Resolver<'s, '_> {
             self.stop(element, frame, &message);
             return None;
         }
+        let chosen = arguments.iter().find(|argument| is_own_name(argument, block));
+        let chosen = chosen.and_then(|argument| self.chosen_name(argument, frame));
         let parameters = self.call_arguments(element, (block, module), arguments, frame);
         if self.declaring {
             // The block is looked at by itself.
@@ -51,6 +53,7 @@ impl<'s> Resolver<'s, '_> {
             bindings: self.bindings(&block.body),
             taps: RefCell::default(),
         });
+        let segment = chosen.as_ref().map(|(chosen, _)| chosen.as_str()).or(segment);
         let kind = if module.is_of_composites { snake_case(&name) } else { name };
         let opened = self.paths.open(segment.unwrap_or(&kind));
         self.frozen += usize::from(block.frozen);
@@ -72,7 +75,7 @@ impl<'s> Resolver<'s, '_> {
         let mut given: Vec<Option<&'s Argument>> = vec![None; names.len()];
         let mut positional = 0;
         let mut fits = true;
-        for argument in arguments {
+        for argument in arguments.iter().filter(|argument| !is_own_name(argument, block)) {
             let index = match &argument.name {
                 None if let Some(index) = self.flagged(argument, block, frame) => index,
                 None => {
@@ -185,4 +188,10 @@ impl<'s> Resolver<'s, '_> {
         }
         Some(known.unwrap_or_else(|| Known::Element(value, frame.clone())))
     }
+}
+
+/// Whether an argument is the name that the block has in paths, and no parameter of the block.
+fn is_own_name(argument: &Argument, block: &Function) -> bool {
+    let is_name = argument.name.as_ref().is_some_and(|name| name == "name");
+    is_name && !block.parameters.iter().any(|parameter| parameter.name == "name")
 }

@@ -384,7 +384,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// `name = "fc1"`
-    fn chosen_name(&mut self, argument: &'s Written, frame: &Rc<Frame<'s>>) -> Option<(String, Place)> {
+    pub(super) fn chosen_name(&mut self, argument: &'s Written, frame: &Rc<Frame<'s>>) -> Option<(String, Place)> {
         let Known::Text(name) = self.value(&argument.value, frame)? else {
             let message = "a layer's name is a text, as `name = \"fc1\"`";
             self.report(argument.value.id, argument.value.place, frame, message);

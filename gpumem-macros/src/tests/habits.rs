@@ -266,7 +266,7 @@ fn repetitions_in_other_words() {
         ("repeat([Relu], 3)", "; write `repeat(3, [..])`"),
         ("repeat(3, Relu, Tanh)", "; put the layers into a list: `repeat(3, [Relu, Tanh])`"),
         ("repeat(Relu)", ", as `repeat(3, [Linear(64), Relu])`"),
-        ("repeat(3, layer = Relu)", ", without names, as `repeat(3, [Relu])`"),
+        ("repeat(3, layer = Relu)", ", without names but its own, as `repeat(3, [Relu])`"),
     ] {
         assert_found(&format!("[Conv2d(16, 3), {written}]"), &[(written, &format!("{takes}{said}"))]);
     }

@@ -14,6 +14,7 @@ mod outside;
 mod parsing;
 mod settings;
 mod structure;
+mod tables;
 mod traps;
 
 use crate::errors::Errors;
