@@ -385,8 +385,15 @@ impl Drawing {
                 let table = layer(g, sequence, "Constant([0.5; -1; 0.25; 1; -0.75; 2; 0.1; 1.5])");
                 self.sequences.push(join(g, &[sequence, table], if differ(g, &[sequence]) { "Mul" } else { "Add" }));
             }
-            1 => self.maps.push(layer(g, map, "L2Norm(2, eps = 0.01)")),
-            2 => self.sequences.push(layer(g, sequence, "L2Norm(-1, eps = 0.01)")),
+            // With what they are of: a length alone would have no gradient.
+            1 => {
+                let norm = layer(g, map, "L2Norm(2, eps = 0.01)");
+                self.maps.push(join(g, &[map, norm], "Add"));
+            }
+            2 => {
+                let norm = layer(g, sequence, "L2Norm(-1, eps = 0.01)");
+                self.sequences.push(join(g, &[sequence, norm], "Add"));
+            }
             3 => {
                 let last = layer(g, text, "ArgMax");
                 self.sequences.push(match try_join(g, &[sequence, last], "Take") {

@@ -401,8 +401,8 @@ fn rotary_positions() {
         (30, "Rotary(5, base = 50.0)"),
         (24, "Rotary(2, dims = 6, interleaved = true)"),
         (64, "Rotary(2, interleaved = true)"),
-        (48, "Rotary(3, base = 20.0, size = [2; 3], before = 1)"),
         (48, "Rotary(3, dims = 8, size = [7; 1])"),
+        (48, "Rotary(3, base = 30.0, size = [2; 3], before = 1)"),
         (24, "Rotary(2, dims = 8, interleaved = true, size = [2; 2], before = 3)"),
     ] {
         check(text, 3, |graph| turned(graph, features, text));
