@@ -34,7 +34,7 @@ blocks! {
         }
 
         fn attn(width: usize, heads: usize) -> Block {
-            [Linear(3 * width, name = "qkv"), Attention(heads = heads), Linear(width, name = "proj")]
+            [Linear(3 * width, name = "qkv"), Attention([], heads = heads), Linear(width, name = "proj")]
         }
 
         fn mlp(width: usize) -> Block {

@@ -85,7 +85,7 @@ network! {
     }
 
     fn attn() -> Block {
-        [Linear(1152, name = "qkv"), Attention(heads = 6), Linear(384, name = "proj")]
+        [Linear(1152, name = "qkv"), Attention([], heads = 6), Linear(384, name = "proj")]
     }
 
     fn mlp() -> Block {
