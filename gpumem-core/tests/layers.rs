@@ -151,6 +151,8 @@ fn outputs() {
         ("8", "Constant([1; 2])", "[2]"),
         ("tokens 6", "ArgMax", "[1]"),
         ("7x3, tokens 4", "Take", "[4, 3]"),
+        ("6x8, 6x8, 6x3, 6x3", "SelectiveScan", "[6, 8]"),
+        ("6x3", "StepSizes(8, min = 0.01)", "[6, 8]"),
         ("7x2x3, 7x5x3", "MatMul(transpose_b = true)", "[7, 2, 5]"),
         ("8x5x4", "Upsample(size = [8; 9], mode = \"bilinear\", align_corners = true)", "[8, 8, 9]"),
         ("8x5x4", "Upsample(1.5)", "[8, 7, 6]"),

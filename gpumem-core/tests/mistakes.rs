@@ -367,6 +367,16 @@ fn mistakes() {
             "has a window of 3 keys, but of its 9 queries the last see none of 5 keys; use more than 4",
         ),
         ("5x8, 9x8, 9x8", "Attention(scale = 0.0)", "needs `scale` to be above 0, not 0.0"),
+        ("6x8, 6x7, 6x3, 6x3", "SelectiveScan", "needs step sizes [6, 8] for x [6, 8], but branch 1 produces [6, 7]"),
+        ("6x8, 6x8, 5x3, 6x3", "SelectiveScan", "needs b [6, N] for x [6, 8], but branch 2 produces [5, 3]"),
+        ("6x8, 6x8, 6x3, 6x4", "SelectiveScan", "needs c [6, 3], like b, for x [6, 8], but branch 3 produces [6, 4]"),
+        ("6x8, 6x8, 6x3, 3", "SelectiveScan", "works on sequences [T, D], but branch 3 produces [3]"),
+        (
+            "6x8, 6x8, 6x129, 6x129",
+            "SelectiveScan",
+            "has 129 states for each channel, but there are at most 128; use narrower b and c",
+        ),
+        ("6x8", "StepSizes(4, min = 0.2)", "has min = 0.2, which is above max = 0.1; write the smaller one as `min`"),
         (
             "6",
             "RelativePositionBias(2)",

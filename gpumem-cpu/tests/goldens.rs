@@ -212,6 +212,9 @@ layers! {
     multi_head_attention: "054_mha_self_batch_first", "MultiHeadAttention(2)", ["x"];
     attention: "050_sdpa_full", "Attention", ["q", "k", "v"];
     attention_to_others: "052_sdpa_cross_scale", "Attention(scale = 0.25)", ["q", "k", "v"];
+    selective_scan: "selective_scan", "SelectiveScan", ["x", "delta", "b", "c"];
+    selective_scan_of_one_state: "selective_scan_of_one_state", "SelectiveScan", ["x", "delta", "b", "c"];
+    step_sizes: "step_sizes", "StepSizes(6)", ["x"];
     conv1d: "008_conv1d_k3_pad1", "Conv1d(4, 3, padding = 1)", ["x"];
     batch_norm1d: "016_batchnorm1d_train_2d_input", "BatchNorm1d", ["x"];
     elu: "044_elu", "Elu(0.8)", ["x"];

@@ -86,8 +86,21 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Convolution3d" => ("Conv3d(2, 2)", numbers(&[2, 3, 3, 2])),
         "MaxPool3d" => ("MaxPool3d(2)", numbers(&[2, 2, 4, 4])),
         "AveragePool3d" => ("AvgPool3d(2)", numbers(&[2, 4, 2, 4])),
+        "SelectiveScan" => ("SelectiveScan", scanned(3, 2, 2)),
         other => panic!("no case of {other}"),
     }
+}
+
+/// The branches of a scan: so many steps, channels and states.
+fn scanned(steps: u64, channels: u64, states: u64) -> Vec<Input> {
+    let rows = |width| Input::Numbers(vec![steps, width]);
+    vec![rows(channels), rows(channels), rows(states), rows(states)]
+}
+
+/// Steps that are not positive make states grow, until a difference says nothing of the slope.
+fn check_scan(inputs: &[Input]) {
+    let single = Single::new("SelectiveScan", inputs, Options::default().batch);
+    check_single("SelectiveScan", &single, inputs, Options { positive: true, ..Options::default() });
 }
 
 #[test]
@@ -99,8 +112,10 @@ fn every_operation() {
         let (layer, inputs) = case_of(name);
         assert_eq!(Single::new(layer, &inputs, Options::default().batch).op.name(), *name);
         // Gradients that are passed on have no operation: sums are compared below.
-        if *name != "Sum" {
-            check(layer, &inputs);
+        match *name {
+            "Sum" => {}
+            "SelectiveScan" => check_scan(&inputs),
+            _ => check(layer, &inputs),
         }
     }
 }
@@ -323,6 +338,20 @@ fn recurrent_layers() {
         }
         // A sequence of one step.
         check(&format!("{layer}, bidirectional = true)"), &[Input::Numbers(vec![1, 2])]);
+    }
+}
+
+/// Several groups of channels, and several chunks of steps, the last of each in part.
+#[test]
+fn state_space_models() {
+    check_scan(&scanned(1, 1, 1));
+    check_scan(&scanned(5, 3, 4));
+    for [steps, channels, states] in [[4, 3, 5], [35, 3, 2], [3, 34, 2]] {
+        let options = Options { batch: 1, ..Options::default() };
+        let mut net = OneLayer::new("SelectiveScan", &scanned(steps, channels, states), options);
+        let sizes: Vec<f32> = net.get(net.inputs[1]).iter().map(|x| x.abs() * 0.5).collect();
+        net.set(net.inputs[1], &sizes);
+        net.check_gradients("a scan of positive steps");
     }
 }
 

@@ -5,6 +5,7 @@ use super::guess::{Guess, Guessed};
 use super::mistake::{Kind, Mistake, Shared};
 use crate::graph::{self, Elements, Graph, NodeId, Row, RowId, Source, Type, check_elements};
 use crate::number::Role;
+use crate::program::ops::Expand;
 use crate::program::{Init, Op};
 use crate::shape::Shape;
 use alloc::format;
@@ -255,6 +256,25 @@ impl<'g> Builder<'g> {
         };
         let node = self.graph.node(value, source, self.row);
         Ok(Value::of(self.graph, node))
+    }
+
+    /// Values as an operation takes them that makes the gradient of each by itself: no two of them are the same. The first `each`
+    /// differ between samples. `None` where no value does.
+    ///
+    /// # Errors
+    /// As for [`Builder::op`].
+    pub fn apart(&mut self, x: &[Value], each: usize) -> Result<Option<Vec<Value>>, Mistake> {
+        let Some(&like) = x.iter().find(|value| value.batched) else { return Ok(None) };
+        let mut apart = Vec::new();
+        for (index, &value) in x.iter().enumerate() {
+            let is_there = x[..index].iter().any(|other| other.node == value.node);
+            apart.push(match value.batched || index >= each {
+                false => self.op(Expand { shape: value.shape }, &[value, like])?,
+                true if is_there => self.view(value, value.shape),
+                true => value,
+            });
+        }
+        Ok(Some(apart))
     }
 
     /// The same elements under another shape: the same memory, no operation.

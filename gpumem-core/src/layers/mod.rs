@@ -49,6 +49,7 @@ pub mod pool;
 pub mod recurrent;
 pub mod shape;
 mod signature;
+pub mod state_space;
 pub mod window;
 
 use alloc::boxed::Box;
@@ -68,7 +69,7 @@ pub use self::activation::Function::*;
 pub use self::activation::Gelu;
 pub use self::{
     activation::*, attention::*, composite::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*,
-    pool::*, recurrent::*, shape::*,
+    pool::*, recurrent::*, shape::*, state_space::*,
 };
 pub use add::{Built, Tie};
 
@@ -84,6 +85,7 @@ const FAMILIES: &[&[Entry]] = &[
     embedding::LAYERS,
     attention::LAYERS,
     recurrent::LAYERS,
+    state_space::LAYERS,
     join::LAYERS,
 ];
 

@@ -81,7 +81,7 @@ impl Stream {
 }
 
 /// Natural logarithm of a positive normal number: the exponent's share plus `2 * atanh` of the fraction's.
-fn ln(x: f64) -> f64 {
+pub(crate) fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
     let fraction = f64::from_bits(bits & 0x000f_ffff_ffff_ffff | 0x3ff0_0000_0000_0000);
@@ -94,6 +94,20 @@ fn ln(x: f64) -> f64 {
         term *= square;
     }
     exponent as f64 * core::f64::consts::LN_2 + 2.0 * sum
+}
+
+/// The exponential function of a number from -700 to 700: a power of two, and Taylor's series of what is left.
+pub(crate) fn exp(x: f64) -> f64 {
+    let x = x.clamp(-700.0, 700.0);
+    let scaled = x * core::f64::consts::LOG2_E;
+    let power = (if scaled < 0.0 { scaled - 0.5 } else { scaled + 0.5 }) as i64;
+    let rest = x - power as f64 * core::f64::consts::LN_2;
+    let (mut term, mut sum) = (1.0, 1.0);
+    for n in 1..20 {
+        term *= rest / f64::from(n);
+        sum += term;
+    }
+    sum * f64::from_bits(((power + 1023) as u64) << 52)
 }
 
 /// Square root by Newton's iteration.
@@ -143,6 +157,11 @@ mod tests {
     fn elementary_functions_agree_with_known_values() {
         assert!((ln(core::f64::consts::E) - 1.0).abs() < 1e-14);
         assert!((ln(1e-9) + 20.723265836946414).abs() < 1e-12);
+        for (x, expected) in
+            [(0.0, 1.0), (1.0, core::f64::consts::E), (-6.9, 1.0077854290485105e-3), (300.0, 1.9424263952412558e130)]
+        {
+            assert!((exp(x) / expected - 1.0).abs() < 1e-13, "{x}");
+        }
         for x in [1e-300, 1e-6, 0.5, 2.0, 12345.678, 1e300] {
             let root = sqrt(x);
             assert!((root * root / x - 1.0).abs() < 1e-14, "{x}");

@@ -17,7 +17,7 @@ pub mod ops;
 mod tag;
 
 use crate::number::Role;
-use crate::number::random::Stream;
+use crate::number::random::{Stream, exp, ln};
 use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -125,6 +125,18 @@ pub enum Init {
         /// The first of those that are 0, and how many follow each other.
         zeros: [u64; 2],
     },
+    /// The logarithms of 1 to `most`, again and again.
+    Logarithms {
+        /// The last of them.
+        most: u64,
+    },
+    /// What `log(1 + exp(x))` makes a number of whose logarithm is uniform between those of `min` and `max`.
+    StepSizes {
+        /// The least number.
+        min: f64,
+        /// The largest one.
+        max: f64,
+    },
 }
 
 impl Init {
@@ -138,6 +150,12 @@ impl Init {
                 let drawn = (stream.normal() * deviation) as f32;
                 if index.checked_sub(first).is_some_and(|behind| behind < count) { 0.0 } else { drawn }
             }
+            Init::Logarithms { most } => ln((index % most.max(1) + 1) as f64) as f32,
+            Init::StepSizes { min, max } => {
+                let size = exp(ln(min) + stream.uniform() * (ln(max) - ln(min)));
+                // The inverse of `log(1 + exp(x))`.
+                (size + ln(1.0 - exp(-size))) as f32
+            }
         }
     }
 }
@@ -145,6 +163,11 @@ impl Init {
 impl Wire for Init {
     fn put(&self, out: &mut Vec<u8>) {
         let (kind, value) = match *self {
+            Init::Logarithms { most } => {
+                4u64.put(out);
+                return most.put(out);
+            }
+            Init::StepSizes { min, .. } => (5, min),
             Init::Constant(value) => (0u64, value),
             Init::Uniform(bound) => (1, bound),
             Init::Normal(deviation) => (2, deviation),
@@ -152,19 +175,25 @@ impl Wire for Init {
         };
         kind.put(out);
         value.put(out);
-        if let Init::NormalWithZeros { zeros, .. } = self {
-            zeros.put(out);
+        match self {
+            Init::NormalWithZeros { zeros, .. } => zeros.put(out),
+            Init::StepSizes { max, .. } => max.put(out),
+            _ => {}
         }
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Init> {
         let kind = u64::take(from)?;
+        if kind == 4 {
+            return Some(Init::Logarithms { most: Wire::take(from)? });
+        }
         let value = f64::take(from)?;
         match kind {
             0 => Some(Init::Constant(value)),
             1 => Some(Init::Uniform(value)),
             2 => Some(Init::Normal(value)),
             3 => Some(Init::NormalWithZeros { deviation: value, zeros: Wire::take(from)? }),
+            5 => Some(Init::StepSizes { min: value, max: Wire::take(from)? }),
             _ => None,
         }
     }

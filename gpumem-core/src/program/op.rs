@@ -10,7 +10,7 @@ use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Constant, Convolution,
     Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
     Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Resize, Rotary,
-    Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
+    SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
 };
 use crate::number::Role;
 use crate::shape::{Shape, product};
@@ -555,4 +555,6 @@ operations! {
     ArgMax,
     /// Some rows of each sample, by index.
     Take,
+    /// Step after step of a state space model.
+    SelectiveScan,
 }

@@ -143,6 +143,14 @@ where
     type Out = (T, Prod<H, N>);
 }
 
+/// A value of channels and one of step sizes, states of each channel, what goes into the states and out of them, and a number for each channel.
+#[derive(Debug)]
+pub struct SelectiveScan;
+
+impl<T: Unsigned, C: Unsigned, N> ShapeRule<((T, C), (T, C), (C, N), (T, N), (T, N), (C,))> for SelectiveScan {
+    type Out = (T, C);
+}
+
 /// Height and width of the output.
 #[derive(Debug)]
 pub struct AdaptivePool<H, W>(PhantomData<(H, W)>);

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 116;
+pub const KINDS: usize = 117;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -369,6 +369,14 @@ impl Drawing {
                 _ => self.maps.push(of_volume(g, map[0], "AvgPool3d([2; 1; 2], [1; 1; 2]) | AdaptiveAvgPool3d([2; 2; 3])")),
             },
             115 => self.add_table(map[0], sequence[0], first + second),
+            116 => {
+                let sizes = chain(g, sequence[0], if second % 2 == 0 { "StepSizes(8)" } else { "Linear(8) | Sigmoid" });
+                let (b, c) = (layer(g, sequence[1], "Linear(3)"), layer(g, sequence[0], "Linear(3)"));
+                self.sequences.push(match try_join(g, &[sequence[0], sizes, b, c], "SelectiveScan") {
+                    Ok(scanned) => scanned,
+                    Err(_) => layer(g, sequence[0], "Silu"),
+                });
+            }
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }

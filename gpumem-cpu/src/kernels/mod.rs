@@ -44,6 +44,7 @@ mod reduce;
 mod relative_bias;
 mod resize;
 mod rotary;
+mod selective_scan;
 mod sinusoid;
 mod slice;
 mod softmax;
@@ -137,6 +138,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Convolution3d(op) => convolution3d::forward(op, operands),
         Op::MaxPool3d(op) => max_pool::forward(op, operands),
         Op::AveragePool3d(op) => average_pool::forward(op, operands),
+        Op::SelectiveScan(op) => selective_scan::forward(op, operands),
     }
 }
 
@@ -184,5 +186,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Convolution3d(op) => convolution3d::backward(op, operands),
         Op::MaxPool3d(op) => max_pool::backward(op, operands),
         Op::AveragePool3d(op) => average_pool::backward(op, operands),
+        Op::SelectiveScan(op) => selective_scan::backward(op, operands),
     }
 }

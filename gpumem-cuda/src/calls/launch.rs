@@ -88,6 +88,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("relative_bias.cu", include_str!("../../kernels/relative_bias.cu")),
     ("rotary.cu", include_str!("../../kernels/rotary.cu")),
     ("rotary_following.cu", include_str!("../../kernels/rotary_following.cu")),
+    ("selective_scan.cu", include_str!("../../kernels/selective_scan.cu")),
     ("slice.cu", include_str!("../../kernels/slice.cu")),
     ("window_mask.cu", include_str!("../../kernels/window_mask.cu")),
     ("sinusoid.cu", include_str!("../../kernels/sinusoid.cu")),

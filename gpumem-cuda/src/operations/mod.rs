@@ -37,6 +37,7 @@ mod reduce;
 mod relative_bias;
 mod resize;
 mod rotary;
+mod selective_scan;
 mod sinusoid;
 mod slice;
 mod softmax;
@@ -134,6 +135,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Convolution3d(op) => own(convolution3d::forward(context, op)),
         Op::MaxPool3d(op) => own(pools3d::max_forward(context, op)),
         Op::AveragePool3d(op) => own(pools3d::average_forward(context, op)),
+        Op::SelectiveScan(op) => own(selective_scan::forward(context, op)),
     }
 }
 
@@ -181,5 +183,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Convolution3d(op) => own(convolution3d::backward(context, op)),
         Op::MaxPool3d(op) => own(pools3d::max_backward(context, op)),
         Op::AveragePool3d(op) => own(pools3d::average_backward(context, op)),
+        Op::SelectiveScan(op) => own(selective_scan::backward(context, op)),
     }
 }

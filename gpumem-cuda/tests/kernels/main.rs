@@ -30,6 +30,7 @@ mod pools;
 mod products;
 mod recurrent;
 mod resampling;
+mod scans;
 mod standardize;
 mod tables;
 mod volumes;

@@ -78,7 +78,10 @@ impl Layer for Attention {
             );
             return Err(Mistake::of("window", text));
         }
-        let inputs = inputs(b, x, parts.len())?;
+        let Some(inputs) = b.apart(x, parts.len())? else {
+            let text = "attends to what is the same for all samples; let one of its branches begin at an input";
+            return Err(Mistake::new(text));
+        };
         b.op(op, &inputs)
     }
 }
@@ -130,26 +133,6 @@ fn sizes_apart(x: &[Value], heads: u64, kv_heads: u64) -> Result<Sizes<'_>, Mist
         return Err(Mistake::of_input(2, text));
     }
     Ok(Sizes { axes: q.axes, steps: q.steps, keys: k.steps, width, values: v.features / kv_heads })
-}
-
-/// The branches as the operation takes them: each differs between samples, but for what is added, and no two are the same value, because
-/// the operation writes the gradient of each by itself.
-fn inputs(b: &mut Builder<'_>, x: &[Value], parts: usize) -> Result<Vec<Value>, Mistake> {
-    let Some(&like) = x.iter().find(|value| value.batched) else {
-        return Err(Mistake::new(
-            "attends to what is the same for all samples; let one of its branches begin at an input",
-        ));
-    };
-    let mut inputs: Vec<Value> = Vec::new();
-    for (branch, &value) in x.iter().enumerate() {
-        let is_there = x[..branch].iter().any(|other| other.node == value.node);
-        inputs.push(match value.batched || branch >= parts {
-            false => b.op(ops::Expand { shape: value.shape }, &[value, like])?,
-            true if is_there => b.view(value, value.shape),
-            true => value,
-        });
-    }
-    Ok(inputs)
 }
 
 /// Rows of a branch.

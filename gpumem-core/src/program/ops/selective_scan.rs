@@ -1,0 +1,121 @@
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Inputs, Reads, Rule, Work, Workspace};
+use crate::shape::{Shape, product};
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// The selective scan of a state space model. Each channel has N states of its own, h = 0 before the first step:
+    /// `h[t] = exp(delta[t] A) h[t - 1] + delta[t] u[t] B[t]`, `y[t] = C[t] . h[t] + D u[t]`, with `A = -exp(A_log)`.
+    ///
+    /// * Inputs: u `[T, channels]`, delta `[T, channels]`, A_log `[channels, N]`, B `[T, N]`, C `[T, N]`, D `[channels]`.
+    /// * Saves nothing: states live in registers, and no tensor has one for each step.
+    /// * The gradients read the inputs. They are made together: states are computed again, first those at the beginning of each
+    ///   [`CHUNK`](SelectiveScan::CHUNK), then chunk by chunk from the last to the first.
+    pub struct SelectiveScan {
+        /// Steps of the sequence: T.
+        pub steps: u64,
+        /// Elements of a step.
+        pub channels: u64,
+        /// States of a channel: N.
+        pub states: u64,
+    }
+}
+
+impl SelectiveScan {
+    /// The most states of a channel.
+    pub const MOST_STATES: u64 = 128;
+
+    /// Steps whose states a backward pass holds at a time.
+    pub const CHUNK: u64 = 16;
+
+    /// Channels over which a backward pass sums the gradients of B and C before it adds up such sums.
+    pub const GROUP: u64 = 32;
+
+    /// The numbers of the inputs that have a gradient: all of them.
+    const ALL: [u8; 6] = [0, 1, 2, 3, 4, 5];
+
+    /// How many chunks the steps are.
+    pub fn chunks(&self) -> u64 {
+        self.steps.div_ceil(Self::CHUNK)
+    }
+
+    /// How many groups the channels are.
+    pub fn groups(&self) -> u64 {
+        self.channels.div_ceil(Self::GROUP)
+    }
+
+    /// Elements of a sample's workspace of the backward pass: the states before each chunk; each group's sums of the gradients of B and
+    /// C; and the sample's share of those of A_log and D.
+    pub fn rooms(&self) -> [u64; 4] {
+        let states = product(&[self.channels, self.states]);
+        [
+            product(&[self.chunks(), states]),
+            product(&[2, self.groups(), self.steps, self.states]),
+            states,
+            self.channels,
+        ]
+    }
+
+    /// Whether there are steps, channels and states, and not too many of these.
+    pub fn is_sound(&self) -> bool {
+        self.steps > 0 && self.channels > 0 && (1..=Self::MOST_STATES).contains(&self.states)
+    }
+}
+
+impl Rule for SelectiveScan {
+    const NAME: &'static str = "SelectiveScan";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.steps, self.channels])
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        let reads = Reads { inputs: Inputs::of(&Self::ALL), ..Reads::NOTHING };
+        vec![Gradient::computed(&Self::ALL.map(|input| (input, reads)))]
+    }
+
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        match work {
+            Work::Training | Work::Inference => None,
+            Work::Gradient(_) => {
+                let elements = self.rooms().into_iter().fold(0, u64::saturating_add);
+                Some(Workspace { role: Role::Statistic, shape: Shape::new(&[elements]), batched: true })
+            }
+        }
+    }
+
+    /// The products of C and the states, which PyTorch computes as a product of matrices.
+    fn macs(&self) -> u64 {
+        product(&[self.steps, self.channels, self.states])
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        vec![Edge { rule: "SelectiveScan", arguments: Vec::new(), inputs: inputs.to_vec(), output: self.output() }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A damaged program may name any.
+    #[test]
+    fn numbers_that_do_not_fit_are_not_sound() {
+        let op = SelectiveScan { steps: 33, channels: 40, states: 16 };
+        assert!(op.is_sound());
+        assert_eq!((op.chunks(), op.groups(), op.macs()), (3, 2, 33 * 40 * 16));
+        assert_eq!(op.rooms(), [3 * 40 * 16, 2 * 2 * 33 * 16, 40 * 16, 40]);
+        for changed in [
+            SelectiveScan { steps: 0, ..op.clone() },
+            SelectiveScan { channels: 0, ..op.clone() },
+            SelectiveScan { states: 0, ..op.clone() },
+            SelectiveScan { states: 129, ..op.clone() },
+        ] {
+            assert!(!changed.is_sound(), "{changed:?}");
+        }
+        let large = SelectiveScan { steps: u64::MAX, channels: u64::MAX, states: u64::MAX };
+        assert_eq!(large.workspace(Work::Gradient(0)).unwrap().shape, Shape::new(&[u64::MAX]));
+    }
+}

@@ -1,0 +1,510 @@
+//! Selective scan: `h[t] = a[t] h[t - 1] + delta[t] u[t] b[t]` and `y[t] = c[t] . h[t] + d u[t]` for each channel, with N states h and
+//! `a[t] = exp(delta[t] A)`, `A = -exp(A_log)`. u and delta are [B, T, D], A_log is [D, N], b and c are [B, T, N].
+//!
+//! Backward, from the last step to the first: `g[t] = c[t] dy[t] + a[t + 1] g[t + 1]` is the gradient of `h[t]`. From it
+//! `du = d dy + delta (g . b)`, `ddelta = u (g . b) + g . (A a h[t - 1])`, `dA = sum of g delta a h[t - 1]`, and summed over channels
+//! `db = g delta u`, `dc = dy h`.
+//!
+//! Channels go through the steps in groups, each the lanes of one vector. States before each chunk of steps come first, those within a
+//! chunk when the way back comes to it.
+
+use super::attention::for_heads;
+use super::exponential::exp;
+use super::{Bound, kernel};
+use crate::matrix::MatrixMut;
+use crate::operands::{Gradient, Operands, Source, count};
+use crate::parallel::{self, store, with_scratch};
+use crate::simd::{Loop, wide};
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::SelectiveScan;
+use rayon::prelude::*;
+
+/// Channels that go through the steps together.
+const GROUP: usize = SelectiveScan::GROUP as usize;
+
+/// Steps whose states are there at a time.
+const CHUNK: usize = SelectiveScan::CHUNK as usize;
+
+/// A number of each channel of a group; 0 for those that there are not.
+type Lanes = [f32; GROUP];
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    samples: usize,
+    steps: usize,
+    channels: usize,
+    states: usize,
+}
+
+impl Sizes {
+    fn new(op: &SelectiveScan, operands: &Operands<'_>) -> Result<Sizes, Error> {
+        if !op.is_sound() {
+            return Err(Error::Damaged("a scan has no steps or channels, or a number of states that it cannot have"));
+        }
+        let [samples, steps, channels, states] =
+            [operands.batch(), op.steps, op.channels, op.states].map(|size| count(&[size]));
+        Ok(Sizes { samples, steps, channels, states })
+    }
+
+    /// Lengths of the six inputs.
+    fn lengths(&self) -> [usize; 6] {
+        let of = |factors: &[usize]| factors.iter().fold(1, |product: usize, &factor| product.saturating_mul(factor));
+        let wide = of(&[self.samples, self.steps, self.channels]);
+        let narrow = of(&[self.samples, self.steps, self.states]);
+        [wide, wide, of(&[self.channels, self.states]), narrow, narrow, self.channels]
+    }
+
+    fn groups(&self) -> usize {
+        self.channels.div_ceil(GROUP)
+    }
+}
+
+/// What the operation reads.
+struct Inputs {
+    sizes: Sizes,
+    u: Source,
+    delta: Source,
+    a_log: Source,
+    b: Source,
+    c: Source,
+    skip: Source,
+}
+
+impl Inputs {
+    fn new(sizes: Sizes, operands: &Operands<'_>) -> Result<Inputs, Error> {
+        let [u, delta, a_log, b, c, skip] = sizes.lengths();
+        let source = |input, length| operands.source(Slot::Input(input), length);
+        Ok(Inputs {
+            sizes,
+            u: source(0, u)?,
+            delta: source(1, delta)?,
+            a_log: source(2, a_log)?,
+            b: source(3, b)?,
+            c: source(4, c)?,
+            skip: source(5, skip)?,
+        })
+    }
+
+    /// A group of channels of a sample.
+    fn group(&self, sample: usize, group: usize) -> Group<'_> {
+        let Sizes { steps, channels, states, .. } = self.sizes;
+        let (row, narrow) = (steps * channels, steps * states);
+        let first = group * GROUP;
+        let width = GROUP.min(channels - first);
+        Group {
+            channels,
+            states,
+            first,
+            width,
+            u: &self.u.get()[sample * row..][..row],
+            delta: &self.delta.get()[sample * row..][..row],
+            a_log: &self.a_log.get()[first * states..][..width * states],
+            b: &self.b.get()[sample * narrow..][..narrow],
+            c: &self.c.get()[sample * narrow..][..narrow],
+            skip: lanes(&self.skip.get()[first..][..width]),
+        }
+    }
+}
+
+/// Channels of one sample that go through the steps together.
+struct Group<'a> {
+    channels: usize,
+    states: usize,
+    first: usize,
+    width: usize,
+    u: &'a [f32],
+    delta: &'a [f32],
+    a_log: &'a [f32],
+    b: &'a [f32],
+    c: &'a [f32],
+    skip: Lanes,
+}
+
+/// Numbers as lanes.
+#[inline(always)]
+fn lanes(numbers: &[f32]) -> Lanes {
+    let mut lanes = [0.0; GROUP];
+    lanes[..numbers.len()].copy_from_slice(numbers);
+    lanes
+}
+
+/// `f` of each lane.
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> Lanes {
+    let mut lanes = [0.0; GROUP];
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        *lane = f(i);
+    }
+    lanes
+}
+
+/// The sum of `f` of each lane, by halves.
+#[inline(always)]
+fn total(f: impl Fn(usize) -> f32) -> f32 {
+    let mut sums = each(f);
+    let mut width = GROUP / 2;
+    while width > 0 {
+        for i in 0..width {
+            sums[i] += sums[i + width];
+        }
+        width /= 2;
+    }
+    sums[0]
+}
+
+impl Group<'_> {
+    /// A step's numbers of the group's channels.
+    #[inline(always)]
+    fn row(&self, data: &[f32], t: usize) -> Lanes {
+        lanes(&data[t * self.channels + self.first..][..self.width])
+    }
+
+    /// u, delta and their product of a step.
+    #[inline(always)]
+    fn step(&self, t: usize) -> [Lanes; 3] {
+        let (u, delta) = (self.row(self.u, t), self.row(self.delta, t));
+        [u, delta, each(|i| u[i] * delta[i])]
+    }
+
+    /// A step of b or c.
+    #[inline(always)]
+    fn narrow<'d>(&self, data: &'d [f32], t: usize) -> &'d [f32] {
+        &data[t * self.states..][..self.states]
+    }
+
+    /// A for each state: `-exp(A_log)`.
+    #[inline(always)]
+    fn decays(&self, a: &mut [Lanes]) {
+        for (n, a) in a.iter_mut().enumerate() {
+            *a = [0.0; GROUP];
+            for (i, a) in a[..self.width].iter_mut().enumerate() {
+                *a = -exp(self.a_log[i * self.states + n]);
+            }
+        }
+    }
+}
+
+/// All steps of a group.
+struct Forward<'a>(&'a Group<'a>, &'a mut [Lanes], MatrixMut<'a>);
+
+impl Loop for Forward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Forward(group, room, mut y) = self;
+        let (a, h) = room.split_at_mut(group.states);
+        group.decays(a);
+        h.fill([0.0; GROUP]);
+        for t in 0..y.height() {
+            let [u, delta, du] = group.step(t);
+            let mut sums = each(|i| group.skip[i] * u[i]);
+            let terms = group.narrow(group.b, t).iter().zip(group.narrow(group.c, t));
+            for ((a, h), (&b, &c)) in a.iter().zip(&mut *h).zip(terms) {
+                for i in 0..GROUP {
+                    h[i] = exp(delta[i] * a[i]) * h[i] + du[i] * b;
+                    sums[i] += c * h[i];
+                }
+            }
+            y.row(t).copy_from_slice(&sums[..group.width]);
+        }
+    }
+}
+
+/// `y` from u, delta, A_log, b, c and d.
+pub(super) fn forward(op: &SelectiveScan, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op, operands)?;
+    let inputs = Inputs::new(sizes, operands)?;
+    let mut output = operands.target(Slot::Output, sizes.lengths()[0])?;
+    kernel(move |_| {
+        let Sizes { steps, channels, states, .. } = sizes;
+        output.get().par_chunks_mut(steps * channels).enumerate().for_each(|(sample, y)| {
+            let y = MatrixMut::new(y, steps, channels, channels);
+            for_heads(0..sizes.groups(), y, &split, &|group, y| {
+                with_lanes(2 * states, |room| wide(Forward(&inputs.group(sample, group), room, y)));
+            });
+        });
+    })
+}
+
+/// The columns of the first groups, and the rest.
+fn split(y: MatrixMut<'_>, groups: usize) -> (MatrixMut<'_>, MatrixMut<'_>) {
+    let at = y.width().min(groups * GROUP);
+    y.split_columns(at)
+}
+
+/// Scratch memory of so many lanes.
+fn with_lanes(length: usize, f: impl FnOnce(&mut [Lanes])) {
+    with_scratch(length * GROUP, |scratch| f(scratch.as_chunks_mut().0));
+}
+
+/// What a group's way back makes.
+struct Made<'a> {
+    du: Option<MatrixMut<'a>>,
+    ddelta: Option<MatrixMut<'a>>,
+    /// For each group the sums of db `[T, N]`, then those of dc.
+    sums: &'a mut [f32],
+    /// The sample's share of dA `[D, N]`, and of dd `[D]`.
+    da: &'a mut [f32],
+    dskip: &'a mut [f32],
+}
+
+impl<'a> Made<'a> {
+    /// That of the first groups, and the rest.
+    fn split(self, groups: usize, sizes: &Sizes) -> (Made<'a>, Made<'a>) {
+        let wide = |matrix: Option<MatrixMut<'a>>| matrix.map(|matrix| split(matrix, groups)).unzip();
+        let ((du, other_du), (ddelta, other_ddelta)) = (wide(self.du), wide(self.ddelta));
+        let (sums, other_sums) = self.sums.split_at_mut(groups * 2 * sizes.steps * sizes.states);
+        let channels = self.dskip.len().min(groups * GROUP);
+        let (da, other_da) = self.da.split_at_mut(channels * sizes.states);
+        let (dskip, other_dskip) = self.dskip.split_at_mut(channels);
+        let other = Made { du: other_du, ddelta: other_ddelta, sums: other_sums, da: other_da, dskip: other_dskip };
+        (Made { du, ddelta, sums, da, dskip }, other)
+    }
+}
+
+impl Group<'_> {
+    /// Some steps, with `a[t]` and the states of each: the first of those are the states before them.
+    #[inline(always)]
+    fn advance(&self, [first, length]: [usize; 2], a: &[Lanes], decays: &mut [Lanes], kept: &mut [Lanes]) {
+        let states = self.states;
+        for step in 0..length {
+            let [_, delta, du] = self.step(first + step);
+            let (before, after) = kept[step * states..].split_at_mut(states);
+            let decays = &mut decays[step * states..][..states];
+            for (n, &b) in self.narrow(self.b, first + step).iter().enumerate() {
+                let (a, decay, before, after) = (&a[n], &mut decays[n], &before[n], &mut after[n]);
+                for i in 0..GROUP {
+                    decay[i] = exp(delta[i] * a[i]);
+                    after[i] = decay[i] * before[i] + du[i] * b;
+                }
+            }
+        }
+    }
+}
+
+/// The way back of a group.
+struct Back<'a> {
+    group: &'a Group<'a>,
+    dy: &'a [f32],
+    steps: usize,
+    room: &'a mut [Lanes],
+    made: Made<'a>,
+    /// Whether du and ddelta are added to what is there.
+    adds: [bool; 2],
+}
+
+/// What goes through the steps on the way back, for each state.
+struct Walk<'a> {
+    a: &'a [Lanes],
+    /// `a[t + 1] g[t + 1]`.
+    g: &'a mut [Lanes],
+    da: &'a mut [Lanes],
+}
+
+/// Lanes that the way back needs: A, g and dA; a chunk's `a[t]`, and its states with those before it; and those before each chunk.
+fn room_back(sizes: &Sizes) -> usize {
+    (3 + CHUNK + CHUNK + 1 + sizes.steps.div_ceil(CHUNK)) * sizes.states
+}
+
+impl Loop for Back<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Back { group, dy, steps, room, mut made, adds } = self;
+        let states = group.states;
+        let (a, room) = room.split_at_mut(states);
+        let (g, room) = room.split_at_mut(states);
+        let (da, room) = room.split_at_mut(states);
+        let (decays, room) = room.split_at_mut(CHUNK * states);
+        let (kept, borders) = room.split_at_mut((CHUNK + 1) * states);
+        group.decays(a);
+        g.fill([0.0; GROUP]);
+        da.fill([0.0; GROUP]);
+        kept[..states].fill([0.0; GROUP]);
+        for (chunk, border) in borders.chunks_exact_mut(states).enumerate() {
+            border.copy_from_slice(&kept[..states]);
+            if (chunk + 1) * CHUNK < steps {
+                group.advance([chunk * CHUNK, CHUNK], a, decays, kept);
+                kept.copy_within(CHUNK * states.., 0);
+            }
+        }
+        let mut walk = Walk { a, g, da };
+        let mut dskip = [0.0; GROUP];
+        for (chunk, border) in borders.chunks_exact(states).enumerate().rev() {
+            let first = chunk * CHUNK;
+            let length = CHUNK.min(steps - first);
+            kept[..states].copy_from_slice(border);
+            group.advance([first, length], walk.a, decays, kept);
+            for step in (0..length).rev() {
+                let t = first + step;
+                let (decays, kept) = (&decays[step * states..][..states], &kept[step * states..][..2 * states]);
+                let dy = group.row(dy, t);
+                let [u, delta, du] = group.step(t);
+                let sums = made.sums.split_at_mut(steps * states);
+                let sums = [&mut sums.0[t * states..][..states], &mut sums.1[t * states..][..states]];
+                let [of_b, of_a] = walk.back(group, t, [decays, kept], [&dy, &delta, &du], sums);
+                (0..GROUP).for_each(|i| dskip[i] += dy[i] * u[i]);
+                put(&mut made.du, t, adds[0], &each(|i| group.skip[i] * dy[i] + delta[i] * of_b[i]));
+                put(&mut made.ddelta, t, adds[1], &each(|i| u[i] * of_b[i] + of_a[i]));
+            }
+        }
+        for (i, (row, out)) in made.da.chunks_exact_mut(states).zip(made.dskip).enumerate() {
+            row.iter_mut().zip(walk.a.iter().zip(&*walk.da)).for_each(|(out, (a, da))| *out = a[i] * da[i]);
+            *out = dskip[i];
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// A step, of which `kept` are the states before and after it: `g . b` and `g . (A a h[t - 1])`. `sums` are those of db and dc.
+    #[inline(always)]
+    fn back(
+        &mut self,
+        group: &Group<'_>,
+        t: usize,
+        [decays, kept]: [&[Lanes]; 2],
+        [dy, delta, du]: [&Lanes; 3],
+        [db, dc]: [&mut [f32]; 2],
+    ) -> [Lanes; 2] {
+        let (before, after) = kept.split_at(group.states);
+        let (b, c) = (group.narrow(group.b, t), group.narrow(group.c, t));
+        let [mut of_b, mut of_a] = [[0.0; GROUP]; 2];
+        for n in 0..group.states {
+            let (a, decay, before, after) = (&self.a[n], &decays[n], &before[n], &after[n]);
+            let (g, da) = (&mut self.g[n], &mut self.da[n]);
+            for i in 0..GROUP {
+                g[i] += c[n] * dy[i];
+                of_b[i] += g[i] * b[n];
+            }
+            db[n] = total(|i| g[i] * du[i]);
+            dc[n] = total(|i| after[i] * dy[i]);
+            for i in 0..GROUP {
+                g[i] *= decay[i];
+                let slope = g[i] * before[i];
+                of_a[i] += slope * a[i];
+                da[i] += slope * delta[i];
+            }
+        }
+        [of_b, of_a]
+    }
+}
+
+/// Writes a step of a gradient, or adds it, if it is wanted.
+#[inline(always)]
+fn put(out: &mut Option<MatrixMut<'_>>, t: usize, add: bool, made: &Lanes) {
+    let Some(out) = out else { return };
+    let row = out.row(t);
+    if add {
+        row.iter_mut().zip(made).for_each(|(out, made)| *out += made);
+    } else {
+        row.copy_from_slice(&made[..row.len()]);
+    }
+}
+
+/// The gradients of the six inputs, as far as they are wanted.
+struct Wanted {
+    wide: [Option<Gradient>; 2],
+    a_log: Option<Gradient>,
+    narrow: [Option<Gradient>; 2],
+    skip: Option<Gradient>,
+}
+
+impl Wanted {
+    fn new(sizes: &Sizes, operands: &mut Operands<'_>) -> Result<Wanted, Error> {
+        let lengths = sizes.lengths();
+        let mut gradient = |input: u8| operands.gradient(Slot::InputGradient(input), lengths[usize::from(input)]);
+        Ok(Wanted {
+            wide: [gradient(0)?, gradient(1)?],
+            a_log: gradient(2)?,
+            narrow: [gradient(3)?, gradient(4)?],
+            skip: gradient(5)?,
+        })
+    }
+}
+
+/// The gradients of u, delta, A_log, b, c and d.
+pub(super) fn backward(op: &SelectiveScan, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op, operands)?;
+    let inputs = Inputs::new(sizes, operands)?;
+    let dy = operands.source(Slot::Gradient, sizes.lengths()[0])?;
+    let mut wanted = Wanted::new(&sizes, operands)?;
+    let rooms = op.rooms();
+    let each = rooms.into_iter().fold(0, u64::saturating_add);
+    let mut workspace = operands.target(Slot::Workspace, count(&[operands.batch(), each]))?;
+    let rooms = rooms.map(|room| count(&[room]));
+    kernel(move |_| {
+        let shares = workspace.get();
+        walk_back(&inputs, dy.get(), &mut wanted.wide, shares, rooms);
+        sum_groups(&sizes, &mut wanted.narrow, shares, rooms);
+        let [borders, sums, da, dskip] = rooms;
+        let each = borders + sums + da + dskip;
+        sum_samples(&mut wanted.a_log, shares, each, borders + sums);
+        sum_samples(&mut wanted.skip, shares, each, borders + sums + da);
+    })
+}
+
+/// The gradients of u and delta, and each sample's and each group's shares of the others.
+fn walk_back<'g>(
+    inputs: &Inputs,
+    dy: &[f32],
+    [du, ddelta]: &'g mut [Option<Gradient>; 2],
+    shares: &'g mut [f32],
+    [borders, sums, da, dskip]: [usize; 4],
+) {
+    let sizes = inputs.sizes;
+    let Sizes { steps, channels, .. } = sizes;
+    let row = steps * channels;
+    let adds = [&*du, &*ddelta].map(|gradient| gradient.as_ref().is_some_and(|gradient| gradient.accumulate));
+    let matrices = |gradient: &'g mut Option<Gradient>| {
+        gradient.as_mut().map(|gradient| gradient.target.get().chunks_exact_mut(row))
+    };
+    let (mut du, mut ddelta) = (matrices(du), matrices(ddelta));
+    let matrix = |data: Option<&'g mut [f32]>| data.map(|data| MatrixMut::new(data, steps, channels, channels));
+    let each = borders + sums + da + dskip;
+    let made = shares.chunks_exact_mut(each).map(|share| {
+        let (sums, share) = share[borders..].split_at_mut(sums);
+        let (da, dskip) = share.split_at_mut(da);
+        let [du, ddelta] = [&mut du, &mut ddelta].map(|chunks| matrix(chunks.as_mut().and_then(Iterator::next)));
+        Made { du, ddelta, sums, da, dskip }
+    });
+    let made: Vec<Made<'g>> = made.collect();
+    made.into_par_iter().enumerate().for_each(|(sample, made)| {
+        let cut = |made: Made<'g>, groups: usize| made.split(groups, &sizes);
+        for_heads(0..sizes.groups(), made, &cut, &|group, made| {
+            let (group, dy) = (inputs.group(sample, group), &dy[sample * row..][..row]);
+            with_lanes(room_back(&sizes), |room| wide(Back { group: &group, dy, steps, room, made, adds }));
+        });
+    });
+}
+
+/// db and dc: the sums over all groups.
+fn sum_groups(sizes: &Sizes, gradients: &mut [Option<Gradient>; 2], shares: &[f32], rooms: [usize; 4]) {
+    let Sizes { steps, states, .. } = *sizes;
+    let length = steps * states;
+    for (which, gradient) in gradients.iter_mut().enumerate() {
+        let Some(Gradient { target, accumulate }) = gradient else { continue };
+        let accumulate = *accumulate;
+        parallel::pieces(None, target.get(), length, |sample, _, out| {
+            let sums = &shares[sample * rooms.iter().sum::<usize>() + rooms[0]..][..rooms[1]];
+            let of_group = |group: usize| &sums[(2 * group + which) * length..][..length];
+            store(out, accumulate, |i| {
+                (0..sizes.groups()).map(|group| f64::from(of_group(group)[i])).sum::<f64>() as f32
+            });
+            0.0
+        });
+    }
+}
+
+/// A parameter's gradient: the sum over the samples' shares, which begin at `first` in the workspace.
+fn sum_samples(gradient: &mut Option<Gradient>, shares: &[f32], each: usize, first: usize) {
+    let Some(Gradient { target, accumulate }) = gradient else { return };
+    let accumulate = *accumulate;
+    parallel::pieces(None, target.get(), parallel::PIECE, |piece, _, out| {
+        let at = first + piece * parallel::PIECE;
+        store(out, accumulate, |i| shares.chunks_exact(each).map(|share| f64::from(share[at + i])).sum::<f64>() as f32);
+        0.0
+    });
+}

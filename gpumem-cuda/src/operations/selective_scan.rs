@@ -1,0 +1,95 @@
+//! The selective scan of a state space model: `kernels/selective_scan.cu`.
+
+use super::context::Context;
+use super::grid::{norm_real, small};
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::SelectiveScan;
+use gpumem_core::program::{Slot, TensorId};
+
+/// How threads share out channels and their states.
+struct Plan<'a> {
+    context: &'a Context<'a>,
+    op: &'a SelectiveScan,
+    samples: u64,
+    /// Threads of a channel, and of a block.
+    lanes: u64,
+    threads: u64,
+    /// Which gradients are added to what is there: a bit for each input.
+    adds: u8,
+}
+
+impl<'a> Plan<'a> {
+    fn new(context: &'a Context<'a>, op: &'a SelectiveScan, wide: TensorId) -> Result<Plan<'a>, Error> {
+        if !op.is_sound() {
+            return Err(Error::Damaged("a scan has no steps or channels, or a number of states that it cannot have"));
+        }
+        small(op.channels)?;
+        small(op.steps)?;
+        // Four states of a thread, and as many threads as shared memory has room for the states of a chunk.
+        let lanes = op.states.div_ceil(4).next_power_of_two();
+        let threads = if lanes == 32 { 64 } else { (SelectiveScan::GROUP * lanes).min(128) };
+        let adds = (0..6).map(|input| context.adds(Slot::InputGradient(input)) << input).sum();
+        Ok(Plan { context, op, samples: context.samples(wide), lanes, threads, adds })
+    }
+
+    fn kernel(&self, entry: &'static str) -> Kernel {
+        let Plan { context, op, samples, lanes, threads, adds } = *self;
+        let room = op.rooms().into_iter().fold(0, u64::saturating_add);
+        let kernel = context.kernel("selective_scan.cu", entry).with("NORM", norm_real(context));
+        let kernel = kernel.with("SAMPLES", format!("{samples}ull")).with("STEPS", format!("{}u", op.steps));
+        let kernel = kernel.with("CHANNELS", format!("{}u", op.channels)).with("STATES", format!("{}u", op.states));
+        let kernel = kernel.with("CHUNK", format!("{}u", SelectiveScan::CHUNK)).with("LANES", lanes);
+        let kernel = kernel.with("EACH", op.states.div_ceil(lanes)).with("THREADS", threads);
+        kernel.with("GROUP", format!("{}u", SelectiveScan::GROUP)).with("ROOM", format!("{room}ull")).with("ADDS", adds)
+    }
+
+    /// A block for so many channels of a sample.
+    fn walk(&self, entry: &'static str, channels: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        let blocks = small(self.op.channels.div_ceil(channels).saturating_mul(self.samples))?;
+        let block = [small(self.threads)?, 1, 1];
+        Ok(Launch { kernel: self.kernel(entry), grid: [blocks, 1, 1], block, arguments, numbers: Vec::new() })
+    }
+
+    /// Channels that a block has at a time.
+    fn channels(&self) -> u64 {
+        self.threads / self.lanes
+    }
+
+    /// The inputs: u, delta, A_log, b, c and d.
+    fn inputs(&self) -> Result<Vec<Option<TensorId>>, Error> {
+        (0..6).map(|input| self.context.read(Slot::Input(input)).map(Some)).collect()
+    }
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &SelectiveScan) -> Result<Vec<Launch>, Error> {
+    let y = context.written(Slot::Output)?;
+    let plan = Plan::new(context, op, y)?;
+    let mut arguments = plan.inputs()?;
+    arguments.push(Some(y));
+    Ok(vec![plan.walk("selective_scan_forward", plan.channels(), arguments)?])
+}
+
+/// The states before each chunk, the way back, and the sums over groups of channels and over samples.
+pub(super) fn backward(context: &Context<'_>, op: &SelectiveScan) -> Result<Vec<Launch>, Error> {
+    let (dy, rooms) = (context.read(Slot::Gradient)?, Some(context.written(Slot::Workspace)?));
+    let plan = Plan::new(context, op, dy)?;
+    let inputs = plan.inputs()?;
+    let [du, ddelta, da, db, dc, dd] =
+        [0, 1, 2, 3, 4, 5].map(|input| context.operation.written(Slot::InputGradient(input)));
+    let before = [&inputs[..4], &[rooms]].concat();
+    let back = [&[Some(dy)], &inputs[..], &[du, ddelta, rooms]].concat();
+    let mut launches = vec![
+        plan.walk("selective_scan_states", plan.channels(), before)?,
+        plan.walk("selective_scan_backward", SelectiveScan::GROUP, back)?,
+    ];
+    if db.is_some() || dc.is_some() {
+        let count = plan.samples.saturating_mul(op.steps).saturating_mul(op.states);
+        launches.push(Launch::elementwise(plan.kernel("selective_scan_sums"), count, vec![rooms, db, dc]));
+    }
+    if da.is_some() || dd.is_some() {
+        let count = op.channels.saturating_mul(op.states + 1);
+        launches.push(Launch::elementwise(plan.kernel("selective_scan_parameters"), count, vec![rooms, da, dd]));
+    }
+    Ok(launches)
+}
