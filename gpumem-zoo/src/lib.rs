@@ -34,6 +34,7 @@
 //! | [`t5`] | T5 small | transformers |
 //! | [`whisper`] | Whisper tiny | transformers |
 //! | [`word_lm`] | language models of words by an LSTM and by a GRU | PyTorch's example |
+//! | [`mamba`] | Mamba-130M | transformers |
 //! | [`gpt2`] | GPT-2 small, medium, large, XL | transformers, nanoGPT |
 //! | [`llama`] | TinyLlama-1.1B, Llama-3.2-1B, Qwen2-0.5B, Mistral-7B, Gemma-2B | transformers |
 //!
@@ -53,6 +54,7 @@ pub mod gpt2;
 pub mod inception;
 pub mod lenet;
 pub mod llama;
+pub mod mamba;
 pub mod mixer;
 pub mod mobilenet;
 pub mod regnet;

@@ -27,6 +27,7 @@ use gpumem_zoo::gpt2::{Gpt2, Gpt2Large, Gpt2Medium, Gpt2Xl};
 use gpumem_zoo::inception::InceptionV3;
 use gpumem_zoo::lenet::LeNet5;
 use gpumem_zoo::llama::{Gemma2B, Llama1B, Mistral7B, Qwen500M, TinyLlama};
+use gpumem_zoo::mamba::Mamba130M;
 use gpumem_zoo::mixer::{MixerB16, MixerS16};
 use gpumem_zoo::mobilenet::{MnasNet, MobileNetV2, MobileNetV3Large, MobileNetV3Small};
 use gpumem_zoo::regnet::RegNetY400Mf;
@@ -193,6 +194,7 @@ originals! {
     (Qwen500M, 494_032_768, Flops(2_384_042_393_600), [2048, 151936]),
     (Mistral7B, 7_248_023_552, Flops(31_336_081_391_616), [2048, 32768]),
     (Gemma2B, 2_506_172_416, Flops(10_883_447_128_064), [2048, 256000]),
+    (Mamba130M, 129_135_360, Flops(264_204_288_000), [1024, 50280]),
     (MixerS16, 18_528_264, Flops(7_553_916_928), [1000]),
     (MixerB16, 59_880_472, Flops(25_203_535_872), [1000]),
     (MobileNetV2, 3_504_872, Flops(601_548_544), [1000]),
@@ -321,6 +323,7 @@ state_dicts! {
     (Gpt2Medium, 292, 0x7dc7_7e1a_888b_b772),
     (Gpt2Large, 436, 0x3f19_f586_ce83_c462),
     (Gpt2Xl, 580, 0x9408_b192_f56e_9e96),
+    (Mamba130M, 242, 0x0d5c_6ecd_1816_1df1),
     (MixerS16, 102, 0xa21b_0ef8_b66c_139f),
     (MixerB16, 150, 0xa830_2396_ba8b_065c),
     (MobileNetV2, 262, 0xaf55_7b53_cb3d_00c9),

@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "networks of tests")]
 
 mod hrnet;
+mod mamba;
 mod maps;
 mod others;
 mod positions;
