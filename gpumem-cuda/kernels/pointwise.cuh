@@ -154,6 +154,12 @@ struct Softplus {
     }
 };
 
+// Softplus without a threshold.
+struct StepSize {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return Softplus::plain(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return -expm1f(-k); }
+};
+
 struct Softsign {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + fabsf(x)); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {

@@ -257,4 +257,7 @@ functions! {
         arguments: &[FunctionArgument { name: "exponent", default: 2.0, bound: Bound::Any }],
         ..FunctionRow::KEEPS_INPUT
     };
+    /// `log(1 + exp(x))`, whose slope is `1 - exp(-y)`: see [`StepSizes`](crate::layers::state_space::StepSizes). That of `Softplus`
+    /// depends on which side of a threshold the input is.
+    StepSize = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_OUTPUT };
 }

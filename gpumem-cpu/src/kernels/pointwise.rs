@@ -52,6 +52,7 @@ fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
             let value = move |x: f32| if beta * x > threshold { x } else { softplus(beta * x) / beta };
             it.apply(value, move |x| if beta * x > threshold { 1.0 } else { logistic(beta * x) })
         }
+        Function::StepSize => it.apply(softplus, |y| -(-y).exp_m1()),
         Function::Softsign => it.apply(|x| x / (1.0 + x.abs()), |y| (1.0 - y.abs()) * (1.0 - y.abs())),
         Function::Mish => it.apply(|x| x * softplus(x).tanh(), mish_slope),
         Function::QuickGelu => it.apply(|x| x * logistic(QUICK * x), quick_gelu_slope),

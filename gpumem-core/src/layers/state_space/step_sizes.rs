@@ -7,6 +7,7 @@ use crate::program::Init;
 use crate::program::function::Function;
 use crate::program::ops::{Pointwise, Product};
 use alloc::format;
+use alloc::vec::Vec;
 
 /// `StepSizes(out_features, min = 0.001, max = 0.1)`: the step sizes of a [`SelectiveScan`](super::SelectiveScan): an affine map of the
 /// last axis, and `log(1 + exp(x))` of that.
@@ -15,7 +16,7 @@ use alloc::format;
 /// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`.
 /// * Parameters: `weight` `[out_features, in_features]`, uniform within `1 / sqrt(in_features)`, and `bias` `[out_features]`: what
 ///   gives step sizes whose logarithms are uniform between those of `min` and `max`.
-/// * Backward keeps the input, and the affine map's output.
+/// * Backward keeps the input and the output.
 ///
 /// PyTorch: `torch.nn.functional.softplus(dt_proj(x))` of `transformers.models.mamba.modeling_mamba.MambaMixer`, whose `time_step_min`
 /// and `time_step_max` are `min` and `max`.
@@ -50,6 +51,6 @@ impl Layer for StepSizes {
         let shape = x[0].shape.with_last(out_features);
         let map = Product { rows, in_features, out_features, bias: true, transposed: false, shape };
         let mapped = b.op(map, &[x[0], weight, bias])?;
-        b.op(Pointwise { function: Function::Softplus, arguments: [1.0, 20.0].to_vec(), shape }, &[mapped])
+        b.op(Pointwise { function: Function::StepSize, arguments: Vec::new(), shape }, &[mapped])
     }
 }
