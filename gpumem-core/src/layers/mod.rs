@@ -22,6 +22,7 @@
 //! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`Rotary`] |
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
+//! | [state space models](state_space) | [`SelectiveScan`], [`StepSizes`] |
 //! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`] |
 //!
 //! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
