@@ -384,7 +384,7 @@ fn sequences() {
 fn a_long_target() {
     let options = LossOptions { target_length: 260, blank: 5, ..LossOptions::DEFAULT };
     let term = Term { options, ..Term::of(Measure::Ctc) };
-    let (graph, _, output) = network(&[262, 6], "LogSoftmax");
+    let (graph, _, output) = network(&[520, 6], "LogSoftmax");
     let (training, optimizer) = gradients();
     let training = Training { loss: &[term], ..training };
     compare_in(
