@@ -33,6 +33,13 @@ networks! {
     Rectified: RAdam { weight_decay: 0.1, decoupled_weight_decay: true },
     Factored: Adafactor { eps: (None, 1e-2), weight_decay: 0.1 },
     FactoredInGroups: Adafactor { groups: [Group { paths: "*.bias", lr: 0.02 }] },
+    Orthogonal: Muon { lr: 0.02, adamw_lr: 0.01 },
+    OrthogonalInGroups: Muon {
+        ns_steps: 4,
+        match_rms_adamw: true,
+        lr: 0.01,
+        groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }, Group { paths: "body.*", lr: 0.02 }],
+    },
     Grouped: AdamW {
         lr: 0.01,
         weight_decay: 0.5,
@@ -106,6 +113,32 @@ fn rows_and_columns_are_counted() {
     assert_eq!((shape("linear.bias.moment0"), shape("linear.bias.moment1")), (Some(vec![3]), None));
 }
 
+/// One tensor for the matrix of a hidden layer, two for all else: the weight that makes the output among it.
+#[test]
+fn matrices_are_counted() {
+    const BYTES: u64 = 4 * ((16 + 2 * 4) + 2 * (4 + 4) + (12 + 2 * 3) + 2 * 12);
+    assert_eq!(Orthogonal::TRAINING.unwrap().budget[Line::Optimizer], BYTES);
+    assert_eq!(OrthogonalInGroups::TRAINING.unwrap().budget[Line::Optimizer], BYTES);
+}
+
+/// Both rates change in the same proportion, and come back from 0.
+#[test]
+fn the_rate_of_what_is_no_matrix_follows() {
+    let (device, [x, y]) = (Cpu::new(), data());
+    let mut nets = [Orthogonal::on(&device).unwrap(), Orthogonal::on(&device).unwrap()];
+    let names: Vec<String> = nets[0].names().map(String::from).collect();
+    nets[1].set_lr(0.0).unwrap();
+    nets[1].set_lr(0.02).unwrap();
+    nets.iter_mut().for_each(|net| _ = net.train_step(&x, &y).unwrap());
+    let [one, other] = nets.each_mut().map(|net| names.iter().map(|name| net.get(name).unwrap()).collect::<Vec<_>>());
+    assert_eq!(one, other);
+    nets[0].set_lr(0.0).unwrap();
+    nets[0].train_step(&x, &y).unwrap();
+    for (name, before) in names.iter().zip(one).filter(|(name, _)| !name.contains("moment")) {
+        assert_eq!(nets[0].get(name).unwrap(), before, "{name}");
+    }
+}
+
 fn data() -> [Features; 2] {
     [1, 2].map(|seed| Tensor::from_fn(|index| ((index * 7 + seed) as f32 * 0.61).sin()))
 }
@@ -152,7 +185,9 @@ fn losses_fall_and_go_on_after_a_resume() {
         Grouped,
         Factored,
         FactoredInGroups,
-        PartlyFrozen
+        PartlyFrozen,
+        Orthogonal,
+        OrthogonalInGroups
     );
 }
 

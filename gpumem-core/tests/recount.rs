@@ -13,7 +13,7 @@ use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
-use gpumem_core::train::optim::{Adafactor, AdamW8bit, Optimizer};
+use gpumem_core::train::optim::{Adafactor, AdamW8bit, Muon, Optimizer};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
@@ -126,9 +126,16 @@ fn measured(graph: &Graph, tapped: &[prop::sample::Index]) -> Vec<NodeId> {
     tapped.iter().map(|index| all[index.index(all.len())]).collect()
 }
 
-/// Optimizers with none, one and two states of the parameter's size, with states of its rows and columns, and with codes.
-const MOMENTS: [u64; 5] =
-    [0, 1, 2, Optimizer::Adafactor(Adafactor::DEFAULT).moments(), Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments()];
+/// Optimizers with none, one and two states of the parameter's size, with states of its rows and columns, with codes, and with one fewer
+/// for matrices.
+const MOMENTS: [u64; 6] = [
+    0,
+    1,
+    2,
+    Optimizer::Adafactor(Adafactor::DEFAULT).moments(),
+    Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments(),
+    Optimizer::Muon(Muon::DEFAULT).moments(),
+];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]

@@ -11,7 +11,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::criterion::{Allowed, Indices};
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Program, Slot};
-use gpumem_core::train::optim::{Optimizer, extent_of, state_count};
+use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -133,10 +133,11 @@ impl Loaded {
             loaded.checks.extend(index_checks(program, operation, &operands)?);
             if operation.action == Action::Update {
                 let parameter = operands.shape(Slot::Parameter)?;
-                // A vector has no columns, and lacks no state of them.
+                // A vector has no columns, and lacks no state of them, nor does a matrix that of others.
                 let is_there = |&moment: &u8| {
                     let extent = extent_of(program.moments, moment.into());
-                    operands.writes(Slot::Moment(moment)) || extent.shape(parameter).is_none()
+                    let may_lack = extent == Extent::Others || extent.shape(parameter).is_none();
+                    operands.writes(Slot::Moment(moment)) || may_lack
                 };
                 let moments = (0..Optimizer::MOST_STATES as u8).take_while(is_there).count();
                 loaded.moments = loaded.moments.min(moments as u64);

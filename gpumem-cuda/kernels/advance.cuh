@@ -23,3 +23,17 @@ static __device__ __forceinline__ void advance_state(u32 *state) {
         state[STATE_GOOD_STEPS] = 0;
     }
 }
+
+// By every thread of a launch that is the end of the step, once it has read the state: the last block that comes here goes on to the
+// next step.
+static __device__ __forceinline__ void leave_step(u32 *state) {
+    // All threads of the block have read it. What others read comes before what the last one writes.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        if (atomicInc(&state[STATE_READERS], gridDim.x - 1) == gridDim.x - 1) {
+            __threadfence();
+            advance_state(state);
+        }
+    }
+}

@@ -10,6 +10,11 @@ constexpr double rule[8] = VALUES;
 
 // Which of the two, in step number t, counted from 1.
 
+// t^beta2_decay, and 1 / sqrt(t).
+struct Adafactor {
+    static __device__ __forceinline__ double at(u32 which, double t) { return which == 0 ? pow(t, rule[0]) : 1.0 / sqrt(t); }
+};
+
 // What the rate is divided by.
 struct Adagrad {
     static __device__ __forceinline__ double at(u32 which, double t) { return which == 0 ? 1.0 + (t - 1.0) * rule[0] : 0.0; }

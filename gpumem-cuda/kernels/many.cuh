@@ -31,8 +31,8 @@ struct Part {
     u64 first;
 };
 
-template <u32 LIMIT> static __device__ __forceinline__ Part part_of_thread(const Tensors<LIMIT> &tensors) {
-    // The last tensor whose first block is not beyond this one.
+// The last tensor whose first block is not beyond this one.
+template <u32 LIMIT> static __device__ __forceinline__ u32 tensor_of_block(const Tensors<LIMIT> &tensors) {
     u32 tensor = 0, end = tensors.count;
     while (end - tensor > 1) {
         const u32 middle = (tensor + end) / 2;
@@ -42,6 +42,11 @@ template <u32 LIMIT> static __device__ __forceinline__ Part part_of_thread(const
             end = middle;
         }
     }
+    return tensor;
+}
+
+template <u32 LIMIT> static __device__ __forceinline__ Part part_of_thread(const Tensors<LIMIT> &tensors) {
+    const u32 tensor = tensor_of_block(tensors), end = tensor + 1;
     const u32 next = end < tensors.count ? tensors.words[0][end] : gridDim.x, at = threadIdx.x * FOUR;
     // Elements of this block.
     const u32 size = blockIdx.x + 1 == next ? BLOCK - (tensors.half(tensor) & (BLOCK - 1)) : BLOCK;
@@ -59,4 +64,18 @@ template <class T> static __device__ __forceinline__ void load(const T *from, u3
     }
 #pragma unroll
     for (u32 e = 0; e < FOUR; e++) to[e] = e < many ? widen(from[e]) : 0.0f;
+}
+
+// Saves `many` of four numbers.
+template <class T> static __device__ __forceinline__ void save(const float from[FOUR], u32 many, T *to) {
+    if (many == FOUR) {
+        Pack<T> pack;
+#pragma unroll
+        for (u32 e = 0; e < FOUR; e++) narrow(from[e], &pack.at[e]);
+        *(Pack<T> *)to = pack;
+        return;
+    }
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++)
+        if (e < many) narrow(from[e], &to[e]);
 }

@@ -239,20 +239,6 @@ struct RAdam {
 #define THIRDS
 #endif
 
-// `many` of four numbers.
-template <class T> static __device__ __forceinline__ void save(const float from[FOUR], u32 many, T *to) {
-    if (many == FOUR) {
-        Pack<T> pack;
-#pragma unroll
-        for (u32 e = 0; e < FOUR; e++) narrow(from[e], &pack.at[e]);
-        *(Pack<T> *)to = pack;
-        return;
-    }
-#pragma unroll
-    for (u32 e = 0; e < FOUR; e++)
-        if (e < many) narrow(from[e], &to[e]);
-}
-
 // `many` of four elements from i on. Without a master copy `master` is null.
 template <class Weight>
 static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
@@ -361,17 +347,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
                        {from_bits(state[STATE_CORRECTIONS]), from_bits(state[STATE_CORRECTIONS + 1])},
                        (float)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0f,
                        state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
-    if (tensors.option != 0) {
-        // All threads of the block have read it. What others read comes before what the last one writes.
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            __threadfence();
-            if (atomicInc(&state[STATE_READERS], gridDim.x - 1) == gridDim.x - 1) {
-                __threadfence();
-                advance_state(state);
-            }
-        }
-    }
+    if (tensors.option != 0) leave_step(state);
     const Part part = part_of_thread(tensors);
     const u32 p = part.tensor;
 #ifdef CODES

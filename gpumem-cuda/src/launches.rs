@@ -145,7 +145,8 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
         let (mut reads, mut writes) = if finds_others {
             (moved.reads.values().copied().collect(), moved.writes.values().copied().collect())
         } else {
-            (read(placed, &moved, &given), written(&moved, &given))
+            let updates = (leading.action == Action::Update).then(|| of_updates(call, &operations, &moved)).flatten();
+            updates.unwrap_or_else(|| (read(placed, &moved, &given), written(&moved, &given)))
         };
         reads.extend(again(call, &reads));
         // A launch for each step of a sequence has a part of everything; weights are in the cache from the second one on.
@@ -165,6 +166,38 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
         }
     };
     calls.map(count).collect()
+}
+
+/// What launches that are one update of many parameters together read of each, and write.
+const UPDATES: [(&str, &[Slot], &[Slot]); 8] = {
+    const ALL: &[Slot] = &[Slot::Parameter, Slot::ParameterGradient, Slot::Moment(0), Slot::Moment(1)];
+    const WRITTEN: &[Slot] = &[Slot::Parameter, Slot::Moment(0), Slot::Moment(1)];
+    [
+        ("factored_rows", &[Slot::ParameterGradient, Slot::Moment(0)], &[Slot::Moment(0)]),
+        ("factored_columns", &[Slot::ParameterGradient, Slot::Moment(1)], &[Slot::Moment(1)]),
+        ("factored_means", &[Slot::Moment(0)], &[]),
+        ("factored_squares", ALL, &[]),
+        ("factored_totals", &[], &[]),
+        ("factored_update", ALL, &[Slot::Parameter]),
+        // Beside the updates of matrices, which have a state fewer.
+        ("update", ALL, WRITTEN),
+        ("update_many", ALL, WRITTEN),
+    ]
+};
+
+/// Bytes of each tensor that such a launch reads, and writes: of all its parameters, which it finds by their distances from the first.
+fn of_updates(call: &Call, operations: &[&Operation], moved: &Moved) -> Option<(Vec<u64>, Vec<u64>)> {
+    let Call::Kernel(launch) = call else { return None };
+    let (entry, reads, writes) = UPDATES.iter().find(|(entry, ..)| *entry == launch.kernel.entry)?;
+    let is_element_by_element = entry.starts_with("update");
+    let all = operations.iter().filter(|it| it.action == Action::Update);
+    let own = all.filter(|it| !is_element_by_element || it.written(Slot::Moment(1)).is_some());
+    let (mut read, mut written) = (Vec::new(), Vec::new());
+    for operation in own {
+        read.extend(reads.iter().filter_map(|&slot| moved.reads.get(&operation.read(slot)?).copied()));
+        written.extend(writes.iter().filter_map(|&slot| moved.writes.get(&operation.written(slot)?).copied()));
+    }
+    Some((read, written))
 }
 
 /// Launches of a step that are for one step of a sequence each, as this one is; 1 for any other.

@@ -7,7 +7,7 @@ use crate::operations::{self, Context, Setting};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Program};
-use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
+use gpumem_core::train::optim::{Extent, Optimizer, has_extent};
 
 /// The calls of an operation, or of several that run as one. Steps run in the order of a list of them, which may be another than that
 /// of the operations in the program.
@@ -70,21 +70,13 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     Ok(joined(placed, setting, steps))
 }
 
-/// The kernels of updates go through a parameter once, each element by itself. What is made of codes is for one rule alone.
+/// States that are made of codes are for one rule alone.
 fn has_rule(program: &Program, optimizer: &Optimizer) -> Result<(), Error> {
     let both = [program.moments, optimizer.moments()];
-    let has = |extents: [Extent; 2]| {
-        both.iter().any(|&moments| (0..state_count(moments)).any(|index| extents.contains(&extent_of(moments, index))))
-    };
-    if has([Extent::Codes, Extent::Blocks]) && both[0] != both[1] {
-        let what = "states of 8 bits for another optimizer; name the optimizer in `TRAIN`";
-        return Err(Error::Unsupported { device: "CUDA", what: what.into() });
-    }
-    if !has([Extent::Rows, Extent::Columns]) {
+    if both[0] == both[1] || !both.iter().any(|&moments| has_extent(moments, Extent::Codes)) {
         return Ok(());
     }
-    let what = "no kernel for `Adafactor`, whose states are of rows and columns; train with `AdamW`, or with `Lion`, which keeps \
-                one state, or train on the CPU";
+    let what = "states of 8 bits for another optimizer; name the optimizer in `TRAIN`";
     Err(Error::Unsupported { device: "CUDA", what: what.into() })
 }
 

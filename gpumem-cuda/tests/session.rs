@@ -35,7 +35,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::{place, share};
 use gpumem_core::program::{Class, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner, Served};
-use gpumem_core::train::optim::{Adam, AdamW8bit, Optimizer, Sgd};
+use gpumem_core::train::optim::{Adafactor, Adam, AdamW8bit, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::operations::order;
@@ -71,7 +71,7 @@ fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision
 
 /// The same with a forward pass for so many samples beside the two, if for any.
 fn job_serving(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision, serving: Option<u64>) -> Job {
-    let moments = if matches!(optimizer, Optimizer::Adam(_)) { 2 } else { 1 };
+    let moments = if matches!(optimizer, Optimizer::Sgd(_)) { 1 } else { optimizer.moments() };
     let (loss, update) = (&[Term::CROSS_ENTROPY], Update::Fused);
     let training = Training { loss, moments, update, skips_overflow: false, input_gradient: false };
     job_training(dims, layers, optimizer, precision, (training, serving))
@@ -316,6 +316,30 @@ fn steps_are_fed_and_replayed() {
     assert_eq!(end[1], card.arena_bytes());
     drop(card);
     assert_eq!(counts()[1], 0, "bytes on the card");
+}
+
+/// An update of several launches, which go on from each other's scratch memory.
+#[test]
+fn rows_and_columns_are_trained() {
+    if !on_a_simulated_card("rows_and_columns_are_trained", &[]) {
+        return;
+    }
+    let optimizer = Optimizer::Adafactor(Adafactor { lr: 0.01, ..Adafactor::DEFAULT });
+    let job =
+        job_of(&[2, 6, 6], "Conv2d(4, 3) | Tanh | Flatten | Linear(300) | Tanh | Linear(5)", optimizer, Precision::F32);
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    for step in 0..5 {
+        feed(&job, &mut cpu, step);
+        cpu.train().unwrap();
+        feed(&job, &mut card, step);
+        card.train().unwrap();
+        let (found, expected) = (loss(&job, &mut card), loss(&job, &mut cpu));
+        assert!((found - expected).abs() < 1e-4 * expected.abs(), "step {step}: {found}, {expected}");
+    }
+    compare("after 5 steps", &state(&job, &mut card), &state(&job, &mut cpu));
 }
 
 /// 16-bit networks learn what the f32 network learns; master copies and weights stay together.

@@ -150,7 +150,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["cuda", "cpu", "to", "device"], DEVICE),
     (&["crossentropyloss", "mseloss", "nllloss", "bceloss", "bcewithlogitsloss", "l1loss", "smoothl1loss", "huberloss"], Here::Loss),
     (&["kldivloss", "ctcloss", "tripletmarginloss", "cosineembeddingloss", "crossentropy", "mse"], Here::Loss),
-    (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "lion", "adafactor"], Here::Optimizer),
+    (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "lion", "adafactor", "muon"], Here::Optimizer),
 ];
 
 /// A name in small letters, without `_`.

@@ -76,7 +76,7 @@ fn hyperparameters<'e>(
 ) -> Hyperparameters {
     let (known, optimizer) = (row.fields, row.name);
     let (mut set, mut given, mut tokens) = (Vec::new(), Vec::new(), TokenStream::new());
-    let mut grouped = None;
+    let (mut grouped, mut relative) = (None, Vec::new());
     let kind = Ident::new(optimizer, Span::call_site());
     let mut lr = quote!(__gpumem::__private::train::optim::#kind::DEFAULT.lr);
     for field in fields {
@@ -103,6 +103,7 @@ fn hyperparameters<'e>(
         }
         match parameter.as_str() {
             "groups" => grouped = Some((member, value)),
+            name if name.ends_with("_lr") => relative.push((member, value)),
             "lr" => {
                 lr = quote!((#value));
                 tokens.extend(quote!(#member: #value,));
@@ -110,6 +111,11 @@ fn hyperparameters<'e>(
             _ => tokens.extend(quote!(#member: #value,)),
         }
         given.push(parameter);
+    }
+    // Another rate than `lr` is kept as a multiple of it, so that `set_lr` changes both.
+    for (member, value) in relative {
+        let member = Ident::new(&format!("{member}_factor"), member.span());
+        tokens.extend(quote!(#member: (#value) / #lr,));
     }
     if let Some((member, value)) = grouped {
         let groups = groups(value, (known, &lr), resolved, errors);

@@ -7,7 +7,7 @@ use crate::program::op::{Gradient, Reads, Work, Workspace};
 use crate::program::{Action, Class, Init, Layout, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
-use crate::train::optim::{extent_of, state_count};
+use crate::train::optim::{Extent, extent_of, state_count};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -196,12 +196,41 @@ impl<'g> Builder<'g> {
         self.parameters[index] = Some(id);
         let moments = self.training.filter(|_| trained).map_or(0, |training| training.moments);
         for moment in 0..state_count(moments) {
-            let Some((shape, role)) = extent_of(moments, moment).tensor(parameter.shape) else { continue };
+            let extent = extent_of(moments, moment);
+            if extent == Extent::Others && self.is_matrix(index) {
+                continue;
+            }
+            let Some((shape, role)) = extent.tensor(parameter.shape) else { continue };
             let name = format!("{}.moment{moment}", parameter.name);
             let init = Init::Constant(0.0);
             let id = self.persistent(Class::Moment, role, name, row, shape, init);
             self.moments[index].push(id);
         }
+    }
+
+    /// Whether a parameter is a matrix of a hidden layer: the weight of products, convolutions or recurrences alone, none of which makes an
+    /// output.
+    fn is_matrix(&self, parameter: usize) -> bool {
+        let is_it = |id: &NodeId| self.parameter(*id) == Some(parameter);
+        let mut readers = self.graph.nodes.iter().filter(|node| node.inputs().iter().any(is_it));
+        let multiplies = |node: &Node| match &node.source {
+            Source::Op { op, inputs, .. } => {
+                let is_weight = matches!(op, Op::Product(_) | Op::Convolution(_)) && inputs.get(1).is_some_and(is_it);
+                is_weight || matches!(op, Op::Recurrence(_))
+            }
+            _ => false,
+        };
+        let is_head = || self.outputs.iter().any(|&output| self.head(output).iter().any(is_it));
+        self.graph.parameters[parameter].shape.rank() > 1 && readers.all(multiplies) && !is_head()
+    }
+
+    /// What the last operation before an output reads that reads more than one value: its weight among others.
+    fn head(&self, output: NodeId) -> &'g [NodeId] {
+        let mut node = self.node(output);
+        while let &[only] = node.inputs() {
+            node = self.node(only);
+        }
+        node.inputs()
     }
 
     /// What an operation keeps from one run to the next.

@@ -27,7 +27,9 @@ impl Builder<'_> {
         let paths = self.graph.rows.iter().map(|row| row.path.clone()).collect();
         let input_gradients = self.name_input_gradients();
         let Builder { mut tensors, operations, training, results, .. } = self;
-        let mut operations = updates::gather(held::hold(operations, &tensors), &tensors);
+        let moments = training.map_or(0, |training| training.moments);
+        let mut operations = updates::gather(held::hold(operations, &tensors), &tensors, moments);
+        updates::with_scratch(&mut operations, &mut tensors, moments);
 
         let mut used = vec![false; tensors.len()];
         for (index, operation) in operations.iter().enumerate() {
@@ -59,7 +61,7 @@ impl Builder<'_> {
         }
         let mut program = Program {
             training: training.is_some(),
-            moments: training.map_or(0, |training| training.moments),
+            moments,
             holds_gradients: training.is_some_and(|training| training.update == Update::Separate),
             tensors: order.into_iter().map(|id| tensors[id].clone()).collect(),
             operations,

@@ -5,7 +5,10 @@
 //! gradient lives through grows beyond what the peak needs, at any batch and in any number format.
 
 use crate::number::Role;
-use crate::program::{Action, Class, Operation, Slot, Tensor};
+use crate::program::{Action, Class, Init, Layout, Operand, Operation, Part, Slot, Tensor, TensorId};
+use crate::shape::Shape;
+use crate::train::optim;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -152,8 +155,47 @@ fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> 
     (0..operations.len()).map(|at| room.spare(at, Load::default())).collect()
 }
 
-/// Gathers the updates of a training step.
-pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Operation> {
+/// Numbers of f32 that an update has as scratch memory, where these are the states of optimizers: see
+/// [`scratch`](optim::scratch).
+fn needed(update: &Operation, tensors: &[Tensor], moments: u64) -> u64 {
+    // What has one state only is a matrix, if there is a difference.
+    let is_matrix = update.written(Slot::Moment(1)).is_none();
+    update.written(Slot::Parameter).map_or(0, |id| optim::scratch(moments, tensors[id as usize].shape, is_matrix))
+}
+
+/// Gives updates the scratch memory that they need. Those that follow each other and may run side by side share a tensor in which
+/// each has a part, in their order; those that run one after the other share all of it.
+pub(super) fn with_scratch(operations: &mut [Operation], tensors: &mut Vec<Tensor>, moments: u64) {
+    let is_update = |operation: &Operation| operation.action == Action::Update;
+    for run in operations.chunk_by_mut(|one, next| is_update(one) && is_update(next)) {
+        let each: Vec<u64> = run.iter().map(|update| needed(update, tensors, moments)).collect();
+        let elements = optim::scratch_of_all(moments, each.iter().copied());
+        if !is_update(&run[0]) || elements == 0 {
+            continue;
+        }
+        let tensor = tensors.len() as TensorId;
+        tensors.push(Tensor {
+            class: Class::Transient,
+            role: Role::Statistic,
+            part: Part::Workspace,
+            name: String::new(),
+            row: run[0].row,
+            shape: Shape::new(&[elements]),
+            batched: false,
+            layout: Layout::DENSE,
+            pitch: 0,
+            trained: false,
+            init: Init::Constant(0.0),
+            first: 0,
+            last: 0,
+        });
+        let operand = Operand { slot: Slot::Workspace, tensor };
+        run.iter_mut().zip(each).filter(|(_, each)| *each > 0).for_each(|(update, _)| update.writes.push(operand));
+    }
+}
+
+/// Gathers the updates of a training step, which has these states of optimizers.
+pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor], moments: u64) -> Vec<Operation> {
     let is_update = |operation: &Operation| operation.action == Action::Update;
     let updates: Vec<usize> = (0..operations.len()).filter(|&at| is_update(&operations[at])).collect();
     let held = |at: usize| operations[at].read(Slot::ParameterGradient).map(|id| &tensors[id as usize]);
@@ -171,7 +213,9 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Oper
             *least = spare[at + 1..from.min(place + 1)].iter().copied().fold(*least, i128::min);
         }
         from = at + 1;
-        let sizes = MODELS.map(|model| held(at).map_or(0, |held| bytes(held, model)) + ALIGNMENT);
+        // Scratch memory moves with its update.
+        let scratch = 4 * i128::from(needed(&operations[at], tensors, moments));
+        let sizes = MODELS.map(|model| held(at).map_or(0, |held| bytes(held, model)) + scratch + ALIGNMENT);
         if least.iter().zip(sizes).all(|(&least, size)| least >= size) {
             // It lives through all of these positions, beside those that wait already.
             least.iter_mut().zip(sizes).for_each(|(least, size)| *least -= size);
@@ -201,9 +245,7 @@ mod tests {
     use crate::layers::{Built, Written};
     use crate::lower::{Options, Term, Training, lower};
     use crate::program::{Phase, Program};
-    use crate::shape::Shape;
     use crate::train::Update;
-    use alloc::string::String;
 
     /// A training step of layers with numbers.
     fn step(shape: &[u64], layers: &[(&str, &[u64])]) -> Program {

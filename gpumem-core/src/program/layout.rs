@@ -164,7 +164,7 @@ impl Program {
                 // A state of an optimizer that is smaller than its parameter has an order of its own.
                 let leader = operation.tensors().next().map(tensor);
                 let is_apart = |operand: &Operand| match operand.slot {
-                    Slot::State => true,
+                    Slot::State | Slot::Workspace => true,
                     Slot::Moment(_) => {
                         let it = tensor(operand.tensor);
                         it.layout.is_dense() && leader.is_some_and(|leader| it.shape != leader.shape)

@@ -367,7 +367,8 @@ pub enum Action {
     Loss(Criterion),
     /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
     Check,
-    /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's.
+    /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's. `Workspace` is there where
+    /// [`scratch`](crate::train::optim::scratch) says so: updates that follow each other have one, in which each has a part.
     Update,
     /// Adds `Input(0)` to `Output`, element by element.
     Accumulate,

@@ -2,26 +2,32 @@
 //! `kernels/state.cu`. Which tensors, with how many elements, a launch says in plain numbers, so that each file is compiled once.
 
 use super::context::{Context, Setting};
+use super::{factored, muon};
 use crate::calls::{Argument, Kernel, Launch, place, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
-use gpumem_core::train::optim::{AdamW8bit, Corrections, Extent, Optimizer, extent_of, state_count};
+use gpumem_core::train::optim::{AdamW8bit, Corrections, Extent, Optimizer, extent_of, has_extent, state_count};
 use gpumem_core::{Format, Precision, Role};
 
 /// Elements of a block: `BLOCK` of `many.cuh`.
 const BLOCK: u64 = 1024;
 /// What stands for a master copy that is not there: `NONE` of `optimizer.cu`.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 /// Bytes that all parameters of a kernel may have on every card, and those of a pointer.
 const PARAMETERS: usize = 4096;
 const POINTER: usize = 8;
 /// Tensors of a launch that has less to carry: `FEW` of `many.cuh`.
-const FEW: usize = 24;
+pub(super) const FEW: usize = 24;
 /// Blocks of an update that may be the end of the step as well: each counts itself once, in one place.
-const READERS: u32 = 1024;
+pub(super) const READERS: u32 = 1024;
 
 pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+    match Kind::new(context)? {
+        Kind::Rows => return factored::launches(context, std::slice::from_ref(context.operation), false),
+        Kind::Matrices if muon::is_of_matrix(context.operation) => return muon::launches(context),
+        Kind::Elements | Kind::Matrices => {}
+    }
     launch(context, std::slice::from_ref(context.operation), false).map(|launch| vec![launch])
 }
 
@@ -34,6 +40,11 @@ pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result
     let rest = placed.program.operations.get(first..).unwrap_or_default();
     let Some(operation) = rest.first().filter(|operation| operation.action == Action::Update) else { return Ok(None) };
     let context = Context { placed, operation, setting };
+    match Kind::new(&context)? {
+        Kind::Rows => return factored::updates(&context, rest),
+        Kind::Matrices => return with_matrices(&context, rest).map(Some),
+        Kind::Elements => {}
+    }
     let count = following(rest, &Action::Update).min(Rule::new(&context, operation).most());
     let ends = rest.get(count).is_some_and(|next| next.action == Action::Advance);
     if ends {
@@ -46,6 +57,67 @@ pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result
         return Ok(None);
     }
     Ok(Some((count, vec![launch(&context, &rest[..count], false)?])))
+}
+
+/// The updates from the first one on: those of matrices one after the other, and behind them all others, as many as a launch takes.
+fn with_matrices(context: &Context<'_>, rest: &[Operation]) -> Result<(usize, Vec<Launch>), Error> {
+    let mut count = following(rest, &Action::Update);
+    let is_other = |update: &&Operation| !muon::is_of_matrix(update);
+    if let Some(first) = rest[..count].iter().find(is_other) {
+        let most = Rule::new(context, first).most();
+        let beyond = rest[..count].iter().enumerate().filter(|(_, update)| is_other(update)).nth(most);
+        count = beyond.map_or(count, |(at, _)| at);
+    }
+    let (others, matrices): (Vec<&Operation>, Vec<&Operation>) = rest[..count].iter().partition(is_other);
+    let mut launches = Vec::new();
+    for operation in matrices {
+        launches.extend(muon::launches(&Context { operation, ..*context })?);
+    }
+    let Some(&operation) = others.first() else { return Ok((count, launches)) };
+    let others: Vec<Operation> = others.into_iter().cloned().collect();
+    let is_last = rest.get(count).is_some_and(|next| next.action == Action::Advance);
+    let all = |ends| launch(&Context { operation, ..*context }, &others, ends);
+    let last = all(false)?;
+    if is_last && last.grid[0] <= READERS {
+        launches.push(all(true)?);
+        return Ok((count + 1, launches));
+    }
+    launches.push(last);
+    Ok((count, launches))
+}
+
+/// How the updates of a program go through a parameter.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// Once, each element by itself.
+    Elements,
+    /// With means of rows and columns.
+    Rows,
+    /// As a matrix, or if it is none of a hidden layer, as elements.
+    Matrices,
+}
+
+impl Kind {
+    fn of(moments: u64) -> Kind {
+        match (has_extent(moments, Extent::Rows), has_extent(moments, Extent::Others)) {
+            (true, _) => Kind::Rows,
+            (false, true) => Kind::Matrices,
+            (false, false) => Kind::Elements,
+        }
+    }
+
+    /// That of the program.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the optimizer's is another one.
+    fn new(context: &Context<'_>) -> Result<Kind, Error> {
+        let kind = Kind::of(context.placed.program.moments);
+        if kind != Kind::of(context.setting.optimizer.moments()) {
+            let what = "another optimizer than that of the network; name the optimizer in `TRAIN`".into();
+            return Err(Error::Unsupported { device: "CUDA", what });
+        }
+        Ok(kind)
+    }
 }
 
 pub(super) fn check(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
@@ -67,12 +139,12 @@ pub(crate) fn checks(placed: &Placed, first: usize, setting: Setting) -> Result<
 }
 
 /// How many operations do the same, from the first on.
-fn following(operations: &[Operation], action: &Action) -> usize {
+pub(super) fn following(operations: &[Operation], action: &Action) -> usize {
     operations.iter().take_while(|operation| operation.action == *action).count()
 }
 
 /// The constant `MOST` of `many.cuh`: tensors of a launch with so many pointers and so many words of each.
-fn most(pointers: usize, fields: usize) -> usize {
+pub(super) fn most(pointers: usize, fields: usize) -> usize {
     // Two numbers for all, and half a word beside the words.
     (PARAMETERS - POINTER * pointers - 8) / (4 * fields + 2) / 2 * 2
 }
@@ -85,28 +157,54 @@ fn many(
     (fields, bits): (&[Vec<u32>], &[bool]),
     arguments: Vec<Option<Argument>>,
 ) -> Result<Launch, Error> {
+    let works: Vec<Work> = tensors.iter().map(|&id| Work::of_elements(context.elements(id))).collect();
+    let most = most(arguments.len(), fields.len() + 1);
+    let (entry, limit) = if tensors.len() <= FEW { (few, FEW) } else { (many, most) };
+    let kernel = context.kernel(file, entry).with("FIELDS", fields.len() + 1).with("MOST", most);
+    spread(kernel, limit, &works, (fields, bits), arguments)
+}
+
+/// What a launch does for one of its tensors.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    /// Blocks that work on it.
+    pub(super) blocks: u64,
+    /// Elements that the last of them lacks, where each has 1024.
+    pub(super) missing: u32,
+}
+
+impl Work {
+    /// In blocks of 1024 elements.
+    pub(super) fn of_elements(count: u64) -> Work {
+        let blocks = count.div_ceil(BLOCK);
+        Work { blocks, missing: blocks.saturating_mul(BLOCK).saturating_sub(count) as u32 }
+    }
+}
+
+/// A launch for tensors of which the kernel takes so many at most.
+pub(super) fn spread(
+    kernel: Kernel,
+    limit: usize,
+    works: &[Work],
+    (fields, bits): (&[Vec<u32>], &[bool]),
+    arguments: Vec<Option<Argument>>,
+) -> Result<Launch, Error> {
     let (mut first_blocks, mut halves) = (Vec::new(), Vec::new());
     let mut grid = 0u64;
-    for (index, &id) in tensors.iter().enumerate() {
-        let count = context.elements(id);
-        let blocks = count.div_ceil(BLOCK);
+    for (index, work) in works.iter().enumerate() {
         first_blocks.push(grid as u32);
-        let missing = blocks.saturating_mul(BLOCK).saturating_sub(count) as u32;
-        halves.push(missing | if bits.get(index) == Some(&true) { BLOCK as u32 } else { 0 });
-        grid = grid.saturating_add(blocks);
+        halves.push(work.missing | if bits.get(index) == Some(&true) { BLOCK as u32 } else { 0 });
+        grid = grid.saturating_add(work.blocks);
     }
     let too_large = || Error::Unsupported { device: "CUDA", what: "an update of 2^41 elements or more".into() };
     let grid = u32::try_from(grid).ok().filter(|&grid| grid < 1 << 31).ok_or_else(too_large)?;
-    let most = most(arguments.len(), fields.len() + 1);
-    let (entry, limit) = if tensors.len() <= FEW { (few, FEW) } else { (many, most) };
-    let mut numbers = vec![tensors.len() as u32, 0];
+    let mut numbers = vec![works.len() as u32, 0];
     for field in std::iter::once(&first_blocks).chain(fields) {
         numbers.extend(field);
         numbers.resize(numbers.len() + limit - field.len(), 0);
     }
     halves.resize(limit, 0);
     numbers.extend(halves.chunks(2).map(|pair| pair[0] | pair[1] << 16));
-    let kernel = context.kernel(file, entry).with("FIELDS", fields.len() + 1).with("MOST", most);
     Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments, numbers })
 }
 
@@ -143,7 +241,7 @@ struct Rule {
 impl Rule {
     fn new(context: &Context<'_>, update: &Operation) -> Rule {
         let mixed = matches!(context.setting.precision, Precision::Mixed(_));
-        let grouped = !context.setting.optimizer.groups().is_empty();
+        let grouped = is_grouped(context);
         if extent_of(context.setting.optimizer.moments(), 0) == Extent::Codes {
             // The same for all launches of a step, so that they are of one kernel.
             let mut all = context.placed.program.operations.iter().filter(|it| it.action == Action::Update);
@@ -195,12 +293,7 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     if moments.iter().enumerate().any(|(index, all)| all.iter().zip(&parameters).any(|pair| is_other(index, pair))) {
         return Err(missing);
     }
-    let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
-    if context.setting.optimizer.row().corrections != Corrections::None
-        && !context.placed.program.operations.iter().any(is_loss)
-    {
-        return Err(Error::Damaged("an update without a loss, which prepares it"));
-    }
+    is_prepared(context)?;
     let tensors = context.placed.program.tensors.len() as Argument;
     let master = |id: &Option<TensorId>| id.filter(|&id| rule.mixed && context.placed.masters[id as usize].is_some());
     let masters: Vec<_> = parameters.iter().map(|id| master(id).map(|id| tensors + id)).collect();
@@ -235,7 +328,7 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
         true => with_codes(kernel, context.setting.optimizer, rule.turned),
         false => {
             let kernel = kernel.with("MOMENT_REAL", super::grid::norm_real(context));
-            ruled(kernel, context.setting.optimizer, rule.states)
+            ruled(kernel, context.setting.optimizer.rule(false), rule.states)
         }
     };
     launch.kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
@@ -276,15 +369,34 @@ fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
     if turned { kernel.with("TURNED", 1) } else { kernel }
 }
 
+/// Fails where nothing computes the corrections of a rule that has some.
+pub(super) fn is_prepared(context: &Context<'_>) -> Result<(), Error> {
+    let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
+    let needs = context.setting.optimizer.row().corrections != Corrections::None;
+    if needs && !context.placed.program.operations.iter().any(is_loss) {
+        return Err(Error::Damaged("an update without a loss, which prepares it"));
+    }
+    Ok(())
+}
+
+/// Whether parameters have a rate or a weight decay of their own, of those that are no matrices in networks that have some.
+pub(super) fn is_grouped(context: &Context<'_>) -> bool {
+    let optimizer = context.setting.optimizer;
+    !optimizer.groups().is_empty() || optimizer.factor(false) != 1.0
+}
+
 /// What the learning rate of each parameter is multiplied with, and its weight decay, as the bits of f32.
-fn own(context: &Context<'_>, parameters: &[TensorId]) -> [Vec<u32>; 2] {
-    let own = |&id: &TensorId| context.setting.optimizer.own(&context.tensor(id).name);
+pub(super) fn own(context: &Context<'_>, parameters: &[TensorId]) -> [Vec<u32>; 2] {
+    let optimizer = context.setting.optimizer;
+    let own = |&id: &TensorId| optimizer.own_as(false, &context.tensor(id).name);
     let (factors, decays): (Vec<f64>, Vec<f64>) = parameters.iter().map(own).unzip();
     [factors, decays].map(|numbers| numbers.iter().map(|&number| (number as f32).to_bits()).collect())
 }
 
 /// What the first loss of a step is told to prepare of its updates.
 pub(super) fn prepared(kernel: Kernel, optimizer: Optimizer) -> Kernel {
+    // Those of a matrix need none.
+    let optimizer = optimizer.rule(false);
     let row = optimizer.row();
     match row.corrections {
         Corrections::None => kernel,
@@ -303,7 +415,11 @@ pub(super) fn prepared(kernel: Kernel, optimizer: Optimizer) -> Kernel {
 
 /// The first of these tensors in the arena, and how far behind it each begins, in units of 256 bytes; `absent` for one that
 /// is not there.
-fn distances(placed: &Placed, kind: &[Option<Argument>], absent: u32) -> Result<(Option<Argument>, Vec<u32>), Error> {
+pub(super) fn distances(
+    placed: &Placed,
+    kind: &[Option<Argument>],
+    absent: u32,
+) -> Result<(Option<Argument>, Vec<u32>), Error> {
     let offset = |argument: Argument| place(placed, argument).map(|(offset, _)| offset);
     let offsets = kind.iter().map(|id| id.map(offset).transpose()).collect::<Result<Vec<Option<u64>>, Error>>()?;
     let Some(start) = offsets.iter().flatten().min().copied() else {
@@ -325,7 +441,7 @@ fn ruled(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
 }
 
 /// The numbers of a rule, as a list of C++.
-fn values(optimizer: Optimizer) -> String {
+pub(super) fn values(optimizer: Optimizer) -> String {
     let mut values = Vec::new();
     optimizer.for_each_value(|_, value| values.push(format!("{value:e}")));
     format!("{{{}}}", values.join(","))

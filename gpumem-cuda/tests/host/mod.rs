@@ -480,11 +480,12 @@ pub fn compare_in(
 pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
     let t = step as f64 + 1.0;
     let of = |beta: f64| 1.0 - beta.powf(t);
-    let both = match optimizer {
+    let both = match optimizer.rule(false) {
         Optimizer::Adam(adam) => [of(adam.betas.0), of(adam.betas.1)],
         Optimizer::AdamW(adam) => [of(adam.betas.0), of(adam.betas.1)],
         Optimizer::AdamW8bit(adam) => [of(adam.betas.0), of(adam.betas.1)],
         Optimizer::Adamax(adam) => [of(adam.betas.0), of(adam.betas.1)],
+        Optimizer::Adafactor(adafactor) => [t.powf(adafactor.beta2_decay), 1.0 / t.sqrt()],
         Optimizer::Adagrad(adagrad) => [1.0 + (t - 1.0) * adagrad.lr_decay, 0.0],
         Optimizer::NAdam(nadam) => {
             let mu = |t: u64| nadam.betas.0 * (1.0 - 0.5 * 0.96f64.powf(t as f64 * nadam.momentum_decay));

@@ -10,15 +10,15 @@ use gpumem_core::memory::budget::Line;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Action, Class, StateWord};
 use gpumem_core::train::optim::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Corrections, Group, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd,
-    whole_states,
+    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Corrections, Extent, Group, Lion, Muon, NAdam, Optimizer, RAdam,
+    RmsProp, Sgd, has_extent,
 };
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::Setting;
 use std::collections::BTreeSet;
 
-fn optimizers() -> [Optimizer; 13] {
+fn optimizers() -> [Optimizer; 15] {
     let rms = RmsProp { weight_decay: 0.1, eps: 1e-3, ..RmsProp::DEFAULT };
     let nadam = NAdam { lr: 0.01, weight_decay: 0.1, momentum_decay: 0.3, ..NAdam::DEFAULT };
     [
@@ -36,19 +36,21 @@ fn optimizers() -> [Optimizer; 13] {
         Optimizer::Adamax(Adamax { lr: 0.01, weight_decay: 0.1, ..Adamax::DEFAULT }),
         // Rectified from the sixth step on.
         Optimizer::RAdam(RAdam { lr: 0.01, weight_decay: 0.1, decoupled_weight_decay: true, ..RAdam::DEFAULT }),
+        Optimizer::Adafactor(Adafactor { weight_decay: 0.1, ..Adafactor::DEFAULT }),
+        Optimizer::Muon(Muon { lr: 0.02, adamw_lr_factor: 0.5, ..Muon::DEFAULT }),
     ]
 }
 
-fn training(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
+pub fn training(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
     Training { loss, moments: optimizer.moments(), update, skips_overflow: false, input_gradient: false }
 }
 
 /// The same where a step with a gradient that is not finite updates nothing.
-fn checked(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
+pub fn checked(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
     Training { skips_overflow: true, ..training(loss, optimizer, update) }
 }
 
-fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
+pub fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
     let mut graph = Graph::default();
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
@@ -60,7 +62,7 @@ fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {
 fn every_optimizer() {
     let names: BTreeSet<&str> = optimizers().iter().map(|optimizer| optimizer.row().name).collect();
     // Those with codes have tests of their own.
-    let others = Optimizer::DEFAULTS.iter().filter(|optimizer| !whole_states(optimizer.moments()).1);
+    let others = Optimizer::DEFAULTS.iter().filter(|optimizer| !has_extent(optimizer.moments(), Extent::Codes));
     assert_eq!(names, others.map(|optimizer| optimizer.row().name).collect());
     let updates = [Update::Fused, Update::Separate].into_iter().cycle();
     trained(optimizers().into_iter().zip(updates));
@@ -519,26 +521,6 @@ fn an_update_of_many_blocks_is_not_the_end_of_the_step() {
         let ends: Vec<&str> = entries.filter(|entry| ["update", "advance"].contains(entry)).collect();
         assert_eq!(ends, expected);
     }
-}
-
-/// A rule that goes through a parameter more than once has no kernel. What does not train runs.
-#[test]
-fn a_rule_of_rows_and_columns_is_refused() {
-    let (graph, output) = network(&[5], "Linear(4)");
-    let optimizer = Optimizer::Adafactor(Adafactor::DEFAULT);
-    for update in [Update::Fused, Update::Separate] {
-        let training = training(&[Term::MSE], optimizer, update);
-        let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 1);
-        let what = "no kernel for `Adafactor`, whose states are of rows and columns; train with `AdamW`, or with `Lion`, which \
-                    keeps one state, or train on the CPU";
-        let refused = Error::Unsupported { device: "CUDA", what: what.into() };
-        // With any rule: the states that are there are none of its.
-        for optimizer in [optimizer, Optimizer::Adam(Adam::DEFAULT)] {
-            assert_eq!(gpumem_cuda::steps::steps(&placed, setting_of(1, optimizer)).err().as_ref(), Some(&refused));
-        }
-    }
-    let placed = compile(&lower(&graph, &[output], &Options::default()).unwrap(), 1);
-    assert!(gpumem_cuda::steps::steps(&placed, setting_of(1, optimizer)).is_ok());
 }
 
 /// A rule with corrections takes from the state what a loss has left there.

@@ -1,7 +1,7 @@
 //! One test for each message about `TRAIN`, `INFER` and the items around `forward`.
 
 use super::{assert_mistakes, forward, mistakes};
-use gpumem_core::train::optim::{AdamW8bit, Optimizer};
+use gpumem_core::train::optim::{AdamW8bit, Muon, Optimizer};
 
 #[test]
 fn training_settings() {
@@ -380,6 +380,8 @@ fn optimizers_have_the_states_that_are_asked_for() {
         ("Adafactor { eps: (None, 0.0), d: 2.0 }", 2 | 1 << 8 | 2 << 10),
         // Codes of two means, and their scales.
         ("AdamW8bit { lr: 0.1 }", Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments()),
+        // Two, of which matrices lack the second.
+        ("Muon { adamw_lr: 1e-3, ns_steps: 4, nesterov: false }", Optimizer::Muon(Muon::DEFAULT).moments()),
     ] {
         let text = forward(
             "Features<4>",

@@ -20,7 +20,8 @@ use super::table::{Corrections, Extent, Row, State, Value};
 /// the last but one: for a matrix of 1000 x 1000 elements 2000 numbers, where `Adam` keeps 2000000. Keeps for a vector one tensor of
 /// its size.
 ///
-/// Runs on the CPU. The CUDA backend refuses it when the network is put there.
+/// Its update has scratch memory: two numbers for each 1024 elements, one for each matrix of the last two axes, and where a matrix has
+/// more than 256 rows, one for each column of each 256 of them. PyTorch allocates two tensors of the parameter's size for it.
 ///
 /// PyTorch: `torch.optim.Adafactor(params, lr, beta2_decay, eps, d, weight_decay)`.
 #[derive(Clone, Copy, Debug, PartialEq)]

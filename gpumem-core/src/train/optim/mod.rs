@@ -1,6 +1,6 @@
 //! Optimizers: what is written in `TRAIN`, as `optimizer: AdamW { lr: 1e-3 }`. Hyperparameters left out take PyTorch's defaults.
-//! [`Sgd`], [`Adam`], [`AdamW`], [`AdamW8bit`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adafactor`]
-//! and [`Lion`] each have a page
+//! [`Sgd`], [`Adam`], [`AdamW`], [`AdamW8bit`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`],
+//! [`Adafactor`], [`Muon`] and [`Lion`] each have a page
 //! with the update rule, the hyperparameters and the state they keep. [`Group`] gives some parameters a rate or a weight decay of
 //! their own.
 //!
@@ -17,10 +17,12 @@ mod adamw;
 mod adamw8bit;
 mod group;
 mod lion;
+mod muon;
 mod nadam;
 mod radam;
 mod rmsprop;
 mod sgd;
+mod sums;
 mod table;
 
 pub use adadelta::Adadelta;
@@ -32,11 +34,13 @@ pub use adamw::AdamW;
 pub use adamw8bit::AdamW8bit;
 pub use group::{Group, matches};
 pub use lion::Lion;
+pub use muon::{Iteration, Muon, matrix};
 pub use nadam::NAdam;
 pub use radam::RAdam;
 pub use rmsprop::RmsProp;
 pub use sgd::Sgd;
-pub use table::{Corrections, Extent, Row, State, extent_of, state_count, whole_states, with_state};
+pub use sums::{Sums, scratch, scratch_of_all};
+pub use table::{Corrections, Extent, Row, State, extent_of, has_extent, state_count, whole_states, with_state};
 
 use table::Value;
 
@@ -137,9 +141,28 @@ optimizers! {
     Adafactor,
     /// AdamW with states of 8 bits.
     AdamW8bit,
+    /// Orthogonal steps of matrices, and AdamW.
+    Muon,
 }
 
 impl Optimizer {
+    /// The rule of a parameter that is a matrix of a hidden layer, or of one that is none: another optimizer, if it has two. The learning rate
+    /// is the same: [`Optimizer::own_as`] says what it is multiplied with.
+    pub const fn rule(self, is_matrix: bool) -> Optimizer {
+        match self {
+            Optimizer::Muon(muon) if !is_matrix => Optimizer::AdamW(muon.adamw()),
+            optimizer => optimizer,
+        }
+    }
+
+    /// What the learning rate is multiplied with in that rule, where no group says otherwise.
+    pub const fn factor(self, is_matrix: bool) -> f64 {
+        match self {
+            Optimizer::Muon(muon) if !is_matrix => muon.adamw_lr_factor,
+            _ => 1.0,
+        }
+    }
+
     /// The most state tensors that any optimizer keeps for a parameter.
     pub const MOST_STATES: usize = {
         let (mut most, mut i) = (0, 0);
@@ -157,12 +180,18 @@ impl Optimizer {
         self.with_values(|values| values.iter().for_each(|value| each(value.name, value.value)));
     }
 
-    /// What a parameter of this name has of its own: what the learning rate is multiplied with, and its weight decay.
+    /// What a parameter of this name has of its own: what the learning rate is multiplied with, and its weight decay. One that is a matrix
+    /// of a hidden layer, if there is a difference.
     pub fn own(&self, parameter: &str) -> (f64, f64) {
+        self.own_as(true, parameter)
+    }
+
+    /// The same for one that is a matrix of a hidden layer, or is none: see [`Optimizer::rule`].
+    pub fn own_as(&self, is_matrix: bool, parameter: &str) -> (f64, f64) {
         self.groups()
             .iter()
             .filter(|group| group.holds(parameter))
-            .fold((1.0, self.weight_decay()), |(factor, decay), group| {
+            .fold((self.factor(is_matrix), self.rule(is_matrix).weight_decay()), |(factor, decay), group| {
                 (group.lr_factor.unwrap_or(factor), group.weight_decay.unwrap_or(decay))
             })
     }

@@ -43,11 +43,14 @@ pub enum Extent {
     Codes,
     /// Every [`BLOCK`](dynamic::BLOCK) of the parameter's elements, in f32: the scale of their codes. None where there are no codes.
     Blocks,
+    /// Every element of a parameter that is no matrix of a hidden layer. Such a matrix has none.
+    Others,
 }
 
 impl Extent {
     /// Every extent, in the order of their numbers.
-    pub const ALL: [Extent; 5] = [Extent::Whole, Extent::Rows, Extent::Columns, Extent::Codes, Extent::Blocks];
+    pub const ALL: [Extent; 6] =
+        [Extent::Whole, Extent::Rows, Extent::Columns, Extent::Codes, Extent::Blocks, Extent::Others];
 
     /// The tensor for a parameter of this shape, and what its elements are; `None` if there is none.
     pub fn tensor(self, parameter: Shape) -> Option<(Shape, Role)> {
@@ -55,7 +58,7 @@ impl Extent {
         let has_codes = elements >= dynamic::LEAST;
         match (self, parameter.rank()) {
             (Extent::Columns, 0 | 1) => None,
-            (Extent::Whole, _) | (Extent::Rows, 0 | 1) => Some((parameter, Role::Moment)),
+            (Extent::Whole | Extent::Others, _) | (Extent::Rows, 0 | 1) => Some((parameter, Role::Moment)),
             (Extent::Rows, _) => Some((parameter.with_last(1), Role::Moment)),
             (Extent::Columns, rank) => Some((parameter.with(rank - 2, 1), Role::Moment)),
             (Extent::Codes, _) if has_codes => Some((Shape::new(&[elements]), Role::Code)),
@@ -98,6 +101,18 @@ pub const fn extent_of(moments: u64, index: u64) -> Extent {
     }
     let number = (moments >> (EXTENTS + 2 * index) & 3 | (moments >> (THIRDS + index) & 1) << 2) as usize;
     if number < Extent::ALL.len() { Extent::ALL[number] } else { Extent::Whole }
+}
+
+/// Whether some states are of this extent.
+pub const fn has_extent(moments: u64, extent: Extent) -> bool {
+    let mut index = 0;
+    while index < state_count(moments) {
+        if extent_of(moments, index) as u64 == extent as u64 {
+            return true;
+        }
+        index += 1;
+    }
+    false
 }
 
 /// How many states have the parameter's size whatever its shape is, and whether there are others.

@@ -4,6 +4,7 @@
 mod codes;
 mod elements;
 mod factored;
+mod orthogonal;
 mod rules;
 
 use super::mask::{STATE_WORDS, step_and_seed};
@@ -14,15 +15,15 @@ use elements::PIECE;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, StateWord};
 use gpumem_core::shape::Shape;
-use gpumem_core::train::optim::{Extent, Optimizer, extent_of};
+use gpumem_core::train::optim::{Extent, Optimizer, extent_of, has_extent, scratch};
 use rayon::prelude::*;
 
 /// Whether there is a rule for an optimizer.
 pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
     change(
-        optimizer,
+        &optimizer.rule(false),
         0,
-        Weight { w: &mut [], shape: Shape::new(&[0]) },
+        Weight { w: &mut [], shape: Shape::new(&[0]), scratch: &mut [] },
         &[],
         [Some(&mut []), Some(&mut []), Some(&mut []), Some(&mut [])],
     )
@@ -32,13 +33,15 @@ pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
 struct Weight<'a> {
     w: &'a mut [f32],
     shape: Shape,
+    /// What the plan has for its update.
+    scratch: &'a mut [f32],
 }
 
 /// Step number `step` for all elements of a parameter. Returns whether there is a rule for that.
 fn change(
     optimizer: &Optimizer,
     step: u64,
-    Weight { w, shape }: Weight<'_>,
+    Weight { w, shape, scratch }: Weight<'_>,
     gradient: &[f32],
     states: [Option<&mut [f32]>; Optimizer::MOST_STATES],
 ) -> bool {
@@ -59,6 +62,7 @@ fn change(
         (Optimizer::Adafactor(adafactor), [Some(rows), columns, ..]) => {
             factored::divide(adafactor, t, (w, gradient), shape, [rows, columns.unwrap_or_default()]);
         }
+        (Optimizer::Muon(muon), [Some(m), None, ..]) => orthogonal::step(muon, (w, gradient), shape, m, scratch),
         (optimizer, [Some(m), Some(v), ..]) => match rules::adam(optimizer, t) {
             Some(rule) => elements::two(&rule, w, gradient, [m, v]),
             None => return false,
@@ -82,9 +86,22 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     let mut moments = [const { None }; Optimizer::MOST_STATES];
     for (index, moment) in (0u8..).zip(&mut moments).filter(|_| codes.is_none()) {
         let extent = extent_of(operands.moments(), index.into());
-        let length =
-            if extent == Extent::Whole { length } else { extent.shape(shape).map_or(0, |of| count(of.dims())) };
+        let length = if matches!(extent, Extent::Whole | Extent::Others) {
+            length
+        } else {
+            extent.shape(shape).map_or(0, |of| count(of.dims()))
+        };
         *moment = operands.target_if_any(Slot::Moment(index), length)?;
+    }
+    let is_matrix = moments[1].is_none();
+    let needed = scratch(operands.moments(), shape, is_matrix);
+    let mut memory = None;
+    if is_matrix && has_extent(operands.moments(), Extent::Others) {
+        let there = operands.any_length(Slot::Workspace).unwrap_or(0);
+        if (there as u64) < needed {
+            return Err(Error::Damaged("an update has less scratch memory than it needs"));
+        }
+        memory = operands.target_if_any(Slot::Workspace, there)?;
     }
     let state = operands.words(Slot::State, STATE_WORDS)?;
     let name = operands.name(Slot::Parameter).to_string();
@@ -94,8 +111,9 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
             return;
         }
         let (step, _) = step_and_seed(words);
-        let optimizer = frame.optimizer.of(frame.optimizer.own(&name));
-        let weight = Weight { w: parameter.get(), shape };
+        let optimizer = frame.optimizer.rule(is_matrix).of(frame.optimizer.own_as(is_matrix, &name));
+        let scratch = memory.as_mut().map(|memory| memory.get()).unwrap_or_default();
+        let weight = Weight { w: parameter.get(), shape, scratch };
         // The one rule with codes is one of Adam's.
         if let (Some(codes), Some(rule)) = (&mut codes, rules::adam(&optimizer, step as f64 + 1.0)) {
             codes.change(&rule, weight.w, gradient.get());

@@ -1,0 +1,316 @@
+// Updates of parameters of which an optimizer keeps the means of rows and columns: Adafactor. Each launch works on one parameter or on
+// many, and goes on from what the one before it has left in their scratch memory:
+//
+// factored_rows      the means of rows
+// factored_columns   the means of columns; of more rows than a strip has, what each strip adds up to
+// factored_means     where there are several strips, the means of columns, and of each matrix the mean of the means of rows
+// factored_squares   what the squares of weights and of changes add up to, in pieces
+// factored_totals    their sums, and what changes are multiplied with
+// factored_update    the weights
+//
+// All sums are made in an order that depends on shapes alone.
+//
+// MIXED        see optimizer.cu
+// MOMENT_REAL  what means are made of: a type, as REAL is
+// VALUES       the numbers of the rule, in the order of gpumem_core::train::optim
+// GROUPS       see optimizer.cu
+// STRIP        rows that are added up at once for the means of columns
+// FIELDS, MOST see many.cuh. Of each parameter a launch says what `Field` lists; its number for all, whether this is the end of the step
+//
+// A parameter is [outer, height, width, inner]: matrices of height times width, the elements of `inner` of which take turns, as those
+// of a weight with its channels last do. The means of rows are [outer, inner, height], those of columns [outer, inner, width]; but where
+// they are as many as the elements, they lie as these do. A vector has its length as height, and no columns.
+#include "base.cuh"
+#include "real.cuh"
+#include "advance.cuh"
+#include "many.cuh"
+
+typedef MOMENT_REAL Moment;
+
+constexpr u32 NONE = 0xffffffffu, THREADS = 256;
+
+constexpr double values[8] = VALUES;
+
+// The words of a parameter. Tensors begin so many units of 256 bytes behind the pointer of their name; columns that there are none of are
+// NONE. SCRATCH counts numbers. LANES are logarithms: of the threads that work on a row, on a column in a strip, and on a matrix's mean.
+enum Field { FIRST, WEIGHTS, GRADIENTS, ROWS_AT, COLUMNS_AT, SCRATCH, OUTER, HEIGHT, WIDTH, INNER, LANES, MASTERS };
+
+#if MIXED
+constexpr u32 OF_GROUPS = MASTERS + 1;
+#else
+constexpr u32 OF_GROUPS = MASTERS;
+#endif
+
+// What a launch is given.
+template <u32 LIMIT> struct Given {
+    char *weights, *masters;
+    const char *gradients;
+    char *rows, *columns;
+    float *scratch;
+    u32 *state;
+    const Tensors<LIMIT> &tensors;
+};
+
+// A parameter, and where its block is among those that work on it.
+struct Parameter {
+    u32 height, width, inner, lanes;
+    u64 outer, block, elements;
+    bool is_vector;
+    Moment *rows, *columns;
+    // The parts of the scratch memory.
+    float *strips, *means, *squares, *factor;
+    float lr, weight_decay;
+
+    __device__ __forceinline__ u32 strip_count() const { return (height + STRIP - 1) / STRIP; }
+    __device__ __forceinline__ u64 column_count() const { return outer * width * inner; }
+    __device__ __forceinline__ u32 lanes_of(u32 what) const { return 1u << (lanes >> 8 * what & 0xff); }
+
+    __device__ __forceinline__ Moment &row(u64 o, u32 h, u32 k) const {
+        return rows[width == 1 ? (o * height + h) * inner + k : (o * inner + k) * height + h];
+    }
+    __device__ __forceinline__ Moment &column(u64 o, u32 w, u32 k) const {
+        return columns[height == 1 ? (o * width + w) * inner + k : (o * inner + k) * width + w];
+    }
+};
+
+template <u32 LIMIT> static __device__ __forceinline__ Parameter parameter(const Given<LIMIT> &given, u32 p) {
+    const auto &words = given.tensors.words;
+    Parameter it;
+    it.height = words[HEIGHT][p], it.width = words[WIDTH][p], it.inner = words[INNER][p], it.lanes = words[LANES][p];
+    it.outer = words[OUTER][p];
+    it.block = blockIdx.x - words[FIRST][p];
+    it.elements = it.outer * it.height * it.width * it.inner;
+    it.is_vector = words[COLUMNS_AT][p] == NONE;
+    it.rows = (Moment *)(given.rows + words[ROWS_AT][p] * 256ull);
+    it.columns = it.is_vector ? nullptr : (Moment *)(given.columns + words[COLUMNS_AT][p] * 256ull);
+    it.strips = given.scratch + words[SCRATCH][p];
+    it.means = it.strips + (!it.is_vector && it.strip_count() > 1 ? it.strip_count() * it.column_count() : 0);
+    it.squares = it.means + (it.is_vector ? 0 : it.outer * it.inner);
+    it.factor = it.squares + 2 * ((it.elements + BLOCK - 1) / BLOCK);
+    it.lr = from_bits(given.state[STATE_LEARNING_RATE]);
+    it.weight_decay = (float)values[4];
+#ifdef GROUPS
+    it.lr *= from_bits(words[OF_GROUPS][p]);
+    it.weight_decay = from_bits(words[OF_GROUPS + 1][p]);
+#endif
+    return it;
+}
+
+// Calls `with` with the parameter's weights, its master copy or null, and its gradient.
+template <u32 LIMIT, class With>
+static __device__ __forceinline__ void with_elements(const Given<LIMIT> &given, u32 p, const With &with) {
+    char *w = given.weights + given.tensors.words[WEIGHTS][p] * 256ull;
+    const char *dw = given.gradients + given.tensors.words[GRADIENTS][p] * 256ull;
+    float *master = nullptr;
+#if MIXED
+    const u32 at = given.tensors.words[MASTERS][p];
+    if (at == NONE) {
+        with((float *)w, master, (const float *)dw);
+        return;
+    }
+    master = (float *)(given.masters + at * 256ull);
+#endif
+    with((real *)w, master, (const real *)dw);
+}
+
+// The share of the gradient that enters the means, and the most that the rate may be: see corrections.cuh.
+static __device__ __forceinline__ float correction(const u32 *state, u32 which) { return from_bits(state[STATE_CORRECTIONS + which]); }
+
+static __device__ __forceinline__ bool is_skipped(const u32 *state) { return state[STATE_OVERFLOW] != 0; }
+
+// Moves a mean towards another one by the step's share of the way.
+static __device__ __forceinline__ void approach(Moment &mean, float towards, const u32 *state) {
+    const float old = widen(mean);
+    narrow(old + correction(state, 0) * (towards - old), &mean);
+}
+
+// The sum over `count` threads of the block that are `apart` from each other, in the first of them.
+static __device__ __forceinline__ float sum_of(float x, u32 lane, u32 count, u32 apart, float *shared) {
+    __syncthreads();
+    shared[threadIdx.x] = x;
+    for (u32 step = count / 2; step > 0; step /= 2) {
+        __syncthreads();
+        if (lane < step) shared[threadIdx.x] += shared[threadIdx.x + step * apart];
+    }
+    return shared[threadIdx.x];
+}
+
+template <u32 LIMIT> static __device__ __forceinline__ void rows(const Given<LIMIT> &given, float *shared) {
+    const u32 p = tensor_of_block(given.tensors);
+    const Parameter it = parameter(given, p);
+    const u32 lanes = it.lanes_of(0), lane = threadIdx.x % lanes;
+    const u64 row = it.block * (THREADS / lanes) + threadIdx.x / lanes;
+    const bool is_there = row < it.outer * it.height * it.inner;
+    // Rows that take turns follow each other.
+    const u32 k = row % it.inner, h = row / it.inner % it.height;
+    const u64 o = row / it.inner / it.height;
+    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
+    float sum = 0.0f;
+    with_elements(given, p, [&](auto *, float *, const auto *dw) {
+        const auto *from = dw + (o * it.height + h) * it.width * it.inner + k;
+        for (u32 w = lane; is_there && w < it.width; w += lanes) {
+            const float g = widen(from[(u64)w * it.inner]) / scale;
+            sum += g * g;
+        }
+    });
+    sum = sum_of(sum, lane, lanes, 1, shared);
+    if (is_there && lane == 0) approach(it.row(o, h, k), sum / it.width, given.state);
+}
+
+// Column `at` of a parameter, counted over all matrices in the order of the elements of a row.
+static __device__ __forceinline__ void save_column(const Parameter &it, u64 at, float sum, const u32 *state) {
+    const u64 turns = (u64)it.width * it.inner;
+    const u32 beside = at % turns;
+    approach(it.column(at / turns, beside / it.inner, beside % it.inner), sum / it.height, state);
+}
+
+template <u32 LIMIT> static __device__ __forceinline__ void columns(const Given<LIMIT> &given, float *shared) {
+    const u32 p = tensor_of_block(given.tensors);
+    const Parameter it = parameter(given, p);
+    // Threads beside each other read columns beside each other.
+    const u32 lanes = it.lanes_of(1), many = THREADS / lanes, lane = threadIdx.x / many;
+    const u64 all = it.column_count(), blocks = (all + many - 1) / many, turns = (u64)it.width * it.inner;
+    const u64 at = it.block % blocks * many + threadIdx.x % many;
+    const u32 strip = it.block / blocks, first = strip * STRIP;
+    const u32 end = it.height - first < STRIP ? it.height : first + STRIP;
+    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
+    float sum = 0.0f;
+    with_elements(given, p, [&](auto *, float *, const auto *dw) {
+        const auto *from = dw + at / turns * it.height * turns + at % turns;
+        for (u32 h = first + lane; at < all && h < end; h += lanes) {
+            const float g = widen(from[h * turns]) / scale;
+            sum += g * g;
+        }
+    });
+    sum = sum_of(sum, lane, lanes, many, shared);
+    if (at >= all || lane != 0) return;
+    if (it.strip_count() > 1) {
+        it.strips[strip * all + at] = sum;
+    } else {
+        save_column(it, at, sum, given.state);
+    }
+}
+
+template <u32 LIMIT> static __device__ __forceinline__ void means(const Given<LIMIT> &given, float *shared) {
+    const u32 p = tensor_of_block(given.tensors);
+    const Parameter it = parameter(given, p);
+    const u64 all = it.column_count(), of_columns = it.strip_count() > 1 ? (all + THREADS - 1) / THREADS : 0;
+    if (it.block < of_columns) {
+        const u64 at = it.block * THREADS + threadIdx.x;
+        if (at >= all) return;
+        float sum = 0.0f;
+        for (u32 strip = 0; strip < it.strip_count(); strip++) sum += it.strips[strip * all + at];
+        save_column(it, at, sum, given.state);
+        return;
+    }
+    const u32 lanes = it.lanes_of(2), lane = threadIdx.x % lanes;
+    const u64 matrix = (it.block - of_columns) * (THREADS / lanes) + threadIdx.x / lanes;
+    const bool is_there = matrix < it.outer * it.inner;
+    float sum = 0.0f;
+    for (u32 h = lane; is_there && h < it.height; h += lanes) sum += widen(it.row(matrix / it.inner, h, matrix % it.inner));
+    sum = sum_of(sum, lane, lanes, 1, shared);
+    if (is_there && lane == 0) it.means[matrix] = fmaxf(sum / it.height, (float)values[1]);
+}
+
+// What element i changes by, before it is multiplied with anything.
+static __device__ __forceinline__ float change(const Parameter &it, u64 i, float gradient) {
+    float variance;
+    if (it.is_vector) {
+        variance = widen(it.rows[i]);
+    } else {
+        const u64 line = i / it.inner, row = line / it.width, o = row / it.height;
+        const u32 k = i % it.inner, w = line % it.width, h = row % it.height;
+        variance = widen(it.row(o, h, k)) / it.means[o * it.inner + k] * widen(it.column(o, w, k));
+    }
+    return gradient / fmaxf(sqrtf(variance), (float)values[1]);
+}
+
+template <u32 LIMIT> static __device__ __forceinline__ void squares(const Given<LIMIT> &given, float *shared) {
+    const Part part = part_of_thread(given.tensors);
+    const Parameter it = parameter(given, part.tensor);
+    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
+    float weights = 0.0f, changes = 0.0f;
+    with_elements(given, part.tensor, [&](auto *w, float *master, const auto *dw) {
+        float old[FOUR], g[FOUR];
+        if (master != nullptr) {
+            load(master + part.first, part.many, old);
+        } else {
+            load(w + part.first, part.many, old);
+        }
+        load(dw + part.first, part.many, g);
+#pragma unroll
+        for (u32 e = 0; e < FOUR; e++) {
+            if (e >= part.many) break;
+            const float by = change(it, part.first + e, g[e] / scale);
+            weights += old[e] * old[e];
+            changes += by * by;
+        }
+    });
+    weights = sum_of(weights, threadIdx.x, THREADS, 1, shared);
+    changes = sum_of(changes, threadIdx.x, THREADS, 1, shared);
+    if (threadIdx.x != 0) return;
+    it.squares[2 * it.block] = weights;
+    it.squares[2 * it.block + 1] = changes;
+}
+
+// A block for each parameter.
+template <u32 LIMIT> static __device__ __forceinline__ void totals(const Given<LIMIT> &given, float *shared) {
+    const Parameter it = parameter(given, tensor_of_block(given.tensors));
+    float weights = 0.0f, changes = 0.0f;
+    for (u64 piece = threadIdx.x; piece < (it.elements + BLOCK - 1) / BLOCK; piece += THREADS) {
+        weights += it.squares[2 * piece];
+        changes += it.squares[2 * piece + 1];
+    }
+    weights = sum_of(weights, threadIdx.x, THREADS, 1, shared);
+    changes = sum_of(changes, threadIdx.x, THREADS, 1, shared);
+    if (threadIdx.x != 0) return;
+    const float size = fmaxf((float)values[2], sqrtf(weights / it.elements));
+    const float rate = size * fminf(it.lr, correction(given.state, 1));
+    *it.factor = rate / fmaxf(1.0f, sqrtf(changes / it.elements) / (float)values[3]);
+}
+
+template <u32 LIMIT> static __device__ __forceinline__ void update(const Given<LIMIT> &given) {
+    const bool skips = is_skipped(given.state);
+    const Part part = part_of_thread(given.tensors);
+    const Parameter it = parameter(given, part.tensor);
+    const float scale = from_bits(given.state[STATE_LOSS_SCALE]), shrink = 1.0f - it.lr * it.weight_decay;
+    if (given.tensors.option != 0) leave_step(given.state);
+    if (skips || part.many == 0) return;
+    const float factor = *it.factor;
+    with_elements(given, part.tensor, [&](auto *w, float *master, const auto *dw) {
+        float old[FOUR], g[FOUR];
+        if (master != nullptr) {
+            load(master + part.first, part.many, old);
+        } else {
+            load(w + part.first, part.many, old);
+        }
+        load(dw + part.first, part.many, g);
+#pragma unroll
+        for (u32 e = 0; e < FOUR; e++) {
+            if (e >= part.many) break;
+            old[e] = old[e] * shrink - factor * change(it, part.first + e, g[e] / scale);
+        }
+        if (master != nullptr) save(old, part.many, master + part.first);
+        save(old, part.many, w + part.first);
+    });
+}
+
+// Blocks of 256 threads.
+#define FACTORED(name, work)                                                                                                       \
+    KERNEL(name)(char *weights, char *masters, const char *gradients, char *of_rows, char *of_columns, float *scratch, u32 *state, \
+                 IN_PLACE Tensors<MOST> tensors) {                                                                                 \
+        __shared__ float shared[THREADS];                                                                                          \
+        if (is_skipped(state)) return;                                                                                             \
+        work(Given<MOST>{weights, masters, gradients, of_rows, of_columns, scratch, state, tensors}, shared);                      \
+    }
+
+FACTORED(factored_rows, rows)
+FACTORED(factored_columns, columns)
+FACTORED(factored_means, means)
+FACTORED(factored_squares, squares)
+FACTORED(factored_totals, totals)
+
+KERNEL(factored_update)(char *weights, char *masters, const char *gradients, char *of_rows, char *of_columns, float *scratch,
+                        u32 *state, IN_PLACE Tensors<MOST> tensors) {
+    update(Given<MOST>{weights, masters, gradients, of_rows, of_columns, scratch, state, tensors});
+}

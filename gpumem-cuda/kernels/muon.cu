@@ -1,0 +1,169 @@
+// Muon's update of a matrix: its momentum, made orthogonal. Launches one after the other, which leave in the scratch memory what the next
+// ones need:
+//
+// muon_momentum  the momentum, what is made orthogonal of it, and what the squares of that add up to in pieces
+// muon_norm      what it is multiplied with
+// muon_begin     X: so multiplied, and transposed if it has more rows than columns
+// muon_product   three for each step of the iteration: G = X X^T;  P = c G G + b G;  X = P X + a X
+// muon_update    the weight
+//
+// All sums are made in an order that depends on shapes alone, and in f32.
+//
+// REAL         of the weight and its gradient
+// MOMENT_REAL  of the momentum
+//
+// Sizes, hyperparameters and where things are in the scratch memory, in numbers, a launch says behind its pointers, so that the file is
+// compiled once.
+#include "base.cuh"
+#include "real.cuh"
+
+typedef MOMENT_REAL Moment;
+
+constexpr u32 THREADS = 256, PIECE = 1024;
+
+// Numbers that all launches but products have. Floats are their bits.
+struct Given {
+    u32 rows, columns;
+    // Where X is, what is made orthogonal as it is stored, the sums of pieces, and what it is multiplied with.
+    u32 x, stored, pieces, norm;
+    // Of the momentum: the share that is kept, the rest, and whether a step looks ahead.
+    u32 kept, rest, looks_ahead;
+    u32 eps;
+    // What the learning rate is multiplied with, for the weight decay and for the step.
+    u32 decay, rate;
+
+    __device__ __forceinline__ u64 elements() const { return (u64)rows * columns; }
+    __device__ __forceinline__ bool is_tall() const { return rows > columns; }
+};
+
+static __device__ __forceinline__ bool is_skipped(const u32 *state) { return state[STATE_OVERFLOW] != 0; }
+
+// Blocks of 256 threads for 1024 elements each.
+KERNEL(muon_momentum)(const real *dw, Moment *m, float *scratch, const u32 *state, IN_PLACE Given given) {
+    __shared__ float shared[32];
+    if (is_skipped(state)) return;
+    const float scale = from_bits(state[STATE_LOSS_SCALE]), kept = from_bits(given.kept), rest = from_bits(given.rest);
+    float sum = 0.0f;
+    for (u32 e = 0; e < PIECE / THREADS; e++) {
+        const u64 i = (u64)blockIdx.x * PIECE + e * THREADS + threadIdx.x;
+        if (i >= given.elements()) break;
+        const float g = widen(dw[i]) / scale, now = kept * widen(m[i]) + rest * g;
+        narrow(now, &m[i]);
+        const float ahead = given.looks_ahead != 0 ? rest * g + kept * now : now;
+        scratch[given.stored + i] = ahead;
+        sum += ahead * ahead;
+    }
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) scratch[given.pieces + blockIdx.x] = sum;
+}
+
+// One block.
+KERNEL(muon_norm)(float *scratch, const u32 *state, IN_PLACE Given given) {
+    __shared__ float shared[32];
+    if (is_skipped(state)) return;
+    const u32 pieces = (u32)((given.elements() + PIECE - 1) / PIECE);
+    float sum = 0.0f;
+    for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) sum += scratch[given.pieces + piece];
+    sum = block_sum(sum, shared);
+    if (threadIdx.x == 0) scratch[given.norm] = 1.0f / fmaxf(sqrtf(sum), from_bits(given.eps));
+}
+
+// Of element i of X, or of the matrix that it is the transpose of, the place in the other one.
+static __device__ __forceinline__ u64 turned(const Given &given, u64 i, u32 width, u32 height) {
+    return given.is_tall() ? i % width * height + i / width : i;
+}
+
+KERNEL(muon_begin)(float *scratch, const u32 *state, IN_PLACE Given given) {
+    if (is_skipped(state)) return;
+    const float scale = scratch[given.norm];
+    for (u32 e = 0; e < PIECE / THREADS; e++) {
+        const u64 i = (u64)blockIdx.x * PIECE + e * THREADS + threadIdx.x;
+        if (i >= given.elements()) break;
+        scratch[given.x + i] = scratch[given.stored + turned(given, i, given.rows, given.columns)] * scale;
+    }
+}
+
+// Where `x` is the last X.
+KERNEL(muon_update)(real *w, float *master, const float *scratch, const u32 *state, IN_PLACE Given given) {
+    if (is_skipped(state)) return;
+    const float lr = from_bits(state[STATE_LEARNING_RATE]);
+    const float shrink = 1.0f - lr * from_bits(given.decay), rate = lr * from_bits(given.rate);
+    for (u32 e = 0; e < PIECE / THREADS; e++) {
+        const u64 i = (u64)blockIdx.x * PIECE + e * THREADS + threadIdx.x;
+        if (i >= given.elements()) break;
+        const float old = master != nullptr ? master[i] : widen(w[i]);
+        const float now = old * shrink - rate * scratch[given.x + turned(given, i, given.columns, given.rows)];
+        if (master != nullptr) master[i] = now;
+        narrow(now, &w[i]);
+    }
+}
+
+// to[rows, columns] = p a[rows, depth] b[depth, columns] + q c[rows, columns], where b may be stored as its transpose. Each is said by where
+// it is in the scratch memory.
+struct Product {
+    u32 rows, columns, depth;
+    u32 to, a, b, c;
+    u32 is_transposed;
+    // Bits of floats.
+    u32 p, q;
+};
+
+// A block's part of the product, a step of the depth, and a thread's part in both directions. With one more column, what threads beside
+// each other write to one column lies in different banks.
+constexpr u32 TILE = 64, DEPTH = 16, EACH = 4, PADDED = TILE + 1;
+
+// Blocks of 256 threads for 64 times 64 elements each, row of blocks after row of blocks.
+KERNEL(muon_product)(float *scratch, const u32 *state, IN_PLACE Product product) {
+    __shared__ float as[DEPTH][PADDED], bs[DEPTH][PADDED];
+    if (is_skipped(state)) return;
+    const u32 wide = (product.columns + TILE - 1) / TILE;
+    const u32 top = blockIdx.x / wide * TILE, left = blockIdx.x % wide * TILE;
+    const u32 x = threadIdx.x % (TILE / EACH), y = threadIdx.x / (TILE / EACH);
+    const float *a = scratch + product.a, *b = scratch + product.b;
+    float sums[EACH][EACH] = {};
+    for (u32 first = 0; first < product.depth; first += DEPTH) {
+        __syncthreads();
+#pragma unroll
+        for (u32 e = threadIdx.x; e < TILE * DEPTH; e += THREADS) {
+            // Threads beside each other read numbers beside each other.
+            const u32 k = e % DEPTH, i = e / DEPTH, row = top + i;
+            const bool is_there = row < product.rows && first + k < product.depth;
+            as[k][i] = is_there ? a[(u64)row * product.depth + first + k] : 0.0f;
+            if (product.is_transposed != 0) {
+                const u32 column = left + i;
+                const bool is_there = column < product.columns && first + k < product.depth;
+                bs[k][i] = is_there ? b[(u64)column * product.depth + first + k] : 0.0f;
+            } else {
+                const u32 k = e / TILE, i = e % TILE, column = left + i;
+                const bool is_there = column < product.columns && first + k < product.depth;
+                bs[k][i] = is_there ? b[(u64)(first + k) * product.columns + column] : 0.0f;
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 k = 0; k < DEPTH; k++) {
+            float of_a[EACH], of_b[EACH];
+#pragma unroll
+            for (u32 e = 0; e < EACH; e++) {
+                of_a[e] = as[k][y + e * (TILE / EACH)];
+                of_b[e] = bs[k][x + e * (TILE / EACH)];
+            }
+#pragma unroll
+            for (u32 i = 0; i < EACH; i++)
+#pragma unroll
+                for (u32 j = 0; j < EACH; j++) sums[i][j] += of_a[i] * of_b[j];
+        }
+    }
+    const float p = from_bits(product.p), q = from_bits(product.q);
+#pragma unroll
+    for (u32 i = 0; i < EACH; i++) {
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++) {
+            const u32 row = top + y + i * (TILE / EACH), column = left + x + j * (TILE / EACH);
+            if (row >= product.rows || column >= product.columns) continue;
+            const u64 at = (u64)row * product.columns + column;
+            // What is not added may be anything.
+            scratch[product.to + at] = p * sums[i][j] + (q == 0.0f ? 0.0f : q * scratch[product.c + at]);
+        }
+    }
+}
