@@ -91,7 +91,7 @@ static __device__ __forceinline__ void decays(const norm *a_log, u32 channel, fl
 static __device__ __forceinline__ u32 steps_from(u32 first) { return STEPS - first < CHUNK ? STEPS - first : CHUNK; }
 
 // A block for HERE channels of a sample.
-KERNEL(__launch_bounds__(THREADS) selective_scan_forward)
+KERNEL(__launch_bounds__(THREADS, 1) selective_scan_forward)
 (const real *u, const real *delta, const norm *a_log, const real *b, const real *c, const norm *skip, real *y) {
     __shared__ Wide us, deltas, ys;
     __shared__ Narrow bs, cs;
@@ -127,7 +127,7 @@ KERNEL(__launch_bounds__(THREADS) selective_scan_forward)
 }
 
 // The states before each chunk. A block for HERE channels of a sample.
-KERNEL(__launch_bounds__(THREADS) selective_scan_states)
+KERNEL(__launch_bounds__(THREADS, 1) selective_scan_states)
 (const real *u, const real *delta, const norm *a_log, const real *b, float *rooms) {
     __shared__ Wide us, deltas;
     __shared__ Narrow bs;
