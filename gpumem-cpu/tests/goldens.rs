@@ -316,25 +316,3 @@ fn the_row_of_padding_begins_with_0_and_stays() {
     assert_ne!(before[..6], after[..6]);
     assert_eq!(before[6..9], after[6..9], "a token that is not there");
 }
-
-/// As Mamba does: A is -1 to -N, and steps are of any size between two, on a scale of logarithms.
-#[test]
-fn a_scan_begins_as_it_should() {
-    let mut graph = Graph::default();
-    let mut input = |width| graph.input(Type::numbers(Shape::new(&[2, width]))).unwrap();
-    let [x, b, c, narrow] = [2000, 3, 3, 4].map(&mut input);
-    let sizes = chain(&mut graph, narrow, "StepSizes(2000, min = 0.01, max = 0.5)");
-    let output = join(&mut graph, &[x, sizes, b, c], "SelectiveScan");
-    let mut net = Loaded::new(&graph, output, training(&[Term::MSE]), 1, STAY);
-    let [steps, scan] = [0, 1].map(|row: usize| graph.rows[row].path.clone());
-    for row in net.get(&format!("{scan}.A_log")).unwrap().chunks(3) {
-        assert_close("A_log", row, &[0.0, 2f32.ln(), 3f32.ln()], 1e-6);
-    }
-    assert_eq!(net.get(&format!("{scan}.D")).unwrap(), [1.0; 2000]);
-    let bias = net.get(&format!("{steps}.bias")).unwrap();
-    let logarithms: Vec<f64> = bias.iter().map(|&bias| f64::from(bias).exp().ln_1p().ln()).collect();
-    let (low, high) = (0.01f64.ln(), 0.5f64.ln());
-    assert!(logarithms.iter().all(|size| (low - 1e-4..high + 1e-4).contains(size)));
-    let mean = logarithms.iter().sum::<f64>() / 2000.0;
-    assert!((mean - (low + high) / 2.0).abs() < 0.1, "{mean}");
-}

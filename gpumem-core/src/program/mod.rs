@@ -563,3 +563,39 @@ impl Program {
         self.of_class(Class::Transient)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Mamba begins: A is -1 to -N, and steps are of any size between two, on a scale of logarithms.
+    #[test]
+    fn state_space_models_begin_as_they_should() {
+        let mut stream = Stream::new(1, 2);
+        let drawn = [0, 1, 2, 3].map(|index| Init::Logarithms { most: 3 }.draw(&mut stream, index));
+        assert_eq!(drawn, [0.0, core::f32::consts::LN_2, 1.098_612_3, 0.0]);
+        let (low, high) = (ln(0.01), ln(0.5));
+        let mut mean = 0.0;
+        for index in 0..2000 {
+            let bias = f64::from(Init::StepSizes { min: 0.01, max: 0.5 }.draw(&mut stream, index));
+            let logarithm = ln(ln(1.0 + exp(bias)));
+            assert!((low - 1e-4..high + 1e-4).contains(&logarithm), "{bias}");
+            mean += logarithm / 2000.0;
+        }
+        assert!((mean - (low + high) / 2.0).abs() < 0.1, "{mean}");
+    }
+
+    #[test]
+    fn initialisations_are_read_as_they_were_written() {
+        let zeros = Init::NormalWithZeros { deviation: 0.5, zeros: [3, 4] };
+        let all = [Init::Constant(1.0), Init::Uniform(0.25), Init::Normal(2.0), zeros];
+        let scans = [Init::Logarithms { most: 16 }, Init::StepSizes { min: 0.001, max: 0.1 }];
+        for init in all.into_iter().chain(scans) {
+            let mut bytes = Vec::new();
+            init.put(&mut bytes);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(Init::take(&mut reader), Some(init));
+            assert!(reader.is_empty());
+        }
+    }
+}
