@@ -126,7 +126,7 @@ fn permute_and_reshape() {
 fn mat_mul() {
     let truth = Truth::read("ops/084_matmul_2d.safetensors");
     let mut graph = Graph::default();
-    let shape = |name: &str| Type::numbers(Shape::new(&truth.shape(&format!("input.{name}"))));
+    let shape = |name: &str| Type::numbers(Shape::new(truth.shape(&format!("input.{name}"))));
     let nodes = ["a", "b"].map(|name| graph.input(shape(name)).unwrap());
     let output = join(&mut graph, &nodes, "MatMul");
     for term in [Term::DOT, Term::MSE] {

@@ -103,6 +103,7 @@ pub struct Buffer {
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "most nodes are operations")]
 pub enum Source {
     /// An input of the network.
     Input,
