@@ -125,8 +125,4 @@ fn networks_of_volumes() {
         "{text} | Reshape([8; 2; 2]) | Conv2d(8, 3, padding = 1, bias = false) | BatchNorm2d | Relu | Conv2d(8, 1)"
     );
     check("a network of volumes and maps", 2, on([2, 4, 6, 8], &both));
-    // Few layers, for every one rounds to 16 bits, and no maxima: which of the elements is the largest depends on that.
-    let text = "Conv3d(8, 3, padding = 1, bias = false) | BatchNorm3d | Tanh | AvgPool3d(2) | Reshape([16; 3; 4]) \
-                | Conv2d(8, 3, padding = 1)";
-    check_narrow("volumes, then maps, in 16 bits", 2, on([2, 4, 6, 8], text));
 }
