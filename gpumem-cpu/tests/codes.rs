@@ -65,7 +65,7 @@ fn steps_are_those_of_torchao() {
                     *found = if (*found, expected) == (1.0, 0.0) { 0.0 } else { *found };
                 }
                 let other = others(&found, &expected);
-                assert!(other <= 20, "{state}: {other} of 4096 codes are others");
+                assert!(100 * other <= found.len(), "{state}: {other} of 4096 codes are others");
                 let scales = loaded.get(&format!("{ours}.moment{}", moment + 2)).unwrap();
                 assert_close(&state, &scales, &truth.floats(&format!("{state}.scale")), 1e-5);
             }
