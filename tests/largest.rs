@@ -74,7 +74,8 @@ fn of_another_network_and_card() {
 fn what_is_inferred_has_a_batch_of_its_own() {
     let program = Left::INFERENCE;
     assert_eq!((program.batch, program.precision), (Left::INFER.batch as u64, Precision::Bf16));
-    assert!(Left::INFER.batch > 2 * Left::TRAIN.batch);
+    let [trained, served] = [Left::TRAIN.batch, Left::INFER.batch];
+    assert!(served > 2 * trained, "{served} beside {trained}");
 }
 
 /// Batches have the size in their types.
