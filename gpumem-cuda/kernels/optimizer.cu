@@ -338,9 +338,22 @@ static __device__ __forceinline__ void change_codes(const Part &part, const Step
 
 #endif
 
+// What codes need of shared memory, which a kernel has: one that is a template's would not be filled for each block where kernels are tested.
+#ifdef CODES
+#define SHARED                                                                                                                        \
+    __shared__ Maps maps;                                                                                                             \
+    __shared__ Highest highest;
+#define WITH_SHARED , Maps &maps, Highest &highest
+#define OF_SHARED , maps, highest
+#else
+#define SHARED
+#define WITH_SHARED
+#define OF_SHARED
+#endif
+
 template <u32 LIMIT>
 static __device__ __forceinline__ void update_all(char *weights, char *masters, const char *gradients, char *firsts, char *seconds
-                                                  WITH_THIRDS, u32 *state, const Tensors<LIMIT> &tensors) {
+                                                  WITH_THIRDS, u32 *state, const Tensors<LIMIT> &tensors WITH_SHARED) {
     const bool is_skipped = state[STATE_OVERFLOW] != 0;
     Step step = {from_bits(state[STATE_LEARNING_RATE]),
                        from_bits(state[STATE_LOSS_SCALE]),
@@ -354,8 +367,6 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
     // All threads of a block work on one parameter: none of them leaves the others alone before a barrier.
     const bool has_codes = tensors.half(p) < BLOCK;
     if (is_skipped || !has_codes && part.many == 0) return;
-    __shared__ Maps maps;
-    __shared__ Highest highest;
     if (has_codes) {
         fill(maps);
         __syncthreads();
@@ -425,10 +436,12 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
 // Blocks of 256 threads.
 KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds WITH_THIRDS, u32 *state,
                IN_PLACE Tensors<FEW> tensors) {
-    update_all(weights, masters, gradients, firsts, seconds THIRDS, state, tensors);
+    SHARED
+    update_all(weights, masters, gradients, firsts, seconds THIRDS, state, tensors OF_SHARED);
 }
 
 KERNEL(update_many)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds WITH_THIRDS, u32 *state,
                     IN_PLACE Tensors<MOST> tensors) {
-    update_all(weights, masters, gradients, firsts, seconds THIRDS, state, tensors);
+    SHARED
+    update_all(weights, masters, gradients, firsts, seconds THIRDS, state, tensors OF_SHARED);
 }
