@@ -56,8 +56,7 @@ fn mistakes_in_brackets() {
     // Elsewhere brackets are no numbers.
     let text =
         forward("Image<3, 8, 8>", "Map<4, 8, 8>", "[Conv2d(4, K, padding = 1)]", "const K: [usize; 2] = [3, 3];");
-    let message =
-        "layer 0 `Conv2d` needs `kernel_size` to be a whole number or a pair (height, width), not a table of 2";
+    let message = "layer 0 `Conv2d` needs a whole number or a pair (height, width) for `kernel_size`, not a table of 2";
     assert_mistakes(&text, &[("K", message)]);
 }
 
