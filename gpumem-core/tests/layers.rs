@@ -300,6 +300,12 @@ fn shared_and_tied_layers_must_match() {
     assert_eq!(mistake.to_string(), "transposes the weight of an `Embedding` or a `Linear`, not of a `Relu`");
     let tied = again(&mut graph, relu, "Tied", 0);
     assert_eq!(graph.value(tied).shape.to_string(), "[6]");
+    // A weight that is made of parameters is what is tied.
+    let made = join(&mut graph, &[input], "Linear(5, weight_norm = true)");
+    let owner = graph.rows.len() - 1;
+    let tied = again(&mut graph, made, "Tied", owner);
+    assert_eq!(graph.value(tied).shape.to_string(), "[6]");
+    assert!(matches!(op_of(&graph, graph.nodes[tied].inputs()[1]), Op::Reparametrize(_)));
     // A bias is its own, and all that its row has.
     let biased = again(&mut graph, relu, "Tied(bias = true)", 0);
     let parameter = graph.parameters.last().unwrap();

@@ -83,6 +83,71 @@ fn a_transformer_block_as_text() {
     insta::assert_snapshot!("block_train", train(&graph, output, 2).to_string());
 }
 
+/// A weight that is made of parameters is made once, for all uses and all samples.
+#[test]
+fn a_weight_is_made_of_its_parameters_once() {
+    let text = "Linear(8, weight_norm = true)";
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[8])).unwrap();
+    let once = layer(&mut graph, input, text);
+    let again = again(&mut graph, once, text, 0);
+    let output = layer(&mut graph, again, "Linear(3)");
+    let program = train(&graph, output, 1);
+    let is_made = |operation: &&Operation| matches!(operation.forward(), Some(Op::Reparametrize(_)));
+    let makes: Vec<&Operation> = program.operations.iter().filter(is_made).collect();
+    let [makes] = makes[..] else { panic!("{program}") };
+    let names = [0, 1].map(|input| &*program.tensor(makes.read(Slot::Input(input)).unwrap()).name);
+    let prefix = "linear0.parametrizations.weight.original";
+    assert_eq!(names, [format!("{prefix}1"), format!("{prefix}0")]);
+    let weight = makes.written(Slot::Output).unwrap();
+    let readers =
+        program.operations.iter().filter(|it| it.forward().is_some() && it.read(Slot::Input(1)) == Some(weight));
+    assert_eq!(readers.count(), 2, "{program}");
+    // The weight, a statistic for each row, and the gradient to which both uses add are there once.
+    let of_parts = [(Part::Output, vec![8, 8]), (Part::Saved, vec![1, 8]), (Part::OutputGradient, vec![8, 8])];
+    for (part, dims) in of_parts {
+        let is_it = |id: &u32| {
+            let tensor = program.tensor(*id);
+            tensor.part == part && tensor.shape.dims() == dims
+        };
+        let all: Vec<bool> = program.transients().filter(is_it).map(|id| program.tensor(id).batched).collect();
+        assert_eq!(all, [false], "{part:?}, {program}");
+    }
+    let backward = program.operations.iter().filter(|it| matches!(it.backward(), Some(Op::Reparametrize(_))));
+    let backward: Vec<&Operation> = backward.collect();
+    assert!(matches!(backward[..], [it] if !it.accumulate), "{program}");
+    // Frozen, it is made all the same, and nothing is kept of how.
+    for parameter in &mut graph.parameters[..3] {
+        parameter.frozen = true;
+    }
+    let program = train(&graph, output, 1);
+    let makes = program.operations.iter().find(is_made).unwrap();
+    assert_eq!((makes.writes.len(), program.operations.iter().filter(|it| it.backward().is_some()).count()), (1, 1));
+}
+
+/// Lengths begin as those of the directions that were drawn, so that the weight is what was drawn.
+#[test]
+fn weight_norm_begins_with_the_weight_that_was_drawn() {
+    for (text, dims, sizes) in [
+        ("Conv1d(6, 5, groups = 2, weight_norm = 2)", &[4u64, 9][..], [12, 5, 1]),
+        ("Conv1d(6, 1, weight_norm = 2)", &[4, 9], [24, 1, 1]),
+        ("Conv2d(6, [2; 3], weight_norm = true)", &[4, 5, 5], [1, 6, 24]),
+        ("Linear(6, weight_norm = 1)", &[4], [6, 4, 1]),
+    ] {
+        let (graph, output) = network(dims, text);
+        let program = infer(&graph, output);
+        let find = |name: &str| (0..).zip(&program.tensors).find(|(_, it)| it.name.ends_with(name)).unwrap().0;
+        let [g, v] = ["original0", "original1"].map(|name| program.initial(find(name), 7));
+        let mut squares = vec![0.0f64; sizes[1]];
+        for (at, v) in v.iter().enumerate() {
+            squares[at / sizes[2] % sizes[1]] += f64::from(*v).powi(2);
+        }
+        assert!(v.iter().any(|v| *v != v.abs()) && v.len() == sizes.iter().product(), "{text}");
+        let lengths: Vec<f32> = squares.iter().map(|square| square.sqrt() as f32).collect();
+        assert_eq!(g, lengths, "{text}");
+    }
+}
+
 #[test]
 fn the_input_gets_no_gradient() {
     let (graph, output) = network(&[3, 8, 8], "Conv2d(4, 3) | Relu | Flatten | Linear(5)");

@@ -62,12 +62,12 @@ fn mistakes() {
         (
             "8",
             "Linear(units = 4)",
-            "has no option `units`; its only option is `bias`, after (out_features) or (in_features, out_features)",
+            "has no option `units`; its options are `bias`, `standardized`, `gamma`, `eps`, `weight_norm` and `weight_norm_names`, after (out_features) or (in_features, out_features)",
         ),
         (
             "5x8",
             "CausalSelfAttention(4, vdim = 2)",
-            "has no option `vdim`; its options are `kv_heads`, `dropout`, `bias`, `window`, `rotary`, `rotary_dims`, `interleaved`, `rotary_size` and `rotary_before`, after (heads)",
+            "has no option `vdim`; its options are `kv_heads`, `dropout`, `bias`, `window`, `rotary`, `rotary_dims`, `interleaved`, `rotary_size`, `rotary_before`, `qk_norm` and `qk_norm_eps`, after (heads)",
         ),
         ("8", "Linear(out_feature = 4)", "has no option `out_feature`; did you mean `out_features`?"),
         ("3x8x8", "Conv2d(8, 3, dilate = 2)", "has no option `dilate`; did you mean `dilation`?"),
@@ -591,6 +591,43 @@ fn mistakes() {
             "10x48",
             "CausalSelfAttention(4, rotary_dims = 4)",
             "has `rotary_dims`, which only a rotary embedding has; add `rotary = 10000.0`, or leave it out",
+        ),
+        (
+            "10x48",
+            "CausalSelfAttention(4, qk_norm = \"rms\")",
+            "needs \"none\" or \"RmsNorm\" or \"LayerNorm\" for `qk_norm`, not \"rms\"",
+        ),
+        (
+            "10x48",
+            "MultiHeadAttention(4, qk_norm_eps = 0.001)",
+            "has `qk_norm_eps`, but its heads are not normalised; add `qk_norm = \"RmsNorm\"`, or leave it out",
+        ),
+        ("8", "Linear(4, weight_norm = 2)", "has weight_norm = 2, but its weight has 2 axes; use a number below 2"),
+        (
+            "8",
+            "Linear(4, weight_norm = 0.5)",
+            "needs `true`, or the axis of the weight along which lengths differ for `weight_norm`, not 0.5",
+        ),
+        (
+            "8",
+            "Linear(4, weight_norm = true, standardized = true)",
+            "has `standardized` and `weight_norm`, but a weight is made of its parameters in one way; remove one of them",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(4, 3, gamma = 1.5)",
+            "has `gamma`, but its weight is not standardised; write `standardized` too",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(4, 3, eps = 1e-5)",
+            "has `eps`, but its weight is not standardised; write `standardized` too",
+        ),
+        ("3x8x8", "Conv2d(4, 3, standardized = true, gamma = 0.0)", "needs `gamma` to be above 0, not 0.0"),
+        (
+            "8x9",
+            "Conv1d(4, 3, weight_norm_names = \"weight_g\")",
+            "has `weight_norm_names`, but no weight norm; write `weight_norm` too",
         ),
         (
             "10x48",

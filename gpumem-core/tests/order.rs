@@ -91,6 +91,30 @@ fn what_belongs_to_a_weight_lies_like_it() {
     assert!(belonging.iter().all(|tensor| is_last(tensor)));
 }
 
+/// So does a weight that is made of it, which has no place of its own in the forward pass.
+#[test]
+fn a_weight_lies_like_the_parameter_that_it_is_made_of() {
+    let made = "Conv2d(8, 3, standardized = true, gamma = 1.5)";
+    let text = format!("Conv2d(8, 1) | {made} | Conv2d(4, 1) | Flatten | Linear(4)");
+    let [train, infer] = ordered(&[4, 8, 8], &text, 2);
+    assert_eq!((turned(&train.program), turned(&infer.program)), (vec!["conv2d1.weight"], vec!["conv2d1.weight"]));
+    // The parameter, its gradient and two moments; the weight and its gradient.
+    for (program, count) in [(&train.program, 6), (&infer.program, 2)] {
+        let all: Vec<&Tensor> = program.tensors.iter().filter(|it| it.shape.dims() == [8, 8, 3, 3]).collect();
+        assert_eq!(all.len(), count, "{program}");
+        assert!(all.iter().all(|tensor| is_last(tensor)), "{program}");
+    }
+    // Lengths of places of a kernel: parts are no filters, and all stays.
+    let text = "Conv2d(8, 1) | Conv2d(8, 3, weight_norm = 2) | Conv2d(4, 1) | Flatten | Linear(4)";
+    let [train, infer] = ordered(&[4, 8, 8], text, 2);
+    for program in [&train.program, &infer.program] {
+        assert!(
+            program.tensors.iter().filter(|it| it.shape.dims() == [8, 8, 3, 3]).all(|it| !is_last(it)),
+            "{program}"
+        );
+    }
+}
+
 /// What the host feeds keeps its order, and `Normalize` writes any: the first convolution then reads what it reads best.
 #[test]
 fn a_network_of_bytes_has_all_of_its_maps_last() {

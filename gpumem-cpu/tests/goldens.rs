@@ -236,6 +236,14 @@ layers! {
     adaptive_max_pool3d: "volumes_adaptive_max_pool", "AdaptiveMaxPool3d([3; 2; 5])", ["x"];
     batch_norm3d: "volumes_batch_norm", "BatchNorm3d", ["x"];
     instance_norm3d: "volumes_instance_norm", "InstanceNorm3d(affine = true)", ["x"];
+    scaled_std_conv2d: "200_scaled_std_conv2d", "Conv2d(6, 3, padding = 1, groups = 2, standardized = true, gamma = 1.7881393432617188, eps = 1e-5)", ["x"];
+    std_conv2d: "202_std_conv2d", "Conv2d(5, 3, stride = 2, padding = 1, standardized = true)", ["x"];
+    weight_norm_of_linear: "204_weight_norm_linear", "Linear(5, weight_norm = true)", ["x"];
+    weight_norm_of_conv1d: "206_weight_norm_conv1d_dim2", "Conv1d(6, 4, padding = 2, groups = 2, weight_norm = 2)", ["x"];
+    weight_norm_of_conv_transpose2d: "208_weight_norm_conv_transpose2d", "ConvTranspose2d(4, [3; 2], stride = 2, weight_norm = true)", ["x"];
+    weight_norm_by_its_older_names: "209_weight_norm_linear_dim1", "Linear(5, weight_norm = 1, weight_norm_names = \"weight_g\")", ["x"];
+    multi_head_attention_of_normalised_heads: "210_attention_qk_norm", "MultiHeadAttention(3, qk_norm = \"LayerNorm\")", ["x"];
+    causal_attention_of_normalised_heads: "212_qwen3_attention", "CausalSelfAttention(4, kv_heads = 2, bias = false, rotary = 10000.0, qk_norm = \"RmsNorm\")", ["x"];
     upsample_bilinear: "070_upsample_bilinear_size_align", "Upsample(size = [8; 9], mode = \"bilinear\", align_corners = true)", ["x"];
 }
 

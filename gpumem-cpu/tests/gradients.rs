@@ -106,8 +106,8 @@ fn check_scan(inputs: &[Input]) {
 #[test]
 fn every_operation() {
     // No layer is an expansion alone, and its gradient is passed on. A mask and a constant have no input, and indices no gradient. What keeps
-    // a sequence is not trained.
-    let others = ["Expand", "WindowMask", "CachedAttention", "Positions", "Constant", "PaddedPositions", "ArgMax"];
+    // a sequence is not trained. What makes a weight has a test of its own.
+    let others = ["Expand", "WindowMask", "CachedAttention", "Positions", "Constant", "PaddedPositions", "ArgMax", "Reparametrize"];
     for name in Op::NAMES.iter().filter(|name| !others.contains(name)) {
         let (layer, inputs) = case_of(name);
         assert_eq!(Single::new(layer, &inputs, Options::default().batch).op.name(), *name);
@@ -117,6 +117,20 @@ fn every_operation() {
             "SelectiveScan" => check_scan(&inputs),
             _ => check(layer, &inputs),
         }
+    }
+}
+
+#[test]
+fn weights_made_of_parameters() {
+    for (text, dims) in [
+        ("Linear(4, weight_norm = true)", &[5u64][..]),
+        ("Linear(4, weight_norm = 1)", &[5]),
+        ("Linear(3, standardized = true)", &[6]),
+        ("Conv2d(3, [2; 3], standardized = true, gamma = 1.5, eps = 0.01)", &[2, 3, 3]),
+        ("Conv1d(3, 4, weight_norm = 2)", &[2, 5]),
+        ("ConvTranspose2d(3, 2, weight_norm = true)", &[2, 3, 3]),
+    ] {
+        check_single(text, &Single::of_weight(text, dims), &[], Options::default());
     }
 }
 

@@ -277,6 +277,29 @@ impl<'g> Builder<'g> {
         Ok(Some(apart))
     }
 
+    /// A weight that is computed from parameters. A layer that shares another one's parameters takes what was made of them there, so
+    /// that it is computed once.
+    ///
+    /// # Errors
+    /// A weight of more elements than a tensor can have.
+    pub fn made_of_parameters(&mut self, op: impl Into<Op>, parameters: &[Value]) -> Result<Value, Mistake> {
+        let op = op.into();
+        let number = |id: NodeId| match self.graph.nodes[id].source {
+            Source::Parameter(number) => Some(number),
+            _ => None,
+        };
+        let is_it = |node: &graph::Node| match &node.source {
+            Source::Op { op: other, inputs, .. } if *other == op && inputs.len() == parameters.len() => {
+                inputs.iter().zip(parameters).all(|(&id, own)| number(id).is_some() && number(id) == number(own.node))
+            }
+            _ => false,
+        };
+        match self.graph.nodes.iter().position(is_it) {
+            Some(made) => Ok(Value::of(self.graph, made)),
+            None => self.op(op, parameters),
+        }
+    }
+
     /// The same elements under another shape: the same memory, no operation.
     pub fn view(&mut self, x: Value, shape: Shape) -> Value {
         let value = Type { shape, elements: x.elements, batched: x.batched };
@@ -340,15 +363,25 @@ impl<'g> Builder<'g> {
     pub fn tied_weight(&mut self) -> Option<(Value, Op)> {
         let tied_to = self.scope.tied_to?;
         let id = self.graph.rows[tied_to].parameter_ids.first().copied()?;
-        let reads =
-            |inputs: &[NodeId]| inputs.iter().any(|&input| self.graph.nodes[input].source == Source::Parameter(id));
-        let op = self.graph.nodes.iter().find_map(|node| match &node.source {
-            Source::Op { op, inputs, .. } if reads(inputs) => Some(op.clone()),
-            _ => None,
-        })?;
+        let nodes = &self.graph.nodes;
+        let reader = |is_read: &dyn Fn(NodeId) -> bool| {
+            nodes.iter().enumerate().find_map(|(reader, node)| match &node.source {
+                Source::Op { op, inputs, .. } if inputs.iter().any(|&input| is_read(input)) => {
+                    Some((reader, op.clone()))
+                }
+                _ => None,
+            })
+        };
+        let (first, op) = reader(&|input| nodes[input].source == Source::Parameter(id))?;
+        // What is made of the parameter is the weight, then.
+        let made = matches!(op, Op::Reparametrize(_)).then_some(first);
+        let op = if made.is_some() { reader(&|input| made == Some(input))?.1 } else { op };
         self.parameters.push(id);
         // It is the first of its parameters, also where another layer shares those.
         self.taken.parameters += 1;
+        if let Some(made) = made {
+            return Some((Value::of(self.graph, made), op));
+        }
         let shape = self.graph.parameters[id].shape;
         let value = Type { shape, elements: Elements::Numbers, batched: false };
         let node = self.graph.node(value, Source::Parameter(id), self.row);

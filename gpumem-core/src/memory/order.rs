@@ -87,10 +87,28 @@ fn weight(operation: &Operation) -> Option<TensorId> {
     operation.read(Slot::Input(1)).or(operation.written(Slot::InputGradient(1)))
 }
 
-/// Where the weights of a program's convolutions are that have two orders.
+/// The operation's rule, if a weight is computed from its parameters or a gradient carried back to them.
+fn reparametrization(operation: &Operation) -> Option<Pass> {
+    match &operation.action {
+        Action::Run { op: Op::Reparametrize(_), pass } => Some(*pass),
+        _ => None,
+    }
+}
+
+/// The parameter that a weight is computed from: itself, if it is one.
+fn origin(program: &Program, weight: TensorId) -> TensorId {
+    let is_made = |operation: &&Operation| {
+        reparametrization(operation) == Some(Pass::Forward) && operation.written(Slot::Output) == Some(weight)
+    };
+    let maker = program.operations.iter().filter(|_| program.tensor(weight).class == Class::Transient).find(is_made);
+    maker.and_then(|operation| operation.read(Slot::Input(0))).unwrap_or(weight)
+}
+
+/// Where the weights of a program's convolutions are that have two orders, or the parameters that those are computed from.
 fn weights(placed: &Placed) -> impl Iterator<Item = u64> {
     let forward = placed.program.operations.iter().filter(|operation| convolution(operation) == Some(Pass::Forward));
     forward.filter_map(|operation| operation.read(Slot::Input(1))).filter_map(|id| {
+        let id = origin(&placed.program, id);
         let tensor = placed.program.tensor(id);
         let is_of_maps = tensor.class == Class::Parameter && tensor.shape.rank() == 4;
         let has_two = is_of_maps && !tensor.shape.is_same_in_both_orders();
@@ -98,8 +116,8 @@ fn weights(placed: &Placed) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Weights at these places, their gradients, and what the optimizer keeps for each of their elements: each with the place of
-/// the weight.
+/// Weights at these places, what is computed from them, their gradients, and what the optimizer keeps for each of their elements:
+/// each with the place of the weight.
 fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
     let program = &placed.program;
     let place = |id: TensorId| {
@@ -115,6 +133,13 @@ fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
         let shape = program.tensor(weight).shape;
         let operands = update.reads.iter().chain(&update.writes).filter(|operand| operand.slot != Slot::State);
         let alike = operands.map(|operand| operand.tensor).filter(|&id| program.tensor(id).shape == shape);
+        owners.extend(alike.map(|id| (id, place)));
+    }
+    for operation in program.operations.iter().filter(|operation| reparametrization(operation).is_some()) {
+        let Some(parameter) = operation.read(Slot::Input(0)) else { continue };
+        let Some(place) = place(parameter) else { continue };
+        let shape = program.tensor(parameter).shape;
+        let alike = operation.tensors().filter(|&id| program.tensor(id).shape == shape);
         owners.extend(alike.map(|id| (id, place)));
     }
     owners

@@ -7,6 +7,7 @@ use super::op::Layouts;
 use super::{Action, Operand, Operation, Program, Slot, Tensor};
 use crate::number::Precision;
 use crate::shape::{Shape, product};
+use alloc::vec::Vec;
 
 /// Which axis of a map, or of a filter of a convolution's weight, is the innermost one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +152,12 @@ impl Program {
                 let lies =
                     |tensor: &Tensor| tensor.layout.is_dense() || maps.contains(&tensor.shape) && is_known(tensor);
                 operation.tensors().all(|id| lies(tensor(id)))
+            }
+            Layouts::Filters(shape) => {
+                let (weights, others): (Vec<&Tensor>, Vec<&Tensor>) =
+                    operation.tensors().map(tensor).partition(|tensor| tensor.shape == shape);
+                let is_one = weights.iter().all(|it| it.is_turned()) || weights.iter().all(|it| it.layout.is_dense());
+                is_one && others.iter().all(|it| it.layout.is_dense())
             }
             Layouts::Rows(slots) => {
                 let mut operands = operation.reads.iter().chain(&operation.writes);

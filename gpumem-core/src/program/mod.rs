@@ -137,13 +137,18 @@ pub enum Init {
         /// The largest one.
         max: f64,
     },
+    /// The lengths of the parts of the parameter before it, which are those along the axis that both have: a weight that is the
+    /// product of a length and a direction then begins as its direction was drawn. See [`Program::initial`].
+    Lengths,
 }
 
 impl Init {
     /// Element `index` of a tensor that is filled from first to last.
-    pub fn draw(self, stream: &mut Stream, index: u64) -> f32 {
+    fn draw(self, stream: &mut Stream, index: u64) -> f32 {
         match self {
             Init::Constant(value) => value as f32,
+            // Of what there is not, where a program is damaged.
+            Init::Lengths => 1.0,
             Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
             Init::Normal(deviation) => (stream.normal() * deviation) as f32,
             Init::NormalWithZeros { deviation, zeros: [first, count] } => {
@@ -172,6 +177,7 @@ impl Wire for Init {
             Init::Uniform(bound) => (1, bound),
             Init::Normal(deviation) => (2, deviation),
             Init::NormalWithZeros { deviation, .. } => (3, deviation),
+            Init::Lengths => (6, 0.0),
         };
         kind.put(out);
         value.put(out);
@@ -194,6 +200,7 @@ impl Wire for Init {
             2 => Some(Init::Normal(value)),
             3 => Some(Init::NormalWithZeros { deviation: value, zeros: Wire::take(from)? }),
             5 => Some(Init::StepSizes { min: value, max: Wire::take(from)? }),
+            6 => Some(Init::Lengths),
             _ => None,
         }
     }
@@ -538,6 +545,40 @@ impl Program {
     /// A tensor by its number.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id as usize]
+    }
+
+    /// The numbers that a tensor begins with, under a seed: one for each element of its shape.
+    pub fn initial(&self, id: TensorId, seed: u64) -> Vec<f32> {
+        let tensor = self.tensor(id);
+        if tensor.init == Init::Lengths
+            && let Some(lengths) = self.lengths_before(id, seed)
+        {
+            return lengths;
+        }
+        let mut stream = Stream::new(seed, id);
+        (0..tensor.elements(1).unwrap_or(0)).map(|index| tensor.init.draw(&mut stream, index)).collect()
+    }
+
+    /// The lengths of the parts of the tensor before `id`, along the only axis on which `id` has more than one element; `None` if the
+    /// two do not fit each other.
+    fn lengths_before(&self, id: TensorId, seed: u64) -> Option<Vec<f32>> {
+        let before = id.checked_sub(1)?;
+        let (own, whole) = (self.tensor(id), self.tensor(before));
+        let dims = own.shape.dims();
+        // Where it has one element, all of the other is one part, which it is along an axis of length 1 as well.
+        let axis = dims.iter().position(|&length| length > 1);
+        let axis = axis.or_else(|| whole.shape.dims().iter().position(|&length| length == 1))?;
+        let parts = ops::Reparametrize::along(axis, whole.shape);
+        let is_directions = whole.class == Class::Parameter && whole.init != Init::Lengths && parts.is_sound();
+        if !is_directions || own.shape.elements() != Some(parts.parts()) || dims.get(axis) != Some(&parts.parts()) {
+            return None;
+        }
+        let [_, count, inner] = parts.sizes.map(|size| size as usize);
+        let mut squares = alloc::vec![0.0f64; count];
+        for (index, number) in self.initial(before, seed).into_iter().enumerate() {
+            squares[index / inner % count] += f64::from(number) * f64::from(number);
+        }
+        Some(squares.into_iter().map(|square| crate::number::random::sqrt(square) as f32).collect())
     }
 
     /// Numbers of the tensors of one class, in order.

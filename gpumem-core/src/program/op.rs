@@ -9,7 +9,7 @@ use super::encoding::{Reader, Wire};
 use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Constant, Convolution,
     Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
-    Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Resize, Rotary,
+    Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary,
     SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
 };
 use crate::number::Role;
@@ -308,6 +308,8 @@ pub enum Layouts {
     /// Maps of these shapes in any layout, and weights of these shapes in either order, whatever those of the others are; all else
     /// is dense.
     Maps(Vec<Shape>),
+    /// A weight of this shape, and what has its shape, all in one order without gaps; all else is dense.
+    Filters(Shape),
     /// Rows of these tensors with any pitch; all else is dense.
     Rows(&'static [Slot]),
     /// Any, as long as all tensors have the same shape and layout: no element depends on where another one is.
@@ -557,4 +559,6 @@ operations! {
     Take,
     /// Step after step of a state space model.
     SelectiveScan,
+    /// A weight as a function of its parameters.
+    Reparametrize,
 }

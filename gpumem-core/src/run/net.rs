@@ -6,9 +6,8 @@ use crate::memory::budget::Line;
 use crate::memory::place::Placed;
 use crate::memory::place::{place, share};
 use crate::network::{Cached, Network, Serve};
-use crate::number::random::Stream;
 use crate::number::{Format, Precision};
-use crate::program::{Action, Class, Init, Program, Slot, StateWord, TensorId};
+use crate::program::{Action, Class, Program, Slot, StateWord, TensorId};
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::generate::Kept;
 use crate::run::tensor::Hosts;
@@ -123,10 +122,10 @@ impl<N: Network, D: Device> Net<N, D> {
             let Spot { offset, format } = spot(placed, id, self.precision);
             let bytes = match tensor.class {
                 Class::Parameter | Class::Moment | Class::Buffer => {
-                    let mut stream = Stream::new(self.seed, id as u32);
-                    let moment = moment_of(&placed.program, id as TensorId);
-                    let init = moment.map_or(tensor.init, |moment| Init::Constant(self.optimizer.initial(moment)));
-                    let values: Vec<f32> = (0..elements).map(|index| init.draw(&mut stream, index)).collect();
+                    let values = match moment_of(&placed.program, id as TensorId) {
+                        Some(moment) => vec![self.optimizer.initial(moment) as f32; elements as usize],
+                        None => placed.program.initial(id as TensorId, self.seed),
+                    };
                     if let Some(master) = placed.masters[id] {
                         self.runner.write(master, &encode(Format::F32, &values))?;
                     }

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 117;
+pub const KINDS: usize = 121;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -377,6 +377,31 @@ impl Drawing {
                     Err(_) => layer(g, sequence[0], "Silu"),
                 });
             }
+            117 => {
+                let texts = [
+                    "Conv2d(2, 3, padding = 1, standardized = true)",
+                    "Conv2d(2, 3, padding = 1, standardized = true, gamma = 1.5, eps = 1e-3)",
+                    "Conv2d(2, [3; 1], padding = [1; 0], weight_norm = 2)",
+                ];
+                self.maps.push(layer(g, map[0], texts[second % 3]));
+            }
+            118 => match second % 4 {
+                0 => self.sequences.push(layer(g, sequence[0], "Linear(8, weight_norm = true)")),
+                1 => self.sequences.push(layer(g, sequence[0], "Linear(8, weight_norm = 1, bias = false)")),
+                2 => self.sequences.push(share(g, sequence[0], "Linear(8, weight_norm = true)", first)),
+                _ => self.sequences.push(layer(g, sequence[0], "Conv1d(3, 3, padding = 1, weight_norm = 2)")),
+            },
+            119 => match second % 2 {
+                0 => self.maps.push(layer(g, map[0], "ConvTranspose2d(2, 3, padding = 1, weight_norm = true)")),
+                _ => self.sequences.push(layer(g, sequence[0], "ConvTranspose1d(3, 3, padding = 1, weight_norm = 0)")),
+            },
+            120 => {
+                let texts = [
+                    "CausalSelfAttention(2, qk_norm = \"RmsNorm\", rotary = 6.0)",
+                    "MultiHeadAttention(4, kv_heads = 2, qk_norm = \"LayerNorm\", qk_norm_eps = 0.01)",
+                ];
+                self.sequences.push(layer(g, sequence[0], texts[second % 2]));
+            }
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }
@@ -436,9 +461,16 @@ fn differ(graph: &Graph, values: &[NodeId]) -> bool {
     values.iter().all(|&id| graph.value(id).batched)
 }
 
-/// The row of an earlier layer of this kind whose operation is `wanted`.
-fn owner(graph: &Graph, which: usize, kind: &str, wanted: impl Fn(&Op) -> bool) -> Option<RowId> {
+/// The row of an earlier layer of this kind whose operation is `wanted`, with parameters of the same shapes as `like`.
+fn owner(graph: &Graph, which: usize, kind: &str, like: Option<RowId>, wanted: impl Fn(&Op) -> bool) -> Option<RowId> {
+    let shapes = |row: RowId| {
+        let read = graph.nodes.iter().filter(move |node| node.row == row);
+        read.filter(|node| matches!(node.source, Source::Parameter(_))).map(|node| node.value.shape)
+    };
     let is_wanted = |row: &RowId| {
+        if like.is_some_and(|like| !shapes(like).eq(shapes(*row))) {
+            return false;
+        }
         let ops = graph.nodes.iter().filter(|node| node.row == *row);
         let mut ops = ops.filter_map(|node| if let Source::Op { op, .. } = &node.source { Some(op) } else { None });
         graph.rows[*row].kind == kind && ops.any(&wanted)
@@ -451,14 +483,15 @@ fn owner(graph: &Graph, which: usize, kind: &str, wanted: impl Fn(&Op) -> bool) 
 fn share(graph: &mut Graph, input: NodeId, text: &str, which: usize) -> NodeId {
     let unused = layer(graph, input, text);
     let (model, kind) = (op_of(graph, unused).clone(), parse(text).0);
-    let row = owner(graph, which, kind, |other| *other == model).expect("there is one at least");
+    let row = owner(graph, which, kind, Some(graph.nodes[unused].row), |other| *other == model)
+        .expect("there is one at least");
     again(graph, input, text, row)
 }
 
 /// The transposed use of an earlier `Linear(8)` on rows of 8.
 fn tie(graph: &mut Graph, input: NodeId, which: usize) -> NodeId {
     let square = |op: &Op| matches!(op, Op::Product(product) if product.in_features == product.out_features && product.shape.dims() == [3, 8]);
-    match owner(graph, which, "Linear", square) {
+    match owner(graph, which, "Linear", None, square) {
         Some(owner) => again(graph, input, if which.is_multiple_of(2) { "Tied" } else { "Tied(bias = true)" }, owner),
         None => layer(graph, input, "Silu"),
     }

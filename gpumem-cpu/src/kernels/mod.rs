@@ -42,6 +42,7 @@ mod product;
 mod recurrence;
 mod reduce;
 mod relative_bias;
+mod reparametrize;
 mod resize;
 mod rotary;
 mod selective_scan;
@@ -139,6 +140,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::MaxPool3d(op) => max_pool::forward(op, operands),
         Op::AveragePool3d(op) => average_pool::forward(op, operands),
         Op::SelectiveScan(op) => selective_scan::forward(op, operands),
+        Op::Reparametrize(op) => reparametrize::forward(op, operands),
     }
 }
 
@@ -187,5 +189,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::MaxPool3d(op) => max_pool::backward(op, operands),
         Op::AveragePool3d(op) => average_pool::backward(op, operands),
         Op::SelectiveScan(op) => selective_scan::backward(op, operands),
+        Op::Reparametrize(op) => reparametrize::backward(op, operands),
     }
 }

@@ -234,6 +234,17 @@ impl Single {
         Single::last(graph)
     }
 
+    /// What a layer's weight is made by, on an input that the weight does not depend on.
+    pub fn of_weight(text: &str, dims: &[u64]) -> Single {
+        let mut graph = Graph::default();
+        let x = graph.input(graphs::numbers(dims)).unwrap();
+        graphs::layer(&mut graph, x, text);
+        let is_made = |node: &Node| matches!(node.source, Source::Op { op: Op::Reparametrize(_), .. });
+        let made = graph.nodes.iter().position(is_made).expect("the weight is made of its parameters");
+        graph.nodes.truncate(made + 1);
+        Single::last(graph)
+    }
+
     fn last(graph: Graph) -> Single {
         let is_op = |node: &&Node| matches!(node.source, Source::Op { .. });
         let node = graph.nodes.iter().rfind(is_op).expect("a layer has an operation").clone();

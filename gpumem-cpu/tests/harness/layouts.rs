@@ -65,6 +65,12 @@ pub fn arrange(program: &mut Program, way: usize) -> usize {
                     leaders[other] = one;
                     fixed[id] |= shape != program.tensors[all[0]].shape;
                 }
+                Layouts::Filters(filter) if shape == *filter => {
+                    let first = all.iter().copied().find(|&other| program.tensors[other].shape == *filter);
+                    let (one, other) = (leader(&leaders, first.unwrap_or(id)), leader(&leaders, id));
+                    leaders[other] = one;
+                }
+                Layouts::Filters(_) => fixed[id] = true,
                 Layouts::Maps(maps) => fixed[id] |= !maps.contains(&shape),
                 // Rows have gaps where lowering gives them some.
                 Layouts::Dense | Layouts::Rows(_) => fixed[id] = true,
@@ -141,13 +147,15 @@ macro_rules! images {
 
 /// Networks whose maps may lie in any layout.
 pub fn cases() -> Vec<Case> {
-    let layers: [Case; 29] = between![
+    let layers: [Case; 31] = between![
         [3, 7, 6] "Conv2d(5, 3, stride = 2, padding = 1)",
         [3, 6, 5] "Conv2d(6, [3; 2], groups = 2, dilation = [2; 1], bias = false)",
         [3, 8, 8] "Conv2d(8, 1, groups = 2)",
         [3, 7, 5] "Conv2d(8, 3, groups = 4, padding = 1)",
         [2, 31, 29] "Conv2d(4, 3, padding = 1)",
         [2, 37, 41] "Conv2d(4, 3, groups = 4)",
+        [3, 6, 5] "Conv2d(6, [3; 2], groups = 2, standardized = true, gamma = 1.5)",
+        [3, 5, 4] "ConvTranspose2d(6, 3, weight_norm = true)",
         [3, 5, 4] "ConvTranspose2d(6, 3, stride = 2, padding = 1, output_padding = 1)",
         [3, 5, 4] "ConvTranspose2d(4, 3, groups = 4, stride = 2)",
         [3, 9, 8] "MaxPool2d([3; 2], stride = [2; 3], padding = [1; 0], dilation = [2; 1], ceil_mode = true)",

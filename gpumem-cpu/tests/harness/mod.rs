@@ -16,7 +16,6 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::number::random::Stream;
 use gpumem_core::program::{Class, Program, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
@@ -104,7 +103,9 @@ impl<R: Runner> Loaded<R> {
         for id in 0..self.train.program.tensors.len() {
             let tensor = &self.train.program.tensors[id];
             if matches!(tensor.class, Class::Parameter | Class::Buffer) {
-                self.write(id, &initial(tensor, &mut Stream::new(seed, id as u32)));
+                let words: Vec<u32> =
+                    self.train.program.initial(id as u32, seed).into_iter().map(f32::to_bits).collect();
+                self.write(id, &words);
             }
         }
     }
@@ -195,11 +196,6 @@ impl<R: Runner> Loaded<R> {
 fn plan(program: &Program, batch: u64) -> Compiled {
     let workspaces = Workspaces::aimed(&Aim::at(&[]), Train::DEFAULT.conv_workspace);
     graphs::plan_within(program, batch, Precision::F32, workspaces)
-}
-
-/// The numbers that a tensor begins with.
-fn initial(tensor: &Tensor, stream: &mut Stream) -> Vec<u32> {
-    (0..tensor.elements(1).unwrap()).map(|index| tensor.init.draw(stream, index).to_bits()).collect()
 }
 
 /// Tensors of a file as 32-bit words; 64-bit integers become 32-bit ones.

@@ -86,6 +86,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("recurrence_bias.cu", include_str!("../../kernels/recurrence_bias.cu")),
     ("recurrence_weight.cu", include_str!("../../kernels/recurrence_weight.cu")),
     ("reduce.cu", include_str!("../../kernels/reduce.cu")),
+    ("reparametrize.cu", include_str!("../../kernels/reparametrize.cu")),
     ("resize.cu", include_str!("../../kernels/resize.cu")),
     ("relative_bias.cu", include_str!("../../kernels/relative_bias.cu")),
     ("rotary.cu", include_str!("../../kernels/rotary.cu")),

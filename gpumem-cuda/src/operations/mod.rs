@@ -37,6 +37,7 @@ pub(crate) mod product;
 mod recurrence;
 mod reduce;
 mod relative_bias;
+mod reparametrize;
 mod resize;
 mod rotary;
 mod selective_scan;
@@ -138,6 +139,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::MaxPool3d(op) => own(pools3d::max_forward(context, op)),
         Op::AveragePool3d(op) => own(pools3d::average_forward(context, op)),
         Op::SelectiveScan(op) => own(selective_scan::forward(context, op)),
+        Op::Reparametrize(op) => own(reparametrize::forward(context, op)),
     }
 }
 
@@ -186,5 +188,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::MaxPool3d(op) => own(pools3d::max_backward(context, op)),
         Op::AveragePool3d(op) => own(pools3d::average_backward(context, op)),
         Op::SelectiveScan(op) => own(selective_scan::backward(context, op)),
+        Op::Reparametrize(op) => own(reparametrize::backward(context, op)),
     }
 }

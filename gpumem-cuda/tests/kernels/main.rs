@@ -31,6 +31,7 @@ mod pointwise;
 mod pools;
 mod products;
 mod recurrent;
+mod reparametrized;
 mod resampling;
 mod scans;
 mod standardize;

@@ -105,7 +105,8 @@ fn arguments() {
         "[Conv2d(in_channels = 3, filters = 16, kernel_size = 3)]",
         &[(
             "filters = 16",
-            "layer 0 `Conv2d` has no option `filters`; its options are `stride`, `padding`, `dilation`, `groups` and `bias`, \
+            "layer 0 `Conv2d` has no option `filters`; its options are `stride`, `padding`, `dilation`, `groups`, `bias`, \
+             `standardized`, `gamma`, `eps`, `weight_norm` and `weight_norm_names`, \
              after (out_channels, kernel_size) or (in_channels, out_channels, kernel_size)",
         )],
     );

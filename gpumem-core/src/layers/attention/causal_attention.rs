@@ -30,13 +30,6 @@ pub struct CausalAttention {
     turn: Turn,
 }
 
-impl CausalAttention {
-    /// Attention of so many heads of queries, and of keys and values.
-    pub(super) fn of([heads, kv_heads]: [u64; 2], dropout: f64, window: Option<u64>, turn: Turn) -> CausalAttention {
-        CausalAttention { heads, kv_heads: Some(kv_heads), dropout, window, turn }
-    }
-}
-
 /// The heads of keys and values, as many as of queries where nothing else is said; a mistake unless they divide those.
 pub(super) fn checked_kv_heads(b: &mut Builder<'_>, heads: u64, kv_heads: Option<u64>) -> u64 {
     match kv_heads {

@@ -1,5 +1,5 @@
 use super::causal_attention::checked_kv_heads;
-use super::{CausalAttention, Turn, check_heads};
+use super::{QkNorm, SelfAttention, Turn, check_heads};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -14,8 +14,11 @@ use crate::layers::mistake::Mistake;
 /// * Option `window`: a step sees only keys whose number differs from its own by less.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
 ///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
+/// * Options of normalised heads: `qk_norm = "RmsNorm"` or `"LayerNorm"` normalises each head of queries and of keys, before they are
+///   turned; `qk_norm_eps = 1e-6`. Parameters: `q_norm.weight` and `k_norm.weight` of a head's elements = 1, with `"LayerNorm"` also
+///   `q_norm.bias` and `k_norm.bias` = 0. Backward keeps the normalised queries and keys, too, and their statistics.
 /// * Input and output `[T, D]`. `Linear(D + 2 * K)` with `K = D * kv_heads / heads` makes queries, keys and values,
-///   [`CausalAttention`] attends, `Linear(D)` projects.
+///   [`CausalAttention`](super::CausalAttention) attends, `Linear(D)` projects.
 /// * Parameters: `qkv.weight` `[D + 2 * K, D]`, `qkv.bias` `[D + 2 * K]`, `proj.weight` `[D, D]`, `proj.bias` `[D]`,
 ///   initialised as those of [`Linear`]: `4 * D * D + 4 * D` in all where `K = D`.
 /// * Backward keeps the input, queries, keys and values, the attention's output and one f32 a row and head. There is
@@ -31,6 +34,7 @@ pub struct CausalSelfAttention {
     bias: bool,
     window: Option<u64>,
     turn: Turn,
+    qk_norm: QkNorm,
 }
 
 impl Layer for CausalSelfAttention {
@@ -45,17 +49,19 @@ impl Layer for CausalSelfAttention {
             bias: from.option("bias").flag(true),
             window: from.option("window").positive_if_any(),
             turn: Turn::read(from),
+            qk_norm: QkNorm::read(from),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let CausalSelfAttention { heads, kv_heads, dropout, bias, window, ref turn } = *self;
+        let CausalSelfAttention { heads, kv_heads, dropout, bias, window, ref turn, ref qk_norm } = *self;
         let [_, features] = x[0].sequence()?;
         check_heads(heads, features)?;
         let kv_heads = checked_kv_heads(b, heads, kv_heads);
         let width = features.saturating_add((features / heads * kv_heads).saturating_mul(2));
         let qkv = b.layer("qkv", &Linear::to(width, bias), x)?;
-        let attended = b.layer("", &CausalAttention::of([heads, kv_heads], dropout, window, turn.clone()), &[qkv])?;
+        let attention = SelfAttention { heads: [heads, kv_heads, features / heads], dropout, causal: true, window };
+        let attended = qk_norm.attend(b, qkv, turn, &attention)?;
         b.layer("proj", &Linear::to(features, bias), &[attended])
     }
 }

@@ -3,6 +3,7 @@
 mod causal_attention;
 mod causal_self_attention;
 mod multi_head_attention;
+mod qk_norm;
 mod relative_position_bias;
 mod rotary;
 mod scaled_dot_product;
@@ -16,6 +17,7 @@ pub use rotary::Rotary;
 pub use scaled_dot_product::Attention;
 pub use shifted_window_mask::ShiftedWindowMask;
 
+use qk_norm::{QkNorm, SelfAttention};
 use rotary::Turn;
 
 use super::Entry;

@@ -1,12 +1,12 @@
 use super::causal_attention::checked_kv_heads;
-use super::{Turn, check_heads};
+use super::{QkNorm, SelfAttention, Turn, check_heads};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::number::{Role, inverse_sqrt};
 use crate::program::Init;
-use crate::program::ops::{Attention, Product};
+use crate::program::ops::Product;
 use crate::shape::Shape;
 use alloc::vec;
 
@@ -18,6 +18,9 @@ use alloc::vec;
 /// * Option `window`: a step sees only keys whose number differs from its own by less.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
 ///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
+/// * Options of normalised heads: `qk_norm = "RmsNorm"` or `"LayerNorm"` normalises each head of queries and of keys, before they are
+///   turned; `qk_norm_eps = 1e-6`. Parameters: `q_norm.weight` and `k_norm.weight` of a head's elements = 1, with `"LayerNorm"` also
+///   `q_norm.bias` and `k_norm.bias` = 0. Backward keeps the normalised queries and keys, too, and their statistics.
 /// * Input and output `[T, D]`. With `K = D * kv_heads / heads` a product makes queries, keys and values, in each head
 ///   `softmax(q k^T / sqrt(D / heads)) v` is computed, and a product projects.
 /// * Parameters, with PyTorch's names: `in_proj_weight` `[D + 2 * K, D]`, uniform within `sqrt(6 / (2 * D + 2 * K))`, and
@@ -36,6 +39,7 @@ pub struct MultiHeadAttention {
     kv_heads: Option<u64>,
     window: Option<u64>,
     turn: Turn,
+    qk_norm: QkNorm,
 }
 
 impl Layer for MultiHeadAttention {
@@ -51,12 +55,13 @@ impl Layer for MultiHeadAttention {
             kv_heads: from.option("kv_heads").integer(),
             window: from.option("window").positive_if_any(),
             turn: Turn::read(from),
+            qk_norm: QkNorm::read(from),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [steps, width] = x[0].sequence()?;
-        let MultiHeadAttention { heads, causal, dropout, .. } = *self;
+        let [_, width] = x[0].sequence()?;
+        let MultiHeadAttention { heads, causal, dropout, window, .. } = *self;
         let kv_heads = checked_kv_heads(b, heads, self.kv_heads);
         check_heads(heads, width)?;
         let shared = width / heads * kv_heads;
@@ -64,10 +69,8 @@ impl Layer for MultiHeadAttention {
         // Xavier's, as PyTorch has it for this weight alone.
         let bound = inverse_sqrt(width.saturating_add(joined)) * 2.449_489_742_783_178;
         let qkv = self.product(b, x[0], ["in_proj_weight", "in_proj_bias"], joined, bound)?;
-        let op = Attention::joined([heads, kv_heads, width / heads], dropout, causal, &[steps])
-            .within(self.window.unwrap_or(0));
-        let turned = self.turn.applied(b, qkv, heads.saturating_add(kv_heads), width / heads)?;
-        let y = b.op(op, &[turned])?;
+        let attention = SelfAttention { heads: [heads, kv_heads, width / heads], dropout, causal, window };
+        let y = self.qk_norm.attend(b, qkv, &self.turn, &attention)?;
         self.product(b, y, ["out_proj.weight", "out_proj.bias"], width, inverse_sqrt(width))
     }
 }

@@ -2,6 +2,7 @@ use super::{Axes, Plain};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
+use crate::layers::linear::Reparametrization;
 use crate::layers::mistake::Mistake;
 
 /// `Conv1d(out_channels, kernel_size, stride = 1, padding = 0, dilation = 1, groups = 1, bias = true)`: 1-D convolution. With
@@ -9,6 +10,8 @@ use crate::layers::mistake::Mistake;
 ///
 /// * Options: `stride = 1`, `padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`. `padding = "same"` gives the output
 ///   the input's length, where `stride` is 1; `"valid"` is none.
+/// * Options of a weight that is made of other parameters: [`weight_norm`, and `standardized` with `gamma` and
+///   `eps`](crate::layers::linear).
 /// * Input `[in_channels, L]`, output `[out_channels, L']` with
 ///   `L' = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`.
 /// * Parameters: `weight` `[out_channels, in_channels / groups, kernel_size]` and, with `bias`, `bias` `[out_channels]`, both
@@ -32,6 +35,7 @@ impl Layer for Conv1d {
             dilation: [1, from.option("dilation").positive(1)],
             groups: from.option("groups").positive(1),
             bias: from.option("bias").flag(true),
+            made: Reparametrization::read(from),
         })
     }
 

@@ -2,6 +2,7 @@ use super::{Axes, Transposed};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
+use crate::layers::linear::Reparametrization;
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Window;
 
@@ -9,6 +10,7 @@ use crate::program::ops::Window;
 /// bias = true)`: transposed 1-D convolution. With `in_channels` in front what arrives is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `output_padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`.
+/// * Options of a weight that is made of other parameters: [`weight_norm`](crate::layers::linear).
 /// * Input `[in_channels, L]`, output `[out_channels, L']` with
 ///   `L' = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1`.
 /// * Parameters: `weight` `[in_channels, out_channels / groups, kernel_size]` and, with `bias`, `bias` `[out_channels]`, both
@@ -39,6 +41,7 @@ impl Layer for ConvTranspose1d {
             output_padding: [0, from.option("output_padding").whole(0)],
             groups: from.option("groups").positive(1),
             bias: from.option("bias").flag(true),
+            made: Reparametrization::norm(from),
         })
     }
 

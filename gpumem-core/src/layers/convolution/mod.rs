@@ -20,7 +20,7 @@ use transposed::Transposed;
 
 use super::Entry;
 use super::builder::{Builder, Value};
-use super::linear::weight_and_bias;
+use super::linear::{Reparametrization, weight_and_bias};
 use super::mistake::Mistake;
 use crate::program::Op;
 use crate::program::ops::Convolution;
@@ -61,7 +61,7 @@ fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channe
 }
 
 /// The operation with its weight and bias.
-fn convolve<const N: usize>(b: &mut Builder<'_>, x: Value, axes: Axes, op: Convolution<N>) -> Result<Value, Mistake>
+fn convolve<const N: usize>(b: &mut Builder<'_>, x: Value, axes: Axes, op: Convolution<N>, made: &Reparametrization) -> Result<Value, Mistake>
 where
     Op: From<Convolution<N>>,
 {
@@ -71,6 +71,6 @@ where
         (Axes::One, &[first, second, _, length]) => Shape::new(&[first, second, length]),
         _ => weight,
     };
-    let inputs = weight_and_bias(b, x, weight, fan_in, op.bias.then_some(op.out_channels));
+    let inputs = weight_and_bias(b, x, weight, fan_in, op.bias.then_some(op.out_channels), made)?;
     b.op(op, &inputs)
 }

@@ -1,6 +1,7 @@
 use super::{Axes, checked_groups, convolve};
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
+use crate::layers::linear::Reparametrization;
 use crate::layers::mistake::Mistake;
 use crate::layers::window::Padding;
 use crate::program::Op;
@@ -17,6 +18,7 @@ pub(super) struct Plain<const N: usize> {
     pub(super) dilation: [u64; N],
     pub(super) groups: u64,
     pub(super) bias: bool,
+    pub(super) made: Reparametrization,
 }
 
 impl<const N: usize> Plain<N> {
@@ -31,6 +33,7 @@ impl<const N: usize> Plain<N> {
             dilation: from.option("dilation").positive_sizes([1; N]),
             groups: from.option("groups").positive(1),
             bias: from.option("bias").flag(true),
+            made: Reparametrization::read(from),
         }
     }
 
@@ -67,6 +70,6 @@ impl<const N: usize> Plain<N> {
             }
         };
         let transposed = false;
-        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output })
+        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output }, &self.made)
     }
 }

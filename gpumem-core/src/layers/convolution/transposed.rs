@@ -1,6 +1,7 @@
 use super::{Axes, checked_groups, convolve};
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
+use crate::layers::linear::Reparametrization;
 use crate::layers::mistake::Mistake;
 use crate::program::Op;
 use crate::program::ops::{Convolution, Window};
@@ -15,6 +16,7 @@ pub(super) struct Transposed<const N: usize> {
     pub(super) output_padding: [u64; N],
     pub(super) groups: u64,
     pub(super) bias: bool,
+    pub(super) made: Reparametrization,
 }
 
 /// `(input - 1) * stride + dilation * (kernel_size - 1) + output_padding + 1 - 2 * padding`; `None` beyond `u64`, 0 if
@@ -43,6 +45,7 @@ impl<const N: usize> Transposed<N> {
             output_padding: from.option("output_padding").sizes([0; N]),
             groups: from.option("groups").positive(1),
             bias: from.option("bias").flag(true),
+            made: Reparametrization::norm(from),
         }
     }
 
@@ -83,6 +86,6 @@ impl<const N: usize> Transposed<N> {
             *output = self.length(input[axis], axis)?;
         }
         let transposed = true;
-        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output })
+        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output }, &self.made)
     }
 }

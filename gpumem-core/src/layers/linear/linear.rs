@@ -1,4 +1,4 @@
-use super::weight_and_bias;
+use super::{Reparametrization, weight_and_bias};
 use crate::graph::Elements;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
@@ -11,6 +11,7 @@ use crate::shape::{Shape, product};
 /// out_features)`, what arrives is checked.
 ///
 /// * Options: `bias = true`.
+/// * Options of a weight that is made of other parameters: [`weight_norm`, and `standardized` with `gamma` and `eps`](super).
 /// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`. With `in_features` written, a
 ///   value of more axes may arrive too, as `[8, 7, in_features]`.
 /// * Parameters: `weight` `[out_features, in_features]` and, with `bias`, `bias` `[out_features]`, both uniform
@@ -23,12 +24,13 @@ pub struct Linear {
     in_features: Option<u64>,
     out_features: u64,
     bias: bool,
+    made: Reparametrization,
 }
 
 impl Linear {
     /// A map to rows of so many features.
     pub(crate) fn to(out_features: u64, bias: bool) -> Linear {
-        Linear { in_features: None, out_features, bias }
+        Linear { in_features: None, out_features, bias, made: Reparametrization::default() }
     }
 }
 
@@ -54,6 +56,7 @@ impl Layer for Linear {
             in_features: from.leading("in_features").integer(),
             out_features: from.required("out_features").positive(),
             bias: from.option("bias").flag(true),
+            made: Reparametrization::read(from),
         }
     }
 
@@ -76,9 +79,9 @@ impl Layer for Linear {
             }
             Err(mistake) => return Err(mistake),
         };
-        let Linear { out_features, bias, .. } = *self;
+        let Linear { out_features, bias, ref made, .. } = *self;
         let weight = Shape::new(&[out_features, in_features]);
-        let inputs = weight_and_bias(b, x, weight, in_features, bias.then_some(out_features));
+        let inputs = weight_and_bias(b, x, weight, in_features, bias.then_some(out_features), made)?;
         let shape = x.shape.with_last(out_features);
         b.op(Product { rows, in_features, out_features, bias, transposed: false, shape }, &inputs)
     }

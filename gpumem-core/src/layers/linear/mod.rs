@@ -1,16 +1,30 @@
 //! `Linear(10)`: affine maps.
+//!
+//! The weight of [`Linear`] and of the convolutions may be made of other parameters, once in a step, whatever the batch. All backward
+//! keeps beside the weight are one or two f32 for each part of it.
+//!
+//! * `weight_norm`: lengths times directions, `g * v / |v|`, with a length for each row, or filter; `weight_norm = 2`: for each place
+//!   along axis 2 of the weight. Parameters: `parametrizations.weight.original1`, which is v and drawn as the weight would be, and
+//!   `parametrizations.weight.original0`, g, the lengths of v; with `weight_norm_names = "weight_g"`, `weight_v` and `weight_g`.
+//!   PyTorch: `torch.nn.utils.parametrizations.weight_norm(module, dim=0)`; with the other names `torch.nn.utils.weight_norm`.
+//! * `standardized`: each row, or filter, with mean 0 and variance 1, `eps = 1e-6` added to the variance. Parameter: `weight`, drawn as
+//!   ever. timm: `StdConv2d`. `gamma = 1.0` scales each by a learned factor, `gain` `[out_channels, 1, 1, 1]` = 1, times
+//!   `gamma / sqrt(fan_in)`: timm's `ScaledStdConv2d(.., gamma, eps)`.
 
 #[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
 mod linear;
+mod reparametrization;
 mod scale;
 mod tied;
 
 pub use linear::Linear;
+pub(super) use reparametrization::Reparametrization;
 pub use scale::Scale;
 pub use tied::Tied;
 
 use super::Entry;
 use super::builder::{Builder, Value};
+use super::mistake::Mistake;
 use crate::number::{Role, inverse_sqrt};
 use crate::program::Init;
 use crate::shape::Shape;
@@ -21,16 +35,20 @@ use alloc::vec::Vec;
 pub(super) const LAYERS: &[Entry] = &[Entry::of::<Linear>(), Entry::of::<Tied>(), Entry::of::<Scale>()];
 
 /// `x` with a weight and maybe a bias of `bias` elements, uniform within `1 / sqrt(fan_in)`: what PyTorch's
-/// `kaiming_uniform_(weight, a = sqrt(5))` comes to.
+/// `kaiming_uniform_(weight, a = sqrt(5))` comes to. Where the weight is made of parameters, the first of those is drawn like that.
+///
+/// # Errors
+/// A weight of more elements than a tensor can have.
 pub(super) fn weight_and_bias(
     b: &mut Builder<'_>,
     x: Value,
     weight: Shape,
     fan_in: u64,
     bias: Option<u64>,
-) -> Vec<Value> {
+    made: &Reparametrization,
+) -> Result<Vec<Value>, Mistake> {
     let init = Init::Uniform(inverse_sqrt(fan_in));
-    let mut values = vec![x, b.parameter("weight", weight.dims(), Role::Weight, init)];
+    let mut values = vec![x, made.weight(b, weight, init)?];
     values.extend(bias.map(|length| b.parameter("bias", &[length], Role::Weight, init)));
-    values
+    Ok(values)
 }

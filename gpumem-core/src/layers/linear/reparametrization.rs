@@ -1,0 +1,110 @@
+//! Weights that are functions of parameters, as options of layers that have a weight.
+
+use crate::layers::arguments::{Argument, Arguments};
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::number::{Role, inverse_sqrt};
+use crate::program::Init;
+use crate::program::ops::Reparametrize;
+use crate::shape::Shape;
+use alloc::format;
+use alloc::vec;
+
+/// What a weight is of its parameters.
+#[derive(Clone, Debug, Default)]
+pub(in crate::layers) struct Reparametrization {
+    /// The axis whose places have a length of their own, where a weight is lengths times directions.
+    weight_norm: Option<u64>,
+    /// Whether PyTorch's older names of the two are used.
+    older_names: bool,
+    /// Whether each row or filter is brought to mean 0 and variance 1.
+    standardized: bool,
+    /// With this, each is scaled by a learned factor and this over the root of its elements.
+    gamma: Option<f64>,
+    /// Added to the variance.
+    eps: Option<f64>,
+}
+
+/// What is added to the variance where nothing else is said.
+const EPS: f64 = 1e-6;
+
+impl Reparametrization {
+    /// The option of weight norm.
+    pub(in crate::layers) fn norm(from: &mut Arguments<'_>) -> Reparametrization {
+        let axis = |value: &Argument| match value {
+            Argument::Flag(is_wanted) => Some(is_wanted.then_some(0)),
+            Argument::Integer(axis) => Some(Some(*axis)),
+            _ => None,
+        };
+        let wanted = "`true`, or the axis of the weight along which lengths differ";
+        let weight_norm =
+            from.option("weight_norm").take_if_any(wanted, axis, ("", |_: &_| true), [Some(0), None]).flatten();
+        let older_names = from.option("weight_norm_names").choice(&["original", "weight_g"]) == 1;
+        Reparametrization { weight_norm, older_names, ..Reparametrization::default() }
+    }
+
+    /// The options of weight norm and of weight standardisation.
+    pub(in crate::layers) fn read(from: &mut Arguments<'_>) -> Reparametrization {
+        Reparametrization {
+            standardized: from.option("standardized").flag(false),
+            gamma: from.option("gamma").number_above_if_any(0.0),
+            eps: from.option("eps").number_from_if_any(0.0),
+            ..Reparametrization::norm(from)
+        }
+    }
+
+    /// The same, after a mistake of options that do not go together.
+    fn checked(&self, b: &mut Builder<'_>, rank: usize) -> Reparametrization {
+        let mut checked = self.clone();
+        if self.standardized && self.weight_norm.is_some() {
+            let text = "has `standardized` and `weight_norm`, but a weight is made of its parameters in one way; remove one of them";
+            b.report(Mistake::of("weight_norm", text));
+            checked.weight_norm = None;
+        }
+        let needs = [("gamma", self.gamma.is_some()), ("eps", self.eps.is_some())];
+        for (name, _) in needs.into_iter().filter(|&(_, is_given)| is_given && !self.standardized) {
+            let text = format!("has `{name}`, but its weight is not standardised; write `standardized` too");
+            b.report(Mistake::of(name, text));
+        }
+        if self.older_names && self.weight_norm.is_none() {
+            let text = "has `weight_norm_names`, but no weight norm; write `weight_norm` too";
+            b.report(Mistake::of("weight_norm_names", text));
+        }
+        if let Some(axis) = self.weight_norm.filter(|&axis| axis >= rank as u64) {
+            let text = format!("has weight_norm = {axis}, but its weight has {rank} axes; use a number below {rank}");
+            b.report(Mistake::of("weight_norm", text));
+            checked.weight_norm = Some(0);
+        }
+        checked
+    }
+
+    /// A weight of these dimensions with the parameters that it is made of, the first of which is drawn as `init` says.
+    pub(super) fn weight(&self, b: &mut Builder<'_>, shape: Shape, init: Init) -> Result<Value, Mistake> {
+        let Reparametrization { weight_norm, older_names, standardized, gamma, eps } = self.checked(b, shape.rank());
+        let (first, second) = match (weight_norm, older_names) {
+            (None, _) => ("weight", "gain"),
+            (Some(_), false) => ("parametrizations.weight.original1", "parametrizations.weight.original0"),
+            (Some(_), true) => ("weight_v", "weight_g"),
+        };
+        let mut inputs = vec![b.parameter(first, shape.dims(), Role::Weight, init)];
+        let axis = weight_norm.unwrap_or(0) as usize;
+        let op = Reparametrize::along(axis, shape);
+        let root = inverse_sqrt(op.length());
+        let (op, factors) = match (weight_norm, standardized, gamma) {
+            (Some(_), ..) => (Reparametrize { factor: root, scale: true, ..op }, Some(Init::Lengths)),
+            (None, true, gamma) => {
+                let (center, eps) = (true, eps.unwrap_or(EPS));
+                let factor = gamma.map_or(1.0, |gamma| gamma * root);
+                let scale = gamma.is_some();
+                (Reparametrize { center, eps, factor, scale, ..op }, scale.then_some(Init::Constant(1.0)))
+            }
+            (None, false, _) => return Ok(inputs[0]),
+        };
+        if let Some(init) = factors {
+            let mut dims = vec![1; shape.rank()];
+            dims[axis] = op.parts();
+            inputs.push(b.parameter(second, &dims, Role::Norm, init));
+        }
+        b.made_of_parameters(op, &inputs)
+    }
+}
