@@ -593,6 +593,21 @@ fn mistakes() {
             "has `rotary_dims`, which only a rotary embedding has; add `rotary = 10000.0`, or leave it out",
         ),
         (
+            "10x4x8",
+            "Scale(shape = [3; 1])",
+            "has factors of shape (3, 1), which are not repeated to [10, 4, 8]; counted from the last axis, write its lengths, or 1",
+        ),
+        (
+            "10x4x8",
+            "Scale(shape = [2; 10; 4; 1])",
+            "has factors of shape (2, 10, 4, 1), which are not repeated to [10, 4, 8]; counted from the last axis, write its lengths, or 1",
+        ),
+        (
+            "10x4x8",
+            "Scale(scalar = true, shape = 8)",
+            "has `scalar`, one factor for all, and a `shape`; remove one of them",
+        ),
+        (
             "10x48",
             "CausalSelfAttention(4, qk_norm = \"rms\")",
             "needs \"none\" or \"RmsNorm\" or \"LayerNorm\" for `qk_norm`, not \"rms\"",

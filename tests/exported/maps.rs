@@ -32,6 +32,64 @@ network! {
 }
 
 network! {
+    /// timm's `dm_nfnet_f0`: no normalisation of maps, but standardised weights.
+    pub struct NfNetF0;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+
+    fn forward(image: Image<3, 192, 192>) -> Logits<1000> {
+        [
+            convolution(16, 3, 2, 1), activation(), convolution(32, 3, 1, 1), activation(),
+            convolution(64, 3, 1, 1), activation(), convolution(128, 3, 2, 1),
+            first(256, 1, 1, 1.0),
+            first(512, 2, 2, 0.9805806756909201), block(512, 2, 0.9805806756909201),
+            first(1536, 2, 6, 0.9622504486493761), block(1536, 6, 0.9805806756909201), block(1536, 6, 0.9622504486493761),
+            block(1536, 6, 0.9449111825230679), block(1536, 6, 0.9284766908852592), block(1536, 6, 0.9128709291752768),
+            first(1536, 2, 6, 0.8980265101338745), block(1536, 6, 0.9805806756909201), block(1536, 6, 0.9622504486493761),
+            convolution(3072, 1, 1, 1), activation(), GlobalAvgPool, Linear(1000, name = "fc"),
+        ]
+    }
+
+    fn first(channels: usize, stride: usize, groups: usize, beta: f64) -> Block {
+        [
+            activation(), Affine(beta),
+            Add([residual(channels, stride, groups)], [pool(stride), convolution(channels, 1, 1, 1)]),
+        ]
+    }
+
+    fn pool(stride: usize) -> Block {
+        if stride == 1 { [] } else { [AvgPool2d(2)] }
+    }
+
+    fn block(channels: usize, groups: usize, beta: f64) -> Block {
+        [Add([activation(), Affine(beta), residual(channels, 1, groups)], [])]
+    }
+
+    /// With a squeeze and excitation that is doubled, and the gain of its skip connection.
+    fn residual(channels: usize, stride: usize, groups: usize) -> Block {
+        [
+            convolution(channels / 2, 1, 1, 1), activation(), convolution(channels / 2, 3, stride, groups), activation(),
+            convolution(channels / 2, 3, 1, groups), activation(), convolution(channels, 1, 1, 1),
+            Mul([], [AdaptiveAvgPool2d(1), Conv2d(channels / 2, 1), Relu(inplace), Conv2d(channels, 1), Sigmoid]),
+            Affine(2.0), Scale(0.0, scalar), Affine(0.2),
+        ]
+    }
+
+    fn activation() -> Block {
+        [Gelu, Affine(1.7015043497085571)]
+    }
+
+    /// With "same" padding as TensorFlow has it: at the end, where one side has more.
+    fn convolution(channels: usize, size: usize, stride: usize, groups: usize) -> Block {
+        [same(size, stride), Conv2d(channels, size, stride = stride, groups = groups, standardized, gamma = 1.0, eps = 1e-5)]
+    }
+
+    fn same(size: usize, stride: usize) -> Block {
+        if size == 1 { [] } else { if stride == 1 { [Pad(1)] } else { [Pad((0, 1, 0, 1))] } }
+    }
+}
+
+network! {
     /// timm's `repvgg_a0` as it is trained: three branches, which are one convolution when it serves.
     pub struct RepVggA0;
 
@@ -329,6 +387,7 @@ network! {
 fn parameters_and_operations_are_those_of_pytorch() {
     check::<Darknet53>(41_609_928, 18_570_231_808, [4_252_776_584, 4_419_216_928]);
     check::<RepVggA0>(9_108_968, 3_025_162_240, [802_453_712, 838_890_256]);
+    check::<NfNetF0>(71_489_284, 13_954_007_040, [3_840_738_888, 4_126_696_956]);
     check::<SeResNet50>(28_088_024, 8_183_398_400, [3_720_016_656, 3_832_369_652]);
     check::<PoolFormerS12>(11_915_176, 3_624_534_016, [2_026_863_080, 2_074_524_312]);
     check::<ConvAutoencoder>(259_363, 57_344_000, [48_223_572, 49_261_112]);

@@ -244,7 +244,10 @@ impl Drawing {
                     self.sequences.push(join(g, &[sequence[0], largest], "Sub"));
                 }
                 (0, false) => self.sequences.push(layer(g, sequence[0], "Scale(0.5, bias = true)")),
-                _ => self.maps.push(layer(g, map[0], "Scale")),
+                _ => {
+                    let texts = ["Scale", "Scale(0.75, scalar = true)", "Scale(shape = [4; 1])"];
+                    self.maps.push(layer(g, map[0], texts[first % 3]));
+                }
             },
             98 => self.sequences.push(chain(g, sequence[0], "Linear(16) | Glu")),
             99 => match try_join(g, &[sequence[0]], "ClassToken") {

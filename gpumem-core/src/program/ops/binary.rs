@@ -158,6 +158,10 @@ impl Rule for Binary {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        // Types have an axis at least. What is repeated for all elements changes no shape.
+        if let Some(scalar) = inputs.iter().position(|shape| shape.rank() == 0) {
+            return Edge::same(&inputs[1 - scalar..]);
+        }
         let rule = if self.is_plain() { "Equal" } else { "Broadcast" };
         vec![Edge { rule, arguments: Vec::new(), inputs: inputs.to_vec(), output: self.output() }]
     }
