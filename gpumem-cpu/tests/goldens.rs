@@ -177,6 +177,51 @@ fn constants() {
     assert_eq!(loaded.step().unwrap(), 0.0);
 }
 
+/// XCiT's attention of channels: rows of length 1, and a learned temperature for each head, which is a factor of its queries.
+#[test]
+fn attention_with_a_learned_temperature() {
+    let truth = Truth::read("ops/214_xca_temperature.safetensors");
+    let mut graph = Graph::default();
+    let x = inputs(&mut graph, &truth, &["x"])[0];
+    let qkv = chain(&mut graph, x, "Linear(24)");
+    let unit = "RmsNorm(5, eps = 0.0, elementwise_affine = false) | Affine(0.4472135954999579)";
+    let heads = "Transpose(1, 2) | Reshape([2; 4; 5])";
+    let q = format!("Slice(0, 8, dim = 2) | {heads} | {unit} | Scale(shape = [2; 1; 1])");
+    let k = format!("Slice(8, 16, dim = 2) | {heads} | {unit}");
+    let v = format!("Slice(16, dim = 2) | {heads}");
+    let parts = [q, k, v].map(|text| chain(&mut graph, qkv, &text));
+    let attended = join(&mut graph, &parts, "Attention(scale = 1.0)");
+    let output = chain(&mut graph, attended, "Reshape([8; 5]) | Transpose(1, 2) | Linear(8)");
+    let paths = |kind: &str| -> Vec<String> {
+        graph.rows.iter().filter(|row| row.kind == kind).map(|row| row.path.clone()).collect()
+    };
+    let (linear, scale) = (paths("Linear"), paths("Scale"));
+    let names = [
+        (format!("{}.weight", linear[0]), "qkv.weight"),
+        (format!("{}.bias", linear[0]), "qkv.bias"),
+        (format!("{}.weight", linear[1]), "proj.weight"),
+        (format!("{}.bias", linear[1]), "proj.bias"),
+        (format!("{}.weight", scale[0]), "temperature"),
+    ];
+    for (loss, target) in [(Term::DOT, "grad_output"), (Term::MSE, "output")] {
+        let terms = [loss];
+        let mut loaded = Loaded::new(&graph, output, training(&terms), 2, STAY);
+        loaded.set("input", truth.words("input.x"));
+        names.iter().for_each(|(ours, theirs)| loaded.set(ours, truth.words(&format!("param.{theirs}"))));
+        loaded.set("target", truth.words(target));
+        let loss = loaded.step().unwrap();
+        if target == "output" {
+            assert!(f64::from(loss) <= TOLERANCE * TOLERANCE, "mean squared difference {loss:e}");
+            continue;
+        }
+        for (ours, theirs) in &names {
+            let found = loaded.get(&format!("{ours}.gradient")).unwrap();
+            assert_close(theirs, &found, &truth.floats(&format!("grad_param.{theirs}")), TOLERANCE);
+        }
+        assert_close("x", &loaded.get("input.gradient").unwrap(), &truth.floats("grad_input.x"), TOLERANCE);
+    }
+}
+
 macro_rules! layers {
     ($($name:ident: $file:literal, $text:literal, $inputs:expr;)*) => {
         $(#[test] fn $name() { check_layer($file, $text, &$inputs); })*

@@ -32,6 +32,7 @@
 //! | [`deit`] | DeiT-Ti/16, -S/16, -B/16 with distillation | timm |
 //! | [`mixer`] | MLP-Mixer S/16, B/16 | timm |
 //! | [`t5`] | T5 small | transformers |
+//! | [`wav2vec2`] | wav2vec 2.0 base | transformers |
 //! | [`whisper`] | Whisper tiny | transformers |
 //! | [`word_lm`] | language models of words by an LSTM and by a GRU | PyTorch's example |
 //! | [`mamba`] | Mamba-130M | transformers |
@@ -70,6 +71,7 @@ pub mod unet;
 pub mod vae;
 pub mod vgg;
 pub mod vit;
+pub mod wav2vec2;
 pub mod whisper;
 pub mod word_lm;
 

@@ -44,6 +44,7 @@ use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vae::Vae;
 use gpumem_zoo::vgg::{Vgg11, Vgg11Bn, Vgg13, Vgg13Bn, Vgg16, Vgg16Bn, Vgg19, Vgg19Bn};
 use gpumem_zoo::vit::{VitB16, VitS16};
+use gpumem_zoo::wav2vec2::Wav2Vec2Base;
 use gpumem_zoo::whisper::WhisperTiny;
 use gpumem_zoo::word_lm::{GruLm, LstmLm};
 use serde_json::Value;
@@ -230,6 +231,8 @@ originals! {
     (Vgg19Bn, 143_678_248, Thousandths(19_632), [1000]),
     (VitB16, 86_567_656, Flops(35_127_656_448), [1000]),
     (VitS16, 22_050_664, Flops(9_197_764_608), [1000]),
+    // Without what stands in for steps that are hidden.
+    (Wav2Vec2Base, 94_395_552, Flops(148_157_573_120), [499, 32]),
     (WhisperTiny, 37_760_640, Flops(71_082_196_992), [448, 51865]),
     // PyTorch does not count what an LSTM multiplies: a step maps the input and the last output to four gates, in each of two layers.
     (LstmLm, 13_280_400, Flops(455_000_000 + 2 * 35 * 2 * 4 * 650 * (650 + 650)), [35, 10000]),
@@ -343,6 +346,7 @@ state_dicts! {
     (SegFormerB0, 207, 0x3539_a77d_6ab3_8c12),
     (SwinT, 173, 0x45d5_37ff_7fba_3ce1),
     (T5Small, 131, 0xbc6d_7a0f_c0b0_44d5),
+    (Wav2Vec2Base, 212, 0x7b77_f26b_2827_249b),
     (WhisperTiny, 167, 0x7487_49a6_5cca_7ff7),
     (Vgg11, 22, 0x288d_104a_e091_ee95),
     (Vgg11Bn, 54, 0x2cb7_05fc_d527_6415),

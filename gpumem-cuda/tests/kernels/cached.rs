@@ -71,6 +71,7 @@ fn positions_behind_other_steps() {
         (16, "2, rotary = 100.0"),
         (24, "3, rotary = 10.0, rotary_dims = 4"),
         (12, "3, rotary = 50.0, interleaved = true"),
+        (16, "4, kv_heads = 2, rotary = 50.0, qk_norm = \"RmsNorm\""),
     ] {
         check(options, [9, 4], |graph, tokens| {
             chain(graph, tokens, &format!("Embedding(7, {features}) | CausalSelfAttention({options})"))

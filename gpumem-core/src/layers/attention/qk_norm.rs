@@ -4,9 +4,11 @@ use super::Turn;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::layers::norm::{LayerNorm, RmsNorm};
-use crate::program::ops::{Attention, Slice};
+use crate::number::Role;
+use crate::program::Init;
+use crate::program::ops::{Attention, Normalize, Slice};
 use crate::shape::Shape;
+use alloc::vec;
 
 /// Attention of a sequence over itself.
 #[derive(Clone, Debug)]
@@ -41,15 +43,17 @@ impl QkNorm {
         QkNorm { kind, eps: from.option("qk_norm_eps").number_from_if_any(0.0) }
     }
 
-    /// One of both normalised: rows of heads of `width` elements each.
-    fn applied(&self, b: &mut Builder<'_>, name: &'static str, x: Value, width: u64) -> Result<Value, Mistake> {
-        let eps = self.eps.unwrap_or(EPS);
-        let rows = x.shape.elements().unwrap_or(0) / width;
-        let heads = b.view(x, Shape::new(&[rows, width]));
-        let normalised = match self.kind {
-            Some(Kind::Rms) => b.layer(name, &RmsNorm::with_eps(eps), &[heads])?,
-            _ => b.layer(name, &LayerNorm::with_eps(eps), &[heads])?,
-        };
+    /// Heads of one of both, normalised: `[T, heads * width]`.
+    fn applied(&self, b: &mut Builder<'_>, [scale, shift]: [&str; 2], x: Value, width: u64) -> Result<Value, Mistake> {
+        let [steps, features] = x.sequence()?;
+        let heads = b.view(x, Shape::new(&[steps, features / width, width]));
+        let is_centred = matches!(self.kind, Some(Kind::Layer));
+        let mut inputs = vec![heads, b.parameter(scale, &[width], Role::Norm, Init::Constant(1.0))];
+        if is_centred {
+            inputs.push(b.parameter(shift, &[width], Role::Norm, Init::Constant(0.0)));
+        }
+        let op = Normalize::of_rows(heads.shape, is_centred, self.eps.unwrap_or(EPS), [true, is_centred]);
+        let normalised = b.op(op, &inputs)?;
         Ok(b.view(normalised, x.shape))
     }
 
@@ -83,8 +87,8 @@ impl QkNorm {
         let q = part(b, 0, queries)?;
         let k = part(b, queries, keys)?;
         let v = part(b, queries.saturating_add(keys), keys)?;
-        let q = self.applied(b, "q_norm", q, width)?;
-        let k = self.applied(b, "k_norm", k, width)?;
+        let q = self.applied(b, ["q_norm.weight", "q_norm.bias"], q, width)?;
+        let k = self.applied(b, ["k_norm.weight", "k_norm.bias"], k, width)?;
         let q = turn.applied(b, q, heads, width)?;
         let k = turn.applied(b, k, kv_heads, width)?;
         b.op(Attention { apart: true, ..joined }, &[q, k, v])

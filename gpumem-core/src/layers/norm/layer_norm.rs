@@ -25,13 +25,6 @@ pub struct LayerNorm {
     bias: bool,
 }
 
-impl LayerNorm {
-    /// The norm of the last axis, with a scale and a shift.
-    pub(crate) fn with_eps(eps: f64) -> LayerNorm {
-        LayerNorm { normalized_shape: None, eps, affine: true, bias: true }
-    }
-}
-
 impl Layer for LayerNorm {
     const NAME: &'static str = "LayerNorm";
     const KEEPS_SHAPE: bool = true;

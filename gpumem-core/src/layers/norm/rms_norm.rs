@@ -23,13 +23,6 @@ pub struct RmsNorm {
     affine: bool,
 }
 
-impl RmsNorm {
-    /// The norm of the last axis, with a scale.
-    pub(crate) fn with_eps(eps: f64) -> RmsNorm {
-        RmsNorm { normalized_shape: None, eps, affine: true }
-    }
-}
-
 impl Layer for RmsNorm {
     const NAME: &'static str = "RmsNorm";
     const KEEPS_SHAPE: bool = true;

@@ -107,7 +107,10 @@ impl Rule for Normalize {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        let are_rows = self.groups == 1 && self.shared == 1 && self.shape.rank() < 3;
+        let are_rows = self.groups == 1 && self.shared == 1;
+        if are_rows && self.shape.rank() > 2 {
+            return Edge::same(inputs);
+        }
         let (rule, number) = if are_rows { ("Rows", self.length) } else { ("Channels", self.parameters()) };
         vec![Edge::new(rule, &[number], inputs[0], self.shape)]
     }
