@@ -39,26 +39,18 @@ network! {
 
     fn forward(image: Image<3, 192, 192>) -> Logits<1000> {
         [
-            convolution(16, 3, 2, 1), activation(), convolution(32, 3, 1, 1), activation(),
-            convolution(64, 3, 1, 1), activation(), convolution(128, 3, 2, 1),
-            first(256, 1, 1, 1.0),
-            first(512, 2, 2, 0.9805806756909201), block(512, 2, 0.9805806756909201),
-            first(1536, 2, 6, 0.9622504486493761), block(1536, 6, 0.9805806756909201), block(1536, 6, 0.9622504486493761),
+            down(16, 1), activation(), convolution(32, 3, 1), activation(), convolution(64, 3, 1), activation(), down(128, 1),
+            activation(), Affine(1.0), Add(residual(256, 1, 1), convolution(256, 1, 1)),
+            first(512, 2, 0.9805806756909201), block(512, 2, 0.9805806756909201),
+            first(1536, 6, 0.9622504486493761), block(1536, 6, 0.9805806756909201), block(1536, 6, 0.9622504486493761),
             block(1536, 6, 0.9449111825230679), block(1536, 6, 0.9284766908852592), block(1536, 6, 0.9128709291752768),
-            first(1536, 2, 6, 0.8980265101338745), block(1536, 6, 0.9805806756909201), block(1536, 6, 0.9622504486493761),
-            convolution(3072, 1, 1, 1), activation(), GlobalAvgPool, Linear(1000, name = "fc"),
+            first(1536, 6, 0.8980265101338745), block(1536, 6, 0.9805806756909201), block(1536, 6, 0.9622504486493761),
+            convolution(3072, 1, 1), activation(), GlobalAvgPool, Linear(1000, name = "fc"),
         ]
     }
 
-    fn first(channels: usize, stride: usize, groups: usize, beta: f64) -> Block {
-        [
-            activation(), Affine(beta),
-            Add([residual(channels, stride, groups)], [pool(stride), convolution(channels, 1, 1, 1)]),
-        ]
-    }
-
-    fn pool(stride: usize) -> Block {
-        if stride == 1 { [] } else { [AvgPool2d(2)] }
+    fn first(channels: usize, groups: usize, beta: f64) -> Block {
+        [activation(), Affine(beta), Add(residual(channels, 2, groups), [AvgPool2d(2), convolution(channels, 1, 1)])]
     }
 
     fn block(channels: usize, groups: usize, beta: f64) -> Block {
@@ -68,8 +60,9 @@ network! {
     /// With a squeeze and excitation that is doubled, and the gain of its skip connection.
     fn residual(channels: usize, stride: usize, groups: usize) -> Block {
         [
-            convolution(channels / 2, 1, 1, 1), activation(), convolution(channels / 2, 3, stride, groups), activation(),
-            convolution(channels / 2, 3, 1, groups), activation(), convolution(channels, 1, 1, 1),
+            convolution(channels / 2, 1, 1), activation(),
+            if stride == 1 { convolution(channels / 2, 3, groups) } else { down(channels / 2, groups) }, activation(),
+            convolution(channels / 2, 3, groups), activation(), convolution(channels, 1, 1),
             Mul([], [AdaptiveAvgPool2d(1), Conv2d(channels / 2, 1), Relu(inplace), Conv2d(channels, 1), Sigmoid]),
             Affine(2.0), Scale(0.0, scalar), Affine(0.2),
         ]
@@ -79,13 +72,13 @@ network! {
         [Gelu, Affine(1.7015043497085571)]
     }
 
-    /// With "same" padding as TensorFlow has it: at the end, where one side has more.
-    fn convolution(channels: usize, size: usize, stride: usize, groups: usize) -> Block {
-        [same(size, stride), Conv2d(channels, size, stride = stride, groups = groups, standardized, gamma = 1.0, eps = 1e-5)]
+    fn convolution(channels: usize, size: usize, groups: usize) -> Block {
+        [Conv2d(channels, size, padding = size / 2, groups = groups, standardized, gamma = 1.0, eps = 1e-5)]
     }
 
-    fn same(size: usize, stride: usize) -> Block {
-        if size == 1 { [] } else { if stride == 1 { [Pad(1)] } else { [Pad((0, 1, 0, 1))] } }
+    /// Of an even map, "same" padding as TensorFlow has it is at the end.
+    fn down(channels: usize, groups: usize) -> Block {
+        [Pad((0, 1, 0, 1)), Conv2d(channels, 3, stride = 2, groups = groups, standardized, gamma = 1.0, eps = 1e-5)]
     }
 }
 
