@@ -107,7 +107,16 @@ fn check_scan(inputs: &[Input]) {
 fn every_operation() {
     // No layer is an expansion alone, and its gradient is passed on. A mask and a constant have no input, and indices no gradient. What keeps
     // a sequence is not trained. What makes a weight has a test of its own.
-    let others = ["Expand", "WindowMask", "CachedAttention", "Positions", "Constant", "PaddedPositions", "ArgMax", "Reparametrize"];
+    let others = [
+        "Expand",
+        "WindowMask",
+        "CachedAttention",
+        "Positions",
+        "Constant",
+        "PaddedPositions",
+        "ArgMax",
+        "Reparametrize",
+    ];
     for name in Op::NAMES.iter().filter(|name| !others.contains(name)) {
         let (layer, inputs) = case_of(name);
         assert_eq!(Single::new(layer, &inputs, Options::default().batch).op.name(), *name);

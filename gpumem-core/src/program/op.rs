@@ -9,8 +9,8 @@ use super::encoding::{Reader, Wire};
 use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Constant, Convolution,
     Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
-    Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary,
-    SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
+    Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize,
+    Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
 };
 use crate::number::Role;
 use crate::shape::{Shape, product};

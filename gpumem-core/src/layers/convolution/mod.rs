@@ -61,7 +61,13 @@ fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channe
 }
 
 /// The operation with its weight and bias.
-fn convolve<const N: usize>(b: &mut Builder<'_>, x: Value, axes: Axes, op: Convolution<N>, made: &Reparametrization) -> Result<Value, Mistake>
+fn convolve<const N: usize>(
+    b: &mut Builder<'_>,
+    x: Value,
+    axes: Axes,
+    op: Convolution<N>,
+    made: &Reparametrization,
+) -> Result<Value, Mistake>
 where
     Op: From<Convolution<N>>,
 {

@@ -70,6 +70,12 @@ impl<const N: usize> Plain<N> {
             }
         };
         let transposed = false;
-        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output }, &self.made)
+        convolve(
+            b,
+            x,
+            axes,
+            Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output },
+            &self.made,
+        )
     }
 }

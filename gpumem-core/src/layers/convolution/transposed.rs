@@ -86,6 +86,12 @@ impl<const N: usize> Transposed<N> {
             *output = self.length(input[axis], axis)?;
         }
         let transposed = true;
-        convolve(b, x, axes, Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output }, &self.made)
+        convolve(
+            b,
+            x,
+            axes,
+            Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output },
+            &self.made,
+        )
     }
 }
