@@ -79,7 +79,7 @@ fn what_cannot_be_planned_says_why() {
     assert_eq!(error(&STEP, 1 << 40), None);
     assert_eq!(error(&Tables { operations: 0, ..STEP }, 1), Some(PlanError::EmptyNetwork));
     assert_eq!(error(&Tables { operations: 3, ..STEP }, 1), Some(PlanError::Malformed));
-    assert_eq!(error(&Tables { parameters: &[[10, 1, 1, 1]], ..STEP }, 1), Some(PlanError::Malformed));
+    assert_eq!(error(&Tables { parameters: &[[99, 1, 1, 1]], ..STEP }, 1), Some(PlanError::Malformed));
     assert_eq!(error(&Tables { parameters: &[[1, u64::MAX, 1, 1]], ..STEP }, 1), Some(PlanError::Overflow));
     assert_eq!(error(&Tables { moments: u64::MAX, ..STEP }, 1), Some(PlanError::Overflow));
     assert_eq!(plan::<3>(&STEP, 1, Precision::F32).error, Some(PlanError::Malformed));

@@ -133,7 +133,11 @@ fn other_layers() {
         ("Bidirectional", "it is an option, as `Lstm(128, bidirectional = true)`".into(), false),
         ("ConvLSTM2D(8, 3)", "of the recurrent layers there are `Lstm`, `Gru` and `Rnn`".into(), false),
         ("Hardtanh", family("functions", "`Gelu`"), true),
-        ("WeightNorm(4)", family("normalisations", "`BatchNorm2d`"), true),
+        (
+            "WeightNorm(4)",
+            "it is an option of the layer whose weight it is, as `Linear(64, weight_norm)`".into(),
+            false,
+        ),
         ("MaxPooling3D(2)", "here it is `MaxPool3d`".into(), false),
         ("GELUs", "did you mean `Gelu`?".into(), true),
         ("Embed(3, 4)", "here it is `Embedding`".into(), false),
