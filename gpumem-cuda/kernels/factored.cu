@@ -135,6 +135,22 @@ static __device__ __forceinline__ float sum_of(float x, u32 lane, u32 count, u32
     return shared[threadIdx.x];
 }
 
+// Adds the squares of gradients from `first` on to `end` that are `step` of a row or column apart, for `with_elements`. Like those below
+// it is a type with its own call: NVRTC 12 takes a lambda of any type for code of the host.
+struct Line {
+    u64 from, apart;
+    u32 first, end, step;
+    float scale;
+    float &sum;
+
+    template <class Number> __device__ __forceinline__ void operator()(Number *, float *, const Number *dw) const {
+        for (u32 i = first; i < end; i += step) {
+            const float g = widen(dw[from + i * apart]) / scale;
+            sum += g * g;
+        }
+    }
+};
+
 template <u32 LIMIT> static __device__ __forceinline__ void rows(const Given<LIMIT> &given, float *shared) {
     const u32 p = tensor_of_block(given.tensors);
     const Parameter it = parameter(given, p);
@@ -146,13 +162,8 @@ template <u32 LIMIT> static __device__ __forceinline__ void rows(const Given<LIM
     const u64 o = row / it.inner / it.height;
     const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
     float sum = 0.0f;
-    with_elements(given, p, [&](auto *, float *, const auto *dw) {
-        const auto *from = dw + (o * it.height + h) * it.width * it.inner + k;
-        for (u32 w = lane; is_there && w < it.width; w += lanes) {
-            const float g = widen(from[(u64)w * it.inner]) / scale;
-            sum += g * g;
-        }
-    });
+    const u64 from = (o * it.height + h) * it.width * it.inner + k;
+    with_elements(given, p, Line{from, it.inner, lane, is_there ? it.width : 0, lanes, scale, sum});
     sum = sum_of(sum, lane, lanes, 1, shared);
     if (is_there && lane == 0) approach(it.row(o, h, k), sum / it.width, given.state);
 }
@@ -175,13 +186,8 @@ template <u32 LIMIT> static __device__ __forceinline__ void columns(const Given<
     const u32 end = it.height - first < STRIP ? it.height : first + STRIP;
     const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
     float sum = 0.0f;
-    with_elements(given, p, [&](auto *, float *, const auto *dw) {
-        const auto *from = dw + at / turns * it.height * turns + at % turns;
-        for (u32 h = first + lane; at < all && h < end; h += lanes) {
-            const float g = widen(from[h * turns]) / scale;
-            sum += g * g;
-        }
-    });
+    const u64 from = at / turns * it.height * turns + at % turns;
+    with_elements(given, p, Line{from, turns, first + lane, at < all ? end : 0, lanes, scale, sum});
     sum = sum_of(sum, lane, lanes, many, shared);
     if (at >= all || lane != 0) return;
     if (it.strip_count() > 1) {
@@ -225,12 +231,14 @@ static __device__ __forceinline__ float change(const Parameter &it, u64 i, float
     return gradient / fmaxf(sqrtf(variance), (float)values[1]);
 }
 
-template <u32 LIMIT> static __device__ __forceinline__ void squares(const Given<LIMIT> &given, float *shared) {
-    const Part part = part_of_thread(given.tensors);
-    const Parameter it = parameter(given, part.tensor);
-    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
-    float weights = 0.0f, changes = 0.0f;
-    with_elements(given, part.tensor, [&](auto *w, float *master, const auto *dw) {
+// Adds the squares of the weights and of their changes.
+struct Sizes {
+    const Part &part;
+    const Parameter &it;
+    float scale;
+    float &weights, &changes;
+
+    template <class Number> __device__ __forceinline__ void operator()(const Number *w, float *master, const Number *dw) const {
         float old[FOUR], g[FOUR];
         if (master != nullptr) {
             load(master + part.first, part.many, old);
@@ -245,7 +253,15 @@ template <u32 LIMIT> static __device__ __forceinline__ void squares(const Given<
             weights += old[e] * old[e];
             changes += by * by;
         }
-    });
+    }
+};
+
+template <u32 LIMIT> static __device__ __forceinline__ void squares(const Given<LIMIT> &given, float *shared) {
+    const Part part = part_of_thread(given.tensors);
+    const Parameter it = parameter(given, part.tensor);
+    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
+    float weights = 0.0f, changes = 0.0f;
+    with_elements(given, part.tensor, Sizes{part, it, scale, weights, changes});
     weights = sum_of(weights, threadIdx.x, THREADS, 1, shared);
     changes = sum_of(changes, threadIdx.x, THREADS, 1, shared);
     if (threadIdx.x != 0) return;
@@ -269,15 +285,13 @@ template <u32 LIMIT> static __device__ __forceinline__ void totals(const Given<L
     *it.factor = rate / fmaxf(1.0f, sqrtf(changes / it.elements) / (float)values[3]);
 }
 
-template <u32 LIMIT> static __device__ __forceinline__ void update(const Given<LIMIT> &given) {
-    const bool skips = is_skipped(given.state);
-    const Part part = part_of_thread(given.tensors);
-    const Parameter it = parameter(given, part.tensor);
-    const float scale = from_bits(given.state[STATE_LOSS_SCALE]), shrink = 1.0f - it.lr * it.weight_decay;
-    if (given.tensors.option != 0) leave_step(given.state);
-    if (skips || part.many == 0) return;
-    const float factor = *it.factor;
-    with_elements(given, part.tensor, [&](auto *w, float *master, const auto *dw) {
+// Changes the weights.
+struct Step {
+    const Part &part;
+    const Parameter &it;
+    float scale, shrink, factor;
+
+    template <class Number> __device__ __forceinline__ void operator()(Number *w, float *master, const Number *dw) const {
         float old[FOUR], g[FOUR];
         if (master != nullptr) {
             load(master + part.first, part.many, old);
@@ -292,7 +306,18 @@ template <u32 LIMIT> static __device__ __forceinline__ void update(const Given<L
         }
         if (master != nullptr) save(old, part.many, master + part.first);
         save(old, part.many, w + part.first);
-    });
+    }
+};
+
+template <u32 LIMIT> static __device__ __forceinline__ void update(const Given<LIMIT> &given) {
+    const bool skips = is_skipped(given.state);
+    const Part part = part_of_thread(given.tensors);
+    const Parameter it = parameter(given, part.tensor);
+    const float scale = from_bits(given.state[STATE_LOSS_SCALE]), shrink = 1.0f - it.lr * it.weight_decay;
+    if (given.tensors.option != 0) leave_step(given.state);
+    if (skips || part.many == 0) return;
+    const float factor = *it.factor;
+    with_elements(given, part.tensor, Step{part, it, scale, shrink, factor});
 }
 
 // Blocks of 256 threads.
