@@ -55,6 +55,7 @@ impl Wire for Graph {
         self.rows.put(out);
         self.parameters.put(out);
         self.buffers.put(out);
+        self.groups.put(out);
     }
 
     /// Reads a graph whose numbers all name something in it: a node reads nodes before it.
@@ -64,6 +65,7 @@ impl Wire for Graph {
             rows: Wire::take(from)?,
             parameters: Wire::take(from)?,
             buffers: Wire::take(from)?,
+            groups: Wire::take(from)?,
         };
         graph.is_connected().then_some(graph)
     }

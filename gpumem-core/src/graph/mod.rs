@@ -174,6 +174,8 @@ pub struct Graph {
     pub parameters: Vec<Parameter>,
     /// All running statistics.
     pub buffers: Vec<Buffer>,
+    /// Nodes that are computed again for the backward pass, as the first of them and the one behind the last.
+    pub groups: Vec<[NodeId; 2]>,
 }
 
 /// More elements than this in one tensor are refused as an overflow: no card has room for them, and below it every sum

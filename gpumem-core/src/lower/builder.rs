@@ -41,6 +41,8 @@ pub(super) struct Builder<'g> {
     consumers: Vec<Vec<NodeId>>,
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
+    /// The node that each forward operation computes.
+    pub(super) computed: Vec<NodeId>,
     /// The tensor that holds each value. Several values share one where one is a view or works in place.
     values: Vec<Option<TensorId>>,
     /// The values that each tensor holds, as far as it holds any.
@@ -95,6 +97,7 @@ impl<'g> Builder<'g> {
             consumers: vec![Vec::new(); count],
             tensors: Vec::new(),
             operations: Vec::new(),
+            computed: Vec::new(),
             values: vec![None; count],
             holds: BTreeMap::new(),
             saved: vec![Vec::new(); count],

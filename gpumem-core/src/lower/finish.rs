@@ -1,8 +1,9 @@
 //! The last steps: tensors sorted by class, lifetimes read off the operations.
 
 use super::builder::Builder;
+use super::recompute::Draft;
 use super::{LowerError, held, pitch, updates};
-use crate::graph::Source;
+use crate::graph::{Graph, Source};
 use crate::program::{Class, Program, TensorId};
 use crate::train::Update;
 use alloc::format;
@@ -23,11 +24,17 @@ const ORDER: [Class; 9] = [
 ];
 
 impl Builder<'_> {
-    pub(super) fn finish(mut self) -> Result<Program, LowerError> {
+    pub(super) fn finish(
+        mut self,
+        change: impl FnOnce(Draft, &Graph) -> Result<Draft, LowerError>,
+    ) -> Result<Program, LowerError> {
         let paths = self.graph.rows.iter().map(|row| row.path.clone()).collect();
         let input_gradients = self.name_input_gradients();
-        let Builder { mut tensors, operations, training, results, .. } = self;
+        let Builder { tensors, operations, training, results, computed: nodes, graph, .. } = self;
         let moments = training.map_or(0, |training| training.moments);
+        let draft = Draft { tensors, operations, results, input_gradients, nodes };
+        let draft = if training.is_some() { change(draft, graph)? } else { draft };
+        let Draft { mut tensors, operations, results, input_gradients, .. } = draft;
         let mut operations = updates::gather(held::hold(operations, &tensors), &tensors, moments);
         updates::with_scratch(&mut operations, &mut tensors, moments);
 

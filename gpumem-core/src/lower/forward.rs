@@ -90,6 +90,7 @@ impl Builder<'_> {
         let work = if training { Work::Training } else { Work::Inference };
         writes.extend(self.workspace(node.op, node.row, work, value.batched));
         self.operation(Action::Run { op: node.op.clone(), pass: Pass::Forward }, row, reads, writes);
+        self.computed.push(id);
         self.hold(id, output);
         Ok(())
     }

@@ -11,6 +11,7 @@ mod finish;
 mod forward;
 mod held;
 mod pitch;
+mod recompute;
 mod rewrite;
 mod stepped;
 mod tables;
@@ -28,6 +29,7 @@ use crate::train::Update;
 use alloc::string::String;
 use alloc::vec::Vec;
 use builder::Builder;
+use recompute::{Draft, recomputed};
 
 /// What to lower to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -152,6 +154,35 @@ impl LowerError {
 /// `inplace` where something else needs the input, a network without layers, and for training a loss that depends on no
 /// parameter that is trained.
 pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<Program, LowerError> {
+    drafted(graph, outputs, options, |draft, graph| {
+        recomputed(draft, graph, None).ok_or_else(|| LowerError::of_all("a group that is computed again is none"))
+    })
+}
+
+/// Lowers a network that is trained to a step whose operations run in another order, forward ones maybe more than once. They are numbered
+/// as they come before updates are gathered.
+///
+/// # Errors
+/// Those of [`lower`], and an order of other operations.
+pub fn lower_in_order(
+    graph: &Graph,
+    outputs: &[NodeId],
+    options: &Options<'_>,
+    order: &[u32],
+) -> Result<Program, LowerError> {
+    drafted(graph, outputs, options, |draft, graph| {
+        recomputed(draft, graph, Some(order))
+            .ok_or_else(|| LowerError::of_all("the order of its operations is that of another network"))
+    })
+}
+
+/// Lowers a graph, and lets `change` have the step before it is finished.
+fn drafted(
+    graph: &Graph,
+    outputs: &[NodeId],
+    options: &Options<'_>,
+    change: impl FnOnce(Draft, &Graph) -> Result<Draft, LowerError>,
+) -> Result<Program, LowerError> {
     if outputs.is_empty() {
         return Err(LowerError::of_all("the network has no output"));
     }
@@ -168,7 +199,7 @@ pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result
     if let Some(training) = options.training {
         builder.backward(training);
     }
-    builder.finish()
+    builder.finish(change)
 }
 
 /// Lowers a graph to a forward pass of some steps of a sequence that keeps what later steps look at.

@@ -98,7 +98,8 @@ fn reparametrization(operation: &Operation) -> Option<Pass> {
 /// The parameter that a weight is computed from: itself, if it is one.
 fn origin(program: &Program, weight: TensorId) -> TensorId {
     let is_made = |operation: &&Operation| {
-        reparametrization(operation) == Some(Pass::Forward) && operation.written(Slot::Output) == Some(weight)
+        reparametrization(operation).is_some_and(|pass| pass != Pass::Backward)
+            && operation.written(Slot::Output) == Some(weight)
     };
     let maker = program.operations.iter().filter(|_| program.tensor(weight).class == Class::Transient).find(is_made);
     maker.and_then(|operation| operation.read(Slot::Input(0))).unwrap_or(weight)

@@ -57,7 +57,7 @@ pub enum Class {
 }
 wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Cache, Input, Target, Transient });
 wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace });
-wire_enum!(Phase { Forward, Backward, Update, Loss });
+wire_enum!(Phase { Forward, Backward, Update, Loss, Again });
 wire_enum!(Role {
     Activation,
     Weight,
@@ -353,8 +353,11 @@ pub enum Pass {
     Forward,
     /// The `InputGradient`s that are written, from `Gradient` and what the operation declares.
     Backward,
+    /// The forward pass a second time, for the backward pass of others. What runs again
+    /// [from what it saved](op::Rule::runs_again_from_saved) reads that, and has neither buffers nor a workspace.
+    Again,
 }
-wire_enum!(Pass { Forward, Backward });
+wire_enum!(Pass { Forward, Backward, Again });
 
 /// What an entry of a program does.
 #[derive(Clone, Debug, PartialEq)]
@@ -475,10 +478,10 @@ impl Operation {
         self.reads.iter().chain(&self.writes).map(|operand| operand.tensor)
     }
 
-    /// The operation that runs forward, if that is what it does.
+    /// The operation that runs forward, for the first time or again, if that is what it does.
     pub fn forward(&self) -> Option<&Op> {
         match &self.action {
-            Action::Run { op, pass: Pass::Forward } => Some(op),
+            Action::Run { op, pass: Pass::Forward | Pass::Again } => Some(op),
             _ => None,
         }
     }
@@ -495,6 +498,7 @@ impl Operation {
     pub fn phase(&self) -> Phase {
         match self.action {
             Action::Run { pass: Pass::Forward, .. } => Phase::Forward,
+            Action::Run { pass: Pass::Again, .. } => Phase::Again,
             Action::Loss(_) => Phase::Loss,
             Action::Check | Action::Update | Action::Advance => Phase::Update,
             Action::Run { pass: Pass::Backward, .. } | Action::Accumulate | Action::Copy | Action::SumBatch => {

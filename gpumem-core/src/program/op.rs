@@ -68,6 +68,12 @@ pub trait Rule: Sized {
         false
     }
 
+    /// Whether it reads what it saved, and leaves its buffers alone, where its output is computed a second time for the backward
+    /// pass.
+    fn runs_again_from_saved(&self) -> bool {
+        false
+    }
+
     /// Dimensions of what it keeps from one run to the next, for each sample: its [`Slot::Cache`](super::Slot)s, in order.
     fn caches(&self) -> Vec<Shape> {
         Vec::new()
@@ -416,6 +422,11 @@ macro_rules! operations {
             /// See [`Rule::draws`].
             pub fn draws(&self) -> bool {
                 match self { $(Op::$name(op) => op.draws(),)* }
+            }
+
+            /// See [`Rule::runs_again_from_saved`].
+            pub fn runs_again_from_saved(&self) -> bool {
+                match self { $(Op::$name(op) => op.runs_again_from_saved(),)* }
             }
 
             /// See [`Rule::caches`].

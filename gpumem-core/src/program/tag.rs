@@ -15,6 +15,8 @@ pub enum Phase {
     Update = 2,
     /// Computes the loss and the gradient it starts from.
     Loss = 3,
+    /// Computes the layer's output a second time.
+    Again = 4,
 }
 
 impl Phase {
@@ -24,6 +26,7 @@ impl Phase {
             0 => "forward of ",
             1 => "backward of ",
             2 => "update of ",
+            4 => "recomputation of ",
             _ => "loss ",
         }
     }

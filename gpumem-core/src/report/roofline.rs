@@ -65,7 +65,7 @@ pub fn flops(operation: &Operation, batch: u64) -> u64 {
     let forward = op.macs().saturating_mul(2).saturating_mul(batch);
     let writes = |input: u8| u64::from(operation.written(Slot::InputGradient(input)).is_some());
     match (pass, op) {
-        (Pass::Forward, _) => forward,
+        (Pass::Forward | Pass::Again, _) => forward,
         // Of five products in place of two: scores again, and the gradients of values, weights, queries and keys.
         (Pass::Backward, Op::Attention(_)) => forward / 2 * 5,
         // What a GRU's `n` is made of is multiplied again: a third.
@@ -82,10 +82,12 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
     let bytes = placed.bytes[id as usize];
     let output = || operation.written(Slot::Output).map_or(bytes, |output| placed.bytes[output as usize]);
     match &operation.action {
-        Action::Run { op: Op::Gather(_), pass: Pass::Forward } if operation.read(Slot::Input(1)) == Some(id) => {
+        Action::Run { op: Op::Gather(_), pass: Pass::Forward | Pass::Again }
+            if operation.read(Slot::Input(1)) == Some(id) =>
+        {
             bytes.min(output())
         }
-        Action::Run { op: Op::Slice(_), pass: Pass::Forward } => bytes.min(output()),
+        Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Again } => bytes.min(output()),
         _ => bytes,
     }
 }

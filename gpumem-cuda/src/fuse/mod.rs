@@ -99,7 +99,9 @@ fn calls(launches: Vec<Launch>) -> Vec<Call> {
 fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)> {
     let operation = placed.program.operations.get(at)?;
     match &operation.action {
-        Action::Run { op, pass: Pass::Forward } => Some((operation, op, operation.written(Slot::Output)?)),
+        Action::Run { op, pass: Pass::Forward | Pass::Again } => {
+            Some((operation, op, operation.written(Slot::Output)?))
+        }
         _ => None,
     }
 }

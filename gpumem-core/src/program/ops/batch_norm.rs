@@ -12,7 +12,7 @@ record! {
     /// * Inputs: x `[channels, H, W]` and, with `affine`, a factor and a summand for each channel.
     /// * Buffers: running mean and running variance of each channel.
     /// * Saves two statistics a channel: mean and `1 / sqrt(variance + eps)`.
-    /// * The gradients read x, what was saved, factors and summands.
+    /// * The gradients read x, what was saved, factors and summands. Where y is computed again, the same is read.
     pub struct BatchNorm {
         /// Channels.
         pub channels: u64,
@@ -55,6 +55,11 @@ impl Rule for BatchNorm {
 
     /// The statistics are on their way from one pass over x to the next.
     fn always_saves(&self) -> bool {
+        true
+    }
+
+    /// The running statistics move once a step.
+    fn runs_again_from_saved(&self) -> bool {
         true
     }
 

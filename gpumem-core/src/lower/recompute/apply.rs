@@ -1,0 +1,183 @@
+//! A training step whose operations run in another order, forward ones maybe more than once.
+//!
+//! The order says it all. Each run makes new tensors, and whoever reads a value reads what ran last; how long a tensor lives and what may be
+//! overwritten follows from that.
+
+use super::Draft;
+use super::values::{NONE, Place, Values, reads_saved};
+use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The step that runs the operations of `draft` in this order, by their numbers. Those that come for the first time keep their order, and
+/// only forward operations come a second time. `None` if that is not so, or something would read what is not there.
+pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> Option<Draft> {
+    let mut run = Run {
+        draft,
+        values,
+        tensors: draft.tensors.clone(),
+        of_values: vec![NONE; values.values.len()],
+        of_owns: vec![NONE; values.owns.len()],
+    };
+    let mut operations: Vec<Operation> = Vec::with_capacity(order.len());
+    let (mut next, mut nodes) = (0, Vec::new());
+    for &at in order {
+        let is_again = at < next;
+        if at > next || (is_again && at as usize >= values.forward) {
+            return None;
+        }
+        next = next.max(at + 1);
+        operations.push(run.operation(at as usize, is_again)?);
+        nodes.extend(draft.nodes.get(at as usize));
+    }
+    if next as usize != draft.operations.len() {
+        return None;
+    }
+    let last_of = |id: &TensorId| {
+        let own = values.owns.iter().position(|own| own.tensor == *id);
+        own.map_or(Some(*id), |own| Some(run.of_owns[own]).filter(|&tensor| tensor != NONE))
+    };
+    let results = draft.results.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
+    let input_gradients = draft.input_gradients.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
+    let tensors = run.tensors;
+    let mut applied = Draft { tensors, operations, results, input_gradients, nodes };
+    overwrite(&mut applied);
+    Some(applied)
+}
+
+/// An order that is being run through.
+struct Run<'d> {
+    draft: &'d Draft,
+    values: &'d Values,
+    tensors: Vec<Tensor>,
+    /// The tensor that each value is in now, and each tensor of what comes after the forward pass, or [`NONE`].
+    of_values: Vec<u32>,
+    of_owns: Vec<u32>,
+}
+
+impl Run<'_> {
+    fn operation(&mut self, at: usize, is_again: bool) -> Option<Operation> {
+        let operation = &self.draft.operations[at];
+        let takes_saved = is_again && reads_saved(operation);
+        let is_left = |slot: Slot| takes_saved && matches!(slot, Slot::Buffer(_) | Slot::Workspace);
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for (&operand, &place) in operation.reads.iter().zip(&self.values.reads[at]) {
+            if !is_left(operand.slot) {
+                reads.push(Operand { tensor: self.now(operand.tensor, place)?, ..operand });
+            }
+        }
+        for (&operand, &place) in operation.writes.iter().zip(&self.values.writes[at]) {
+            if is_left(operand.slot) {
+                continue;
+            }
+            if takes_saved && matches!(operand.slot, Slot::Saved(_)) {
+                reads.push(Operand { tensor: self.now(operand.tensor, place)?, ..operand });
+                continue;
+            }
+            writes.push(Operand { tensor: self.written(operand.tensor, place)?, ..operand });
+        }
+        let action = match &operation.action {
+            Action::Run { op, .. } if is_again => Action::Run { op: op.clone(), pass: Pass::Again },
+            action => action.clone(),
+        };
+        Some(Operation { action, row: operation.row, accumulate: operation.accumulate, reads, writes })
+    }
+
+    /// The tensor in which an operand is now.
+    fn now(&self, tensor: TensorId, place: Place) -> Option<TensorId> {
+        let found = match place {
+            Place::Lasting | Place::Scratch => tensor,
+            Place::Value(value) => self.of_values[value as usize],
+            Place::Own(own) => self.of_owns[own as usize],
+        };
+        (found != NONE).then_some(found)
+    }
+
+    /// The tensor that an operand is written to.
+    fn written(&mut self, tensor: TensorId, place: Place) -> Option<TensorId> {
+        Some(match place {
+            Place::Lasting => tensor,
+            Place::Scratch => self.fresh(tensor),
+            Place::Value(value) => {
+                self.of_values[value as usize] = self.fresh(tensor);
+                self.of_values[value as usize]
+            }
+            Place::Own(own) if self.of_owns[own as usize] != NONE => self.of_owns[own as usize],
+            Place::Own(own) => {
+                let takes = self.values.owns[own as usize].takes;
+                self.of_owns[own as usize] = match takes {
+                    NONE => self.fresh(tensor),
+                    // What was there is gone.
+                    taken => core::mem::replace(&mut self.of_values[taken as usize], NONE),
+                };
+                Some(self.of_owns[own as usize]).filter(|&tensor| tensor != NONE)?
+            }
+        })
+    }
+
+    fn fresh(&mut self, like: TensorId) -> TensorId {
+        self.tensors.push(self.tensors[like as usize].clone());
+        self.tensors.len() as TensorId - 1
+    }
+}
+
+/// Lets what forward operations write take the place of an input that nothing reads any more.
+fn overwrite(draft: &mut Draft) {
+    let (mut first, mut last) = (vec![NONE; draft.tensors.len()], vec![0; draft.tensors.len()]);
+    for (at, operation) in draft.operations.iter().enumerate() {
+        for id in operation.tensors() {
+            first[id as usize] = first[id as usize].min(at as u32);
+            last[id as usize] = at as u32;
+        }
+    }
+    let end = draft.operations.len() as u32 - 1;
+    draft.results.iter().chain(&draft.input_gradients).for_each(|&id| last[id as usize] = end);
+    let mut root: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
+    for (at, operation) in draft.operations.iter().enumerate() {
+        let (Action::Run { op, pass: Pass::Forward | Pass::Again }, at) = (&operation.action, at as u32) else {
+            continue;
+        };
+        let dies = |from: TensorId, to: TensorId| {
+            is_alike(&draft.tensors, from, to)
+                && last[from as usize] == at
+                && first[to as usize] == at
+                && operation.reads.iter().filter(|operand| operand.tensor == from).count() == 1
+        };
+        let mut taken = Vec::new();
+        for (inputs, to) in overwriting(operation, op) {
+            let from = inputs.into_iter().find(|&from| dies(from, to) && !taken.contains(&from));
+            if let Some(from) = from {
+                root[to as usize] = root[from as usize];
+                taken.push(from);
+            }
+        }
+    }
+    for operand in draft.operations.iter_mut().flat_map(|it| it.reads.iter_mut().chain(&mut it.writes)) {
+        operand.tensor = root[operand.tensor as usize];
+    }
+    for id in draft.results.iter_mut().chain(&mut draft.input_gradients) {
+        *id = root[*id as usize];
+    }
+}
+
+/// What a forward operation writes that may take the place of an input, each with those inputs.
+fn overwriting(operation: &Operation, op: &Op) -> Vec<(Vec<TensorId>, TensorId)> {
+    let input = |number: u8| operation.read(Slot::Input(number));
+    let mut all = Vec::new();
+    for (number, saved) in (0..).zip(op.saved()) {
+        let over = saved.over.and_then(input);
+        all.extend(over.zip(operation.written(Slot::Saved(number))).map(|(from, to)| (vec![from], to)));
+    }
+    if let Some(output) = operation.written(Slot::Output).filter(|_| op.in_place()) {
+        let inputs = operation.reads.iter().filter(|operand| matches!(operand.slot, Slot::Input(_)));
+        all.push((inputs.map(|operand| operand.tensor).collect(), output));
+    }
+    all
+}
+
+/// Whether a tensor may lie where another one does.
+fn is_alike(tensors: &[Tensor], from: TensorId, to: TensorId) -> bool {
+    let [from, to] = [from, to].map(|id| &tensors[id as usize]);
+    let is_transient = from.class == Class::Transient && to.class == Class::Transient;
+    is_transient && from.role == to.role && from.batched == to.batched && from.shape.elements() == to.shape.elements()
+}

@@ -1,0 +1,128 @@
+//! A training step taken apart into values.
+//!
+//! What one run of a forward operation writes is a value of its own, even where it works in place: only then can one be computed a second
+//! time while another lies where it was. What comes after the forward pass never runs twice, so that its tensors stay what they are.
+
+use super::Draft;
+use crate::program::{Action, Class, Operation, Pass, Slot, TensorId};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// No value, no tensor.
+pub(in crate::lower) const NONE: u32 = u32::MAX;
+
+/// What the forward pass computes.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::lower) struct Value {
+    /// The tensor of the step that has it.
+    pub(in crate::lower) tensor: TensorId,
+    /// The operation that writes it.
+    pub(in crate::lower) producer: u32,
+    /// The forward operations that read it, in order.
+    pub(in crate::lower) consumers: Vec<u32>,
+    /// The operations after the forward pass that read it, in order.
+    pub(in crate::lower) readers: Vec<u32>,
+    /// Whether it is there until its last reader whatever is decided: what an operation that runs again reads rather than computes, and
+    /// what the loss compares.
+    pub(in crate::lower) is_pinned: bool,
+}
+
+/// A tensor that something after the forward pass writes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lower) struct Own {
+    /// The tensor.
+    pub(in crate::lower) tensor: TensorId,
+    /// The value whose memory it takes over, or [`NONE`].
+    pub(in crate::lower) takes: u32,
+}
+
+/// What an operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lower) enum Place {
+    /// A value, by its number.
+    Value(u32),
+    /// A tensor of what comes after the forward pass, by its number among those.
+    Own(u32),
+    /// Scratch memory of a forward operation: each run has its own.
+    Scratch,
+    /// A tensor that is there before and after the step.
+    Lasting,
+}
+
+/// The values of a step, and what each operation does with them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::lower) struct Values {
+    pub(in crate::lower) values: Vec<Value>,
+    pub(in crate::lower) owns: Vec<Own>,
+    /// What each operation reads and writes, in the order of its operands.
+    pub(in crate::lower) reads: Vec<Vec<Place>>,
+    pub(in crate::lower) writes: Vec<Vec<Place>>,
+    /// Number of forward operations: they come first.
+    pub(in crate::lower) forward: usize,
+}
+
+/// Whether an operation reads what it saved where it runs again.
+pub(in crate::lower) fn reads_saved(operation: &Operation) -> bool {
+    operation.forward().is_some_and(|op| op.runs_again_from_saved())
+}
+
+impl Values {
+    /// Those of a step; `None` if not all forward operations come first.
+    pub(in crate::lower) fn of(draft: &Draft) -> Option<Values> {
+        let is_forward = |operation: &Operation| matches!(operation.action, Action::Run { pass: Pass::Forward, .. });
+        let forward = draft.operations.iter().take_while(|operation| is_forward(operation)).count();
+        if draft.operations[forward..].iter().any(is_forward) {
+            return None;
+        }
+        let mut values = Values { forward, ..Values::default() };
+        // The value that each tensor has now, and the number of one that is its own.
+        let (mut now, mut own) = (vec![NONE; draft.tensors.len()], vec![NONE; draft.tensors.len()]);
+        for (at, operation) in draft.operations.iter().enumerate() {
+            let reads: Option<Vec<Place>> =
+                operation.reads.iter().map(|it| values.read(draft, at, it.tensor, (&now, &own))).collect();
+            let writes = operation.writes.iter().map(|operand| {
+                let id = operand.tensor as usize;
+                if draft.tensors[id].class != Class::Transient {
+                    return Place::Lasting;
+                }
+                if at >= forward {
+                    if own[id] == NONE {
+                        own[id] = values.owns.len() as u32;
+                        values.owns.push(Own { tensor: operand.tensor, takes: now[id] });
+                    }
+                    return Place::Own(own[id]);
+                }
+                if operand.slot == Slot::Workspace {
+                    return Place::Scratch;
+                }
+                let is_pinned = matches!(operand.slot, Slot::Saved(_)) && reads_saved(operation);
+                let (tensor, producer) = (operand.tensor, at as u32);
+                now[id] = values.values.len() as u32;
+                values.values.push(Value { tensor, producer, consumers: vec![], readers: vec![], is_pinned });
+                Place::Value(now[id])
+            });
+            let writes = writes.collect();
+            values.writes.push(writes);
+            values.reads.push(reads?);
+        }
+        Some(values)
+    }
+
+    fn read(&mut self, draft: &Draft, at: usize, tensor: TensorId, (now, own): (&[u32], &[u32])) -> Option<Place> {
+        let id = tensor as usize;
+        if draft.tensors[id].class != Class::Transient {
+            return Some(Place::Lasting);
+        }
+        if own[id] != NONE {
+            return Some(Place::Own(own[id]));
+        }
+        let value = self.values.get_mut(now[id] as usize)?;
+        if at < self.forward {
+            value.consumers.push(at as u32);
+        } else {
+            value.readers.push(at as u32);
+            value.is_pinned |= matches!(draft.operations[at].action, Action::Loss(_));
+        }
+        Some(Place::Value(now[id]))
+    }
+}
