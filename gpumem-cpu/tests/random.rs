@@ -6,13 +6,13 @@
 
 mod harness;
 
-use gpumem_core::Role;
 use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId, Source};
-use gpumem_core::lower::{Term, Training};
-use gpumem_core::program::{Class, Op, StateWord};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::program::{Op, StateWord};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use harness::Loaded;
+use harness::filled::{fill, spread, trained, words};
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
 use harness::graphs::{chain, layer, numbers};
 use proptest::prelude::*;
@@ -21,54 +21,11 @@ fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
     prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..most)
 }
 
-/// Numbers around 0 that look random.
-fn spread(count: usize, salt: usize) -> Vec<f32> {
-    (0..count).map(|index| ((index * 7919 + salt * 104_729) % 1009) as f32 / 1009.0 - 0.5).collect()
-}
-
-fn words(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
-}
-
-/// Fills parameters, inputs and the target, each as its name says; returns the names of the parameters.
-fn fill(loaded: &mut Loaded) -> Vec<String> {
-    let tensors = loaded.train.program.tensors.clone();
-    let mut parameters = Vec::new();
-    for tensor in &tensors {
-        let salt = tensor.name.bytes().fold(1, |salt, byte| (salt * 31 + usize::from(byte)) % 65_521);
-        let count = tensor.elements(BATCH).unwrap() as usize;
-        match (tensor.class, tensor.role) {
-            (Class::Input, Role::Index) => loaded.set(&tensor.name, &[0, 3, 3, 1, 4, 2, 2, 2, 0]),
-            (Class::Target, Role::Index) => loaded.set(&tensor.name, &[0, 3, 1]),
-            // A scale near 0 would have its sign changed by a step, and what is normalised after it with it.
-            (Class::Parameter, Role::Norm) => {
-                let values: Vec<f32> = spread(count, salt).iter().map(|x| x + 1.0).collect();
-                loaded.set(&tensor.name, &words(&values));
-            }
-            (Class::Parameter | Class::Input | Class::Target, _) => {
-                loaded.set(&tensor.name, &words(&spread(count, salt)));
-            }
-            _ => {}
-        }
-        if tensor.class == Class::Parameter {
-            parameters.push(tensor.name.clone());
-        }
-    }
-    parameters
-}
-
 /// The bits of three losses, and of all parameters after them.
 fn train(graph: &Graph, output: NodeId, update: Update, threads: usize) -> (Vec<u32>, Vec<Vec<u32>>) {
     let training =
         Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update, skips_overflow: false, input_gradient: false };
-    let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, momentum: 0.9, ..Sgd::DEFAULT });
-    let mut loaded = Loaded::with_threads(graph, output, Some(training), BATCH, sgd, threads);
-    let parameters = fill(&mut loaded);
-    let losses: Vec<f32> = (0..3).map(|_| loaded.step().unwrap()).collect();
-    assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
-    let parameters: Vec<Vec<f32>> = parameters.iter().map(|name| loaded.get(name).unwrap()).collect();
-    assert!(parameters.iter().flatten().all(|value| !value.is_nan()));
-    (words(&losses), parameters.iter().map(|values| words(values)).collect())
+    trained(&lower(graph, &[output], &Options { training: Some(training) }).unwrap(), threads)
 }
 
 /// The loss at the same point of the random sequence as every other call.

@@ -7,6 +7,7 @@
 // NORM_REAL        what weight, bias and their gradients are made of: a type, as REAL is
 // AFFINE           whether there are weight and bias
 // EPS, MOMENTUM    as PyTorch means them
+// KEPT             given where mean and 1 / deviation of each channel are what training saved
 // RESIDUAL         whether another map is added to the normalised one, in the forward pass
 // RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
 // MASKED           whether in the backward pass other values have the gradient that comes through, too: it is written to `masked`.
@@ -141,13 +142,13 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
     ((Pack *)y)[of_y(at)] = output(at, rule, x, residual);
 }
 
-// A thread for each pack, in inference.
+// A thread for each pack, in inference, and where the output is computed again: mean and variance are then both what was saved.
 KERNEL(batch_norm_apply)
 (const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)CHANNELS * PACKS) return;
     const Index c = (Index)i / (Index)(AREA / PACK) % (Index)CHANNELS;
-    apply((Index)i, rule(mean[c], inverse_root(variance[c]), weight, bias, c), x, residual, y);
+    apply((Index)i, rule(mean[c], deviation(variance, c), weight, bias, c), x, residual, y);
 }
 
 #if PARTS == 1

@@ -18,6 +18,15 @@ constexpr Index COUNT = (Index)(BATCH * AREA);
 
 static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
 
+// 1 / deviation of a channel: from its running variance or, with KEPT, from what training saved.
+static __device__ __forceinline__ float deviation(const float *statistics, u64 c) {
+#ifdef KEPT
+    return statistics[CHANNELS + c];
+#else
+    return inverse_root(statistics[c]);
+#endif
+}
+
 // What a channel's elements become.
 struct Rule {
     float mean, scale, shift;

@@ -251,11 +251,11 @@ apply_part(const Rule (&rules)[COLUMNS], const real *x, const real *residual, re
     if (left > 0) apply<false, U>(own.first, left, how, x, residual, y);
 }
 
-// In inference.
+// In inference, and where the output is computed again: mean and variance are then both what was saved.
 KERNEL(__launch_bounds__(384, 2) batch_norm_apply)
 (const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
     __shared__ Rule rules[COLUMNS];
-    each_channel([&](Index c, u32 column) { rules[column] = rule(mean[c], inverse_root(variance[c]), weight, bias, c); });
+    each_channel([&](Index c, u32 column) { rules[column] = rule(mean[c], deviation(variance, c), weight, bias, c); });
     apply_part(rules, x, residual, y);
 }
 

@@ -19,7 +19,7 @@ fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<
     map.chunks_exact(area).skip(c).step_by(channels)
 }
 
-/// `y` from `x`; in training also the statistics.
+/// `y` from `x`; in training also the statistics, or from those where it is computed again.
 pub(super) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
     let channels = count(&[op.channels]);
     let area = count(&op.size);
@@ -28,6 +28,7 @@ pub(super) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
     let weight = operands.source_if(op.affine, Slot::Input(1), channels)?;
     let bias = operands.source_if(op.affine, Slot::Input(2), channels)?;
+    let kept = operands.source_if(operands.reads(Slot::Saved(0)), Slot::Saved(0), 2 * channels)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), 2 * channels)?;
     // In training the running statistics are read and written; there may be none that anybody keeps.
     let mut running = match (operands.target_if_any(Slot::Buffer(0), channels)?, training) {
@@ -44,7 +45,10 @@ pub(super) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
         let (statistics, variances) = grown(frame.scratch, 3 * channels).split_at_mut(2 * channels);
         let (means, rstds) = statistics.split_at_mut(channels);
         let (source, target) = pair.get();
-        if let Some((mean, variance)) = &constant {
+        if let Some(kept) = &kept {
+            means.copy_from_slice(&kept.get()[..channels]);
+            rstds.copy_from_slice(&kept.get()[channels..]);
+        } else if let Some((mean, variance)) = &constant {
             means.copy_from_slice(mean.get());
             rstds.iter_mut().zip(variance.get()).for_each(|(rstd, &v)| *rstd = inverse_root(f64::from(v), eps));
         } else {

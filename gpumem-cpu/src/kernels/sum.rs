@@ -23,27 +23,25 @@ fn shared(operands: &Operands<'_>, slot: Slot, length: usize) -> Result<usize, E
 pub(super) fn forward(op: &Sum, operands: &mut Operands<'_>) -> Bound {
     let length = elements(op.shape, operands);
     let branches = u8::try_from(op.branches).map_err(|_| Error::Damaged("a sum has over 255 branches"))?;
-    // How often the output itself is a branch, and all others.
-    let mut own = 0.0f32;
-    let mut others: Vec<Source> = Vec::new();
+    // In their order, `None` where the output itself is one: the sum must not depend on which branch it overwrites.
+    let mut all: Vec<Option<Source>> = Vec::new();
     for slot in (0..branches).map(Slot::Input) {
-        if operands.aliases(slot, Slot::Output) {
-            own += 1.0;
-        } else {
-            others.push(operands.source(slot, shared(operands, slot, length)?)?);
-        }
+        let is_own = operands.aliases(slot, Slot::Output);
+        all.push(if is_own { None } else { Some(operands.source(slot, shared(operands, slot, length)?)?) });
     }
     let mut output = operands.target(Slot::Output, length)?;
     kernel(move |_| {
         parallel::pieces(None, output.get(), PIECE, |piece, _, y| {
-            match own {
-                0.0 => y.fill(0.0),
-                1.0 => {}
-                times => y.iter_mut().for_each(|y| *y *= times),
+            // Not 0, which would make 0 of a sum of -0.
+            let mut sum = [-0.0f32; PIECE];
+            let sum = &mut sum[..y.len()];
+            for branch in &all {
+                match branch {
+                    None => wide(|| sum.iter_mut().zip(&*y).for_each(|(sum, y)| *sum += y)),
+                    Some(branch) => add_cyclic(sum, branch.get(), piece * PIECE),
+                }
             }
-            for other in &others {
-                add_cyclic(y, other.get(), piece * PIECE);
-            }
+            y.copy_from_slice(sum);
             0.0
         });
     })

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 pub mod curves;
+pub mod filled;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
 pub mod layouts;
@@ -63,7 +64,17 @@ impl<R: Runner> Loaded<R> {
         batch: u64,
         optimizer: Optimizer,
     ) -> Result<Loaded<R>, Error> {
-        let compiled = plan(&lower(graph, &[output], &Options { training }).unwrap(), batch);
+        Loaded::of(device, &lower(graph, &[output], &Options { training }).unwrap(), batch, optimizer)
+    }
+
+    /// A program on any device, in the arena that its budget has.
+    pub fn of(
+        device: &impl Device<Runner = R>,
+        program: &Program,
+        batch: u64,
+        optimizer: Optimizer,
+    ) -> Result<Loaded<R>, Error> {
+        let compiled = plan(program, batch);
         let (train, budget) = (place(&compiled).unwrap(), compiled.budget);
         // Only one of the two is used here; a copy of it stands in for the other.
         let job = Job {

@@ -145,14 +145,21 @@ fn is_unused(written: &Operand, sums_first: bool) -> bool {
 fn follows(placed: &Placed, first: usize) -> bool {
     let operations = &placed.program.operations;
     let saved = operations[first + 1].read(Slot::Saved(0));
-    let made = |at: &usize| saved.is_some() && operations[*at].written(Slot::Saved(0)) == saved;
-    let Some(at) = (0..first).find(made) else { return false };
-    let Some((_, Op::BatchNorm(_), value)) = forward_at(placed, at) else { return false };
-    let touches = |later: &usize| operations[*later].tensors().any(|tensor| tensor == value);
-    let Some(next) = (at + 1..first).find(touches) else { return false };
-    let Some((operation, op @ Op::Pointwise(follower), output)) = forward_at(placed, next) else { return false };
-    Rectifier::of(follower.function).is_some()
-        && operation.read(Slot::Input(0)) == Some(value)
-        && backward_of(&operations[first]) == Some(op)
-        && operations[first].read(Slot::Output) == Some(output)
+    // For the first time, or again from what was saved then.
+    let made = |at: usize| match forward_at(placed, at) {
+        Some((operation, Op::BatchNorm(_), value)) => {
+            let own = operation.written(Slot::Saved(0)).or(operation.read(Slot::Saved(0)));
+            (saved.is_some() && own == saved).then_some((at, value))
+        }
+        _ => None,
+    };
+    (0..first).filter_map(made).any(|(at, value)| {
+        let touches = |later: &usize| operations[*later].tensors().any(|tensor| tensor == value);
+        let next = (at + 1..first).find(touches).and_then(|next| forward_at(placed, next));
+        let Some((operation, op @ Op::Pointwise(follower), output)) = next else { return false };
+        Rectifier::of(follower.function).is_some()
+            && operation.read(Slot::Input(0)) == Some(value)
+            && backward_of(&operations[first]) == Some(op)
+            && operations[first].read(Slot::Output) == Some(output)
+    })
 }

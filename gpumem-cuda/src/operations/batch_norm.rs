@@ -116,6 +116,8 @@ struct Plan<'a> {
     rectifier: Rectifier,
     residual: bool,
     masked: bool,
+    /// Whether mean and deviation of each channel are known.
+    is_again: bool,
     /// x, y or its gradient, and the gradient of x or x.
     maps: [TensorId; 3],
 }
@@ -180,7 +182,20 @@ impl<'a> Plan<'a> {
             let most = if op.channels >= MANY { 1 } else { room.clamp(1, 32) };
             (Way::Planes { pack, packs }, parts(packs, op.channels, most, 512))
         };
-        Plan { context, op, samples, area, way, parts, together, rectifier, residual: false, masked: false, maps }
+        Plan {
+            context,
+            op,
+            samples,
+            area,
+            way,
+            parts,
+            together,
+            rectifier,
+            residual: false,
+            masked: false,
+            is_again: false,
+            maps,
+        }
     }
 
     fn kernel(&self, entry: &'static str, add: [u8; 3]) -> Result<Kernel, Error> {
@@ -201,6 +216,7 @@ impl<'a> Plan<'a> {
         let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
         let kernel = kernel.with("MASKED", u8::from(self.masked));
         let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
+        let kernel = if self.is_again { kernel.with("KEPT", 1) } else { kernel };
         let kernel = if self.together.is_some() { kernel.with(TOGETHER, 1) } else { kernel };
         if matches!(self.way, Way::Pixels { .. }) {
             return Ok(kernel);
@@ -227,7 +243,7 @@ impl<'a> Plan<'a> {
         Ok(Launch { kernel: self.kernel(entry, add)?, grid, block: [block, 1, 1], arguments, numbers: Vec::new() })
     }
 
-    /// The launch of inference.
+    /// The launch of inference, or of the same from the batch's own statistics.
     fn inference(mut self, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         self.together = None;
         match self.way {
@@ -268,6 +284,10 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
     let (residual, y) = (tail.residual, Some(tail.output));
     let [weight, bias] = parameters(context, op)?;
     let plan = Plan { residual: residual.is_some(), ..Plan::new(context, op, [x, tail.output, x], tail.rectifier) };
+    if let Some(saved) = kept(context) {
+        let plan = Plan { is_again: true, ..plan };
+        return Ok(vec![plan.inference(vec![Some(x), weight, bias, Some(saved), Some(saved), residual, y])?]);
+    }
     if context.placed.program.training {
         let saved = Some(context.written(Slot::Saved(0))?);
         // In training there may be no running statistics that anybody keeps.
@@ -302,6 +322,11 @@ pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Laun
     backward_through(context, op, Incoming { dy, rectifier: Rectifier::NONE, masked: None, drop: None })
 }
 
+/// The statistics from which the output is computed a second time, if it is.
+pub(crate) fn kept(context: &Context<'_>) -> Option<TensorId> {
+    context.operation.forward().and(context.operation.read(Slot::Saved(0)))
+}
+
 /// Whether the sums that the backward pass needs are a launch of their own.
 pub(crate) fn sums_first(context: &Context<'_>, op: &BatchNorm, dy: TensorId) -> Result<bool, Error> {
     let x = context.read(Slot::Input(0))?;
@@ -312,7 +337,7 @@ pub(crate) fn sums_first(context: &Context<'_>, op: &BatchNorm, dy: TensorId) ->
 /// Whether the statistics that the forward pass needs are a launch of their own.
 pub(crate) fn statistics_first(context: &Context<'_>, op: &BatchNorm, output: TensorId) -> Result<bool, Error> {
     let x = context.read(Slot::Input(0))?;
-    Ok(Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
+    Ok(kept(context).is_none() && Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
 }
 
 /// Whether dropout may be in the pass from the input to this tensor, or back: maps are dense, and each channel has one block, plane by
@@ -322,7 +347,7 @@ pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, other: TensorId) -
     let maps = [x, other, context.operation.written(Slot::InputGradient(0)).unwrap_or(x)];
     let plan = Plan::new(context, op, maps, Rectifier::NONE);
     let is_dense = maps.iter().all(|&id| context.tensor(id).layout.is_dense());
-    Ok(matches!(plan.way, Way::Planes { .. }) && plan.parts == 1 && is_dense)
+    Ok(matches!(plan.way, Way::Planes { .. }) && plan.parts == 1 && is_dense && kept(context).is_none())
 }
 
 /// The backward pass from the gradient that comes in.

@@ -25,13 +25,20 @@ pub(crate) fn add_and_rectify(
 ) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
     let sample = context.tensor(y).layout.elements(op.shape).unwrap_or(u64::MAX);
-    let mut own = 0;
+    let mut own: usize = 0;
     let mut others = Vec::new();
     for index in 0..op.branches as usize {
         match context.read(Slot::Input(branch(index)?))? {
-            x if x == y => own += 1,
+            // Two are the same in either order. Of more, those of the first launch are added in their order: the sum must not depend on
+            // which of them it overwrites.
+            x if x == y && (op.branches == 2 || index >= AT_ONCE) => own += 1,
             x => others.push(x),
         }
+    }
+    // The first launch overwrites it.
+    if own > 0 && others.iter().any(|&x| x == y) {
+        own += others.iter().filter(|&&x| x == y).count();
+        others.retain(|&x| x != y);
     }
     // At least one launch, even if the output is all there is to add.
     let groups = others.chunks(AT_ONCE).map(<[TensorId]>::to_vec);

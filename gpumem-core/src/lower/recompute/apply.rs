@@ -16,6 +16,7 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
         draft,
         values,
         tensors: draft.tensors.clone(),
+        like: (0..draft.tensors.len() as TensorId).collect(),
         of_values: vec![NONE; values.values.len()],
         of_owns: vec![NONE; values.owns.len()],
     };
@@ -39,9 +40,10 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
     };
     let results = draft.results.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
     let input_gradients = draft.input_gradients.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
-    let tensors = run.tensors;
+    let Run { tensors, like, .. } = run;
     let mut applied = Draft { tensors, operations, results, input_gradients, nodes };
     overwrite(&mut applied);
+    sort(&mut applied, &like);
     Some(applied)
 }
 
@@ -50,6 +52,8 @@ struct Run<'d> {
     draft: &'d Draft,
     values: &'d Values,
     tensors: Vec<Tensor>,
+    /// The tensor of the step that each is like.
+    like: Vec<TensorId>,
     /// The tensor that each value is in now, and each tensor of what comes after the forward pass, or [`NONE`].
     of_values: Vec<u32>,
     of_owns: Vec<u32>,
@@ -57,7 +61,7 @@ struct Run<'d> {
 
 impl Run<'_> {
     fn operation(&mut self, at: usize, is_again: bool) -> Option<Operation> {
-        let operation = &self.draft.operations[at];
+        let operation = self.draft.operations.get(at)?;
         let takes_saved = is_again && reads_saved(operation);
         let is_left = |slot: Slot| takes_saved && matches!(slot, Slot::Buffer(_) | Slot::Workspace);
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -117,6 +121,7 @@ impl Run<'_> {
 
     fn fresh(&mut self, like: TensorId) -> TensorId {
         self.tensors.push(self.tensors[like as usize].clone());
+        self.like.push(like);
         self.tensors.len() as TensorId - 1
     }
 }
@@ -152,11 +157,26 @@ fn overwrite(draft: &mut Draft) {
             }
         }
     }
+    renumber(draft, &root);
+}
+
+/// Brings tensors into the order of those that they are like: where nothing runs again, that is the order of the step.
+fn sort(draft: &mut Draft, like: &[TensorId]) {
+    let mut order: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
+    order.sort_by_key(|&id| like[id as usize]);
+    let mut numbers = vec![0; order.len()];
+    (0..).zip(&order).for_each(|(number, &id)| numbers[id as usize] = number);
+    draft.tensors = order.iter().map(|&id| draft.tensors[id as usize].clone()).collect();
+    renumber(draft, &numbers);
+}
+
+/// Gives tensors the numbers that `numbers` has for them.
+fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
     for operand in draft.operations.iter_mut().flat_map(|it| it.reads.iter_mut().chain(&mut it.writes)) {
-        operand.tensor = root[operand.tensor as usize];
+        operand.tensor = numbers[operand.tensor as usize];
     }
     for id in draft.results.iter_mut().chain(&mut draft.input_gradients) {
-        *id = root[*id as usize];
+        *id = numbers[*id as usize];
     }
 }
 
