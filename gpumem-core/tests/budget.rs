@@ -6,6 +6,7 @@ use chain::{Chain, TENSORS};
 use gpumem_core::cards::{Card, H100_SXM, RTX_3060};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, Line, Plan, PlanError, live_ranges, padded, plan};
+use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::lives::{OwnedOrder, OwnedTransients};
 use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, order, verify};
 use gpumem_core::memory::record::{Declared, Text, Unreadable, bytes, digest, read_records, record, records, text};
@@ -18,7 +19,15 @@ static PARAMETERS: [[u64; 4]; 1] = chain::parameters(1000);
 
 /// What a backend would be given, but for the program.
 const fn compiled(budget: Budget) -> Compiled {
-    Compiled { program: &[], tables: &STEP, offsets: &[], budget, batch: 7, precision: Precision::F32 }
+    Compiled {
+        program: &[],
+        tables: &STEP,
+        offsets: &[],
+        budget,
+        batch: 7,
+        precision: Precision::F32,
+        level: Level::ONLY,
+    }
 }
 
 static STEP: Tables = chain::step(&CHAIN, &PARAMETERS);

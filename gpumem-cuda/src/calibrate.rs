@@ -13,6 +13,7 @@ use gpumem_core::layers::{Entry, Written};
 use gpumem_core::lower::{Options, Term, Training, lower, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Line, pack_at};
+use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::{place, share};
 use gpumem_core::operation::Operations;
 use gpumem_core::run::device::Job;
@@ -237,7 +238,15 @@ pub fn probe() -> Result<Job, Error> {
             let tables = Box::leak(Box::new(tables(&program).leak()));
             let (budget, offsets) = pack_at(tables, BATCH, Precision::F32).map_err(|_| damaged())?;
             let (program, offsets) = (program.encode().leak(), offsets.leak());
-            Ok(Compiled { program, tables, offsets, budget, batch: BATCH, precision: Precision::F32 })
+            Ok(Compiled {
+                program,
+                tables,
+                offsets,
+                budget,
+                batch: BATCH,
+                precision: Precision::F32,
+                level: Level::ONLY,
+            })
         };
         Ok([plan(Some(training))?, plan(None)?])
     });

@@ -141,6 +141,15 @@ pub(crate) struct Constant {
     pub(crate) value: Option<Expression>,
 }
 
+/// What stands in front of a function.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BlockAttributes {
+    /// `#[freeze]`
+    pub(crate) is_frozen: bool,
+    /// `#[checkpoint]`
+    pub(crate) is_computed_again: bool,
+}
+
 /// `fn forward(..) -> Logits<1000> { .. }`, or a block.
 pub(crate) struct Function {
     /// The text of its `///` lines.
@@ -153,8 +162,7 @@ pub(crate) struct Function {
     pub(crate) signature: Place,
     /// What stands after `->`: several types in parentheses, or one. None after a mistake.
     pub(crate) outputs: Vec<Type>,
-    /// `#[freeze]`
-    pub(crate) frozen: bool,
+    pub(crate) attributes: BlockAttributes,
     pub(crate) body: Body,
 }
 

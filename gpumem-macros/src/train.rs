@@ -9,12 +9,12 @@ use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::Cached;
 use gpumem_core::suggest::{beginning, nearest};
 use gpumem_core::train::optim::Optimizer;
-use gpumem_core::{Half, Precision, Update, cards};
+use gpumem_core::{Checkpoint, Half, Precision, Update, cards};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit};
 
-const TRAIN_FIELDS: [&str; 14] = [
+const TRAIN_FIELDS: [&str; 15] = [
     "batch",
     "micro_batches",
     "precision",
@@ -22,6 +22,7 @@ const TRAIN_FIELDS: [&str; 14] = [
     "loss",
     "cards",
     "update",
+    "checkpoint",
     "clip",
     "schedule",
     "conv_workspace",
@@ -55,6 +56,7 @@ pub(crate) struct Reading<'s> {
     /// Where the optimizer was written.
     pub(crate) optimizer: Option<Place>,
     pub(crate) update: Update,
+    pub(crate) checkpoint: Checkpoint,
     pub(crate) precision: Precision,
     /// How a sequence is taken, and where `cache` was written.
     pub(crate) cached: Option<(Cached, Place)>,
@@ -71,6 +73,7 @@ impl Reading<'_> {
             moments: 0,
             optimizer: None,
             update: Update::Fused,
+            checkpoint: Checkpoint::None,
             precision: Precision::F32,
             cached: None,
         }
@@ -109,6 +112,7 @@ pub(crate) fn train<'s>(
             }
             "cards" => card_list(value, errors),
             "update" => update(value, &mut reading, errors),
+            "checkpoint" => checkpoint(value, &mut reading, errors),
             "clip" | "schedule" => {
                 let instead = if name == "schedule" { ", and call `set_lr` between steps" } else { "" };
                 errors.add(name, format!("this version has no `{name}`; remove it{instead}"));
@@ -362,6 +366,48 @@ fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> Token
     reading.update = update;
     let name = Ident::new(name, Span::call_site());
     quote!(__gpumem::__private::Update::#name)
+}
+
+/// `Auto`, `Budget(0.6)`
+fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let path = quote!(__gpumem::__private::Checkpoint);
+    if let Expr::Call(call) = plain(value)
+        && last_name(&call.func).is_some_and(|name| name == "Budget")
+        && let Some(share) = call.args.first().filter(|_| call.args.len() == 1)
+    {
+        return match number(share) {
+            Some(share) if share > 0.0 && share <= 1.0 => {
+                reading.checkpoint = Checkpoint::Budget(share);
+                quote!(#path::Budget(#share))
+            }
+            Some(_) => {
+                let message = "the budget is a share of what activations take without recomputation, above 0 and at most 1, as \
+                               `Budget(0.6)`";
+                errors.add(Place::of(share), message);
+                quote!(#path::None)
+            }
+            None => {
+                let message = "the budget is read by the macro as it stands; write a number, as `Budget(0.6)`";
+                errors.add(Place::of(share), message);
+                quote!(#path::None)
+            }
+        };
+    }
+    let names = ["None", "Cheap", "Auto", "Budget(0.6)"];
+    let chosen = one_of(value, "checkpoint", &names, errors);
+    reading.checkpoint =
+        [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto].get(chosen).copied().unwrap_or_default();
+    let name = Ident::new(names.get(chosen).filter(|_| chosen < 3).unwrap_or(&"None"), Span::call_site());
+    quote!(#path::#name)
+}
+
+/// A number as it stands.
+fn number(value: &Expr) -> Option<f64> {
+    match plain(value) {
+        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse().ok(),
+        Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
+        _ => None,
+    }
 }
 
 /// `[RTX_3060, A100_80GB]`

@@ -414,15 +414,20 @@ pub(crate) const fn fitting_plan<const N: usize>(
 const fn or_error<const N: usize>(plan: Result<Plan<N>, PlanError>, batch: u64, precision: Precision) -> Plan<N> {
     match plan {
         Ok(plan) => plan,
-        Err(error) => Plan {
-            error: Some(error),
-            is_packed: false,
-            packing: Packing { offsets: [0; N], size: 0, lower_bound: 0, peak: 0 },
-            starts: [0; Line::PARTS],
-            budget: Budget::EMPTY,
-            batch,
-            precision,
-        },
+        Err(error) => Plan { error: Some(error), ..skipped_plan(batch, precision) },
+    }
+}
+
+/// In the place of a plan that nobody asks for.
+pub(super) const fn skipped_plan<const N: usize>(batch: u64, precision: Precision) -> Plan<N> {
+    Plan {
+        error: None,
+        is_packed: false,
+        packing: Packing { offsets: [0; N], size: 0, lower_bound: 0, peak: 0 },
+        starts: [0; Line::PARTS],
+        budget: Budget::EMPTY,
+        batch,
+        precision,
     }
 }
 

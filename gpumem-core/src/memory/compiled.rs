@@ -1,4 +1,5 @@
 use super::budget::Budget;
+use super::levels::Level;
 use super::tables::Tables;
 use crate::number::Precision;
 
@@ -17,4 +18,6 @@ pub struct Compiled {
     pub batch: u64,
     /// Number format.
     pub precision: Precision,
+    /// Which of the step's programs this is.
+    pub level: Level,
 }

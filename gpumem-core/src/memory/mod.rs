@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`tables`] | what const evaluation needs of a program |
 //! | [`lives`] | what of its tensors no batch changes |
+//! | [`levels`] | which of several programs of a step runs |
 //! | [`plan`] | offsets for tensors by lifetime |
 //! | [`budget`] | the lines that everything adds up to |
 //! | [`place`] | the place of each tensor in the arena |
@@ -15,6 +16,7 @@
 pub mod budget;
 mod bytes;
 mod compiled;
+pub mod levels;
 pub mod lives;
 pub mod order;
 mod packed;

@@ -29,6 +29,9 @@ pub struct Train {
     pub cards: &'static [Card],
     /// When parameters are updated: `Fused` (if left out) or `Separate`.
     pub update: Update,
+    /// What is computed a second time for the backward pass rather than kept for it: `None` (if left out), `Cheap`, `Auto` or
+    /// `Budget(0.6)`. No number changes with it.
+    pub checkpoint: Checkpoint,
     /// Most bytes that one convolution may use as workspace, as `mib(64.0)`. 256 MiB if left out.
     pub conv_workspace: u64,
     /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
@@ -51,6 +54,7 @@ impl Train {
         loss: &[LossTerm::CROSS_ENTROPY],
         cards: &[],
         update: Update::Fused,
+        checkpoint: Checkpoint::None,
         conv_workspace: 256 << 20,
         headroom: 0,
         tf32: false,
@@ -113,6 +117,25 @@ pub enum Update {
     Fused,
     /// All parameters at the end of the step, with every gradient alive.
     Separate,
+}
+
+/// What of the forward pass is computed a second time for the backward pass, rather than kept from the first: memory for time. Outputs,
+/// losses, gradients and parameters are the same to the bit, whatever it says.
+///
+/// `#[checkpoint]` on a block and `checkpoint([..])` around layers say it by hand, whatever this says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Checkpoint {
+    /// Nothing beside what is written by hand.
+    #[default]
+    None,
+    /// What multiplies no matrices and slides no windows: normalisations, activations, dropout, additions. Of these whatever lowers the
+    /// peak.
+    Cheap,
+    /// Nothing where the step fits every card that it is aimed at; otherwise the cheapest that was found with which it does.
+    Auto,
+    /// The cheapest that was found with which activations take at most this share of what they take without it.
+    Budget(f64),
 }
 
 /// A term of the loss.

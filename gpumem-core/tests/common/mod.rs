@@ -12,6 +12,7 @@ use gpumem_core::layers::{Built, Entry, Tie, Written};
 use gpumem_core::lower::{Options, Term, Training, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::pack_at;
+use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
 use gpumem_core::memory::tables::{Tables, Workspaces};
@@ -164,5 +165,5 @@ pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspac
     let tables: &'static Tables = Box::leak(Box::new(tables(program).leak().with_workspaces(workspaces)));
     let (budget, offsets) = pack_at(tables, batch, precision).unwrap();
     let offsets = offsets.leak();
-    Compiled { program: program.encode().leak(), tables, offsets, budget, batch, precision }
+    Compiled { program: program.encode().leak(), tables, offsets, budget, batch, precision, level: Level::ONLY }
 }

@@ -353,7 +353,7 @@ fn operations_stay_where_a_product_writes_over_what_they_read() {
 }
 
 /// A random network's training step.
-fn random(seed: u64) -> (Graph, NodeId) {
+pub fn random(seed: u64) -> (Graph, NodeId) {
     let mut state = seed + 1;
     let mut draw = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

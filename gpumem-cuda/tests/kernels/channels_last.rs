@@ -31,7 +31,7 @@ fn between(dims: [u64; 3], channels: u64, text: &'static str) -> impl Fn(&mut Gr
 }
 
 /// In 32 bits beside the CPU backend, in 16 beside the kernels of dense maps, and in 32 with the orders mixed.
-fn check_all(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy) {
+pub fn check_all(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy) {
     for capability in [CAPABILITY, OLDER] {
         check((what, build), (Precision::F32, capability), LAST..LAST + 1, 1e-5);
     }

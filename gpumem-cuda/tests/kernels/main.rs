@@ -30,6 +30,7 @@ mod pixels;
 mod pointwise;
 mod pools;
 mod products;
+mod recomputation;
 mod recurrent;
 mod reparametrized;
 mod resampling;

@@ -5,6 +5,7 @@ use gpumem::{Network, Precision, network};
 use gpumem_core::lower::{Blueprint, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, pack_at};
+use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
@@ -49,7 +50,15 @@ pub fn training<N: Network>(
     let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(workspaces)));
     let (budget, offsets) = pack_at(tables, batch, precision).map_err(|error| error.to_string())?;
     let bytes = program.encode().leak();
-    let mut placed = place(&Compiled { program: bytes, tables, offsets: offsets.leak(), budget, batch, precision })?;
+    let mut placed = place(&Compiled {
+        program: bytes,
+        tables,
+        offsets: offsets.leak(),
+        budget,
+        batch,
+        precision,
+        level: Level::ONLY,
+    })?;
     let (major, minor) = card.compute_capability;
     order(&mut [&mut placed], precision, (major.into(), minor.into()));
     let setting = Setting {

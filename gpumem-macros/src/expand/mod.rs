@@ -8,6 +8,7 @@ mod docs;
 mod editor;
 mod fallback;
 mod guesses;
+mod levels;
 mod needs;
 mod operations;
 mod plans;
@@ -67,6 +68,8 @@ impl<'s> Readings<'s> {
 /// The programs of a network.
 struct Programs {
     training: Option<Program>,
+    /// The same with more and more of it computed a second time.
+    levels: Vec<Program>,
     inference: Program,
     /// The forward pass beside the training step, where it is another one than that of `INFER`.
     evaluation: Option<Program>,
@@ -124,6 +127,7 @@ fn programs(resolved: &Resolved, outputs: &[NodeId], readings: &Readings<'_>) ->
     let has_both = readings.train.is_some() && readings.cached().is_some();
     Ok(Programs {
         training: blueprint.training(precision)?,
+        levels: Vec::new(),
         inference: blueprint.inference()?,
         evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
         one_step: blueprint.decoding()?,

@@ -1,5 +1,6 @@
 //! Plans, budgets and checks, each evaluated once.
 
+use super::levels::{Leveled, leveled};
 use super::tables::Names;
 use super::{Programs, Readings, generics, record, refusal_place};
 use crate::syntax::{Place, Source};
@@ -23,21 +24,21 @@ pub(super) struct Plans {
 }
 
 /// One program at the batch and precision of one constant.
-struct Planned<'a> {
+pub(super) struct Planned<'a> {
     /// Prefix of the generated names.
-    prefix: &'static str,
+    pub(super) prefix: String,
     names: Names,
-    transients: usize,
+    pub(super) transients: usize,
     /// `TRAIN` or `INFER`: where batch and precision are.
     settings: &'static str,
-    reading: Option<&'a Reading<'a>>,
+    pub(super) reading: Option<&'a Reading<'a>>,
     /// Whether it is checked against the cards of its constant.
     is_checked: bool,
 }
 
 pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Plans {
-    let planned = |prefix, program: &Program, structure, settings, is_checked| Planned {
-        prefix,
+    let planned = |prefix: &str, program: &Program, structure: &str, settings, is_checked| Planned {
+        prefix: prefix.to_string(),
         names: Names::new(structure),
         transients: program.transients().count(),
         settings,
@@ -45,9 +46,21 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         is_checked,
     };
     let mut all = Vec::new();
-    if let Some(program) = &programs.training {
-        all.push(planned("TRAINING", program, "TRAINING", "TRAIN", true));
+    let mut levels = Vec::new();
+    match &programs.training {
+        Some(program) if programs.levels.is_empty() => {
+            all.push(planned("TRAINING", program, "TRAINING", "TRAIN", true));
+        }
+        Some(program) => {
+            levels.push(planned("TRAINING_0", program, "TRAINING", "TRAIN", true));
+            for (level, program) in (1..).zip(&programs.levels) {
+                let name = format!("TRAINING_{level}");
+                levels.push(planned(&name, program, &name, "TRAIN", true));
+            }
+        }
+        None => {}
     }
+    let leveled = (!levels.is_empty()).then(|| leveled(source, &levels));
     // The forward pass at the batch of `INFER`, and beside it, where both constants are written, at that of `TRAIN`.
     let infers = readings.infer.is_some() || readings.train.is_none();
     if infers {
@@ -61,7 +74,8 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         all.push(planned("EVALUATION", program, structure, "TRAIN", false));
     }
     let value = |prefix: &str| {
-        let prefix = if all.iter().any(|planned| planned.prefix == prefix) {
+        let is_leveled = prefix == "TRAINING" && !levels.is_empty();
+        let prefix = if is_leveled || all.iter().any(|planned| planned.prefix == prefix) {
             prefix
         } else if prefix == "INFERENCE" {
             "EVALUATION"
@@ -81,18 +95,24 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         }
         None => quote!(::core::option::Option::None),
     };
-    let checks: Vec<TokenStream> =
+    let mut checks: Vec<TokenStream> =
         all.iter().filter(|planned| planned.is_checked).map(|planned| check(source, planned)).collect();
+    let leveled = leveled.map(|Leveled { items, check }| {
+        checks.insert(0, check);
+        items
+    });
     let states = readings.train.as_ref().and_then(|reading| states(source, reading));
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
     let record =
         record::of_network(source, readings, programs, [&training, &quote!(::core::option::Option::Some(#inference))]);
     let (items, checked) = match &source.declaration.batch {
         Some(parameter) => {
-            let constants = all.iter().map(|planned| associated(source, planned));
+            let has_levels = !levels.is_empty();
+            let constants = all.iter().map(|planned| associated(source, planned, has_levels));
             let items = quote! {
                 struct __Plans<const #parameter: ::core::primitive::usize>;
                 impl<const #parameter: ::core::primitive::usize> __Plans<#parameter> {
+                    #leveled
                     #(#constants)*
                 }
                 #states
@@ -101,8 +121,10 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
             (items, quote!({ #(#checks;)* }))
         }
         None => {
-            let statics = all.iter().map(|planned| statics(source, planned));
+            let has_levels = !levels.is_empty();
+            let statics = all.iter().map(|planned| statics(source, planned, has_levels));
             let items = quote! {
+                #leveled
                 #(#statics)*
                 #states
                 #(#[allow(long_running_const_eval)] const _: () = #checks;)*
@@ -111,7 +133,9 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
             (items, quote!(()))
         }
     };
-    let largest = largest(source, &all);
+    // With recomputation, the largest batch is that of the step that computes most again.
+    let last = levels.pop();
+    let largest = largest(source, all.iter().chain(&last));
     Plans { items, largest, training, inference, evaluation, checked }
 }
 
@@ -121,9 +145,8 @@ pub(super) fn of_one_sample(constant: &Ident) -> Ident {
 }
 
 /// The largest batches that fit the cards of the constants with `batch: Largest`, underlined where that is written.
-fn largest(source: &Source, all: &[Planned<'_>]) -> Option<TokenStream> {
+fn largest<'p>(source: &Source, all: impl Iterator<Item = &'p Planned<'p>>) -> Option<TokenStream> {
     let batches: Vec<TokenStream> = all
-        .iter()
         .filter(|planned| planned.is_checked && planned.reading.is_some_and(|reading| reading.takes_largest))
         .map(|planned| {
             let constant = Ident::new(planned.settings, Span::call_site());
@@ -159,14 +182,14 @@ fn largest(source: &Source, all: &[Planned<'_>]) -> Option<TokenStream> {
 }
 
 /// `Vgg16::TRAIN`, where a plan's batch and precision are.
-fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
+pub(super) fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (_, path) = generics(source);
     let constant = Ident::new(planned.settings, Span::call_site());
     quote!(<#path>::#constant)
 }
 
 /// What a program is checked against.
-fn aim(settings: &TokenStream) -> TokenStream {
+pub(super) fn aim(settings: &TokenStream) -> TokenStream {
     quote! {
         __gpumem::__private::memory::refusal::Aim {
             cards: #settings.cards,
@@ -178,12 +201,12 @@ fn aim(settings: &TokenStream) -> TokenStream {
 }
 
 /// The name of the tables with their workspaces capped.
-fn aimed_name(planned: &Planned<'_>) -> Ident {
+pub(super) fn aimed_name(planned: &Planned<'_>) -> Ident {
     format_ident!("__{}_AIMED", planned.prefix)
 }
 
 /// The tables with workspaces capped for the cards that the network is aimed at.
-fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
+pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
     let (tables, aim) = (&planned.names.tables, aim(settings));
     let convolution = if planned.settings == "TRAIN" {
         quote!(#settings.conv_workspace)
@@ -196,9 +219,9 @@ fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
 }
 
 /// The plan of `tables` as an expression. Where the compiler will refuse it, it need not be packed.
-fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenStream {
+fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream, has_levels: bool) -> TokenStream {
     let settings = settings(source, planned);
-    let (transients, limit) = (Literal::usize_unsuffixed(planned.transients), limit(source, planned));
+    let (transients, limit) = (Literal::usize_unsuffixed(planned.transients), limit(source, planned, has_levels));
     quote! {
         __gpumem::__private::memory::budget::plan_within::<#transients>(
             #tables,
@@ -210,18 +233,25 @@ fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenSt
 }
 
 /// The most bytes that an arena may have. A network that is generic over its batch is planned wherever it is named, refused or not.
-fn limit(source: &Source, planned: &Planned<'_>) -> TokenStream {
+fn limit(source: &Source, planned: &Planned<'_>, has_levels: bool) -> TokenStream {
     let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings(source, planned)));
     match (&source.declaration.batch, planned.is_checked) {
         (Some(_), _) => quote!(::core::primitive::u64::MAX),
         (None, true) => quote!(__gpumem::__private::memory::refusal::limit(#transients, &#aim)),
         // Beside a training step that is refused, nothing runs.
+        (None, false) if has_levels => quote!(if __TRAINING_RUNS { ::core::primitive::u64::MAX } else { 0 }),
         (None, false) => quote!(if __TRAINING_PLAN.is_packed { ::core::primitive::u64::MAX } else { 0 }),
     }
 }
 
 /// What a backend runs. The reserve is that of the first card, or of an unknown one.
-fn compiled(source: &Source, planned: &Planned<'_>, tables: &TokenStream, plan: &TokenStream) -> TokenStream {
+pub(super) fn compiled(
+    source: &Source,
+    planned: &Planned<'_>,
+    tables: &TokenStream,
+    plan: &TokenStream,
+    level: &TokenStream,
+) -> TokenStream {
     let settings = settings(source, planned);
     let program = &planned.names.program;
     quote! {
@@ -235,18 +265,23 @@ fn compiled(source: &Source, planned: &Planned<'_>, tables: &TokenStream, plan: 
             }),
             batch: #plan.batch,
             precision: #plan.precision,
+            level: #level,
         }
     }
 }
 
-fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
+fn only_level() -> TokenStream {
+    quote!(__gpumem::__private::memory::levels::Level::ONLY)
+}
+
+fn statics(source: &Source, planned: &Planned<'_>, has_levels: bool) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
     let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
     let tables = quote!(&#aimed_name);
-    let plan = plan(source, planned, &tables);
-    let compiled = compiled(source, planned, &tables, &quote!(#plan_name));
+    let plan = plan(source, planned, &tables, has_levels);
+    let compiled = compiled(source, planned, &tables, &quote!(#plan_name), &only_level());
     quote! {
         static #aimed_name: __gpumem::__private::memory::tables::Tables = #aimed;
         #[allow(long_running_const_eval)]
@@ -257,14 +292,14 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     }
 }
 
-fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
+fn associated(source: &Source, planned: &Planned<'_>, has_levels: bool) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
     let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
     let tables = quote!(Self::#aimed_name);
-    let plan = plan(source, planned, &tables);
-    let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name));
+    let plan = plan(source, planned, &tables, has_levels);
+    let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name), &only_level());
     quote! {
         const #aimed_name: &'static __gpumem::__private::memory::tables::Tables = &#aimed;
         #[allow(long_running_const_eval)]

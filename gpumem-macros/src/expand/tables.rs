@@ -27,14 +27,22 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Gues
     let layers = layers(table);
     let paths = table.iter().map(|line| &line.path);
     let training =
-        programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program, &guesses.training));
-    let inference = statics(&Names::new("INFERENCE"), &programs.inference, &guesses.inference);
-    let evaluation =
-        programs.evaluation.as_ref().map(|program| statics(&Names::new("EVALUATION"), program, &guesses.evaluation));
+        programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program, &guesses.training, None));
+    let base = Names::new("TRAINING").tables;
+    let levels = (1..).zip(&programs.levels).map(|(level, program)| {
+        let most = guesses.training.len().min(1);
+        statics(&Names::new(&format!("TRAINING_{level}")), program, &guesses.training[..most], Some(&base))
+    });
+    let inference = statics(&Names::new("INFERENCE"), &programs.inference, &guesses.inference, None);
+    let evaluation = programs
+        .evaluation
+        .as_ref()
+        .map(|program| statics(&Names::new("EVALUATION"), program, &guesses.evaluation, None));
     quote! {
         #layers
         static __PATHS: &[&::core::primitive::str] = &[#(#paths),*];
         #training
+        #(#levels)*
         #inference
         #evaluation
     }
@@ -72,7 +80,8 @@ fn layers(table: &[LayerLine]) -> TokenStream {
     }
 }
 
-fn statics(names: &Names, program: &Program, guesses: &[Guess]) -> TokenStream {
+/// The tables of a program; with `base`, those of another program that differs in nothing but its operations.
+fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Ident>) -> TokenStream {
     let Names { tables: own, program: name } = names;
     let OwnedTables {
         operations,
@@ -105,6 +114,20 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess]) -> TokenStream {
     let operation_tags = Literal::byte_string(&operation_tags);
     let transient_tags = Literal::byte_string(&transient_tags);
     let bytes = Literal::byte_string(&program.encode());
+    let others = match base {
+        Some(base) => quote!(..#base),
+        None => quote! {
+            parameters: #parameters,
+            buffers: #buffers,
+            batch: #batch,
+            caches: #caches,
+            moments: #moments,
+            holds_gradients: #holds_gradients,
+            training: #training,
+            paths: __PATHS,
+            workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
+        },
+    };
     quote! {
         static #own: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
             operations: #operations,
@@ -115,17 +138,9 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess]) -> TokenStream {
                 changes: #changes,
                 orders: &[#(#orders),*],
             },
-            parameters: #parameters,
-            buffers: #buffers,
-            batch: #batch,
-            caches: #caches,
-            moments: #moments,
-            holds_gradients: #holds_gradients,
-            training: #training,
             operation_tags: #operation_tags,
             transient_tags: #transient_tags,
-            paths: __PATHS,
-            workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
+            #others
         };
         static #name: &[::core::primitive::u8] = #bytes;
     }

@@ -1,7 +1,7 @@
 //! `fn forward(..)` and blocks.
 
 use super::{Parser, brief, drain, skip_to_comma};
-use crate::syntax::{Function, Parameter, Place, Type};
+use crate::syntax::{BlockAttributes, Function, Parameter, Place, Type};
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
 use syn::parse::ParseStream;
@@ -9,7 +9,7 @@ use syn::{Attribute, Token};
 
 impl Parser<'_> {
     pub(super) fn function(&mut self, input: ParseStream<'_>, attributes: &[Attribute]) -> syn::Result<Function> {
-        let (docs, frozen) = self.attributes_of_function(attributes);
+        let (docs, marks) = self.attributes_of_function(attributes);
         let keyword = input.parse::<Token![fn]>()?;
         let name: Ident = input.parse()?;
         if input.peek(Token![<]) {
@@ -22,6 +22,11 @@ impl Parser<'_> {
         let parentheses = syn::parenthesized!(content in input);
         let before = self.errors.list().len();
         let is_forward = name == "forward";
+        if let Some(attribute) = attributes.iter().find(|it| is_forward && it.path().is_ident("checkpoint")) {
+            let message = "`#[checkpoint]` on `forward` would compute everything a second time and keep nothing less; put it on \
+                           blocks, or write `checkpoint: Auto` in `TRAIN`";
+            self.errors.add(Place::of(attribute), message);
+        }
         let parameter = |parser: &mut Self, input: ParseStream<'_>| parser.parameter(input, is_forward);
         let parameters = self.separated(&content, "a parameter", parameter, |parameter| {
             format!("{}: {}", parameter.name, parameter.kind.name)
@@ -53,26 +58,27 @@ impl Parser<'_> {
             is_broken,
             signature: Place { start: parentheses.span.open(), end: parentheses.span.close() },
             outputs,
-            frozen,
+            attributes: marks,
             body,
         })
     }
 
-    /// What its `///` lines say, and whether it has `#[freeze]`.
-    fn attributes_of_function(&mut self, attributes: &[Attribute]) -> (String, bool) {
-        let (mut docs, mut frozen) = (String::new(), false);
+    /// What its `///` lines say, and the attributes of the language.
+    fn attributes_of_function(&mut self, attributes: &[Attribute]) -> (String, BlockAttributes) {
+        let (mut docs, mut marks) = (String::new(), BlockAttributes::default());
         for attribute in attributes {
             let is_known = |known: &[&str]| known.iter().any(|known| attribute.path().is_ident(known));
             let first = attribute.path().segments.first();
-            if is_known(&["freeze"]) {
-                frozen = true;
+            if is_known(&["freeze", "checkpoint"]) {
+                let is_freeze = is_known(&["freeze"]);
+                marks.is_frozen |= is_freeze;
+                marks.is_computed_again |= !is_freeze;
                 if !matches!(attribute.meta, syn::Meta::Path(_)) {
-                    self.errors.add(Place::of(attribute), "`#[freeze]` takes no arguments; remove them");
+                    let name = if is_freeze { "freeze" } else { "checkpoint" };
+                    self.errors.add(Place::of(attribute), format!("`#[{name}]` takes no arguments; remove them"));
                 }
             } else if is_known(&["doc"]) {
                 docs.extend(line(attribute));
-            } else if is_known(&["checkpoint"]) {
-                self.errors.add(Place::of(attribute), "this version has no `#[checkpoint]`; remove it");
             } else if is_known(&["cfg", "cfg_attr"]) {
                 self.condition(attribute);
             } else if !first
@@ -81,7 +87,7 @@ impl Parser<'_> {
                 self.errors.add(Place::of(attribute), "blocks have no such attribute; remove it");
             }
         }
-        (docs, frozen)
+        (docs, marks)
     }
 
     /// `#[cfg(..)]` on a part of a network, which the macro reads whatever the condition says.

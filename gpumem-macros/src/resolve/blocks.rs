@@ -60,11 +60,7 @@ impl<'s> Resolver<'s, '_> {
                 self.report(element.id, element.place, frame, message);
                 written.first().and_then(|argument| self.element(&argument.value, frame, current, None))
             }
-            "checkpoint" => {
-                let message = "this version has no `checkpoint`; write its list without it";
-                self.report(element.id, element.place, frame, message);
-                written.iter().fold(current, |current, argument| self.element(&argument.value, frame, current, None))
-            }
+            "checkpoint" => self.checkpoint(element, written, frame, current, segment),
             "Tied" => self.tied(element, written, frame, current, segment),
             _ => match Entry::find(&text) {
                 Some(entry) => self.layer(element, entry, written, frame, current, segment),
@@ -283,6 +279,37 @@ impl<'s> Resolver<'s, '_> {
         let end = self.element(inner, frame, current, segment);
         self.frozen -= 1;
         end
+    }
+
+    /// `checkpoint(x)`: what is computed inside is computed a second time for the backward pass, and not kept for it.
+    fn checkpoint(
+        &mut self,
+        element: &'s Expression,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let [Argument { name: None, value: inner }] = arguments else {
+            let message =
+                "`checkpoint` takes one element, as `checkpoint([Conv2d(64, 3), Relu])` or `checkpoint(stage(64))`";
+            self.report(element.id, element.place, frame, message);
+            return arguments.iter().fold(current, |current, argument| {
+                if argument.name.is_some() { current } else { self.element(&argument.value, frame, current, None) }
+            });
+        };
+        let first = self.graph.nodes.len();
+        let end = self.element(inner, frame, current, segment);
+        self.compute_again(first);
+        end
+    }
+
+    /// Lets all nodes from `first` on be computed a second time.
+    pub(super) fn compute_again(&mut self, first: usize) {
+        let end = self.graph.nodes.len();
+        if first < end {
+            self.graph.groups.push([first, end]);
+        }
     }
 
     /// The name in `tap(name)`, `from(name)`.

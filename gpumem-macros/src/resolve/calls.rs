@@ -56,9 +56,13 @@ impl<'s> Resolver<'s, '_> {
         let segment = chosen.as_ref().map(|(chosen, _)| chosen.as_str()).or(segment);
         let kind = if module.is_of_composites { snake_case(&name) } else { name };
         let opened = self.paths.open(segment.unwrap_or(&kind));
-        self.frozen += usize::from(block.frozen);
+        self.frozen += usize::from(block.attributes.is_frozen);
+        let first = self.graph.nodes.len();
         let end = self.element(&block.body.element, &inner, current, None);
-        self.frozen -= usize::from(block.frozen);
+        if block.attributes.is_computed_again {
+            self.compute_again(first);
+        }
+        self.frozen -= usize::from(block.attributes.is_frozen);
         self.paths.close(opened);
         end
     }

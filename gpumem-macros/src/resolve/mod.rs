@@ -203,7 +203,7 @@ impl<'s> Resolver<'s, '_> {
             bindings: self.bindings(&forward.body),
             taps: RefCell::new(names.zip(starts.iter().copied()).collect()),
         });
-        self.frozen = usize::from(forward.frozen);
+        self.frozen = usize::from(forward.attributes.is_frozen);
         let outputs = self.outputs(&forward.body.element, &frame, starts.first().copied().flatten());
         self.spell_paths();
         self.check_unused(Some(forward));

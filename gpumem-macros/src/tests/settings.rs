@@ -1,6 +1,6 @@
 //! One test for each message about `TRAIN`, `INFER` and the items around `forward`.
 
-use super::{assert_mistakes, forward, mistakes};
+use super::{assert_mistakes, forward, mistakes, sound};
 use gpumem_core::train::optim::{AdamW8bit, Muon, Optimizer};
 
 #[test]
@@ -21,6 +21,27 @@ fn training_settings() {
         ("precision: Mixed(F32)", "F32", "no 16-bit format is called `F32`; there are `Bf16` and `F16`"),
         ("loss: CrossEntropyy", "CrossEntropyy", "no loss is called `CrossEntropyy`; did you mean `CrossEntropy`?"),
         ("update: Later", "Later", "no update is called `Later`; there are `Fused` and `Separate`"),
+        ("checkpoint: Auot", "Auot", "no checkpoint is called `Auot`; did you mean `Auto`?"),
+        (
+            "checkpoint: Sqrt",
+            "Sqrt",
+            "no checkpoint is called `Sqrt`; there are `None`, `Cheap`, `Auto` and `Budget(0.6)`",
+        ),
+        (
+            "checkpoint: 0.6",
+            "0.6",
+            "the checkpoint is read by the macro as it stands; write `None`, `Cheap`, `Auto` or `Budget(0.6)`",
+        ),
+        (
+            "checkpoint: Budget(60)",
+            "60",
+            "the budget is a share of what activations take without recomputation, above 0 and at most 1, as `Budget(0.6)`",
+        ),
+        (
+            "checkpoint: Budget(SHARE)",
+            "SHARE",
+            "the budget is read by the macro as it stands; write a number, as `Budget(0.6)`",
+        ),
         ("optimizer: Adam { beta: 1 }", "beta", "`Adam` has no hyperparameter `beta`; did you mean `betas`?"),
         ("optimizer: Adam { eps: 1, eps: 1 }", "eps", "`eps` is given twice; remove one"),
         ("optimizer: Sgd { lr: 1.0, .. }", "..", "hyperparameters left out take PyTorch's defaults; remove this"),
@@ -34,6 +55,8 @@ fn training_settings() {
         assert_mistakes(&train(fields), &[(place, message)]);
     }
     assert_mistakes(&train("batch: N * 2, optimizer: AdamW, update: Separate, cards: [RTX_3080, T4], seed: 3"), &[]);
+    assert_mistakes(&train("checkpoint: Auto"), &[]);
+    assert_mistakes(&train("checkpoint: Checkpoint::Budget(0.5)"), &[]);
     let text = forward(
         "Features<4>",
         "Features<4>",
@@ -80,20 +103,44 @@ fn generic_batches() {
 }
 
 #[test]
-fn not_available_yet() {
+fn mistakes_in_checkpoints() {
     let text = forward(
         "Features<4>",
         "Features<4>",
-        "[checkpoint([Linear(4)]), block()]",
-        "#[checkpoint] fn block() -> Block { [Relu] }",
+        "[checkpoint(Linear(4), Relu), block()]",
+        "#[checkpoint(2)] fn block() -> Block { [Relu] }",
     );
     assert_mistakes(
         &text,
         &[
-            ("#[checkpoint]", "this version has no `#[checkpoint]`; remove it"),
-            ("checkpoint([Linear(4)])", "this version has no `checkpoint`; write its list without it"),
+            ("#[checkpoint(2)]", "`#[checkpoint]` takes no arguments; remove them"),
+            (
+                "checkpoint(Linear(4), Relu)",
+                "`checkpoint` takes one element, as `checkpoint([Conv2d(64, 3), Relu])` or `checkpoint(stage(64))`",
+            ),
         ],
     );
+    let text = "struct Net; #[checkpoint] fn forward(x: Features<4>) -> Logits<4> { [Linear(4)] }";
+    let message = "`#[checkpoint]` on `forward` would compute everything a second time and keep nothing less; put it on blocks, \
+                   or write `checkpoint: Auto` in `TRAIN`";
+    assert_mistakes(text, &[("#[checkpoint]", message)]);
+}
+
+/// What is inside a checkpoint runs again in the training step, and in no other program.
+#[test]
+fn checkpoints_run_again() {
+    let step = |body: &str, block: &str| {
+        let text =
+            forward("Features<4>", "Logits<4>", body, &format!("{block} const TRAIN: Train = Train {{ batch: 4 }};"));
+        sound(&text).graph.groups
+    };
+    let plain = step("[Linear(8), block(), Linear(4)]", "fn block() -> Block { [Tanh, Linear(8), Gelu] }");
+    assert!(plain.is_empty());
+    let block =
+        step("[Linear(8), block(), Linear(4)]", "#[checkpoint] fn block() -> Block { [Tanh, Linear(8), Gelu] }");
+    let list = step("[Linear(8), checkpoint([Tanh, Linear(8), Gelu]), Linear(4)]", "");
+    assert_eq!(block, list);
+    assert_eq!(block.len(), 1);
 }
 
 #[test]

@@ -78,8 +78,29 @@ pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, 
     }
 }
 
+/// The same of a step in which all is computed a second time that helps. It would need an arena of `without` bytes if nothing were.
+#[track_caller]
+pub const fn check_leanest<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>, without: u64) {
+    if !aim.environment.is_unchecked()
+        && let Some(text) = refuse(name, tables, plan, aim, without)
+    {
+        panic!("{}", text.as_str())
+    }
+}
+
 /// The text that refuses network `name`, or `None` if its plan fits every card that it is aimed at.
 pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) -> Option<Text> {
+    refuse(name, tables, plan, aim, 0)
+}
+
+/// With recomputation, `without` are the bytes of the arena that there would be without it, and otherwise 0.
+const fn refuse<const N: usize>(
+    name: &str,
+    tables: &Tables,
+    plan: &Plan<N>,
+    aim: &Aim<'_>,
+    without: u64,
+) -> Option<Text> {
     if let Some(error) = plan.error {
         return Some(no_plan(name, tables, plan.batch, error));
     }
@@ -103,6 +124,11 @@ pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
+    if without > 0 {
+        append_label(&mut text, "checkpoint");
+        text.text("all that helps is computed a second time; without that it needs ");
+        text.bytes(without.saturating_add(first.reserve));
+    }
     let is_known =
         N <= TOO_MANY && append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
     if !is_known {
@@ -242,6 +268,7 @@ pub(crate) const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budge
                 0 => "the forward pass",
                 1 => "the backward pass",
                 2 => "the update",
+                4 => "the recomputation",
                 _ => "the loss",
             }),
         };

@@ -26,6 +26,15 @@ impl<'a> Aim<'a> {
         Aim { cards, selected: &[], headroom: 0, environment: Environment::NONE }
     }
 
+    /// Bytes that an arena may have for all of them; the largest number where there is none, or nothing is checked. A variable that
+    /// cannot be read is refused elsewhere.
+    pub const fn room(&self) -> u64 {
+        match self.targets() {
+            Ok(targets) if !self.environment.is_unchecked() => targets.room(),
+            _ => u64::MAX,
+        }
+    }
+
     /// The cards and sizes, or what is wrong with a variable.
     pub(super) const fn targets(&self) -> Result<Targets<'a>, BadVariable<'a>> {
         let (mut cards, mut selected) = (self.cards, self.selected);

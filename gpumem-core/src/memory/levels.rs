@@ -1,0 +1,99 @@
+//! Which of several programs of one training step runs: from the one that keeps everything to the one that computes most a second time.
+//!
+//! The macro finds them, cheapest first. Const evaluation, which alone knows batch and cards, plans one after the other until one fits.
+//! What follows that is not planned at all.
+
+use super::budget::{Line, Plan, fitting_plan, plan_within, skipped_plan};
+use super::refusal::{Aim, limit};
+use super::tables::Tables;
+use crate::message::Message;
+use crate::number::Precision;
+use crate::train::Checkpoint;
+
+/// Which level runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Its number: 0 is the step without recomputation beside what is written by hand.
+    pub number: u64,
+    /// How many there are.
+    pub count: u64,
+    /// Bytes of activations at level 0; 0 where that is the only one.
+    pub activations_without: u64,
+}
+
+impl Level {
+    /// That of a program without any other.
+    pub const ONLY: Level = Level { number: 0, count: 1, activations_without: 0 };
+}
+
+/// The plan of level 0. Where only cards decide, one that does not fit them need not be packed.
+pub const fn first<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    checkpoint: Checkpoint,
+    aim: &Aim<'_>,
+) -> Plan<N> {
+    let most = if matches!(checkpoint, Checkpoint::Auto) { aim.room() } else { u64::MAX };
+    plan_within(tables, batch, precision, most)
+}
+
+/// The most bytes of an arena with which a level is taken.
+pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &Aim<'_>) -> u64 {
+    match checkpoint {
+        Checkpoint::Auto => aim.room(),
+        Checkpoint::Budget(share) => {
+            let activations = first.budget.get(Line::Activations);
+            first.arena() - activations + (activations as f64 * share) as u64
+        }
+        Checkpoint::None | Checkpoint::Cheap => u64::MAX,
+    }
+}
+
+/// Whether a plan is one, and no larger than `room`.
+pub const fn fits<const N: usize>(plan: &Plan<N>, room: u64) -> bool {
+    plan.error.is_none() && plan.is_packed && plan.arena() <= room
+}
+
+/// The plan of a later level, unless one before it fits: that is settled then. The last one is packed whether it fits or not.
+pub const fn next<const N: usize>(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    room: u64,
+    (is_settled, is_last): (bool, bool),
+    aim: &Aim<'_>,
+) -> Plan<N> {
+    if is_settled {
+        return skipped_plan(batch, precision);
+    }
+    let plan = fitting_plan(tables, batch, precision, room);
+    if is_last && !fits(&plan, room) { plan_within(tables, batch, precision, limit(N, aim)) } else { plan }
+}
+
+/// Fails to compile if even the last level takes more than `Budget` gives activations.
+#[track_caller]
+pub const fn check_budget<const N: usize>(
+    name: &str,
+    checkpoint: Checkpoint,
+    without: u64,
+    last: &Plan<N>,
+    is_unchecked: bool,
+) {
+    let Checkpoint::Budget(share) = checkpoint else { return };
+    if is_unchecked || last.error.is_some() {
+        return;
+    }
+    let least = last.budget.get(Line::Activations);
+    let mut text = Message::<512>::new();
+    text.text("network `")
+        .text(name)
+        .text("` needs ")
+        .bytes(least)
+        .text(" for activations with all recomputation that helps, ");
+    text.number((100 * least as u128).div_ceil(if without > 0 { without as u128 } else { 1 }) as u64);
+    text.text(" % of the ").bytes(without).text(" without it, and `Budget(..)` gives it ");
+    text.bytes((without as f64 * share) as u64);
+    text.text(": give it more, or a smaller batch");
+    panic!("{}", text.as_str())
+}
