@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 
 impl Builder<'_> {
     pub(super) fn backward(&mut self, training: Training<'_>) {
+        self.at = self.graph.nodes.len() - 1;
         self.loss(training);
         let mut uses = self.uses();
         let is_deferred = training.update == Update::Separate || training.skips_overflow;
@@ -25,6 +26,7 @@ impl Builder<'_> {
             if !(is_computed && self.is_live(id) && self.needs_gradient(id)) {
                 continue;
             }
+            self.at = id;
             let gradient = self.gradients[id].expect("whatever reads a value gives it a gradient");
             match self.op(id) {
                 Some(op) => self.differentiate(id, op, gradient),

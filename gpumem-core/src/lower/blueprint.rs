@@ -1,6 +1,7 @@
 //! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
 
-use super::{Cached, LayerLine, LowerError, Options, Term, Training, layer_table, lower, lower_cached};
+use super::{Cached, LayerLine, LowerError, Options, Search, Setting, Term, Training};
+use super::{layer_table, lower, lower_cached, lower_in_order, search};
 use crate::graph::{Graph, NodeId};
 use crate::number::Precision;
 use crate::program::Program;
@@ -67,6 +68,30 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`].
     pub fn training(&self, precision: Precision) -> Result<Option<Program>, LowerError> {
+        self.trained(precision, |options| lower(&self.graph, &self.outputs, options))
+    }
+
+    /// The training step whose operations run in this order.
+    ///
+    /// # Errors
+    /// See [`lower_in_order`].
+    pub fn training_in_order(&self, precision: Precision, order: &[u32]) -> Result<Option<Program>, LowerError> {
+        self.trained(precision, |options| lower_in_order(&self.graph, &self.outputs, options, order))
+    }
+
+    /// The levels of recomputation of the training step, at the setting's precision.
+    ///
+    /// # Errors
+    /// See [`search`].
+    pub fn levels(&self, setting: &Setting) -> Result<Option<Search>, LowerError> {
+        self.trained(setting.precision, |options| search(&self.graph, &self.outputs, options, setting))
+    }
+
+    fn trained<T>(
+        &self,
+        precision: Precision,
+        lower: impl FnOnce(&Options<'_>) -> Result<T, LowerError>,
+    ) -> Result<Option<T>, LowerError> {
         let Some(steps) = &self.training else { return Ok(None) };
         let training = Training {
             loss: &steps.loss,
@@ -75,7 +100,7 @@ impl Blueprint {
             skips_overflow: precision.scales_loss(),
             input_gradient: false,
         };
-        lower(&self.graph, &self.outputs, &Options { training: Some(training) }).map(Some)
+        lower(&Options { training: Some(training) }).map(Some)
     }
 
     /// The forward pass of `INFER`, which is the same at every precision.

@@ -41,8 +41,10 @@ pub(super) struct Builder<'g> {
     consumers: Vec<Vec<NodeId>>,
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
-    /// The node that each forward operation computes.
-    pub(super) computed: Vec<NodeId>,
+    /// The node whose value each operation computes, or hands a gradient on from.
+    pub(super) nodes: Vec<NodeId>,
+    /// The node at hand.
+    pub(super) at: NodeId,
     /// The tensor that holds each value. Several values share one where one is a view or works in place.
     values: Vec<Option<TensorId>>,
     /// The values that each tensor holds, as far as it holds any.
@@ -97,7 +99,8 @@ impl<'g> Builder<'g> {
             consumers: vec![Vec::new(); count],
             tensors: Vec::new(),
             operations: Vec::new(),
-            computed: Vec::new(),
+            nodes: Vec::new(),
+            at: 0,
             values: vec![None; count],
             holds: BTreeMap::new(),
             saved: vec![Vec::new(); count],
@@ -307,6 +310,7 @@ impl<'g> Builder<'g> {
         let is_gradient = |slot| matches!(slot, Slot::InputGradient(_));
         let accumulate = writes.iter().any(|operand| is_gradient(operand.slot) && reads.contains(operand));
         self.operations.push(Operation { action, row, accumulate, reads, writes });
+        self.nodes.push(self.at);
     }
 
     pub(super) fn node(&self, id: NodeId) -> &'g Node {

@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use super::recompute::Draft;
-use super::{LowerError, held, pitch, updates};
+use super::{Training, held, pitch, updates};
 use crate::graph::{Graph, Source};
 use crate::program::{Class, Program, TensorId};
 use crate::train::Update;
@@ -24,17 +24,36 @@ const ORDER: [Class; 9] = [
 ];
 
 impl Builder<'_> {
-    pub(super) fn finish(
-        mut self,
-        change: impl FnOnce(Draft, &Graph) -> Result<Draft, LowerError>,
-    ) -> Result<Program, LowerError> {
-        let paths = self.graph.rows.iter().map(|row| row.path.clone()).collect();
+    /// What was built, before its updates are gathered.
+    pub(super) fn into_draft(mut self) -> Draft {
         let input_gradients = self.name_input_gradients();
-        let Builder { tensors, operations, training, results, computed: nodes, graph, .. } = self;
+        let Builder { tensors, operations, results, nodes, .. } = self;
+        Draft { tensors, operations, results, input_gradients, nodes }
+    }
+
+    /// Names the gradients of inputs after the inputs. Inputs whose gradients are one tensor share the first one's name.
+    fn name_input_gradients(&mut self) -> Vec<TensorId> {
+        let mut named = Vec::new();
+        for id in 0..self.graph.nodes.len() {
+            let (Source::Input, Some(gradient), Some(input)) =
+                (&self.node(id).source, self.gradients[id], self.holder(id))
+            else {
+                continue;
+            };
+            if !named.contains(&gradient) {
+                self.tensors[gradient as usize].name = format!("{}.gradient", self.tensors[input as usize].name);
+                named.push(gradient);
+            }
+        }
+        named
+    }
+}
+
+impl Draft {
+    /// The program, trained as described.
+    pub(super) fn finish(self, graph: &Graph, training: Option<Training<'_>>) -> Program {
+        let Draft { mut tensors, operations, results, input_gradients, .. } = self;
         let moments = training.map_or(0, |training| training.moments);
-        let draft = Draft { tensors, operations, results, input_gradients, nodes };
-        let draft = if training.is_some() { change(draft, graph)? } else { draft };
-        let Draft { mut tensors, operations, results, input_gradients, .. } = draft;
         let mut operations = updates::gather(held::hold(operations, &tensors), &tensors, moments);
         updates::with_scratch(&mut operations, &mut tensors, moments);
 
@@ -72,27 +91,10 @@ impl Builder<'_> {
             holds_gradients: training.is_some_and(|training| training.update == Update::Separate),
             tensors: order.into_iter().map(|id| tensors[id].clone()).collect(),
             operations,
-            paths,
+            paths: graph.rows.iter().map(|row| row.path.clone()).collect(),
             results: results.into_iter().map(|id| numbers[id as usize]).collect(),
         };
         pitch::pad_classes(&mut program);
-        Ok(program)
-    }
-
-    /// Names the gradients of inputs after the inputs. Inputs whose gradients are one tensor share the first one's name.
-    fn name_input_gradients(&mut self) -> Vec<TensorId> {
-        let mut named = Vec::new();
-        for id in 0..self.graph.nodes.len() {
-            let (Source::Input, Some(gradient), Some(input)) =
-                (&self.node(id).source, self.gradients[id], self.holder(id))
-            else {
-                continue;
-            };
-            if !named.contains(&gradient) {
-                self.tensors[gradient as usize].name = format!("{}.gradient", self.tensors[input as usize].name);
-                named.push(gradient);
-            }
-        }
-        named
+        program
     }
 }

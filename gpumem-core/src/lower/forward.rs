@@ -54,6 +54,7 @@ impl Builder<'_> {
 
     fn compute(&mut self, id: NodeId) -> Result<(), LowerError> {
         let Some(node) = self.op(id) else { return Ok(()) };
+        self.at = id;
         let training = self.training.is_some();
         if !training && node.op.inference() == Inference::PassesOn {
             self.hold(id, self.held(node.inputs[0]));
@@ -90,7 +91,6 @@ impl Builder<'_> {
         let work = if training { Work::Training } else { Work::Inference };
         writes.extend(self.workspace(node.op, node.row, work, value.batched));
         self.operation(Action::Run { op: node.op.clone(), pass: Pass::Forward }, row, reads, writes);
-        self.computed.push(id);
         self.hold(id, output);
         Ok(())
     }

@@ -29,7 +29,8 @@ use crate::train::Update;
 use alloc::string::String;
 use alloc::vec::Vec;
 use builder::Builder;
-use recompute::{Draft, recomputed};
+use recompute::{Draft, recomputed, searched};
+pub use recompute::{Level, Search, Setting};
 
 /// What to lower to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,13 +177,52 @@ pub fn lower_in_order(
     })
 }
 
-/// Lowers a graph, and lets `change` have the step before it is finished.
+/// Finds levels of recomputation of a network that is trained: what to compute again, and in which order, to need less memory for more
+/// time. The first one is the step as it is written; the others need less and less, and cost more and more. What cannot be cut into parts
+/// has few of them or none.
+///
+/// # Errors
+/// Those of [`lower`], and a network that is not trained.
+pub fn search(
+    graph: &Graph,
+    outputs: &[NodeId],
+    options: &Options<'_>,
+    setting: &Setting,
+) -> Result<Search, LowerError> {
+    if options.training.is_none() {
+        return Err(LowerError::of_all("nothing is computed again in a network that is not trained; add `const TRAIN`"));
+    }
+    let (draft, graph) = draft(graph, outputs, options)?;
+    searched(&draft, &graph, setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
+}
+
+/// The levels of [`search`].
+///
+/// # Errors
+/// See there.
+pub fn levels(
+    graph: &Graph,
+    outputs: &[NodeId],
+    options: &Options<'_>,
+    setting: &Setting,
+) -> Result<Vec<Level>, LowerError> {
+    Ok(search(graph, outputs, options, setting)?.levels)
+}
+
+/// Lowers a graph, and lets `change` have a training step before it is finished.
 fn drafted(
     graph: &Graph,
     outputs: &[NodeId],
     options: &Options<'_>,
     change: impl FnOnce(Draft, &Graph) -> Result<Draft, LowerError>,
 ) -> Result<Program, LowerError> {
+    let (draft, graph) = draft(graph, outputs, options)?;
+    let draft = if options.training.is_some() { change(draft, &graph)? } else { draft };
+    Ok(draft.finish(&graph, options.training))
+}
+
+/// Lowers a graph up to where nothing is in its last place, and says of which graph that is one.
+fn draft(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<(Draft, Graph), LowerError> {
     if outputs.is_empty() {
         return Err(LowerError::of_all("the network has no output"));
     }
@@ -199,7 +239,8 @@ fn drafted(
     if let Some(training) = options.training {
         builder.backward(training);
     }
-    builder.finish(change)
+    let draft = builder.into_draft();
+    Ok((draft, graph))
 }
 
 /// Lowers a graph to a forward pass of some steps of a sequence that keeps what later steps look at.

@@ -150,7 +150,9 @@ fn overwrite(draft: &mut Draft) {
         };
         let mut taken = Vec::new();
         for (inputs, to) in overwriting(operation, op) {
-            let from = inputs.into_iter().find(|&from| dies(from, to) && !taken.contains(&from));
+            let Some(to) = operation.written(to) else { continue };
+            let mut inputs = inputs.into_iter().filter_map(|slot| operation.read(slot));
+            let from = inputs.find(|&from| dies(from, to) && !taken.contains(&from));
             if let Some(from) = from {
                 root[to as usize] = root[from as usize];
                 taken.push(from);
@@ -180,23 +182,22 @@ fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
     }
 }
 
-/// What a forward operation writes that may take the place of an input, each with those inputs.
-fn overwriting(operation: &Operation, op: &Op) -> Vec<(Vec<TensorId>, TensorId)> {
-    let input = |number: u8| operation.read(Slot::Input(number));
-    let mut all = Vec::new();
-    for (number, saved) in (0..).zip(op.saved()) {
-        let over = saved.over.and_then(input);
-        all.extend(over.zip(operation.written(Slot::Saved(number))).map(|(from, to)| (vec![from], to)));
-    }
-    if let Some(output) = operation.written(Slot::Output).filter(|_| op.in_place()) {
-        let inputs = operation.reads.iter().filter(|operand| matches!(operand.slot, Slot::Input(_)));
-        all.push((inputs.map(|operand| operand.tensor).collect(), output));
+/// What a forward operation writes that may take the place of an input, each behind those inputs, in the order in which they are asked.
+pub(super) fn overwriting(operation: &Operation, op: &Op) -> Vec<(Vec<Slot>, Slot)> {
+    let saved = (0..).zip(op.saved()).filter_map(|(number, saved)| {
+        let over = saved.over?;
+        Some((vec![Slot::Input(over)], Slot::Saved(number)))
+    });
+    let mut all: Vec<(Vec<Slot>, Slot)> = saved.collect();
+    if op.in_place() {
+        let inputs = operation.reads.iter().map(|operand| operand.slot);
+        all.push((inputs.filter(|slot| matches!(slot, Slot::Input(_))).collect(), Slot::Output));
     }
     all
 }
 
 /// Whether a tensor may lie where another one does.
-fn is_alike(tensors: &[Tensor], from: TensorId, to: TensorId) -> bool {
+pub(super) fn is_alike(tensors: &[Tensor], from: TensorId, to: TensorId) -> bool {
     let [from, to] = [from, to].map(|id| &tensors[id as usize]);
     let is_transient = from.class == Class::Transient && to.class == Class::Transient;
     is_transient && from.role == to.role && from.batched == to.batched && from.shape.elements() == to.shape.elements()

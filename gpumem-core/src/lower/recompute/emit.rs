@@ -1,9 +1,11 @@
-//! From what is decided for each value to an order of operations.
+//! From what is decided for each value to an order of operations, and to what is alive meanwhile.
 
 use super::Draft;
-use super::values::{NONE, Place, Values, reads_saved};
+use super::runs::{Run, runs};
+use super::values::{NONE, Place, Values};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// What becomes of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,105 +22,316 @@ pub(in crate::lower) enum Choice {
     Late,
 }
 
+/// A step taken apart.
+#[derive(Clone, Debug)]
+pub(in crate::lower) struct Step {
+    pub(in crate::lower) values: Values,
+    pub(in crate::lower) runs: Vec<Run>,
+    /// Which tensors of what comes after the forward pass are read after the last operation.
+    pub(in crate::lower) results: Vec<u32>,
+}
+
+impl Step {
+    /// That of a draft; `None` if not all forward operations come first.
+    pub(in crate::lower) fn of(draft: &Draft) -> Option<Step> {
+        let values = Values::of(draft)?;
+        let is_result = |id| draft.results.contains(id) || draft.input_gradients.contains(id);
+        let results = (0..).zip(&values.owns).filter(|(_, own)| is_result(&own.tensor)).map(|(own, _)| own).collect();
+        Some(Step { runs: runs(draft, &values), results, values })
+    }
+
+    /// Operations, those that come after the forward pass included.
+    pub(in crate::lower) fn operations(&self) -> usize {
+        self.values.reads.len()
+    }
+}
+
 /// The order in which operations run: the forward pass as it is, then all others in their order, each behind the forward operations that
 /// compute what it reads and is not there.
-pub(in crate::lower) fn order(draft: &Draft, values: &Values, choices: &[Choice]) -> Vec<u32> {
-    let mut emission = Emission {
-        values,
-        choices,
-        keeps_saved: draft.operations[..values.forward].iter().map(reads_saved).collect(),
-        is_there: (0..values.values.len())
-            .map(|value| choices[value] == Choice::Keep || values.values[value].is_pinned)
-            .collect(),
-        fleeting: Vec::new(),
-        order: (0..values.forward as u32).collect(),
-    };
-    for at in values.forward..draft.operations.len() {
-        for &place in &values.reads[at] {
-            if let Place::Value(value) = place {
-                emission.need(value);
-            }
-        }
-        emission.order.push(at as u32);
-        for &place in &values.writes[at] {
-            if let Place::Own(own) = place
-                && values.owns[own as usize].takes != NONE
-            {
-                emission.is_there[values.owns[own as usize].takes as usize] = false;
-            }
-        }
-        for value in emission.fleeting.drain(..) {
-            emission.is_there[value as usize] = false;
-        }
-    }
+pub(in crate::lower) fn order(step: &Step, choices: &[Choice]) -> Vec<u32> {
+    let mut emission = Emission::new(step);
+    emission.whole(choices);
     emission.order
 }
 
-struct Emission<'v> {
-    values: &'v Values,
-    choices: &'v [Choice],
-    /// Whether each forward operation reads what it saved where it runs again.
-    keeps_saved: Vec<bool>,
-    is_there: Vec<bool>,
-    /// What is dropped behind the operation that is next.
-    fleeting: Vec<u32>,
-    order: Vec<u32>,
+/// What a piece of memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lower) enum Held {
+    /// A value, by its number.
+    Value(u32),
+    /// A tensor of what comes after the forward pass, by its number among those.
+    Own(u32),
+    /// Scratch memory of a forward operation.
+    Scratch(u32),
+    /// What is counted elsewhere.
+    Nothing,
 }
 
-impl Emission<'_> {
+/// A piece of memory that one run of an operation writes first.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lower) struct Instance {
+    pub(in crate::lower) held: Held,
+    /// The first and the last entry of the order that touches it. Those of what lies where it did are added.
+    pub(in crate::lower) first: u32,
+    pub(in crate::lower) last: u32,
+    /// The instance in whose place it is: itself, unless it overwrites an input.
+    pub(in crate::lower) root: u32,
+    is_overwritten: bool,
+}
+
+/// An entry of the order at which nothing runs.
+pub(in crate::lower) const MARK: u32 = NONE;
+
+/// An order in the making, of a whole step or of a part of it: what is computed elsewhere is there. Its lists are used again for the
+/// next one.
+pub(in crate::lower) struct Emission<'s> {
+    pub(in crate::lower) step: &'s Step,
+    pub(in crate::lower) order: Vec<u32>,
+    pub(in crate::lower) instances: Vec<Instance>,
+    /// The first value of the part, and for each of its values the instance that it is now, or [`NONE`].
+    first: u32,
+    now: Vec<u32>,
+    /// What becomes of each value of the part.
+    pub(in crate::lower) choices: Vec<Choice>,
+    /// The instance of each tensor of what comes after the forward pass, or [`NONE`].
+    owns: Vec<u32>,
+    /// `[entry, input, output]`: which instances may lie where others did.
+    overwrites: Vec<[u32; 3]>,
+    /// What is dropped behind the operation that is next.
+    fleeting: Vec<u32>,
+    waiting: Vec<(u32, bool)>,
+}
+
+impl<'s> Emission<'s> {
+    pub(in crate::lower) fn new(step: &'s Step) -> Emission<'s> {
+        Emission {
+            step,
+            order: Vec::new(),
+            instances: Vec::new(),
+            first: 0,
+            now: Vec::new(),
+            choices: Vec::new(),
+            owns: Vec::new(),
+            overwrites: Vec::new(),
+            fleeting: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Begins anew with a part that has these values.
+    pub(in crate::lower) fn begin(&mut self, values: Range<u32>) {
+        self.order.clear();
+        self.instances.clear();
+        self.overwrites.clear();
+        self.fleeting.clear();
+        self.first = values.start;
+        self.now.clear();
+        self.now.resize(values.len(), NONE);
+        self.choices.clear();
+        self.choices.resize(values.len(), Choice::Each);
+    }
+
+    /// Emits a whole step.
+    pub(in crate::lower) fn whole(&mut self, choices: &[Choice]) {
+        let values = &self.step.values;
+        self.begin(0..values.values.len() as u32);
+        self.choices.copy_from_slice(choices);
+        self.owns.clear();
+        self.owns.resize(values.owns.len(), NONE);
+        for at in 0..values.forward as u32 {
+            self.run(at, false);
+        }
+        for (value, of) in values.values.iter().enumerate() {
+            if choices[value] != Choice::Keep && !of.is_pinned {
+                self.now[value] = NONE;
+            }
+        }
+        for at in values.forward..self.step.operations() {
+            let entry = self.read(at);
+            for place in values.reads[at].iter().chain(&values.writes[at]) {
+                if let Place::Own(own) = *place {
+                    self.touch_own(own, entry);
+                }
+            }
+            self.forget();
+        }
+        let end = (self.order.len() as u32).saturating_sub(1);
+        for &own in &self.step.results {
+            self.touch_own(own, end);
+        }
+        self.settle();
+    }
+
+    fn touch_own(&mut self, own: u32, entry: u32) {
+        if self.owns[own as usize] == NONE {
+            let takes = self.step.values.owns[own as usize].takes;
+            let taken = if takes == NONE { NONE } else { core::mem::replace(&mut self.now[takes as usize], NONE) };
+            self.owns[own as usize] = if taken == NONE { self.fresh(Held::Own(own), entry) } else { taken };
+        }
+        self.touch(self.owns[own as usize], entry);
+    }
+
+    /// Whether a value is one of the part.
+    pub(in crate::lower) fn is_inside(&self, value: u32) -> bool {
+        value >= self.first && ((value - self.first) as usize) < self.now.len()
+    }
+
+    /// The instance that a value of the part is now, or [`NONE`].
+    pub(in crate::lower) fn now(&self, value: u32) -> u32 {
+        self.now[(value - self.first) as usize]
+    }
+
+    /// Says which instance a value of the part is now.
+    pub(in crate::lower) fn set(&mut self, value: u32, instance: u32) {
+        self.now[(value - self.first) as usize] = instance;
+    }
+
+    fn is_there(&self, value: u32) -> bool {
+        !self.is_inside(value) || self.now(value) != NONE
+    }
+
+    pub(in crate::lower) fn fresh(&mut self, held: Held, entry: u32) -> u32 {
+        let root = self.instances.len() as u32;
+        self.instances.push(Instance { held, first: entry, last: entry, root, is_overwritten: false });
+        root
+    }
+
+    /// An instance is there at an entry, if it is one.
+    pub(in crate::lower) fn touch(&mut self, instance: u32, entry: u32) {
+        if let Some(instance) = self.instances.get_mut(instance as usize) {
+            instance.last = instance.last.max(entry);
+        }
+    }
+
+    /// An entry at which nothing runs.
+    pub(in crate::lower) fn mark(&mut self) -> u32 {
+        self.order.push(MARK);
+        self.order.len() as u32 - 1
+    }
+
+    /// Runs a forward operation.
+    pub(in crate::lower) fn run(&mut self, at: u32, is_again: bool) {
+        let step = self.step;
+        let run = &step.runs[at as usize];
+        let entry = self.order.len() as u32;
+        self.order.push(at);
+        let saved: &[u32] = if is_again { &run.saved } else { &[] };
+        for &value in run.inputs.iter().chain(saved) {
+            if self.is_inside(value) {
+                self.touch(self.now(value), entry);
+            }
+        }
+        for &value in run.written(is_again) {
+            let instance = self.fresh(Held::Value(value), entry);
+            self.set(value, instance);
+        }
+        for &(from, to) in &run.overwrites {
+            if self.is_inside(from) && run.written(is_again).contains(&to) {
+                self.overwrites.push([entry, self.now(from), self.now(to)]);
+            }
+        }
+        if run.has_scratch[usize::from(is_again)] {
+            self.fresh(Held::Scratch(at), entry);
+        }
+    }
+
+    /// Runs an operation that comes after the forward pass, behind all that it asks for: its entry.
+    pub(in crate::lower) fn read(&mut self, at: usize) -> u32 {
+        let step = self.step;
+        for value in step.values.read_by(at) {
+            self.need(value);
+        }
+        let entry = self.order.len() as u32;
+        self.order.push(at as u32);
+        for value in step.values.read_by(at) {
+            if self.is_inside(value) {
+                self.touch(self.now(value), entry);
+            }
+        }
+        entry
+    }
+
+    /// Drops what was computed again for one operation alone.
+    pub(in crate::lower) fn forget(&mut self) {
+        while let Some(value) = self.fleeting.pop() {
+            self.set(value, NONE);
+        }
+    }
+
     /// Computes a value again that is not there, and before it what it is computed from.
-    fn need(&mut self, value: u32) {
-        if self.is_there[value as usize] {
+    pub(in crate::lower) fn need(&mut self, value: u32) {
+        if self.is_there(value) {
             return;
         }
-        let mut waiting = vec![(self.values.values[value as usize].producer, false)];
+        let step = self.step;
+        let mut waiting = core::mem::take(&mut self.waiting);
+        waiting.push((step.values.values[value as usize].producer, false));
         while let Some((at, is_ready)) = waiting.pop() {
-            if self.has_all(at) {
+            let run = &step.runs[at as usize];
+            if run.again.iter().all(|&written| self.is_there(written)) {
                 continue;
             }
             if is_ready {
-                self.run(at, value);
+                self.run_again(at, value);
                 continue;
             }
             waiting.push((at, true));
-            for place in self.values.reads[at as usize].iter().rev() {
-                if let Place::Value(input) = *place
-                    && !self.is_there[input as usize]
-                {
-                    waiting.push((self.values.values[input as usize].producer, false));
-                }
+            for &input in run.inputs.iter().rev().filter(|&&input| !self.is_there(input)) {
+                waiting.push((step.values.values[input as usize].producer, false));
             }
         }
-    }
-
-    /// Whether all that a forward operation writes is there.
-    fn has_all(&self, at: u32) -> bool {
-        self.written(at).all(|value| self.is_there[value as usize])
-    }
-
-    /// The values that a forward operation writes when it runs again.
-    fn written(&self, at: u32) -> impl Iterator<Item = u32> + '_ {
-        let keeps_saved = self.keeps_saved[at as usize];
-        self.values.writes[at as usize].iter().filter_map(move |place| match *place {
-            Place::Value(value) if !(keeps_saved && self.values.values[value as usize].is_pinned) => Some(value),
-            _ => None,
-        })
+        self.waiting = waiting;
     }
 
     /// Runs a forward operation again, on the way to `value`.
-    fn run(&mut self, at: u32, value: u32) {
-        self.order.push(at);
-        let written: Vec<u32> = self.written(at).filter(|&written| !self.is_there[written as usize]).collect();
-        for written in written {
-            self.is_there[written as usize] = true;
-            let is_fleeting = match self.choices[written as usize] {
-                Choice::Each => true,
-                Choice::Late => written != value,
-                Choice::Keep | Choice::Once => false,
-            };
+    fn run_again(&mut self, at: u32, value: u32) {
+        let step = self.step;
+        for &written in &step.runs[at as usize].again {
+            let is_fleeting = !self.is_there(written)
+                && match self.choices[(written - self.first) as usize] {
+                    Choice::Each => true,
+                    Choice::Late => written != value,
+                    Choice::Keep | Choice::Once => false,
+                };
             if is_fleeting {
                 self.fleeting.push(written);
             }
         }
+        self.run(at, true);
     }
+
+    /// Lets what operations write take the place of an input that nothing reads any more, as [`apply`](super::apply::apply) does.
+    pub(in crate::lower) fn settle(&mut self) {
+        for &[entry, from, to] in &self.overwrites {
+            let (Some(input), Some(output)) = (self.instances.get(from as usize), self.instances.get(to as usize))
+            else {
+                continue;
+            };
+            if input.last == entry && !input.is_overwritten && output.root == to {
+                let root = input.root;
+                self.instances[from as usize].is_overwritten = true;
+                self.instances[to as usize].root = root;
+            }
+        }
+        for at in 0..self.instances.len() {
+            let Instance { root, last, .. } = self.instances[at];
+            self.touch(root, last);
+        }
+    }
+}
+
+/// Those pieces of memory that lie in no other one's place.
+pub(in crate::lower) fn roots(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
+    (0..).zip(instances).filter(|(at, instance)| instance.root == *at).map(|(_, instance)| instance)
+}
+
+/// Changes of what is alive at each entry, from these sizes.
+pub(in crate::lower) fn changes(emission: &Emission<'_>, bytes: impl Fn(Held) -> u64) -> Vec<i64> {
+    let mut changes = vec![0; emission.order.len() + 1];
+    for instance in roots(&emission.instances) {
+        let bytes = bytes(instance.held) as i64;
+        changes[instance.first as usize] += bytes;
+        changes[instance.last as usize + 1] -= bytes;
+    }
+    changes
 }

@@ -5,15 +5,26 @@
 //! same operands: a normalisation reads the statistics that it saved, and leaves the running ones alone; dropout draws the same, as draws
 //! depend on the step, the layer and the element.
 
+mod alone;
 mod apply;
 mod emit;
 mod groups;
+mod labels;
+mod levels;
+mod measure;
+mod prune;
+mod runs;
+mod segments;
 mod values;
+mod ways;
+
+pub use levels::{Level, Search};
+pub use measure::Setting;
 
 use crate::graph::{Graph, NodeId};
 use crate::program::{Operation, Tensor, TensorId};
 use alloc::vec::Vec;
-use values::Values;
+use emit::Step;
 
 /// A training step before its updates are gathered and its tensors are sorted.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +34,7 @@ pub(super) struct Draft {
     /// What is read after the last operation.
     pub(super) results: Vec<TensorId>,
     pub(super) input_gradients: Vec<TensorId>,
-    /// The node that each forward operation computes.
+    /// The node whose value each operation computes, or hands a gradient on from.
     pub(super) nodes: Vec<NodeId>,
 }
 
@@ -33,12 +44,19 @@ pub(super) fn recomputed(draft: Draft, graph: &Graph, order: Option<&[u32]>) -> 
     if order.is_none() && graph.groups.is_empty() {
         return Some(draft);
     }
-    let values = Values::of(&draft)?;
+    let step = Step::of(&draft)?;
     match order {
-        Some(order) => apply::apply(&draft, &values, order),
+        Some(order) => apply::apply(&draft, &step.values, order),
         None => {
-            let choices = groups::choices(&draft, &values, graph);
-            apply::apply(&draft, &values, &emit::order(&draft, &values, &choices))
+            let choices = groups::choices(&draft, &step.values, graph);
+            apply::apply(&draft, &step.values, &emit::order(&step, &choices))
         }
     }
+}
+
+/// The levels of a step; `None` if not all of its forward operations come first.
+pub(super) fn searched(draft: &Draft, graph: &Graph, setting: &Setting) -> Option<Search> {
+    let step = Step::of(draft)?;
+    let written = groups::choices(draft, &step.values, graph);
+    Some(levels::search(draft, &step, &written, setting))
 }

@@ -108,6 +108,14 @@ impl Values {
         Some(values)
     }
 
+    /// The values that an operation reads, as often as it does.
+    pub(in crate::lower) fn read_by(&self, at: usize) -> impl Iterator<Item = u32> + '_ {
+        self.reads[at].iter().filter_map(|place| match *place {
+            Place::Value(value) => Some(value),
+            _ => None,
+        })
+    }
+
     fn read(&mut self, draft: &Draft, at: usize, tensor: TensorId, (now, own): (&[u32], &[u32])) -> Option<Place> {
         let id = tensor as usize;
         if draft.tensors[id].class != Class::Transient {

@@ -1,0 +1,214 @@
+//! One segment emitted alone: what is produced elsewhere is there and takes no bytes.
+
+use super::emit::{Choice, Emission, Held, MARK, changes, roots};
+use super::measure::NEVER;
+use super::segments::{Far, Frame, Segment, is_far};
+use super::values::NONE;
+use super::ways::Way;
+use alloc::vec::Vec;
+
+/// What is alive at an entry beside what the segment computes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beside {
+    /// Gradients and the like.
+    base: u64,
+    /// What the operation reads from outside.
+    outside: u64,
+    /// The boundary before the segment, as far as anything reads it later.
+    arrived: u64,
+}
+
+/// Measures segments.
+pub(in crate::lower) struct Alone<'f> {
+    frame: Frame<'f>,
+    far: Vec<Far>,
+    emission: Emission<'f>,
+    beside: Vec<Beside>,
+    cost: u64,
+    /// How many were measured.
+    pub(in crate::lower) measured: usize,
+}
+
+impl<'f> Alone<'f> {
+    pub(in crate::lower) fn new(frame: &Frame<'f>, far: &[Far]) -> Alone<'f> {
+        let (frame, far, emission) = (frame.clone(), far.to_vec(), Emission::new(frame.step));
+        Alone { frame, far, emission, beside: Vec::new(), cost: 0, measured: 0 }
+    }
+
+    /// What a segment needs with these choices; `None` if that is out of the question.
+    pub(in crate::lower) fn measure(
+        &mut self,
+        segment: &Segment,
+        arriving: &[u32],
+        inner: Vec<Choice>,
+        boundary: Choice,
+    ) -> Option<Way> {
+        self.measured += 1;
+        self.begin(segment, &inner, boundary);
+        let is_open = boundary != Choice::Keep;
+        for at in segment.forward.clone() {
+            self.emission.run(at as u32, false);
+        }
+        let turn = self.emission.mark();
+        self.turn(segment, turn, is_open);
+        self.account(0, true);
+        let gap = if is_open { self.boundary_again(segment) } else { NONE };
+        self.backward(segment);
+        if self.cost == NEVER {
+            return None;
+        }
+        let end = self.emission.order.len() as u32 - 1;
+        for &value in &segment.common {
+            self.emission.touch(self.emission.now(value), end);
+        }
+        self.arrive(segment, arriving, turn);
+        self.emission.settle();
+        let mut way = self.peaks(turn, gap);
+        (way.inner, way.boundary) = (inner, boundary);
+        if !is_open {
+            way.kept = way.kept.saturating_sub(segment.cross_bytes);
+        }
+        if boundary == Choice::Once {
+            way.held = way.held.saturating_sub(segment.cross_bytes);
+        }
+        Some(way)
+    }
+
+    fn begin(&mut self, segment: &Segment, inner: &[Choice], boundary: Choice) {
+        self.emission.begin(segment.values.clone());
+        self.beside.clear();
+        self.cost = 0;
+        let (start, choices) = (segment.values.start, &mut self.emission.choices);
+        for (value, choice) in segment.inner.iter().zip(inner) {
+            choices[(value - start) as usize] = *choice;
+        }
+        for value in &segment.cross {
+            choices[(value - start) as usize] = boundary;
+        }
+        for value in &segment.common {
+            choices[(value - start) as usize] = Choice::Keep;
+        }
+    }
+
+    /// What is there when the forward pass of all is over.
+    fn turn(&mut self, segment: &Segment, turn: u32, is_open: bool) {
+        let step = self.frame.step;
+        // The next segment's forward pass reads what goes on to it.
+        for &value in &segment.cross {
+            let until = if is_open { turn - 1 } else { turn };
+            self.emission.touch(self.emission.now(value), until);
+        }
+        for value in segment.values.clone() {
+            let index = value as usize;
+            let of = &step.values.values[index];
+            let instance = self.emission.now(value);
+            if of.is_pinned && !of.readers.is_empty() {
+                self.emission.touch(instance, turn);
+            }
+            if self.far[index] == Far::Again {
+                // It is computed again before this segment's backward pass begins, and its bytes are among the others.
+                let elsewhere = self.emission.fresh(Held::Nothing, turn);
+                self.emission.set(value, elsewhere);
+                continue;
+            }
+            let choice = self.emission.choices[(value - segment.values.start) as usize];
+            if !(of.is_pinned || self.frame.taken[index] || choice == Choice::Keep) {
+                self.emission.set(value, NONE);
+            }
+        }
+    }
+
+    /// Computes the boundary again: the entry behind that.
+    fn boundary_again(&mut self, segment: &Segment) -> u32 {
+        for &value in &segment.cross {
+            self.emission.need(value);
+        }
+        self.emission.forget();
+        let gap = self.emission.mark();
+        for &value in &segment.cross {
+            self.emission.touch(self.emission.now(value), gap);
+        }
+        self.account(0, false);
+        gap
+    }
+
+    fn backward(&mut self, segment: &Segment) {
+        let forward = self.frame.step.values.forward;
+        for rest in segment.rest.clone() {
+            let entry = self.emission.read(forward + rest);
+            self.emission.forget();
+            self.account(self.frame.before[rest], false);
+            self.beside[entry as usize].base = self.frame.at[rest];
+        }
+    }
+
+    /// Accounts for the entries since the last time: all that is forward there runs again unless it is `first`.
+    fn account(&mut self, base: u64, first: bool) {
+        let (step, sizes) = (self.frame.step, self.frame.sizes);
+        for entry in self.beside.len()..self.emission.order.len() {
+            let at = self.emission.order[entry];
+            let mut beside = Beside { base, ..Beside::default() };
+            if at != MARK {
+                let is_again = !first && (at as usize) < step.values.forward;
+                if is_again {
+                    self.cost = self.cost.saturating_add(sizes.costs[at as usize]);
+                }
+                for value in step.values.read_by(at as usize).filter(|&value| !self.emission.is_inside(value)) {
+                    beside.outside += sizes.values[value as usize];
+                    let is_unasked = self.far[value as usize] == Far::Unasked;
+                    if is_again && is_unasked && is_far(&step.values.values[value as usize], at) {
+                        self.cost = NEVER;
+                    }
+                }
+            }
+            self.beside.push(beside);
+        }
+    }
+
+    /// Says until when the boundary before the segment is there: as long as anything reads it, here or in its own segment.
+    fn arrive(&mut self, segment: &Segment, arriving: &[u32], turn: u32) {
+        let values = &self.frame.step.values;
+        let end = values.forward + segment.rest.end;
+        for &value in arriving {
+            let reads = |&at: &u32| at != MARK && values.read_by(at as usize).any(|read| read == value);
+            let is_read_later = values.values[value as usize].readers.iter().any(|&reader| reader as usize >= end);
+            let order = &self.emission.order;
+            let until = match is_read_later {
+                true => order.len() - 1,
+                false => order.iter().rposition(reads).unwrap_or(0).max(turn as usize),
+            };
+            for beside in &mut self.beside[..=until] {
+                beside.arrived += self.frame.sizes.values[value as usize];
+            }
+        }
+    }
+
+    fn peaks(&self, turn: u32, gap: u32) -> Way {
+        let bytes = |held| self.frame.sizes.bytes(held);
+        let mut way = Way { cost: self.cost, ..Way::default() };
+        for instance in roots(&self.emission.instances) {
+            let (first, last) = (instance.first, instance.last);
+            if first < turn && last >= turn {
+                way.kept += bytes(instance.held);
+            }
+            if gap != NONE && first > turn && first < gap && last >= gap {
+                way.held += bytes(instance.held);
+            }
+        }
+        let mut live = 0;
+        for (entry, (change, beside)) in (0..).zip(changes(&self.emission, bytes).iter().zip(&self.beside)) {
+            live += change;
+            let all = live as u64 + beside.base;
+            let with = all + beside.arrived;
+            if entry < turn {
+                way.fore = way.fore.max(with);
+            } else if gap != NONE && entry < gap {
+                way.chain = if entry > turn { way.chain.max(with) } else { way.chain };
+            } else if entry != turn && entry != gap {
+                way.back = way.back.max(with);
+                way.fleet = way.fleet.max(all + beside.outside);
+            }
+        }
+        way
+    }
+}

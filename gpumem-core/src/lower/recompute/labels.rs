@@ -1,0 +1,193 @@
+//! The dynamic programme over segments, from the last to the first.
+//!
+//! A segment is *closed* if its boundary is held until its backward pass. It is *open* if the boundary is dropped: the next segment's
+//! backward pass then begins by computing it again, from what this segment keeps and from the boundary before it, which may be missing
+//! too: consecutive open segments are a *run*. A label stands for a choice of ways from some segment to the end. Only labels that may be
+//! part of a best plan are carried on, so that one pass gives the whole trade-off between memory and time.
+
+use super::emit::Choice;
+use super::prune::{Effort, Pruner};
+use super::segments::{Far, Frame, Segment};
+use super::values::NONE;
+use super::ways::{Way, measure_all};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A choice of ways from some segment to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::lower) struct Label {
+    /// Bytes that the segments from here on need, above what earlier ones hold.
+    pub(in crate::lower) need: u64,
+    /// The same from the recomputation of the boundary before on, if that is dropped.
+    pub(in crate::lower) run: u64,
+    /// Bytes above the run while its boundary is computed again.
+    above: u64,
+    pub(in crate::lower) cost: u64,
+    /// The way of this segment, and the label of the next one.
+    way: u32,
+    next: u32,
+}
+
+/// Labels of the segments from each one on, where the boundary before it is held, dropped, or dropped again and again.
+pub(in crate::lower) struct Table {
+    segments: Vec<Segment>,
+    far: Vec<Far>,
+    lists: [Vec<Vec<Label>>; 3],
+    /// Labels that were made, times ways, and segments that were measured.
+    pub(in crate::lower) steps: usize,
+    pub(in crate::lower) measured: usize,
+}
+
+impl Label {
+    /// What it was made of, so that no two are equal.
+    pub(in crate::lower) fn order(&self) -> [u32; 2] {
+        [self.way, self.next]
+    }
+}
+
+fn list_of(boundary: Choice) -> usize {
+    match boundary {
+        Choice::Keep => 0,
+        Choice::Once | Choice::Late => 1,
+        Choice::Each => 2,
+    }
+}
+
+impl Table {
+    /// The table where far values are treated so; `is_late` says with which segment those come back that are computed again.
+    pub(in crate::lower) fn new(
+        frame: &Frame<'_>,
+        mut segments: Vec<Segment>,
+        effort: &Effort,
+        far: Vec<Far>,
+        is_late: bool,
+    ) -> Table {
+        // What is computed again far away is there when its own segments run: no part of boundaries, its bytes are in the base.
+        for segment in segments.iter_mut().filter(|_| !is_late) {
+            let is_near = |value: &u32| far[*value as usize] != Far::Again;
+            segment.cross.retain(is_near);
+            segment.inner.retain(is_near);
+            segment.cross_bytes = segment.cross.iter().map(|&value| frame.sizes.values[value as usize]).sum();
+        }
+        let measured = measure_all(frame, &mut segments, &far);
+        let count = segments.len();
+        let lists = [vec![Vec::new(); count + 1], vec![Vec::new(); count + 1], vec![Vec::new(); count + 1]];
+        let mut table = Table { segments, far, lists, steps: 0, measured };
+        table.lists[0][count].push(Label { need: 0, run: 0, above: 0, cost: 0, way: NONE, next: NONE });
+        let mut pruner = Pruner::new(frame.peak);
+        for at in (0..count).rev() {
+            let mut lists = table.extend(frame, at);
+            for (which, list) in lists.iter_mut().enumerate() {
+                effort.prune(&mut pruner, list, which > 0, at == 0);
+                table.lists[which][at] = core::mem::take(list);
+            }
+        }
+        table
+    }
+
+    /// The labels of the whole network, by rising need and falling costs.
+    pub(in crate::lower) fn labels(&self) -> &[Label] {
+        &self.lists[0][0]
+    }
+
+    /// Kinds of segments.
+    pub(in crate::lower) fn kinds(&self) -> usize {
+        self.segments.iter().map(|segment| segment.kind + 1).max().unwrap_or(0)
+    }
+
+    /// All labels of a segment from those of the next one.
+    fn extend(&mut self, frame: &Frame<'_>, at: usize) -> [Vec<Label>; 3] {
+        let segment = &self.segments[at];
+        let before = at.checked_sub(1).map(|before| &self.segments[before]);
+        let has = |boundary| before.is_some_and(|before| before.ways.iter().any(|way| way.boundary == boundary));
+        let step = Extension {
+            gradient: frame.before[segment.rest.start],
+            arriving: before.map_or(0, |before| before.cross_bytes),
+            cross: segment.cross_bytes,
+            has: [true, has(Choice::Once), has(Choice::Each)],
+            // What costs more than all forward operations is left out.
+            most: [frame.peak, frame.sizes.forward / 10 * 13],
+        };
+        let mut lists = [Vec::new(), Vec::new(), Vec::new()];
+        for (number, way) in (0..).zip(segment.ways.iter()) {
+            let later = &self.lists[list_of(way.boundary)][at + 1];
+            self.steps += later.len();
+            for (next, label) in (0..).zip(later) {
+                step.extend(way, label, [number, next], &mut lists);
+            }
+        }
+        lists
+    }
+
+    /// What a label of the whole network decides for each value.
+    pub(in crate::lower) fn choices(&self, frame: &Frame<'_>, label: usize, level: &[Choice]) -> Vec<Choice> {
+        let mut choices = vec![Choice::Each; self.far.len()];
+        let (mut label, mut list) = (label, 0);
+        for (at, segment) in self.segments.iter().enumerate() {
+            let of = self.lists[list][at][label];
+            let way = &segment.ways[of.way as usize];
+            for (value, choice) in segment.inner.iter().zip(&way.inner) {
+                choices[*value as usize] = *choice;
+            }
+            segment.cross.iter().for_each(|&value| choices[value as usize] = way.boundary);
+            segment.common.iter().for_each(|&value| choices[value as usize] = Choice::Keep);
+            (list, label) = (list_of(way.boundary), of.next as usize);
+        }
+        for (value, choice) in choices.iter_mut().enumerate() {
+            match self.far[value] {
+                Far::Held => *choice = Choice::Keep,
+                Far::Again => *choice = Choice::Once,
+                Far::Near | Far::Unasked => {}
+            }
+            if frame.taken[value] {
+                *choice = Choice::Keep;
+            }
+            if frame.dropped[value] && *choice == Choice::Keep {
+                *choice = level[value];
+            }
+        }
+        choices
+    }
+}
+
+/// What all labels of one segment have in common.
+struct Extension {
+    /// Bytes of gradients and the like before the segment's backward pass.
+    gradient: u64,
+    /// Bytes of the boundary before the segment, and of its own.
+    arriving: u64,
+    cross: u64,
+    /// Which ways the boundary before may be treated.
+    has: [bool; 3],
+    /// The most bytes and the most that it may cost.
+    most: [u64; 2],
+}
+
+impl Extension {
+    /// The labels that a way and a label of the next segment make.
+    fn extend(&self, way: &Way, label: &Label, [number, next]: [u32; 2], lists: &mut [Vec<Label>; 3]) {
+        let is_closed = way.boundary == Choice::Keep;
+        let open = |held: u64| {
+            if is_closed { 0 } else { (way.chain + label.above).max(held + way.held + label.run) }
+        };
+        // What arrives is counted here; what leaves is counted by the next segment.
+        let held = way.kept + self.arriving;
+        let need = way.fore.max(held + label.need);
+        let run = way.back.max(open(held));
+        let cost = label.cost.saturating_add(way.cost);
+        if need > self.most[0] || run > self.most[0] || cost > self.most[1] {
+            return;
+        }
+        let above = if is_closed { self.gradient + way.kept + self.cross } else { label.above + way.kept };
+        let made = Label { need, run, above, cost, way: number, next };
+        lists[0].push(Label { need: need.max(run), run: 0, ..made });
+        // Where the boundary before is dropped, it is not there while later segments run.
+        let need = way.fore.saturating_sub(self.arriving).max(way.kept + label.need);
+        if self.has[1] {
+            lists[1].push(Label { need, ..made });
+        }
+        if self.has[2] {
+            lists[2].push(Label { need, run: way.fleet.max(open(way.kept)), ..made });
+        }
+    }
+}

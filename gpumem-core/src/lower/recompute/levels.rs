@@ -1,0 +1,220 @@
+//! From labels to levels: orders that are counted exactly.
+
+use super::Draft;
+use super::emit::{Choice, Emission, Step};
+use super::labels::Table;
+use super::measure::{NEVER, Setting, Sizes, again, macs, moved_again};
+use super::prune::Effort;
+use super::segments::{Far, Frame, Segment};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// A step in which some forward operations run again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// The order of its operations: see [`lower_in_order`](crate::lower::lower_in_order).
+    pub order: Vec<u32>,
+    /// The most bytes of tensors inside the step that are alive at once, at the setting.
+    pub peak: u64,
+    /// How many operations run again.
+    pub operations_again: u32,
+    /// Their multiply-accumulates, of a sample.
+    pub macs_again: u64,
+    /// Bytes that they move: for the whole batch, and for each sample.
+    pub bytes_again: [u64; 2],
+    /// The time that they take, in floating-point operations that take as long: see [`Search::step_cost`].
+    pub cost: u64,
+}
+
+/// The levels of a network, and what it took to find them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// The step as it is written, then levels of falling peaks and rising costs.
+    pub levels: Vec<Level>,
+    /// The time of a step in which nothing runs again, in floating-point operations that take as long.
+    pub step_cost: u64,
+    /// Segments that the forward pass falls into, and how many kinds of them there are.
+    pub segments: usize,
+    /// See there.
+    pub kinds: usize,
+    /// Segments that were emitted alone, to see what they need.
+    pub measured: usize,
+    /// Labels times ways.
+    pub steps: usize,
+    /// Orders of the whole step that were counted.
+    pub emissions: usize,
+}
+
+/// The most operations of a step that is searched: their numbers have 16 bits where levels are written down.
+const MOST_OPERATIONS: usize = 65_535;
+
+/// Far values that may be treated in another way than all smaller ones.
+const FAR_SPLITS: usize = 4;
+
+/// The levels of a step whose values are decided so where somebody wrote something else than to keep them.
+pub(in crate::lower) fn search(draft: &Draft, step: &Step, written: &[Choice], setting: &Setting) -> Search {
+    let mut found = Search::default();
+    let mut emission = Emission::new(step);
+    emission.whole(written);
+    let sizes = Sizes::of(draft, step, setting);
+    // What is too large for any plan, or for numbers of levels, is left as it is.
+    let Some(sizes) = sizes.filter(|_| step.operations() <= MOST_OPERATIONS && step.values.forward > 0) else {
+        found.levels.push(Level::of(draft, step, &emission, setting, None));
+        return found;
+    };
+    found.step_cost = sizes.step;
+    found.levels.push(Level::of(draft, step, &emission, setting, Some(&sizes)));
+    let dropped: Vec<bool> = written.iter().map(|choice| *choice != Choice::Keep).collect();
+    let peak = found.levels[0].peak;
+    emission.whole(&vec![Choice::Keep; written.len()]);
+    let frame = Frame::new(draft, step, &sizes, &dropped, sizes.peak(&emission));
+    let tables = tables(&frame, &mut found);
+    let least = tables.iter().flat_map(|table| table.0.labels()).filter(|label| label.cost <= sizes.forward);
+    let Some(least) = least.map(|label| label.need).min().filter(|&least| least < peak) else { return found };
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let rooms = rooms(peak, least, setting.levels);
+    for (table, frame) in &tables {
+        for &room in &rooms {
+            emit_below(table, frame, written, room, &mut emission, &mut candidates);
+        }
+    }
+    found.emissions = candidates.len();
+    for candidate in choose(candidates, &rooms, peak) {
+        emission.whole(&candidate.choices);
+        found.levels.push(Level::of(draft, step, &emission, setting, Some(&sizes)));
+    }
+    found
+}
+
+/// Choices whose order was counted.
+#[derive(Clone, Debug)]
+struct Candidate {
+    peak: u64,
+    cost: u64,
+    choices: Vec<Choice>,
+}
+
+impl Level {
+    fn of(draft: &Draft, step: &Step, emission: &Emission<'_>, setting: &Setting, sizes: Option<&Sizes>) -> Level {
+        let order = &emission.order;
+        let forward = step.values.forward;
+        let macs = again(order, forward).map(|at| macs(&draft.operations[at]));
+        Level {
+            peak: sizes.map_or(u64::MAX, |sizes| sizes.peak(emission)),
+            operations_again: again(order, forward).count() as u32,
+            macs_again: macs.fold(0, u64::saturating_add),
+            bytes_again: moved_again(draft, step, order, setting),
+            cost: sizes.map_or(0, |sizes| sizes.cost(order)),
+            order: order.clone(),
+        }
+    }
+}
+
+/// The labels for all ways to treat far values.
+fn tables<'f>(frame: &Frame<'f>, found: &mut Search) -> Vec<(Table, Frame<'f>)> {
+    let segments = frame.segments();
+    found.segments = segments.len();
+    let effort = Effort::of(segments.len());
+    let mut tables = Vec::new();
+    for far in modes(frame, &segments) {
+        // Neither estimate of when that is there which is computed again far away is exact, and what either finds is counted exactly.
+        let has_again = far.contains(&Far::Again);
+        for is_late in [false, true].into_iter().filter(|is_late| has_again || !is_late) {
+            let there = frame.with_again(&segments, &far, is_late);
+            let table = Table::new(&there, segments.clone(), &effort, far.clone(), is_late);
+            found.kinds = found.kinds.max(table.kinds());
+            found.measured += table.measured;
+            found.steps += table.steps;
+            tables.push((table, there));
+        }
+    }
+    tables
+}
+
+/// The ways to treat far values that are tried: all alike, and the larger ones in another way than the smaller.
+fn modes(frame: &Frame<'_>, segments: &[Segment]) -> Vec<Vec<Far>> {
+    let mut values: Vec<u32> = segments.iter().flat_map(|segment| segment.far.iter().copied()).collect();
+    values.sort_by_key(|&value| Reverse(frame.sizes.values[value as usize]));
+    let near = vec![Far::Near; frame.step.values.values.len()];
+    if values.is_empty() {
+        return vec![near];
+    }
+    let all = [Far::Held, Far::Unasked, Far::Again];
+    let mut modes = Vec::new();
+    for (large, small) in all.into_iter().flat_map(|large| all.map(|small| (large, small))) {
+        let splits = if large == small { 0..1 } else { 1..values.len().min(FAR_SPLITS) };
+        for split in splits {
+            let mut mode = near.clone();
+            for (at, &value) in values.iter().enumerate() {
+                mode[value as usize] = if at < split { large } else { small };
+            }
+            modes.push(mode);
+        }
+    }
+    modes
+}
+
+/// So many sizes below `peak` that are evenly apart by ratio, the last of them `least`.
+fn rooms(peak: u64, least: u64, count: usize) -> Vec<u64> {
+    // In parts of 2^32. Only integers: every host finds the same.
+    let share = ((u128::from(least) << 32) / u128::from(peak.max(1))) as u64;
+    let times = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 32) as u64;
+    let power = |ratio: u64| (0..count).fold(1 << 32, |power, _| times(power, ratio));
+    let (mut low, mut high) = (0u64, 1 << 32);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if power(middle) <= share { low = middle } else { high = middle }
+    }
+    let mut room = 1 << 32;
+    let mut rooms: Vec<u64> = (1..count)
+        .map(|_| {
+            room = times(room, high);
+            times(peak, room)
+        })
+        .collect();
+    rooms.push(least);
+    rooms
+}
+
+/// How many labels are tried where the expectation was too low.
+const TRIES: usize = 3;
+
+/// Counts the cheapest label of a table that is expected to need no more than `room`, and leaner ones until one does.
+fn emit_below(
+    table: &Table,
+    frame: &Frame<'_>,
+    written: &[Choice],
+    room: u64,
+    emission: &mut Emission<'_>,
+    candidates: &mut Vec<Candidate>,
+) {
+    let end = table.labels().partition_point(|label| label.need <= room);
+    for label in (end.saturating_sub(TRIES)..end).rev() {
+        let choices = table.choices(frame, label, written);
+        emission.whole(&choices);
+        let (peak, cost) = (frame.sizes.peak(emission), frame.sizes.cost(&emission.order));
+        if cost != NEVER {
+            candidates.push(Candidate { peak, cost, choices });
+        }
+        if peak <= room {
+            break;
+        }
+    }
+}
+
+/// For each room the cheapest that fits, from the largest on, without those that others are better than in every way.
+fn choose(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<Candidate> {
+    candidates.retain(|candidate| candidate.peak < peak);
+    candidates.sort_by_key(|candidate| (candidate.cost, candidate.peak));
+    let mut chosen: Vec<Candidate> = Vec::new();
+    let least = candidates.iter().map(|candidate| candidate.peak).min();
+    for room in rooms.iter().copied().chain(least) {
+        let Some(best) = candidates.iter().find(|candidate| candidate.peak <= room) else { continue };
+        if chosen.last().is_none_or(|last| best.peak < last.peak) {
+            chosen.push(best.clone());
+        }
+    }
+    chosen.truncate(rooms.len());
+    chosen
+}

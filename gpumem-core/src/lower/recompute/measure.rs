@@ -1,0 +1,233 @@
+//! Sizes and costs of a step at a setting.
+
+use super::Draft;
+use super::emit::{Emission, Held, Step, changes};
+use super::values::{Place, reads_saved};
+use crate::memory::plan::ALIGNMENT;
+use crate::memory::tables::Workspaces;
+use crate::number::{Format, Precision};
+use crate::program::{Action, Op, Operand, Operation, Pass, Slot, Tensor};
+use crate::report::roofline::flops;
+use alloc::vec::Vec;
+
+/// The numbers at which memory and time are looked at. What is found holds at others, too, and is about as good there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Samples of a step.
+    pub batch: u64,
+    /// Number formats.
+    pub precision: Precision,
+    /// The most bytes of one workspace.
+    pub workspaces: Workspaces,
+    /// Whether only operations without multiply-accumulates may run again: normalisations, activations, sums and the like.
+    pub only_cheap: bool,
+    /// How many levels are asked for, beside the step without any.
+    pub levels: usize,
+}
+
+impl Setting {
+    /// As many levels as there is use for: a demand falls between two of them, and with more it falls hardly nearer.
+    pub const LEVELS: usize = 12;
+
+    /// That of a batch and a precision: any operation may run again.
+    pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Setting {
+        Setting { batch, precision, workspaces, only_cheap: false, levels: Setting::LEVELS }
+    }
+
+    /// Floating-point operations that take as long as moving a byte: what cards can do in the one format and in the others.
+    fn flops_per_byte(&self) -> u64 {
+        match self.precision.narrow() {
+            Format::Bf16 | Format::F16 => 150,
+            Format::F32 | Format::U32 | Format::U8 => 25,
+        }
+    }
+
+    /// Bytes of a tensor, or `None` of one that is too large for any plan.
+    fn bytes(&self, tensor: &Tensor) -> Option<u64> {
+        let bytes = tensor.stored(self.batch)?.checked_mul(tensor.role.bytes(self.precision))?;
+        let capped = self.workspaces.cap(tensor.role, bytes);
+        Some(capped).filter(|&bytes| bytes < MOST)
+    }
+}
+
+/// The most bytes of a tensor, and of all: sums of some of them stay far below 2^63.
+const MOST: u64 = 1 << 58;
+
+/// What never pays.
+pub(in crate::lower) const NEVER: u64 = u64::MAX;
+
+/// A step in bytes, and in floating-point operations that take as long.
+#[derive(Clone, Debug, Default)]
+pub(in crate::lower) struct Sizes {
+    /// Bytes of values, of tensors of what comes after the forward pass, and of each forward operation's scratch memory, as they take
+    /// room in an arena.
+    pub(in crate::lower) values: Vec<u64>,
+    pub(in crate::lower) owns: Vec<u64>,
+    pub(in crate::lower) scratch: Vec<u64>,
+    /// What it costs to run each forward operation again; [`NEVER`] where that is out of the question.
+    pub(in crate::lower) costs: Vec<u64>,
+    /// What the whole step costs, and its forward pass.
+    pub(in crate::lower) step: u64,
+    pub(in crate::lower) forward: u64,
+}
+
+impl Sizes {
+    /// Those of a step; `None` if it is too large for any plan.
+    pub(in crate::lower) fn of(draft: &Draft, step: &Step, setting: &Setting) -> Option<Sizes> {
+        let exact: Option<Vec<u64>> = draft.tensors.iter().map(|tensor| setting.bytes(tensor)).collect();
+        let exact = exact?;
+        let padded = |tensor: u32| exact[tensor as usize].next_multiple_of(ALIGNMENT);
+        let values = &step.values;
+        let meter = Meter { draft, exact: &exact, setting };
+        let mut sizes = Sizes {
+            values: values.values.iter().map(|value| padded(value.tensor)).collect(),
+            owns: values.owns.iter().map(|own| padded(own.tensor)).collect(),
+            ..Sizes::default()
+        };
+        for (at, operation) in draft.operations.iter().enumerate() {
+            let is_forward = at < values.forward;
+            let cost = meter.cost(operation, is_forward);
+            let again = if is_forward { meter.cost_again(operation) } else { 0 };
+            sizes.step = sizes.step.saturating_add(cost);
+            if is_forward {
+                sizes.forward = sizes.forward.saturating_add(again);
+                let scratch = operation.written(Slot::Workspace).map_or(0, padded);
+                sizes.scratch.push(scratch);
+                let is_left = setting.only_cheap && meter.macs(operation) > 0;
+                sizes.costs.push(if is_left { NEVER } else { again });
+            }
+        }
+        let all = sizes.values.iter().chain(&sizes.owns).chain(&sizes.scratch);
+        all.copied().try_fold(0, u64::checked_add).filter(|&all| all < MOST).map(|_| sizes)
+    }
+
+    /// Bytes of a piece of memory.
+    pub(in crate::lower) fn bytes(&self, held: Held) -> u64 {
+        match held {
+            Held::Value(value) => self.values[value as usize],
+            Held::Own(own) => self.owns[own as usize],
+            Held::Scratch(at) => self.scratch[at as usize],
+            Held::Nothing => 0,
+        }
+    }
+
+    /// The most bytes that are alive at once in an order.
+    pub(in crate::lower) fn peak(&self, emission: &Emission<'_>) -> u64 {
+        let mut live = 0;
+        let alive = changes(emission, |held| self.bytes(held)).into_iter().map(|change| {
+            live += change;
+            live
+        });
+        alive.max().unwrap_or(0) as u64
+    }
+
+    /// What an order costs beyond one run of each operation.
+    pub(in crate::lower) fn cost(&self, order: &[u32]) -> u64 {
+        let again = again(order, self.costs.len());
+        again.map(|at| self.costs[at]).fold(0, u64::saturating_add)
+    }
+}
+
+/// The forward operations of an order that run again, as often as they do.
+pub(in crate::lower) fn again(order: &[u32], forward: usize) -> impl Iterator<Item = usize> + '_ {
+    order[forward.min(order.len())..].iter().map(|&at| at as usize).filter(move |&at| at < forward)
+}
+
+/// Measures operations.
+pub(in crate::lower) struct Meter<'d> {
+    draft: &'d Draft,
+    /// Bytes of each tensor.
+    exact: &'d [u64],
+    setting: &'d Setting,
+}
+
+impl Meter<'_> {
+    fn tensor(&self, operand: &Operand) -> &Tensor {
+        &self.draft.tensors[operand.tensor as usize]
+    }
+
+    /// Multiply-accumulates of a sample: none of what runs once for all of them.
+    fn macs(&self, operation: &Operation) -> u64 {
+        macs(operation)
+    }
+
+    /// What a forward operation reads of a tensor: of a table as many rows as it is asked for.
+    fn read(&self, operation: &Operation, operand: &Operand) -> u64 {
+        let bytes = self.exact[operand.tensor as usize];
+        let output = || operation.written(Slot::Output).map_or(bytes, |output| self.exact[output as usize]);
+        match &operation.action {
+            Action::Run { op: Op::Gather(_), pass: Pass::Forward } if operand.slot == Slot::Input(1) => {
+                bytes.min(output())
+            }
+            Action::Run { op: Op::Slice(_), pass: Pass::Forward } => bytes.min(output()),
+            _ => bytes,
+        }
+    }
+
+    /// Bytes that an operation moves: each tensor that it reads once, and each that it writes, without scratch memory.
+    fn moved(&self, operation: &Operation) -> u64 {
+        let once = |operands: &[Operand], index: usize| {
+            let operand = &operands[index];
+            let is_known = operands[..index].iter().any(|other| other.tensor == operand.tensor);
+            operand.slot != Slot::Workspace && !is_known
+        };
+        let reads = (0..operation.reads.len()).filter(|&index| once(&operation.reads, index));
+        let reads = reads.map(|index| self.read(operation, &operation.reads[index]));
+        let writes = (0..operation.writes.len()).filter(|&index| once(&operation.writes, index));
+        let writes = writes.map(|index| self.exact[operation.writes[index].tensor as usize]);
+        reads.chain(writes).fold(0, u64::saturating_add)
+    }
+
+    /// The longer of two times: that of multiplying and that of moving.
+    fn longer(&self, operation: &Operation, moved: u64) -> u64 {
+        let is_batched = operation.written(Slot::Output).is_none_or(|output| self.draft.tensors[output as usize].batched);
+        let batch = if is_batched { self.setting.batch } else { 1 };
+        flops(operation, batch).max(moved.saturating_mul(self.setting.flops_per_byte()))
+    }
+
+    /// What an operation costs the first time. A normalisation over the batch passes over its input twice.
+    fn cost(&self, operation: &Operation, is_forward: bool) -> u64 {
+        let input = operation.read(Slot::Input(0)).filter(|_| is_forward && reads_statistics(operation));
+        let twice = input.map_or(0, |input| self.exact[input as usize]);
+        let again = self.longer(operation, self.moved(operation));
+        again.saturating_add(twice.saturating_mul(self.setting.flops_per_byte()))
+    }
+
+    /// What it costs to run a forward operation again.
+    fn cost_again(&self, operation: &Operation) -> u64 {
+        self.longer(operation, self.moved(operation))
+    }
+}
+
+/// Whether a forward operation makes statistics that it reads where it runs again.
+fn reads_statistics(operation: &Operation) -> bool {
+    reads_saved(operation) && matches!(&operation.action, Action::Run { op: Op::BatchNorm(_), .. })
+}
+
+/// Multiply-accumulates of a sample's forward pass.
+pub(in crate::lower) fn macs(operation: &Operation) -> u64 {
+    match &operation.action {
+        Action::Run { op, .. } => op.macs(),
+        _ => 0,
+    }
+}
+
+/// Bytes that an order moves again at a precision: for the whole batch, and for each sample.
+pub(in crate::lower) fn moved_again(draft: &Draft, step: &Step, order: &[u32], setting: &Setting) -> [u64; 2] {
+    let mut moved = [0u64; 2];
+    for at in again(order, step.values.forward) {
+        let operation = &draft.operations[at];
+        let places = step.values.reads[at].iter().zip(&operation.reads);
+        let written = step.values.writes[at].iter().zip(&operation.writes);
+        for (place, operand) in places.chain(written) {
+            if *place == Place::Scratch || matches!(operand.slot, Slot::Buffer(_)) {
+                continue;
+            }
+            let tensor = &draft.tensors[operand.tensor as usize];
+            let bytes = setting.bytes(&Tensor { batched: false, ..tensor.clone() }).unwrap_or(0);
+            let sum = &mut moved[usize::from(tensor.batched)];
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+    moved
+}

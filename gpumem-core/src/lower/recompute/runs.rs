@@ -1,0 +1,87 @@
+//! What each forward operation does with values when it runs, for the first time or again.
+
+use super::Draft;
+use super::apply::{is_alike, overwriting};
+use super::values::{Place, Values, reads_saved};
+use crate::program::{Action, Slot};
+use alloc::vec::Vec;
+
+/// A forward operation, as far as memory is concerned.
+#[derive(Clone, Debug, Default)]
+pub(in crate::lower) struct Run {
+    /// The values that it reads, each once.
+    pub(in crate::lower) inputs: Vec<u32>,
+    /// The values that it writes.
+    pub(in crate::lower) outputs: Vec<u32>,
+    /// Those that it writes again, and those that it then reads instead.
+    pub(in crate::lower) again: Vec<u32>,
+    pub(in crate::lower) saved: Vec<u32>,
+    /// `(input, output)`: what may lie where an input did, in the order in which inputs are asked.
+    pub(in crate::lower) overwrites: Vec<(u32, u32)>,
+    /// Whether it has scratch memory, for the first time and again.
+    pub(in crate::lower) has_scratch: [bool; 2],
+}
+
+/// All forward operations of a step.
+pub(in crate::lower) fn runs(draft: &Draft, values: &Values) -> Vec<Run> {
+    (0..values.forward).map(|at| Run::of(draft, values, at)).collect()
+}
+
+impl Run {
+    fn of(draft: &Draft, values: &Values, at: usize) -> Run {
+        let operation = &draft.operations[at];
+        let takes_saved = reads_saved(operation);
+        let has_scratch = operation.written(Slot::Workspace).is_some();
+        let mut run = Run { has_scratch: [has_scratch, has_scratch && !takes_saved], ..Run::default() };
+        for value in values.read_by(at) {
+            if !run.inputs.contains(&value) {
+                run.inputs.push(value);
+            }
+        }
+        for (operand, place) in operation.writes.iter().zip(&values.writes[at]) {
+            let Place::Value(value) = *place else { continue };
+            run.outputs.push(value);
+            let is_read = takes_saved && matches!(operand.slot, Slot::Saved(_));
+            if is_read { run.saved.push(value) } else { run.again.push(value) }
+        }
+        run.overwrites = overwrites(draft, values, at);
+        run
+    }
+
+    /// What it writes.
+    pub(in crate::lower) fn written(&self, is_again: bool) -> &[u32] {
+        if is_again { &self.again } else { &self.outputs }
+    }
+}
+
+/// Which outputs of a forward operation may lie where an input did, as far as nothing but the lives of both is against it.
+fn overwrites(draft: &Draft, values: &Values, at: usize) -> Vec<(u32, u32)> {
+    let operation = &draft.operations[at];
+    let Action::Run { op, .. } = &operation.action else { return Vec::new() };
+    let read = |slot: Slot| {
+        let index = operation.reads.iter().position(|operand| operand.slot == slot)?;
+        match values.reads[at][index] {
+            Place::Value(value) => Some(value),
+            _ => None,
+        }
+    };
+    let written = |slot: Slot| {
+        let index = operation.writes.iter().position(|operand| operand.slot == slot)?;
+        match values.writes[at][index] {
+            Place::Value(value) => Some(value),
+            _ => None,
+        }
+    };
+    let tensor = |value: u32| values.values[value as usize].tensor;
+    let mut all = Vec::new();
+    for (inputs, to) in overwriting(operation, op) {
+        let Some(to) = written(to) else { continue };
+        for from in inputs.into_iter().filter_map(read) {
+            let is_alone = values.read_by(at).filter(|&other| other == from).count() == 1;
+            if is_alone && is_alike(&draft.tensors, tensor(from), tensor(to)) {
+                all.push((from, to));
+            }
+        }
+    }
+    all
+}

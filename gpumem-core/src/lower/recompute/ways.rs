@@ -1,0 +1,228 @@
+//! The ways to treat one segment that are worth a thought.
+//!
+//! What leaves a segment, its boundary, is held; or it is dropped, and the next segment's backward pass begins by computing it again. What
+//! is read back inside it is kept or dropped one by one in either case.
+
+use super::alone::Alone;
+use super::emit::Choice;
+use super::segments::{Far, Frame, Segment};
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// Inner values of a segment that are decided one by one: the largest. The others are kept.
+const INNER: usize = 6;
+
+/// Ways of a segment, for each of three ways to treat its boundary.
+const WAYS: usize = 10;
+
+/// Dropping a boundary between two operations that read it pays where it is more than this part of the peak.
+const LARGE: u64 = 64;
+
+/// One way to treat a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::lower) struct Way {
+    /// Inner bytes that are held from the forward pass on, without the boundary.
+    pub(in crate::lower) kept: u64,
+    /// Bytes that are there between the recomputation of the boundary and the backward pass of the segment, beside `kept`.
+    pub(in crate::lower) held: u64,
+    /// Peaks: of the forward pass; of the backward pass with the boundary before it held; of the same with that one there only
+    /// for what reads it; and while the segment's own boundary is computed again.
+    pub(in crate::lower) fore: u64,
+    pub(in crate::lower) back: u64,
+    pub(in crate::lower) fleet: u64,
+    pub(in crate::lower) chain: u64,
+    pub(in crate::lower) cost: u64,
+    pub(in crate::lower) boundary: Choice,
+    pub(in crate::lower) inner: Vec<Choice>,
+}
+
+impl Way {
+    fn sizes(&self) -> [u64; 6] {
+        [self.kept, self.held, self.fore, self.back, self.fleet, self.chain]
+    }
+
+    /// Whether it needs no more than another one, anywhere.
+    fn is_no_worse(&self, other: &Way) -> bool {
+        self.sizes().iter().zip(other.sizes()).all(|(mine, other)| *mine <= other)
+    }
+}
+
+/// Finds the ways of every segment; segments that are alike share them. How many were measured.
+pub(in crate::lower) fn measure_all(frame: &Frame<'_>, segments: &mut [Segment], far: &[Far]) -> usize {
+    let mut alone = Alone::new(frame, far);
+    let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
+    for at in 0..segments.len() {
+        let is_large = segments[at].cross_bytes > frame.peak / LARGE;
+        let key = signature(frame, &segments[at], far, is_large);
+        if let Some(&other) = known.get(&key) {
+            (segments[at].ways, segments[at].kind) = (segments[other].ways.clone(), segments[other].kind);
+            continue;
+        }
+        segments[at].kind = known.len();
+        known.insert(key, at);
+        let arriving = if at > 0 { segments[at - 1].cross.clone() } else { Vec::new() };
+        let is_last = at + 1 == segments.len();
+        let mut search = Search { frame, alone: &mut alone, segment: &segments[at], arriving: &arriving, far };
+        let ways = search.all(is_last, is_large);
+        segments[at].ways = Rc::new(ways);
+    }
+    alone.measured
+}
+
+/// The search for the ways of one segment.
+struct Search<'s, 'f> {
+    frame: &'s Frame<'f>,
+    alone: &'s mut Alone<'f>,
+    segment: &'s Segment,
+    arriving: &'s [u32],
+    far: &'s [Far],
+}
+
+impl Search<'_, '_> {
+    fn all(&mut self, is_last: bool, is_large: bool) -> Vec<Way> {
+        let cross = &self.segment.cross;
+        let is_held = is_last || cross.is_empty() || cross.iter().any(|&value| self.far[value as usize] == Far::Held);
+        let is_dropped = !is_held && cross.iter().any(|&value| self.frame.dropped[value as usize]);
+        let mut all = Vec::new();
+        for boundary in [Choice::Keep, Choice::Once, Choice::Each] {
+            let is_wanted = match boundary {
+                Choice::Keep => !is_dropped,
+                Choice::Once | Choice::Late => !is_held,
+                Choice::Each => !is_held && is_large,
+            };
+            if is_wanted {
+                all.extend(self.of_boundary(boundary));
+            }
+        }
+        all
+    }
+
+    fn of_boundary(&mut self, boundary: Choice) -> Vec<Way> {
+        let inner = &self.segment.inner;
+        let is_dropped = |at: usize| self.frame.dropped[inner[at] as usize];
+        let first: Vec<Choice> =
+            (0..inner.len()).map(|at| if is_dropped(at) { Choice::Once } else { Choice::Keep }).collect();
+        let is_free = |at: &usize| !is_dropped(*at) && self.far[inner[*at] as usize] != Far::Held;
+        let mut free: Vec<usize> = (0..inner.len()).filter(is_free).collect();
+        free.sort_by_key(|&at| Reverse(self.frame.sizes.values[inner[at] as usize]));
+        free.truncate(INNER);
+        let mut ways = Vec::new();
+        for subset in 0..1u32 << free.len() {
+            let mut inner = first.clone();
+            for (bit, &at) in free.iter().enumerate() {
+                if subset >> bit & 1 == 1 {
+                    inner[at] = Choice::Once;
+                }
+            }
+            ways.extend(self.measure(inner, boundary));
+        }
+        keep_undominated(&mut ways);
+        thin_out(&mut ways, WAYS);
+        for at in 0..ways.len() {
+            let fleeting = self.with_fleeting(&ways[at]);
+            ways.extend(fleeting);
+        }
+        keep_undominated(&mut ways);
+        ways
+    }
+
+    /// A way that also drops what is computed again for two operations between them, where that helps.
+    fn with_fleeting(&mut self, way: &Way) -> Option<Way> {
+        let mut best = way.clone();
+        for at in 0..best.inner.len() {
+            if best.inner[at] != Choice::Once {
+                continue;
+            }
+            let mut inner = best.inner.clone();
+            inner[at] = Choice::Each;
+            let helps = |next: &Way| next.back < best.back || next.held < best.held || next.fleet < best.fleet;
+            if let Some(next) = self.measure(inner, best.boundary).filter(helps) {
+                best = next;
+            }
+        }
+        (best.inner != way.inner).then_some(best)
+    }
+
+    fn measure(&mut self, inner: Vec<Choice>, boundary: Choice) -> Option<Way> {
+        self.alone.measure(self.segment, self.arriving, inner, boundary)
+    }
+}
+
+/// What makes two segments alike.
+fn signature(frame: &Frame<'_>, segment: &Segment, far: &[Far], is_large: bool) -> Vec<u64> {
+    let (step, sizes) = (frame.step, frame.sizes);
+    let values = &step.values;
+    let mut key = vec![segment.forward.len() as u64, segment.cross_bytes, u64::from(is_large)];
+    let near = |value: u32, key: &mut Vec<u64>| {
+        let producer = values.values[value as usize].producer as usize;
+        key.push(producer.checked_sub(segment.forward.start).map_or(u64::MAX, |behind| behind as u64));
+        key.push(sizes.values[value as usize]);
+    };
+    for at in segment.forward.clone() {
+        key.extend([sizes.costs[at], sizes.scratch[at]]);
+        let run = &step.runs[at];
+        run.inputs.iter().for_each(|&value| near(value, &mut key));
+        for &value in &run.outputs {
+            let index = value as usize;
+            key.extend([sizes.values[index], far[index] as u64, u64::from(frame.dropped[index])]);
+        }
+    }
+    for rest in segment.rest.clone() {
+        key.push(frame.at[rest]);
+        values.read_by(values.forward + rest).for_each(|value| near(value, &mut key));
+    }
+    key
+}
+
+fn keep_undominated(ways: &mut Vec<Way>) {
+    ways.sort_by(|a, b| (a.cost, a.kept).cmp(&(b.cost, b.kept)));
+    let mut kept: Vec<Way> = Vec::new();
+    for way in ways.drain(..) {
+        if !kept.iter().any(|other| other.is_no_worse(&way)) {
+            kept.push(way);
+        }
+    }
+    *ways = kept;
+}
+
+/// What a byte that is kept may be worth beside what it costs to compute it again, in thousandths.
+const PRICES: [u64; 8] = [1_000_000, 0, 1000, 300, 3000, 100, 10_000, 30];
+
+/// The same of bytes of the backward pass, and of those that are held from where the boundary is back.
+const WEIGHTS: [[u64; 2]; 3] = [[1, 1], [1000, 300], [300, 1000]];
+
+/// Keeps the ways that are best for some price of bytes.
+fn thin_out(ways: &mut Vec<Way>, most: usize) {
+    if ways.len() <= most {
+        return;
+    }
+    let largest = |of: fn(&Way) -> u64| ways.iter().map(of).max().unwrap_or(0).max(1);
+    let all = [largest(|way| way.cost), largest(|way| way.kept), largest(|way| way.back), largest(|way| way.held)];
+    // Each as a part of the largest: 2^20 of 2^20 at most, so that sums stay small.
+    let part = |of: u64, all: u64| (u128::from(of) << 20) as u64 / all;
+    let parts: Vec<[u64; 4]> = ways
+        .iter()
+        .map(|way| {
+            let [cost, kept, back, held] = all;
+            [part(way.cost, cost), part(way.kept, kept), part(way.back, back), part(way.held, held)]
+        })
+        .collect();
+    let mut chosen: Vec<usize> = Vec::new();
+    for price in PRICES {
+        for [of_back, of_held] in WEIGHTS {
+            let value = |&at: &usize| {
+                let [cost, kept, back, held] = parts[at];
+                1000 * cost + price * kept + of_back * back + of_held * held
+            };
+            let best = (0..ways.len()).min_by_key(value).unwrap_or(0);
+            if chosen.len() < most && !chosen.contains(&best) {
+                chosen.push(best);
+            }
+        }
+    }
+    chosen.sort_unstable();
+    *ways = chosen.into_iter().map(|at| ways[at].clone()).collect();
+}
