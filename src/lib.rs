@@ -64,7 +64,8 @@ pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, NoConstTrain, Tensor}
 pub use gpumem_core::train::{gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{
-    Half, Infer, Loss, LossOptions, LossTerm, Precision, Reduction, Train, Update, cards, layers, operation, report,
+    Checkpoint, Half, Infer, Loss, LossOptions, LossTerm, Precision, Reduction, Train, Update, cards, layers,
+    operation, report,
 };
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;

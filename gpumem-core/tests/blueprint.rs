@@ -4,18 +4,20 @@ mod common;
 
 use common::chain;
 use common::random::{KINDS, network};
-use gpumem_core::Update;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Blueprint, Cached, Steps, Term};
 use gpumem_core::number::{Half, Precision};
 use gpumem_core::program::{Class, Program};
 use gpumem_core::shape::Shape;
+use gpumem_core::{Checkpoint, Update};
 
 fn blueprints() -> impl Iterator<Item = Blueprint> {
     (0..KINDS).map(|kind| {
         let (graph, output) = network(&[(12, 0, 0), (kind, 1, 2)], true);
         let loss = vec![Term::MSE, Term { weight: 0.3, from: Some(output), target: 1, ..Term::MSE }];
-        let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate });
+        let all = [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto, Checkpoint::Budget(0.5)];
+        let checkpoint = all[kind % 4];
+        let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate, checkpoint });
         Blueprint { graph, outputs: vec![output], training, cached: None }
     })
 }

@@ -7,7 +7,7 @@ use crate::number::Precision;
 use crate::program::Program;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::loss::Written;
-use crate::train::Update;
+use crate::train::{Checkpoint, Update};
 use alloc::vec::Vec;
 
 /// A network without its numbers: the graph, and what of `TRAIN` changes the program.
@@ -32,6 +32,8 @@ pub struct Steps {
     pub moments: u64,
     /// When parameters are updated.
     pub update: Update,
+    /// What is computed a second time.
+    pub checkpoint: Checkpoint,
 }
 
 wire_enum!(Update { Fused, Separate });
@@ -59,7 +61,32 @@ impl Wire for Term {
         })
     }
 }
-wire_struct!(Steps { loss, moments, update });
+wire_struct!(Steps { loss, moments, update, checkpoint });
+
+impl Wire for Checkpoint {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, share) = match *self {
+            Checkpoint::None => (0u64, 0.0),
+            Checkpoint::Cheap => (1, 0.0),
+            Checkpoint::Auto => (2, 0.0),
+            Checkpoint::Budget(share) => (3, share),
+        };
+        kind.put(out);
+        share.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Checkpoint> {
+        let (kind, share) = (u64::take(from)?, f64::take(from)?);
+        Some(match kind {
+            0 => Checkpoint::None,
+            1 => Checkpoint::Cheap,
+            2 => Checkpoint::Auto,
+            3 => Checkpoint::Budget(share),
+            _ => return None,
+        })
+    }
+}
+
 wire_struct!(Cached { steps, chunk });
 
 impl Blueprint {
@@ -69,6 +96,35 @@ impl Blueprint {
     /// See [`lower`].
     pub fn training(&self, precision: Precision) -> Result<Option<Program>, LowerError> {
         self.trained(precision, |options| lower(&self.graph, &self.outputs, options))
+    }
+
+    /// The training step as `checkpoint` in `TRAIN` wants it: where memory decides, the step as it is written and those that need less
+    /// and less, and otherwise the only one. Nothing for a network that is not trained.
+    ///
+    /// # Errors
+    /// See [`search`].
+    pub fn trainings(&self, setting: &Setting) -> Result<Vec<Program>, LowerError> {
+        let Some(plain) = self.training(setting.precision)? else { return Ok(Vec::new()) };
+        let checkpoint = self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
+        let only_cheap = match checkpoint {
+            Checkpoint::None => return Ok(Vec::from([plain])),
+            Checkpoint::Cheap => true,
+            Checkpoint::Auto | Checkpoint::Budget(_) => false,
+        };
+        let found = self.levels(&Setting { only_cheap, ..*setting })?.unwrap_or_default();
+        match found.levels.split_first() {
+            None | Some((_, [])) => Ok(Vec::from([plain])),
+            Some((_, [.., leanest])) if only_cheap => {
+                Ok(self.training_in_order(setting.precision, &leanest.order)?.into_iter().collect())
+            }
+            Some((_, leaner)) => {
+                let mut all = Vec::from([plain]);
+                for level in leaner {
+                    all.extend(self.training_in_order(setting.precision, &level.order)?);
+                }
+                Ok(all)
+            }
+        }
     }
 
     /// The training step whose operations run in this order.

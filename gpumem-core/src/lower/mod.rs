@@ -190,7 +190,9 @@ pub fn search(
     setting: &Setting,
 ) -> Result<Search, LowerError> {
     if options.training.is_none() {
-        return Err(LowerError::of_all("nothing is computed again in a network that is not trained; add `const TRAIN`"));
+        return Err(LowerError::of_all(
+            "nothing is computed again in a network that is not trained; add `const TRAIN`",
+        ));
     }
     let (draft, graph) = draft(graph, outputs, options)?;
     searched(&draft, &graph, setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))

@@ -78,10 +78,10 @@ pub const fn check_budget<const N: usize>(
     checkpoint: Checkpoint,
     without: u64,
     last: &Plan<N>,
-    is_unchecked: bool,
+    aim: &Aim<'_>,
 ) {
     let Checkpoint::Budget(share) = checkpoint else { return };
-    if is_unchecked || last.error.is_some() {
+    if aim.environment.is_unchecked() || last.error.is_some() {
         return;
     }
     let least = last.budget.get(Line::Activations);

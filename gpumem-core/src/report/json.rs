@@ -1,7 +1,9 @@
 use super::max_batch::Arenas;
+use super::recomputation::Recomputation;
 use crate::cards;
 use crate::memory::Compiled;
 use crate::memory::budget::Line;
+use crate::memory::levels::Level;
 use crate::network::{LayerInfo, Network};
 use alloc::format;
 use alloc::string::String;
@@ -39,10 +41,23 @@ fn layer(index: usize, info: &LayerInfo, kept: u64) -> String {
 
 fn program(compiled: &Compiled) -> String {
     let Compiled { budget, batch, .. } = compiled;
+    let checkpoint = if compiled.tables.training { format!(",{}", checkpoint(compiled)) } else { String::new() };
     let lines = Line::ALL.into_iter().map(|line| (line.name(), budget[line]));
     let others = [("batch", *batch), ("workspace", budget.workspace), ("lower_bound", budget.lower_bound)];
     let fields = others.into_iter().chain(lines).map(|(name, value)| format!("\"{name}\":{value}"));
-    format!("{{{}}}", fields.collect::<Vec<String>>().join(","))
+    format!("{{{}{checkpoint}}}", fields.collect::<Vec<String>>().join(","))
+}
+
+/// What of a training step is computed again: FLOPs and bytes are those of the whole batch.
+fn checkpoint(compiled: &Compiled) -> String {
+    let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
+    let Level { number, count, activations_without } = compiled.level;
+    // Where there is one level only, what it would be without is not known.
+    let without = if count > 1 { format!("{activations_without}") } else { "null".into() };
+    format!(
+        "\"checkpoint\":{{\"level\":{number},\"levels\":{count},\"recomputed\":{operations},\"extra_flops\":{flops},\
+         \"extra_bytes_moved\":{moved},\"activations_without\":{without}}}"
+    )
 }
 
 fn fits<N: Network>() -> Vec<String> {

@@ -2,12 +2,14 @@
 
 mod json;
 mod max_batch;
+mod recomputation;
 pub mod roofline;
 mod table;
 pub mod text;
 
 pub use json::json;
 pub use max_batch::Arenas;
+pub use recomputation::Recomputation;
 pub use roofline::roofline;
 pub use table::{needs, table};
 

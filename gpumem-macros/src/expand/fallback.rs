@@ -65,6 +65,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 budget: __gpumem::__private::memory::budget::plan::<0>(&__TABLES, 1, __gpumem::__private::Precision::F32).budget,
                 batch: 1,
                 precision: __gpumem::__private::Precision::F32,
+                level: __gpumem::__private::memory::levels::Level::ONLY,
             };
             #[automatically_derived]
             impl #generics __gpumem::Network for #path {

@@ -16,6 +16,8 @@ pub(super) type Guess = (u64, Precision, Workspaces);
 /// Those of the programs.
 pub(super) struct Guesses {
     pub(super) training: Vec<Guess>,
+    /// Of the same step with recomputation.
+    pub(super) levels: Vec<Guess>,
     pub(super) inference: Vec<Guess>,
     /// Of the forward pass beside the training step, where that is another program.
     pub(super) evaluation: Vec<Guess>,
@@ -23,6 +25,9 @@ pub(super) struct Guesses {
 
 /// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others.
 const BATCHES: [u64; 3] = [256, 32, 4];
+
+/// The batch at which recomputation is looked for where it is no literal. What is found is about as good at others.
+const NOMINAL: u64 = 32;
 
 impl Guesses {
     pub(super) fn new(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Guesses {
@@ -37,8 +42,16 @@ impl Guesses {
         if readings.infer.is_none() && readings.train.is_none() {
             inference.push((1, Precision::F32, aimed(&[], None)));
         }
-        Guesses { training, inference, evaluation }
+        Guesses { training, levels: vec![nominal(source, readings)], inference, evaluation }
     }
+}
+
+/// The numbers at which recomputation is looked for.
+pub(super) fn nominal(source: &Source, readings: &Readings<'_>) -> Guess {
+    let settings = source.train.as_ref();
+    let batch = readings.train.as_ref().and_then(|train| literal(&train.batch?.value)).unwrap_or(NOMINAL);
+    let precision = readings.train.as_ref().map_or(Precision::F32, |train| train.precision);
+    (batch.max(1), precision, aimed(&cards(settings), conv_workspace(settings)))
 }
 
 /// The program has this many tensors to pack.

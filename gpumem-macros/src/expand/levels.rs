@@ -155,7 +155,7 @@ fn check(source: &Source, all: &[Planned<'_>], names: &Names<'_>, settled: &[Tok
                 #settings.checkpoint,
                 (#first).budget.get(__gpumem::__private::memory::budget::Line::Activations),
                 #plan,
-                __gpumem::__environment!().is_unchecked()
+                &#aim
             ),
             place,
         );

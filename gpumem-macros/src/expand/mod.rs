@@ -26,10 +26,9 @@ use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
 use crate::train::{Reading, literal};
-use gpumem_core::Precision;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Cached, LowerError, Steps, Term};
+use gpumem_core::lower::{Blueprint, Cached, LowerError, Setting, Steps, Term};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -92,7 +91,7 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
             errors.add(place, text);
             return fallback::network(source, readings, errors);
         }
-        match programs(resolved, outputs, readings) {
+        match programs(source, resolved, outputs, readings) {
             Ok(programs) => return network(source, resolved, readings, &programs, (inputs, promised)),
             Err(error) => report(source, resolved, &error, &mut errors),
         }
@@ -111,11 +110,17 @@ fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
     }
 }
 
-fn programs(resolved: &Resolved, outputs: &[NodeId], readings: &Readings<'_>) -> Result<Programs, LowerError> {
+fn programs(
+    source: &Source,
+    resolved: &Resolved,
+    outputs: &[NodeId],
+    readings: &Readings<'_>,
+) -> Result<Programs, LowerError> {
     let steps = readings.train.as_ref().map(|train| Steps {
         loss: train.loss.terms.clone(),
         moments: train.moments,
         update: train.update,
+        checkpoint: train.checkpoint,
     });
     let blueprint = Blueprint {
         graph: resolved.graph.clone(),
@@ -123,11 +128,12 @@ fn programs(resolved: &Resolved, outputs: &[NodeId], readings: &Readings<'_>) ->
         training: steps,
         cached: readings.cached(),
     };
-    let precision = readings.train.as_ref().map_or(Precision::F32, |train| train.precision);
     let has_both = readings.train.is_some() && readings.cached().is_some();
+    let (batch, precision, workspaces) = guesses::nominal(source, readings);
+    let mut trainings = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
     Ok(Programs {
-        training: blueprint.training(precision)?,
-        levels: Vec::new(),
+        training: trainings.next(),
+        levels: trainings.collect(),
         inference: blueprint.inference()?,
         evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
         one_step: blueprint.decoding()?,

@@ -30,8 +30,7 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Gues
         programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program, &guesses.training, None));
     let base = Names::new("TRAINING").tables;
     let levels = (1..).zip(&programs.levels).map(|(level, program)| {
-        let most = guesses.training.len().min(1);
-        statics(&Names::new(&format!("TRAINING_{level}")), program, &guesses.training[..most], Some(&base))
+        statics(&Names::new(&format!("TRAINING_{level}")), program, &guesses.levels, Some(&base))
     });
     let inference = statics(&Names::new("INFERENCE"), &programs.inference, &guesses.inference, None);
     let evaluation = programs

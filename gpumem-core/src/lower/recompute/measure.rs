@@ -180,7 +180,8 @@ impl Meter<'_> {
 
     /// The longer of two times: that of multiplying and that of moving.
     fn longer(&self, operation: &Operation, moved: u64) -> u64 {
-        let is_batched = operation.written(Slot::Output).is_none_or(|output| self.draft.tensors[output as usize].batched);
+        let is_batched =
+            operation.written(Slot::Output).is_none_or(|output| self.draft.tensors[output as usize].batched);
         let batch = if is_batched { self.setting.batch } else { 1 };
         flops(operation, batch).max(moved.saturating_mul(self.setting.flops_per_byte()))
     }

@@ -20,7 +20,7 @@ pub struct Environment<'a> {
 
 impl Environment<'_> {
     /// Whether the check is left out.
-    pub(super) const fn is_unchecked(&self) -> bool {
+    pub(in crate::memory) const fn is_unchecked(&self) -> bool {
         matches!(self.unchecked, Some(tool) if same(tool, UNCHECKED))
     }
 

@@ -1,0 +1,150 @@
+//! Recomputation in networks: it changes the memory of a step and none of its numbers.
+#![deny(warnings)]
+
+use gpumem::cards::GTX_1050_TI;
+use gpumem::prelude::*;
+use gpumem::report::json;
+use gpumem::{Cpu, Line};
+
+/// Residual blocks of convolutions, then one of attention.
+macro_rules! residual {
+    ($name:ident, { $($settings:tt)* }, $(#[$mark:meta])*) => {
+        network! {
+            pub struct $name;
+
+            const TRAIN: Train = Train { optimizer: Adam { lr: 1e-3 }, seed: 11, $($settings)* };
+
+            fn forward(image: Image<3, 12, 12>) -> Logits<5> {
+                [
+                    Conv2d(16, 3, padding = 1, bias = false), BatchNorm2d, Relu,
+                    repeat(3, [block()]),
+                    MaxPool2d(2), Dropout(0.1), AvgPool2d(2), Flatten, Linear(32), Gelu, LayerNorm, Linear(5),
+                ]
+            }
+
+            $(#[$mark])*
+            fn block() -> Block {
+                [
+                    Add(
+                        [
+                            Conv2d(16, 3, padding = 1, bias = false), BatchNorm2d, Relu,
+                            Conv2d(16, 3, padding = 1, bias = false), BatchNorm2d,
+                        ],
+                        [],
+                    ),
+                    Relu,
+                ]
+            }
+        }
+    };
+}
+
+residual!(Plain, { batch: 8 },);
+residual!(ByHand, { batch: 8 }, #[checkpoint]);
+residual!(Cheap, { batch: 8, checkpoint: Cheap },);
+residual!(Half, { batch: 8, checkpoint: Budget(0.6) },);
+residual!(Whole, { batch: 8, checkpoint: Budget(1.0) },);
+residual!(Fits, { batch: 8, checkpoint: Auto, cards: [RTX_3060] },);
+residual!(Tight, { batch: 8, checkpoint: Auto, cards: [GTX_1050_TI], headroom: leave(1.0) },);
+residual!(Tighter, { batch: 8, checkpoint: Auto, cards: [GTX_1050_TI], headroom: leave(0.8) },);
+residual!(ByHandAndAuto, { batch: 8, checkpoint: Auto, cards: [GTX_1050_TI], headroom: leave(0.8) }, #[checkpoint]);
+residual!(PlainLargest, { batch: Largest, cards: [GTX_1050_TI], headroom: leave(1.0) },);
+residual!(AutoLargest, { batch: Largest, checkpoint: Auto, cards: [GTX_1050_TI], headroom: leave(1.0) },);
+
+/// Bytes of the card that leave an arena of this many MiB.
+const fn leave(room: f64) -> u64 {
+    GTX_1050_TI.usable() - GTX_1050_TI.reserve() - mib(room)
+}
+
+/// Losses of three steps, and everything that a network keeps after them, to the bit.
+macro_rules! trained {
+    ($name:ident) => {{
+        let mut net = $name::on(&Cpu::new()).unwrap();
+        let mut losses = Vec::new();
+        for step in 0..3 {
+            let image = Tensor::from_fn(|index| ((index * 7919 + step * 31) % 1009) as f32 / 504.5 - 1.0);
+            let label = Tensor::from_fn(|index| ((index + step) % 5) as u32);
+            losses.push(net.train_step(&image, &label).unwrap().to_bits());
+        }
+        let names: Vec<String> = net.names().map(String::from).collect();
+        let kept = names.iter().flat_map(|name| net.get(name).unwrap()).map(f32::to_bits);
+        (losses, kept.collect::<Vec<u32>>())
+    }};
+}
+
+/// Whatever is computed again, losses, parameters, moments and running statistics are the same.
+#[test]
+fn no_bit_changes() {
+    let expected = trained!(Plain);
+    assert!(expected.0.iter().all(|&loss| f32::from_bits(loss).is_finite()));
+    for (name, found) in [
+        ("by hand", trained!(ByHand)),
+        ("cheap", trained!(Cheap)),
+        ("half", trained!(Half)),
+        ("tight", trained!(Tight)),
+        ("tighter", trained!(Tighter)),
+        ("by hand and found", trained!(ByHandAndAuto)),
+    ] {
+        assert!(found == expected, "{name}");
+    }
+}
+
+fn activations<N: Network>() -> u64 {
+    N::BUDGET[Line::Activations]
+}
+
+#[test]
+fn each_way_saves_memory() {
+    let plain = activations::<Plain>();
+    assert!(activations::<ByHand>() < plain);
+    assert!(activations::<Cheap>() < plain * 9 / 10, "{} of {plain}", activations::<Cheap>());
+    assert!(activations::<Half>() * 10 <= plain * 6, "{} of {plain}", activations::<Half>());
+    assert_eq!(activations::<Whole>(), plain);
+    // What lasts is what it was.
+    for line in Line::ALL.into_iter().filter(|line| !matches!(line, Line::Activations | Line::Arena | Line::Total)) {
+        assert_eq!(Half::BUDGET[line], Plain::BUDGET[line], "{}", line.name());
+    }
+}
+
+/// Nothing where the step fits, and no more than it takes where it does not.
+#[test]
+fn auto_takes_the_first_that_fits() {
+    assert_eq!(Fits::BUDGET[Line::Activations], activations::<Plain>());
+    assert_eq!(Fits::PROGRAM.level.number, 0);
+    let arena = |budget: gpumem::__private::memory::budget::Budget| budget[Line::Arena];
+    assert!(arena(Plain::BUDGET) > mib(1.0));
+    assert!(arena(Tight::BUDGET) <= mib(1.0) && arena(Tighter::BUDGET) <= mib(0.8));
+    let [tight, tighter] = [Tight::PROGRAM.level, Tighter::PROGRAM.level];
+    assert!(0 < tight.number && tight.number < tighter.number && tighter.number < tighter.count);
+    assert_eq!(tight.activations_without, activations::<Plain>());
+}
+
+/// Among all batches with which the step fits with some recomputation, the largest.
+#[test]
+fn the_largest_batch_is_that_of_the_leanest_step() {
+    let (plain, auto) = (PlainLargest::TRAIN.batch, AutoLargest::TRAIN.batch);
+    assert!(auto > plain, "{auto} {plain}");
+    assert!(AutoLargest::BUDGET[Line::Arena] <= mib(1.0));
+}
+
+#[test]
+fn reports_say_what_is_computed_again() {
+    let text = json::<Tight>();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let found = &json["train"]["checkpoint"];
+    assert_eq!(found["level"], Tight::PROGRAM.level.number);
+    assert_eq!(found["levels"], Tight::PROGRAM.level.count);
+    assert_eq!(found["activations_without"], activations::<Plain>());
+    for key in ["recomputed", "extra_flops", "extra_bytes_moved"] {
+        assert!(found[key].as_u64().unwrap() > 0, "{key}: {found}");
+    }
+    let plain: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Plain>()).unwrap();
+    assert_eq!(plain["train"]["checkpoint"]["recomputed"], 0);
+}
+
+#[test]
+fn settings_are_constants() {
+    assert_eq!(Half::TRAIN.checkpoint, gpumem::Checkpoint::Budget(0.6));
+    assert_eq!(Plain::TRAIN.checkpoint, gpumem::Checkpoint::None);
+    assert_eq!(Tight::TRAIN.checkpoint, gpumem::Checkpoint::Auto);
+}
