@@ -145,7 +145,7 @@ def features(rows):
     lines = []
     for row in rows:
         lines.append(f"## {row['name']}: {memory(row)}.")
-        lines.append(f"{row['slug']} = []")
+        lines.append(f'{row["slug"]} = ["gpumem-macros/{row["slug"]}"]')
     for alias, row in others:
         lines.append(f"## {row['name']}, the smallest card that the name can mean.")
         lines.append(f'{alias} = ["{row["slug"]}"]')
@@ -178,10 +178,19 @@ def main():
         rows = list(csv.DictReader(file))
     (ROOT / "gpumem-core" / "src" / "cards" / "table.rs").write_text(table(rows), encoding="utf-8")
     (ROOT / "src" / "selected.rs").write_text(selected(rows), encoding="utf-8")
-
+    (ROOT / "gpumem-macros" / "src" / "selected.rs").write_text(
+        selected(rows).replace("pub const", "pub(crate) const"), encoding="utf-8"
+    )
     block = features(rows)
+    write(ROOT / "Cargo.toml", block)
+    # What a card is called otherwise turns on the card's own feature.
+    write(ROOT / "gpumem-macros" / "Cargo.toml", "".join(f"{row['slug']} = []\n" for row in rows))
+    print(block, end="")
+
+
+def write(manifest, block):
+    """Puts `block` between the two comments of a manifest."""
     region = f"{BEGIN}\n{block}{END}\n"
-    manifest = ROOT / "Cargo.toml"
     old = manifest.read_text(encoding="utf-8")
     if BEGIN in old:
         head, rest = old.split(BEGIN, 1)
@@ -194,7 +203,6 @@ def main():
         new = old[:end].rstrip("\n") + "\n" + region + old[end:]
     if new != old:
         manifest.write_text(new, encoding="utf-8")
-    print(block, end="")
 
 
 if __name__ == "__main__":

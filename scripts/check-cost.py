@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TRAIN = "const TRAIN: Train = Train { batch: %d, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy, cards: [%s] };"
+TRAIN = "const TRAIN: Train = Train { batch: %d, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy, checkpoint: %s, cards: [%s] };"
 
 RESNET = """
     pub struct Net;
@@ -92,8 +92,8 @@ CHAIN = """
 """
 
 
-def train(batch, card="H200"):
-    return TRAIN % (batch, card)
+def train(batch, card="H200", checkpoint="None"):
+    return TRAIN % (batch, checkpoint, card)
 
 
 NETWORKS = {
@@ -102,6 +102,10 @@ NETWORKS = {
     "ResNet-152": (1.0, RESNET % (train(32), 8, 36)),
     "GPT-2 small": (None, GPT % (train(4), 768, 768, 12, 768, 12)),
     "GPT-2 XL": (1.5, GPT % (train(1), 1600, 1600, 48, 1600, 25)),
+    "ResNet-152, recomputation at hand": (None, RESNET % (train(32, "H200", "Auto"), 8, 36)),
+    "ResNet-152, recomputed": (2.0, RESNET % (train(128, "RTX_3060", "Auto"), 8, 36)),
+    "GPT-2 XL, recomputation at hand": (None, GPT % (train(1, "H200", "Auto"), 1600, 1600, 48, 1600, 25)),
+    "GPT-2 XL, recomputed": (3.0, GPT % (train(16, "A100_80GB", "Auto"), 1600, 1600, 48, 1600, 25)),
     "chain of 1000 layers": (4.0, CHAIN % (train(64), "Linear(64), Relu, " * 500)),
     "ResNet-152, refused": (2.0, RESNET % (train(256, "RTX_3060"), 8, 36)),
 }

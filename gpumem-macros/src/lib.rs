@@ -26,6 +26,7 @@ mod names;
 mod optimizer;
 mod parse;
 mod resolve;
+mod selected;
 mod syntax;
 #[cfg(test)]
 mod tests;

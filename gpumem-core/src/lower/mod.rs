@@ -8,6 +8,7 @@ mod backward;
 mod blueprint;
 mod builder;
 mod finish;
+mod fitted;
 mod forward;
 mod held;
 mod pitch;
@@ -18,6 +19,7 @@ mod tables;
 mod updates;
 
 pub use blueprint::{Blueprint, Steps};
+pub use fitted::{Fitted, Leaner};
 pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 

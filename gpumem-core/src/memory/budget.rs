@@ -1,6 +1,7 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
 use crate::memory::bytes::{Largest, element_bytes, fill, largest, tensor_bytes};
+use crate::memory::lives::peak;
 use crate::memory::packed::{Wanted, packed};
 use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack_slice, verify_carried};
 use crate::memory::tables::{Persistent, Tables};
@@ -536,6 +537,17 @@ impl Lasting {
 /// See [`PlanError`].
 pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Budget, PlanError> {
     Ok(pack_at(tables, batch, precision)?.0)
+}
+
+/// Bytes of the arena that no packing is smaller than: what can be said at once.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn lower_bound_at(tables: &Tables, batch: u64, precision: Precision) -> Result<u64, PlanError> {
+    let mut bytes = vec![0; tables.transients.lives.len()];
+    let largest = largest(tables, batch, precision, &mut bytes)?;
+    let (most, _) = peak(&tables.transients, largest.bytes).ok_or(PlanError::Overflow)?;
+    Lasting::new(tables, batch, precision)?.arena(most)
 }
 
 /// The budget with a reserve of 0, and the offset of each transient tensor: what the generated code computes where the lower bound is

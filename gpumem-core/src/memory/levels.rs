@@ -3,7 +3,7 @@
 //! The macro finds them, cheapest first. Const evaluation, which alone knows batch and cards, plans one after the other until one fits.
 //! What follows that is not planned at all.
 
-use super::budget::{Line, Plan, fitting_plan, plan_within, skipped_plan};
+use super::budget::{Budget, Line, Plan, fitting_plan, plan_within, skipped_plan};
 use super::refusal::{Aim, limit};
 use super::tables::Tables;
 use crate::message::Message;
@@ -42,11 +42,21 @@ pub const fn first<const N: usize>(
 pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &Aim<'_>) -> u64 {
     match checkpoint {
         Checkpoint::Auto => aim.room(),
+        _ => match budget_room(checkpoint, &first.budget) {
+            Some(room) => room,
+            None => u64::MAX,
+        },
+    }
+}
+
+/// The same for `Budget`, of which the budget of level 0 says how much it is.
+pub const fn budget_room(checkpoint: Checkpoint, first: &Budget) -> Option<u64> {
+    match checkpoint {
         Checkpoint::Budget(share) => {
-            let activations = first.budget.get(Line::Activations);
-            first.arena() - activations + (activations as f64 * share) as u64
+            let activations = first.get(Line::Activations);
+            Some(first.get(Line::Arena) - activations + (activations as f64 * share) as u64)
         }
-        Checkpoint::None | Checkpoint::Cheap => u64::MAX,
+        Checkpoint::None | Checkpoint::Cheap | Checkpoint::Auto => None,
     }
 }
 

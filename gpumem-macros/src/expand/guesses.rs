@@ -107,6 +107,17 @@ fn size(value: &Expr) -> Option<u64> {
     }
 }
 
+/// The cards of `cards:`, if all of them are names of the table.
+pub(super) fn card_list(settings: Option<&Settings>) -> Option<Vec<Card>> {
+    let written = match settings.and_then(|settings| field(settings, "cards")) {
+        None => 0,
+        Some(Expr::Array(list)) => list.elems.len(),
+        Some(_) => return None,
+    };
+    let known: Vec<Card> = cards(settings).into_iter().filter_map(find).copied().collect();
+    (known.len() == written).then_some(known)
+}
+
 /// The cards of `cards:`, by their slugs.
 pub(super) fn cards(settings: Option<&Settings>) -> Vec<&'static str> {
     let Some(Expr::Array(list)) = settings.and_then(|settings| field(settings, "cards")) else { return Vec::new() };

@@ -2,7 +2,7 @@
 //! evaluation plans one after the other until one fits.
 
 use super::plans::{Planned, aim, aimed, aimed_name, called_at, compiled, settings};
-use super::refusal_place;
+use super::{Programs, refusal_place};
 use crate::syntax::Source;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
@@ -69,7 +69,7 @@ fn first_settled(names: &[TokenStream], values: Vec<TokenStream>) -> TokenStream
     all.fold(last, |rest, (value, settled)| quote!(if #settled { #value } else #rest)).into_iter().collect()
 }
 
-pub(super) fn leveled(source: &Source, all: &[Planned<'_>]) -> Leveled {
+pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs) -> Leveled {
     let names = Names { batch: source.declaration.batch.as_ref() };
     let settings = settings(source, &all[0]);
     let (aim, checkpoint) = (aim(&settings), quote!(#settings.checkpoint));
@@ -108,11 +108,12 @@ pub(super) fn leveled(source: &Source, all: &[Planned<'_>]) -> Leveled {
     let settled = |value: &dyn Fn(&Ident) -> TokenStream| -> Vec<TokenStream> {
         (0..all.len()).map(|level| value(&settled_name(level))).collect()
     };
-    let count = all.len() as u64;
+    let count = programs.level_count;
+    let numbers: Vec<u64> = [0].into_iter().chain(programs.levels.iter().map(|(number, _)| *number)).collect();
     let without = quote!((#first_plan).budget.get(__gpumem::__private::memory::budget::Line::Activations));
     let values = all.iter().enumerate().map(|(level, planned)| {
         let tables = names.inside(&aimed_name(planned));
-        let (plan, level) = (&plans[level], level as u64);
+        let (plan, level) = (&plans[level], numbers[level]);
         let (checked, plan) = (names.inside(plan), names.value(plan));
         let level = quote!(#levels::Level { number: #level, count: #count, activations_without: #without });
         let compiled = compiled(source, planned, &tables, &plan, &level);
@@ -159,8 +160,8 @@ fn check(source: &Source, all: &[Planned<'_>], names: &Names<'_>, settled: &[Tok
             ),
             place,
         );
-        let without = quote!(#arguments, (#first).arena());
-        let check = called_at(quote!(#refusal::check_leanest::<#transients>), without, place);
+        let without = quote!(#arguments, #refusal::Recomputed::All { without: (#first).arena() });
+        let check = called_at(quote!(#refusal::check_recomputed::<#transients>), without, place);
         quote!(if !#is_settled { #budget; } #check)
     });
     let checks = first_settled(settled, checks.collect());

@@ -4,6 +4,7 @@
 //! expressions over `TRAIN` and `INFER`. A network generic over its batch gets associated constants where another gets
 //! statics; everything else is the same.
 
+mod aimed;
 mod docs;
 mod editor;
 mod fallback;
@@ -26,9 +27,14 @@ use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
 use crate::train::{Reading, literal};
+use aimed::Known;
+use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Cached, LowerError, Setting, Steps, Term};
+use gpumem_core::lower::tables as tables_of;
+use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Setting, Steps, Term};
+use gpumem_core::memory::budget::{Line, lower_bound_at};
+use gpumem_core::memory::levels::budget_room;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -67,8 +73,11 @@ impl<'s> Readings<'s> {
 /// The programs of a network.
 struct Programs {
     training: Option<Program>,
-    /// The same with more and more of it computed a second time.
-    levels: Vec<Program>,
+    /// The same with more and more of it computed a second time, each with its number, and how many there are with the first.
+    levels: Vec<(u64, Program)>,
+    level_count: u64,
+    /// See there.
+    hint: Option<(u64, [u64; 2])>,
     inference: Program,
     /// The forward pass beside the training step, where it is another one than that of `INFER`.
     evaluation: Option<Program>,
@@ -129,16 +138,59 @@ fn programs(
         cached: readings.cached(),
     };
     let has_both = readings.train.is_some() && readings.cached().is_some();
-    let (batch, precision, workspaces) = guesses::nominal(source, readings);
-    let mut trainings = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
+    let (training, levels, level_count) = trainings(source, readings, &blueprint)?;
+    let hint = training.as_ref().and_then(|training| hint(source, readings, &blueprint, training));
     Ok(Programs {
-        training: trainings.next(),
-        levels: trainings.collect(),
+        training,
+        levels,
+        level_count,
+        hint,
         inference: blueprint.inference()?,
         evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
         one_step: blueprint.decoding()?,
         blueprint,
     })
+}
+
+/// The programs of the training step, with the number of each beyond the first, and how many there are.
+type Trainings = (Option<Program>, Vec<(u64, Program)>, u64);
+
+/// All programs of the training step between which the compiler chooses: where all numbers are written as they are, one at most beside the
+/// plain step.
+fn trainings(source: &Source, readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Trainings, LowerError> {
+    let checkpoint = blueprint.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
+    let known =
+        aimed::known(source, readings).filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
+    if let Some(Known { setting, room }) = known
+        && let Some(Fitted { plain, leaner }) =
+            blueprint.fitted(&setting, |budget| budget_room(checkpoint, budget).unwrap_or(room))?
+    {
+        let count = leaner.as_ref().map_or(1, |leaner| leaner.number[1]);
+        return Ok((Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count));
+    }
+    let (batch, precision, workspaces) = guesses::nominal(source, readings);
+    let mut all = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
+    let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
+    let count = levels.len() as u64 + 1;
+    Ok((plain, levels, count))
+}
+
+/// What recomputation makes of a step that is refused without it.
+fn hint(
+    source: &Source,
+    readings: &Readings<'_>,
+    blueprint: &Blueprint,
+    training: &Program,
+) -> Option<(u64, [u64; 2])> {
+    let is_plain = blueprint.training.as_ref().is_some_and(|steps| steps.checkpoint == Checkpoint::None);
+    let Known { setting, room } = aimed::known(source, readings).filter(|known| is_plain && known.room < u64::MAX)?;
+    let tables = tables_of(training).leak().with_workspaces(setting.workspaces);
+    // What fits, or fails by what packing adds, is left to the compiler.
+    if lower_bound_at(&tables, setting.batch, setting.precision).ok()? <= room {
+        return None;
+    }
+    let leaner = blueprint.fitted(&setting, |_| room).ok()??.leaner.filter(|leaner| leaner.fits)?;
+    Some((leaner.budget[Line::Arena], leaner.more))
 }
 
 fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {

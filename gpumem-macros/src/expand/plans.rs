@@ -34,6 +34,8 @@ pub(super) struct Planned<'a> {
     pub(super) reading: Option<&'a Reading<'a>>,
     /// Whether it is checked against the cards of its constant.
     is_checked: bool,
+    /// Bytes of an arena in which it would fit with recomputation, and what that costs, where it does not otherwise.
+    hint: Option<(u64, [u64; 2])>,
 }
 
 pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Plans {
@@ -44,6 +46,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         settings,
         reading: if settings == "TRAIN" { readings.train.as_ref() } else { readings.infer.as_ref() },
         is_checked,
+        hint: if settings == "TRAIN" && is_checked { programs.hint } else { None },
     };
     let mut all = Vec::new();
     let mut levels = Vec::new();
@@ -53,14 +56,14 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         }
         Some(program) => {
             levels.push(planned("TRAINING_0", program, "TRAINING", "TRAIN", true));
-            for (level, program) in (1..).zip(&programs.levels) {
+            for (level, program) in &programs.levels {
                 let name = format!("TRAINING_{level}");
                 levels.push(planned(&name, program, &name, "TRAIN", true));
             }
         }
         None => {}
     }
-    let leveled = (!levels.is_empty()).then(|| leveled(source, &levels));
+    let leveled = (!levels.is_empty()).then(|| leveled(source, &levels, programs));
     // The forward pass at the batch of `INFER`, and beside it, where both constants are written, at that of `TRAIN`.
     let infers = readings.infer.is_some() || readings.train.is_none();
     if infers {
@@ -330,7 +333,12 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
         #plan,
         &#aim
     };
-    called_at(quote!(__gpumem::__private::memory::refusal::check::<#transients>), arguments, Place { start, end })
+    let refusal = quote!(__gpumem::__private::memory::refusal);
+    let Some((arena, [flops, time])) = planned.hint else {
+        return called_at(quote!(#refusal::check::<#transients>), arguments, Place { start, end });
+    };
+    let recomputed = quote!(#refusal::Recomputed::Some { arena: #arena, more: [#flops, #time] });
+    called_at(quote!(#refusal::check_recomputed::<#transients>), quote!(#arguments, #recomputed), Place { start, end })
 }
 
 /// The check that the optimizer keeps as many states as the program has, at the optimizer.

@@ -29,7 +29,7 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Gues
     let training =
         programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program, &guesses.training, None));
     let base = Names::new("TRAINING").tables;
-    let levels = (1..).zip(&programs.levels).map(|(level, program)| {
+    let levels = programs.levels.iter().map(|(level, program)| {
         statics(&Names::new(&format!("TRAINING_{level}")), program, &guesses.levels, Some(&base))
     });
     let inference = statics(&Names::new("INFERENCE"), &programs.inference, &guesses.inference, None);

@@ -78,11 +78,36 @@ pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, 
     }
 }
 
-/// The same of a step in which all is computed a second time that helps. It would need an arena of `without` bytes if nothing were.
+/// What is known of recomputation where a step is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recomputed {
+    /// Nothing.
+    Unknown,
+    /// All is computed again that helps. The arena would have so many bytes if nothing were.
+    All {
+        /// Bytes.
+        without: u64,
+    },
+    /// Some would be enough.
+    Some {
+        /// Bytes of the arena with it.
+        arena: u64,
+        /// Floating-point operations and time that it takes, in thousandths of the step: see [`Leaner::more`](crate::lower::Leaner).
+        more: [u64; 2],
+    },
+}
+
+/// The same where something is known of recomputation.
 #[track_caller]
-pub const fn check_leanest<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>, without: u64) {
+pub const fn check_recomputed<const N: usize>(
+    name: &str,
+    tables: &Tables,
+    plan: &Plan<N>,
+    aim: &Aim<'_>,
+    recomputed: Recomputed,
+) {
     if !aim.environment.is_unchecked()
-        && let Some(text) = refuse(name, tables, plan, aim, without)
+        && let Some(text) = refusal_with(name, tables, plan, aim, recomputed)
     {
         panic!("{}", text.as_str())
     }
@@ -90,16 +115,16 @@ pub const fn check_leanest<const N: usize>(name: &str, tables: &Tables, plan: &P
 
 /// The text that refuses network `name`, or `None` if its plan fits every card that it is aimed at.
 pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) -> Option<Text> {
-    refuse(name, tables, plan, aim, 0)
+    refusal_with(name, tables, plan, aim, Recomputed::Unknown)
 }
 
-/// With recomputation, `without` are the bytes of the arena that there would be without it, and otherwise 0.
-const fn refuse<const N: usize>(
+/// The same where something is known of recomputation.
+pub const fn refusal_with<const N: usize>(
     name: &str,
     tables: &Tables,
     plan: &Plan<N>,
     aim: &Aim<'_>,
-    without: u64,
+    recomputed: Recomputed,
 ) -> Option<Text> {
     if let Some(error) = plan.error {
         return Some(no_plan(name, tables, plan.batch, error));
@@ -124,13 +149,12 @@ const fn refuse<const N: usize>(
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    if without > 0 {
+    if let Recomputed::All { without } = recomputed {
         append_label(&mut text, "checkpoint");
         text.text("all that helps is computed a second time; without that it needs ");
         text.bytes(without.saturating_add(first.reserve));
     }
-    let is_known =
-        N <= TOO_MANY && append_alternatives(&mut text, tables, plan, targets.room(), first.reserve, targets.headroom);
+    let is_known = N <= TOO_MANY && append_alternatives(&mut text, tables, plan, &targets, first.reserve, recomputed);
     if !is_known {
         append_label(&mut text, "more");
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
@@ -303,14 +327,25 @@ const fn append_alternatives<const N: usize>(
     text: &mut Text,
     tables: &Tables,
     plan: &Plan<N>,
-    room: u64,
+    targets: &Targets<'_>,
     reserve: u64,
-    headroom: u64,
+    recomputed: Recomputed,
 ) -> bool {
+    let (room, headroom) = (targets.room(), targets.headroom);
     let mut found = 0;
-    if let Some(steps) = longest_cache(tables, plan, room) {
+    if let Recomputed::Some { arena, more: [flops, time] } = recomputed
+        && arena <= room
+    {
         append_label(text, "fits with");
-        text.text("cache: ").number(steps);
+        text.text("checkpoint: Auto (");
+        text.text("+").number(flops.div_ceil(10)).text(" % FLOPs, about +").number(time.div_ceil(10)).text(" % time)");
+        found += 1;
+    }
+    if let Some(steps) = longest_cache(tables, plan, room) {
+        if found == 0 {
+            append_label(text, "fits with");
+        }
+        text.text(if found > 0 { " | cache: " } else { "cache: " }).number(steps);
         found += 1;
     }
     let search = largest_batch(tables, plan, room);

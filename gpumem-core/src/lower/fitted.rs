@@ -1,0 +1,81 @@
+//! A training step that fits, where batch and cards are known while the network is lowered.
+
+use super::recompute::{Level, Setting};
+use super::{Blueprint, LowerError, tables};
+use crate::memory::budget::{Budget, Line, budget_at};
+use crate::program::Program;
+
+/// A training step, and what recomputation makes of it if it does not fit.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The step without recomputation beside what is written by hand.
+    pub plain: Program,
+    /// The cheapest level that fits or, where none does, the leanest. Nothing where the plain step fits, or no level is leaner.
+    pub leaner: Option<Leaner>,
+}
+
+/// A level that was planned.
+#[derive(Clone, Debug)]
+pub struct Leaner {
+    /// The step.
+    pub program: Program,
+    /// What it needs, with a reserve of 0.
+    pub budget: Budget,
+    /// Whether it fits.
+    pub fits: bool,
+    /// Its number among the levels that were found, and how many those are.
+    pub number: [u64; 2],
+    /// Floating-point operations and time beyond those of the plain step, in thousandths of it. The time is that of a model in which an
+    /// operation takes as long as its products or its memory traffic, whichever is longer.
+    pub more: [u64; 2],
+}
+
+impl Blueprint {
+    /// The training step in an arena of at most the bytes that `room` says, which is given the budget of the plain step: that itself if it
+    /// fits, or else with as little recomputation as was found. `None` for a network that is not trained, or too large for any plan.
+    ///
+    /// # Errors
+    /// See [`lower`](super::lower).
+    pub fn fitted(&self, setting: &Setting, room: impl FnOnce(&Budget) -> u64) -> Result<Option<Fitted>, LowerError> {
+        let Some(plain) = self.training(setting.precision)? else { return Ok(None) };
+        let Some(budget) = budget(&plain, setting) else { return Ok(None) };
+        let room = room(&budget);
+        if budget[Line::Arena] <= room {
+            return Ok(Some(Fitted { plain, leaner: None }));
+        }
+        let found = self.levels(setting)?.unwrap_or_default();
+        // What is there beside activations is the same at every level.
+        let lasting = budget[Line::Arena] - budget[Line::Activations];
+        let count = found.levels.len();
+        for (number, level) in found.levels.iter().enumerate().skip(1) {
+            let is_last = number + 1 == count;
+            if !is_last && lasting.saturating_add(level.peak) > room {
+                continue;
+            }
+            let program = self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone());
+            let Some(budget) = self::budget(&program, setting) else { return Ok(None) };
+            let fits = budget[Line::Arena] <= room;
+            if fits || is_last {
+                let more = more(&plain, level, found.step_cost);
+                let number = [number as u64, count as u64];
+                return Ok(Some(Fitted { plain, leaner: Some(Leaner { program, budget, fits, number, more }) }));
+            }
+        }
+        Ok(Some(Fitted { plain, leaner: None }))
+    }
+}
+
+/// The budget of a step at a setting.
+fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
+    // Until the process ends, as elsewhere.
+    let tables = tables(program).leak().with_workspaces(setting.workspaces);
+    budget_at(&tables, setting.batch, setting.precision).ok()
+}
+
+/// See [`Leaner::more`].
+fn more(plain: &Program, level: &Level, step_cost: u64) -> [u64; 2] {
+    let flops = plain.operations.iter().map(|operation| crate::report::roofline::flops(operation, 1));
+    let flops = flops.fold(0u64, u64::saturating_add);
+    let share = |part: u64, whole: u64| (1000 * u128::from(part)).div_ceil(u128::from(whole.max(1))) as u64;
+    [share(level.macs_again.saturating_mul(2), flops), share(level.cost, step_cost)]
+}
