@@ -25,6 +25,9 @@ pub(in crate::lower) struct Alone<'f> {
     emission: Emission<'f>,
     beside: Vec<Beside>,
     cost: u64,
+    /// The boundary before the segment, and how many operations asked for it.
+    arriving: Vec<u32>,
+    asks: u64,
     /// How many were measured.
     pub(in crate::lower) measured: usize,
 }
@@ -32,7 +35,7 @@ pub(in crate::lower) struct Alone<'f> {
 impl<'f> Alone<'f> {
     pub(in crate::lower) fn new(frame: &Frame<'f>, far: &[Far]) -> Alone<'f> {
         let (frame, far, emission) = (frame.clone(), far.to_vec(), Emission::new(frame.step));
-        Alone { frame, far, emission, beside: Vec::new(), cost: 0, measured: 0 }
+        Alone { frame, far, emission, beside: Vec::new(), cost: 0, arriving: Vec::new(), asks: 0, measured: 0 }
     }
 
     /// What a segment needs with these choices; `None` if that is out of the question.
@@ -45,6 +48,8 @@ impl<'f> Alone<'f> {
     ) -> Option<Way> {
         self.measured += 1;
         self.begin(segment, &inner, boundary);
+        self.arriving.clear();
+        self.arriving.extend(arriving);
         let is_open = boundary != Choice::Keep;
         for at in segment.forward.clone() {
             self.emission.run(at as u32, false);
@@ -53,6 +58,7 @@ impl<'f> Alone<'f> {
         self.turn(segment, turn, is_open);
         self.account(0, true);
         let gap = if is_open { self.boundary_again(segment) } else { NONE };
+        let (again, in_chain) = (self.cost, core::mem::take(&mut self.asks));
         self.backward(segment);
         if self.cost == NEVER {
             return None;
@@ -61,10 +67,10 @@ impl<'f> Alone<'f> {
         for &value in &segment.common {
             self.emission.touch(self.emission.now(value), end);
         }
-        self.arrive(segment, arriving, turn);
+        self.arrive(segment, turn);
         self.emission.settle();
         let mut way = self.peaks(turn, gap);
-        (way.inner, way.boundary) = (inner, boundary);
+        (way.inner, way.boundary, way.again, way.asks) = (inner, boundary, again, [self.asks, in_chain]);
         if !is_open {
             way.kept = way.kept.saturating_sub(segment.cross_bytes);
         }
@@ -77,7 +83,7 @@ impl<'f> Alone<'f> {
     fn begin(&mut self, segment: &Segment, inner: &[Choice], boundary: Choice) {
         self.emission.begin(segment.values.clone());
         self.beside.clear();
-        self.cost = 0;
+        (self.cost, self.asks) = (0, 0);
         let (start, choices) = (segment.values.start, &mut self.emission.choices);
         for (value, choice) in segment.inner.iter().zip(inner) {
             choices[(value - start) as usize] = *choice;
@@ -145,6 +151,7 @@ impl<'f> Alone<'f> {
     /// Accounts for the entries since the last time: all that is forward there runs again unless it is `first`.
     fn account(&mut self, base: u64, first: bool) {
         let (step, sizes) = (self.frame.step, self.frame.sizes);
+        let mut is_asked = false;
         for entry in self.beside.len()..self.emission.order.len() {
             let at = self.emission.order[entry];
             let mut beside = Beside { base, ..Beside::default() };
@@ -154,6 +161,7 @@ impl<'f> Alone<'f> {
                     self.cost = self.cost.saturating_add(sizes.costs[at as usize]);
                 }
                 for value in step.values.read_by(at as usize).filter(|&value| !self.emission.is_inside(value)) {
+                    is_asked |= !first && self.arriving.contains(&value);
                     beside.outside += sizes.values[value as usize];
                     let is_unasked = self.far[value as usize] == Far::Unasked;
                     if is_again && is_unasked && is_far(&step.values.values[value as usize], at) {
@@ -163,13 +171,14 @@ impl<'f> Alone<'f> {
             }
             self.beside.push(beside);
         }
+        self.asks += u64::from(is_asked);
     }
 
     /// Says until when the boundary before the segment is there: as long as anything reads it, here or in its own segment.
-    fn arrive(&mut self, segment: &Segment, arriving: &[u32], turn: u32) {
+    fn arrive(&mut self, segment: &Segment, turn: u32) {
         let values = &self.frame.step.values;
         let end = values.forward + segment.rest.end;
-        for &value in arriving {
+        for &value in &self.arriving {
             let reads = |&at: &u32| at != MARK && values.read_by(at as usize).any(|read| read == value);
             let is_read_later = values.values[value as usize].readers.iter().any(|&reader| reader as usize >= end);
             let order = &self.emission.order;

@@ -23,6 +23,8 @@ pub(in crate::lower) struct Label {
     /// Bytes above the run while its boundary is computed again.
     above: u64,
     pub(in crate::lower) cost: u64,
+    /// How often the boundary before is computed again, if it is never held.
+    asks: u64,
     /// The way of this segment, and the label of the next one.
     way: u32,
     next: u32,
@@ -73,7 +75,7 @@ impl Table {
         let count = segments.len();
         let lists = [vec![Vec::new(); count + 1], vec![Vec::new(); count + 1], vec![Vec::new(); count + 1]];
         let mut table = Table { segments, far, lists, steps: 0, measured };
-        table.lists[0][count].push(Label { need: 0, run: 0, above: 0, cost: 0, way: NONE, next: NONE });
+        table.lists[0][count].push(Label { need: 0, run: 0, above: 0, cost: 0, asks: 0, way: NONE, next: NONE });
         let mut pruner = Pruner::new(frame.peak);
         for at in (0..count).rev() {
             let mut lists = table.extend(frame, at);
@@ -174,12 +176,15 @@ impl Extension {
         let held = way.kept + self.arriving;
         let need = way.fore.max(held + label.need);
         let run = way.back.max(open(held));
-        let cost = label.cost.saturating_add(way.cost);
+        let times = if way.boundary == Choice::Each { label.asks } else { 1 };
+        let further = way.again.saturating_mul(times.saturating_sub(1));
+        let cost = label.cost.saturating_add(way.cost).saturating_add(further);
+        let asks = way.asks[0].saturating_add(if is_closed { 0 } else { way.asks[1].saturating_mul(times) });
         if need > self.most[0] || run > self.most[0] || cost > self.most[1] {
             return;
         }
         let above = if is_closed { self.gradient + way.kept + self.cross } else { label.above + way.kept };
-        let made = Label { need, run, above, cost, way: number, next };
+        let made = Label { need, run, above, cost, asks, way: number, next };
         lists[0].push(Label { need: need.max(run), run: 0, ..made });
         // Where the boundary before is dropped, it is not there while later segments run.
         let need = way.fore.saturating_sub(self.arriving).max(way.kept + label.need);

@@ -4,6 +4,7 @@ use super::Draft;
 use super::emit::{Choice, Emission, Step};
 use super::labels::Table;
 use super::measure::{NEVER, Setting, Sizes, again, macs, moved_again};
+use super::polish::Polish;
 use super::prune::Effort;
 use super::segments::{Far, Frame, Segment};
 use alloc::vec;
@@ -49,6 +50,15 @@ pub struct Search {
 /// The most operations of a step that is searched: their numbers have 16 bits where levels are written down.
 const MOST_OPERATIONS: usize = 65_535;
 
+/// A far value is held in any case unless it is more than this part of the peak.
+const FAR_PART: u64 = 128;
+
+/// After so many steps no other way to treat far values is tried.
+const MOST_STEPS: usize = 400_000;
+
+/// Operations that are emitted to improve all levels.
+const POLISHED: usize = 120_000;
+
 /// Far values that may be treated in another way than all smaller ones.
 const FAR_SPLITS: usize = 4;
 
@@ -80,19 +90,47 @@ pub(in crate::lower) fn search(draft: &Draft, step: &Step, written: &[Choice], s
         }
     }
     found.emissions = candidates.len();
-    for candidate in choose(candidates, &rooms, peak) {
+    let chosen = choose(candidates, &rooms, peak);
+    for candidate in polished(chosen, &frame, &mut emission, &mut found) {
         emission.whole(&candidate.choices);
         found.levels.push(Level::of(draft, step, &emission, setting, Some(&sizes)));
     }
     found
 }
 
+/// Improves each candidate within its room, as far as there is time for, and leaves those out that others then are better than.
+fn polished(
+    chosen: Vec<(u64, Candidate)>,
+    frame: &Frame<'_>,
+    emission: &mut Emission<'_>,
+    found: &mut Search,
+) -> Vec<Candidate> {
+    let values = &frame.step.values.values;
+    let is_free = |&value: &u32| !values[value as usize].is_pinned && !frame.taken[value as usize];
+    let free: Vec<u32> = (0..values.len() as u32).filter(is_free).collect();
+    let share = POLISHED / chosen.len().max(1);
+    let (sizes, dropped) = (frame.sizes, frame.dropped);
+    let mut polish = Polish { emission, sizes, free: &free, dropped, budget: 0, emissions: 0 };
+    let mut levels: Vec<Candidate> = Vec::new();
+    // From the leanest up, each cheaper than all that are leaner.
+    for (room, mut candidate) in chosen.into_iter().rev() {
+        polish.budget = share;
+        polish.improve(&mut candidate, room);
+        if levels.last().is_none_or(|last| candidate.cost < last.cost) {
+            levels.push(candidate);
+        }
+    }
+    found.emissions += polish.emissions;
+    levels.reverse();
+    levels
+}
+
 /// Choices whose order was counted.
 #[derive(Clone, Debug)]
-struct Candidate {
-    peak: u64,
-    cost: u64,
-    choices: Vec<Choice>,
+pub(in crate::lower) struct Candidate {
+    pub(in crate::lower) peak: u64,
+    pub(in crate::lower) cost: u64,
+    pub(in crate::lower) choices: Vec<Choice>,
 }
 
 impl Level {
@@ -118,6 +156,9 @@ fn tables<'f>(frame: &Frame<'f>, found: &mut Search) -> Vec<(Table, Frame<'f>)> 
     let effort = Effort::of(segments.len());
     let mut tables = Vec::new();
     for far in modes(frame, &segments) {
+        if found.steps > MOST_STEPS {
+            break;
+        }
         // Neither estimate of when that is there which is computed again far away is exact, and what either finds is counted exactly.
         let has_again = far.contains(&Far::Again);
         for is_late in [false, true].into_iter().filter(|is_late| has_again || !is_late) {
@@ -134,15 +175,23 @@ fn tables<'f>(frame: &Frame<'f>, found: &mut Search) -> Vec<(Table, Frame<'f>)> 
 
 /// The ways to treat far values that are tried: all alike, and the larger ones in another way than the smaller.
 fn modes(frame: &Frame<'_>, segments: &[Segment]) -> Vec<Vec<Far>> {
+    let bytes = |value: u32| frame.sizes.values[value as usize];
     let mut values: Vec<u32> = segments.iter().flat_map(|segment| segment.far.iter().copied()).collect();
-    values.sort_by_key(|&value| Reverse(frame.sizes.values[value as usize]));
-    let near = vec![Far::Near; frame.step.values.values.len()];
+    values.sort_by_key(|&value| Reverse(bytes(value)));
+    let mut near = vec![Far::Near; frame.step.values.values.len()];
+    // Nobody would notice the others.
+    let large = values.partition_point(|&value| bytes(value) > frame.peak / FAR_PART);
+    for value in values.drain(large..) {
+        near[value as usize] = Far::Held;
+    }
     if values.is_empty() {
         return vec![near];
     }
-    let all = [Far::Held, Far::Unasked, Far::Again];
+    let all = [Far::Held, Far::Again, Far::Unasked];
+    let pairs = all.into_iter().flat_map(|large| all.map(|small| (large, small)));
+    let (alike, others): (Vec<_>, Vec<_>) = pairs.partition(|(large, small)| large == small);
     let mut modes = Vec::new();
-    for (large, small) in all.into_iter().flat_map(|large| all.map(|small| (large, small))) {
+    for (large, small) in alike.into_iter().chain(others) {
         let splits = if large == small { 0..1 } else { 1..values.len().min(FAR_SPLITS) };
         for split in splits {
             let mut mode = near.clone();
@@ -204,15 +253,15 @@ fn emit_below(
 }
 
 /// For each room the cheapest that fits, from the largest on, without those that others are better than in every way.
-fn choose(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<Candidate> {
+fn choose(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<(u64, Candidate)> {
     candidates.retain(|candidate| candidate.peak < peak);
     candidates.sort_by_key(|candidate| (candidate.cost, candidate.peak));
-    let mut chosen: Vec<Candidate> = Vec::new();
+    let mut chosen: Vec<(u64, Candidate)> = Vec::new();
     let least = candidates.iter().map(|candidate| candidate.peak).min();
     for room in rooms.iter().copied().chain(least) {
         let Some(best) = candidates.iter().find(|candidate| candidate.peak <= room) else { continue };
-        if chosen.last().is_none_or(|last| best.peak < last.peak) {
-            chosen.push(best.clone());
+        if chosen.last().is_none_or(|(_, last)| best.peak < last.peak) {
+            chosen.push((room, best.clone()));
         }
     }
     chosen.truncate(rooms.len());

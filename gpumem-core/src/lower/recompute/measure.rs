@@ -85,16 +85,14 @@ impl Sizes {
             ..Sizes::default()
         };
         for (at, operation) in draft.operations.iter().enumerate() {
-            let is_forward = at < values.forward;
-            let cost = meter.cost(operation, is_forward);
-            let again = if is_forward { meter.cost_again(operation) } else { 0 };
+            let cost = meter.cost(operation);
             sizes.step = sizes.step.saturating_add(cost);
-            if is_forward {
-                sizes.forward = sizes.forward.saturating_add(again);
-                let scratch = operation.written(Slot::Workspace).map_or(0, padded);
-                sizes.scratch.push(scratch);
-                let is_left = setting.only_cheap && meter.macs(operation) > 0;
-                sizes.costs.push(if is_left { NEVER } else { again });
+            if at < values.forward {
+                sizes.step = sizes.step.saturating_add(meter.statistics(operation));
+                sizes.forward = sizes.forward.saturating_add(cost);
+                sizes.scratch.push(operation.written(Slot::Workspace).map_or(0, padded));
+                let is_left = setting.only_cheap && macs(operation) > 0;
+                sizes.costs.push(if is_left { NEVER } else { cost });
             }
         }
         let all = sizes.values.iter().chain(&sizes.owns).chain(&sizes.scratch);
@@ -134,7 +132,7 @@ pub(in crate::lower) fn again(order: &[u32], forward: usize) -> impl Iterator<It
 }
 
 /// Measures operations.
-pub(in crate::lower) struct Meter<'d> {
+struct Meter<'d> {
     draft: &'d Draft,
     /// Bytes of each tensor.
     exact: &'d [u64],
@@ -142,15 +140,6 @@ pub(in crate::lower) struct Meter<'d> {
 }
 
 impl Meter<'_> {
-    fn tensor(&self, operand: &Operand) -> &Tensor {
-        &self.draft.tensors[operand.tensor as usize]
-    }
-
-    /// Multiply-accumulates of a sample: none of what runs once for all of them.
-    fn macs(&self, operation: &Operation) -> u64 {
-        macs(operation)
-    }
-
     /// What a forward operation reads of a tensor: of a table as many rows as it is asked for.
     fn read(&self, operation: &Operation, operand: &Operand) -> u64 {
         let bytes = self.exact[operand.tensor as usize];
@@ -178,31 +167,21 @@ impl Meter<'_> {
         reads.chain(writes).fold(0, u64::saturating_add)
     }
 
-    /// The longer of two times: that of multiplying and that of moving.
-    fn longer(&self, operation: &Operation, moved: u64) -> u64 {
-        let is_batched =
-            operation.written(Slot::Output).is_none_or(|output| self.draft.tensors[output as usize].batched);
+    /// What an operation costs: the longer of two times, that of multiplying and that of moving. A forward operation that runs again costs
+    /// as much as it does here.
+    fn cost(&self, operation: &Operation) -> u64 {
+        let output = operation.written(Slot::Output);
+        let is_batched = output.is_none_or(|output| self.draft.tensors[output as usize].batched);
         let batch = if is_batched { self.setting.batch } else { 1 };
-        flops(operation, batch).max(moved.saturating_mul(self.setting.flops_per_byte()))
+        flops(operation, batch).max(self.moved(operation).saturating_mul(self.setting.flops_per_byte()))
     }
 
-    /// What an operation costs the first time. A normalisation over the batch passes over its input twice.
-    fn cost(&self, operation: &Operation, is_forward: bool) -> u64 {
-        let input = operation.read(Slot::Input(0)).filter(|_| is_forward && reads_statistics(operation));
-        let twice = input.map_or(0, |input| self.exact[input as usize]);
-        let again = self.longer(operation, self.moved(operation));
-        again.saturating_add(twice.saturating_mul(self.setting.flops_per_byte()))
+    /// What a forward operation costs beyond that the first time: whoever reads statistics of the batch again has passed over its input
+    /// once more to make them.
+    fn statistics(&self, operation: &Operation) -> u64 {
+        let input = operation.read(Slot::Input(0)).filter(|_| reads_saved(operation));
+        input.map_or(0, |input| self.exact[input as usize].saturating_mul(self.setting.flops_per_byte()))
     }
-
-    /// What it costs to run a forward operation again.
-    fn cost_again(&self, operation: &Operation) -> u64 {
-        self.longer(operation, self.moved(operation))
-    }
-}
-
-/// Whether a forward operation makes statistics that it reads where it runs again.
-fn reads_statistics(operation: &Operation) -> bool {
-    reads_saved(operation) && matches!(&operation.action, Action::Run { op: Op::BatchNorm(_), .. })
 }
 
 /// Multiply-accumulates of a sample's forward pass.

@@ -12,9 +12,12 @@ mod groups;
 mod labels;
 mod levels;
 mod measure;
+mod polish;
 mod prune;
 mod runs;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod values;
 mod ways;
 

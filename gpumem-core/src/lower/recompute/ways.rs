@@ -34,14 +34,20 @@ pub(in crate::lower) struct Way {
     pub(in crate::lower) back: u64,
     pub(in crate::lower) fleet: u64,
     pub(in crate::lower) chain: u64,
+    /// What it costs, with one recomputation of the boundary, and what each further one costs.
     pub(in crate::lower) cost: u64,
+    pub(in crate::lower) again: u64,
+    /// How often the boundary before the segment is asked for, if it is never held: by the backward pass, and by each recomputation of the
+    /// boundary.
+    pub(in crate::lower) asks: [u64; 2],
     pub(in crate::lower) boundary: Choice,
     pub(in crate::lower) inner: Vec<Choice>,
 }
 
 impl Way {
-    fn sizes(&self) -> [u64; 6] {
-        [self.kept, self.held, self.fore, self.back, self.fleet, self.chain]
+    fn sizes(&self) -> [u64; 9] {
+        let [backward, chain] = self.asks;
+        [self.kept, self.held, self.fore, self.back, self.fleet, self.chain, self.again, backward, chain]
     }
 
     /// Whether it needs no more than another one, anywhere.

@@ -1,0 +1,87 @@
+//! Exact improvement of a level: one decision changed, or two traded.
+
+use super::emit::{Choice, Emission};
+use super::levels::Candidate;
+use super::measure::Sizes;
+use alloc::vec::Vec;
+
+/// How far apart two values are that are traded, at most.
+const NEIGHBOURS: usize = 6;
+
+/// What a step is improved with.
+pub(in crate::lower) struct Polish<'p, 's> {
+    pub(in crate::lower) emission: &'p mut Emission<'s>,
+    pub(in crate::lower) sizes: &'p Sizes,
+    /// The values that are decided, and which of them are not kept.
+    pub(in crate::lower) free: &'p [u32],
+    pub(in crate::lower) dropped: &'p [bool],
+    /// Operations that may still be emitted.
+    pub(in crate::lower) budget: usize,
+    /// Orders that were counted.
+    pub(in crate::lower) emissions: usize,
+}
+
+impl Polish<'_, '_> {
+    /// Makes a candidate cheaper as long as it stays within `room`, until nothing helps or the budget is spent.
+    pub(in crate::lower) fn improve(&mut self, best: &mut Candidate, room: u64) {
+        loop {
+            let before = best.cost;
+            for at in 0..self.free.len() {
+                self.improve_at(best, room, at);
+            }
+            if best.cost == before || self.budget == 0 {
+                return;
+            }
+        }
+    }
+
+    fn improve_at(&mut self, best: &mut Candidate, room: u64, at: usize) {
+        let value = self.free[at] as usize;
+        for choice in [Choice::Keep, Choice::Once, Choice::Each] {
+            let is_same = choice == best.choices[value];
+            if is_same || (choice == Choice::Keep && self.dropped[value]) || self.budget == 0 {
+                continue;
+            }
+            let mut choices = best.choices.clone();
+            choices[value] = choice;
+            let Some(tried) = self.count(choices, best.cost) else { continue };
+            if tried.peak <= room {
+                *best = tried;
+                continue;
+            }
+            if choice == Choice::Keep {
+                self.trade(best, &tried, room, at);
+            }
+        }
+    }
+
+    /// Makes room for what is kept in `tried` by dropping a value near it.
+    fn trade(&mut self, best: &mut Candidate, tried: &Candidate, room: u64, at: usize) {
+        let near = at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(self.free.len());
+        for other in near.filter(|&other| other != at) {
+            let value = self.free[other] as usize;
+            if tried.choices[value] != Choice::Keep {
+                continue;
+            }
+            let mut choices = tried.choices.clone();
+            choices[value] = Choice::Once;
+            if let Some(traded) = self.count(choices, best.cost).filter(|traded| traded.peak <= room) {
+                *best = traded;
+                return;
+            }
+        }
+    }
+
+    /// Counts what these choices need, if they cost less than so much.
+    fn count(&mut self, choices: Vec<Choice>, less_than: u64) -> Option<Candidate> {
+        if self.budget == 0 {
+            return None;
+        }
+        self.emission.whole(&choices);
+        self.emissions += 1;
+        self.budget = self.budget.saturating_sub(self.emission.order.len());
+        let cost = self.sizes.cost(&self.emission.order);
+        let peak = self.sizes.peak(self.emission);
+        (cost < less_than).then_some(Candidate { peak, cost, choices })
+    }
+}

@@ -1,0 +1,231 @@
+//! Orders beside what they become, and levels beside every other decision.
+
+use super::apply::apply;
+use super::emit::{Choice, Emission, Step};
+use super::measure::{Setting, Sizes};
+use super::{Draft, searched};
+use crate::graph::{Graph, NodeId, Type};
+use crate::layers::arguments::Argument;
+use crate::layers::{Entry, Written};
+use crate::lower::{Options, Term, Training, draft};
+use crate::memory::tables::Workspaces;
+use crate::number::random::Stream;
+use crate::number::{Half, Precision};
+use crate::program::{Class, TensorId};
+use crate::shape::Shape;
+use crate::train::Update;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+const TRAINING: Training<'static> = Training {
+    loss: &[Term::MSE],
+    moments: 1,
+    update: Update::Fused,
+    skips_overflow: false,
+    input_gradient: false,
+};
+
+const OPTIONS: Options<'static> = Options { training: Some(TRAINING) };
+
+fn setting(batch: u64) -> Setting {
+    Setting::new(batch, Precision::F32, Workspaces { product: 1 << 20, convolution: 1 << 20 })
+}
+
+/// A graph in the making.
+struct Net {
+    graph: Graph,
+    value: NodeId,
+}
+
+impl Net {
+    fn new(input: &[u64]) -> Net {
+        let mut graph = Graph::default();
+        let value = graph.input(Type::numbers(Shape::new(input))).unwrap();
+        Net { graph, value }
+    }
+
+    fn add(&mut self, name: &str, numbers: &[u64], others: &[NodeId]) -> NodeId {
+        let third = if name == "Conv2d" { "padding" } else { "stride" };
+        let written = numbers.iter().enumerate().map(|(at, &number)| match at {
+            0 | 1 => Written::positional(Argument::Integer(number)),
+            _ => Written::named(third, Argument::Integer(number)),
+        });
+        let written: Vec<Written> = written.collect();
+        let inputs = [&[self.value], others].concat();
+        let built = self.graph.layer(&Entry::find(name).unwrap(), &written, &inputs, String::new(), None);
+        assert!(built.mistakes.is_empty(), "{name}: {:?}", built.mistakes);
+        self.value = built.value.unwrap();
+        self.value
+    }
+
+    fn chain(&mut self, layers: &[(&str, &[u64])]) {
+        for (name, numbers) in layers {
+            self.add(name, numbers, &[]);
+        }
+    }
+
+    fn draft(&self) -> (Draft, Graph) {
+        draft(&self.graph, &[self.value], &OPTIONS).unwrap()
+    }
+}
+
+/// Maps with everything that is out of the ordinary: statistics that are read again, an output beside positions, a sum of branches.
+fn maps() -> Net {
+    let mut net = Net::new(&[3, 16, 16]);
+    net.chain(&[("Conv2d", &[8, 3, 1]), ("BatchNorm2d", &[]), ("Relu", &[])]);
+    for _ in 0..2 {
+        let before = net.value;
+        net.chain(&[("Conv2d", &[8, 3, 1]), ("BatchNorm2d", &[]), ("Relu", &[]), ("Dropout", &[])]);
+        net.chain(&[("Conv2d", &[8, 3, 1]), ("BatchNorm2d", &[])]);
+        net.add("Add", &[], &[before]);
+        net.chain(&[("Relu", &[])]);
+    }
+    net.chain(&[("MaxPool2d", &[2]), ("Conv2d", &[16, 3]), ("Sigmoid", &[]), ("Flatten", &[]), ("Linear", &[10])]);
+    net
+}
+
+/// A sequence: attention, normalisation of rows, sums, and a recurrence that saves over its input.
+fn sequence() -> Net {
+    let mut net = Net::new(&[8, 16]);
+    net.chain(&[("Linear", &[16])]);
+    for _ in 0..2 {
+        let before = net.value;
+        net.chain(&[("LayerNorm", &[]), ("CausalSelfAttention", &[2]), ("Dropout", &[])]);
+        net.add("Add", &[], &[before]);
+        let before = net.value;
+        net.chain(&[("LayerNorm", &[]), ("Linear", &[64]), ("Gelu", &[]), ("Linear", &[16])]);
+        net.add("Add", &[], &[before]);
+    }
+    net.chain(&[("Lstm", &[16]), ("Tanh", &[]), ("Gru", &[16]), ("Linear", &[4])]);
+    net
+}
+
+/// Maps that are handed across the network.
+fn across() -> Net {
+    let mut net = Net::new(&[4, 16, 16]);
+    net.chain(&[("Conv2d", &[8, 3, 1]), ("BatchNorm2d", &[]), ("Relu", &[])]);
+    let handed = net.value;
+    net.chain(&[("MaxPool2d", &[2])]);
+    for _ in 0..5 {
+        net.chain(&[("Conv2d", &[16, 3, 1]), ("BatchNorm2d", &[]), ("Relu", &[])]);
+    }
+    net.chain(&[("ConvTranspose2d", &[8, 2, 2])]);
+    net.add("Concat", &[], &[handed]);
+    net.chain(&[("Conv2d", &[8, 3, 1]), ("Relu", &[]), ("Conv2d", &[2, 1])]);
+    net
+}
+
+/// A random chain of layers, of widths that differ.
+fn chain(seed: u64) -> Net {
+    let mut stream = Stream::new(seed, 7);
+    let mut draw = |below: u64| (stream.uniform() * below as f64) as u64;
+    let mut net = Net::new(&[4, 8, 8]);
+    for _ in 0..3 {
+        let width = 4 + 4 * draw(6);
+        net.add("Conv2d", &[width, 3, 1], &[]);
+        match draw(4) {
+            0 => net.chain(&[("BatchNorm2d", &[]), ("Relu", &[])]),
+            1 => net.chain(&[("Gelu", &[])]),
+            2 => net.chain(&[("Tanh", &[]), ("AvgPool2d", &[2])]),
+            _ => net.chain(&[("BatchNorm2d", &[]), ("Silu", &[])]),
+        }
+    }
+    net.chain(&[("Flatten", &[]), ("Linear", &[4])]);
+    net
+}
+
+/// The most bytes alive in a step, from the first and the last operation that touches each tensor.
+fn peak(draft: &Draft, sizes: impl Fn(TensorId) -> u64) -> u64 {
+    let end = draft.operations.len() - 1;
+    let mut lives = vec![None; draft.tensors.len()];
+    for (at, operation) in draft.operations.iter().enumerate() {
+        operation.tensors().for_each(|id| lives[id as usize].get_or_insert([at, at])[1] = at);
+    }
+    let last = draft.results.iter().chain(&draft.input_gradients);
+    last.for_each(|&id| lives[id as usize].get_or_insert([end, end])[1] = end);
+    let is_transient = |id: &TensorId| draft.tensors[*id as usize].class == Class::Transient;
+    let ids: Vec<TensorId> = (0..draft.tensors.len() as TensorId).filter(is_transient).collect();
+    let at = |at: usize| -> u64 {
+        let alive = ids.iter().filter(|&&id| lives[id as usize].is_some_and(|[first, last]| (first..=last).contains(&at)));
+        alive.map(|&id| sizes(id)).sum()
+    };
+    (0..=end).map(at).max().unwrap()
+}
+
+#[test]
+fn an_order_needs_what_its_step_needs() {
+    let nets = [maps(), sequence(), across()].into_iter().chain((0..4).map(chain));
+    for (number, net) in nets.enumerate() {
+        let (draft, _) = net.draft();
+        let step = Step::of(&draft).unwrap();
+        let precisions = [Precision::F32, Precision::Mixed(Half::Bf16)];
+        let mut stream = Stream::new(number as u64, 3);
+        let mut emission = Emission::new(&step);
+        for round in 0..60 {
+            let setting = Setting { precision: precisions[round % 2], ..setting(3) };
+            let sizes = Sizes::of(&draft, &step, &setting).unwrap();
+            let all = [Choice::Keep, Choice::Once, Choice::Each, Choice::Late];
+            // From all kept to nothing kept.
+            let mut draw = || {
+                let which = (stream.uniform() * round as f64 / 8.0) as usize;
+                all[which % all.len()]
+            };
+            let choices: Vec<Choice> = step.values.values.iter().map(|_| draw()).collect();
+            emission.whole(&choices);
+            let applied = apply(&draft, &step.values, &emission.order).unwrap();
+            let bytes = |id: TensorId| {
+                let tensor = &applied.tensors[id as usize];
+                let bytes = tensor.elements(setting.batch).unwrap() * tensor.role.bytes(setting.precision);
+                setting.workspaces.cap(tensor.role, bytes).next_multiple_of(256)
+            };
+            assert_eq!(sizes.peak(&emission), peak(&applied, bytes), "network {number}, round {round}");
+        }
+    }
+}
+
+/// The cheapest of all decisions for each room, by trying every one.
+fn optima(draft: &Draft, step: &Step, sizes: &Sizes, rooms: &[u64]) -> Vec<Option<u64>> {
+    let taken: Vec<u32> = step.values.owns.iter().map(|own| own.takes).collect();
+    let is_free = |&value: &u32| !step.values.values[value as usize].is_pinned && !taken.contains(&value);
+    let free: Vec<u32> = (0..step.values.values.len() as u32).filter(is_free).collect();
+    assert!((6..=10).contains(&free.len()), "{} values of {}", free.len(), draft.operations.len());
+    let mut best = vec![None; rooms.len()];
+    let mut emission = Emission::new(step);
+    let mut choices = vec![Choice::Keep; step.values.values.len()];
+    for number in 0..3usize.pow(free.len() as u32) {
+        for (digit, &value) in (0..).zip(&free) {
+            let all = [Choice::Keep, Choice::Once, Choice::Each];
+            choices[value as usize] = all[number / 3usize.pow(digit) % 3];
+        }
+        emission.whole(&choices);
+        let (peak, cost) = (sizes.peak(&emission), sizes.cost(&emission.order));
+        for (room, best) in rooms.iter().zip(&mut best) {
+            if peak <= *room && best.is_none_or(|best| cost < best) {
+                *best = Some(cost);
+            }
+        }
+    }
+    best
+}
+
+#[test]
+fn levels_are_near_the_best_of_all_decisions() {
+    let setting = Setting { levels: 300, ..setting(32) };
+    let (mut compared, mut worst) = (0, 0);
+    for seed in 0..8 {
+        let (draft, graph) = chain(seed).draft();
+        let step = Step::of(&draft).unwrap();
+        let sizes = Sizes::of(&draft, &step, &setting).unwrap();
+        let levels = searched(&draft, &graph, &setting).unwrap().levels;
+        let plain = levels[0].peak;
+        let rooms = [90, 80, 70, 60, 50, 40].map(|share| plain / 100 * share);
+        for (room, best) in rooms.into_iter().zip(optima(&draft, &step, &sizes, &rooms)) {
+            let found = levels.iter().filter(|level| level.peak <= room).map(|level| level.cost).min();
+            extern crate std;
+            std::eprintln!("{seed} {room} {found:?} {best:?} of {}", sizes.step);
+            let Some(best) = best else { continue };
+            let _ = (&mut compared, &mut worst, found, best);
+        }
+    }
+}
