@@ -5,6 +5,7 @@ use super::measure::NEVER;
 use super::segments::{Far, Frame, Segment, is_far};
 use super::values::NONE;
 use super::ways::Way;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// What is alive at an entry beside what the segment computes.
@@ -14,8 +15,21 @@ struct Beside {
     base: u64,
     /// What the operation reads from outside.
     outside: u64,
-    /// The boundary before the segment, as far as anything reads it later.
+    /// The boundary before the segment, as far as anything reads it later; and the same if the backward pass computes it again where it
+    /// first asks for it.
     arrived: u64,
+    late: u64,
+    /// Gradients and the like before the operation, if the backward pass asks for that boundary.
+    asked: Option<u64>,
+}
+
+/// What entries belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Forward,
+    /// The recomputation of the boundary.
+    Boundary,
+    Backward,
 }
 
 /// Measures segments.
@@ -56,7 +70,7 @@ impl<'f> Alone<'f> {
         }
         let turn = self.emission.mark();
         self.turn(segment, turn, is_open);
-        self.account(0, true);
+        self.account(0, Part::Forward);
         let gap = if is_open { self.boundary_again(segment) } else { NONE };
         let (again, in_chain) = (self.cost, core::mem::take(&mut self.asks));
         self.backward(segment);
@@ -134,7 +148,7 @@ impl<'f> Alone<'f> {
         for &value in &segment.cross {
             self.emission.touch(self.emission.now(value), gap);
         }
-        self.account(0, false);
+        self.account(0, Part::Boundary);
         gap
     }
 
@@ -143,25 +157,28 @@ impl<'f> Alone<'f> {
         for rest in segment.rest.clone() {
             let entry = self.emission.read(forward + rest);
             self.emission.forget();
-            self.account(self.frame.before[rest], false);
+            self.account(self.frame.before[rest], Part::Backward);
             self.beside[entry as usize].base = self.frame.at[rest];
         }
     }
 
-    /// Accounts for the entries since the last time: all that is forward there runs again unless it is `first`.
-    fn account(&mut self, base: u64, first: bool) {
+    /// Accounts for the entries since the last time: all that is forward there runs again unless they are the forward pass.
+    fn account(&mut self, base: u64, part: Part) {
         let (step, sizes) = (self.frame.step, self.frame.sizes);
         let mut is_asked = false;
         for entry in self.beside.len()..self.emission.order.len() {
             let at = self.emission.order[entry];
             let mut beside = Beside { base, ..Beside::default() };
             if at != MARK {
-                let is_again = !first && (at as usize) < step.values.forward;
+                let is_again = part != Part::Forward && (at as usize) < step.values.forward;
                 if is_again {
                     self.cost = self.cost.saturating_add(sizes.costs[at as usize]);
                 }
                 for value in step.values.read_by(at as usize).filter(|&value| !self.emission.is_inside(value)) {
-                    is_asked |= !first && self.arriving.contains(&value);
+                    if part != Part::Forward && self.arriving.contains(&value) {
+                        is_asked = true;
+                        beside.asked = (part == Part::Backward).then_some(base);
+                    }
                     beside.outside += sizes.values[value as usize];
                     let is_unasked = self.far[value as usize] == Far::Unasked;
                     if is_again && is_unasked && is_far(&step.values.values[value as usize], at) {
@@ -186,9 +203,10 @@ impl<'f> Alone<'f> {
                 true => order.len() - 1,
                 false => order.iter().rposition(reads).unwrap_or(0).max(turn as usize),
             };
-            for beside in &mut self.beside[..=until] {
-                beside.arrived += self.frame.sizes.values[value as usize];
-            }
+            let bytes = self.frame.sizes.values[value as usize];
+            self.beside[..=until].iter_mut().for_each(|beside| beside.arrived += bytes);
+            let first = self.beside.iter().position(|beside| beside.asked.is_some()).unwrap_or(until + 1);
+            self.beside[first.min(until + 1)..=until].iter_mut().for_each(|beside| beside.late += bytes);
         }
     }
 
@@ -204,7 +222,8 @@ impl<'f> Alone<'f> {
                 way.held += bytes(instance.held);
             }
         }
-        let mut live = 0;
+        let begun = self.begun();
+        let (mut live, mut first) = (0, None);
         for (entry, (change, beside)) in (0..).zip(changes(&self.emission, bytes).iter().zip(&self.beside)) {
             live += change;
             let all = live as u64 + beside.base;
@@ -215,9 +234,23 @@ impl<'f> Alone<'f> {
                 way.chain = if entry > turn { way.chain.max(with) } else { way.chain };
             } else if entry != turn && entry != gap {
                 way.back = way.back.max(with);
+                way.late = way.late.max(all + beside.late);
                 way.fleet = way.fleet.max(all + beside.outside);
+                if let Some(base) = beside.asked {
+                    let there = live as u64 - begun[entry as usize] + base;
+                    way.above = [*first.get_or_insert(there), way.above[1].max(there)];
+                }
             }
         }
         way
+    }
+
+    /// Bytes of what each entry writes first.
+    fn begun(&self) -> Vec<u64> {
+        let mut begun = vec![0; self.emission.order.len()];
+        for instance in roots(&self.emission.instances) {
+            begun[instance.first as usize] += self.frame.sizes.bytes(instance.held);
+        }
+        begun
     }
 }

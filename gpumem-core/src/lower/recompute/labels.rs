@@ -103,9 +103,7 @@ impl Table {
         let before = at.checked_sub(1).map(|before| &self.segments[before]);
         let has = |boundary| before.is_some_and(|before| before.ways.iter().any(|way| way.boundary == boundary));
         let step = Extension {
-            gradient: frame.before[segment.rest.start],
             arriving: before.map_or(0, |before| before.cross_bytes),
-            cross: segment.cross_bytes,
             has: [true, has(Choice::Once), has(Choice::Each)],
             // What costs more than all forward operations is left out.
             most: [frame.peak, frame.sizes.forward / 10 * 13],
@@ -154,11 +152,8 @@ impl Table {
 
 /// What all labels of one segment have in common.
 struct Extension {
-    /// Bytes of gradients and the like before the segment's backward pass.
-    gradient: u64,
-    /// Bytes of the boundary before the segment, and of its own.
+    /// Bytes of the boundary before the segment.
     arriving: u64,
-    cross: u64,
     /// Which ways the boundary before may be treated.
     has: [bool; 3],
     /// The most bytes and the most that it may cost.
@@ -176,6 +171,7 @@ impl Extension {
         let held = way.kept + self.arriving;
         let need = way.fore.max(held + label.need);
         let run = way.back.max(open(held));
+        let late = way.late.max(open(held));
         let times = if way.boundary == Choice::Each { label.asks } else { 1 };
         let further = way.again.saturating_mul(times.saturating_sub(1));
         let cost = label.cost.saturating_add(way.cost).saturating_add(further);
@@ -183,8 +179,8 @@ impl Extension {
         if need > self.most[0] || run > self.most[0] || cost > self.most[1] {
             return;
         }
-        let above = if is_closed { self.gradient + way.kept + self.cross } else { label.above + way.kept };
-        let made = Label { need, run, above, cost, asks, way: number, next };
+        let above = |asked: u64| if is_closed { asked } else { label.above + way.kept };
+        let made = Label { need, run: late, above: above(way.above[0]), cost, asks, way: number, next };
         lists[0].push(Label { need: need.max(run), run: 0, ..made });
         // Where the boundary before is dropped, it is not there while later segments run.
         let need = way.fore.saturating_sub(self.arriving).max(way.kept + label.need);
@@ -192,7 +188,8 @@ impl Extension {
             lists[1].push(Label { need, ..made });
         }
         if self.has[2] {
-            lists[2].push(Label { need, run: way.fleet.max(open(way.kept)), ..made });
+            let (run, above) = (way.fleet.max(open(way.kept)), above(way.above[1]));
+            lists[2].push(Label { need, run, above, ..made });
         }
     }
 }

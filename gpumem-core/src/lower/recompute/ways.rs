@@ -28,12 +28,15 @@ pub(in crate::lower) struct Way {
     pub(in crate::lower) kept: u64,
     /// Bytes that are there between the recomputation of the boundary and the backward pass of the segment, beside `kept`.
     pub(in crate::lower) held: u64,
-    /// Peaks: of the forward pass; of the backward pass with the boundary before it held; of the same with that one there only
-    /// for what reads it; and while the segment's own boundary is computed again.
+    /// Peaks: of the forward pass; of the backward pass with the boundary before it held, with that one there from the first operation
+    /// on that reads it, and only for what does; and while the segment's own boundary is computed again.
     pub(in crate::lower) fore: u64,
     pub(in crate::lower) back: u64,
+    pub(in crate::lower) late: u64,
     pub(in crate::lower) fleet: u64,
     pub(in crate::lower) chain: u64,
+    /// Bytes that are there where the backward pass first asks for the boundary before, and the most where it asks.
+    pub(in crate::lower) above: [u64; 2],
     /// What it costs, with one recomputation of the boundary, and what each further one costs.
     pub(in crate::lower) cost: u64,
     pub(in crate::lower) again: u64,
@@ -45,9 +48,11 @@ pub(in crate::lower) struct Way {
 }
 
 impl Way {
-    fn sizes(&self) -> [u64; 9] {
-        let [backward, chain] = self.asks;
-        [self.kept, self.held, self.fore, self.back, self.fleet, self.chain, self.again, backward, chain]
+    fn sizes(&self) -> [u64; 12] {
+        let ([backward, chain], [first, most]) = (self.asks, self.above);
+        let peaks = [self.fore, self.back, self.late, self.fleet, self.chain];
+        let [fore, back, late, fleet, of_chain] = peaks;
+        [self.kept, self.held, fore, back, late, fleet, of_chain, first, most, self.again, backward, chain]
     }
 
     /// Whether it needs no more than another one, anywhere.
@@ -144,7 +149,9 @@ impl Search<'_, '_> {
             }
             let mut inner = best.inner.clone();
             inner[at] = Choice::Each;
-            let helps = |next: &Way| next.back < best.back || next.held < best.held || next.fleet < best.fleet;
+            let helps = |next: &Way| {
+                next.back < best.back || next.held < best.held || next.late < best.late || next.fleet < best.fleet
+            };
             if let Some(next) = self.measure(inner, best.boundary).filter(helps) {
                 best = next;
             }
