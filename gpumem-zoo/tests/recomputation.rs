@@ -162,7 +162,7 @@ macro_rules! uniform {
             /// Layers that are all alike.
             pub struct $name;
             const TRAIN: Train = Train { batch: 8192, optimizer: Sgd { lr: 0.1 }, loss: Mse };
-            fn forward(x: Vector<1024>) -> Vector<1024> {
+            fn forward(x: Features<1024>) -> Features<1024> {
                 repeat($layers, [Linear(1024, bias = false), Tanh])
             }
         }
