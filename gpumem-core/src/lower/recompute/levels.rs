@@ -83,14 +83,14 @@ pub(in crate::lower) fn search(draft: &Draft, step: &Step, written: &[Choice], s
     let least = tables.iter().flat_map(|table| table.0.labels()).filter(|label| label.cost <= sizes.forward);
     let Some(least) = least.map(|label| label.need).min().filter(|&least| least < peak) else { return found };
     let mut candidates: Vec<Candidate> = Vec::new();
-    let rooms = rooms(peak, least, setting.levels);
+    let rooms = rooms(peak, least, FINER * setting.levels);
     for (table, frame) in &tables {
         for &room in &rooms {
             emit_below(table, frame, written, room, &mut emission, &mut candidates);
         }
     }
     found.emissions = candidates.len();
-    let chosen = choose(candidates, &rooms, peak);
+    let chosen = spread(frontier(candidates, &rooms, peak), setting.levels, peak);
     for candidate in polished(chosen, &frame, &mut emission, &mut found) {
         emission.whole(&candidate.choices);
         found.levels.push(Level::of(draft, step, &emission, setting, Some(&sizes)));
@@ -226,6 +226,9 @@ fn rooms(peak: u64, least: u64, count: usize) -> Vec<u64> {
     rooms
 }
 
+/// Sizes that are looked at for each level that is asked for.
+const FINER: usize = 3;
+
 /// How many labels are tried where the expectation was too low.
 const TRIES: usize = 3;
 
@@ -253,7 +256,7 @@ fn emit_below(
 }
 
 /// For each room the cheapest that fits, from the largest on, without those that others are better than in every way.
-fn choose(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<(u64, Candidate)> {
+fn frontier(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<(u64, Candidate)> {
     candidates.retain(|candidate| candidate.peak < peak);
     candidates.sort_by_key(|candidate| (candidate.cost, candidate.peak));
     let mut chosen: Vec<(u64, Candidate)> = Vec::new();
@@ -264,6 +267,42 @@ fn choose(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<(u64,
             chosen.push((room, best.clone()));
         }
     }
-    chosen.truncate(rooms.len());
     chosen
+}
+
+/// At most so many of them, the leanest among them: those with which a step costs least on average, if it may be told to need anything
+/// between the most, `first`, and the least.
+pub(in crate::lower) fn spread(frontier: Vec<(u64, Candidate)>, most: usize, first: u64) -> Vec<(u64, Candidate)> {
+    let Some(last) = frontier.len().checked_sub(1).filter(|_| most > 0) else { return Vec::new() };
+    // What is told to need less than the one and no less than the other runs as the other.
+    let between = |from: Option<usize>, to: usize| {
+        let above = from.map_or(first, |from| frontier[from].1.peak);
+        let (_, Candidate { peak, cost, .. }) = &frontier[to];
+        u128::from(above.saturating_sub(*peak)) * u128::from(*cost)
+    };
+    // For each one, the least sum of all up to it, where it is the last of so many, and the one before it.
+    let mut rounds: Vec<Vec<(u128, Option<usize>)>> =
+        vec![(0..=last).map(|to| (between(None, to), None)).collect::<Vec<_>>()];
+    for round in 1..most.min(frontier.len()) {
+        let before = &rounds[round - 1];
+        let best = |to: usize| {
+            let sums = (0..to).map(|from| (before[from].0 + between(Some(from), to), Some(from)));
+            sums.chain([before[to]]).min().unwrap_or(before[to])
+        };
+        let next = (0..=last).map(best).collect();
+        rounds.push(next);
+    }
+    let mut chosen = vec![last];
+    let (mut at, mut round) = (last, rounds.len() - 1);
+    loop {
+        // Where one fewer is as good, the sum is that of the round before.
+        while round > 0 && rounds[round][at] == rounds[round - 1][at] {
+            round -= 1;
+        }
+        let Some(before) = rounds[round][at].1 else { break };
+        chosen.push(before);
+        (at, round) = (before, round.saturating_sub(1));
+    }
+    chosen.reverse();
+    chosen.into_iter().map(|at| frontier[at].clone()).collect()
 }

@@ -2,6 +2,7 @@
 
 use super::apply::apply;
 use super::emit::{Choice, Emission, Step};
+use super::levels::{Candidate, spread};
 use super::measure::{Setting, Sizes, macs};
 use super::{Draft, Level, groups, searched};
 use crate::graph::{Graph, NodeId, Type};
@@ -294,5 +295,38 @@ fn the_plain_order_is_the_plain_step() {
         let order: Vec<u32> = (0..net.draft().0.operations.len() as u32).collect();
         let ordered = lower_in_order(&net.graph, &[net.value], &OPTIONS, &order).unwrap();
         assert_eq!(ordered, plain);
+    }
+}
+
+#[test]
+fn levels_are_those_that_cost_least_on_average() {
+    let mut stream = Stream::new(11, 5);
+    for _ in 0..50 {
+        let mut draw = || 1 + (stream.uniform() * 40.0) as u64;
+        // Falling peaks and rising costs.
+        let (mut peak, mut cost) = (1000, 0);
+        let frontier: Vec<(u64, Candidate)> = (0..9)
+            .map(|_| {
+                (peak, cost) = (peak - draw(), cost + draw());
+                (peak, Candidate { peak, cost, choices: Vec::new() })
+            })
+            .collect();
+        let sum = |chosen: &[(u64, u64)]| -> u64 {
+            let above = core::iter::once(1000).chain(chosen.iter().map(|(peak, _)| *peak));
+            chosen.iter().zip(above).map(|((peak, cost), above)| (above - peak) * cost).sum()
+        };
+        let pairs: Vec<(u64, u64)> = frontier.iter().map(|(_, it)| (it.peak, it.cost)).collect();
+        for most in 1..=9u32 {
+            let of = |set: u32| -> Vec<(u64, u64)> {
+                (0..9).filter(|bit| set >> bit & 1 == 1).map(|bit| pairs[bit]).collect()
+            };
+            // The leanest is always there.
+            let sets = (256u32..512).filter(|set| set.count_ones() <= most);
+            let best = sets.map(|set| sum(&of(set))).min().unwrap();
+            let found = spread(frontier.clone(), most as usize, 1000);
+            let found: Vec<(u64, u64)> = found.iter().map(|(_, it)| (it.peak, it.cost)).collect();
+            assert!(found.len() <= most as usize);
+            assert_eq!((sum(&found), found.last()), (best, pairs.last()));
+        }
     }
 }
