@@ -55,19 +55,22 @@ pub(super) const fn packed<const N: usize>(
     // No sum of offsets can overflow.
     let is_safe = padded(largest.largest) as u128 * N as u128 <= MOST_BYTES as u128;
     let wanted = Wanted { limit: if can_fit { limit } else { u64::MAX }, is_alternative };
-    if is_safe && replayed(tables, &ranges, &mut packing, wanted) {
+    let is_replayed = is_safe && !tables.transients.orders.is_empty();
+    if is_replayed && replayed(tables, &ranges, &mut packing, wanted) {
         return Ok((packing, true));
     }
     if !packs {
         return Ok((unpacked, false));
     }
     match pack(&ranges) {
-        Ok(packing) => Ok((packing, true)),
+        Ok(packed) if is_replayed && packing.size < packed.size => Ok((packing, true)),
+        Ok(packed) => Ok((packed, true)),
         Err(Overflow) => Err(PlanError::Overflow),
     }
 }
 
-/// Whether one of the orders that the macro found gives a packing that is hardly to be improved or, for an alternative, fits.
+/// Makes the smallest packing that the orders give which the macro found, of which there is one at least. Returns whether it is hardly to be
+/// improved or, for an alternative, whether one fits, be it the smallest or not.
 const fn replayed<const N: usize>(
     tables: &Tables,
     ranges: &[LiveRange; N],
@@ -77,17 +80,27 @@ const fn replayed<const N: usize>(
     let orders = tables.transients.orders;
     let bound = packing.lower_bound;
     let close = if N > SEVERAL { bound + bound / CLOSE } else { bound };
+    let (mut best, mut smallest, mut is_good) = (0, u64::MAX, false);
     let mut i = 0;
     while i < orders.len() {
         let size = replay(orders[i].entries, ranges, &mut packing.offsets);
-        packing.size = size;
+        if size < smallest {
+            (best, smallest) = (i, size);
+        }
         // The same figures: the tensors are those that the macro packed. With others the packers would do no better than it did.
         let is_same = size == orders[i].size && bound == orders[i].lower_bound;
-        let is_as_good = size as u128 * orders[i].lower_bound as u128 <= orders[i].size as u128 * close as u128;
-        if is_same || (size <= wanted.limit && (is_as_good || wanted.is_alternative)) {
+        let fits = size <= wanted.limit;
+        if is_same || (fits && (size == bound || wanted.is_alternative)) {
+            packing.size = size;
             return true;
         }
+        let is_as_good = size as u128 * orders[i].lower_bound as u128 <= orders[i].size as u128 * close as u128;
+        is_good = is_good || (fits && is_as_good);
         i += 1;
     }
-    false
+    packing.size = smallest;
+    if best + 1 < orders.len() {
+        replay(orders[best].entries, ranges, &mut packing.offsets);
+    }
+    is_good
 }

@@ -24,7 +24,7 @@ pub(super) struct Guesses {
 }
 
 /// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others.
-const BATCHES: [u64; 3] = [256, 32, 4];
+const BATCHES: [u64; 4] = [256, 32, 4, 1];
 
 /// The batch at which recomputation is looked for where it is no literal. What is found is about as good at others.
 const NOMINAL: u64 = 32;

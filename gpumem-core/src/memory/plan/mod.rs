@@ -13,6 +13,8 @@ mod carried;
 mod greedy;
 mod holes;
 mod order;
+mod repair;
+mod search;
 mod sink;
 mod stack;
 mod verify;
@@ -143,7 +145,8 @@ pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>,
     }
 }
 
-/// Packs `ranges` at run time, to the same offsets as [`pack`]; those that miss the lower bound are pushed down as far as they can be.
+/// Packs `ranges` at run time: to the same offsets as [`pack`] where those reach the lower bound. Where they miss it, more is tried, and what
+/// comes out is pushed down as far as it can be.
 pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
     let count = ranges.len();
     let mut offsets = vec![0; count];
@@ -153,6 +156,9 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
         longs: &mut vec![[0; LONGS]; count],
     };
     let (mut size, peak) = pack_into(ranges, &mut offsets, PATIENCE[1], scratch)?;
+    if size > peak.bytes {
+        size = search::search(ranges, &mut offsets, size, peak);
+    }
     if size > peak.bytes
         && let Some(order) = order(ranges, &offsets)
     {
@@ -237,8 +243,15 @@ const fn pack_into(
             let tried = match ATTEMPTS[attempt] {
                 Attempt::Stack { at_peak, short, long, .. } => {
                     let turn = if at_peak { axis.peak } else { axis.turn };
-                    let stacked = stack::Stacked { turn, short, long, top: peak.bytes, patience };
-                    let orders = stack::Orders { by_first, by_last, by_size };
+                    let stacked = stack::Stacked {
+                        turn,
+                        short,
+                        long,
+                        small: peak.bytes / stack::SMALL,
+                        top: peak.bytes,
+                        patience,
+                    };
+                    let orders = stack::Orders { by_first, by_last, by_size, nested: None };
                     let scratch = stack::Scratch {
                         begins: &mut *begins,
                         next: &mut *next,

@@ -37,15 +37,16 @@ pub(super) struct Scratch<'a> {
 }
 
 /// A tensor is small where it has less than one part in this many of the lower bound.
-const SMALL: u64 = 100;
+pub(super) const SMALL: u64 = 100;
 
 /// Which tensors are stacked: those alive at the moment `turn` that live for more than `short` moments. And which are piled, downwards from
-/// `top`, the lower bound: small ones that begin later and live for `long` moments.
+/// `top`, the lower bound: ones of fewer than `small` bytes that begin later and live for `long` moments.
 #[derive(Clone, Copy)]
 pub(super) struct Stacked {
     pub(super) turn: u32,
     pub(super) short: u32,
     pub(super) long: u32,
+    pub(super) small: u64,
     pub(super) top: u64,
     /// Contemporaries looked at and moved, a tensor, before the packer gives up.
     pub(super) patience: usize,
@@ -57,7 +58,7 @@ impl Stacked {
     }
 
     const fn is_piled(self, span: Span) -> bool {
-        span.first > self.turn && span.last - span.first >= self.long && span.bytes < self.top / SMALL
+        span.first > self.turn && span.last - span.first >= self.long && span.bytes < self.small
     }
 }
 
@@ -67,6 +68,8 @@ pub(super) struct Orders<'a> {
     pub(super) by_first: &'a [u32],
     pub(super) by_last: &'a [u32],
     pub(super) by_size: &'a [u32],
+    /// The order in which tensors are piled, where that is not the one in which they begin.
+    pub(super) nested: Option<&'a [u32]>,
 }
 
 /// Writes offsets and returns their size, or `None` if the search gets too long.
@@ -79,7 +82,7 @@ pub(super) const fn pack(
     scratch: Scratch<'_>,
 ) -> Option<u64> {
     let Scratch { begins, next, lives, linked, links, heights, ceilings, starts, ends } = scratch;
-    let Orders { by_first, by_last, by_size } = orders;
+    let Orders { by_last, by_size, .. } = orders;
     let mut moment = 0;
     while moment < moments {
         begins[moment] = 0;
@@ -102,7 +105,7 @@ pub(super) const fn pack(
         }
     }
     spread(heights, moments, stacked.turn as usize, size);
-    if !pile(spans, by_first, stacked, heights, ceilings, offsets) {
+    if !pile(spans, orders, stacked, heights, ceilings, offsets) {
         return None;
     }
     if size < stacked.top && has_pile(ceilings, moments) {
@@ -248,26 +251,39 @@ const fn spread(heights: &mut [u64], moments: usize, turn: usize, top: u64) {
     }
 }
 
-/// Piles tensors downwards from the top, in the order in which they begin; the lowest one that is alive is where others end. Returns
-/// whether the pile stays above the stack.
+/// Piles tensors downwards from the top; the lowest one that is alive is where others end. Returns whether the pile stays above the stack.
 const fn pile(
     spans: &[Span],
-    by_first: &[u32],
+    orders: Orders<'_>,
     stacked: Stacked,
     heights: &[u64],
     ceilings: &mut [u64],
     offsets: &mut [u64],
 ) -> bool {
+    let order = match orders.nested {
+        Some(nested) => nested,
+        None => orders.by_first,
+    };
     let mut k = 0;
-    while k < by_first.len() {
-        let id = by_first[k] as usize;
+    while k < order.len() {
+        let id = order[k] as usize;
         let span = spans[id];
         k += 1;
         if !stacked.is_piled(span) || span.bytes == 0 {
             continue;
         }
         let (first, last) = (span.first as usize, span.last as usize);
-        let lowest = if ceilings[first] < stacked.top { ceilings[first] } else { stacked.top };
+        let mut lowest = if ceilings[first] < stacked.top { ceilings[first] } else { stacked.top };
+        if orders.nested.is_some() {
+            // In the order in which they begin, none of those before has a lower end later on.
+            let mut moment = first;
+            while moment <= last {
+                if ceilings[moment] < lowest {
+                    lowest = ceilings[moment];
+                }
+                moment += 1;
+            }
+        }
         if lowest < span.bytes || lowest - span.bytes < heights[first] {
             return false;
         }

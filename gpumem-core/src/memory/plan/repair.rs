@@ -1,0 +1,211 @@
+//! Repairs a packing that misses its bound: what lies above the bound is put where it throws out the least, and so is what was thrown out,
+//! until all have a place or the search has looked long enough.
+//!
+//! What was thrown out weighs more from then on, so that tensors which are hard to place stay where they are.
+
+use super::Span;
+use alloc::vec::Vec;
+
+/// The most tensors that are placed, over all steps of a search.
+const MOST_STEPS: usize = 2048;
+
+/// Bytes count in at most so many parts of the bound, so that no sum of weights overflows.
+const PARTS: u64 = 1 << 24;
+
+/// A tensor that has a place.
+#[derive(Clone, Copy)]
+struct Placed {
+    tensor: u32,
+    first: u32,
+    last: u32,
+    start: u64,
+    end: u64,
+}
+
+/// Moves tensors until all end at `top` or below, and looks at `looks` others for that; returns whether they do. Otherwise `offsets` are of
+/// no use.
+///
+/// Loops here are written out: a macro runs this unoptimised, where iterators take several times as long.
+pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize) -> bool {
+    let mut search = Search::new(spans, offsets, top);
+    let steps = (looks / spans.len().max(1)).min(MOST_STEPS);
+    for _ in 0..steps {
+        let Some(tensor) = search.hardest() else { break };
+        if spans[tensor as usize].bytes > top {
+            return false;
+        }
+        search.place(tensor);
+    }
+    for placed in &search.placed {
+        offsets[placed.tensor as usize] = placed.start;
+    }
+    search.homeless.is_empty()
+}
+
+struct Search<'a> {
+    spans: &'a [Span],
+    top: u64,
+    /// By address.
+    placed: Vec<Placed>,
+    homeless: Vec<u32>,
+    /// Memory times time.
+    areas: Vec<u64>,
+    /// What it costs to throw each out: its area, and that once more for each time that it was.
+    costs: Vec<u64>,
+    /// Beginnings, and ends by address, of the contemporaries of one tensor, with what each costs.
+    starts: Vec<(u64, u64)>,
+    ends: Vec<(u64, u64)>,
+    /// A linear congruential generator: of places that cost the same, any.
+    random: u64,
+}
+
+impl<'a> Search<'a> {
+    fn new(spans: &'a [Span], offsets: &[u64], top: u64) -> Search<'a> {
+        let unit = (top / PARTS).max(1);
+        let area = |span: &Span| (span.bytes / unit + 1) * u64::from(span.last - span.first + 1);
+        let areas: Vec<u64> = spans.iter().map(area).collect();
+        let (mut placed, mut homeless) = (Vec::new(), Vec::new());
+        for (tensor, &Span { bytes, first, last }) in spans.iter().enumerate().filter(|(_, span)| span.bytes > 0) {
+            let (tensor, start) = (tensor as u32, offsets[tensor]);
+            if start + bytes <= top {
+                placed.push(Placed { tensor, first, last, start, end: start + bytes });
+            } else {
+                homeless.push(tensor);
+            }
+        }
+        placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
+        let (starts, ends) = (Vec::new(), Vec::new());
+        Search { spans, top, placed, homeless, costs: areas.clone(), areas, starts, ends, random: 1 }
+    }
+
+    /// Takes the tensor with the largest area from those without a place.
+    fn hardest(&mut self) -> Option<u32> {
+        let most = (0..self.homeless.len()).max_by_key(|&at| self.areas[self.homeless[at] as usize])?;
+        Some(self.homeless.swap_remove(most))
+    }
+
+    /// Places a tensor where it costs the least, and throws out what is there.
+    fn place(&mut self, tensor: u32) {
+        let own = self.spans[tensor as usize];
+        self.meet(own);
+        let (start, cost) = self.cheapest(own.bytes);
+        let placed = Placed { tensor, first: own.first, last: own.last, start, end: start + own.bytes };
+        if cost > 0 {
+            self.throw_out(placed);
+        }
+        let at = self.placed.partition_point(|other| other.start <= start);
+        self.placed.insert(at, placed);
+    }
+
+    /// Writes the beginnings and ends of what lives with a tensor.
+    fn meet(&mut self, own: Span) {
+        let (placed, costs) = (&*self.placed, &*self.costs);
+        self.starts.clear();
+        self.ends.clear();
+        let mut i = 0;
+        while i < placed.len() {
+            let other = placed[i];
+            if other.first <= own.last && own.first <= other.last {
+                let cost = costs[other.tensor as usize];
+                self.starts.push((other.start, cost));
+                self.ends.push((other.end, cost));
+            }
+            i += 1;
+        }
+        // Nearly sorted: those that live at the same time are.
+        let ends = &mut *self.ends;
+        let mut i = 1;
+        while i < ends.len() {
+            let held = ends[i];
+            let mut at = i;
+            while at > 0 && ends[at - 1].0 > held.0 {
+                ends[at] = ends[at - 1];
+                at -= 1;
+            }
+            ends[at] = held;
+            i += 1;
+        }
+    }
+
+    /// The place where what is in the way costs the least, and what: at an end of the memory, or right above or below another tensor.
+    fn cheapest(&mut self, bytes: u64) -> (u64, u64) {
+        let (starts, ends) = (&*self.starts, &*self.ends);
+        let highest = self.top - bytes;
+        let (mut best, mut least, mut ties) = (0, u64::MAX, 0);
+        // In the way is what begins before the end of the place and does not end before its beginning.
+        let (mut cost, mut begun, mut ended) = (0, 0, 0);
+        // The next tensor that the place may be right below, and right above.
+        let (mut below, mut above) = (0, 0);
+        let mut place = 0;
+        loop {
+            while begun < starts.len() && starts[begun].0 < place + bytes {
+                cost += starts[begun].1;
+                begun += 1;
+            }
+            while ended < ends.len() && ends[ended].0 <= place {
+                cost -= ends[ended].1;
+                ended += 1;
+            }
+            if cost < least {
+                (best, least, ties) = (place, cost, 1);
+            } else if cost == least {
+                ties += 1;
+                self.random =
+                    self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if (self.random >> 33).is_multiple_of(ties) {
+                    best = place;
+                }
+            }
+            if place == highest {
+                return (best, least);
+            }
+            while below < starts.len() && starts[below].0 <= place + bytes {
+                below += 1;
+            }
+            while above < ends.len() && ends[above].0 <= place {
+                above += 1;
+            }
+            let mut next = highest;
+            if below < starts.len() && starts[below].0 - bytes < next {
+                next = starts[below].0 - bytes;
+            }
+            if above < ends.len() && ends[above].0 < next {
+                next = ends[above].0;
+            }
+            place = next;
+        }
+    }
+
+    fn throw_out(&mut self, own: Placed) {
+        let (areas, costs, homeless) = (&*self.areas, &mut *self.costs, &mut self.homeless);
+        self.placed.retain(|other| {
+            let meets = own.start < other.end && other.start < own.end;
+            let stays = !meets || other.first > own.last || own.first > other.last;
+            if !stays {
+                costs[other.tensor as usize] += areas[other.tensor as usize];
+                homeless.push(other.tensor);
+            }
+            stays
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_moves_over() {
+        let span = |bytes, first, last| Span { bytes, first, last };
+        // The two short ones leave gaps of 256 bytes above and below the second; the third needs both.
+        let spans = [span(512, 0, 9), span(256, 2, 4), span(512, 3, 9)];
+        let mut offsets = [0, 768, 1024];
+        assert!(repair(&spans, &mut offsets, 1280, 100));
+        assert_eq!(offsets[0] + 512 + 512 + 256, 1280);
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            let apart = |a: usize, b: usize| offsets[a] + spans[a].bytes <= offsets[b];
+            assert!(apart(one, other) || apart(other, one), "{offsets:?}");
+        }
+        assert!(!repair(&spans, &mut [0, 768, 1024], 1024, 100), "more is alive than there is room for");
+    }
+}

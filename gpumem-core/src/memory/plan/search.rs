@@ -1,0 +1,161 @@
+//! What is tried beyond the portfolio where that misses the bound: natively only, where a step costs next to nothing.
+
+use super::bound::{self, Peak};
+use super::stack::{self, Orders, Stacked};
+use super::{LiveRange, NO_SPAN, PATIENCE, Span, order, repair::repair, sink};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+/// A packing by [`stack`] from which a repair begins.
+struct Start {
+    at_peak: bool,
+    short: u32,
+    long: u32,
+    /// Whether all gradients that wait are piled, or small ones only.
+    piles_large: bool,
+    /// Whether what lives longest is at the top of the pile, or what begins first.
+    is_nested: bool,
+}
+
+const fn start(at_peak: bool, short: u32, long: u32, piles_large: bool, is_nested: bool) -> Start {
+    Start { at_peak, short, long, piles_large, is_nested }
+}
+
+/// In the order in which they are of most use on the networks of gpumem-zoo.
+const STARTS: [Start; 14] = [
+    start(true, 4, 16, true, false),
+    start(false, 4, 32, true, false),
+    start(true, 4, 16, true, true),
+    start(true, 20, 4, true, true),
+    start(true, 2, 4, true, true),
+    start(true, 24, 32, true, true),
+    start(false, 24, 32, false, true),
+    start(true, 16, u32::MAX, false, false),
+    start(true, 16, 1, false, false),
+    start(false, 16, 32, true, false),
+    start(false, 24, 16, true, false),
+    start(true, 28, u32::MAX, false, false),
+    start(false, 8, u32::MAX, false, false),
+    start(true, 4, 1, true, false),
+];
+
+/// Rounds of a start, in each of which the tensor that ended highest comes first; and the most tensors that all rounds place.
+const ROUNDS: usize = 8;
+const MOST_PLACED: usize = 16384;
+
+/// Looks of a [`repair`] of a start, and of one of the best packing.
+const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
+
+/// Sizes between the best packing and the bound that are tried where the bound is not reached.
+const HALVINGS: usize = 6;
+
+/// Improves a packing of this size, if it can; returns the new size.
+pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak: Peak) -> u64 {
+    let stacks = Stacks::new(ranges, peak);
+    let (mut best, mut trial) = (size, offsets.to_vec());
+    if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0]) {
+        offsets.copy_from_slice(&trial);
+        return peak.bytes;
+    }
+    let rounds = (MOST_PLACED / ranges.len().max(1)).clamp(1, ROUNDS);
+    for start in &STARTS {
+        let mut by_size = stacks.by_size.clone();
+        for round in 0..rounds {
+            let Some((size, highest)) = stacks.pack(start, &by_size, &mut trial) else { break };
+            if size < best {
+                best = size;
+                offsets.copy_from_slice(&trial);
+            }
+            if size <= peak.bytes {
+                return size;
+            }
+            order::to_front(&mut by_size, highest);
+            if round == 0 && repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0]) {
+                offsets.copy_from_slice(&trial);
+                return peak.bytes;
+            }
+        }
+    }
+    // The bound itself first, then what lies halfway to it.
+    let (mut low, mut top) = (peak.bytes, peak.bytes);
+    for _ in 0..HALVINGS {
+        trial.copy_from_slice(offsets);
+        if repair(&stacks.spans, &mut trial, top, LOOKS[1]) {
+            offsets.copy_from_slice(&trial);
+            let highest = sink::highest(&stacks.spans, &trial);
+            best = trial[highest] + stacks.spans[highest].bytes;
+        } else {
+            low = top;
+        }
+        if best == peak.bytes {
+            break;
+        }
+        top = low + (best - low) / 2;
+    }
+    best
+}
+
+/// What all packings by [`stack`] share.
+struct Stacks {
+    spans: Vec<Span>,
+    by_first: Vec<u32>,
+    by_last: Vec<u32>,
+    by_size: Vec<u32>,
+    nested: Vec<u32>,
+    axis: bound::Axis,
+    top: u64,
+}
+
+impl Stacks {
+    fn new(ranges: &[LiveRange], peak: Peak) -> Stacks {
+        let count = ranges.len();
+        let [mut by_first, mut by_last, mut by_size, mut head, mut next] =
+            [const { Vec::new() }; 5].map(|mut words| {
+                words.resize(count, 0);
+                words
+            });
+        let mut keys = vec![0; count];
+        order::by_first(ranges, &mut by_first, &mut keys, &mut head, &mut next);
+        order::by_last(ranges, &mut by_last, &mut keys, &mut head, &mut next);
+        order::by_size(ranges, &mut by_size, &mut keys, &mut head, &mut next);
+        let mut spans = vec![NO_SPAN; count];
+        let axis = bound::compress(ranges, &by_first, &by_last, &peak, &mut spans);
+        let mut nested = by_first.clone();
+        nested.sort_by_key(|&tensor| Reverse(spans[tensor as usize].last));
+        Stacks { spans, by_first, by_last, by_size, nested, axis, top: peak.bytes }
+    }
+
+    /// Size, and the tensor that ended highest.
+    fn pack(&self, start: &Start, by_size: &[u32], offsets: &mut [u64]) -> Option<(u64, u32)> {
+        let count = self.spans.len();
+        let orders = Orders {
+            by_first: &self.by_first,
+            by_last: &self.by_last,
+            by_size,
+            nested: start.is_nested.then_some(&self.nested),
+        };
+        let stacked = Stacked {
+            turn: if start.at_peak { self.axis.peak } else { self.axis.turn },
+            short: start.short,
+            long: start.long,
+            small: if start.piles_large { self.top } else { self.top / stack::SMALL },
+            top: self.top,
+            patience: PATIENCE[1],
+        };
+        let scratch = stack::Scratch {
+            begins: &mut vec![0; count],
+            next: &mut vec![0; count],
+            lives: &mut vec![0; count],
+            linked: &mut vec![0; count * stack::LINKS],
+            links: &mut vec![0; count * stack::LINKS],
+            heights: &mut vec![0; count],
+            ceilings: &mut vec![0; count],
+            starts: &mut vec![0; count],
+            ends: &mut vec![0; count],
+        };
+        let size = stack::pack(&self.spans, orders, self.axis.moments, stacked, offsets, scratch)?;
+        let highest = sink::highest(&self.spans, offsets) as u32;
+        Some((sink::sink(&self.spans, offsets, size, self.top), highest))
+    }
+}
