@@ -91,6 +91,10 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
         if best == peak.bytes {
             break;
         }
+        if best <= low {
+            // What was not found at that size came out of a search for a larger one.
+            low = peak.bytes;
+        }
         top = low + (best - low) / 2;
     }
     best
