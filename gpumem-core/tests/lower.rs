@@ -392,6 +392,7 @@ fn the_input_gradient_on_request() {
             update: Update::Separate,
             skips_overflow: false,
             input_gradient: true,
+            descent: gpumem_core::train::Descent::PLAIN,
         }),
     };
     let program = lower(&graph, &[output], &options).unwrap();

@@ -164,6 +164,7 @@ proptest! {
             moments,
             update: if held { Update::Separate } else { Update::Fused },
             input_gradient: false,
+            descent: gpumem_core::train::Descent::PLAIN,
         });
         let program = lower(&graph, &outputs, &Options { training }).unwrap();
         let compiled = plan(&program, batch, precision);

@@ -39,7 +39,7 @@
 //! };
 //! let relu = Op::from(Pointwise { function: Function::Relu, arguments: vec![], shape });
 //! let program = Program {
-//!     training: false, moments: 0, holds_gradients: false,
+//!     training: false, moments: 0, holds_gradients: false, descent: gpumem_core::train::Descent::PLAIN,
 //!     tensors: vec![tensor(Class::Input, Part::Output), tensor(Class::Transient, Part::Output)],
 //!     operations: vec![Operation {
 //!         action: Action::Run { op: relu, pass: Pass::Forward }, row: 0, accumulate: false,

@@ -13,6 +13,7 @@ use gpumem_core::error::Error;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operand, Operation, Program, Slot, TensorId};
 use gpumem_core::shape::Shape;
+use gpumem_core::train::Descent;
 use gpumem_core::{Precision, Role};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -306,6 +307,11 @@ impl<'a> Operands<'a> {
     /// The shape of the tensor written as `slot`.
     pub(crate) fn shape(&self, slot: Slot) -> Result<Shape, Error> {
         self.operation.written(slot).map(|tensor| self.program.tensor(tensor).shape).ok_or(MISSING)
+    }
+
+    /// What happens to gradients and to the learning rate before an update.
+    pub(crate) fn descent(&self) -> Descent {
+        self.program.descent
     }
 
     /// The states that the program has for each parameter.

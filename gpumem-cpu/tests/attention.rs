@@ -24,6 +24,7 @@ fn run(text: &str, input: &[f32]) -> (f32, Vec<f32>) {
         update: Update::Separate,
         skips_overflow: false,
         input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
     };
     let optimizer = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(&graph, output, training, BATCH as u64, optimizer);

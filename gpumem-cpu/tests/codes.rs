@@ -15,7 +15,14 @@ fn load(dims: &[u64], layers: &str, optimizer: Optimizer, moments: u64, update: 
     let mut graph = Graph::default();
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
-    let training = Training { loss: &[Term::MSE], moments, update, skips_overflow: true, input_gradient: false };
+    let training = Training {
+        loss: &[Term::MSE],
+        moments,
+        update,
+        skips_overflow: true,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     Loaded::new(&graph, output, training, batch, optimizer)
 }
 

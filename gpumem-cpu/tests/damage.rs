@@ -25,6 +25,7 @@ fn options(training: bool) -> Options<'static> {
         update: Update::Fused,
         skips_overflow: false,
         input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
     });
     Options { training }
 }

@@ -28,7 +28,14 @@ fn load(optimizer: Optimizer, moments: u64, update: Update, skips_overflow: bool
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[2, 6, 5])).unwrap();
     let output = chain(&mut graph, input, LAYERS);
-    let training = Training { loss: &[Term::MSE], moments, update, skips_overflow, input_gradient: false };
+    let training = Training {
+        loss: &[Term::MSE],
+        moments,
+        update,
+        skips_overflow,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let mut loaded = Loaded::new(&graph, output, training, 4, optimizer);
     for (index, (name, length)) in [("input", 240), ("target", 8)].into_iter().enumerate() {
         let words: Vec<u32> = (0..length).map(|i| ((i * 7 + index + 1) as f32 * 0.61).sin().to_bits()).collect();

@@ -20,7 +20,14 @@ const TOLERANCE: f64 = 1e-5;
 const STAY: Optimizer = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
 
 fn training(loss: &[Term]) -> Training<'_> {
-    Training { loss, moments: 0, update: Update::Separate, skips_overflow: false, input_gradient: true }
+    Training {
+        loss,
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
+    }
 }
 
 /// The inputs of a file as inputs of a graph.

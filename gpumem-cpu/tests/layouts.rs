@@ -26,7 +26,14 @@ fn program(build: impl FnOnce(&mut Graph) -> usize, trains: bool) -> Program {
 fn program_with(loss: &[Term], build: impl FnOnce(&mut Graph) -> usize, trains: bool) -> Program {
     let mut graph = Graph::default();
     let output = build(&mut graph);
-    let training = Training { loss, moments: 0, update: Update::Separate, skips_overflow: false, input_gradient: true };
+    let training = Training {
+        loss,
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     lower(&graph, &[output], &Options { training: trains.then_some(training) }).unwrap()
 }
 
@@ -127,7 +134,14 @@ fn factored_states_do_not_depend_on_the_layout_of_the_weight() {
     let input = graph.input(numbers(&[3, 6, 5])).unwrap();
     let output = chain(&mut graph, input, "Conv2d(4, 3) | Tanh | Conv2d(2, 3)");
     let (loss, moments, update) = (&[Term::MSE], optimizer.moments(), Update::Separate);
-    let training = Training { loss, moments, update, skips_overflow: false, input_gradient: true };
+    let training = Training {
+        loss,
+        moments,
+        update,
+        skips_overflow: false,
+        input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let plain = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
     let expected = results_of(&plain, load_with(&plain, optimizer).unwrap());
     let is_weight = |tensor: &Tensor| tensor.shape.rank() == 4 && !tensor.batched;

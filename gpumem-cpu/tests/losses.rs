@@ -140,6 +140,7 @@ impl Case {
             update: Update::Separate,
             skips_overflow: false,
             input_gradient: true,
+            descent: gpumem_core::train::Descent::PLAIN,
         };
         let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
         let mut loaded = Loaded::new(&graph, output, training, BATCH as u64, stay);

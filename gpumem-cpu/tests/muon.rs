@@ -29,7 +29,14 @@ fn load(optimizer: Optimizer, moments: u64, update: Update, skips_overflow: bool
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[2, 6, 5])).unwrap();
     let output = chain(&mut graph, input, LAYERS);
-    let training = Training { loss: &[Term::MSE], moments, update, skips_overflow, input_gradient: false };
+    let training = Training {
+        loss: &[Term::MSE],
+        moments,
+        update,
+        skips_overflow,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let mut loaded = Loaded::new(&graph, output, training, 4, optimizer);
     for (index, (name, length)) in [("input", 240), ("target", 8)].into_iter().enumerate() {
         let words: Vec<u32> = (0..length).map(|i| ((i * 7 + index + 1) as f32 * 0.61).sin().to_bits()).collect();
@@ -210,7 +217,14 @@ fn matrices(dims: &[u64], is_indices: bool, layers: &str) -> Vec<String> {
     let output = chain(&mut graph, input, layers);
     let moments = Optimizer::Muon(Muon::DEFAULT).moments();
     let (loss, update) = (&[Term::of(gpumem_core::program::Measure::Mean)], Update::Separate);
-    let training = Training { loss, moments, update, skips_overflow: false, input_gradient: false };
+    let training = Training {
+        loss,
+        moments,
+        update,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
     let updates = program.operations.iter().filter(|operation| operation.action == Action::Update);
     let matrices = updates.filter(|update| update.written(Slot::Moment(1)).is_none());

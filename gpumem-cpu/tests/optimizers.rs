@@ -6,10 +6,12 @@ mod harness;
 use gpumem_core::Update;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Term, Training};
+use gpumem_core::run::device::Runner;
 use gpumem_core::train::optim::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Group, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd,
     state_count,
 };
+use gpumem_core::train::{Clip, Descent, Schedule};
 use harness::graphs::{chain, numbers};
 use harness::{Loaded, Truth, assert_close};
 
@@ -25,6 +27,16 @@ fn check(file: &str, optimizer: Optimizer, moments: &[&str], update: Update) {
 }
 
 fn check_to(file: &str, optimizer: Optimizer, moments: &[&str], update: Update, tolerance: f64) {
+    check_clipped(file, optimizer, moments, (update, None), tolerance);
+}
+
+fn check_clipped(
+    file: &str,
+    optimizer: Optimizer,
+    moments: &[&str],
+    (update, clip): (Update, Option<Clip>),
+    tolerance: f64,
+) {
     let truth = Truth::read(&format!("optim/{file}.safetensors"));
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[4])).unwrap();
@@ -36,6 +48,7 @@ fn check_to(file: &str, optimizer: Optimizer, moments: &[&str], update: Update, 
         update,
         skips_overflow: false,
         input_gradient: false,
+        descent: Descent { clip, ..Descent::PLAIN },
     };
     let mut loaded = Loaded::new(&graph, output, training, 8, optimizer);
     let before = |step: usize, theirs: &str| -> Vec<f32> {
@@ -192,7 +205,14 @@ fn load(optimizer: Optimizer, update: Update) -> Loaded {
     let input = graph.input(numbers(&[4])).unwrap();
     let output = chain(&mut graph, input, "Linear(5) | Tanh | Linear(2)");
     let moments = optimizer.moments();
-    let training = Training { loss: &[Term::MSE], moments, update, skips_overflow: false, input_gradient: false };
+    let training = Training {
+        loss: &[Term::MSE],
+        moments,
+        update,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let mut loaded = Loaded::new(&graph, output, training, 8, optimizer);
     for (index, (name, length)) in [("input", 32), ("target", 16)].into_iter().enumerate() {
         let words: Vec<u32> = (0..length).map(|i| ((i * 7 + index + 1) as f32 * 0.61).sin().to_bits()).collect();
@@ -393,5 +413,184 @@ fn groups_have_numbers_of_their_own() {
         let same: Vec<bool> =
             NAMES.iter().zip(found).map(|((_, ours), found)| plain.get(ours).unwrap() == found).collect();
         assert_eq!(same, [true, false, false, false]);
+    }
+}
+
+fn check_clips(file: &str, optimizer: Optimizer, moments: &[&str], clip: Clip) {
+    for update in [Update::Fused, Update::Separate] {
+        check_clipped(file, optimizer, moments, (update, Some(clip)), 1e-5);
+    }
+}
+
+#[test]
+fn gradients_are_clipped_by_their_norm() {
+    let sgd = Sgd { lr: 0.1, ..Sgd::DEFAULT };
+    check_clips("20_sgd_lr0.1_clip_grad_norm0.5", Optimizer::Sgd(sgd), &[], Clip::GlobalNorm(0.5));
+    let groups = &[Group { paths: "linear2.*", lr_factor: Some(4.0), weight_decay: Some(0.0) }];
+    let adamw = AdamW { lr: 0.01, eps: 1e-2, weight_decay: 0.1, groups, ..AdamW::DEFAULT };
+    let means = ["exp_avg", "exp_avg_sq"];
+    check_clips("32_adamw_groups_clip_norm", Optimizer::AdamW(adamw), &means, Clip::GlobalNorm(0.25));
+    let adafactor = Optimizer::Adafactor(Adafactor { lr: 0.05, ..Adafactor::DEFAULT });
+    check_clips("34_adafactor_clip_norm", adafactor, &["row_var", "col_var"], Clip::GlobalNorm(0.25));
+}
+
+#[test]
+fn gradients_are_clipped_by_value() {
+    let sgd = Optimizer::Sgd(Sgd { lr: 0.1, ..Sgd::DEFAULT });
+    check_clips("30_sgd_clip_value", sgd, &[], Clip::Value(0.05));
+}
+
+/// A step of every optimizer whose gradients are clipped is its step with gradients that were as small before: those of a loss with a smaller
+/// weight. A parameter that is frozen has no part in the norm.
+#[test]
+fn every_optimizer_with_clipped_gradients() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[4])).unwrap();
+    let output = chain(&mut graph, input, "Linear(4) | Tanh | Linear(4)");
+    let frozen = graph.parameters.iter().position(|parameter| parameter.name == "linear0.bias");
+    graph.parameters[frozen.unwrap()].frozen = true;
+    let load = |optimizer: Optimizer, weight: f64, clip: Option<Clip>| {
+        let (of_mse, of_dot) = (Term { weight, ..Term::MSE }, Term { weight: 2.0 * weight, ..Term::DOT });
+        let training = Training {
+            loss: &[of_mse, of_dot],
+            moments: optimizer.moments(),
+            update: Update::Separate,
+            skips_overflow: false,
+            input_gradient: false,
+            descent: Descent { clip, ..Descent::PLAIN },
+        };
+        let mut loaded = Loaded::new(&graph, output, training, 3, optimizer);
+        loaded.initialise(5);
+        for (index, name) in ["input", "target"].into_iter().enumerate() {
+            let words: Vec<u32> = (0..12).map(|i| ((i * 7 + index) as f32 * 0.61).sin().to_bits()).collect();
+            loaded.set(name, &words);
+        }
+        loaded.step().unwrap();
+        loaded
+    };
+    let names: Vec<&str> =
+        graph.parameters.iter().filter(|it| !it.frozen).map(|parameter| parameter.name.as_str()).collect();
+    assert_eq!(names.len(), 3);
+    let mut plain = load(Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }), 1.0, None);
+    let mut square = 0.0;
+    for name in &names {
+        let gradient = plain.get(&format!("{name}.gradient")).unwrap();
+        square += gradient.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
+    }
+    let factor = 0.125;
+    let most = factor * (square.sqrt() + 1e-6);
+    for optimizer in Optimizer::DEFAULTS {
+        let mut clipped = load(*optimizer, 1.0, Some(Clip::GlobalNorm(most)));
+        let mut smaller = load(*optimizer, factor, None);
+        let mut larger = load(*optimizer, 1.0, Some(Clip::GlobalNorm(1e9)));
+        let mut without = load(*optimizer, 1.0, None);
+        for name in &names {
+            let what = format!("{optimizer:?} {name}");
+            assert_close(&what, &clipped.get(name).unwrap(), &smaller.get(name).unwrap(), 1e-5);
+            assert_eq!(larger.get(name), without.get(name), "{what}");
+        }
+    }
+}
+
+/// As PyTorch's `clip_grad_norm_` with `error_if_nonfinite=False`, and its `clip_grad_value_`.
+#[test]
+fn gradients_that_are_not_finite() {
+    for (clip, target, expected) in [
+        (Clip::GlobalNorm(1.0), f32::INFINITY, [f32::NAN, 0.0]),
+        (Clip::GlobalNorm(1.0), f32::NAN, [f32::NAN, f32::NAN]),
+        (Clip::Value(0.5), f32::INFINITY, [-0.5, -0.25]),
+        (Clip::Value(0.5), f32::NAN, [f32::NAN, -0.25]),
+    ] {
+        let mut loaded = by_bias(Descent { clip: Some(clip), ..Descent::PLAIN }, 1.0);
+        loaded.set("target", &[target.to_bits(), 0.25f32.to_bits()]);
+        loaded.step().unwrap();
+        let found = loaded.get("linear0.bias").unwrap();
+        let is_same = |(a, b): (&f32, f32)| *a == b || a.is_nan() && b.is_nan();
+        assert!(found.iter().zip(expected).all(is_same), "{clip:?}, {target}: {found:?} is not {expected:?}");
+    }
+}
+
+/// A network of a product whose bias has as gradient what is its target.
+fn by_bias(descent: Descent, lr: f64) -> Loaded {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[1])).unwrap();
+    let output = chain(&mut graph, input, "Linear(2)");
+    let training = Training {
+        loss: &[Term::DOT],
+        moments: 0,
+        update: Update::Fused,
+        skips_overflow: false,
+        input_gradient: false,
+        descent,
+    };
+    let mut loaded = Loaded::new(&graph, output, training, 1, Optimizer::Sgd(Sgd { lr, ..Sgd::DEFAULT }));
+    loaded.set("input", &[1f32.to_bits()]);
+    for name in ["linear0.weight", "linear0.bias"] {
+        loaded.set(name, &[0, 0]);
+    }
+    loaded.set("target", &[1f32.to_bits(), 1f32.to_bits()]);
+    loaded
+}
+
+/// The rates of 50 steps, by what they take away from a weight whose gradient is 1.
+#[test]
+fn rates_of_schedules() {
+    let truth = Truth::read("optim/schedules.safetensors");
+    let all = schedules();
+    assert_eq!(truth.names().collect::<Vec<_>>(), all.map(|(name, _)| name));
+    for (name, schedule) in all {
+        let expected = truth.floats(name);
+        let mut loaded = by_bias(Descent { schedule, ..Descent::PLAIN }, 0.1);
+        for (step, &rate) in expected.iter().enumerate() {
+            loaded.set("linear0.bias", &[0, 0]);
+            loaded.step().unwrap();
+            let found = -loaded.get("linear0.bias").unwrap()[1];
+            assert!((found - rate).abs() <= 1e-6 * rate.max(1e-8), "{name}, step {step}: {found:e} is not {rate:e}");
+        }
+    }
+}
+
+/// Those of `clip.py`.
+fn schedules() -> [(&'static str, Schedule); 11] {
+    let cycle = Schedule::OneCycle { total: 50, pct_start: 0.3, div_factor: 25.0, final_div_factor: 1e4 };
+    [
+        ("constant", Schedule::PLAIN),
+        ("constant_warm", Schedule::Constant { warmup: 7 }),
+        ("cosine", Schedule::Cosine { warmup: 0, total: 49, min: 0.0 }),
+        ("cosine_min", Schedule::Cosine { warmup: 0, total: 60, min: 0.01 }),
+        ("cosine_warm", Schedule::Cosine { warmup: 10, total: 50, min: 0.001 }),
+        ("linear", Schedule::Linear { warmup: 0, total: 30, min: 0.0 }),
+        ("linear_warm", Schedule::Linear { warmup: 5, total: 40, min: 0.02 }),
+        ("one_cycle", cycle),
+        (
+            "one_cycle_options",
+            Schedule::OneCycle { total: 64, pct_start: 0.4, div_factor: 10.0, final_div_factor: 100.0 },
+        ),
+        ("step", Schedule::Step { warmup: 0, every: 7, factor: 0.5 }),
+        ("step_warm", Schedule::Step { warmup: 4, every: 10, factor: 0.1 }),
+    ]
+}
+
+/// Groups in the same proportion, a training that goes on from a number of steps, and a rate that is set.
+#[test]
+fn rates_of_groups_and_of_later_steps() {
+    let schedule = Schedule::Cosine { warmup: 2, total: 12, min: 0.02 };
+    let groups = &[Group { paths: "*.bias", lr_factor: Some(3.0), ..Group::DEFAULT }];
+    let mut loaded = by_bias(Descent { schedule, ..Descent::PLAIN }, 0.1);
+    let sgd = |lr| Optimizer::Sgd(Sgd { lr, groups, ..Sgd::DEFAULT });
+    for (lr, step) in [(0.1, 0u32), (0.1, 7), (0.4, 8), (0.4, 30)] {
+        let mut words = vec![0u32; gpumem_core::program::StateWord::COUNT];
+        words[0] = step;
+        loaded.set("state", &words);
+        loaded.runner_mut().set_optimizer(sgd(lr)).unwrap();
+        loaded.set("linear0.bias", &[0, 0]);
+        loaded.step().unwrap();
+        let behind = f64::from(step) - 2.0;
+        let rate = match step {
+            0..2 => lr * (f64::from(step) + 1.0) / 3.0,
+            2..12 => 0.02 + (lr - 0.02) * (1.0 + (std::f64::consts::PI * behind / 10.0).cos()) / 2.0,
+            _ => 0.02,
+        };
+        assert_close(&format!("{lr} {step}"), &loaded.get("linear0.bias").unwrap(), &[(-3.0 * rate) as f32; 2], 1e-6);
     }
 }

@@ -24,7 +24,7 @@ fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
 /// The bits of three losses, and of all parameters after them.
 fn train(graph: &Graph, output: NodeId, update: Update, threads: usize) -> (Vec<u32>, Vec<Vec<u32>>) {
     let training =
-        Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update, skips_overflow: false, input_gradient: false };
+        Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
     trained(&lower(graph, &[output], &Options { training: Some(training) }).unwrap(), threads)
 }
 
@@ -64,6 +64,7 @@ fn check_gradients(graph: &Graph, output: NodeId) {
         update: Update::Separate,
         skips_overflow: false,
         input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
     };
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(graph, output, training, BATCH, stay);
@@ -123,7 +124,7 @@ proptest! {
         let (graph, output) = network(&choices, true);
         let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, momentum: 0.9, ..Sgd::DEFAULT });
         let training =
-            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false };
+            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
         let mut loaded = Loaded::new(&graph, output, training, BATCH, sgd);
         fill(&mut loaded);
         // Running statistics that are not those of the batch.
@@ -150,7 +151,7 @@ proptest! {
         prop_assume!(!choices.is_empty());
         let (graph, output) = network(&choices, true);
         let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
-        let training = Training { loss: &[Term::MSE], moments: 0, update: Update::Fused, skips_overflow: false, input_gradient: false };
+        let training = Training { loss: &[Term::MSE], moments: 0, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
         let mut loaded = Loaded::new(&graph, output, training, BATCH, stay);
         fill(&mut loaded);
         let target = loaded.get("target").unwrap();

@@ -128,7 +128,14 @@ fn floats(values: &[f64]) -> Vec<f32> {
 }
 
 fn training(loss: &[Term]) -> Training<'_> {
-    Training { loss, moments: 0, update: Update::Separate, skips_overflow: false, input_gradient: true }
+    Training {
+        loss,
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
+    }
 }
 
 /// A layer on sequences `[T, D]` with these parameters and this input.

@@ -17,7 +17,14 @@ use harness::{Loaded, Truth, assert_close};
 const STAY: Optimizer = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
 
 fn training(loss: &[Term]) -> Training<'_> {
-    Training { loss, moments: 0, update: Update::Separate, skips_overflow: false, input_gradient: true }
+    Training {
+        loss,
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
+    }
 }
 
 fn bits(numbers: &[f32]) -> Vec<u32> {

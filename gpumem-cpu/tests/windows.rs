@@ -70,6 +70,7 @@ fn run(shape: [usize; 3], text: &str, input: &[f32], target: impl Fn(usize) -> f
         update: Update::Separate,
         skips_overflow: false,
         input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
     };
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(&graph, output, training, BATCH as u64, stay);

@@ -232,6 +232,7 @@ pub fn probe() -> Result<Job, Error> {
             update: Update::Fused,
             skips_overflow: false,
             input_gradient: false,
+            descent: gpumem_core::train::Descent::PLAIN,
         };
         let plan = |training| {
             let program = lower(&graph, &[node], &Options { training }).map_err(|_| damaged())?;

@@ -114,6 +114,7 @@ mod tests {
             training: false,
             moments: 0,
             holds_gradients: false,
+            descent: gpumem_core::train::Descent::PLAIN,
             tensors: Vec::new(),
             operations: Vec::new(),
             paths: Vec::new(),

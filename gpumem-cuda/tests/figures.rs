@@ -72,6 +72,7 @@ fn random(seed: u64, cases: &mut Vec<Case>) {
         update: if seed % 4 < 2 { Update::Fused } else { Update::Separate },
         skips_overflow: false,
         input_gradient: seed % 5 == 1,
+        descent: gpumem_core::train::Descent::PLAIN,
     };
     for (pass, training) in [("train", Some(training)), ("infer", None)] {
         let program = lower(&graph, &[output], &Options { training }).expect("a sound network");

@@ -162,6 +162,7 @@ fn second_process() {
                 training: false,
                 moments: 0,
                 holds_gradients: false,
+                descent: gpumem_core::train::Descent::PLAIN,
                 tensors: Vec::new(),
                 operations: Vec::new(),
                 paths: Vec::new(),

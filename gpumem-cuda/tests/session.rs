@@ -73,7 +73,14 @@ fn job_of(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision
 fn job_serving(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Precision, serving: Option<u64>) -> Job {
     let moments = if matches!(optimizer, Optimizer::Sgd(_)) { 1 } else { optimizer.moments() };
     let (loss, update) = (&[Term::CROSS_ENTROPY], Update::Fused);
-    let training = Training { loss, moments, update, skips_overflow: false, input_gradient: false };
+    let training = Training {
+        loss,
+        moments,
+        update,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     job_training(dims, layers, optimizer, precision, (training, serving))
 }
 

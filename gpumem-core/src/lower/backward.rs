@@ -9,7 +9,7 @@ use crate::program::op::{Gradient, Reads, Work};
 use crate::program::{Action, Class, Criterion, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
-use crate::train::Update;
+use crate::train::Clip;
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ impl Builder<'_> {
         self.at = self.graph.nodes.len() - 1;
         self.loss(training);
         let mut uses = self.uses();
-        let is_deferred = training.update == Update::Separate || training.skips_overflow;
+        let is_deferred = training.holds_gradients() || training.skips_overflow;
         for id in (0..self.graph.nodes.len()).rev() {
             let node = self.node(id);
             let is_computed = matches!(node.source, Source::View(_) | Source::Op { .. });
@@ -43,6 +43,9 @@ impl Builder<'_> {
         }
         if training.skips_overflow {
             (0..self.parameters.len()).for_each(|parameter| self.check(parameter));
+        }
+        if training.descent.needs_norm() {
+            self.norm();
         }
         if is_deferred {
             (0..self.parameters.len()).for_each(|parameter| self.update(parameter));
@@ -330,7 +333,7 @@ impl Builder<'_> {
         let tensor = self.transient(Part::ParameterGradient, role, declared.row as u32, shape, false);
         let held = &mut self.tensors[tensor as usize];
         held.name = alloc::format!("{}.gradient", declared.name);
-        if self.training.is_some_and(|training| training.update == Update::Separate) {
+        if self.training.is_some_and(|training| training.holds_gradients()) {
             held.class = Class::Gradient;
         }
         self.parameter_gradients[parameter] = Some(tensor);
@@ -345,6 +348,33 @@ impl Builder<'_> {
         let mut reads = vec![Operand { slot: Slot::ParameterGradient, tensor: gradient }];
         reads.extend(&state);
         self.operation(Action::Check, row, reads, state);
+    }
+
+    /// The norm of all gradients, from what their squares add up to in pieces, one gradient behind the other.
+    fn norm(&mut self) {
+        let all = self.parameter_gradients.iter().enumerate();
+        let gradients: Vec<(usize, TensorId)> =
+            all.filter_map(|(index, gradient)| Some((index, (*gradient)?))).collect();
+        let pieces = |id: TensorId| Clip::pieces(self.tensors[id as usize].shape);
+        let firsts = gradients.iter().scan(0u64, |next, &(_, gradient)| {
+            let first = *next;
+            *next = first.saturating_add(pieces(gradient));
+            Some(first)
+        });
+        let firsts: Vec<u64> = firsts.collect();
+        let count = gradients.iter().fold(0, |sum: u64, &(_, gradient)| sum.saturating_add(pieces(gradient)));
+        let sums = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), Shape::new(&[count]), false);
+        self.tensors[sums as usize].name = "squares of gradients".into();
+        let (sums, state) = (Operand { slot: Slot::Workspace, tensor: sums }, self.state());
+        for ((parameter, tensor), first) in gradients.into_iter().zip(firsts) {
+            let row = self.graph.parameters[parameter].row as u32;
+            let mut reads = vec![Operand { slot: Slot::ParameterGradient, tensor }];
+            reads.extend(state);
+            self.operation(Action::Squares(first), row, reads, vec![sums]);
+        }
+        let writes: Vec<Operand> = state.into_iter().collect();
+        let reads = [&[sums], &writes[..]].concat();
+        self.operation(Action::Norm, NO_ROW.into(), reads, writes);
     }
 
     fn update(&mut self, parameter: usize) {

@@ -7,7 +7,7 @@ use crate::number::Precision;
 use crate::program::Program;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::loss::Written;
-use crate::train::{Checkpoint, Update};
+use crate::train::{Checkpoint, Descent, Update};
 use alloc::vec::Vec;
 
 /// A network without its numbers: the graph, and what of `TRAIN` changes the program.
@@ -34,6 +34,8 @@ pub struct Steps {
     pub update: Update,
     /// What is computed a second time.
     pub checkpoint: Checkpoint,
+    /// What happens to gradients and to the learning rate before an update.
+    pub descent: Descent,
 }
 
 wire_enum!(Update { Fused, Separate });
@@ -61,7 +63,7 @@ impl Wire for Term {
         })
     }
 }
-wire_struct!(Steps { loss, moments, update, checkpoint });
+wire_struct!(Steps { loss, moments, update, checkpoint, descent });
 
 impl Wire for Checkpoint {
     fn put(&self, out: &mut Vec<u8>) {
@@ -155,6 +157,7 @@ impl Blueprint {
             update: steps.update,
             skips_overflow: precision.scales_loss(),
             input_gradient: false,
+            descent: steps.descent,
         };
         lower(&Options { training: Some(training) }).map(Some)
     }

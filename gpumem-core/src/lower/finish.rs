@@ -5,7 +5,7 @@ use super::recompute::Draft;
 use super::{Training, held, pitch, updates};
 use crate::graph::{Graph, Source};
 use crate::program::{Class, Program, TensorId};
-use crate::train::Update;
+use crate::train::Descent;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -88,7 +88,8 @@ impl Draft {
         let mut program = Program {
             training: training.is_some(),
             moments,
-            holds_gradients: training.is_some_and(|training| training.update == Update::Separate),
+            holds_gradients: training.is_some_and(|training| training.holds_gradients()),
+            descent: training.map_or(Descent::PLAIN, |training| training.descent),
             tensors: order.into_iter().map(|id| tensors[id].clone()).collect(),
             operations,
             paths: graph.rows.iter().map(|row| row.path.clone()).collect(),

@@ -27,7 +27,7 @@ use crate::graph::{Graph, NodeId, RowId};
 use crate::program::loss::{Compares, LossOptions, Over};
 use crate::program::{Measure, Program};
 use crate::shape::Shape;
-use crate::train::Update;
+use crate::train::{Descent, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
 use builder::Builder;
@@ -131,6 +131,16 @@ pub struct Training<'t> {
     /// Whether the gradient of the network's inputs is computed, and held until the end of the step. Nothing in training
     /// needs it; tests do.
     pub input_gradient: bool,
+    /// What happens to gradients and to the learning rate before an update. Where gradients are clipped by their norm, all of them are
+    /// held until it is known, whatever `update` says.
+    pub descent: Descent,
+}
+
+impl Training<'_> {
+    /// Whether gradients are held until the end of the step.
+    fn holds_gradients(&self) -> bool {
+        self.update == Update::Separate || self.descent.needs_norm()
+    }
 }
 
 /// Why a network cannot be lowered.

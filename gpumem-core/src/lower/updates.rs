@@ -259,8 +259,14 @@ mod tests {
             value = next.unwrap();
         }
         let loss = &[Term::MSE];
-        let training =
-            Training { loss, moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false };
+        let training = Training {
+            loss,
+            moments: 1,
+            update: Update::Fused,
+            skips_overflow: false,
+            input_gradient: false,
+            descent: crate::train::Descent::PLAIN,
+        };
         lower(&graph, &[value], &Options { training: Some(training) }).unwrap()
     }
 

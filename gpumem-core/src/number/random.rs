@@ -110,6 +110,18 @@ pub(crate) fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((power + 1023) as u64) << 52)
 }
 
+/// The cosine of `pi * x` for `x` from 0 to 1: Taylor's series, of no more than a quarter of a turn.
+pub(crate) fn cos_of_pi(x: f64) -> f64 {
+    let (x, sign) = if x > 0.5 { (1.0 - x, -1.0) } else { (x, 1.0) };
+    let square = -(core::f64::consts::PI * x) * (core::f64::consts::PI * x);
+    let (mut term, mut sum) = (1.0, 1.0);
+    for n in 1..14 {
+        term *= square / f64::from((2 * n - 1) * (2 * n));
+        sum += term;
+    }
+    sign * sum
+}
+
 /// Square root by Newton's iteration.
 pub(crate) fn sqrt(x: f64) -> f64 {
     if x <= 0.0 {
@@ -161,6 +173,10 @@ mod tests {
             [(0.0, 1.0), (1.0, core::f64::consts::E), (-6.9, 1.0077854290485105e-3), (300.0, 1.9424263952412558e130)]
         {
             assert!((exp(x) / expected - 1.0).abs() < 1e-13, "{x}");
+        }
+        let root = sqrt(0.5);
+        for (x, expected) in [(0.0, 1.0), (0.25, root), (1.0 / 3.0, 0.5), (0.5, 0.0), (0.75, -root), (1.0, -1.0)] {
+            assert!((cos_of_pi(x) - expected).abs() < 1e-15, "{x}");
         }
         for x in [1e-300, 1e-6, 0.5, 2.0, 12345.678, 1e300] {
             let root = sqrt(x);

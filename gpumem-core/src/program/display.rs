@@ -45,6 +45,8 @@ impl Program {
             Action::Run { op, pass: Pass::Backward } => format!("{path} {} backward{plus}", op.name()),
             Action::Loss(criterion) => format!("{:?} loss", criterion.kind),
             Action::Check => format!("{path} gradient finite?"),
+            Action::Squares(_) => format!("{path} gradient squares"),
+            Action::Norm => "norm of gradients".to_string(),
             Action::Update => format!("{path} update"),
             Action::Accumulate => format!("{path} gradient +="),
             Action::Copy => format!("{path} gradient copy"),

@@ -2,6 +2,7 @@
 
 use super::op::{Inference, Work};
 use super::{Action, Class, Operand, Operation, Pass, Phase, Program, Slot, TensorId};
+use crate::train::Descent;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -49,6 +50,7 @@ impl Program {
             training: false,
             moments: 0,
             holds_gradients: false,
+            descent: Descent::PLAIN,
             tensors,
             operations,
             paths: self.paths.clone(),

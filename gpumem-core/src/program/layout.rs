@@ -139,11 +139,16 @@ impl Program {
         }
         let layouts = match &operation.action {
             Action::Run { op, .. } => op.layouts(),
-            Action::Accumulate | Action::Copy | Action::SumBatch | Action::Check | Action::Update => Layouts::Alike,
+            Action::Accumulate
+            | Action::Copy
+            | Action::SumBatch
+            | Action::Check
+            | Action::Squares(_)
+            | Action::Update => Layouts::Alike,
             Action::Loss(criterion) if criterion.is_of_rows() => {
                 Layouts::Rows(&[Slot::Input(0), Slot::InputGradient(0)])
             }
-            Action::Loss(_) | Action::Advance => Layouts::Dense,
+            Action::Loss(_) | Action::Norm | Action::Advance => Layouts::Dense,
         };
         match layouts {
             Layouts::Dense => false,

@@ -19,6 +19,7 @@ mod tag;
 use crate::number::Role;
 use crate::number::random::{Stream, exp, ln};
 use crate::shape::Shape;
+use crate::train::Descent;
 use alloc::string::String;
 use alloc::vec::Vec;
 pub use criterion::Criterion;
@@ -102,11 +103,17 @@ pub enum StateWord {
     /// Losses that the device has sent to the host, counted by it: it keeps this word when the host writes the others. A backend may
     /// do without.
     Losses = 12,
+    /// The learning rate of this step where there is a schedule, as the bits of an f32: a step computes it from
+    /// [`StateWord::LearningRate`] and its number before its updates. A backend may do without. See
+    /// [`Schedule`](crate::train::Schedule).
+    Rate = 13,
+    /// What gradients are multiplied with where they are clipped by their norm, as the bits of an f32: [`Action::Norm`] computes it.
+    Clip = 14,
 }
 
 impl StateWord {
     /// Words of the tensor.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 15;
 }
 
 /// How a tensor is filled before the first step.
@@ -377,6 +384,12 @@ pub enum Action {
     Loss(Criterion),
     /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
     Check,
+    /// Adds up the squares of `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE)
+    /// elements, and leaves the sums in `Workspace`, from this number on. All gradients have their sums in one.
+    Squares(u64),
+    /// From the sums of all squares in `Workspace`, the norm of all gradients, and what updates multiply them with, in `State`: see
+    /// [`StateWord::Clip`].
+    Norm,
     /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's. `Workspace` is there where
     /// [`scratch`](crate::train::optim::scratch) says so: updates that follow each other have one, in which each has a part.
     Update,
@@ -408,6 +421,11 @@ impl Wire for Action {
             Action::SumBatch => 5u64.put(out),
             Action::Advance => 6u64.put(out),
             Action::Check => 7u64.put(out),
+            Action::Squares(first) => {
+                8u64.put(out);
+                first.put(out);
+            }
+            Action::Norm => 9u64.put(out),
         }
     }
 
@@ -421,6 +439,8 @@ impl Wire for Action {
             5 => Action::SumBatch,
             6 => Action::Advance,
             7 => Action::Check,
+            8 => Action::Squares(Wire::take(from)?),
+            9 => Action::Norm,
             _ => return None,
         })
     }
@@ -500,7 +520,7 @@ impl Operation {
             Action::Run { pass: Pass::Forward, .. } => Phase::Forward,
             Action::Run { pass: Pass::Again, .. } => Phase::Again,
             Action::Loss(_) => Phase::Loss,
-            Action::Check | Action::Update | Action::Advance => Phase::Update,
+            Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
             Action::Run { pass: Pass::Backward, .. } | Action::Accumulate | Action::Copy | Action::SumBatch => {
                 Phase::Backward
             }
@@ -517,6 +537,8 @@ record! {
         pub moments: u64,
         /// Whether gradients are held until the end of the step.
         pub holds_gradients: bool,
+        /// What happens to gradients and to the learning rate before an update.
+        pub descent: Descent,
         /// Every tensor: persistent ones first, in the order of their classes, then transients.
         pub tensors: Vec<Tensor>,
         /// The operations in execution order.

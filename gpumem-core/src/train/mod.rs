@@ -1,13 +1,20 @@
 //! What users write in `const TRAIN` and `const INFER`.
 
+mod clip;
 pub mod optim;
+mod schedule;
 
 use alloc::borrow::Cow;
 
 use crate::cards::Card;
 use crate::number::Precision;
+use crate::program::encoding::wire_struct;
 pub use crate::program::loss::{Loss, LossOptions, Reduction};
 use crate::train::optim::{Optimizer, Sgd};
+pub use clip::Clip;
+#[doc(hidden)]
+pub use schedule::assert_falls;
+pub use schedule::{Field, Schedule};
 
 /// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields
 /// left out take the values of [`Train::DEFAULT`], but for the batch.
@@ -27,11 +34,16 @@ pub struct Train {
     /// The cards that the training step must fit, all of them: constants of [`cards`](crate::cards), as `[RTX_3060, T4]`. None if
     /// left out, and nothing is checked unless a Cargo feature or a variable names a card.
     pub cards: &'static [Card],
-    /// When parameters are updated: `Fused` (if left out) or `Separate`.
+    /// When parameters are updated: `Fused` or `Separate`. If left out `Fused`, but `Separate` where gradients are clipped by their norm.
     pub update: Update,
     /// What is computed a second time for the backward pass rather than kept for it: `None` (if left out), `Cheap`, `Auto` or
     /// `Budget(0.6)`. No number changes with it.
     pub checkpoint: Checkpoint,
+    /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
+    pub clip: Option<Clip>,
+    /// How the learning rate changes from step to step, as `Cosine { warmup: 100, total: 5000, min: 1e-5 }`: see [`Schedule`].
+    /// `Constant` if left out.
+    pub schedule: Schedule,
     /// Most bytes that one convolution may use as workspace, as `mib(64.0)`. 256 MiB if left out.
     pub conv_workspace: u64,
     /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
@@ -55,6 +67,8 @@ impl Train {
         cards: &[],
         update: Update::Fused,
         checkpoint: Checkpoint::None,
+        clip: None,
+        schedule: Schedule::PLAIN,
         conv_workspace: 256 << 20,
         headroom: 0,
         tf32: false,
@@ -137,6 +151,27 @@ pub enum Checkpoint {
     /// The cheapest that was found with which activations take at most this share of what they take without it.
     Budget(f64),
 }
+
+/// What happens before an update: to gradients, and to the learning rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Descent {
+    /// How gradients are clipped, if they are.
+    pub clip: Option<Clip>,
+    /// How the learning rate changes from step to step.
+    pub schedule: Schedule,
+}
+
+impl Descent {
+    /// Nothing.
+    pub const PLAIN: Descent = Descent { clip: None, schedule: Schedule::PLAIN };
+
+    /// Whether the norm of all gradients is needed before the first update.
+    pub const fn needs_norm(self) -> bool {
+        matches!(self.clip, Some(Clip::GlobalNorm(_)))
+    }
+}
+
+wire_struct!(Descent { clip, schedule });
 
 /// A term of the loss.
 #[derive(Clone, Debug, PartialEq)]

@@ -133,7 +133,14 @@ pub fn op_of(graph: &Graph, node: NodeId) -> &Op {
 pub fn training(moments: u64) -> Options<'static> {
     let loss = &[Term::CROSS_ENTROPY];
     Options {
-        training: Some(Training { loss, moments, update: Update::Fused, skips_overflow: false, input_gradient: false }),
+        training: Some(Training {
+            loss,
+            moments,
+            update: Update::Fused,
+            skips_overflow: false,
+            input_gradient: false,
+            descent: gpumem_core::train::Descent::PLAIN,
+        }),
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::Run { op, pass: Pass::Backward } => backward(op, operands),
         Action::Loss(criterion) => loss::bind(criterion, operands),
         Action::Check => optimizer::check(operands),
+        Action::Squares(first) => optimizer::clip::squares(*first, operands),
+        Action::Norm => optimizer::clip::norm(operands),
         Action::Update => optimizer::update(operands),
         Action::Advance => optimizer::advance(operands),
         Action::Accumulate => movement::accumulate(operands),

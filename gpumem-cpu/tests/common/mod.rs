@@ -33,6 +33,7 @@ impl Builder {
             training,
             moments: 0,
             holds_gradients: false,
+            descent: gpumem_core::train::Descent::PLAIN,
             tensors: Vec::new(),
             operations: Vec::new(),
             paths: vec!["layer".into()],

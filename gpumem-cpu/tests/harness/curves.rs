@@ -31,6 +31,7 @@ impl Network {
             update: Update::Fused,
             skips_overflow: false,
             input_gradient: false,
+            descent: gpumem_core::train::Descent::PLAIN,
         }
     }
 

@@ -21,7 +21,9 @@ fn layout(kind: usize, tensor: &Tensor) -> Layout {
 fn taken(operation: &Operation) -> Layouts {
     match &operation.action {
         Action::Run { op, .. } => op.layouts(),
-        Action::Accumulate | Action::Copy | Action::SumBatch | Action::Check | Action::Update => Layouts::Alike,
+        Action::Accumulate | Action::Copy | Action::SumBatch | Action::Check | Action::Squares(_) | Action::Update => {
+            Layouts::Alike
+        }
         _ => Layouts::Dense,
     }
 }

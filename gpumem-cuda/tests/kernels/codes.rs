@@ -28,7 +28,14 @@ fn adam(groups: &'static [Group]) -> Optimizer {
 }
 
 fn training(loss: &'static [Term], optimizer: Optimizer, update: Update) -> Training<'static> {
-    Training { loss, moments: optimizer.moments(), update, skips_overflow: true, input_gradient: false }
+    Training {
+        loss,
+        moments: optimizer.moments(),
+        update,
+        skips_overflow: true,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    }
 }
 
 fn network(dims: &[u64], layers: &str) -> (Graph, NodeId) {

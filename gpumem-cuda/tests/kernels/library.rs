@@ -194,8 +194,14 @@ fn training_steps_through_the_library() {
     let mut graph = Graph::default();
     let output = sequence(&[5, 24], &format!("Linear(512) | {TANH} | Linear(512) | Relu | Linear(6)"))(&mut graph);
     for update in [Update::Fused, Update::Separate] {
-        let training =
-            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update, skips_overflow: false, input_gradient: false };
+        let training = Training {
+            loss: &[Term::CROSS_ENTROPY],
+            moments: 1,
+            update,
+            skips_overflow: false,
+            input_gradient: false,
+            descent: gpumem_core::train::Descent::PLAIN,
+        };
         // Adam divides by the gradient's size and would make much of its last bits.
         let optimizer = Optimizer::Sgd(Sgd { lr: 1e-2, momentum: 0.9, ..Sgd::DEFAULT });
         let case = ("training", &graph, output, training, 3, optimizer);

@@ -53,6 +53,7 @@ pub fn gradients() -> (Training<'static>, Optimizer) {
         update: Update::Separate,
         skips_overflow: false,
         input_gradient: true,
+        descent: gpumem_core::train::Descent::PLAIN,
     };
     (training, Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }))
 }

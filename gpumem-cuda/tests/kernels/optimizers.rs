@@ -42,7 +42,14 @@ fn optimizers() -> [Optimizer; 15] {
 }
 
 pub fn training(loss: &[Term], optimizer: Optimizer, update: Update) -> Training<'_> {
-    Training { loss, moments: optimizer.moments(), update, skips_overflow: false, input_gradient: false }
+    Training {
+        loss,
+        moments: optimizer.moments(),
+        update,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    }
 }
 
 /// The same where a step with a gradient that is not finite updates nothing.

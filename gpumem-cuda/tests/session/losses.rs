@@ -79,7 +79,14 @@ fn they_are_those_that_are_copied() {
     // Several terms, the last of which sends the sum.
     let (sgd, term) = (Optimizer::Sgd(Sgd { lr: 0.01, ..Sgd::DEFAULT }), Term::of(Measure::Mean));
     let loss = &[Term::CROSS_ENTROPY, Term { weight: 0.5, ..term }];
-    let training = Training { loss, moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false };
+    let training = Training {
+        loss,
+        moments: 1,
+        update: Update::Fused,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let job = job_training(&[2, 6, 6], "Flatten | Linear(5)", sgd, Precision::F32, (training, None));
     both_ways(&job, |card| losses(&job, card, 0..STEPS));
 }
@@ -168,7 +175,14 @@ fn they_come_from_steps_that_are_skipped() {
         return;
     }
     let (sgd, loss) = (Optimizer::Sgd(Sgd { lr: 0.01, ..Sgd::DEFAULT }), &[Term::CROSS_ENTROPY]);
-    let training = Training { loss, moments: 1, update: Update::Separate, skips_overflow: true, input_gradient: false };
+    let training = Training {
+        loss,
+        moments: 1,
+        update: Update::Separate,
+        skips_overflow: true,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let job = job_training(&[2, 6, 6], "Flatten | Linear(5)", sgd, Precision::F16, (training, None));
     let (at_state, _) = at(job.train.as_ref().unwrap(), Class::State);
     let (_, made) = both_ways(&job, |card| {

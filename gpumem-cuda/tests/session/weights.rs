@@ -154,7 +154,14 @@ fn codes_are_exchanged_as_the_host_has_them() {
     let optimizer = Optimizer::AdamW8bit(AdamW8bit { lr: 0.01, eps: 1e-4, ..AdamW8bit::DEFAULT });
     let (moments, update) = (optimizer.moments(), Update::Fused);
     let loss_terms = &[Term::CROSS_ENTROPY];
-    let training = Training { loss: loss_terms, moments, update, skips_overflow: false, input_gradient: false };
+    let training = Training {
+        loss: loss_terms,
+        moments,
+        update,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     let layers = "Conv2d(16, 1) | Conv2d(32, 3) | Tanh | Flatten | Linear(5)";
     let plain = job_training(&[16, 5, 5], layers, optimizer, Precision::F32, (training, None));
     let mut turned = plain.clone();

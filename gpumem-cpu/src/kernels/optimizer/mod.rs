@@ -1,6 +1,7 @@
 //! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::train::optim`; scalars
 //! are computed in double precision, elements in single.
 
+pub(super) mod clip;
 mod codes;
 mod elements;
 mod factored;
@@ -10,11 +11,13 @@ mod rules;
 use super::mask::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
+use clip::Clipped;
 use codes::Codes;
 use elements::PIECE;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, StateWord};
 use gpumem_core::shape::Shape;
+use gpumem_core::train::Descent;
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, has_extent, scratch};
 use rayon::prelude::*;
 
@@ -105,22 +108,28 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     }
     let state = operands.words(Slot::State, STATE_WORDS)?;
     let name = operands.name(Slot::Parameter).to_string();
+    let Descent { clip, schedule } = operands.descent();
     kernel(move |frame| {
         let words = state.get();
         if words[StateWord::Overflow as usize] != 0 {
             return;
         }
         let (step, _) = step_and_seed(words);
-        let optimizer = frame.optimizer.rule(is_matrix).of(frame.optimizer.own_as(is_matrix, &name));
+        let optimizer = frame.optimizer.with_lr(schedule.rate(frame.optimizer.lr(), step));
+        let optimizer = optimizer.rule(is_matrix).of(optimizer.own_as(is_matrix, &name));
+        let gradient = match clip.map(|clip| Clipped::new(clip, words)) {
+            Some(clipped) => clipped.of(gradient.get(), frame.scratch),
+            None => gradient.get(),
+        };
         let scratch = memory.as_mut().map(|memory| memory.get()).unwrap_or_default();
         let weight = Weight { w: parameter.get(), shape, scratch };
         // The one rule with codes is one of Adam's.
         if let (Some(codes), Some(rule)) = (&mut codes, rules::adam(&optimizer, step as f64 + 1.0)) {
-            codes.change(&rule, weight.w, gradient.get());
+            codes.change(&rule, weight.w, gradient);
             return;
         }
         let states = moments.each_mut().map(|moment| moment.as_mut().map(|moment| moment.get()));
-        change(&optimizer, step, weight, gradient.get(), states);
+        change(&optimizer, step, weight, gradient, states);
     })
 }
 

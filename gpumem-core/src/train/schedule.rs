@@ -1,0 +1,369 @@
+use crate::number::random::cos_of_pi;
+use crate::program::encoding::{Reader, Wire};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
+/// How the learning rate changes from step to step: `schedule: Cosine { warmup: 100, total: 5000, min: 1e-5 }` in `TRAIN`.
+///
+/// The rate is computed where the network runs, from the optimizer's `lr` and the number `s` of steps made before, counted from 0:
+/// nothing is captured again, and a training that goes on from a checkpoint, with [`set_steps`](crate::run::net::Net::set_steps), is
+/// where its schedule was. A step that is skipped does not count. Rates of groups of parameters change in the same proportion.
+/// [`set_lr`](crate::run::net::Net::set_lr) sets the `lr` that the schedule begins with, from the next step on.
+///
+/// The first `warmup` steps come before everything else and rise to `lr`: `lr * (s + 1) / (warmup + 1)`. What follows counts its steps
+/// from there. It is 0 if left out. In PyTorch each schedule is an object whose `step()` is called after the optimizer's, and the
+/// warm-up is
+///
+/// ```text
+/// SequentialLR(o, [LinearLR(o, 1 / (warmup + 1), total_iters=warmup), schedule], milestones=[warmup])
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Schedule {
+    /// `lr` in every step behind the warm-up.
+    ///
+    /// PyTorch: `torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)`.
+    Constant {
+        /// Steps in which the rate rises to `lr`.
+        warmup: u64,
+    },
+    /// Half a period of a cosine from `lr` to `min`, which the rate has from step `total` on:
+    /// `min + (lr - min) * (1 + cos(pi * s / total)) / 2`, where both count from the end of the warm-up.
+    ///
+    /// PyTorch: `torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total - warmup, eta_min=min)`, whose rate rises again behind
+    /// `total`; and whose `eta_min` is that of every group, where `min` is scaled as `lr` is.
+    Cosine {
+        /// Steps in which the rate rises to `lr`.
+        warmup: u64,
+        /// Steps until the rate is `min`, those of the warm-up among them.
+        total: u64,
+        /// The last rate. 0 if left out.
+        min: f64,
+    },
+    /// A straight line from `lr` to `min`, which the rate has from step `total` on.
+    ///
+    /// PyTorch: `torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, min / lr, total_iters=total - warmup)`.
+    Linear {
+        /// Steps in which the rate rises to `lr`.
+        warmup: u64,
+        /// Steps until the rate is `min`, those of the warm-up among them.
+        total: u64,
+        /// The last rate. 0 if left out.
+        min: f64,
+    },
+    /// Multiplied by `factor` after every so many steps behind the warm-up.
+    ///
+    /// PyTorch: `torch.optim.lr_scheduler.StepLR(optimizer, step_size=every, gamma=factor)`.
+    Step {
+        /// Steps in which the rate rises to `lr`.
+        warmup: u64,
+        /// Steps with one rate.
+        every: u64,
+        /// What the rate is multiplied by then. 0.1 if left out.
+        factor: f64,
+    },
+    /// Half a period of a cosine from `lr / div_factor` up to `lr`, and another one down to `lr / (div_factor * final_div_factor)`, which
+    /// the rate has from the last of `total` steps on.
+    ///
+    /// PyTorch: `torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=total, pct_start, div_factor, final_div_factor,
+    /// cycle_momentum=False)`.
+    OneCycle {
+        /// Steps of the cycle.
+        total: u64,
+        /// The share of them in which the rate rises. 0.3 if left out.
+        pct_start: f64,
+        /// What `lr` is divided by in the first step. 25 if left out.
+        div_factor: f64,
+        /// What the rate of the first step is divided by in the last one. 1e4 if left out.
+        final_div_factor: f64,
+    },
+}
+
+/// A number of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it counts steps.
+    pub is_whole: bool,
+    /// What it is where it is left out, if it may be.
+    pub default: Option<f64>,
+}
+
+const fn steps(name: &'static str, default: Option<f64>) -> Field {
+    Field { name, is_whole: true, default }
+}
+
+const fn number(name: &'static str, default: f64) -> Field {
+    Field { name, is_whole: false, default: Some(default) }
+}
+
+/// The most steps that are counted without rounding.
+const MOST_STEPS: f64 = 9_007_199_254_740_992.0;
+
+impl Schedule {
+    /// The same rate in every step.
+    pub const PLAIN: Schedule = Schedule::Constant { warmup: 0 };
+
+    /// The name of each, with its numbers.
+    pub const ROWS: &'static [(&'static str, &'static [Field])] = {
+        const WARMUP: Field = steps("warmup", Some(0.0));
+        const TO_MIN: &[Field] = &[WARMUP, steps("total", None), number("min", 0.0)];
+        &[
+            ("Constant", &[WARMUP]),
+            ("Cosine", TO_MIN),
+            ("Linear", TO_MIN),
+            ("Step", &[WARMUP, steps("every", None), number("factor", 0.1)]),
+            (
+                "OneCycle",
+                &[
+                    steps("total", None),
+                    number("pct_start", 0.3),
+                    number("div_factor", 25.0),
+                    number("final_div_factor", 1e4),
+                ],
+            ),
+        ]
+    };
+
+    /// The number of its row.
+    fn kind(self) -> usize {
+        match self {
+            Schedule::Constant { .. } => 0,
+            Schedule::Cosine { .. } => 1,
+            Schedule::Linear { .. } => 2,
+            Schedule::Step { .. } => 3,
+            Schedule::OneCycle { .. } => 4,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Schedule::ROWS[self.kind()].0
+    }
+
+    /// Its numbers, in the order of its row.
+    pub fn numbers(self) -> Vec<f64> {
+        match self {
+            Schedule::Constant { warmup } => vec![warmup as f64],
+            Schedule::Cosine { warmup, total, min } | Schedule::Linear { warmup, total, min } => {
+                vec![warmup as f64, total as f64, min]
+            }
+            Schedule::Step { warmup, every, factor } => vec![warmup as f64, every as f64, factor],
+            Schedule::OneCycle { total, pct_start, div_factor, final_div_factor } => {
+                vec![total as f64, pct_start, div_factor, final_div_factor]
+            }
+        }
+    }
+
+    /// That of this name with these numbers, in the order of its row.
+    pub fn named(name: &str, numbers: &[f64]) -> Option<Schedule> {
+        let steps = |number: f64| number as u64;
+        Some(match (name, numbers) {
+            ("Constant", &[warmup]) => Schedule::Constant { warmup: steps(warmup) },
+            ("Cosine", &[warmup, total, min]) => Schedule::Cosine { warmup: steps(warmup), total: steps(total), min },
+            ("Linear", &[warmup, total, min]) => Schedule::Linear { warmup: steps(warmup), total: steps(total), min },
+            ("Step", &[warmup, every, factor]) => Schedule::Step { warmup: steps(warmup), every: steps(every), factor },
+            ("OneCycle", &[total, pct_start, div_factor, final_div_factor]) => {
+                Schedule::OneCycle { total: steps(total), pct_start, div_factor, final_div_factor }
+            }
+            _ => return None,
+        })
+    }
+
+    /// What is wrong with it: which number, and why.
+    pub fn mistake(self) -> Option<(&'static str, String)> {
+        let rows = Schedule::ROWS[self.kind()].1.iter().zip(self.numbers());
+        let large = rows.into_iter().find(|(field, number)| field.is_whole && *number >= MOST_STEPS);
+        if let Some((field, _)) = large {
+            return Some((field.name, "is more steps than can be counted".to_string()));
+        }
+        let is_factor = |number: f64| number > 0.0 && number <= f64::from(f32::MAX);
+        let is_divisor = |number: f64| number >= 1.0 && number <= f64::from(f32::MAX);
+        match self {
+            Schedule::Cosine { warmup, total, .. } | Schedule::Linear { warmup, total, .. } if total <= warmup => {
+                let rule = format!("is {total} steps, the {warmup} of `warmup` among them; it must be more than these");
+                Some(("total", rule))
+            }
+            Schedule::Cosine { min, .. } | Schedule::Linear { min, .. }
+                if !(0.0..=f64::from(f32::MAX)).contains(&min) =>
+            {
+                Some(("min", "is a learning rate; it must be 0 or more and finite".to_string()))
+            }
+            Schedule::Step { every: 0, .. } => Some(("every", "is 0 steps; use at least 1".to_string())),
+            Schedule::Step { factor, .. } if !is_factor(factor) => {
+                Some(("factor", "must be above 0 and finite".to_string()))
+            }
+            Schedule::OneCycle { total: 0..2, .. } => Some(("total", "must be at least 2 steps".to_string())),
+            Schedule::OneCycle { total, pct_start, .. } if !(pct_start * total as f64 > 1.0 && pct_start < 1.0) => {
+                let rule = format!("is a share of the {total} steps; it must be more than one of them, and below 1");
+                Some(("pct_start", rule))
+            }
+            Schedule::OneCycle { div_factor, .. } if !is_divisor(div_factor) => {
+                Some(("div_factor", "must be 1 or more and finite".to_string()))
+            }
+            Schedule::OneCycle { final_div_factor, .. } if !is_divisor(final_div_factor) => {
+                Some(("final_div_factor", "must be 1 or more and finite".to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Steps of the warm-up.
+    pub const fn warmup(self) -> u64 {
+        match self {
+            Schedule::Constant { warmup }
+            | Schedule::Cosine { warmup, .. }
+            | Schedule::Linear { warmup, .. }
+            | Schedule::Step { warmup, .. } => warmup,
+            Schedule::OneCycle { .. } => 0,
+        }
+    }
+
+    /// The last rate, where that is a number of its own.
+    pub const fn min(self) -> f64 {
+        match self {
+            Schedule::Cosine { min, .. } | Schedule::Linear { min, .. } => min,
+            Schedule::Constant { .. } | Schedule::Step { .. } | Schedule::OneCycle { .. } => 0.0,
+        }
+    }
+
+    /// The rate of the step before which so many were made, for an optimizer of this rate.
+    pub fn rate(self, lr: f64, step: u64) -> f64 {
+        let warmup = self.warmup();
+        if step < warmup {
+            return lr * ((step + 1) as f64 / (warmup as f64 + 1.0));
+        }
+        let behind = (step - warmup) as f64;
+        let share = |total: u64| (behind / total.saturating_sub(warmup) as f64).min(1.0);
+        match self {
+            Schedule::Constant { .. } => lr,
+            Schedule::Cosine { total, min, .. } => between(lr, min, share(total)),
+            Schedule::Linear { total, min, .. } => lr + (min - lr) * share(total),
+            Schedule::Step { every, factor, .. } => lr * power(factor, (step - warmup) / every.max(1)),
+            Schedule::OneCycle { total, pct_start, div_factor, final_div_factor } => {
+                let (first, last) = (lr / div_factor, lr / div_factor / final_div_factor);
+                let (highest, end) = (pct_start * total as f64 - 1.0, total as f64 - 1.0);
+                if behind <= highest {
+                    between(first, lr, behind / highest)
+                } else {
+                    between(lr, last, ((behind - highest) / (end - highest)).min(1.0))
+                }
+            }
+        }
+    }
+}
+
+/// From one number to another one on half a period of a cosine, by a share of the way.
+fn between(from: f64, to: f64, share: f64) -> f64 {
+    to + (from - to) * (0.5 * (1.0 + cos_of_pi(share)))
+}
+
+/// A power of a number, by squaring.
+fn power(mut base: f64, mut exponent: u64) -> f64 {
+    let mut result = 1.0;
+    while exponent > 0 {
+        if exponent % 2 == 1 {
+            result *= base;
+        }
+        base *= base;
+        exponent /= 2;
+    }
+    result
+}
+
+impl Wire for Schedule {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.kind().put(out);
+        self.numbers().put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Schedule> {
+        let (name, _) = Schedule::ROWS.get(usize::take(from)?)?;
+        Schedule::named(name, &Vec::<f64>::take(from)?).filter(|schedule| schedule.mistake().is_none())
+    }
+}
+
+/// Fails to compile where a schedule ends at a higher rate than the optimizer's.
+#[track_caller]
+pub const fn assert_falls(schedule: Schedule, lr: f64) {
+    assert!(
+        schedule.min() <= lr || schedule.min() == 0.0,
+        "`min` is the last rate of the schedule; it must not be above the optimizer's `lr`"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Schedule; 5] = [
+        Schedule::Constant { warmup: 3 },
+        Schedule::Cosine { warmup: 10, total: 40, min: 0.01 },
+        Schedule::Linear { warmup: 0, total: 40, min: 0.0 },
+        Schedule::Step { warmup: 0, every: 7, factor: 0.5 },
+        Schedule::OneCycle { total: 45, pct_start: 0.3, div_factor: 25.0, final_div_factor: 1e4 },
+    ];
+
+    #[test]
+    fn schedules_are_read_as_they_were_written() {
+        assert_eq!(ALL.map(Schedule::name).as_slice(), Schedule::ROWS.iter().map(|row| row.0).collect::<Vec<_>>());
+        for schedule in ALL {
+            assert_eq!(schedule.mistake(), None);
+            assert_eq!(schedule.numbers().len(), Schedule::ROWS[schedule.kind()].1.len());
+            let mut bytes = Vec::new();
+            schedule.put(&mut bytes);
+            assert_eq!(Schedule::take(&mut Reader::new(&bytes)), Some(schedule));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let cosine = |warmup, total, min| Schedule::Cosine { warmup, total, min };
+        let cycle = |total, pct_start, div_factor| Schedule::OneCycle {
+            total,
+            pct_start,
+            div_factor,
+            final_div_factor: f64::NAN,
+        };
+        for (schedule, field) in [
+            (cosine(5, 5, 0.0), "total"),
+            (cosine(0, 0, 0.0), "total"),
+            (cosine(0, 5, -1.0), "min"),
+            (cosine(u64::MAX, 5, 0.0), "warmup"),
+            (Schedule::Linear { warmup: 0, total: 5, min: f64::NAN }, "min"),
+            (Schedule::Step { warmup: 0, every: 0, factor: 0.5 }, "every"),
+            (Schedule::Step { warmup: 0, every: 1, factor: 0.0 }, "factor"),
+            (cycle(1, 0.3, 25.0), "total"),
+            (cycle(3, 0.3, 25.0), "pct_start"),
+            (cycle(30, 1.0, 25.0), "pct_start"),
+            (cycle(30, 0.5, 0.5), "div_factor"),
+            (cycle(30, 0.5, 1.0), "final_div_factor"),
+        ] {
+            assert_eq!(schedule.mistake().map(|(field, _)| field), Some(field), "{schedule:?}");
+            let mut bytes = Vec::new();
+            schedule.put(&mut bytes);
+            assert_eq!(Schedule::take(&mut Reader::new(&bytes)), None);
+        }
+    }
+
+    #[test]
+    fn rates_go_where_they_should() {
+        let rates =
+            |schedule: Schedule, steps: &[u64]| steps.iter().map(|&s| schedule.rate(0.1, s)).collect::<Vec<_>>();
+        let are_near = |found: &[f64], expected: &[f64]| {
+            found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-15)
+        };
+        for (schedule, steps, expected) in [
+            (ALL[0], &[0u64, 2, 3, 1 << 60][..], &[0.025, 0.075, 0.1, 0.1][..]),
+            (ALL[1], &[0, 9, 10, 25, 40, 1 << 60], &[0.1 / 11.0, 1.0 / 11.0, 0.1, 0.055, 0.01, 0.01]),
+            (ALL[2], &[0, 10, 40, u64::MAX], &[0.1, 0.075, 0.0, 0.0]),
+            (ALL[3], &[0, 6, 7, 13, 14, 1 << 62], &[0.1, 0.1, 0.05, 0.05, 0.025, 0.0]),
+            (ALL[4], &[0, 44, 45, 1 << 60], &[0.004, 4e-7, 4e-7, 4e-7]),
+        ] {
+            let found = rates(schedule, steps);
+            assert!(are_near(&found, expected), "{schedule:?}: {found:?} are not {expected:?}");
+        }
+    }
+}

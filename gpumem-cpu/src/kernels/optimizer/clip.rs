@@ -1,0 +1,73 @@
+//! Clipped gradients: the norm of all of them, and what an update is given in place of its own.
+
+use super::super::mask::STATE_WORDS;
+use super::super::{Bound, kernel};
+use crate::operands::Operands;
+use gpumem_core::error::Error;
+use gpumem_core::program::{Slot, StateWord};
+use gpumem_core::train::Clip;
+use rayon::prelude::*;
+
+/// Elements whose squares make one sum.
+const PIECE: usize = Clip::PIECE as usize;
+
+/// Binds the sums of a gradient's squares, from number `first` on among those of all gradients.
+pub(in super::super) fn squares(first: u64, operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::ParameterGradient)?;
+    let gradient = operands.source(Slot::ParameterGradient, length)?;
+    let there = operands.any_length(Slot::Workspace).unwrap_or(0);
+    let mut sums = operands.target(Slot::Workspace, there)?;
+    let first = usize::try_from(first).unwrap_or(usize::MAX);
+    let range = first..first.saturating_add(length.div_ceil(PIECE));
+    if range.end > there {
+        return Err(Error::Damaged("the squares of a gradient have less memory than they need"));
+    }
+    kernel(move |_| {
+        let pieces = sums.get()[range.clone()].par_iter_mut().zip(gradient.get().par_chunks(PIECE));
+        pieces.for_each(|(sum, piece)| *sum = piece.iter().map(|g| g * g).sum());
+    })
+}
+
+/// Binds the norm of all gradients, from the sums of all squares.
+pub(in super::super) fn norm(operands: &mut Operands<'_>) -> Bound {
+    let Some(clip) = operands.descent().clip else {
+        return Err(Error::Damaged("a program that clips nothing has a norm of gradients"));
+    };
+    let length = operands.length(Slot::Workspace)?;
+    let sums = operands.source(Slot::Workspace, length)?;
+    let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
+    kernel(move |_| {
+        let squares: f64 = sums.get().iter().copied().map(f64::from).sum();
+        state.get()[StateWord::Clip as usize] = (clip.factor(squares.sqrt()) as f32).to_bits();
+    })
+}
+
+/// What an update does to its gradient first.
+pub(super) enum Clipped {
+    /// Multiplies each element.
+    Scaled(f32),
+    /// Keeps each element between this and its negative.
+    Bounded(f32),
+}
+
+impl Clipped {
+    /// That of a step with this state.
+    pub(super) fn new(clip: Clip, state: &[u32]) -> Clipped {
+        match clip {
+            Clip::Value(most) => Clipped::Bounded(most as f32),
+            _ => Clipped::Scaled(f32::from_bits(state[StateWord::Clip as usize])),
+        }
+    }
+
+    /// The gradient so changed, in `memory`. The tensor itself stays as the backward pass has left it.
+    pub(super) fn of<'m>(&self, gradient: &'m [f32], memory: &'m mut Vec<f32>) -> &'m [f32] {
+        memory.clear();
+        match *self {
+            Clipped::Scaled(1.0) => return gradient,
+            Clipped::Scaled(factor) => memory.extend(gradient.iter().map(|g| g * factor)),
+            // What is no number stays none.
+            Clipped::Bounded(most) => memory.extend(gradient.iter().map(|&g| g.clamp(-most, most))),
+        }
+        memory
+    }
+}
