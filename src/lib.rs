@@ -61,7 +61,7 @@ pub use gpumem_core::run::device::Device;
 pub use gpumem_core::run::generate::{Generated, Generation, greedy};
 pub use gpumem_core::run::net::{Given, Kind, Named, Net};
 pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, NoConstTrain, Tensor};
-pub use gpumem_core::train::{gib, mib, optim};
+pub use gpumem_core::train::{Clip, Schedule, gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{
     Checkpoint, Half, Infer, Loss, LossOptions, LossTerm, Precision, Reduction, Train, Update, cards, layers,

@@ -162,6 +162,8 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_READERS 10
 #define STATE_BLOCKS 11
 #define STATE_LOSSES 12
+#define STATE_RATE 13
+#define STATE_CLIP 14
 
 // Steps that went before those at hand: of training, or of a sequence of which a cache is kept.
 __device__ __forceinline__ u64 steps_before(const u32 *state) { return (u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]; }

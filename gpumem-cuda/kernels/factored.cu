@@ -14,6 +14,7 @@
 // MOMENT_REAL  what means are made of: a type, as REAL is
 // VALUES       the numbers of the rule, in the order of gpumem_core::train::optim
 // GROUPS       see optimizer.cu
+// SCHEDULED, CLIP_NORM, CLIP_VALUE  see descent.cuh
 // STRIP        rows that are added up at once for the means of columns
 // FIELDS, MOST see many.cuh. Of each parameter a launch says what `Field` lists; its number for all, whether this is the end of the step
 //
@@ -23,6 +24,7 @@
 #include "base.cuh"
 #include "real.cuh"
 #include "advance.cuh"
+#include "descent.cuh"
 #include "many.cuh"
 
 typedef MOMENT_REAL Moment;
@@ -87,7 +89,7 @@ template <u32 LIMIT> static __device__ __forceinline__ Parameter parameter(const
     it.means = it.strips + (!it.is_vector && it.strip_count() > 1 ? it.strip_count() * it.column_count() : 0);
     it.squares = it.means + (it.is_vector ? 0 : it.outer * it.inner);
     it.factor = it.squares + 2 * ((it.elements + BLOCK - 1) / BLOCK);
-    it.lr = from_bits(given.state[STATE_LEARNING_RATE]);
+    it.lr = rate_of(given.state);
     it.weight_decay = (float)values[4];
 #ifdef GROUPS
     it.lr *= from_bits(words[OF_GROUPS][p]);
@@ -140,12 +142,12 @@ static __device__ __forceinline__ float sum_of(float x, u32 lane, u32 count, u32
 struct Line {
     u64 from, apart;
     u32 first, end, step;
-    float scale;
+    Gradients gradient;
     float &sum;
 
     template <class Number> __device__ __forceinline__ void operator()(Number *, float *, const Number *dw) const {
         for (u32 i = first; i < end; i += step) {
-            const float g = widen(dw[from + i * apart]) / scale;
+            const float g = gradient(widen(dw[from + i * apart]));
             sum += g * g;
         }
     }
@@ -160,10 +162,10 @@ template <u32 LIMIT> static __device__ __forceinline__ void rows(const Given<LIM
     // Rows that take turns follow each other.
     const u32 k = row % it.inner, h = row / it.inner % it.height;
     const u64 o = row / it.inner / it.height;
-    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
+    const Gradients gradient = gradients_of(given.state);
     float sum = 0.0f;
     const u64 from = (o * it.height + h) * it.width * it.inner + k;
-    with_elements(given, p, Line{from, it.inner, lane, is_there ? it.width : 0, lanes, scale, sum});
+    with_elements(given, p, Line{from, it.inner, lane, is_there ? it.width : 0, lanes, gradient, sum});
     sum = sum_of(sum, lane, lanes, 1, shared);
     if (is_there && lane == 0) approach(it.row(o, h, k), sum / it.width, given.state);
 }
@@ -184,10 +186,10 @@ template <u32 LIMIT> static __device__ __forceinline__ void columns(const Given<
     const u64 at = it.block % blocks * many + threadIdx.x % many;
     const u32 strip = it.block / blocks, first = strip * STRIP;
     const u32 end = it.height - first < STRIP ? it.height : first + STRIP;
-    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
+    const Gradients gradient = gradients_of(given.state);
     float sum = 0.0f;
     const u64 from = at / turns * it.height * turns + at % turns;
-    with_elements(given, p, Line{from, turns, first + lane, at < all ? end : 0, lanes, scale, sum});
+    with_elements(given, p, Line{from, turns, first + lane, at < all ? end : 0, lanes, gradient, sum});
     sum = sum_of(sum, lane, lanes, many, shared);
     if (at >= all || lane != 0) return;
     if (it.strip_count() > 1) {
@@ -235,7 +237,7 @@ static __device__ __forceinline__ float change(const Parameter &it, u64 i, float
 struct Sizes {
     const Part &part;
     const Parameter &it;
-    float scale;
+    Gradients gradient;
     float &weights, &changes;
 
     template <class Number> __device__ __forceinline__ void operator()(const Number *w, float *master, const Number *dw) const {
@@ -249,7 +251,7 @@ struct Sizes {
 #pragma unroll
         for (u32 e = 0; e < FOUR; e++) {
             if (e >= part.many) break;
-            const float by = change(it, part.first + e, g[e] / scale);
+            const float by = change(it, part.first + e, gradient(g[e]));
             weights += old[e] * old[e];
             changes += by * by;
         }
@@ -259,9 +261,9 @@ struct Sizes {
 template <u32 LIMIT> static __device__ __forceinline__ void squares(const Given<LIMIT> &given, float *shared) {
     const Part part = part_of_thread(given.tensors);
     const Parameter it = parameter(given, part.tensor);
-    const float scale = from_bits(given.state[STATE_LOSS_SCALE]);
+    const Gradients gradient = gradients_of(given.state);
     float weights = 0.0f, changes = 0.0f;
-    with_elements(given, part.tensor, Sizes{part, it, scale, weights, changes});
+    with_elements(given, part.tensor, Sizes{part, it, gradient, weights, changes});
     weights = sum_of(weights, threadIdx.x, THREADS, 1, shared);
     changes = sum_of(changes, threadIdx.x, THREADS, 1, shared);
     if (threadIdx.x != 0) return;
@@ -289,7 +291,8 @@ template <u32 LIMIT> static __device__ __forceinline__ void totals(const Given<L
 struct Step {
     const Part &part;
     const Parameter &it;
-    float scale, shrink, factor;
+    Gradients gradient;
+    float shrink, factor;
 
     template <class Number> __device__ __forceinline__ void operator()(Number *w, float *master, const Number *dw) const {
         float old[FOUR], g[FOUR];
@@ -302,7 +305,7 @@ struct Step {
 #pragma unroll
         for (u32 e = 0; e < FOUR; e++) {
             if (e >= part.many) break;
-            old[e] = old[e] * shrink - factor * change(it, part.first + e, g[e] / scale);
+            old[e] = old[e] * shrink - factor * change(it, part.first + e, gradient(g[e]));
         }
         if (master != nullptr) save(old, part.many, master + part.first);
         save(old, part.many, w + part.first);
@@ -313,11 +316,12 @@ template <u32 LIMIT> static __device__ __forceinline__ void update(const Given<L
     const bool skips = is_skipped(given.state);
     const Part part = part_of_thread(given.tensors);
     const Parameter it = parameter(given, part.tensor);
-    const float scale = from_bits(given.state[STATE_LOSS_SCALE]), shrink = 1.0f - it.lr * it.weight_decay;
+    const Gradients gradient = gradients_of(given.state);
+    const float shrink = 1.0f - it.lr * it.weight_decay;
     if (given.tensors.option != 0) leave_step(given.state);
     if (skips || part.many == 0) return;
     const float factor = *it.factor;
-    with_elements(given, part.tensor, Step{part, it, scale, shrink, factor});
+    with_elements(given, part.tensor, Step{part, it, gradient, shrink, factor});
 }
 
 // Blocks of 256 threads.

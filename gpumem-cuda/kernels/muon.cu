@@ -11,11 +11,13 @@
 //
 // REAL         of the weight and its gradient
 // MOMENT_REAL  of the momentum
+// SCHEDULED, CLIP_NORM, CLIP_VALUE  see descent.cuh
 //
 // Sizes, hyperparameters and where things are in the scratch memory, in numbers, a launch says behind its pointers, so that the file is
 // compiled once.
 #include "base.cuh"
 #include "real.cuh"
+#include "descent.cuh"
 
 typedef MOMENT_REAL Moment;
 
@@ -42,12 +44,13 @@ static __device__ __forceinline__ bool is_skipped(const u32 *state) { return sta
 KERNEL(muon_momentum)(const real *dw, Moment *m, float *scratch, const u32 *state, IN_PLACE Given given) {
     __shared__ float shared[32];
     if (is_skipped(state)) return;
-    const float scale = from_bits(state[STATE_LOSS_SCALE]), kept = from_bits(given.kept), rest = from_bits(given.rest);
+    const Gradients gradient = gradients_of(state);
+    const float kept = from_bits(given.kept), rest = from_bits(given.rest);
     float sum = 0.0f;
     for (u32 e = 0; e < PIECE / THREADS; e++) {
         const u64 i = (u64)blockIdx.x * PIECE + e * THREADS + threadIdx.x;
         if (i >= given.elements()) break;
-        const float g = widen(dw[i]) / scale, now = kept * widen(m[i]) + rest * g;
+        const float g = gradient(widen(dw[i])), now = kept * widen(m[i]) + rest * g;
         narrow(now, &m[i]);
         const float ahead = given.looks_ahead != 0 ? rest * g + kept * now : now;
         scratch[given.stored + i] = ahead;
@@ -86,7 +89,7 @@ KERNEL(muon_begin)(float *scratch, const u32 *state, IN_PLACE Given given) {
 // Where `x` is the last X.
 KERNEL(muon_update)(real *w, float *master, const float *scratch, const u32 *state, IN_PLACE Given given) {
     if (is_skipped(state)) return;
-    const float lr = from_bits(state[STATE_LEARNING_RATE]);
+    const float lr = rate_of(state);
     const float shrink = 1.0f - lr * from_bits(given.decay), rate = lr * from_bits(given.rate);
     for (u32 e = 0; e < PIECE / THREADS; e++) {
         const u64 i = (u64)blockIdx.x * PIECE + e * THREADS + threadIdx.x;

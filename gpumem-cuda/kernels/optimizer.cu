@@ -16,8 +16,8 @@
 //              weights, gradients, master copy (where MIXED), first, second and third state begin, in units of 256 bytes, those that there
 //              are; NONE where a parameter has no master copy. Its number for all says whether this is the end of the step
 //
-// The learning rate, the step and what depends on it come from the state, so that a captured step can be replayed with others.
-// Gradients carry the loss scale. Where the state says that one of them is not finite, nothing is updated.
+// The learning rate, the step and what depends on it come from the state, so that a captured step can be replayed with others; with
+// SCHEDULED, CLIP_NORM and CLIP_VALUE as descent.cuh says. Gradients carry the loss scale. Where the state says that one of them is not finite, nothing is updated.
 //
 // Where there is a master copy, w is that, and the parameter is w rounded.
 //
@@ -25,6 +25,7 @@
 #include "base.cuh"
 #include "real.cuh"
 #include "advance.cuh"
+#include "descent.cuh"
 #include "many.cuh"
 #ifdef CODES
 #include "codes.cuh"
@@ -40,7 +41,9 @@ constexpr double values[8] = VALUES;
 
 // What is the same for all elements. `t` is the number of the step, counted from 1.
 struct Step {
-    float lr, scale, corrections[2], t;
+    float lr;
+    Gradients gradient;
+    float corrections[2], t;
     bool is_first;
 #ifdef GROUPS
     float weight_decay;
@@ -256,11 +259,11 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
     float u[FOUR];
     load(third + i, many, u);
 #pragma unroll
-    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], gradients[e] / step.scale, m[e], v[e], u[e], step);
+    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], step.gradient(gradients[e]), m[e], v[e], u[e], step);
     save(u, many, third + i);
 #else
 #pragma unroll
-    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], gradients[e] / step.scale, m[e], v[e], step);
+    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], step.gradient(gradients[e]), m[e], v[e], step);
 #endif
     if (STATES > 0) save(m, many, first + i);
     if (STATES > 1) save(v, many, second + i);
@@ -322,7 +325,7 @@ static __device__ __forceinline__ void change_codes(const Part &part, const Step
 #pragma unroll
     for (u32 s = 0; s < 2; s++) decode(states[s], part, maps.entries[s], values[s]);
 #pragma unroll
-    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], gradients[e] / step.scale, values[0][e], values[1][e], step);
+    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], step.gradient(gradients[e]), values[0][e], values[1][e], step);
     float scales[2];
     scales_of(values, highest, scales);
 #pragma unroll
@@ -355,8 +358,8 @@ template <u32 LIMIT>
 static __device__ __forceinline__ void update_all(char *weights, char *masters, const char *gradients, char *firsts, char *seconds
                                                   WITH_THIRDS, u32 *state, const Tensors<LIMIT> &tensors WITH_SHARED) {
     const bool is_skipped = state[STATE_OVERFLOW] != 0;
-    Step step = {from_bits(state[STATE_LEARNING_RATE]),
-                       from_bits(state[STATE_LOSS_SCALE]),
+    Step step = {rate_of(state),
+                       gradients_of(state),
                        {from_bits(state[STATE_CORRECTIONS]), from_bits(state[STATE_CORRECTIONS + 1])},
                        (float)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0f,
                        state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};

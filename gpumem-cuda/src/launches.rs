@@ -138,7 +138,8 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
     let all_parts = parts.iter().sum::<u64>().max(1);
     let leading = &placed.program.operations[step.first];
     // One launch for many parameters finds them by their distances from the first.
-    let finds_others = matches!(leading.action, Action::Update | Action::Check) && step.calls.len() == 1;
+    let finds_others =
+        matches!(leading.action, Action::Update | Action::Check | Action::Squares(_)) && step.calls.len() == 1;
     let calls = step.calls.iter().zip(of_libraries).zip(parts);
     let count = |((call, of_library), part): ((&Call, Option<u64>), u64)| {
         let given = Given::new(placed, call);

@@ -15,6 +15,7 @@
 //! one build, each at its own tokens, and the struct exists even then, so that they are the only errors.
 
 mod declare;
+mod descent;
 mod errors;
 mod expand;
 mod expressions;
@@ -89,7 +90,8 @@ use proc_macro::TokenStream;
 /// input; every input can be read by its name, `from(tokens)`.
 ///
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
-/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
+/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `clip`
+/// (`GlobalNorm(1.0)`, `Value(0.5)`, see `gpumem::Clip`), `schedule` (`Cosine { .. }` and others, see `gpumem::Schedule`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
 /// for a network with causal attention `cache` and `chunk`, the most steps of a sequence whose keys and values are kept, and how many are
 /// computed at a time. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its
@@ -326,7 +328,10 @@ fn read<'s>(
 ) -> expand::Readings<'s> {
     let is_generic = source.declaration.batch.is_some();
     let readings = expand::Readings {
-        train: source.train.as_ref().map(|settings| train::train(settings, is_generic, resolved, errors)),
+        train: source
+            .train
+            .as_ref()
+            .map(|settings| train::train(settings, is_generic, resolved, &source.module.constants, errors)),
         infer: source.infer.as_ref().map(|settings| train::infer(settings, errors)),
     };
     train::check_generic_batch(&source.declaration, readings.primary(), errors);

@@ -1,13 +1,15 @@
 //! `TRAIN` and `INFER`: what changes the program is read here, as it stands; every other field is passed on to rustc.
 
+use crate::descent;
 use crate::errors::Errors;
 use crate::loss;
 use crate::optimizer;
 use crate::resolve::Resolved;
-use crate::syntax::{Declaration, Field, Place, Settings};
+use crate::syntax::{Constant, Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::Cached;
 use gpumem_core::suggest::{beginning, nearest};
+use gpumem_core::train::Descent;
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Checkpoint, Half, Precision, Update, cards};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -32,9 +34,6 @@ const TRAIN_FIELDS: [&str; 15] = [
     "seed",
 ];
 
-/// Fields that are known and refused.
-const LATER_FIELDS: [&str; 2] = ["clip", "schedule"];
-
 const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cache", "chunk"];
 
 /// The most cards that are named where one is unknown.
@@ -57,6 +56,10 @@ pub(crate) struct Reading<'s> {
     pub(crate) optimizer: Option<Place>,
     pub(crate) update: Update,
     pub(crate) checkpoint: Checkpoint,
+    /// What happens to gradients and to the learning rate before an update.
+    pub(crate) descent: Descent,
+    /// Where the last rate of a schedule was written, if it is not 0.
+    pub(crate) least: Option<Place>,
     pub(crate) precision: Precision,
     /// How a sequence is taken, and where `cache` was written.
     pub(crate) cached: Option<(Cached, Place)>,
@@ -74,6 +77,8 @@ impl Reading<'_> {
             optimizer: None,
             update: Update::Fused,
             checkpoint: Checkpoint::None,
+            descent: Descent::PLAIN,
+            least: None,
             precision: Precision::F32,
             cached: None,
         }
@@ -85,9 +90,11 @@ pub(crate) fn train<'s>(
     settings: &'s Settings,
     is_generic: bool,
     resolved: &Resolved,
+    constants: &[Constant],
     errors: &mut Errors,
 ) -> Reading<'s> {
     let mut reading = Reading::new();
+    let mut written = None;
     for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
@@ -111,19 +118,20 @@ pub(crate) fn train<'s>(
                 quote!(&[#terms])
             }
             "cards" => card_list(value, errors),
-            "update" => update(value, &mut reading, errors),
             "checkpoint" => checkpoint(value, &mut reading, errors),
-            "clip" | "schedule" => {
-                let instead = if name == "schedule" { ", and call `set_lr` between steps" } else { "" };
-                errors.add(name, format!("this version has no `{name}`; remove it{instead}"));
-                continue;
+            "update" => {
+                written = Some(value);
+                update(value, &mut reading, errors)
             }
+            "clip" => descent::clip(value, constants, &mut reading, errors),
+            "schedule" => descent::schedule(value, constants, &mut reading, errors),
             _ => quote!(#value),
         };
         reading.fields.extend(quote!(#name: #tokens,));
     }
-    // What is refused is no field of `Train`.
-    reading.complete = settings.fields.len() == TRAIN_FIELDS.len() - LATER_FIELDS.len();
+    let separate = descent::separate(&mut reading, written, errors);
+    reading.complete = settings.fields.len() + usize::from(separate.is_some()) == TRAIN_FIELDS.len();
+    reading.fields.extend(separate);
     check_batch(settings, is_generic, errors);
     // The default loss is checked too.
     if !settings.fields.iter().any(|field| field.name == "loss") {
@@ -289,15 +297,18 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
         "dtype" | "amp" | "fp16" | "bf16" => {
             return "did you mean `precision`, as `precision: Mixed(Bf16)`?".to_string();
         }
+        "clip_grad_norm" | "max_grad_norm" | "max_norm" | "gradient_clip_val" if trains => {
+            return format!("did you mean `clip`, as `clip: GlobalNorm({})`?", text(&field.value));
+        }
+        "lr_scheduler" | "scheduler" if trains => {
+            return "did you mean `schedule`, as `schedule: Cosine { warmup: 100, total: 5000 }`?".to_string();
+        }
         "criterion" if trains => return "did you mean `loss`?".to_string(),
         _ => {}
     }
     match nearest(&name, known) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            let there: Vec<&str> = known.iter().copied().filter(|field| !LATER_FIELDS.contains(field)).collect();
-            format!("its fields are {}", listed(&there))
-        }
+        None => format!("its fields are {}", listed(known)),
     }
 }
 

@@ -45,6 +45,7 @@ const PATTERNS: &[Pattern] = &[
     rectifier::maxima_backward,
     sum::sum,
     updates::checks,
+    updates::squares,
     updates::updates,
 ];
 
@@ -67,7 +68,7 @@ fn special(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -
         // checks it is all the same where an element of a weight is.
         let takes = |it: &Operation| match it.action {
             Action::Run { op: Op::Product(_) | Op::Convolution(_), .. } => true,
-            Action::Update | Action::Check => placed.program.takes_layouts(it),
+            Action::Update | Action::Check | Action::Squares(_) => placed.program.takes_layouts(it),
             _ => is_dense(placed, it) || is_channels_last(placed, it),
         };
         let all_take = |count: usize| placed.program.operations[first..first + count].iter().all(takes);

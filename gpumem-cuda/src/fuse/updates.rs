@@ -1,8 +1,8 @@
 //! Updates that follow each other in one launch, as lowering gathers them. Before them, in a step that may be skipped, the looks at
-//! all gradients.
+//! all gradients, and where these are clipped by their norm, the squares of all.
 
 use super::{Fused, calls};
-use crate::operations::{Setting, optimizer};
+use crate::operations::{Setting, norm, optimizer};
 use gpumem_core::memory::place::Placed;
 
 pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused {
@@ -12,5 +12,10 @@ pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused 
 
 pub(super) fn checks(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let found = optimizer::checks(placed, first, setting)?;
+    Ok(found.map(|(count, launches)| (count, calls(launches))))
+}
+
+pub(super) fn squares(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let found = norm::all_squares(placed, first, setting)?;
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }

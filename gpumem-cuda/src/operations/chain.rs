@@ -93,7 +93,13 @@ impl<'a> Chain<'a> {
                 let number = self.number(from()?)?;
                 self.keep(operation.written(Slot::Output)?, number)
             }
-            Action::Loss(_) | Action::Check | Action::Update | Action::SumBatch | Action::Advance => None,
+            Action::Loss(_)
+            | Action::Check
+            | Action::Squares(_)
+            | Action::Norm
+            | Action::Update
+            | Action::SumBatch
+            | Action::Advance => None,
         }
     }
 

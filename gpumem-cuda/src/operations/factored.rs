@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::grid::{norm_real, small};
 use super::optimizer::{
-    FEW, NONE, READERS, Work, distances, following, is_grouped, is_prepared, most, own, spread, values,
+    FEW, NONE, READERS, Work, descending, distances, following, is_grouped, is_prepared, most, own, spread, values,
 };
 use crate::calls::{Argument, Launch};
 use gpumem_core::Precision;
@@ -169,7 +169,7 @@ pub(super) fn launches(context: &Context<'_>, updates: &[Operation], ends: bool)
         let kernel =
             kernel.with("VALUES", values(context.setting.optimizer)).with("STRIP", format!("{}u", Sums::STRIP));
         let kernel = if is_grouped(context) { kernel.with("GROUPS", 1) } else { kernel };
-        spread(kernel, limit, works, (&fields, &[]), arguments.clone())
+        spread(descending(kernel, context), limit, works, (&fields, &[]), arguments.clone())
     };
     const ENTRIES: [&str; 5] =
         ["factored_rows", "factored_columns", "factored_means", "factored_squares", "factored_totals"];

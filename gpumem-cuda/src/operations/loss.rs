@@ -55,7 +55,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let kernel = kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum);
         let kernel = with_options(kernel, criterion);
         // The first term of a step prepares its updates.
-        if updates && sum == 0 { prepared(kernel, context.setting.optimizer) } else { kernel }
+        if updates && sum == 0 { prepared(kernel, context) } else { kernel }
     };
     let launch = |entry, blocks, threads, arguments| {
         let (kernel, grid, block) = (kernel(entry), [blocks, 1, 1], [threads, 1, 1]);

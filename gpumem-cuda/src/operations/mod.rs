@@ -26,6 +26,7 @@ mod mat_mul;
 pub(crate) mod max_pool;
 mod movement;
 mod muon;
+pub(crate) mod norm;
 pub(crate) mod normalize;
 pub(crate) mod optimizer;
 mod pad;
@@ -68,6 +69,8 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::Run { op, pass: Pass::Backward } => backward(context, op),
         Action::Loss(criterion) => own(loss::launches(context, criterion)),
         Action::Check => own(optimizer::check(context)),
+        Action::Squares(first) => own(norm::squares(context, *first)),
+        Action::Norm => own(norm::total(context)),
         Action::Update => own(optimizer::update(context)),
         Action::Advance => own(optimizer::advance(context)),
         Action::Accumulate => own(movement::accumulate(context)),

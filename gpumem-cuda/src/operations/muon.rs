@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::grid::{norm_real, small};
+use super::optimizer::{descending, is_prepared};
 use crate::calls::{Argument, Kernel, Launch, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Operation, Slot};
@@ -73,6 +74,7 @@ pub(super) fn launches(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     }
     let (sizes, iteration) = (matrix(tensor.shape), Iteration::new(tensor.shape));
     let [rows, columns] = [small(sizes[0])?, small(sizes[1])?];
+    is_prepared(context)?;
     let scratch = context.written(Slot::Workspace)?;
     if context.elements(scratch) < iteration.all() || rows == 0 || columns == 0 {
         return Err(Error::Damaged("an update has less scratch memory than it needs"));
@@ -103,7 +105,8 @@ impl Update<'_> {
     fn kernel(&self, entry: &'static str) -> Result<Kernel, Error> {
         let weight = self.context.tensor(self.context.written(Slot::Parameter)?);
         let real = type_name(weight.role.format(self.context.setting.precision));
-        Ok(Kernel::new(FILE, entry).with("REAL", real).with("MOMENT_REAL", norm_real(self.context)))
+        let kernel = Kernel::new(FILE, entry).with("REAL", real).with("MOMENT_REAL", norm_real(self.context));
+        Ok(descending(kernel, self.context))
     }
 
     fn is_tall(&self) -> bool {

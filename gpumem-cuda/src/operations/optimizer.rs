@@ -8,6 +8,7 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
 use gpumem_core::train::optim::{AdamW8bit, Corrections, Extent, Optimizer, extent_of, has_extent, state_count};
+use gpumem_core::train::{Clip, Descent, Schedule};
 use gpumem_core::{Format, Precision, Role};
 
 /// Elements of a block: `BLOCK` of `many.cuh`.
@@ -150,7 +151,7 @@ pub(super) fn most(pointers: usize, fields: usize) -> usize {
 }
 
 /// A launch for many tensors, with what `many.cuh` is told of each: `fields` behind their first blocks, and one bit.
-fn many(
+pub(super) fn many(
     context: &Context<'_>,
     [file, few, many]: [&'static str; 3],
     tensors: &[TensorId],
@@ -331,7 +332,8 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
             ruled(kernel, context.setting.optimizer.rule(false), rule.states)
         }
     };
-    launch.kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
+    let kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
+    launch.kernel = descending(kernel, context);
     Ok(launch)
 }
 
@@ -369,10 +371,22 @@ fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
     if turned { kernel.with("TURNED", 1) } else { kernel }
 }
 
-/// Fails where nothing computes the corrections of a rule that has some.
+/// An update's kernel, with where its learning rate comes from and what is done to its gradient: see `descent.cuh`.
+pub(super) fn descending(kernel: Kernel, context: &Context<'_>) -> Kernel {
+    let Descent { clip, schedule } = context.placed.program.descent;
+    let kernel = if schedule == Schedule::PLAIN { kernel } else { kernel.with("SCHEDULED", 1) };
+    match clip {
+        Some(Clip::GlobalNorm(_)) => kernel.with("CLIP_NORM", 1),
+        Some(Clip::Value(most)) => kernel.with_float("CLIP_VALUE", most),
+        _ => kernel,
+    }
+}
+
+/// Fails where nothing computes the corrections of a rule that has some, or a rate that changes.
 pub(super) fn is_prepared(context: &Context<'_>) -> Result<(), Error> {
     let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
-    let needs = context.setting.optimizer.row().corrections != Corrections::None;
+    let is_scheduled = context.placed.program.descent.schedule != Schedule::PLAIN;
+    let needs = is_scheduled || context.setting.optimizer.row().corrections != Corrections::None;
     if needs && !context.placed.program.operations.iter().any(is_loss) {
         return Err(Error::Damaged("an update without a loss, which prepares it"));
     }
@@ -394,9 +408,17 @@ pub(super) fn own(context: &Context<'_>, parameters: &[TensorId]) -> [Vec<u32>; 
 }
 
 /// What the first loss of a step is told to prepare of its updates.
-pub(super) fn prepared(kernel: Kernel, optimizer: Optimizer) -> Kernel {
+pub(super) fn prepared(kernel: Kernel, context: &Context<'_>) -> Kernel {
+    let schedule = context.placed.program.descent.schedule;
+    let kernel = if schedule == Schedule::PLAIN {
+        kernel
+    } else {
+        let values: Vec<String> = schedule.numbers().iter().map(|number| format!("{number:e}")).collect();
+        let kernel = kernel.with("SCHEDULE", format!("{}Rate", schedule.name()));
+        kernel.with("SCHEDULE_VALUES", format!("{{{}}}", values.join(",")))
+    };
     // Those of a matrix need none.
-    let optimizer = optimizer.rule(false);
+    let optimizer = context.setting.optimizer.rule(false);
     let row = optimizer.row();
     match row.corrections {
         Corrections::None => kernel,

@@ -21,6 +21,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::loss::Compares;
 use gpumem_core::program::{Action, Class, Operation, Program, Slot, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::train::Schedule;
 use gpumem_core::train::optim::{AdamW8bit, Optimizer};
 use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
@@ -64,7 +65,7 @@ pub fn is_apart() -> bool {
 /// parameters finds them by their distances.
 fn calls_of(placed: &Placed, setting: Setting, step: Step) -> Step {
     let operations = &placed.program.operations[step.first..step.first + step.count];
-    if !is_apart() || !matches!(operations[0].action, Action::Update | Action::Check) {
+    if !is_apart() || !matches!(operations[0].action, Action::Update | Action::Check | Action::Squares(_)) {
         return step;
     }
     let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());
@@ -504,6 +505,26 @@ pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
     both.map(|correction| (correction as f32).to_bits())
 }
 
+/// The words of the state that are numbers of a step: its learning rate, with which the CPU backend does without, and what gradients are
+/// multiplied with, for which it adds up in another order.
+fn of_descent(
+    (label, tolerance): (&str, f64),
+    (program, optimizer, step): (&Program, Optimizer, u64),
+    found: &[u32],
+    expected: &mut [u32],
+) {
+    let schedule = program.descent.schedule;
+    if schedule != Schedule::PLAIN {
+        let lr = f64::from(optimizer.lr() as f32);
+        expected[StateWord::Rate as usize] = (schedule.rate(lr, step) as f32).to_bits();
+    }
+    for (word, tolerance) in [(StateWord::Rate as usize, 1e-6), (StateWord::Clip as usize, tolerance)] {
+        let [now, there] = [found[word], expected[word]].map(|word| f64::from(f32::from_bits(word)));
+        assert!((now - there).abs() <= tolerance * there.abs(), "{label}: word {word} is {now:e}, not {there:e}");
+        expected[word] = found[word];
+    }
+}
+
 /// Compares forward passes that keep a cache, each so many steps behind the beginning.
 pub fn compare_cached(what: &str, program: &Program, format: Format, befores: &[u64], classes: u32, tolerance: f64) {
     let (batch, optimizer) = (2, Optimizer::Sgd(gpumem_core::train::optim::Sgd::DEFAULT));
@@ -600,6 +621,7 @@ pub fn compare_programs(
                     if tensor.class == Class::State {
                         let at = StateWord::Corrections as usize;
                         expected[at..at + 2].copy_from_slice(&corrections(optimizer, step as u64));
+                        of_descent((&label, tolerance), (program, optimizer, step as u64), &found, &mut expected);
                     }
                     assert_eq!(found, expected, "{label}");
                     continue;

@@ -14,6 +14,7 @@ mod codes;
 mod convolutions;
 mod cudnn;
 mod curves;
+mod descent;
 mod digits;
 mod factored;
 mod fusions;

@@ -130,6 +130,7 @@ fn programs(
         moments: train.moments,
         update: train.update,
         checkpoint: train.checkpoint,
+        descent: train.descent,
     });
     let blueprint = Blueprint {
         graph: resolved.graph.clone(),

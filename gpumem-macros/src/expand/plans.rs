@@ -104,7 +104,10 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         checks.insert(0, check);
         items
     });
-    let states = readings.train.as_ref().and_then(|reading| states(source, reading));
+    let states = readings.train.as_ref().map(|reading| {
+        let (states, falls) = (states(source, reading), falls(source, reading));
+        quote!(#states #falls)
+    });
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
     let record =
         record::of_network(source, readings, programs, [&training, &quote!(::core::option::Option::Some(#inference))]);
@@ -339,6 +342,16 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     };
     let recomputed = quote!(#refusal::Recomputed::Some { arena: #arena, more: [#flops, #time] });
     called_at(quote!(#refusal::check_recomputed::<#transients>), quote!(#arguments, #recomputed), Place { start, end })
+}
+
+/// The check that a schedule does not end at a higher rate than it begins with, at its last rate.
+fn falls(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
+    let place = reading.least?;
+    let name = &source.declaration.name;
+    let path = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
+    let arguments = quote!(<#path>::TRAIN.schedule, <#path>::TRAIN.optimizer.lr());
+    let call = called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place);
+    Some(quote!(const _: () = #call;))
 }
 
 /// The check that the optimizer keeps as many states as the program has, at the optimizer.

@@ -1,0 +1,284 @@
+//! `clip: GlobalNorm(1.0)` and `schedule: Cosine { total: 5000 }` of `TRAIN`: what happens before an update.
+
+use crate::errors::Errors;
+use crate::loss;
+use crate::syntax::{Constant, Place};
+use crate::train::{Reading, last_name, plain};
+use gpumem_core::Update;
+use gpumem_core::layers::mistake::listed;
+use gpumem_core::suggest::nearest;
+use gpumem_core::train::{Clip, Field, Schedule};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::quote;
+use syn::{BinOp, Expr, ExprLit, ExprStruct, Lit, Member};
+
+/// How often a constant may be another one.
+const DEEPEST: usize = 16;
+
+/// What is said of a number that cannot be read.
+const UNREADABLE: &str =
+    "this number is read by the macro as it stands; write it out, or name a constant of the network";
+
+/// A number as the macro reads it: whole ones divide as they do in Rust.
+#[derive(Clone, Copy)]
+enum Number {
+    Whole(u64),
+    Real(f64),
+}
+
+impl Number {
+    fn real(self) -> f64 {
+        match self {
+            Number::Whole(number) => number as f64,
+            Number::Real(number) => number,
+        }
+    }
+}
+
+/// A literal, a constant of the network, or what `+`, `-`, `*` and `/` make of them.
+fn number(value: &Expr, constants: &[Constant], depth: usize) -> Option<Number> {
+    match plain(value) {
+        Expr::Lit(ExprLit { lit: Lit::Int(whole), .. }) if whole.suffix() != "f64" => {
+            whole.base10_parse().ok().map(Number::Whole)
+        }
+        Expr::Binary(binary) => {
+            let left = number(&binary.left, constants, depth)?;
+            combined(binary.op, left, number(&binary.right, constants, depth)?)
+        }
+        Expr::Path(path) => {
+            let name = path.path.get_ident()?;
+            let constant = constants.iter().find(|constant| constant.name == *name).filter(|_| depth < DEEPEST)?;
+            number(&syn::parse2(constant.tokens.clone()).ok()?, constants, depth + 1)
+        }
+        other => loss::number(other).map(Number::Real),
+    }
+}
+
+fn combined(operator: BinOp, left: Number, right: Number) -> Option<Number> {
+    if let (Number::Whole(left), Number::Whole(right)) = (left, right) {
+        let number = match operator {
+            BinOp::Add(_) => left.checked_add(right),
+            BinOp::Sub(_) => left.checked_sub(right),
+            BinOp::Mul(_) => left.checked_mul(right),
+            BinOp::Div(_) => left.checked_div(right),
+            _ => None,
+        };
+        return number.map(Number::Whole);
+    }
+    let (left, right) = (left.real(), right.real());
+    Some(Number::Real(match operator {
+        BinOp::Add(_) => left + right,
+        BinOp::Sub(_) => left - right,
+        BinOp::Mul(_) => left * right,
+        BinOp::Div(_) => left / right,
+        _ => return None,
+    }))
+}
+
+/// A name that there is, or a hint.
+fn hint(name: &str, known: &[&str]) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", listed(known)),
+    }
+}
+
+/// Reads `clip`.
+pub(crate) fn clip(
+    value: &Expr,
+    constants: &[Constant],
+    reading: &mut Reading<'_>,
+    errors: &mut Errors,
+) -> TokenStream {
+    let none = quote!(::core::option::Option::None);
+    let (name, arguments) = match plain(value) {
+        Expr::Call(call) => (last_name(&call.func), call.args.iter().collect()),
+        Expr::Struct(written) => (written.path.segments.last().map(|segment| &segment.ident), Vec::new()),
+        other => (last_name(other), Vec::new()),
+    };
+    let Some(name) = name else {
+        let message =
+            "how gradients are clipped is read by the macro as it stands; write `GlobalNorm(1.0)` or `Value(0.5)`";
+        errors.add(Place::of(value), message);
+        return none;
+    };
+    let text = name.to_string();
+    if !Clip::NAMES.contains(&text.as_str()) {
+        errors.add(name, format!("no way to clip gradients is called `{text}`; {}", hint(&text, &Clip::NAMES)));
+        return none;
+    }
+    let [argument] = arguments[..] else {
+        errors.add(Place::of(value), format!("`{text}` has one number in parentheses, as `{text}(1.0)`"));
+        return none;
+    };
+    let Some(most) = number(argument, constants, 0).map(Number::real) else {
+        errors.add(Place::of(argument), UNREADABLE);
+        return none;
+    };
+    let Some(clip) = Clip::named(&text, most) else { return none };
+    if let Some(rule) = clip.mistake() {
+        errors.add(Place::of(argument), format!("the number of `{text}` {rule}"));
+        return none;
+    }
+    reading.descent.clip = Some(clip);
+    let (named, most) = (Ident::new(&text, name.span()), Literal::f64_unsuffixed(most));
+    quote!(::core::option::Option::Some(__gpumem::__private::train::Clip::#named(#most)))
+}
+
+/// Where gradients are clipped by their norm, updates wait for it: an error where that was refused, and the field where it was left out.
+pub(crate) fn separate(reading: &mut Reading<'_>, written: Option<&Expr>, errors: &mut Errors) -> Option<TokenStream> {
+    if !reading.descent.needs_norm() || reading.update == Update::Separate {
+        return None;
+    }
+    if let Some(value) = written {
+        let message = "`clip: GlobalNorm` needs all gradients before the first update, so that updates are `Separate`; remove \
+                       `update: Fused`, or clip each number by itself, as `clip: Value(0.5)`";
+        errors.add(Place::of(value), message);
+        return None;
+    }
+    reading.update = Update::Separate;
+    Some(quote!(update: __gpumem::__private::Update::Separate,))
+}
+
+/// Reads `schedule`.
+pub(crate) fn schedule(
+    value: &Expr,
+    constants: &[Constant],
+    reading: &mut Reading<'_>,
+    errors: &mut Errors,
+) -> TokenStream {
+    let plain_schedule = quote!(__gpumem::__private::train::Schedule::PLAIN);
+    let (name, written) = match plain(value) {
+        Expr::Struct(written) => (written.path.segments.last().map(|segment| &segment.ident), Some(written)),
+        Expr::Call(call) => (last_name(&call.func), None),
+        other => (last_name(other), None),
+    };
+    let names: Vec<&str> = Schedule::ROWS.iter().map(|(name, _)| *name).collect();
+    let Some(name) = name else {
+        let message =
+            "the schedule is read by the macro as it stands; write it out, as `Cosine { warmup: 100, total: 5000 }`";
+        errors.add(Place::of(value), message);
+        return plain_schedule;
+    };
+    let text = name.to_string();
+    let Some(&(_, fields)) = Schedule::ROWS.iter().find(|(known, _)| *known == text) else {
+        // As PyTorch calls them: `CosineAnnealingLR`.
+        let bare = text.trim_end_matches("LR").trim_end_matches("Annealing").to_string();
+        errors.add(name, format!("no schedule is called `{text}`; {}", hint(&bare, &names)));
+        return plain_schedule;
+    };
+    if matches!(plain(value), Expr::Call(_)) {
+        errors.add(
+            Place::of(value),
+            format!("numbers of a schedule stand in braces; write `{}`", example(&text, fields)),
+        );
+        return plain_schedule;
+    }
+    let Some((numbers, places)) = numbers(&text, fields, (value, written), constants, errors) else {
+        return plain_schedule;
+    };
+    let Some(schedule) = Schedule::named(&text, &numbers) else { return plain_schedule };
+    let place = |field: &str| {
+        let at = fields.iter().position(|known| known.name == field);
+        at.and_then(|at| places[at]).unwrap_or(Place::of(value))
+    };
+    if let Some((field, rule)) = schedule.mistake() {
+        errors.add(place(field), format!("`{field}` {rule}"));
+        return plain_schedule;
+    }
+    reading.descent.schedule = schedule;
+    reading.least = (schedule.min() > 0.0).then(|| place("min"));
+    let named = Ident::new(&text, name.span());
+    let each = fields.iter().zip(numbers).map(|(field, number)| {
+        let name = Ident::new(field.name, Span::call_site());
+        let number = match field.is_whole {
+            true => Literal::u64_unsuffixed(number as u64),
+            false => Literal::f64_unsuffixed(number),
+        };
+        quote!(#name: #number,)
+    });
+    quote!(__gpumem::__private::train::Schedule::#named { #(#each)* })
+}
+
+/// How a schedule is written: with what it needs.
+fn example(name: &str, fields: &[Field]) -> String {
+    let needed = fields.iter().filter(|field| field.default.is_none());
+    let needed: Vec<String> = needed.map(|field| format!("{}: 1000", field.name)).collect();
+    if needed.is_empty() { name.to_string() } else { format!("{name} {{ {} }}", needed.join(", ")) }
+}
+
+/// The numbers of a schedule, in the order of its row, and where each stands; `None` after a mistake, which has been reported.
+fn numbers(
+    name: &str,
+    fields: &[Field],
+    (value, written): (&Expr, Option<&ExprStruct>),
+    constants: &[Constant],
+    errors: &mut Errors,
+) -> Option<(Vec<f64>, Vec<Option<Place>>)> {
+    let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
+    let (mut numbers, mut places) = (vec![None; fields.len()], vec![None; fields.len()]);
+    let mut is_sound = true;
+    let mut mistake = |place: Place, message: String| {
+        errors.add(place, message);
+        is_sound = false;
+    };
+    if let Some(rest) = written.and_then(|written| written.dot2_token.as_ref()) {
+        mistake(Place::of(rest), "numbers left out take their defaults; remove this".to_string());
+    }
+    for field in written.iter().flat_map(|written| &written.fields) {
+        let Member::Named(member) = &field.member else {
+            mistake(Place::of(&field.member), "expected the name of a number".to_string());
+            continue;
+        };
+        let text = member.to_string();
+        let Some(at) = known.iter().position(|known| *known == text) else {
+            mistake(Place::of(member), format!("`{name}` has no `{text}`; {}", field_hint(&text, &known)));
+            continue;
+        };
+        if places[at].replace(Place::of(&field.expr)).is_some() {
+            mistake(Place::of(member), format!("`{text}` is given twice; remove one"));
+            continue;
+        }
+        match number(&field.expr, constants, 0) {
+            Some(Number::Real(_)) if fields[at].is_whole => {
+                mistake(
+                    Place::of(&field.expr),
+                    format!("`{text}` counts steps, so it is a whole number, as `{text}: 100`"),
+                );
+            }
+            Some(number) => numbers[at] = Some(number.real()),
+            None => mistake(Place::of(&field.expr), UNREADABLE.to_string()),
+        }
+    }
+    for (field, place) in fields.iter().zip(&places) {
+        if field.default.is_none() && place.is_none() {
+            let message =
+                format!("`{name}` needs `{}`, a number of steps; write `{}`", field.name, example(name, fields));
+            mistake(Place::of(value), message);
+        }
+    }
+    let all = numbers.iter().zip(fields).map(|(number, field)| number.or(field.default));
+    let all: Option<Vec<f64>> = all.collect();
+    all.filter(|_| is_sound).map(|all| (all, places))
+}
+
+/// What PyTorch and others call a number of a schedule.
+const ELSEWHERE: [(&str, &str); 9] = [
+    ("T_max", "total"),
+    ("total_steps", "total"),
+    ("total_iters", "total"),
+    ("num_training_steps", "total"),
+    ("num_warmup_steps", "warmup"),
+    ("warmup_steps", "warmup"),
+    ("eta_min", "min"),
+    ("gamma", "factor"),
+    ("step_size", "every"),
+];
+
+fn field_hint(name: &str, known: &[&str]) -> String {
+    let here = ELSEWHERE.iter().find(|(other, here)| *other == name && known.contains(here));
+    match here.map(|(_, here)| *here).or_else(|| nearest(name, known)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("it has {}", listed(known)),
+    }
+}
