@@ -94,7 +94,7 @@ fn rates_of_schedules() {
         Schedule::Step { warmup: 2, every: 7, factor: 0.5 },
         Schedule::OneCycle { total: 45, pct_start: 0.4, div_factor: 10.0, final_div_factor: 100.0 },
     ] {
-        let training = descending(training(&[Term::MSE], optimizer, Update::Fused), None, schedule);
+        let training = descending(training(&[Term::DOT], optimizer, Update::Fused), None, schedule);
         compare(&format!("{schedule:?}"), &graph, output, training, 2, optimizer, 50, 2, 1e-5);
     }
 }
