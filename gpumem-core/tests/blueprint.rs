@@ -10,6 +10,7 @@ use gpumem_core::number::{Half, Precision};
 use gpumem_core::program::{Class, Program};
 use gpumem_core::shape::Shape;
 use gpumem_core::{Checkpoint, Update};
+use gpumem_core::train::{Clip, Descent, Schedule};
 
 fn blueprints() -> impl Iterator<Item = Blueprint> {
     (0..KINDS).map(|kind| {
@@ -17,7 +18,9 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let loss = vec![Term::MSE, Term { weight: 0.3, from: Some(output), target: 1, ..Term::MSE }];
         let all = [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto, Checkpoint::Budget(0.5)];
         let checkpoint = all[kind % 4];
-        let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate, checkpoint });
+        let clip = [None, Some(Clip::GlobalNorm(1.0)), Some(Clip::Value(0.5))][kind % 3];
+        let descent = Descent { clip, schedule: Schedule::Step { warmup: 3, every: 10, factor: 0.5 } };
+        let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate, checkpoint, descent });
         Blueprint { graph, outputs: vec![output], training, cached: None }
     })
 }

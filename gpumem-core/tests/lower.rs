@@ -11,6 +11,7 @@ use gpumem_core::memory::place::place;
 use gpumem_core::program::Part;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Class, Op, Operation, Program, Slot};
+use gpumem_core::train::{Clip, Descent};
 use gpumem_core::{Precision, Update};
 
 fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
@@ -177,6 +178,42 @@ fn an_update_follows_its_gradient_and_frees_it() {
     let updates: Vec<usize> =
         (0..program.operations.len()).filter(|&index| program.operations[index].action == Action::Update).collect();
     assert_eq!(updates, (program.operations.len() - 5..program.operations.len() - 1).collect::<Vec<_>>());
+}
+
+/// Clipped by their norm, gradients are held until it is known, whatever is said of updates; by value, nothing changes.
+#[test]
+fn the_norm_of_all_gradients_comes_before_updates() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[40])).unwrap();
+    let first = layer(&mut graph, input, "Linear(40)");
+    let second = again(&mut graph, first, "Linear(40)", 0);
+    let output = chain(&mut graph, second, "Linear(3)");
+    let last = graph.parameters.len() - 1;
+    graph.parameters[last].frozen = true;
+    let with = |clip, update| {
+        let mut training = training(1).training.unwrap();
+        (training.descent, training.update) = (Descent { clip, ..Descent::PLAIN }, update);
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        check(&program);
+        program
+    };
+    let by_norm = with(Some(Clip::GlobalNorm(1.0)), Update::Fused);
+    assert_eq!(by_norm, with(Some(Clip::GlobalNorm(1.0)), Update::Separate));
+    assert!(by_norm.holds_gradients);
+    // One gradient for the parameters that two layers share, none for the frozen one. A weight of 1600 elements is two pieces.
+    let end = &by_norm.operations[by_norm.operations.len() - 8..];
+    let found: Vec<&Action> = end.iter().map(|operation| &operation.action).collect();
+    let squares = [Action::Squares(0), Action::Squares(2), Action::Squares(3)];
+    let [a, b, c] = &squares;
+    let (norm, update) = (&Action::Norm, &Action::Update);
+    assert_eq!(found, [a, b, c, norm, update, update, update, &Action::Advance]);
+    let sums = end[3].read(Slot::Workspace).unwrap();
+    assert!(end[..3].iter().all(|operation| operation.written(Slot::Workspace) == Some(sums)));
+    assert_eq!(by_norm.tensor(sums).shape.dims(), [4]);
+    let plain = with(None, Update::Fused);
+    let by_value = with(Some(Clip::Value(1.0)), Update::Fused);
+    assert_eq!((&by_value.operations, &by_value.tensors), (&plain.operations, &plain.tensors));
+    assert_eq!(by_value.descent.clip, Some(Clip::Value(1.0)));
 }
 
 #[test]

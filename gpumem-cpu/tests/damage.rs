@@ -13,19 +13,23 @@ use gpumem_core::operation::Operations;
 use gpumem_core::program::Program;
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Adam, Optimizer};
+use gpumem_core::train::{Clip, Descent, Schedule};
 use gpumem_cpu::Cpu;
 use harness::graphs::plan;
 use harness::graphs::random::{BATCH, KINDS, network};
 use proptest::prelude::*;
 
-fn options(training: bool) -> Options<'static> {
-    let training = training.then_some(Training {
+/// A forward pass, or a training step of one of three kinds.
+fn options(kind: usize) -> Options<'static> {
+    let clip = [None, Some(Clip::GlobalNorm(1.0)), Some(Clip::Value(0.5))][kind % 3];
+    let schedule = Schedule::Cosine { warmup: 1, total: 9, min: 0.0 };
+    let training = (kind > 0).then_some(Training {
         loss: &[Term::CROSS_ENTROPY],
         moments: 2,
         update: Update::Fused,
         skips_overflow: false,
         input_gradient: false,
-        descent: gpumem_core::train::Descent::PLAIN,
+        descent: Descent { clip, schedule },
     });
     Options { training }
 }
@@ -37,10 +41,10 @@ proptest! {
     fn a_damaged_program_is_refused_or_runs(
         choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..8),
         damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
-        training in any::<bool>(),
+        kind in 0usize..6,
     ) {
         let (graph, output) = network(&choices, true);
-        let compiled = plan(&lower(&graph, &[output], &options(training)).unwrap(), BATCH, Precision::F32);
+        let compiled = plan(&lower(&graph, &[output], &options(kind)).unwrap(), BATCH, Precision::F32);
         let Placed { offsets, .. } = place(&compiled).unwrap();
         let mut bytes = place(&compiled).unwrap().program.encode();
         for (at, byte) in damages {

@@ -12,7 +12,7 @@ use gpumem_core::train::optim::{
     state_count,
 };
 use gpumem_core::train::{Clip, Descent, Schedule};
-use harness::graphs::{chain, numbers};
+use harness::graphs::{again, chain, numbers};
 use harness::{Loaded, Truth, assert_close};
 
 const NAMES: [(&str, &str); 4] = [
@@ -441,14 +441,16 @@ fn gradients_are_clipped_by_value() {
 }
 
 /// A step of every optimizer whose gradients are clipped is its step with gradients that were as small before: those of a loss with a smaller
-/// weight. A parameter that is frozen has no part in the norm.
+/// weight. A parameter that is frozen has no part in the norm, and one that two layers share counts once, with all of its gradient.
 #[test]
 fn every_optimizer_with_clipped_gradients() {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[4])).unwrap();
-    let output = chain(&mut graph, input, "Linear(4) | Tanh | Linear(4)");
-    let frozen = graph.parameters.iter().position(|parameter| parameter.name == "linear0.bias");
-    graph.parameters[frozen.unwrap()].frozen = true;
+    let first = chain(&mut graph, input, "Linear(4) | Tanh");
+    let second = again(&mut graph, first, "Linear(4)", 0);
+    let output = chain(&mut graph, second, "Tanh | Linear(4)");
+    let frozen = graph.parameters.len() - 1;
+    graph.parameters[frozen].frozen = true;
     let load = |optimizer: Optimizer, weight: f64, clip: Option<Clip>| {
         let (of_mse, of_dot) = (Term { weight, ..Term::MSE }, Term { weight: 2.0 * weight, ..Term::DOT });
         let training = Training {

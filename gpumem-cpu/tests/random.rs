@@ -23,8 +23,14 @@ fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
 
 /// The bits of three losses, and of all parameters after them.
 fn train(graph: &Graph, output: NodeId, update: Update, threads: usize) -> (Vec<u32>, Vec<Vec<u32>>) {
-    let training =
-        Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
+    let training = Training {
+        loss: &[Term::CROSS_ENTROPY],
+        moments: 1,
+        update,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
     trained(&lower(graph, &[output], &Options { training: Some(training) }).unwrap(), threads)
 }
 

@@ -19,7 +19,16 @@ fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
 /// A training step, with the gradients of the inputs if that is asked for.
 fn options(update: Update, input_gradient: bool) -> Options<'static> {
     let loss = &[Term::CROSS_ENTROPY];
-    Options { training: Some(Training { loss, moments: 1, update, skips_overflow: false, input_gradient }) }
+    Options {
+        training: Some(Training {
+            loss,
+            moments: 1,
+            update,
+            skips_overflow: false,
+            input_gradient,
+            descent: gpumem_core::train::Descent::PLAIN,
+        }),
+    }
 }
 
 fn plain(graph: &Graph, output: NodeId) -> Program {
