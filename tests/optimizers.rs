@@ -1,7 +1,7 @@
 //! Optimizers in networks: the memory of their states, what these begin with, and groups of parameters.
 
 use gpumem::prelude::*;
-use gpumem::{Cpu, Kind, Line};
+use gpumem::{Clip, Cpu, Kind, Line, Schedule, Update};
 
 type Features = Tensor<f32, (D<4>, D<4>)>;
 
@@ -143,6 +143,76 @@ fn data() -> [Features; 2] {
     [1, 2].map(|seed| Tensor::from_fn(|index| ((index * 7 + seed) as f32 * 0.61).sin()))
 }
 
+network! {
+    pub struct ClippedByNorm;
+
+    const TRAIN: Train = Train {
+        batch: 4,
+        optimizer: Sgd { lr: 0.1, momentum: 0.9 },
+        loss: Mse,
+        clip: GlobalNorm(0.5),
+        schedule: Cosine { warmup: STEPS / 20, total: STEPS, min: 1e-3 },
+    };
+    const STEPS: usize = 40;
+
+    fn forward(x: Features<4>) -> Features<4> {
+        [Linear(4, name = "body"), Tanh, LayerNorm, Linear(3), Linear(4, bias = false, name = "head")]
+    }
+}
+
+network! {
+    pub struct ClippedByValue;
+
+    const TRAIN: Train = Train {
+        batch: 4,
+        precision: Mixed(F16),
+        optimizer: AdamW { groups: [Group { paths: "head.*", lr: 1e-2 }] },
+        loss: Mse,
+        clip: Value(0.1),
+        schedule: Step { every: 3, factor: 0.5 },
+    };
+
+    fn forward(x: Features<4>) -> Features<4> {
+        [Linear(4, name = "body"), Tanh, LayerNorm, Linear(3), Linear(4, bias = false, name = "head")]
+    }
+}
+
+/// The norm of gradients needs all of them at once, and updates that wait; their values need nothing.
+#[test]
+fn clipped_gradients_are_counted() {
+    let gradients = |compiled: &gpumem::Compiled| compiled.budget[Line::Gradients];
+    assert_eq!(gradients(Plain::TRAINING.unwrap()), 0);
+    assert_eq!(gradients(ClippedByNorm::TRAINING.unwrap()), 4 * 55);
+    assert_eq!(gradients(ClippedByValue::TRAINING.unwrap()), 0);
+    assert_eq!((ClippedByNorm::TRAIN.update, ClippedByValue::TRAIN.update), (Update::Separate, Update::Fused));
+    assert_eq!(ClippedByNorm::TRAIN.clip, Some(Clip::GlobalNorm(0.5)));
+    assert_eq!(ClippedByNorm::TRAIN.schedule, Schedule::Cosine { warmup: 2, total: 40, min: 1e-3 });
+    assert_eq!(Plain::TRAIN.schedule, Schedule::Constant { warmup: 0 });
+}
+
+/// Each step changes parameters by the rate of its number, from the rate that was set last.
+#[test]
+fn a_rate_that_is_set_is_where_the_schedule_begins() {
+    let (device, [x, y]) = (Cpu::new().emulate(), data());
+    let mut changes = Vec::new();
+    for (lr, steps) in [(1e-3, 0), (1e-3, 3), (4e-3, 6)] {
+        // Adam's first step changes every weight by the rate, whatever the gradient: of a network whose states are 0.
+        let mut net = ClippedByValue::on(&device).unwrap();
+        net.set_lr(lr).unwrap();
+        net.set_steps(steps).unwrap();
+        let before = net.get("linear.bias").unwrap();
+        net.train_step(&x, &y).unwrap();
+        let change = net.get("linear.bias").unwrap().iter().zip(before).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let correction = |beta: f64| 1.0 - f64::powf(beta, steps as f64 + 1.0);
+        // The moments are those of a first step, and corrected as those of a later one.
+        let first = (0.1 / correction(0.9)) / (0.001 / correction(0.999)).sqrt();
+        changes.push(f64::from(change) / first);
+    }
+    for (change, expected) in changes.into_iter().zip([1e-3, 0.5e-3, 1e-3]) {
+        assert!((change / expected - 1.0).abs() < 1e-2, "{change} is not {expected}");
+    }
+}
+
 /// Every optimizer brings the loss down, and the state that lies in files is all that it carries from step to step.
 macro_rules! trained {
     ($($network:ident),*) => {
@@ -187,7 +257,8 @@ fn losses_fall_and_go_on_after_a_resume() {
         FactoredInGroups,
         PartlyFrozen,
         Orthogonal,
-        OrthogonalInGroups
+        OrthogonalInGroups,
+        ClippedByNorm
     );
 }
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use gpumem::prelude::*;
-use gpumem::{Half, Precision, Update};
+use gpumem::{Clip, Half, Precision, Schedule, Update};
 
 network! {
     /// Every field.
@@ -19,6 +19,8 @@ network! {
         loss: CrossEntropy,
         cards: [RTX_3060, A100_80GB],
         update: Separate,
+        clip: GlobalNorm(RATE * 100.0),
+        schedule: Cosine { warmup: STEPS / 10, total: STEPS, min: 1e-6 },
         conv_workspace: 128 << 20,
         headroom: 512 << 20,
         tf32: true,
@@ -27,6 +29,7 @@ network! {
     };
     const INFER: Infer = Infer { batch: 1, precision: F16, cards: [T4], headroom: 1 << 20 };
     const RATE: f64 = 0.01;
+    const STEPS: u64 = 90 * 500;
     const CLASSES: usize = SIDE / 4 + 2;
     /// Height and width.
     pub const SIDE: usize = 32;
@@ -64,6 +67,8 @@ pub(crate) fn main() {
     assert_eq!(train.batch, if cfg!(debug_assertions) { 8 } else { 64 });
     assert_eq!((train.precision, train.update), (Precision::Mixed(Half::F16), Update::Separate));
     assert_eq!((train.conv_workspace, train.headroom, train.seed), (128 << 20, 512 << 20, 42));
+    assert_eq!(train.clip, Some(Clip::GlobalNorm(1.0)));
+    assert_eq!(train.schedule, Schedule::Cosine { warmup: 4500, total: 45_000, min: 1e-6 });
     assert!(train.tf32 && train.deterministic && train.micro_batches == 1);
     assert_eq!((Every::INFER.batch, Every::INFER.precision, SIDE), (1, Precision::F16, 32));
     assert_eq!((local(), documented::Tiny::NAME), ("Local", "Tiny"));
