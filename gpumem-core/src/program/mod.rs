@@ -83,7 +83,7 @@ pub enum StateWord {
     Step = 0,
     /// The seed, low word first.
     Seed = 2,
-    /// The learning rate, as the bits of an f32.
+    /// The learning rate, as the bits of an f32: where there is a schedule, that which it begins with.
     LearningRate = 4,
     /// What the loss is multiplied with before the backward pass, as the bits of an f32.
     LossScale = 5,

@@ -345,7 +345,9 @@ impl<N: Network, D: Device> Net<N, D> {
         &mut self.runner
     }
 
-    /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion.
+    /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. Where `TRAIN` has a
+    /// [`schedule`](crate::train::Schedule), it is the rate that this begins with: the one at its top is set, and a step has what the
+    /// schedule makes of it.
     ///
     /// # Errors
     /// A network without `TRAIN`, a rate that is negative or no number, or a failure of the device.

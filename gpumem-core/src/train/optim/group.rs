@@ -6,7 +6,7 @@
 /// `Group { paths: "head.*", lr: 1e-2 }` behind the group above leaves the bias of the head without weight decay.
 /// Paths that match nothing are errors.
 ///
-/// `set_lr` sets the optimizer's rate, and changes those of groups in the same proportion.
+/// `set_lr` sets the optimizer's rate, and changes those of groups in the same proportion; so does a schedule.
 ///
 /// A group costs no memory: parameters of all groups are updated in the same launches.
 ///
