@@ -9,8 +9,8 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::criterion::{Allowed, Indices};
-use gpumem_core::program::{Action, Class, Op, Operation, Pass, Program, Slot};
+use gpumem_core::program::indices::Indices;
+use gpumem_core::program::{Action, Operation, Program, Slot};
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,26 +22,18 @@ struct Step {
     dead: Vec<Range<usize>>,
 }
 
-/// Indices of the user's that must be below a limit.
+/// Indices of the user's, and what they may be.
 struct IndexCheck {
-    what: &'static str,
     indices: Source<u32>,
-    limit: u64,
-    /// Those beyond it that are no mistake.
-    allowed: Allowed,
+    rule: Indices,
 }
 
 impl IndexCheck {
     fn run(&self) -> Result<(), Error> {
-        let is_wrong = |&index: &u32| u64::from(index) >= self.limit && !self.allowed.allows(index);
-        match self.indices.get().iter().position(is_wrong) {
+        let Indices { what, limit, .. } = self.rule;
+        match (0..).zip(self.indices.get()).find(|(_, index)| self.rule.refuses(**index)) {
             None => Ok(()),
-            Some(position) => Err(Error::Index {
-                what: self.what,
-                position: position as u64,
-                value: self.indices.get()[position],
-                limit: self.limit,
-            }),
+            Some((position, &value)) => Err(Error::Index { what, position, value, limit }),
         }
     }
 }
@@ -88,24 +80,11 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
 
 /// The indices of the user's that `operation` uses to look something up.
 fn index_checks(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Vec<IndexCheck>, Error> {
-    let all = match &operation.action {
-        Action::Run { op: Op::Gather(op), pass: Pass::Forward } => {
-            let slot = Slot::Input(0);
-            vec![Indices { what: "token", slot, each: op.count, limit: op.rows, allowed: Allowed::Nothing }]
-        }
-        Action::Loss(criterion) => criterion.indices(),
-        _ => Vec::new(),
+    let check = |rule: Indices| {
+        let indices = operands.words(rule.slot, count(&[operands.batch(), rule.each]))?;
+        Ok(IndexCheck { indices, rule })
     };
-    // Indices that an operation of the program makes are not there yet when the step begins.
-    let given = |slot| {
-        let tensor = operation.read(slot);
-        tensor.is_some_and(|tensor| matches!(program.tensor(tensor).class, Class::Input | Class::Target))
-    };
-    let check = |Indices { what, slot, each, limit, allowed }| {
-        let indices = operands.words(slot, count(&[operands.batch(), each]))?;
-        Ok(IndexCheck { what, indices, limit, allowed })
-    };
-    all.into_iter().filter(|indices| given(indices.slot)).map(check).collect()
+    operation.indices(program).into_iter().map(check).collect()
 }
 
 impl Loaded {
@@ -152,6 +131,8 @@ impl Loaded {
             let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
             loaded.steps.push(Step { kernel, moves, dead });
         }
+        // Where several operations look something up by the same indices, a message names the smallest limit.
+        loaded.checks.sort_by_key(|check| check.rule.limit);
         Ok(loaded)
     }
 

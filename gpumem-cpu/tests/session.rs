@@ -259,6 +259,12 @@ fn bad_indices_are_refused_before_anything_runs() {
     let before = net.get(gradient);
     assert_eq!(net.run().unwrap_err(), Error::Index { what: "token", position: 1, value: 9, limit: 4 });
     assert_eq!(net.get(gradient), before);
+    let inputs = [Input::Numbers(vec![4, 3]), Input::Tokens(vec![2, 0, 3, 1, 4, 7])];
+    let mut net = OneLayer::new("Take", &inputs, Options::default());
+    let (_, gradient) = net.gradients[0];
+    let before = net.get(gradient);
+    assert_eq!(net.run().unwrap_err(), Error::Index { what: "step", position: 4, value: 4, limit: 4 });
+    assert_eq!(net.get(gradient), before);
 }
 
 /// One linear layer for inference, as a job to damage.

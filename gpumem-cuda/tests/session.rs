@@ -10,6 +10,8 @@ mod attention;
 mod cached;
 #[path = "session/convolutions.rs"]
 mod convolutions;
+#[path = "session/indices.rs"]
+mod indices;
 #[path = "session/losses.rs"]
 mod losses;
 #[path = "session/measured.rs"]

@@ -2,46 +2,10 @@
 
 use super::Slot;
 use super::encoding::{Reader, Wire};
+use super::indices::{Allowed, Indices};
 use super::loss::{Compares, LossOptions, Measure, Over, Reduction, Written};
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
-
-/// Indices beyond the limit that are no mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowed {
-    /// None.
-    Nothing,
-    /// This one.
-    One(u32),
-    /// What is negative as an `i32`.
-    Negative,
-}
-
-impl Allowed {
-    /// Whether this index is one of them.
-    pub fn allows(self, index: u32) -> bool {
-        match self {
-            Allowed::Nothing => false,
-            Allowed::One(allowed) => index == allowed,
-            Allowed::Negative => index.cast_signed() < 0,
-        }
-    }
-}
-
-/// Whole numbers of the user's that must be below a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Indices {
-    /// What one is, for messages.
-    pub what: &'static str,
-    /// Where they are.
-    pub slot: Slot,
-    /// How many a sample has.
-    pub each: u64,
-    /// The first that is too large.
-    pub limit: u64,
-    /// Those beyond it that are no mistake.
-    pub allowed: Allowed,
-}
 
 /// A loss with the shape of what it compares: `outer` x `classes` x `inner` elements a sample. Logits of a vector have
 /// `outer` = `inner` = 1, of a sequence `outer` = T, of a map `inner` = H * W.
@@ -150,8 +114,7 @@ impl Criterion {
             }
             Compares::Labels => {
                 let limit = self.outer.saturating_add(1);
-                let lengths =
-                    Indices { what: "input length", slot: Slot::Input(1), each: 1, limit, allowed: Allowed::Nothing };
+                let lengths = Indices::below(limit, "input length", Slot::Input(1), 1);
                 Vec::from([label(self.options.target_length, Allowed::Negative), lengths])
             }
             Compares::Nothing | Compares::Numbers | Compares::Signs => Vec::new(),

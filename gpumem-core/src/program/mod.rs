@@ -10,6 +10,7 @@ pub mod encoding;
 mod evaluation;
 pub mod formula;
 pub mod function;
+pub mod indices;
 mod layout;
 pub mod loss;
 pub mod op;

@@ -6,6 +6,7 @@
 
 use super::Slot;
 use super::encoding::{Reader, Wire};
+use super::indices::Indices;
 use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Constant, Convolution,
     Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
@@ -61,6 +62,11 @@ pub trait Rule: Sized {
     /// The layouts in which its tensors may lie.
     fn layouts(&self) -> Layouts {
         Layouts::Dense
+    }
+
+    /// What of its inputs it looks something up by.
+    fn indices(&self) -> Vec<Indices> {
+        Vec::new()
     }
 
     /// Whether the training forward pass reads the random state.
@@ -417,6 +423,11 @@ macro_rules! operations {
             /// See [`Rule::layouts`].
             pub fn layouts(&self) -> Layouts {
                 match self { $(Op::$name(op) => op.layouts(),)* }
+            }
+
+            /// See [`Rule::indices`].
+            pub fn indices(&self) -> Vec<Indices> {
+                match self { $(Op::$name(op) => op.indices(),)* }
             }
 
             /// See [`Rule::draws`].

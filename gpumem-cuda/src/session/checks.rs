@@ -2,69 +2,89 @@
 
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::criterion::{Allowed, Indices};
-use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot};
+use gpumem_core::program::Operation;
+use gpumem_core::program::indices::Indices;
 
 /// Indices from outside, checked before they reach the card: a kernel that follows one that is too large would read whatever
 /// is there.
 #[derive(Debug)]
-pub(super) struct IndexCheck {
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
-    what: &'static str,
-    limit: u64,
-    /// Those beyond it that are no mistake.
-    allowed: Allowed,
+struct IndexCheck {
+    offset: u64,
+    bytes: u64,
+    rule: Indices,
 }
 
 impl IndexCheck {
-    pub(super) fn run(&self, bytes: &[u8]) -> Result<(), Error> {
-        if bytes.len() as u64 != self.bytes {
+    /// Whether there are as many bytes as it looks at.
+    fn fits(&self, bytes: &[u8]) -> bool {
+        self.bytes == bytes.len() as u64
+    }
+
+    fn run(&self, bytes: &[u8]) -> Result<(), Error> {
+        let Indices { what, limit, .. } = self.rule;
+        if !self.fits(bytes) {
             let found = bytes.len() as u64 / 4;
-            return Err(Error::Length { what: format!("a batch of {}s", self.what), expected: self.bytes / 4, found });
+            return Err(Error::Length { what: format!("a batch of {what}s"), expected: self.bytes / 4, found });
         }
         let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        let is_wrong = |value: u32| u64::from(value) >= self.limit && !self.allowed.allows(value);
-        match words.enumerate().find(|(_, value)| is_wrong(*value)) {
+        match (0..).zip(words).find(|(_, value)| self.rule.refuses(*value)) {
             None => Ok(()),
-            Some((position, value)) => {
-                Err(Error::Index { what: self.what, position: position as u64, value, limit: self.limit })
-            }
+            Some((position, value)) => Err(Error::Index { what, position, value, limit }),
         }
     }
 }
 
-pub(super) fn index_checks(placed: &Placed, batch: u64) -> Vec<IndexCheck> {
-    let checks = |operation: &Operation| -> Vec<IndexCheck> {
-        let all = match &operation.action {
-            Action::Run { op: Op::Gather(op), pass: Pass::Forward } => {
-                let slot = Slot::Input(0);
-                vec![Indices { what: "token", slot, each: op.count, limit: op.rows, allowed: Allowed::Nothing }]
-            }
-            Action::Loss(criterion) => criterion.indices(),
-            _ => Vec::new(),
+/// The checks of all programs of a session.
+#[derive(Debug)]
+pub(super) struct IndexChecks(Vec<IndexCheck>);
+
+impl IndexChecks {
+    /// Those of programs for so many samples each.
+    pub(super) fn new<'p>(programs: impl Iterator<Item = (&'p Placed, u64)>) -> IndexChecks {
+        let of = |(placed, batch): (&'p Placed, u64)| {
+            placed.program.operations.iter().flat_map(move |operation| checks_of(placed, operation, batch))
         };
-        let check = |Indices { what, slot, limit, allowed, .. }| {
-            let id = operation.read(slot)?;
-            let tensor = placed.program.tensor(id);
-            let is_given = matches!(tensor.class, Class::Input | Class::Target);
-            is_given.then_some(())?;
-            let (offset, bytes) = (placed.offsets[id as usize], tensor.elements(batch)? * 4);
-            Some(IndexCheck { offset, bytes, what, limit, allowed })
-        };
-        all.into_iter().filter_map(check).collect()
+        let mut checks: Vec<IndexCheck> = programs.flat_map(of).collect();
+        // Where several operations look something up by the same indices, a message names the smallest limit.
+        checks.sort_by_key(|check| check.rule.limit);
+        IndexChecks(checks)
+    }
+
+    /// Whether what is to lie at `offset` can be followed.
+    pub(super) fn run(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let here = || self.0.iter().filter(|check| check.offset == offset);
+        // Programs of different batches may have their inputs in one place.
+        let mut fitting = here().filter(|check| check.fits(bytes)).peekable();
+        match fitting.peek() {
+            Some(_) => fitting.try_for_each(|check| check.run(bytes)),
+            None => here().take(1).try_for_each(|check| check.run(bytes)),
+        }
+    }
+}
+
+fn checks_of(placed: &Placed, operation: &Operation, batch: u64) -> Vec<IndexCheck> {
+    let check = |rule: Indices| {
+        let id = operation.read(rule.slot)?;
+        let bytes = placed.program.tensor(id).elements(batch)?.checked_mul(4)?;
+        Some(IndexCheck { offset: placed.offsets[id as usize], bytes, rule })
     };
-    placed.program.operations.iter().flat_map(checks).collect()
+    operation.indices(&placed.program).into_iter().filter_map(check).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpumem_core::program::Slot;
+    use gpumem_core::program::indices::Allowed;
+
+    fn bytes(values: &[u32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
 
     #[test]
     fn indices_are_checked_before_they_reach_the_card() {
-        let check = IndexCheck { offset: 0, bytes: 8, what: "label", limit: 10, allowed: Allowed::One(255) };
-        let bytes = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let rule = Indices { allowed: Allowed::One(255), ..Indices::below(10, "label", Slot::Target, 1) };
+        let check = IndexCheck { offset: 0, bytes: 8, rule };
         assert_eq!(check.run(&bytes(&[0, 9])), Ok(()));
         assert_eq!(check.run(&bytes(&[255, 9])), Ok(()));
         let error = check.run(&bytes(&[3, 10])).unwrap_err();

@@ -22,7 +22,7 @@ use crate::operations::attention::any as attends;
 use crate::operations::convolution::library::any as convolves;
 use crate::operations::{Setting, order};
 use arena::Arena;
-use checks::{IndexCheck, index_checks};
+use checks::IndexChecks;
 use cudarc::driver::CudaStream;
 use feeding::Feeding;
 use gpumem_core::error::Error;
@@ -52,7 +52,7 @@ pub struct Session {
     arena: Arena,
     stream: Arc<CudaStream>,
     state: Option<u64>,
-    checks: Vec<IndexCheck>,
+    checks: IndexChecks,
     turned: Turned,
     described: Described,
 }
@@ -104,9 +104,8 @@ impl Session {
         let served = served.map(prepare).transpose()?;
         // The other half of a double buffer is other memory, for which the libraries may choose other kernels.
         meter.ended(Stage::Trials)?;
-        let programs = job.train.iter().chain([&job.infer]);
-        let serving = job.served.iter().flat_map(|served| index_checks(&served.placed, served.batch));
-        let checks = programs.flat_map(|placed| index_checks(placed, batch)).chain(serving).collect();
+        let programs = job.train.iter().chain([&job.infer]).map(|placed| (placed, batch));
+        let checks = IndexChecks::new(programs.chain(job.served.iter().map(|served| (&served.placed, served.batch))));
         let state = |placed: &Placed| Some(placed.offsets[placed.program.of_class(Class::State).next()? as usize]);
         let state = job.train.as_ref().and_then(state);
         let transfers = Transfers::new(&stream)?;
@@ -216,16 +215,6 @@ fn untrained() -> Error {
     Error::Unsupported { device: "CUDA", what: "the network has no training step; add `const TRAIN`".into() }
 }
 
-/// Whether what is to lie at `offset` can be followed.
-fn check(checks: &[IndexCheck], offset: u64, bytes: &[u8]) -> Result<(), Error> {
-    let here = || checks.iter().filter(|check| check.offset == offset);
-    // Programs of different batches may have their inputs in one place.
-    match here().find(|check| check.bytes == bytes.len() as u64).or_else(|| here().next()) {
-        Some(check) => check.run(bytes),
-        None => Ok(()),
-    }
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
         // Nothing may run in memory that is being freed. A failure leaves nothing to wait for.
@@ -235,7 +224,7 @@ impl Drop for Session {
 
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        check(&self.checks, offset, bytes)?;
+        self.checks.run(offset, bytes)?;
         self.follow_feeds()?;
         // A step without anything fed may read either half.
         let shift = self.train.as_ref().and_then(|train| train.other_half(offset));
@@ -259,7 +248,7 @@ impl Runner for Session {
             return self.write(offset, &bytes);
         };
         let checks = &self.checks;
-        train.feed(&self.arena, (offset, length), put, |bytes| check(checks, offset, bytes))
+        train.feed(&self.arena, (offset, length), put, |bytes| checks.run(offset, bytes))
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {

@@ -8,8 +8,8 @@ use alloc::format;
 
 /// `Take(x, index)`: the steps of a sequence that each sample's own indices name: `Take([], [from(text), ArgMax])`.
 ///
-/// * Both branches get the layer's input. x is a sequence `[T, D]`, the indices are tokens `[C]`; output `[C, D]`. An index from T on gives
-///   a row of NaN.
+/// * Both branches get the layer's input. x is a sequence `[T, D]`, the indices are tokens `[C]`; output `[C, D]`. An index of the
+///   user's from T on is an error before anything runs, as a token beyond an embedding's table is.
 /// * Parameters: none.
 /// * Backward keeps the indices.
 ///

@@ -1,4 +1,6 @@
+use crate::program::Slot;
 use crate::program::encoding::record;
+use crate::program::indices::Indices;
 use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Sequence};
 use crate::shape::Shape;
 use alloc::string::String;
@@ -31,6 +33,10 @@ impl Rule for Gather {
 
     fn gradients(&self) -> Vec<Gradient> {
         vec![Gradient::computed(&[(1, Reads::inputs(&[0]))])]
+    }
+
+    fn indices(&self) -> Vec<Indices> {
+        vec![Indices::below(self.rows, "token", Slot::Input(0), self.count)]
     }
 
     /// A list of indices, not several lists.

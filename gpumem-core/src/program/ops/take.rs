@@ -1,4 +1,6 @@
+use crate::program::Slot;
 use crate::program::encoding::record;
+use crate::program::indices::Indices;
 use crate::program::op::{Edge, Gradient, Reads, Rule};
 use crate::shape::Shape;
 use alloc::vec;
@@ -7,7 +9,8 @@ use alloc::vec::Vec;
 record! {
     /// Some rows of a sample, by indices of its own.
     ///
-    /// * Inputs: x `[rows, width]`, and indices `[count]`. An index from `rows` on gives a row of NaN.
+    /// * Inputs: x `[rows, width]`, and indices `[count]`, each below `rows`. Where another operation makes them, one that is not gives a
+    ///   row of NaN.
     /// * The gradient of x reads the indices. A row that is taken several times has the sum.
     pub struct Take {
         /// Rows of x.
@@ -28,6 +31,10 @@ impl Rule for Take {
 
     fn gradients(&self) -> Vec<Gradient> {
         vec![Gradient::computed(&[(0, Reads::inputs(&[1]))])]
+    }
+
+    fn indices(&self) -> Vec<Indices> {
+        vec![Indices::below(self.rows, "step", Slot::Input(1), self.count)]
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
