@@ -1,5 +1,8 @@
 //! Inference with a cache: what is computed token by token, or some tokens at a time, is what the whole sequence gives.
 
+#[path = "generate/states.rs"]
+mod states;
+
 use gpumem::prelude::*;
 use gpumem::{Cpu, Error, Generate, Generated, Line, Serving, greedy};
 
@@ -113,7 +116,7 @@ fn learned_positions() {
     let samples = [tokens(12, 17, 1), tokens(12, 17, 4)];
     let all = whole.forward(&Tensor::from_fn(|index| samples[index / 12][index % 12])).unwrap();
     for passes in [vec![12], vec![1; 12], vec![5, 7], vec![4, 1, 6, 1], vec![11, 1]] {
-        net.truncate(0);
+        net.truncate(0).unwrap();
         let mut done = 0;
         for taken in passes {
             let given = [&samples[0][done..done + taken], &samples[1][done..done + taken]];
@@ -147,7 +150,7 @@ fn rotary_positions() {
     let sequence = tokens(20, 11, 2);
     let all = whole.forward(&Tensor::from_fn(|index| sequence[index])).unwrap();
     for first in [1, 4, 7, 20] {
-        net.truncate(0);
+        net.truncate(0).unwrap();
         let mut logits = net.extend(&[&sequence[..first]]).unwrap();
         for step in first..=20 {
             assert_near(&logits, &all.as_slice()[(step - 1) * 11..][..11]);
@@ -176,11 +179,11 @@ fn a_prompt_is_continued() {
         sequence.extend(tokens);
     }
     // A part of it is taken back, and goes on differently.
-    net.truncate(10);
+    net.truncate(10).unwrap();
     let other = net.extend(&[&[1, 2]]).unwrap();
     let changed = [&sequence[..10], &[1, 2]].concat();
     assert_near(&other, &{
-        net.truncate(0);
+        net.truncate(0).unwrap();
         net.extend(&[&changed]).unwrap()
     });
     assert_eq!(net.cached(), 12);
@@ -193,7 +196,7 @@ fn other_ways_to_attend() {
     let mut net = Apart::on(&device).unwrap();
     let sequence = tokens(9, 6, 1);
     let together = net.extend(&[&sequence]).unwrap();
-    net.truncate(0);
+    net.truncate(0).unwrap();
     let steps: Vec<Vec<f32>> = sequence.iter().map(|token| net.extend(&[&[*token]]).unwrap()).collect();
     assert_eq!(steps.last(), Some(&together));
     let first = net.infer(&Tensor::from_fn(|_| sequence[0])).unwrap();

@@ -110,11 +110,12 @@ impl Step {
         self.with_arenas(aim, |arenas| arenas.largest(room))
     }
 
-    /// The most steps that the cache can have in an arena of at most `room` bytes, where the network keeps one: doubling, then halving. 0
-    /// if it has no room for one.
+    /// The most steps that the cache can have in an arena of at most `room` bytes, where the network keeps one that grows with them: doubling,
+    /// then halving. 0 if it has no room for one.
     pub fn longest_cache(&self, aim: &[&Card], room: u64) -> Option<u64> {
         let blueprint = self.cached.as_ref()?;
         let Cached { steps, chunk } = blueprint.cached?;
+        self.tables.caches.iter().any(|&[_, _, steps, _]| steps > 0).then_some(())?;
         let fits = |steps: u64| {
             let cached = Cached { steps, chunk: chunk.min(steps) };
             let Ok(program) = lower_cached(&blueprint.graph, &blueprint.outputs, cached) else { return false };

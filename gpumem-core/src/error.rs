@@ -29,6 +29,13 @@ pub enum Error {
         /// The first value that is too large.
         limit: u64,
     },
+    /// A sequence that is to go on from an earlier step, of a network that keeps what all steps so far come to.
+    Rewind {
+        /// Steps that were to be left.
+        steps: u64,
+        /// Steps that there are.
+        cached: u64,
+    },
     /// No parameter, gradient or buffer of that name.
     Name {
         /// The name that was asked for.
@@ -216,6 +223,11 @@ impl fmt::Display for Error {
             Error::Index { what, position, value, limit } => {
                 write!(f, "{what} {value} at position {position} is too large: it must be below {limit}")
             }
+            Error::Rewind { steps, cached } => write!(
+                f,
+                "the network keeps what all {cached} steps come to and cannot go back to step {steps}; begin anew with `truncate(0)` and \
+                 take the first {steps} steps again"
+            ),
             Error::Name { name, nearest: Some(nearest) } => {
                 write!(f, "the network has nothing called `{name}`; did you mean `{nearest}`?")
             }

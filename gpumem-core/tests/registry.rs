@@ -35,7 +35,11 @@ fn random_networks_have_every_layer_operation_and_function() {
     let layers = layers.iter().map(String::as_str).collect();
     assert_eq!(missing(&Entry::names(), &layers), [""; 0], "layers");
     // Those of inference with a cache come about when a network is lowered for it.
-    assert_eq!(missing(Op::NAMES, &operations), ["CachedAttention", "Positions"], "operations");
+    assert_eq!(
+        missing(Op::NAMES, &operations),
+        ["CachedAttention", "Positions", "CachedScan", "CachedConvolution"],
+        "operations"
+    );
     let names: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();
     assert_eq!(missing(&names, &functions), [""; 0], "functions");
 }

@@ -111,6 +111,8 @@ fn every_operation() {
         "Expand",
         "WindowMask",
         "CachedAttention",
+        "CachedScan",
+        "CachedConvolution",
         "Positions",
         "Constant",
         "PaddedPositions",

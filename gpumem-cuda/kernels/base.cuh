@@ -168,6 +168,11 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 // Steps that went before those at hand: of training, or of a sequence of which a cache is kept.
 __device__ __forceinline__ u64 steps_before(const u32 *state) { return (u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]; }
 
+// How many of so many steps at hand are of the sequence of which a cache is kept: StateWord::AT_HAND.
+__device__ __forceinline__ u32 steps_at_hand(const u32 *state, u32 steps) {
+    return state[STATE_SEED] < steps ? state[STATE_SEED] : steps;
+}
+
 // What a layer draws from: the state, and its row, since each layer draws numbers of its own.
 struct Draws {
     const u32 *state;

@@ -1,34 +1,17 @@
 // The selective scan of a state space model: h[t] = exp(delta[t] A) h[t - 1] + delta[t] u[t] b[t] for each state of each channel, with
 // A = -exp(A_log), and y[t] = c[t] . h[t] + d u[t].
 //
-// SAMPLES  of the batch
-// STEPS, CHANNELS, STATES  of a channel, N of the formulas
-// NORM     what A_log, d and their gradients are made of
-// CHUNK    steps whose numbers are in shared memory at a time
-// LANES    threads of a channel: a power of two up to 32
-// EACH     states of a thread: state j * LANES + lane is its number j
-// THREADS  of a block
+// Beside the constants of selective_scan.cuh:
 // GROUP    channels of a block of the backward pass: a multiple of the channels that a block has at a time
 // ROOM     elements of a sample's workspace: see `Room`
 // ADDS     which gradients are added to what is there: a bit for each input, by its number
 //
-// u, delta and y are [B, T, D], b and c [B, T, N], A_log is [D, N], d is [D]. Threads go through the steps one after the other with
-// their states in registers. The way back needs the states of each step: those before each chunk are computed first and lie in the
+// The way back needs the states of each step: those before each chunk are computed first and lie in the
 // workspace; from them those of a chunk are computed when the way back comes to it, and lie in shared memory. No sum depends on the
 // order in which blocks run.
-#include "base.cuh"
-#include "real.cuh"
+#include "selective_scan.cuh"
 
-#undef norm
-#define norm NORM
-
-// Channels that a block has at a time.
-constexpr u32 HERE = THREADS / LANES;
-// States of a channel with those that there are not, which stay 0.
-constexpr u32 ALL = LANES * EACH;
-// Blocks of a sample.
-constexpr u32 BLOCKS = (CHANNELS + HERE - 1) / HERE, GROUPS = (CHANNELS + GROUP - 1) / GROUP;
-constexpr u32 CHUNKS = (STEPS + CHUNK - 1) / CHUNK;
+constexpr u32 GROUPS = (CHANNELS + GROUP - 1) / GROUP, CHUNKS = (STEPS + CHUNK - 1) / CHUNK;
 // Threads that read neighbours in shared memory, for one state each, find them in different banks.
 constexpr u32 PITCH = THREADS + (LANES < 32 ? LANES : 0);
 
@@ -39,91 +22,13 @@ struct Room {
     static constexpr u64 OF_A = SUMS + 2 * GROUPS * EACH_SUM, OF_D = OF_A + (u64)CHANNELS * STATES;
 };
 
-// Where a thread is: its channel among those of the block, and its lane among those of the channel.
-static __device__ __forceinline__ u32 own_channel() { return threadIdx.x / LANES; }
-static __device__ __forceinline__ u32 own_lane() { return threadIdx.x % LANES; }
-
-// The sum over the lanes of a channel, in each of them.
-static __device__ __forceinline__ float lane_sum(float x) {
-#pragma unroll
-    for (int offset = LANES / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
-    return x;
-}
-
-// Some steps of some channels, in shared memory; 0 for channels that there are not.
-typedef float Wide[CHUNK][HERE];
-// Some steps of b or c.
-typedef float Narrow[CHUNK][ALL];
-
-static __device__ __forceinline__ void fetch(const real *from, u64 sample, u32 first, u32 steps, u32 channel, Wide &to) {
-    for (u32 e = threadIdx.x; e < steps * HERE; e += THREADS) {
-        const u32 k = e / HERE, own = e % HERE;
-        const bool exists = channel + own < CHANNELS;
-        to[k][own] = exists ? widen(from[(sample * STEPS + first + k) * CHANNELS + channel + own]) : 0.0f;
-    }
-}
-
-static __device__ __forceinline__ void fetch(const real *from, u64 sample, u32 first, u32 steps, Narrow &to) {
-    for (u32 e = threadIdx.x; e < steps * ALL; e += THREADS) {
-        const u32 k = e / ALL, n = e % ALL;
-        to[k][n] = n < STATES ? widen(from[(sample * STEPS + first + k) * STATES + n]) : 0.0f;
-    }
-}
-
-static __device__ __forceinline__ void put(const Wide &from, u64 sample, u32 first, u32 steps, u32 channel, bool add, real *to) {
-    for (u32 e = threadIdx.x; e < steps * HERE; e += THREADS) {
-        const u32 k = e / HERE, own = e % HERE;
-        if (channel + own >= CHANNELS) continue;
-        real *place = &to[(sample * STEPS + first + k) * CHANNELS + channel + own];
-        narrow(add ? from[k][own] + widen(*place) : from[k][own], place);
-    }
-}
-
-// A of the thread's states.
-static __device__ __forceinline__ void decays(const norm *a_log, u32 channel, float a[EACH]) {
-#pragma unroll
-    for (int j = 0; j < EACH; j++) {
-        const u32 n = j * LANES + own_lane();
-        a[j] = channel < CHANNELS && n < STATES ? -expf(widen(a_log[(u64)channel * STATES + n])) : 0.0f;
-    }
-}
-
 static __device__ __forceinline__ u32 steps_from(u32 first) { return STEPS - first < CHUNK ? STEPS - first : CHUNK; }
 
 // A block for HERE channels of a sample.
 KERNEL(__launch_bounds__(THREADS, 1) selective_scan_forward)
 (const real *u, const real *delta, const norm *a_log, const real *b, const real *c, const norm *skip, real *y) {
-    __shared__ Wide us, deltas, ys;
-    __shared__ Narrow bs, cs;
-    const u64 sample = blockIdx.x / BLOCKS;
-    const u32 first_channel = blockIdx.x % BLOCKS * HERE, own = own_channel(), lane = own_lane();
-    const u32 channel = first_channel + own;
-    const float d = channel < CHANNELS ? widen(skip[channel]) : 0.0f;
-    float a[EACH], h[EACH] = {};
-    decays(a_log, channel, a);
-    for (u32 first = 0; first < STEPS; first += CHUNK) {
-        const u32 steps = steps_from(first);
-        __syncthreads();
-        fetch(u, sample, first, steps, first_channel, us);
-        fetch(delta, sample, first, steps, first_channel, deltas);
-        fetch(b, sample, first, steps, bs);
-        fetch(c, sample, first, steps, cs);
-        __syncthreads();
-        for (u32 k = 0; k < steps; k++) {
-            const float x = us[k][own], size = deltas[k][own], arriving = size * x;
-            float sum = 0.0f;
-#pragma unroll
-            for (int j = 0; j < EACH; j++) {
-                const u32 n = j * LANES + lane;
-                h[j] = expf(size * a[j]) * h[j] + arriving * bs[k][n];
-                sum += cs[k][n] * h[j];
-            }
-            sum = lane_sum(sum);
-            if (lane == 0) ys[k][own] = sum + d * x;
-        }
-        __syncthreads();
-        put(ys, sample, first, steps, first_channel, false, y);
-    }
+    float h[EACH] = {};
+    walk(u, delta, a_log, b, c, skip, blockIdx.x / BLOCKS, blockIdx.x % BLOCKS * HERE, STEPS, h, y);
 }
 
 // The states before each chunk. A block for HERE channels of a sample.

@@ -3,6 +3,7 @@
 use super::{LowerError, Training};
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::number::Role;
+use crate::program::kept::Kept;
 use crate::program::op::{Gradient, Reads, Work, Workspace};
 use crate::program::{Action, Class, Init, Layout, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
@@ -242,13 +243,13 @@ impl<'g> Builder<'g> {
     /// What an operation keeps from one run to the next.
     pub(super) fn caches(&mut self, op: &Op, row: RowId) -> Vec<TensorId> {
         let path = &self.graph.rows[row].path;
-        let cache = |(shape, of): (Shape, &str)| {
-            let (name, row, init) = (format!("{path}.{of}"), row as u32, Init::Constant(0.0));
-            let id = self.persistent(Class::Cache, Role::Activation, name, row, shape, init);
+        let cache = |Kept { name, shape, role, .. }: Kept| {
+            let (name, row, init) = (format!("{path}.{name}"), row as u32, Init::Constant(0.0));
+            let id = self.persistent(Class::Cache, role, name, row, shape, init);
             self.tensors[id as usize].batched = true;
             id
         };
-        op.caches().into_iter().zip(["cached_keys", "cached_values"]).map(cache).collect()
+        op.caches().into_iter().map(cache).collect()
     }
 
     pub(super) fn tensor(&mut self, tensor: Tensor) -> TensorId {

@@ -45,7 +45,8 @@ pub(super) fn stepped(graph: &Graph, outputs: &[NodeId], cached: Cached) -> Resu
         })?;
         following.axes.push(axis);
     }
-    if outputs.len() == 1 && following.axes[outputs[0]] == Some(0) {
+    let is_whole = |output: NodeId| graph.value(output).shape.dims().first() == Some(&whole);
+    if outputs.len() == 1 && following.axes[outputs[0]] == Some(0) && is_whole(outputs[0]) {
         return Ok(stepped);
     }
     Err(LowerError::of_all(
@@ -72,11 +73,17 @@ impl Following {
             Source::Op { op, inputs, buffers, in_place } => {
                 let axes: Vec<Option<usize>> = inputs.iter().map(|&input| self.axes[input]).collect();
                 let shapes: Vec<Shape> = inputs.iter().map(|&input| graph.value(input).shape).collect();
-                let stepped = if axes.iter().any(Option::is_some) {
-                    let sequence = Sequence { inputs: &shapes, axes: &axes, whole: self.whole, chunk, cache };
-                    Some(op.stepped(&sequence)?)
-                } else {
-                    self.positions(graph, op, inputs)?.map(|op| (op, 0))
+                let stepped = match self.steps(graph, inputs)? {
+                    Some(whole) if self.is_end_cut_off(op, axes[0], whole) => {
+                        own.source = Source::View(inputs[0]);
+                        own.value.shape = shape.with(axes[0].unwrap_or(0), chunk);
+                        return Ok(axes[0]);
+                    }
+                    Some(whole) => {
+                        let sequence = Sequence { inputs: &shapes, axes: &axes, whole, chunk, cache };
+                        Some(op.stepped(&sequence)?)
+                    }
+                    None => self.positions(graph, op, inputs)?.map(|op| (op, 0)),
                 };
                 let Some((op, axis)) = stepped else { return Ok(None) };
                 let (inputs, buffers, in_place) = (inputs.clone(), buffers.clone(), *in_place);
@@ -90,11 +97,27 @@ impl Following {
         Ok(axis)
     }
 
+    /// How many steps the whole of these values has, as far as they have steps: all the same. It may be more than the sequence has, where a
+    /// convolution reaches beyond its end.
+    fn steps(&self, graph: &Graph, inputs: &[NodeId]) -> Result<Option<u64>, String> {
+        let of = |&input: &NodeId| self.axes[input].map(|axis| graph.value(input).shape.dims()[axis]);
+        let mut all = inputs.iter().filter_map(of);
+        let first = all.next();
+        if all.all(|other| Some(other) == first) { Ok(first) } else { Err(Sequence::refusal()) }
+    }
+
+    /// Whether an operation leaves as many steps as the sequence has of `whole`. Those at hand are there without the others.
+    fn is_end_cut_off(&self, op: &Op, steps: Option<usize>, whole: u64) -> bool {
+        let Op::Slice(Slice { start: 0, length, axis, .. }) = *op else { return false };
+        steps.map(|steps| steps as u64) == Some(axis) && length == self.whole && whole > length
+    }
+
     /// The axis of a view behind as many elements as that of what it views.
     fn view(&self, graph: &Graph, input: NodeId, shape: Shape) -> Result<Option<usize>, String> {
         let Some(axis) = self.axes[input] else { return Ok(None) };
-        let before = product(&graph.value(input).shape.dims()[..axis]);
-        let is_it = |&to: &usize| shape.dims()[to] == self.whole && product(&shape.dims()[..to]) == before;
+        let viewed = graph.value(input).shape;
+        let (whole, before) = (viewed.dims()[axis], product(&viewed.dims()[..axis]));
+        let is_it = |&to: &usize| shape.dims()[to] == whole && product(&shape.dims()[..to]) == before;
         (0..shape.rank()).find(is_it).map(Some).ok_or_else(Sequence::refusal)
     }
 

@@ -5,7 +5,7 @@ use crate::memory::lives::OwnedTransients;
 use crate::memory::tables::{BatchTensor, CacheTensor, Parameter, Persistent, Tables, Workspaces};
 use crate::number::Role;
 use crate::program::NO_ROW;
-use crate::program::{Class, Part, Program, Slot, Tensor};
+use crate::program::{Class, Part, Program, Slot, Tensor, TensorId};
 use crate::train::optim::whole_states;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -69,8 +69,10 @@ pub fn tables(program: &Program) -> OwnedTables {
     let elements = |tensor: &Tensor| tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX);
     let given = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
     let parameter = |tensor: &Tensor| [tensor.role as u64, elements(tensor), u64::from(tensor.trained)];
-    let cache = |tensor: &Tensor| {
-        let steps = tensor.shape.dims().first().copied().unwrap_or(0);
+    let states = program.states();
+    let cache = |id: TensorId| {
+        let tensor = program.tensor(id);
+        let steps = if states.contains(&id) { 0 } else { tensor.shape.dims().first().copied().unwrap_or(0) };
         [tensor.role as u64, elements(tensor) / steps.max(1), steps]
     };
     let transient = |tensor: &Tensor| {
@@ -96,7 +98,7 @@ pub fn tables(program: &Program) -> OwnedTables {
             .map(|([role, elements], count)| [role, elements, count])
             .collect(),
         batch: of(&[Class::Input, Class::Target]).map(given).collect(),
-        caches: (counted(of(&[Class::Cache]).map(cache)).into_iter())
+        caches: (counted(program.of_class(Class::Cache).map(cache)).into_iter())
             .map(|([role, row, steps], count)| [role, row, steps, count])
             .collect(),
         moments,

@@ -233,14 +233,14 @@ impl Bytes {
     }
 }
 
-/// Bytes of keys and values that are kept.
+/// Bytes of what is kept of a sequence.
 const fn cache_bytes(tables: &Tables, batch: u64, precision: Precision) -> Result<Bytes, PlanError> {
     let element = element_bytes(precision);
     let mut sum = Bytes { exact: 0, padded: 0 };
     let mut i = 0;
     while i < tables.caches.len() {
         let [role, row, steps, count] = tables.caches[i];
-        let Some(each) = row.checked_mul(steps) else { return Err(PlanError::Overflow) };
+        let Some(each) = row.checked_mul(if steps > 0 { steps } else { 1 }) else { return Err(PlanError::Overflow) };
         let added = match tensor_bytes(&element, role, 0, each, batch) {
             Ok(bytes) => sum.add(bytes, count),
             Err(error) => Err(error),

@@ -23,7 +23,8 @@ pub type Parameter = [u64; 4];
 /// An input or target, `[role, per_sample]` elements.
 pub type BatchTensor = [u64; 2];
 
-/// Keys or values that are kept, `[role, row, steps, count]`: `row` elements for each of `steps` steps of each sample.
+/// What is kept of a sequence, `[role, row, steps, count]`: `row` elements for each of `steps` steps of each sample, or where `steps` is 0,
+/// `row` elements of each sample however many steps there are.
 pub type CacheTensor = [u64; 4];
 
 /// The tensors that live inside a step, in the order of [`Program::transients`](crate::program::Program).

@@ -11,6 +11,7 @@ mod evaluation;
 pub mod formula;
 pub mod function;
 pub mod indices;
+pub mod kept;
 mod layout;
 pub mod loss;
 pub mod op;
@@ -48,7 +49,7 @@ pub enum Class {
     Buffer,
     /// What changes from step to step without changing the program: see [`StateWord`].
     State,
-    /// Keys or values of the steps that attention has seen: lives as long as the network, for each sample.
+    /// What is kept of the steps of a sequence, as the keys that attention has seen: lives as long as the network, for each sample.
     Cache,
     /// An input of the network.
     Input,
@@ -115,6 +116,10 @@ pub enum StateWord {
 impl StateWord {
     /// Words of the tensor.
     pub const COUNT: usize = 15;
+
+    /// Where there is a cache: how many of the steps at hand are of the sequence; what lies behind them fills the pass up. In the place of the
+    /// seed, for without training nothing is drawn.
+    pub const AT_HAND: usize = StateWord::Seed as usize;
 }
 
 /// How a tensor is filled before the first step.
@@ -303,7 +308,7 @@ pub enum Slot {
     Workspace,
     /// What the operation before reads, and this one must leave alone, so that both may run as one.
     Held(u8),
-    /// Keys or values of earlier steps, to which those of the steps at hand are added.
+    /// What is kept of earlier steps, to which the steps at hand are added.
     Cache(u8),
 }
 

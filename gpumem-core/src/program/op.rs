@@ -7,11 +7,13 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::indices::Indices;
+use super::kept::Kept;
 use super::ops::{
-    ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, Concat, Constant, Convolution,
-    Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
-    Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize,
-    Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
+    ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution, CachedScan,
+    Concat, Constant, Convolution, Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul,
+    MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce,
+    RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take,
+    WindowMask,
 };
 use crate::number::Role;
 use crate::shape::{Shape, product};
@@ -80,8 +82,8 @@ pub trait Rule: Sized {
         false
     }
 
-    /// Dimensions of what it keeps from one run to the next, for each sample: its [`Slot::Cache`](super::Slot)s, in order.
-    fn caches(&self) -> Vec<Shape> {
+    /// What it keeps from one run to the next, for each sample: its [`Slot::Cache`](super::Slot)s, in order.
+    fn caches(&self) -> Vec<Kept> {
         Vec::new()
     }
 
@@ -266,7 +268,8 @@ pub struct Sequence<'a> {
 impl Sequence<'_> {
     /// What is said of an operation that has no form of some steps at a time.
     pub fn refusal() -> String {
-        "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention"
+        "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention, a causal `Conv1d` or a \
+         `SelectiveScan`"
             .into()
     }
 
@@ -441,7 +444,7 @@ macro_rules! operations {
             }
 
             /// See [`Rule::caches`].
-            pub fn caches(&self) -> Vec<Shape> {
+            pub fn caches(&self) -> Vec<Kept> {
                 match self { $(Op::$name(op) => op.caches(),)* }
             }
 
@@ -583,4 +586,8 @@ operations! {
     SelectiveScan,
     /// A weight as a function of its parameters.
     Reparametrize,
+    /// Step after step of a state space model, behind those before.
+    CachedScan,
+    /// Windows over some steps of a signal and those before.
+    CachedConvolution,
 }

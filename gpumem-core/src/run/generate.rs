@@ -4,8 +4,9 @@ use super::device::{Device, Runner};
 use super::net::Net;
 use crate::error::Error;
 use crate::memory::place::Placed;
-use crate::network::{Generate, Network};
-use crate::program::{Class, StateWord};
+use crate::network::{Cached, Generate, Network};
+use crate::program::indices::Indices;
+use crate::program::{Class, Program, StateWord};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,6 +24,16 @@ pub(super) struct Kept {
     pub(super) most: u64,
     /// Steps in a pass of the forward program.
     pub(super) chunk: u64,
+    /// Whether something of it says what all steps come to, and cannot go back to an earlier one.
+    pub(super) has_states: bool,
+}
+
+impl Kept {
+    /// Nothing so far, of a forward pass that goes step by step; nothing ever where there is no cache.
+    pub(super) fn new(cached: Option<&Cached>, infer: &Program) -> Kept {
+        let (most, chunk) = cached.map_or((0, 0), |cached| (cached.steps, cached.chunk));
+        Kept { steps: 0, most, chunk, has_states: !infer.states().is_empty() }
+    }
 }
 
 /// Gives every sample the token that is most likely: the one of the largest logit, the first where several are as large.
@@ -117,11 +128,20 @@ impl<N: Network, D: Device> Net<N, D> {
 
     /// Forgets all steps from this one on, so that the sequence goes on differently from there: `truncate(0)` begins a new one. More
     /// steps than there are change nothing.
-    pub fn truncate(&mut self, steps: u64)
+    ///
+    /// # Errors
+    /// [`Error::Rewind`] where a layer keeps what all steps so far come to, as [`SelectiveScan`](crate::layers::SelectiveScan) does: it
+    /// goes back to the beginning only. Nothing is forgotten then.
+    pub fn truncate(&mut self, steps: u64) -> Result<(), Error>
     where
         N: Generate,
     {
-        self.kept.steps = self.kept.steps.min(steps);
+        let Kept { steps: cached, has_states, .. } = self.kept;
+        if has_states && 0 < steps && steps < cached {
+            return Err(Error::Rewind { steps, cached });
+        }
+        self.kept.steps = cached.min(steps);
+        Ok(())
     }
 
     /// Takes more tokens of the sequence, the same number for each sample, as many at a time as `chunk` in `INFER` says, and returns
@@ -130,16 +150,26 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// [`Error::Length`] for another number of samples, no tokens, samples of different lengths, or more tokens than the cache has
-    /// room for; [`Error::Index`] for a token beyond the table. The cache is then as before.
+    /// room for; [`Error::Index`] for a token beyond the table. The cache is then as before. After a failure of the device it is too, but
+    /// empty where [`Net::truncate`] cannot go back.
     pub fn extend(&mut self, tokens: &[&[u32]]) -> Result<Vec<f32>, Error>
     where
         N: Generate,
     {
         let count = self.checked(tokens)?;
-        let mut logits = Vec::new();
+        let first = self.kept.steps;
+        // Whoever cannot go back has lost the sequence if a pass fails.
+        self.kept.steps = if self.kept.has_states { 0 } else { first };
+        let logits = self.passes(tokens, count, first)?;
+        self.kept.steps = first + count as u64;
+        Ok(logits)
+    }
+
+    /// As many passes as these tokens take behind the `first` steps, and the logits after the last one.
+    fn passes(&mut self, tokens: &[&[u32]], count: usize, first: u64) -> Result<Vec<f32>, Error> {
         let mut done = 0;
-        while done < count {
-            let (left, at) = (count - done, self.kept.steps + done as u64);
+        loop {
+            let left = count - done;
             let is_single = left == 1 && self.served.is_some();
             let chunk = if is_single { 1 } else { self.kept.chunk as usize };
             let taken = left.min(chunk);
@@ -147,21 +177,12 @@ impl<N: Network, D: Device> Net<N, D> {
             for (words, tokens) in words.chunks_exact_mut(chunk).zip(tokens) {
                 words[..taken].copy_from_slice(&tokens[done..done + taken]);
             }
-            // A token is known by its place in what was given.
-            let place = |position: u64| position / chunk as u64 * count as u64 + done as u64 + position % chunk as u64;
-            self.pass(&words, at, is_single).map_err(|error| match error {
-                Error::Index { what, position, value, limit } => {
-                    Error::Index { what, position: place(position), value, limit }
-                }
-                other => other,
-            })?;
+            self.pass(&words, [first + done as u64, taken as u64], is_single)?;
             done += taken;
             if done == count {
-                logits = self.last_logits(is_single, chunk, taken - 1)?;
+                return self.last_logits(is_single, chunk, taken - 1);
             }
         }
-        self.kept.steps += count as u64;
-        Ok(logits)
     }
 }
 
@@ -191,7 +212,17 @@ impl<N: Network, D: Device> Net<N, D> {
             let what = alloc::format!("the rest of the cache ({} steps)", self.kept.most);
             return Err(Error::Length { what, expected: room, found: count as u64 });
         }
-        Ok(count)
+        // All of them before the first pass, for what a pass keeps may be there to stay. A token is known by its place in what was given.
+        let operations = self.infer.program.operations.iter();
+        let rules: Vec<Indices> = operations.flat_map(|operation| operation.indices(&self.infer.program)).collect();
+        let rule = rules.iter().min_by_key(|rule| rule.limit);
+        let all = (0..).zip(tokens.iter().copied().flatten().copied());
+        match rule.and_then(|rule| Some((rule, all.into_iter().find(|(_, token)| rule.refuses(*token))?))) {
+            Some((&Indices { what, limit, .. }, (position, value))) => {
+                Err(Error::Index { what, position, value, limit })
+            }
+            None => Ok(count),
+        }
     }
 
     /// The program of one step, or of a chunk.
@@ -202,15 +233,15 @@ impl<N: Network, D: Device> Net<N, D> {
         }
     }
 
-    /// Runs a program on these tokens, `at` steps behind the beginning.
-    fn pass(&mut self, words: &[u32], at: u64, is_single: bool) -> Result<(), Error> {
+    /// Runs a program on these tokens, `at` steps behind the beginning; `taken` of each sample's are of the sequence.
+    fn pass(&mut self, words: &[u32], [at, taken]: [u64; 2], is_single: bool) -> Result<(), Error> {
         let placed = self.program(is_single);
         let lacks = Error::Damaged("the program lacks an input");
         let input = placed.program.of_class(Class::Input).next().ok_or(lacks)?;
         let offset = placed.offsets[input as usize];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.runner.write(offset, &bytes)?;
-        self.begin_at(at)?;
+        self.begin_at(at, taken)?;
         if is_single { self.runner.serve() } else { self.runner.infer() }
     }
 
@@ -233,12 +264,18 @@ impl<N: Network, D: Device> Net<N, D> {
 }
 
 impl<N, D: Device> Net<N, D> {
-    /// Tells the device how many steps of a sequence went before.
-    pub(super) fn begin_at(&mut self, step: u64) -> Result<(), Error> {
+    /// Tells the device how many steps of a sequence went before, and how many of those at hand are of it.
+    pub(super) fn begin_at(&mut self, step: u64, at_hand: u64) -> Result<(), Error> {
         let program = &self.infer.program;
         // A network without attention and positions has no use for it.
         let Some(state) = program.of_class(Class::State).next() else { return Ok(()) };
-        let offset = self.infer.offsets[state as usize] + 4 * StateWord::Step as u64;
-        self.runner.write(offset, &step.to_le_bytes())
+        let offset = self.infer.offsets[state as usize];
+        const { assert!(StateWord::Step as usize == 0 && StateWord::AT_HAND == 2) };
+        let mut words = step.to_le_bytes().to_vec();
+        // Attention and positions need not know it.
+        if self.kept.has_states {
+            words.extend((at_hand as u32).to_le_bytes());
+        }
+        self.runner.write(offset, &words)
     }
 }

@@ -72,11 +72,7 @@ impl<N: Network, D: Device> Net<N, D> {
             let (batch, precision) = (N::EVALUATION.batch, N::EVALUATION.precision);
             served = Some(Served { placed: infer.covering(one_step, batch, precision)?, batch });
         }
-        let kept = cached.map_or(Kept { steps: 0, most: 0, chunk: 0 }, |cached| Kept {
-            steps: 0,
-            most: cached.steps,
-            chunk: cached.chunk,
-        });
+        let kept = Kept::new(cached.as_ref(), &infer.program);
         let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.batch);
         let precision = device.precision(aimed);
         if precision != aimed {
@@ -231,7 +227,8 @@ impl<N: Network, D: Device> Net<N, D> {
     fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
         give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, input)?;
         if self.kept.most > 0 {
-            self.begin_at(0)?;
+            self.kept.steps = 0;
+            self.begin_at(0, self.kept.chunk)?;
         }
         self.runner.infer()?;
         self.kept.steps = self.kept.chunk;

@@ -10,6 +10,8 @@ mod average_pool;
 mod batch_norm;
 mod binary;
 mod cached_attention;
+mod cached_convolution;
+mod cached_scan;
 mod concat;
 mod constant;
 mod convolution;
@@ -143,6 +145,8 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::AveragePool3d(op) => average_pool::forward(op, operands),
         Op::SelectiveScan(op) => selective_scan::forward(op, operands),
         Op::Reparametrize(op) => reparametrize::forward(op, operands),
+        Op::CachedScan(op) => cached_scan::forward(op, operands),
+        Op::CachedConvolution(op) => cached_convolution::forward(op, operands),
     }
 }
 
@@ -175,6 +179,8 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         | Op::Expand(_)
         | Op::WindowMask(_)
         | Op::CachedAttention(_)
+        | Op::CachedScan(_)
+        | Op::CachedConvolution(_)
         | Op::Positions(_)
         | Op::Constant(_)
         | Op::PaddedPositions(_)

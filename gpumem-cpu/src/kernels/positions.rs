@@ -3,8 +3,8 @@
 use super::{Bound, kernel, mask};
 use crate::operands::{Operands, Source, count};
 use gpumem_core::error::Error;
-use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Positions;
+use gpumem_core::program::{Slot, StateWord};
 
 /// The number of steps of a sequence that went before those at hand.
 pub(super) struct Position(Source<u32>);
@@ -17,6 +17,11 @@ impl Position {
 
     pub(super) fn get(&self) -> u64 {
         mask::step_and_seed(self.0.get()).0
+    }
+
+    /// How many of so many steps at hand are of the sequence.
+    pub(super) fn at_hand(&self, steps: usize) -> usize {
+        steps.min(self.0.get()[StateWord::AT_HAND] as usize)
     }
 }
 

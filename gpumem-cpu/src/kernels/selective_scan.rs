@@ -21,24 +21,24 @@ use gpumem_core::program::ops::SelectiveScan;
 use rayon::prelude::*;
 
 /// Channels that go through the steps together.
-const GROUP: usize = SelectiveScan::GROUP as usize;
+pub(super) const GROUP: usize = SelectiveScan::GROUP as usize;
 
 /// Steps whose states are there at a time.
 const CHUNK: usize = SelectiveScan::CHUNK as usize;
 
 /// A number of each channel of a group; 0 for those that there are not.
-type Lanes = [f32; GROUP];
+pub(super) type Lanes = [f32; GROUP];
 
 #[derive(Clone, Copy)]
-struct Sizes {
-    samples: usize,
-    steps: usize,
-    channels: usize,
-    states: usize,
+pub(super) struct Sizes {
+    pub(super) samples: usize,
+    pub(super) steps: usize,
+    pub(super) channels: usize,
+    pub(super) states: usize,
 }
 
 impl Sizes {
-    fn new(op: &SelectiveScan, operands: &Operands<'_>) -> Result<Sizes, Error> {
+    pub(super) fn new(op: &SelectiveScan, operands: &Operands<'_>) -> Result<Sizes, Error> {
         if !op.is_sound() {
             return Err(Error::Damaged("a scan has no steps or channels, or a number of states that it cannot have"));
         }
@@ -48,20 +48,20 @@ impl Sizes {
     }
 
     /// Lengths of the six inputs.
-    fn lengths(&self) -> [usize; 6] {
+    pub(super) fn lengths(&self) -> [usize; 6] {
         let of = |factors: &[usize]| factors.iter().fold(1, |product: usize, &factor| product.saturating_mul(factor));
         let wide = of(&[self.samples, self.steps, self.channels]);
         let narrow = of(&[self.samples, self.steps, self.states]);
         [wide, wide, of(&[self.channels, self.states]), narrow, narrow, self.channels]
     }
 
-    fn groups(&self) -> usize {
+    pub(super) fn groups(&self) -> usize {
         self.channels.div_ceil(GROUP)
     }
 }
 
 /// What the operation reads.
-struct Inputs {
+pub(super) struct Inputs {
     sizes: Sizes,
     u: Source,
     delta: Source,
@@ -72,7 +72,7 @@ struct Inputs {
 }
 
 impl Inputs {
-    fn new(sizes: Sizes, operands: &Operands<'_>) -> Result<Inputs, Error> {
+    pub(super) fn new(sizes: Sizes, operands: &Operands<'_>) -> Result<Inputs, Error> {
         let [u, delta, a_log, b, c, skip] = sizes.lengths();
         let source = |input, length| operands.source(Slot::Input(input), length);
         Ok(Inputs {
@@ -87,7 +87,7 @@ impl Inputs {
     }
 
     /// A group of channels of a sample.
-    fn group(&self, sample: usize, group: usize) -> Group<'_> {
+    pub(super) fn group(&self, sample: usize, group: usize) -> Group<'_> {
         let Sizes { steps, channels, states, .. } = self.sizes;
         let (row, narrow) = (steps * channels, steps * states);
         let first = group * GROUP;
@@ -108,7 +108,7 @@ impl Inputs {
 }
 
 /// Channels of one sample that go through the steps together.
-struct Group<'a> {
+pub(super) struct Group<'a> {
     channels: usize,
     states: usize,
     first: usize,
@@ -185,19 +185,23 @@ impl Group<'_> {
     }
 }
 
-/// All steps of a group.
-struct Forward<'a>(&'a Group<'a>, &'a mut [Lanes], MatrixMut<'a>);
+/// So many steps of a group, from what its states are to what they become. There are as many lanes for A as for states.
+pub(super) struct Forward<'a> {
+    pub(super) group: &'a Group<'a>,
+    pub(super) room: &'a mut [Lanes],
+    pub(super) y: MatrixMut<'a>,
+    pub(super) steps: usize,
+}
 
 impl Loop for Forward<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let Forward(group, room, mut y) = self;
+        let Forward { group, room, mut y, steps } = self;
         let (a, h) = room.split_at_mut(group.states);
         group.decays(a);
-        h.fill([0.0; GROUP]);
-        for t in 0..y.height() {
+        for t in 0..steps {
             let [u, delta, du] = group.step(t);
             let mut sums = each(|i| group.skip[i] * u[i]);
             let terms = group.narrow(group.b, t).iter().zip(group.narrow(group.c, t));
@@ -222,20 +226,23 @@ pub(super) fn forward(op: &SelectiveScan, operands: &mut Operands<'_>) -> Bound 
         output.get().par_chunks_mut(steps * channels).enumerate().for_each(|(sample, y)| {
             let y = MatrixMut::new(y, steps, channels, channels);
             for_heads(0..sizes.groups(), y, &split, &|group, y| {
-                with_lanes(2 * states, |room| wide(Forward(&inputs.group(sample, group), room, y)));
+                with_lanes(2 * states, |room| {
+                    room[states..].fill([0.0; GROUP]);
+                    wide(Forward { group: &inputs.group(sample, group), room, y, steps });
+                });
             });
         });
     })
 }
 
 /// The columns of the first groups, and the rest.
-fn split(y: MatrixMut<'_>, groups: usize) -> (MatrixMut<'_>, MatrixMut<'_>) {
+pub(super) fn split(y: MatrixMut<'_>, groups: usize) -> (MatrixMut<'_>, MatrixMut<'_>) {
     let at = y.width().min(groups * GROUP);
     y.split_columns(at)
 }
 
 /// Scratch memory of so many lanes.
-fn with_lanes(length: usize, f: impl FnOnce(&mut [Lanes])) {
+pub(super) fn with_lanes(length: usize, f: impl FnOnce(&mut [Lanes])) {
     with_scratch(length * GROUP, |scratch| f(scratch.as_chunks_mut().0));
 }
 

@@ -5,6 +5,7 @@ mod average_pool;
 pub(crate) mod batch_norm;
 mod binary;
 mod cached_attention;
+mod cached_convolution;
 pub(crate) mod chain;
 mod concat;
 mod constant;
@@ -143,6 +144,8 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::AveragePool3d(op) => own(pools3d::average_forward(context, op)),
         Op::SelectiveScan(op) => own(selective_scan::forward(context, op)),
         Op::Reparametrize(op) => own(reparametrize::forward(context, op)),
+        Op::CachedScan(op) => own(selective_scan::cached(context, op)),
+        Op::CachedConvolution(op) => own(cached_convolution::forward(context, op)),
     }
 }
 
@@ -175,6 +178,8 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         | Op::Expand(_)
         | Op::WindowMask(_)
         | Op::CachedAttention(_)
+        | Op::CachedScan(_)
+        | Op::CachedConvolution(_)
         | Op::Positions(_)
         | Op::Constant(_)
         | Op::PaddedPositions(_)

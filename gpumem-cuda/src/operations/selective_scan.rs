@@ -1,16 +1,16 @@
-//! The selective scan of a state space model: `kernels/selective_scan.cu`.
+//! The selective scan of a state space model: `kernels/selective_scan.cu`, and `kernels/cached_scan.cu` behind earlier steps.
 
 use super::context::Context;
 use super::grid::{norm_real, small};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::ops::SelectiveScan;
+use gpumem_core::program::ops::{CachedScan, SelectiveScan};
 use gpumem_core::program::{Slot, TensorId};
 
 /// How threads share out channels and their states.
 struct Plan<'a> {
     context: &'a Context<'a>,
-    op: &'a SelectiveScan,
+    op: SelectiveScan,
     samples: u64,
     /// Threads of a channel, and of a block.
     lanes: u64,
@@ -20,7 +20,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(context: &'a Context<'a>, op: &'a SelectiveScan, wide: TensorId) -> Result<Plan<'a>, Error> {
+    fn new(context: &'a Context<'a>, op: SelectiveScan, wide: TensorId) -> Result<Plan<'a>, Error> {
         if !op.is_sound() {
             return Err(Error::Damaged("a scan has no steps or channels, or a number of states that it cannot have"));
         }
@@ -33,22 +33,28 @@ impl<'a> Plan<'a> {
         Ok(Plan { context, op, samples: context.samples(wide), lanes, threads, adds })
     }
 
+    /// A kernel of the forward and the backward pass.
     fn kernel(&self, entry: &'static str) -> Kernel {
-        let Plan { context, op, samples, lanes, threads, adds } = *self;
-        let room = op.rooms().into_iter().fold(0, u64::saturating_add);
-        let kernel = context.kernel("selective_scan.cu", entry).with("NORM", norm_real(context));
+        let room = self.op.rooms().into_iter().fold(0, u64::saturating_add);
+        let kernel = self.kernel_of("selective_scan.cu", entry).with("GROUP", format!("{}u", SelectiveScan::GROUP));
+        kernel.with("ROOM", format!("{room}ull")).with("ADDS", self.adds)
+    }
+
+    /// A kernel with the constants of `kernels/selective_scan.cuh`.
+    fn kernel_of(&self, file: &'static str, entry: &'static str) -> Kernel {
+        let Plan { context, ref op, samples, lanes, threads, .. } = *self;
+        let kernel = context.kernel(file, entry).with("NORM", norm_real(context));
         let kernel = kernel.with("SAMPLES", format!("{samples}ull")).with("STEPS", format!("{}u", op.steps));
         let kernel = kernel.with("CHANNELS", format!("{}u", op.channels)).with("STATES", format!("{}u", op.states));
         let kernel = kernel.with("CHUNK", format!("{}u", SelectiveScan::CHUNK)).with("LANES", lanes);
-        let kernel = kernel.with("EACH", op.states.div_ceil(lanes)).with("THREADS", threads);
-        kernel.with("GROUP", format!("{}u", SelectiveScan::GROUP)).with("ROOM", format!("{room}ull")).with("ADDS", adds)
+        kernel.with("EACH", op.states.div_ceil(lanes)).with("THREADS", threads)
     }
 
     /// A block for so many channels of a sample.
-    fn walk(&self, entry: &'static str, channels: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+    fn walk(&self, kernel: Kernel, channels: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let blocks = small(self.op.channels.div_ceil(channels).saturating_mul(self.samples))?;
         let block = [small(self.threads)?, 1, 1];
-        Ok(Launch { kernel: self.kernel(entry), grid: [blocks, 1, 1], block, arguments, numbers: Vec::new() })
+        Ok(Launch { kernel, grid: [blocks, 1, 1], block, arguments, numbers: Vec::new() })
     }
 
     /// Channels that a block has at a time.
@@ -64,24 +70,33 @@ impl<'a> Plan<'a> {
 
 pub(super) fn forward(context: &Context<'_>, op: &SelectiveScan) -> Result<Vec<Launch>, Error> {
     let y = context.written(Slot::Output)?;
-    let plan = Plan::new(context, op, y)?;
+    let plan = Plan::new(context, op.clone(), y)?;
     let mut arguments = plan.inputs()?;
     arguments.push(Some(y));
-    Ok(vec![plan.walk("selective_scan_forward", plan.channels(), arguments)?])
+    Ok(vec![plan.walk(plan.kernel("selective_scan_forward"), plan.channels(), arguments)?])
+}
+
+/// The same behind earlier steps, whose states are kept.
+pub(super) fn cached(context: &Context<'_>, op: &CachedScan) -> Result<Vec<Launch>, Error> {
+    let y = context.written(Slot::Output)?;
+    let plan = Plan::new(context, op.scan(), y)?;
+    let mut arguments = plan.inputs()?;
+    arguments.extend([Some(context.read(Slot::State)?), Some(context.written(Slot::Cache(0))?), Some(y)]);
+    Ok(vec![plan.walk(plan.kernel_of("cached_scan.cu", "cached_scan"), plan.channels(), arguments)?])
 }
 
 /// The states before each chunk, the way back, and the sums over groups of channels and over samples.
 pub(super) fn backward(context: &Context<'_>, op: &SelectiveScan) -> Result<Vec<Launch>, Error> {
     let (dy, rooms) = (context.read(Slot::Gradient)?, Some(context.written(Slot::Workspace)?));
-    let plan = Plan::new(context, op, dy)?;
+    let plan = Plan::new(context, op.clone(), dy)?;
     let inputs = plan.inputs()?;
     let [du, ddelta, da, db, dc, dd] =
         [0, 1, 2, 3, 4, 5].map(|input| context.operation.written(Slot::InputGradient(input)));
     let before = [&inputs[..4], &[rooms]].concat();
     let back = [&[Some(dy)], &inputs[..], &[du, ddelta, rooms]].concat();
     let mut launches = vec![
-        plan.walk("selective_scan_states", plan.channels(), before)?,
-        plan.walk("selective_scan_backward", SelectiveScan::GROUP, back)?,
+        plan.walk(plan.kernel("selective_scan_states"), plan.channels(), before)?,
+        plan.walk(plan.kernel("selective_scan_backward"), SelectiveScan::GROUP, back)?,
     ];
     if db.is_some() || dc.is_some() {
         let count = plan.samples.saturating_mul(op.steps).saturating_mul(op.states);

@@ -534,11 +534,13 @@ pub fn compare_cached(what: &str, program: &Program, format: Format, befores: &[
     }
     let mut reference = OnCpu::boxed(job(program, batch, Precision::F32, optimizer));
     for (who, mut tested) in everyone(&job(program, batch, format.0, optimizer), format.1, 0..3) {
-        for &before in befores {
+        for (&before, at_hand) in befores.iter().zip(1..) {
             for (id, tensor) in program.tensors.iter().enumerate() {
                 let Some(mut words) = beginning(program, id, batch, classes, optimizer) else { continue };
                 if tensor.class == Class::State {
                     words[StateWord::Step as usize] = before as u32;
+                    // Some steps of a chunk, and more than it has.
+                    words[StateWord::AT_HAND] = at_hand;
                 }
                 tested.put(id, &words);
                 reference.put(id, &tested.get(id));

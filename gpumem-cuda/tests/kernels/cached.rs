@@ -78,3 +78,34 @@ fn positions_behind_other_steps() {
         });
     }
 }
+
+/// States of a scan, with one lane a channel and with several, and chunks that are filled up.
+#[test]
+fn scans_behind_other_steps() {
+    for (features, states, [steps, chunk]) in [(3, 1, [6, 1]), (35, 7, [9, 4]), (12, 16, [30, 19]), (5, 40, [8, 3])] {
+        check(&format!("{features} channels of {states} states"), [steps, chunk], |graph, tokens| {
+            let x = layer(graph, tokens, &format!("Embedding(7, {features})"));
+            let sizes = layer(graph, x, &format!("StepSizes({features})"));
+            let [b, c] = [0; 2].map(|_| layer(graph, x, &format!("Linear({states})")));
+            join(graph, &[x, sizes, b, c], "SelectiveScan")
+        });
+    }
+}
+
+/// Columns of one channel's own and of all, windows that reach further than a chunk, and ones that are one column.
+#[test]
+fn convolutions_behind_other_steps() {
+    for (features, convolution, reach, [steps, chunk]) in [
+        (6, "Conv1d(6, 4, padding = 3, groups = 6)", 3, [9, 1]),
+        (6, "Conv1d(4, 3, padding = 2)", 2, [12, 5]),
+        (8, "Conv1d(12, 2, padding = 5, dilation = 5, groups = 4, bias = false)", 5, [11, 3]),
+        (3, "Conv1d(3, 3, padding = 2)", 2, [7, 7]),
+        (4, "Conv1d(5, 1)", 0, [6, 4]),
+    ] {
+        check(convolution, [steps, chunk], |graph, tokens| {
+            let x = chain(graph, tokens, &format!("Embedding(7, {features}) | Transpose(1, 2) | {convolution}"));
+            let x = if reach > 0 { layer(graph, x, &format!("Slice(0, -{reach}, dim = -1)")) } else { x };
+            layer(graph, x, "Transpose(1, 2)")
+        });
+    }
+}

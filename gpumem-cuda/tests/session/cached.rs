@@ -4,15 +4,22 @@ use super::*;
 use gpumem_core::graph::Type;
 use gpumem_core::lower::{Blueprint, Cached};
 use gpumem_core::shape::Shape;
+use host::harness::graphs::join;
 
 const STEPS: u64 = 9;
 const CHUNK: u64 = 4;
 
-fn cached_job(precision: Precision) -> Job {
+fn cached_job(precision: Precision, layers: &[&str]) -> Job {
     let mut graph = Graph::default();
     let input = graph.input(Type::indices(Shape::new(&[STEPS]))).unwrap();
-    let layers = "Embedding(7, 16) | CausalSelfAttention(4, kv_heads = 2, rotary = 100.0) | LayerNorm | Linear(5)";
-    let output = chain(&mut graph, input, layers);
+    let mut output = input;
+    for layers in layers {
+        output = match *layers {
+            // Of one value, which is its own step sizes, b and c.
+            "SelectiveScan" => join(&mut graph, &[output; 4], layers),
+            layers => chain(&mut graph, output, layers),
+        };
+    }
     let cached = Some(Cached { steps: STEPS, chunk: CHUNK });
     let blueprint = Blueprint { graph, outputs: vec![output], training: None, cached };
     let compiled = plan(&blueprint.inference().unwrap(), BATCH, precision);
@@ -46,10 +53,13 @@ fn passes(job: &Job, runner: &mut dyn Runner, passes: &[(u64, u64)]) -> Vec<Vec<
     for &(first, count) in passes {
         let placed = if count == 1 { &job.served.as_ref().unwrap().placed } else { &job.infer };
         let of = |class| placed.offsets[placed.program.of_class(class).next().unwrap() as usize];
-        let token = |index: u64| ((first + index % count + 3 * (index / count)) % 7) as u32;
-        let tokens: Vec<u32> = (0..BATCH * count).map(token).collect();
+        // A chunk may be filled up.
+        let length = if count == 1 { 1 } else { CHUNK };
+        let token = |index: u64| ((first + index % length + 3 * (index / length)) % 7) as u32;
+        let tokens: Vec<u32> = (0..BATCH * length).map(token).collect();
         runner.write(of(Class::Input), &bytes(&tokens)).unwrap();
-        runner.write(of(Class::State) + 4 * StateWord::Step as u64, &first.to_le_bytes()).unwrap();
+        let words = [first as u32, 0, count as u32];
+        runner.write(of(Class::State) + 4 * StateWord::Step as u64, &bytes(&words)).unwrap();
         if count == 1 { runner.serve() } else { runner.infer() }.unwrap();
         let result = placed.program.results[0] as usize;
         let mut logits = vec![0; placed.bytes[result] as usize];
@@ -66,7 +76,8 @@ fn chunks_and_steps_share_a_cache() {
     if !on_a_simulated_card("cached::chunks_and_steps_share_a_cache", &[]) {
         return;
     }
-    let job = cached_job(Precision::F32);
+    let layers = ["Embedding(7, 16) | CausalSelfAttention(4, kv_heads = 2, rotary = 100.0) | LayerNorm | Linear(5)"];
+    let job = cached_job(Precision::F32, &layers);
     let order = [(0, CHUNK), (4, 1), (5, 1), (6, 1), (4, CHUNK), (8, 1), (7, CHUNK)];
     let found = passes(&job, &mut load(&job), &order);
     let expected = passes(&job, &mut Cpu::with_threads(1).unwrap().load(job.clone()).unwrap(), &order);
@@ -78,4 +89,21 @@ fn chunks_and_steps_share_a_cache() {
     let wrong = Error::Index { what: "token", position: 1, value: 7, limit: 7 };
     assert_eq!(card.write(input, &bytes(&[0, 7, 0])), Err(wrong.clone()));
     assert_eq!(card.write(input, &bytes(&[0, 7].repeat(6))), Err(wrong));
+}
+
+/// What both passes keep of all steps so far, from the beginning and again from there.
+#[test]
+fn chunks_and_steps_share_states() {
+    if !on_a_simulated_card("cached::chunks_and_steps_share_states", &[]) {
+        return;
+    }
+    let convolution =
+        "Transpose(1, 2) | Conv1d(6, 3, padding = 2) | Slice(0, -2, dim = -1) | Transpose(1, 2) | Sigmoid";
+    let job = cached_job(Precision::F32, &["Embedding(7, 4)", convolution, "SelectiveScan", "Linear(5)"]);
+    let order = [(0, CHUNK), (4, 1), (5, 1), (6, 3), (0, 1), (1, CHUNK), (5, 2), (7, 1)];
+    let found = passes(&job, &mut load(&job), &order);
+    let expected = passes(&job, &mut Cpu::with_threads(1).unwrap().load(job.clone()).unwrap(), &order);
+    for ((found, expected), pass) in found.iter().zip(&expected).zip(&order) {
+        host::harness::assert_close(&format!("{pass:?}"), found, expected, 1e-4);
+    }
 }

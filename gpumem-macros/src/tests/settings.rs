@@ -505,14 +505,22 @@ fn what_a_cache_needs() {
             .to_string()
             .contains("compile_error")
     );
-    let several =
-        "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention";
+    let several = "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention, a causal `Conv1d` or a \
+         `SelectiveScan`";
     let later = "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step; use causal attention";
     for (layers, layer, message) in [
         ("MultiHeadAttention(2)", "layer 1 `MultiHeadAttention`", later),
         ("Lstm(6)", "layer 1 `Lstm`", several),
         ("Transpose(1, 2), Softmax, Transpose(1, 2)", "layer 2 `Softmax`", several),
         ("Add([], SinusoidalPositions)", "layer 2 `Add`", several),
+        (
+            "Transpose(1, 2), Conv1d(8, 3, padding = 1), Transpose(1, 2)",
+            "layer 2 `Conv1d`",
+            "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step: write `padding = 2`, and behind it \
+             `Slice(0, -2, dim = -1)`",
+        ),
+        ("Transpose(1, 2), Conv1d(8, 3, padding = 5, stride = 2), Transpose(1, 2)", "layer 2 `Conv1d`", several),
+        ("Transpose(1, 2), ConvTranspose1d(8, 1), Transpose(1, 2)", "layer 2 `ConvTranspose1d`", several),
         ("Roll(1, 1)", "layer 1 `Roll`", several),
         ("Unsqueeze(1), GroupNorm(1), Squeeze(1)", "layer 2 `GroupNorm`", several),
         (

@@ -16,6 +16,8 @@ use crate::layers::mistake::Mistake;
 ///   `L' = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`.
 /// * Parameters: `weight` `[out_channels, in_channels / groups, kernel_size]` and, with `bias`, `bias` `[out_channels]`, both
 ///   uniform within `1 / sqrt(fan_in)`, `fan_in = in_channels / groups * kernel_size`.
+/// * With `cache` in `INFER` it must be causal: `stride = 1`, `padding = dilation * (kernel_size - 1)`, and behind it
+///   `Slice(0, -padding, dim = -1)`. As many columns of the input are kept.
 /// * Backward keeps the input.
 ///
 /// PyTorch: `torch.nn.Conv1d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)`.

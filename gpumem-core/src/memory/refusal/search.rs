@@ -89,6 +89,11 @@ pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N
     let mut i = 0;
     while i < tables.caches.len() {
         let [role, row, steps, count] = tables.caches[i];
+        i += 1;
+        // What is no larger for more steps is among the rest.
+        if steps == 0 {
+            continue;
+        }
         let (Ok(whole), Ok(each)) = (
             tensor_bytes(&element, role, 0, row * steps, plan.batch),
             tensor_bytes(&element, role, 0, row, plan.batch),
@@ -99,7 +104,6 @@ pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N
         step += each * count;
         padding += padded(1) * count;
         most = steps;
-        i += 1;
     }
     let others = plan.arena() - cache + padding;
     if step == 0 || others >= room {

@@ -1,5 +1,6 @@
 use crate::number::Role;
 use crate::program::encoding::record;
+use crate::program::kept::Kept;
 use crate::program::op::{Edge, Gradient, Rule, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;
@@ -87,9 +88,9 @@ impl Rule for CachedAttention {
         Vec::new()
     }
 
-    fn caches(&self) -> Vec<Shape> {
+    fn caches(&self) -> Vec<Kept> {
         let [_, keys, values] = self.parts();
-        vec![Shape::new(&[self.cache, keys]), Shape::new(&[self.cache, values])]
+        vec![Kept::rows("cached_keys", [self.cache, keys]), Kept::rows("cached_values", [self.cache, values])]
     }
 
     fn is_positioned(&self) -> bool {
@@ -135,7 +136,8 @@ mod tests {
         };
         assert!(op.is_sound());
         assert_eq!((op.steps(), op.rows()), (3, vec![32, 16, 12]));
-        assert_eq!(op.caches(), [Shape::new(&[9, 16]), Shape::new(&[9, 12])]);
+        let shapes: Vec<Shape> = op.caches().iter().map(|kept| kept.shape).collect();
+        assert_eq!(shapes, [Shape::new(&[9, 16]), Shape::new(&[9, 12])]);
         for changed in [
             CachedAttention { heads: 0, ..op.clone() },
             CachedAttention { kv_heads: 3, ..op.clone() },

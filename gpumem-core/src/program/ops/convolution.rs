@@ -1,9 +1,11 @@
-use super::Window;
 use super::window::{name_of, with_channels};
+use super::{CachedConvolution, Window};
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Op, Reads, Rule, Sequence, Work, Workspace};
 use crate::shape::{Shape, product};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -118,6 +120,33 @@ impl<const N: usize> Rule for Convolution<N> {
             ([self.out_channels, self.in_channels], self.output)
         };
         product(&[channels[0], product(&positions), channels[1] / self.groups, self.window.area()])
+    }
+
+    /// A signal is a map of one row. A step sees itself and steps before where there is as much padding as its window reaches; the output then
+    /// has as many more steps at its end, which see none of the first ones.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let Window { kernel_size, stride, padding, dilation } = self.window;
+        let is_signal = N == 2 && kernel_size[0] == 1 && self.input[0] == 1 && self.output[0] == 1;
+        if sequence.of_first()? != N || !is_signal || self.transposed || stride[N - 1] != 1 {
+            return Err(Sequence::refusal());
+        }
+        let Convolution { in_channels, out_channels, groups, bias, .. } = *self;
+        let (kernel_size, dilation, steps) = (kernel_size[N - 1], dilation[N - 1], sequence.chunk);
+        let op = CachedConvolution { in_channels, out_channels, kernel_size, dilation, groups, bias, steps };
+        if padding[N - 1] != op.reach() || self.output[N - 1] < sequence.whole {
+            return Err(format!(
+                "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step: write `padding = {0}`, and \
+                 behind it `Slice(0, -{0}, dim = -1)`",
+                op.reach()
+            ));
+        }
+        if op.reach() > 0 {
+            return Ok((op.into(), N));
+        }
+        let (window, transposed) =
+            (Window { kernel_size: [1; 2], stride: [1; 2], padding: [0; 2], dilation: [1; 2] }, false);
+        let (input, output) = ([1, steps], [1, steps]);
+        Ok((Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output }.into(), N))
     }
 
     fn layouts(&self) -> Layouts {

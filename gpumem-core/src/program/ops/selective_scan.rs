@@ -1,7 +1,9 @@
+use super::CachedScan;
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Inputs, Reads, Rule, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Inputs, Op, Reads, Rule, Sequence, Work, Workspace};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -89,6 +91,17 @@ impl Rule for SelectiveScan {
     /// The products of C and the states, which PyTorch computes as a product of matrices.
     fn macs(&self) -> u64 {
         product(&[self.steps, self.channels, self.states])
+    }
+
+    /// All that differs between steps goes step by step; A_log and D are the same for all.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let SelectiveScan { channels, states, .. } = *self;
+        match sequence.axes {
+            [Some(0), Some(0), None, Some(0), Some(0), None] => {
+                Ok((CachedScan { steps: sequence.chunk, channels, states }.into(), 0))
+            }
+            _ => Err(Sequence::refusal()),
+        }
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,0 +1,120 @@
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::kept::Kept;
+use crate::program::op::{Edge, Gradient, Rule};
+use crate::shape::{Shape, product};
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// Convolution of some steps of a signal, each of which sees itself and steps before: what a [`Convolution`](super::Convolution) is
+    /// whose padding is as wide as its window reaches, where a sequence is not there at once.
+    ///
+    /// * Inputs: x `[in_channels, 1, C]`, a weight `[out_channels, in_channels / groups, 1, kernel_size]` and, with `bias`, a bias
+    ///   `[out_channels]`.
+    /// * Keeps as many columns of x before those at hand as a window [reaches](CachedConvolution::reach) back, `[in_channels, reach]` of
+    ///   every sample: that of step `t` in column `t % reach`. The state says how many steps went before, and how many of those at hand are
+    ///   of the sequence and so to be kept. What lies before the first step is 0.
+    /// * It runs without training only, so it has no gradient.
+    pub struct CachedConvolution {
+        /// Channels of x.
+        pub in_channels: u64,
+        /// Channels of y.
+        pub out_channels: u64,
+        /// Columns of the kernel.
+        pub kernel_size: u64,
+        /// Steps between them.
+        pub dilation: u64,
+        /// Parts that the channels are split into; each output part sees its own input part only.
+        pub groups: u64,
+        /// Whether a number is added to each output channel.
+        pub bias: bool,
+        /// Steps at hand.
+        pub steps: u64,
+    }
+}
+
+impl CachedConvolution {
+    /// How many steps a window reaches back.
+    pub fn reach(&self) -> u64 {
+        self.kernel_size.saturating_sub(1).saturating_mul(self.dilation)
+    }
+
+    /// Dimensions of the weight.
+    pub fn weight(&self) -> Shape {
+        let each = self.in_channels.checked_div(self.groups).unwrap_or(0);
+        Shape::new(&[self.out_channels, each, 1, self.kernel_size])
+    }
+
+    /// Whether a window reaches back, and groups are whole.
+    pub fn is_sound(&self) -> bool {
+        let has_groups = |channels: u64| channels > 0 && self.groups > 0 && channels.is_multiple_of(self.groups);
+        let is_whole = has_groups(self.in_channels) && has_groups(self.out_channels);
+        is_whole && self.steps > 0 && self.reach() > 0 && self.reach() < u64::MAX
+    }
+}
+
+impl Rule for CachedConvolution {
+    const NAME: &'static str = "CachedConvolution";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.out_channels, 1, self.steps])
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        Vec::new()
+    }
+
+    fn caches(&self) -> Vec<Kept> {
+        vec![Kept::state("cached_columns", &[self.in_channels, self.reach()], Role::Activation)]
+    }
+
+    fn is_positioned(&self) -> bool {
+        true
+    }
+
+    fn macs(&self) -> u64 {
+        let each = self.in_channels.checked_div(self.groups).unwrap_or(0);
+        product(&[self.out_channels, self.steps, each, self.kernel_size])
+    }
+
+    /// The assertions are those of the operation that it stands for.
+    fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A damaged program may name any.
+    #[test]
+    fn numbers_that_do_not_fit_are_not_sound() {
+        let op = CachedConvolution {
+            in_channels: 6,
+            out_channels: 4,
+            kernel_size: 3,
+            dilation: 2,
+            groups: 2,
+            bias: true,
+            steps: 5,
+        };
+        assert!(op.is_sound());
+        assert_eq!((op.reach(), op.weight(), op.macs()), (4, Shape::new(&[4, 3, 1, 3]), 4 * 5 * 3 * 3));
+        assert_eq!(op.caches()[0].shape, Shape::new(&[6, 4]));
+        for changed in [
+            CachedConvolution { in_channels: 0, ..op.clone() },
+            CachedConvolution { in_channels: 5, ..op.clone() },
+            CachedConvolution { out_channels: 3, ..op.clone() },
+            CachedConvolution { kernel_size: 0, ..op.clone() },
+            CachedConvolution { kernel_size: 1, ..op.clone() },
+            CachedConvolution { kernel_size: u64::MAX, ..op.clone() },
+            CachedConvolution { dilation: 0, ..op.clone() },
+            CachedConvolution { groups: 0, ..op.clone() },
+            CachedConvolution { steps: 0, ..op.clone() },
+        ] {
+            assert!(!changed.is_sound(), "{changed:?}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+// Convolution of the steps at hand of a signal, whose windows reach back to steps before, of which the last columns are kept.
+//
+// IN, OUT           channels of x and y
+// WIDTH, DILATION   columns of the kernel, and steps between them
+// GROUPS            parts that the channels are split into
+// STEPS             at hand
+// BIAS              whether a number is added to each output channel
+// SAMPLES           of the batch
+//
+// x [B, IN, STEPS], weight [OUT, IN / GROUPS, WIDTH], bias [OUT], y [B, OUT, STEPS]; kept [B, IN, REACH], the column of step t in t % REACH.
+//
+// cached_convolution:       y[b, o, t] = bias[o] + sum over c and j of w[o, c, j] x[b, c, t - REACH + j DILATION]; 0 before the first step
+// cached_convolution_keep:  puts the last columns that are of the sequence to their places
+#include "base.cuh"
+#include "real.cuh"
+
+constexpr u32 REACH = (WIDTH - 1) * DILATION, EACH = IN / GROUPS;
+
+// Blocks of 256 threads, an element of y each.
+KERNEL(cached_convolution)(const real *x, const real *weight, const real *bias, const real *kept, const u32 *state, real *y) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= (u64)SAMPLES * OUT * STEPS) return;
+    const u64 before = steps_before(state), sample = i / STEPS / OUT;
+    const u32 t = (u32)(i % STEPS), channel = (u32)(i / STEPS % OUT);
+    const u64 first = sample * IN + channel / (OUT / GROUPS) * EACH;
+    float sum = BIAS ? widen(bias[channel]) : 0.0f;
+    for (u32 c = 0; c < EACH; c++) {
+        for (u32 j = 0; j < WIDTH; j++) {
+            const u32 back = REACH - j * DILATION;
+            float arriving = 0.0f;
+            if (t >= back) {
+                arriving = widen(x[(first + c) * STEPS + t - back]);
+            } else if (before >= back - t) {
+                arriving = widen(kept[(first + c) * REACH + (before - (back - t)) % REACH]);
+            }
+            sum += widen(weight[((u64)channel * EACH + c) * WIDTH + j]) * arriving;
+        }
+    }
+    narrow(sum, &y[i]);
+}
+
+// Blocks of 256 threads, a column of a channel each: it looks for the last of the steps at hand whose place that is.
+KERNEL(cached_convolution_keep)(const real *x, const u32 *state, real *kept) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= (u64)SAMPLES * IN * REACH) return;
+    const u64 before = steps_before(state), row = i / REACH;
+    const u32 count = steps_at_hand(state, STEPS), place = (u32)(i % REACH);
+    // Steps between the first at hand whose place this is, and the first at hand.
+    const u32 begin = (u32)(before % REACH), first = place >= begin ? place - begin : REACH - begin + place;
+    if (first >= count) return;
+    kept[i] = x[row * STEPS + first + (count - 1 - first) / REACH * REACH];
+}
