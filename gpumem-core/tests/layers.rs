@@ -35,6 +35,7 @@ fn outputs() {
         ("8x2x3", "Upsample([2; 3])", "[8, 4, 9]"),
         ("10x64", "Linear(32)", "[10, 32]"),
         ("64", "Linear(64, 32)", "[32]"),
+        ("10x64", "Linear(32, transposed = true)", "[10, 32]"),
         ("tokens 10", "Embedding(100, 16)", "[10, 16]"),
         ("tokens 10", "Embedding(100, 16, padding_idx = -1)", "[10, 16]"),
         ("tokens 10", "PositionEmbedding(12, 16)", "[10, 16]"),

@@ -62,7 +62,7 @@ fn mistakes() {
         (
             "8",
             "Linear(units = 4)",
-            "has no option `units`; its options are `bias`, `standardized`, `gamma`, `eps`, `weight_norm` and `weight_norm_names`, after (out_features) or (in_features, out_features)",
+            "has no option `units`; its options are `bias`, `transposed`, `standardized`, `gamma`, `eps`, `weight_norm` and `weight_norm_names`, after (out_features) or (in_features, out_features)",
         ),
         (
             "5x8",

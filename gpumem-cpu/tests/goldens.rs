@@ -242,6 +242,7 @@ layers! {
     conv2d_1x1_stride: "006_conv2d_1x1_stride2", "Conv2d(3, 1, stride = 2)", ["x"];
     conv_transpose2d: "010_convtranspose2d_k2_s2", "ConvTranspose2d(3, 2, stride = 2)", ["x"];
     linear: "012_linear_bias", "Linear(5)", ["x"];
+    linear_of_a_transposed_weight: "linear_transposed", "Linear(5, transposed = true)", ["x"];
     batch_norm2d: "014_batchnorm2d_train", "BatchNorm2d", ["x"];
     layer_norm: "018_layernorm_last", "LayerNorm", ["x"];
     group_norm: "020_groupnorm_2groups", "GroupNorm(2)", ["x"];

@@ -14,9 +14,7 @@
 //! There is no mask of attention, so that a text has all of its tokens; positions of RoBERTa leave out padding. It has one segment only: its
 //! second input is zeros.
 //!
-//! Names are those of transformers, but that the projections of queries, keys and values are one layer, whose parameters are
-//! PyTorch's: `attention.self.in_proj_weight` is the rows of `attention.self.query.weight`, `key` and `value`, and
-//! `attention.self.out_proj` is `attention.output.dense`. In DistilBERT they are `attention.q_lin`, `k_lin`, `v_lin` and `out_lin`.
+//! Names are those of transformers.
 //!
 //! ```
 //! use gpumem::Network;
@@ -41,15 +39,28 @@ blocks! {
 
         fn layer(width: usize, heads: usize, eps: f64) -> Block {
             [
+                tap(arriving),
                 attention([
-                    Add([], [MultiHeadAttention(heads, dropout = 0.1, name = "self"), Dropout(0.1)]),
-                    output(LayerNorm(eps = eps, name = "LayerNorm")),
+                    as_self(width, heads),
+                    output([
+                        Linear(width, name = "dense"), Dropout(0.1), Add([], from(arriving)),
+                        LayerNorm(eps = eps, name = "LayerNorm"),
+                    ]),
                 ]),
                 tap(attended), intermediate(4 * width),
                 output([
                     Linear(width, name = "dense"), Dropout(0.1), Add([], from(attended)),
                     LayerNorm(eps = eps, name = "LayerNorm"),
                 ]),
+            ]
+        }
+
+        fn as_self(width: usize, heads: usize) -> Block {
+            [
+                Attention(
+                    Linear(width, name = "query"), Linear(width, name = "key"), Linear(width, name = "value"),
+                    heads = heads, dropout = 0.1,
+                ),
             ]
         }
 
@@ -257,9 +268,19 @@ network! {
 
     fn layer() -> Block {
         [
-            Add([], MultiHeadAttention(12, dropout = 0.1, name = "attention")),
+            Add([], attention()),
             LayerNorm(eps = 1e-12, name = "sa_layer_norm"),
             Add([], ffn()), LayerNorm(eps = 1e-12, name = "output_layer_norm"),
+        ]
+    }
+
+    fn attention() -> Block {
+        [
+            Attention(
+                Linear(768, name = "q_lin"), Linear(768, name = "k_lin"), Linear(768, name = "v_lin"), heads = 12,
+                dropout = 0.1,
+            ),
+            Linear(768, name = "out_lin"),
         ]
     }
 

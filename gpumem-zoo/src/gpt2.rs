@@ -5,7 +5,8 @@
 //! `GPT2LMHeadModel` of transformers have it. The head shares its weights with the embedding of the tokens. Among
 //! the largest tensors are the logits, 50257 for each token.
 //!
-//! Names are those of transformers without `transformer.` in front. Its `Conv1D` stores the transposed matrix, `[in, out]`.
+//! Names are those of transformers without `transformer.` in front, and so are shapes: its `Conv1D` stores the transposed matrix,
+//! `[in, out]`.
 //!
 //! ```
 //! use gpumem::Network;
@@ -28,11 +29,14 @@ blocks! {
         }
 
         fn attn(width: usize, heads: usize) -> Block {
-            [Linear(3 * width, name = "c_attn"), CausalAttention(heads), Linear(width, name = "c_proj")]
+            [Linear(3 * width, transposed, name = "c_attn"), CausalAttention(heads), Linear(width, transposed, name = "c_proj")]
         }
 
         fn mlp(width: usize) -> Block {
-            [Linear(4 * width, name = "c_fc"), Gelu(approximate = "tanh"), Linear(width, name = "c_proj")]
+            [
+                Linear(4 * width, transposed, name = "c_fc"), Gelu(approximate = "tanh"),
+                Linear(width, transposed, name = "c_proj"),
+            ]
         }
     }
 }

@@ -39,7 +39,7 @@
 //! | [`gpt2`] | GPT-2 small, medium, large, XL | transformers, nanoGPT |
 //! | [`llama`] | TinyLlama-1.1B, Llama-3.2-1B, Qwen2-0.5B, Mistral-7B, Gemma-2B | transformers |
 //!
-//! A tensor's path becomes the name in the original's state dict by [`torch_name`], but for what a family's page says.
+//! A tensor's path becomes the name in the original's state dict by [`torch_name`].
 
 pub mod alexnet;
 pub mod bert;
@@ -104,12 +104,16 @@ gpumem::blocks! {
 ///   `layer1.0`, and `item` where it is alone is `0`;
 /// * a block or a layer whose name begins with `inline_` has no module in the original;
 /// * a layer whose name begins with `bare_` is a parameter of the module around it: `bare_pos_embed.weight` is `pos_embed`;
-/// * `at_8` is a module called `8`, and `as_layers` one called `layers` where a function has that name already.
+/// * `at_8` is a module called `8`, and `as_layers` one called `layers` where a function has that name already, or cannot have it;
+/// * `camel_self_attention` is a module called `SelfAttention`;
+/// * `dashed_block1[0]` is a module called `block1-0`.
 ///
 /// ```
 /// assert_eq!(gpumem_zoo::torch_name("layer1.item_basic[0].conv1.weight"), "layer1.0.conv1.weight");
 /// assert_eq!(gpumem_zoo::torch_name("h[3].mlp.c_fc"), "h.3.mlp.c_fc");
 /// assert_eq!(gpumem_zoo::torch_name("encoder.bare_pos_embedding.weight"), "encoder.pos_embedding");
+/// assert_eq!(gpumem_zoo::torch_name("layer[1].camel_dense_relu_dense.wi"), "layer.1.DenseReluDense.wi");
+/// assert_eq!(gpumem_zoo::torch_name("block2.dashed_block2[3].f.a"), "block2.block2-3.f.a");
 /// ```
 pub fn torch_name(path: &str) -> String {
     let mut names = Vec::new();
@@ -120,14 +124,25 @@ pub fn torch_name(path: &str) -> String {
             None => (segment, None),
         };
         if let Some(parameter) = name.strip_prefix("bare_") {
-            names.push(parameter);
+            names.push(parameter.to_string());
             segments.next_if_eq(&"weight");
         } else if name == "item" || name.starts_with("item_") {
-            names.push(number.unwrap_or("0"));
+            names.push(number.unwrap_or("0").to_string());
+        } else if let Some(words) = name.strip_prefix("camel_") {
+            names.push(words.split('_').map(capitalized).collect());
+            names.extend(number.map(String::from));
+        } else if let Some(name) = name.strip_prefix("dashed_") {
+            names.push(format!("{name}-{}", number.unwrap_or("0")));
         } else if !name.starts_with("inline_") {
-            names.push(name.strip_prefix("at_").or(name.strip_prefix("as_")).unwrap_or(name));
-            names.extend(number);
+            names.push(name.strip_prefix("at_").or(name.strip_prefix("as_")).unwrap_or(name).to_string());
+            names.extend(number.map(String::from));
         }
     }
     names.join(".")
+}
+
+/// A word with a capital letter in front.
+fn capitalized(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }

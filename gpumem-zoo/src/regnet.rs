@@ -7,14 +7,12 @@
 //! that arrive at the block. torchvision's metadata say 4,344,144 parameters and 0.402 thousand million multiplications and
 //! additions; so does the network here.
 //!
-//! `trunk_output.block1.0` is `trunk_output.block1.block1-0` in torchvision.
-//!
 //! ```
 //! use gpumem::Network;
 //! use gpumem_zoo::{regnet::RegNetY400Mf, torch_name};
 //!
 //! let last = RegNetY400Mf::<32>::LAYERS.iter().rev().find(|layer| layer.kind == "BatchNorm2d").unwrap();
-//! assert_eq!(torch_name(last.path), "trunk_output.block4.5.f.c.1");
+//! assert_eq!(torch_name(last.path), "trunk_output.block4.block4-5.f.c.1");
 //! ```
 
 use gpumem::network;
@@ -39,14 +37,30 @@ network! {
 
     fn trunk_output() -> Block {
         [
-            block1([item(8, 48, 2, true)]),
-            block2([item(12, 104, 2, true), repeat(2, item(26, 104, 1, false))]),
-            block3([item(26, 208, 2, true), repeat(5, item(52, 208, 1, false))]),
-            block4([item(52, 440, 2, true), repeat(5, item(110, 440, 1, false))]),
+            block1([dashed_block1()]),
+            block2([dashed_block2(12, 2, true), repeat(2, dashed_block2(26, 1, false))]),
+            block3([dashed_block3(26, 2, true), repeat(5, dashed_block3(52, 1, false))]),
+            block4([dashed_block4(52, 2, true), repeat(5, dashed_block4(110, 1, false))]),
         ]
     }
 
-    fn item(between: usize, channels: usize, stride: usize, project: bool) -> Block {
+    fn dashed_block1() -> Block {
+        [inline_block(8, 48, 2, true)]
+    }
+
+    fn dashed_block2(between: usize, stride: usize, project: bool) -> Block {
+        [inline_block(between, 104, stride, project)]
+    }
+
+    fn dashed_block3(between: usize, stride: usize, project: bool) -> Block {
+        [inline_block(between, 208, stride, project)]
+    }
+
+    fn dashed_block4(between: usize, stride: usize, project: bool) -> Block {
+        [inline_block(between, 440, stride, project)]
+    }
+
+    fn inline_block(between: usize, channels: usize, stride: usize, project: bool) -> Block {
         [
             Add(f(between, channels, stride), if project { proj([inline_convolution(channels, 1, stride, 1)]) } else { [] }),
             Relu(inplace),

@@ -5,8 +5,7 @@
 //! a mask hides what is in one window only for that. Between stages four neighbours become one position. Blocks are dropped at random
 //! with a probability that grows with the depth, to 0.2.
 //!
-//! [`torch_name`](crate::torch_name) of a table ends in `relative_position_bias_table.weight`, where the state dict has
-//! `relative_position_bias_table`.
+//! Names are those of torchvision.
 //!
 //! ```
 //! use gpumem::Network;
@@ -68,11 +67,11 @@ network! {
         [
             if moves {
                 Add(
-                    RelativePositionBias(heads, size = 7, name = "relative_position_bias_table"),
+                    RelativePositionBias(heads, size = 7, name = "bare_relative_position_bias_table"),
                     ShiftedWindowMask(side, 7, 3),
                 )
             } else {
-                RelativePositionBias(heads, size = 7, name = "relative_position_bias_table")
+                RelativePositionBias(heads, size = 7, name = "bare_relative_position_bias_table")
             },
         ]
     }

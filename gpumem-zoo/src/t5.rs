@@ -8,16 +8,14 @@
 //!
 //! There is no mask of attention, so that a text has all of its tokens.
 //!
-//! Names are those of transformers, but that modules are written `self_attention` for `SelfAttention`, `enc_dec_attention` for
-//! `EncDecAttention` and `dense_relu_dense` for `DenseReluDense`, and that `encoder_relative_attention_bias` is
-//! `encoder.block.0.layer.0.SelfAttention.relative_attention_bias`, and so is the decoder's.
+//! Names are those of transformers.
 //!
 //! ```
 //! use gpumem::Network;
 //! use gpumem_zoo::{t5::T5Small, torch_name};
 //!
 //! let last = T5Small::<1>::LAYERS.iter().rfind(|layer| layer.kind == "Linear").unwrap();
-//! assert_eq!(torch_name(last.path), "decoder.block.5.layer.2.dense_relu_dense.wo");
+//! assert_eq!(torch_name(last.path), "decoder.block.5.layer.2.DenseReluDense.wo");
 //! ```
 
 use gpumem::{blocks, network};
@@ -26,13 +24,13 @@ blocks! {
     /// Layers of encoder and decoder.
     pub mod t5_blocks {
         fn block(width: usize, heads: usize, bias: Block) -> Block {
-            [layer(self_attention(width, heads, bias, false)), layer(dense_relu_dense(width))]
+            [layer(camel_self_attention(width, heads, bias, false)), layer(camel_dense_relu_dense(width))]
         }
 
         fn as_block(width: usize, heads: usize, bias: Block, read: Block) -> Block {
             [
-                layer(self_attention(width, heads, bias, true)), layer(enc_dec_attention(width, heads, read)),
-                layer(dense_relu_dense(width)),
+                layer(camel_self_attention(width, heads, bias, true)), layer(camel_enc_dec_attention(width, heads, read)),
+                layer(camel_dense_relu_dense(width)),
             ]
         }
 
@@ -40,7 +38,7 @@ blocks! {
             [Add([], [RmsNorm(eps = 1e-6, name = "layer_norm"), inside, Dropout(0.1)])]
         }
 
-        fn self_attention(width: usize, heads: usize, bias: Block, causal: bool) -> Block {
+        fn camel_self_attention(width: usize, heads: usize, bias: Block, causal: bool) -> Block {
             [
                 Attention(
                     Linear(width, bias = false, name = "q"), Linear(width, bias = false, name = "k"),
@@ -50,7 +48,7 @@ blocks! {
             ]
         }
 
-        fn enc_dec_attention(width: usize, heads: usize, read: Block) -> Block {
+        fn camel_enc_dec_attention(width: usize, heads: usize, read: Block) -> Block {
             [
                 Attention(
                     Linear(width, bias = false, name = "q"), [read, Linear(width, bias = false, name = "k")],
@@ -60,7 +58,7 @@ blocks! {
             ]
         }
 
-        fn dense_relu_dense(width: usize) -> Block {
+        fn camel_dense_relu_dense(width: usize) -> Block {
             [Linear(4 * width, bias = false, name = "wi"), Relu, Dropout(0.1), Linear(width, bias = false, name = "wo")]
         }
 
@@ -85,11 +83,23 @@ network! {
     fn forward(text: Tokens<512>, answer: Tokens<128>) -> TokenLogits<128, 32128> {
         let words = Embedding(32128, 512, name = "shared");
         [
-            from(text), RelativePositionBias(8, buckets = 32, name = "encoder_relative_attention_bias"), tap(around),
-            from(answer),
-            RelativePositionBias(8, buckets = 32, bidirectional = false, name = "decoder_relative_attention_bias"), tap(before),
-            from(text), words, Dropout(0.1), encoder([repeat(6, block(512, 8, from(around)))]), tap(read),
-            decoder([from(answer), words, Dropout(0.1), repeat(6, as_block(512, 8, from(before), from(read)))]),
+            from(text), words, Dropout(0.1),
+            encoder([
+                block(512, 8, [RelativePositionBias(8, buckets = 32, name = "relative_attention_bias"), tap(around)]),
+                repeat(5, block(512, 8, from(around))),
+            ]),
+            tap(read), from(answer), words, Dropout(0.1),
+            decoder([
+                as_block(
+                    512, 8,
+                    [
+                        RelativePositionBias(8, buckets = 32, bidirectional = false, name = "relative_attention_bias"),
+                        tap(before),
+                    ],
+                    from(read),
+                ),
+                repeat(5, as_block(512, 8, from(before), from(read))),
+            ]),
             // 1 / sqrt(512), because the table is that of words.
             Affine(0.04419417382415922), Tied(words),
         ]

@@ -7,30 +7,31 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::Product;
 use crate::shape::{Shape, product};
 
-/// `Linear(out_features, bias = true)`: an affine map of the last axis. With `in_features` in front, `Linear(in_features,
+/// `Linear(out_features, bias = true, transposed = false)`: an affine map of the last axis. With `in_features` in front, `Linear(in_features,
 /// out_features)`, what arrives is checked.
 ///
-/// * Options: `bias = true`.
+/// * Options: `bias = true`; `transposed = false`, whether the weight is stored as `[in_features, out_features]`, as GPT-2 has it.
 /// * Options of a weight that is made of other parameters: [`weight_norm`, and `standardized` with `gamma` and `eps`](super).
 /// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`. With `in_features` written, a
 ///   value of more axes may arrive too, as `[8, 7, in_features]`.
-/// * Parameters: `weight` `[out_features, in_features]` and, with `bias`, `bias` `[out_features]`, both uniform
+/// * Parameters: `weight` `[out_features, in_features]`, or with `transposed` `[in_features, out_features]`, and, with `bias`, `bias` `[out_features]`, both uniform
 ///   within `1 / sqrt(in_features)`.
 /// * Backward keeps the input.
 ///
-/// PyTorch: `torch.nn.Linear(in_features, out_features, bias)`.
+/// PyTorch: `torch.nn.Linear(in_features, out_features, bias)`; with `transposed`, `transformers.pytorch_utils.Conv1D(out_features, in_features)`.
 #[derive(Clone, Debug)]
 pub struct Linear {
     in_features: Option<u64>,
     out_features: u64,
     bias: bool,
+    transposed: bool,
     made: Reparametrization,
 }
 
 impl Linear {
     /// A map to rows of so many features.
     pub(crate) fn to(out_features: u64, bias: bool) -> Linear {
-        Linear { in_features: None, out_features, bias, made: Reparametrization::default() }
+        Linear { in_features: None, out_features, bias, transposed: false, made: Reparametrization::default() }
     }
 }
 
@@ -56,6 +57,7 @@ impl Layer for Linear {
             in_features: from.leading("in_features").integer(),
             out_features: from.required("out_features").positive(),
             bias: from.option("bias").flag(true),
+            transposed: from.option("transposed").flag(false),
             made: Reparametrization::read(from),
         }
     }
@@ -79,10 +81,11 @@ impl Layer for Linear {
             }
             Err(mistake) => return Err(mistake),
         };
-        let Linear { out_features, bias, ref made, .. } = *self;
-        let weight = Shape::new(&[out_features, in_features]);
+        let Linear { out_features, bias, transposed, ref made, .. } = *self;
+        let sizes = if transposed { [in_features, out_features] } else { [out_features, in_features] };
+        let weight = Shape::new(&sizes);
         let inputs = weight_and_bias(b, x, weight, in_features, bias.then_some(out_features), made)?;
         let shape = x.shape.with_last(out_features);
-        b.op(Product { rows, in_features, out_features, bias, transposed: false, shape }, &inputs)
+        b.op(Product { rows, in_features, out_features, bias, transposed, shape }, &inputs)
     }
 }

@@ -38,8 +38,8 @@ impl Layer for Tied {
         };
         let (weight, in_features, out_features, transposed) = match b.tied_weight() {
             Some((weight, Op::Gather(Gather { rows, width, .. }))) => (weight, width, rows, false),
-            Some((weight, Op::Product(Product { in_features, out_features, .. }))) if kind == "Linear" => {
-                (weight, out_features, in_features, true)
+            Some((weight, Op::Product(Product { in_features, out_features, transposed, .. }))) if kind == "Linear" => {
+                (weight, out_features, in_features, !transposed)
             }
             _ => {
                 let text = format!("transposes the weight of an `Embedding` or a `Linear`, not of a `{kind}`");
