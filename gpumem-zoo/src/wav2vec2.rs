@@ -6,7 +6,8 @@
 //! steps, whose weight is a length for each of its taps times a direction: weight norm. Layers normalise after they add. Parameters and
 //! operations were counted on transformers' module.
 //!
-//! Targets are a letter for each step, as an aligner gives them, and -100 where none is known.
+//! A target is what was said, up to 200 letters, as `u32`: class 0, the blank, ends one that is shorter. It needs no letter for each step:
+//! `Ctc` sums over all ways to write it. The loss is the sum over samples, as `ctc_loss_reduction` says.
 //!
 //! The original has one parameter more, `wav2vec2.masked_spec_embed`, 768 numbers that stand in for steps which its own training hides.
 //! Here nothing is hidden, and no step skips layers at random (`layerdrop`).
@@ -92,9 +93,9 @@ network! {
 
     use blocks wav2vec2_blocks;
 
-    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-4 }, loss: CrossEntropy { ignore_index: -100 } };
+    const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-4 }, loss: Ctc { target_length: 200, reduction: Sum } };
 
     fn forward(sound: Signal<1, 160000>) -> TokenLogits<499, 32> {
-        [wav2vec2(12, 768, 12), Dropout(0.1), Linear(32, name = "lm_head")]
+        [wav2vec2(12, 768, 12), Dropout(0.1), Linear(32, name = "lm_head"), LogSoftmax]
     }
 }
