@@ -3,16 +3,15 @@
 mod harness;
 
 use gpumem_core::Update;
-use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::program::{Action, Class, Slot};
-use gpumem_core::train::optim::{Adam, AdamW, Group, Muon, Optimizer, Sgd};
+use gpumem_core::train::optim::{Adam, AdamW, Group, Muon, Optimizer};
 use harness::graphs::{chain, numbers};
-use harness::{Loaded, assert_close};
+use harness::rules::{Parameter, Trained};
 
 /// Parameters with the rows and columns of those that are matrices of hidden layers.
-const PARAMETERS: [(&str, Option<[usize; 2]>); 7] = [
+const PARAMETERS: [Parameter; 7] = [
     ("conv2d0.weight", Some([4, 12])),
     ("conv2d0.bias", None),
     ("linear3.weight", Some([90, 64])),
@@ -22,33 +21,10 @@ const PARAMETERS: [(&str, Option<[usize; 2]>); 7] = [
     ("linear7.weight", None),
 ];
 
-const LAYERS: &str =
-    "Conv2d(4, [3; 2]) | Tanh | Flatten | Linear(90) | Tanh | Linear(9) | Tanh | Linear(2, bias = false)";
-
-fn load(optimizer: Optimizer, moments: u64, update: Update, skips_overflow: bool) -> Loaded {
-    let mut graph = Graph::default();
-    let input = graph.input(numbers(&[2, 6, 5])).unwrap();
-    let output = chain(&mut graph, input, LAYERS);
-    let training = Training {
-        loss: &[Term::MSE],
-        moments,
-        update,
-        skips_overflow,
-        input_gradient: false,
-        descent: gpumem_core::train::Descent::PLAIN,
-    };
-    let mut loaded = Loaded::new(&graph, output, training, 4, optimizer);
-    for (index, (name, length)) in [("input", 240), ("target", 8)].into_iter().enumerate() {
-        let words: Vec<u32> = (0..length).map(|i| ((i * 7 + index + 1) as f32 * 0.61).sin().to_bits()).collect();
-        loaded.set(name, &words);
-    }
-    for (index, (name, _)) in PARAMETERS.iter().enumerate() {
-        let length = loaded.get(name).unwrap().len();
-        let words: Vec<u32> = (0..length).map(|i| (((i * 5 + index) as f32 * 0.83).cos() * 0.3).to_bits()).collect();
-        loaded.set(name, &words);
-    }
-    loaded
-}
+const TRAINED: Trained<'static> = Trained {
+    layers: "Conv2d(4, [3; 2]) | Tanh | Flatten | Linear(90) | Tanh | Linear(9) | Tanh | Linear(2, bias = false)",
+    parameters: &PARAMETERS,
+};
 
 /// Rows of columns.
 type Rows = Vec<Vec<f64>>;
@@ -128,36 +104,12 @@ fn own(rule: &Muon, name: &str, is_matrix: bool) -> (f64, f64) {
 }
 
 fn check(rule: Muon, update: Update) {
-    let optimizer = Optimizer::Muon(rule);
-    // Gradients that stay are those of a step without an update.
-    let mut loaded = load(optimizer, optimizer.moments(), update, false);
-    let mut plain = load(Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }), 0, Update::Separate, false);
-    let mut states = PARAMETERS.map(|(name, _)| {
-        let length = plain.get(name).unwrap().len();
-        [vec![0.0; length], vec![0.0; length]]
+    // A matrix has the first state only.
+    let lengths = |length: usize, matrix: Option<[usize; 2]>| [length, if matrix.is_some() { 0 } else { length }];
+    TRAINED.check((Optimizer::Muon(rule), update, 4, 2e-5), lengths, |at, before, gradient, states| {
+        let own = own(&rule, at.name, at.matrix.is_some());
+        stepped((&rule, own), f64::from(at.step), (before, gradient), at.matrix, states)
     });
-    for step in 1..=4 {
-        let before = PARAMETERS.map(|(name, _)| loaded.get(name).unwrap());
-        for ((name, _), values) in PARAMETERS.iter().zip(&before) {
-            plain.set(name, &values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>());
-        }
-        loaded.step().unwrap();
-        plain.step().unwrap();
-        for (((name, matrix), before), states) in PARAMETERS.iter().zip(&before).zip(&mut states) {
-            let gradient = plain.get(&format!("{name}.gradient")).unwrap();
-            let gradient: Vec<f64> = gradient.into_iter().map(f64::from).collect();
-            let own = own(&rule, name, matrix.is_some());
-            let expected = stepped((&rule, own), f64::from(step), (before, &gradient), *matrix, states);
-            let what = format!("{rule:?}, {update:?}, {name} after step {step}");
-            assert_close(&what, &loaded.get(name).unwrap(), &expected, 2e-5);
-            let count = if matrix.is_some() { 1 } else { 2 };
-            for (index, state) in states.iter().enumerate().take(count) {
-                let expected: Vec<f32> = state.iter().map(|&x| x as f32).collect();
-                assert_close(&what, &loaded.get(&format!("{name}.moment{index}")).unwrap(), &expected, 1e-5);
-            }
-            assert!(loaded.get(&format!("{name}.moment{count}")).is_none(), "{name}");
-        }
-    }
 }
 
 #[test]
@@ -180,30 +132,13 @@ fn matrices_and_others() {
 
 #[test]
 fn a_skipped_step_changes_nothing() {
-    let optimizer = Optimizer::Muon(Muon::DEFAULT);
-    let mut loaded = load(optimizer, optimizer.moments(), Update::Separate, true);
-    let all = |loaded: &mut Loaded| {
-        let names =
-            PARAMETERS.map(|(name, _)| [name.to_string(), format!("{name}.moment0"), format!("{name}.moment1")]);
-        names.concat().iter().filter_map(|name| loaded.get(name)).collect::<Vec<_>>()
-    };
-    loaded.step().unwrap();
-    let before = all(&mut loaded);
-    assert_eq!(before.len(), 7 + 3 + 2 * 4);
-    loaded.set("input", &[f32::INFINITY.to_bits(); 240]);
-    loaded.step().unwrap();
-    assert_eq!(all(&mut loaded), before);
+    TRAINED.check_skipped(Optimizer::Muon(Muon::DEFAULT), 7 + 3 + 2 * 4);
 }
 
 #[test]
 fn states_of_another_optimizer_are_refused() {
     let (adam, muon) = (Optimizer::AdamW(AdamW::DEFAULT), Optimizer::Muon(Muon::DEFAULT));
-    for (one, other) in [(adam, muon), (muon, adam), (muon, Optimizer::Adam(Adam::DEFAULT))] {
-        match load(one, other.moments(), Update::Fused, false).step() {
-            Err(Error::Unsupported { what, .. }) => assert!(what.contains("name the optimizer in `TRAIN`"), "{what}"),
-            other => panic!("{other:?}"),
-        }
-    }
+    TRAINED.check_refused(&[(adam, muon), (muon, adam), (muon, Optimizer::Adam(Adam::DEFAULT))]);
 }
 
 /// The names of parameters that are trained as matrices.

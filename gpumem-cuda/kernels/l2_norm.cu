@@ -17,33 +17,14 @@
 // of 32 positions.
 #include "base.cuh"
 #include "real.cuh"
+#include "rows.cuh"
 
 constexpr float LEAST = EPS;
-
-// Elements of 16 bytes, if rows are whole numbers of that.
-constexpr int WIDE = 16 / sizeof(real), PACK = LENGTH % WIDE == 0 ? WIDE : 1;
-
-struct alignas(sizeof(real) * PACK) Pack {
-    real at[PACK];
-};
 
 // An element of the gradient, from the sum along the axis.
 static __device__ __forceinline__ float slope_of(float dy, float y, float sum, float norm) {
     return norm < LEAST ? dy / LEAST : (dy - y * sum) / norm;
 }
-
-// A row's threads, the place of this one among them, and what they have in common.
-#if WARP_ROWS
-#define LANES 32
-#define LANE (threadIdx.x & 31)
-#define ROW ((u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5))
-#define ROW_SUM(x) warp_sum(x)
-#else
-#define LANES blockDim.x
-#define LANE threadIdx.x
-#define ROW ((u64)blockIdx.x)
-#define ROW_SUM(x) block_sum(x, scratch)
-#endif
 
 KERNEL(l2_norm_rows)(const real *x, real *y, float *norms) {
 #if !WARP_ROWS
@@ -103,21 +84,6 @@ KERNEL(l2_norm_rows_backward)(const real *dy, const real *y, const float *norms,
     }
 }
 
-#define SLICES 8
-
-// The first element of position p, counted over all samples.
-static __device__ __forceinline__ u64 first_element(u64 p) { return p / INNER * (LENGTH * INNER) + p % INNER; }
-
-// The sum over the slices of each of 32 positions, in every thread of the position.
-static __device__ __forceinline__ float slices_sum(float x, float *scratch) {
-    scratch[threadIdx.x] = x;
-    __syncthreads();
-    float sum = 0.0f;
-#pragma unroll
-    for (int slice = 0; slice < SLICES; slice++) sum += scratch[slice * 32 + (threadIdx.x & 31)];
-    return sum;
-}
-
 KERNEL(l2_norm_maps)(const real *x, real *y, float *norms) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
@@ -151,4 +117,4 @@ KERNEL(l2_norm_maps_backward)(const real *dy, const real *y, const float *norms,
 #undef LANE
 #undef ROW
 #undef ROW_SUM
-#undef SLICES
+#undef ROW_MAX

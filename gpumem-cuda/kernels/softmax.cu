@@ -1,7 +1,7 @@
 // Softmax along one axis, or its logarithm.
 //
 // OUTER     positions before the axis, in all samples
-// CLASSES   C, length of the axis
+// LENGTH    C, length of the axis
 // INNER     positions after the axis
 // WARP_ROWS whether a row is worked on by a warp or by a block
 // ADD       whether the gradient is added to what is there
@@ -18,13 +18,7 @@
 // classes of 32 positions.
 #include "base.cuh"
 #include "real.cuh"
-
-// Elements of 16 bytes, if rows are whole numbers of that.
-constexpr int WIDE = 16 / sizeof(real), PACK = CLASSES % WIDE == 0 ? WIDE : 1;
-
-struct alignas(sizeof(real) * PACK) Pack {
-    real at[PACK];
-};
+#include "rows.cuh"
 
 // What ends a position, from its sum, and an element of y with it.
 static __device__ __forceinline__ float end_of(float sum) { return LOGARITHM ? logf(sum) : 1.0f / sum; }
@@ -38,21 +32,6 @@ static __device__ __forceinline__ float slope_of(float dy, float y, float sum) {
     return LOGARITHM ? dy - expf(y) * sum : y * (dy - sum);
 }
 
-// A row's threads, the place of this one among them, and what they have in common.
-#if WARP_ROWS
-#define LANES 32
-#define LANE (threadIdx.x & 31)
-#define ROW ((u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5))
-#define ROW_SUM(x) warp_sum(x)
-#define ROW_MAX(x) warp_max(x)
-#else
-#define LANES blockDim.x
-#define LANE threadIdx.x
-#define ROW ((u64)blockIdx.x)
-#define ROW_SUM(x) block_sum(x, scratch)
-#define ROW_MAX(x) block_max(x, scratch)
-#endif
-
 KERNEL(softmax_rows)(const real *x, real *y) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
@@ -60,22 +39,22 @@ KERNEL(softmax_rows)(const real *x, real *y) {
     const u64 row = ROW;
     // Whole warps, and only where no barrier follows.
     if (row >= OUTER) return;
-    const Pack *from = (const Pack *)(x + row * CLASSES);
-    Pack *to = (Pack *)(y + row * CLASSES);
+    const Pack *from = (const Pack *)(x + row * LENGTH);
+    Pack *to = (Pack *)(y + row * LENGTH);
     float largest = -__int_as_float(0x7f800000), sum = 0.0f;
-    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
         const Pack pack = from[j];
 #pragma unroll
         for (int k = 0; k < PACK; k++) largest = fmaxf(largest, widen(pack.at[k]));
     }
     largest = ROW_MAX(largest);
-    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
         const Pack pack = from[j];
 #pragma unroll
         for (int k = 0; k < PACK; k++) sum += expf(widen(pack.at[k]) - largest);
     }
     const float end = end_of(ROW_SUM(sum));
-    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
         Pack pack = from[j];
 #pragma unroll
         for (int k = 0; k < PACK; k++) narrow(value_of(widen(pack.at[k]), largest, end), &pack.at[k]);
@@ -90,16 +69,16 @@ KERNEL(softmax_rows_backward)(const real *dy, const real *y, real *dx) {
     const u64 row = ROW;
     // Whole warps, and only where no barrier follows.
     if (row >= OUTER) return;
-    const Pack *gradients = (const Pack *)(dy + row * CLASSES), *outputs = (const Pack *)(y + row * CLASSES);
-    Pack *to = (Pack *)(dx + row * CLASSES);
+    const Pack *gradients = (const Pack *)(dy + row * LENGTH), *outputs = (const Pack *)(y + row * LENGTH);
+    Pack *to = (Pack *)(dx + row * LENGTH);
     float sum = 0.0f;
-    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
         const Pack gradient = gradients[j], output = outputs[j];
 #pragma unroll
         for (int k = 0; k < PACK; k++) sum += term_of(widen(gradient.at[k]), widen(output.at[k]));
     }
     sum = ROW_SUM(sum);
-    for (u32 j = LANE; j < CLASSES / PACK; j += LANES) {
+    for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
         const Pack gradient = gradients[j], output = outputs[j];
 #if ADD
         Pack out = to[j];
@@ -115,27 +94,11 @@ KERNEL(softmax_rows_backward)(const real *dy, const real *y, real *dx) {
     }
 }
 
-#define SLICES 8
-
-// The first class of position p, counted over all samples.
-static __device__ __forceinline__ u64 first_class(u64 p) { return p / INNER * (CLASSES * INNER) + p % INNER; }
-
-// The sum over the slices of each of 32 positions, in every thread of the position. `scratch` may be used again afterwards.
-static __device__ __forceinline__ float slices_sum(float x, float *scratch) {
-    __syncthreads();
-    scratch[threadIdx.x] = x;
-    __syncthreads();
-    float sum = 0.0f;
-#pragma unroll
-    for (int slice = 0; slice < SLICES; slice++) sum += scratch[slice * 32 + (threadIdx.x & 31)];
-    return sum;
-}
-
 KERNEL(softmax_maps)(const real *x, real *y) {
     __shared__ float scratch[SLICES * 32];
-    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_class(p);
+    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
     // No thread leaves before the barriers: those without a position have no classes.
-    const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? CLASSES : 0;
+    const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? LENGTH : 0;
     float largest = -__int_as_float(0x7f800000), sum = 0.0f;
     for (u32 c = slice; c < classes; c += SLICES) largest = fmaxf(largest, widen(x[base + c * INNER]));
     scratch[threadIdx.x] = largest;
@@ -151,8 +114,8 @@ KERNEL(softmax_maps)(const real *x, real *y) {
 
 KERNEL(softmax_maps_backward)(const real *dy, const real *y, real *dx) {
     __shared__ float scratch[SLICES * 32];
-    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_class(p);
-    const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? CLASSES : 0;
+    const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
+    const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? LENGTH : 0;
     float sum = 0.0f;
     for (u32 c = slice; c < classes; c += SLICES) {
         sum += term_of(widen(dy[base + c * INNER]), widen(y[base + c * INNER]));
@@ -169,4 +132,3 @@ KERNEL(softmax_maps_backward)(const real *dy, const real *y, real *dx) {
 #undef ROW
 #undef ROW_SUM
 #undef ROW_MAX
-#undef SLICES

@@ -7,6 +7,9 @@
 use super::guess::{Guess, Guessed};
 use super::mistake::{At, Kind, Mistake};
 pub use super::signature::{Asked, Place, Signature};
+pub(super) use super::values::sizes_text;
+use super::values::{ABOVE_0, LENGTHS, all_above_0, lengths, number, signed, signed_list, whole};
+pub use super::values::{NUMBERS, PAIR, extent, list, numbers, sizes, sizes_wanted};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -497,111 +500,5 @@ impl Needing<'_, '_> {
     /// Lengths of axes, of which one may be -1.
     pub fn sizes(self) -> Vec<i64> {
         self.take("a whole number, or one for each axis as `(4, 6)`", signed_list, [vec![-1], vec![-1]])
-    }
-}
-
-/// A range, to be read after `to be`, and what is within it.
-type Range<T> = (&'static str, fn(&T) -> bool);
-
-const ABOVE_0: Range<u64> = ("at least 1", |&value| value > 0);
-
-const fn all_above_0<const N: usize>() -> Range<[u64; N]> {
-    ("at least 1", |sizes| !sizes.contains(&0))
-}
-
-/// What a pair is called in messages.
-pub const PAIR: &str = sizes_wanted::<2>();
-
-/// What a number for each axis is called in messages.
-pub const fn sizes_wanted<const N: usize>() -> &'static str {
-    if N == 3 { "a whole number or three (depth, height, width)" } else { "a whole number or a pair (height, width)" }
-}
-
-fn whole(value: &Argument) -> Option<u64> {
-    if let Argument::Integer(value) = value { Some(*value) } else { None }
-}
-
-/// A number for each axis of an argument.
-pub fn sizes<const N: usize>(value: &Argument) -> Option<[u64; N]> {
-    match value {
-        Argument::Integer(value) => Some([*value; N]),
-        Argument::Pair(pair) => pair.to_vec().try_into().ok(),
-        // Two of them are a pair, unless one is no whole number.
-        Argument::Numbers(_) if N > 2 => lengths(value)?.try_into().ok(),
-        _ => None,
-    }
-}
-
-/// A whole number that may be negative.
-fn signed(value: &Argument) -> Option<i64> {
-    match value {
-        Argument::Integer(value) => i64::try_from(*value).ok(),
-        Argument::Float(value) if *value == f64::from(*value as i32) => Some(*value as i64),
-        _ => None,
-    }
-}
-
-/// One such number or several.
-fn signed_list(value: &Argument) -> Option<Vec<i64>> {
-    match value {
-        Argument::Pair(pair) => pair.iter().map(|&number| i64::try_from(number).ok()).collect(),
-        Argument::Numbers(numbers) => numbers.iter().map(|&number| signed(&Argument::Float(number))).collect(),
-        one => signed(one).map(|number| vec![number]),
-    }
-}
-
-/// `2`, or `(2, 3)` if the axes differ.
-pub(super) fn sizes_text<const N: usize>(sizes: [u64; N]) -> String {
-    if sizes.iter().all(|size| *size == sizes[0]) {
-        return format!("{}", sizes[0]);
-    }
-    let sizes = sizes.map(|size| size.to_string());
-    format!("({})", sizes.join(", "))
-}
-
-/// What lengths of axes are called in messages.
-const LENGTHS: &str = "a whole number, or one for each axis as `(4, 6)`";
-
-fn lengths(value: &Argument) -> Option<Vec<u64>> {
-    match value {
-        Argument::Integer(length) => Some(vec![*length]),
-        Argument::Pair(pair) => Some(pair.to_vec()),
-        Argument::Numbers(numbers) => {
-            let whole = |number: &f64| (*number >= 0.0 && *number == (*number as u64) as f64).then_some(*number as u64);
-            numbers.iter().map(whole).collect()
-        }
-        _ => None,
-    }
-}
-
-/// What numbers for channels are called in messages.
-pub const NUMBERS: &str = "a number, or one for each channel as `(0.5, 0.4, 0.3)`";
-
-/// The numbers of an argument, one or several.
-pub fn numbers(value: &Argument) -> Option<Vec<f64>> {
-    match value {
-        Argument::Numbers(numbers) => Some(numbers.clone()),
-        Argument::Pair(pair) => Some(pair.map(|number| number as f64).to_vec()),
-        _ => Some(vec![number(value)?]),
-    }
-}
-
-/// Lengths of the axes of a table: `2 x 3`.
-pub fn extent(dims: &[u64]) -> String {
-    let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
-    dims.join(" x ")
-}
-
-/// Numbers as they are written: `(0.5, 0.2, 0.1)`.
-pub fn list(numbers: &[f64]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
-    format!("({})", numbers.join(", "))
-}
-
-fn number(value: &Argument) -> Option<f64> {
-    match value {
-        Argument::Integer(value) => Some(*value as f64),
-        Argument::Float(value) => Some(*value),
-        _ => None,
     }
 }

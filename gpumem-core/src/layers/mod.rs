@@ -51,6 +51,7 @@ pub mod recurrent;
 pub mod shape;
 mod signature;
 pub mod state_space;
+mod values;
 pub mod window;
 
 use alloc::boxed::Box;

@@ -6,6 +6,7 @@ pub mod filled;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
 pub mod layouts;
+pub mod rules;
 
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};

@@ -25,7 +25,7 @@ fn launch(
         (entries[1], Rows { warp: 0, grid: [blocks, 1, 1], block: [256, 1, 1] })
     };
     let kernel = context.kernel("softmax.cu", entry).with("OUTER", format!("{outer}ull"));
-    let kernel = kernel.with("CLASSES", format!("{}ull", op.classes)).with("INNER", format!("{}ull", op.inner));
+    let kernel = kernel.with("LENGTH", format!("{}ull", op.classes)).with("INNER", format!("{}ull", op.inner));
     let kernel = kernel.with("WARP_ROWS", rows.warp).with("ADD", add).with("LOGARITHM", u8::from(op.logarithm));
     Ok(vec![Launch { kernel, grid: rows.grid, block: rows.block, arguments, numbers: Vec::new() }])
 }

@@ -1,5 +1,5 @@
 //! The kernels as C++: compiled unmodified through `simt.h`, launched on a host arena, compared with the CPU backend.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 pub mod attention;
 pub mod convolution;
@@ -10,6 +10,7 @@ pub mod product;
 mod cache;
 pub mod card;
 pub mod chains;
+mod compare;
 pub mod filled;
 mod machine;
 mod tested;
@@ -19,10 +20,9 @@ use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::loss::Compares;
-use gpumem_core::program::{Action, Class, Operation, Program, Slot, StateWord, Tensor};
+use gpumem_core::program::{Action, Class, Operation, Program, Slot, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
-use gpumem_core::train::Schedule;
-use gpumem_core::train::optim::{AdamW8bit, Optimizer};
+use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Half, Precision};
 use gpumem_cpu::Cpu;
 use gpumem_cuda::convolution::Pass;
@@ -34,9 +34,9 @@ use gpumem_cuda::{Argument, Call, Cuda, Kernel, Session};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
+pub use compare::{Reference, Run, compare, compare_cached, compare_in, compare_programs};
 pub use machine::Machine;
 pub use tested::Tested;
-use tested::{OnCpu, everyone};
 
 /// The card that the shim plays.
 pub const CAPABILITY: (i32, i32) = (8, 0);
@@ -359,32 +359,8 @@ pub fn spread(count: usize, salt: usize) -> Vec<u32> {
     (0..count).map(|index| (((index * 7919 + salt * 104_729) % 2003) as f32 / 1001.5 - 1.0).to_bits()).collect()
 }
 
-/// Runs `steps` training steps of a network on the CPU backend and on the kernels, in all three orders of warps, and compares
-/// the loss and every tensor that outlives the step, or lives until its end.
-#[expect(clippy::too_many_arguments, reason = "each caller varies others of them")]
-pub fn compare(
-    what: &str,
-    graph: &Graph,
-    output: NodeId,
-    training: Training,
-    batch: u64,
-    optimizer: Optimizer,
-    steps: usize,
-    classes: u32,
-    tolerance: f64,
-) {
-    let case = (what, graph, output, training, batch, optimizer);
-    compare_in((Precision::F32, CAPABILITY), 0..3, case, steps, classes, tolerance);
-}
-
 /// A network with its training, batch and optimizer, by name.
 pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training<'a>, u64, Optimizer);
-
-/// What a tensor holds in the order that its shape is written in, if the host does not have it so anyway.
-fn in_order(tensor: &Tensor, stored: Vec<u32>) -> Vec<u32> {
-    let is_seen = tensor.layout.is_dense() || harness::layouts::is_turned(tensor);
-    if is_seen { stored } else { harness::layouts::dense(tensor, &stored) }
-}
 
 /// The numbers that a test begins with.
 fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: Optimizer) -> Option<Vec<u32>> {
@@ -462,21 +438,6 @@ pub fn prepare_programs(formats: &[Format], programs: &[Program], batch: u64, op
     Machine::new(steps.flat_map(|steps| kernels(&steps)));
 }
 
-/// As [`compare`], with the kernels in another number format. The CPU backend stays with f32, on the same rounded numbers.
-pub fn compare_in(
-    (precision, capability): Format,
-    orders: std::ops::Range<i32>,
-    (what, graph, output, training, batch, optimizer): Case<'_>,
-    steps: usize,
-    classes: u32,
-    tolerance: f64,
-) {
-    let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
-    prepare_programs(&[(precision, capability)], std::slice::from_ref(&program), batch, optimizer);
-    let run = Run { batch, optimizer, steps, classes, tolerance, reference: Reference::Cpu };
-    compare_programs((precision, capability), orders, what, [&program, &program], run);
-}
-
 /// What the kernels leave in the state in step number `step`: the CPU backend does without.
 pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
     let t = step as f64 + 1.0;
@@ -503,153 +464,4 @@ pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
         _ => [0.0; 2],
     };
     both.map(|correction| (correction as f32).to_bits())
-}
-
-/// The words of the state that are numbers of a step: its learning rate, with which the CPU backend does without, and what gradients are
-/// multiplied with, for which it adds up in another order.
-fn of_descent(
-    (label, tolerance): (&str, f64),
-    (program, optimizer, step): (&Program, Optimizer, u64),
-    found: &[u32],
-    expected: &mut [u32],
-) {
-    let schedule = program.descent.schedule;
-    if schedule != Schedule::PLAIN {
-        let lr = f64::from(optimizer.lr() as f32);
-        expected[StateWord::Rate as usize] = (schedule.rate(lr, step) as f32).to_bits();
-    }
-    for (word, tolerance) in [(StateWord::Rate as usize, 1e-6), (StateWord::Clip as usize, tolerance)] {
-        let [now, there] = [found[word], expected[word]].map(|word| f64::from(f32::from_bits(word)));
-        assert!((now - there).abs() <= tolerance * there.abs(), "{label}: word {word} is {now:e}, not {there:e}");
-        expected[word] = found[word];
-    }
-}
-
-/// Compares forward passes that keep a cache, each so many steps behind the beginning.
-pub fn compare_cached(what: &str, program: &Program, format: Format, befores: &[u64], classes: u32, tolerance: f64) {
-    let (batch, optimizer) = (2, Optimizer::Sgd(gpumem_core::train::optim::Sgd::DEFAULT));
-    prepare_programs(&[format], std::slice::from_ref(program), batch, optimizer);
-    if !filled::capabilities().is_empty() {
-        return filled::fill(&job(program, batch, format.0, optimizer), format.1);
-    }
-    let mut reference = OnCpu::boxed(job(program, batch, Precision::F32, optimizer));
-    for (who, mut tested) in everyone(&job(program, batch, format.0, optimizer), format.1, 0..3) {
-        for (&before, at_hand) in befores.iter().zip(1..) {
-            for (id, tensor) in program.tensors.iter().enumerate() {
-                let Some(mut words) = beginning(program, id, batch, classes, optimizer) else { continue };
-                if tensor.class == Class::State {
-                    words[StateWord::Step as usize] = before as u32;
-                    // Some steps of a chunk, and more than it has.
-                    words[StateWord::AT_HAND] = at_hand;
-                }
-                tested.put(id, &words);
-                reference.put(id, &tested.get(id));
-            }
-            reference.step();
-            tested.step();
-            let last = program.operations.len() as u32 - 1;
-            let lives = |tensor: &Tensor| tensor.class != Class::Transient || tensor.last == last;
-            let lasts = |tensor: &Tensor| lives(tensor) && tensor.part != gpumem_core::program::Part::Workspace;
-            let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
-            for (id, tensor) in program.tensors.iter().enumerate().filter(|(_, tensor)| lasts(tensor)) {
-                let (found, expected) = (tested.get(id), reference.get(id));
-                let label = format!("{what}, {who}, {before} steps behind: {}", program.tensor_name(tensor));
-                if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
-                    assert_eq!(found, expected, "{label}");
-                } else {
-                    harness::assert_close(&label, &floats(&found), &floats(&expected), tolerance);
-                }
-            }
-        }
-    }
-}
-
-/// What the kernels are compared with.
-pub enum Reference {
-    /// The CPU backend, in f32.
-    Cpu,
-    /// The kernels themselves, in the same number format.
-    Kernels,
-}
-
-/// How two programs are compared.
-pub struct Run {
-    pub batch: u64,
-    pub optimizer: Optimizer,
-    pub steps: usize,
-    pub classes: u32,
-    pub tolerance: f64,
-    pub reference: Reference,
-}
-
-/// As [`compare_in`], with a program for the reference and one for the kernels, which differ in layouts alone.
-pub fn compare_programs(
-    (precision, capability): Format,
-    orders: std::ops::Range<i32>,
-    what: &str,
-    [program, arranged]: [&Program; 2],
-    Run { batch, optimizer, steps, classes, tolerance, reference }: Run,
-) {
-    if !filled::capabilities().is_empty() {
-        return filled::fill(&job(arranged, batch, precision, optimizer), capability);
-    }
-    chains::same_bits(what, arranged, batch, (precision, capability), classes, optimizer);
-    let mut reference = match reference {
-        Reference::Cpu => OnCpu::boxed(job(program, batch, Precision::F32, optimizer)),
-        Reference::Kernels => everyone(&job(program, batch, precision, optimizer), capability, 0..1).swap_remove(0).1,
-    };
-    let last = program.operations.len() as u32 - 1;
-    for (who, mut tested) in everyone(&job(arranged, batch, precision, optimizer), capability, orders) {
-        for id in 0..program.tensors.len() {
-            if let Some(words) = beginning(program, id, batch, classes, optimizer) {
-                tested.put(id, &words);
-                // Rounded to what the kernels got.
-                reference.put(id, &tested.get(id));
-            }
-        }
-        for step in 0..steps {
-            reference.step();
-            tested.step();
-            for (id, tensor) in program.tensors.iter().enumerate() {
-                if tensor.class == Class::Transient && tensor.last != last {
-                    continue;
-                }
-                let (found, mut expected) = (in_order(&arranged.tensors[id], tested.get(id)), reference.get(id));
-                let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
-                if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
-                    if tensor.class == Class::State && precision.scales_loss() {
-                        expected[StateWord::GoodSteps as usize] = step as u32 + 1;
-                    }
-                    if tensor.class == Class::State {
-                        let at = StateWord::Corrections as usize;
-                        expected[at..at + 2].copy_from_slice(&corrections(optimizer, step as u64));
-                        of_descent((&label, tolerance), (program, optimizer, step as u64), &found, &mut expected);
-                    }
-                    assert_eq!(found, expected, "{label}");
-                    continue;
-                }
-                if tensor.role == gpumem_core::Role::Code {
-                    assert_codes(&label, (precision, tolerance), &found, &expected);
-                    continue;
-                }
-                let floats = |words: &[u32]| words.iter().map(|&word| f32::from_bits(word)).collect::<Vec<f32>>();
-                harness::assert_close(&label, &floats(&found), &floats(&expected), tolerance);
-            }
-        }
-    }
-}
-
-/// Codes are of the nearest entry of a map: where gradients differ by rounding, a few elements are nearer to the entry beside it. In formats
-/// of 16 bits these are many, and where a gradient is small beside its terms several entries lie between: what codes stand for differs by no
-/// more than numbers do, and an entry.
-fn assert_codes(label: &str, (precision, tolerance): (Precision, f64), found: &[u32], expected: &[u32]) {
-    let map = AdamW8bit::MAPS[usize::from(label.ends_with("moment1"))];
-    let entry = 0.9 / 64.0 + 1e-6;
-    let apart = |found: u32, expected: u32| f64::from(map.decode(found as u8) - map.decode(expected as u8)).abs();
-    let mut others = 0;
-    for (&found, &expected) in found.iter().zip(expected).filter(|(found, expected)| found != expected) {
-        assert!(apart(found, expected) <= entry + tolerance, "{label}: code {found} is not {expected}");
-        others += 1;
-    }
-    assert!(precision != Precision::F32 || 50 * others <= found.len(), "{label}: {others} of {} codes", found.len());
 }

@@ -1,0 +1,243 @@
+// The backward pass of attention on tensor cores: behind attention_mma.cuh, which has what both passes share.
+//
+// No include guard: the tests include it once for each kernel they compile.
+
+// The log-sum-exp of rows g and g + 8 to the base of 2, and delta = dy . y of them, which is left in memory as well.
+static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS], const real *y, const float *lse,
+                                                      int step, float logs[2], float deltas[2], float *delta_rows) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = step + lane_row() + 8 * half;
+        float delta = 0.0f;
+        // Beyond the end every weight is 2^-infinity.
+        logs[half] = __int_as_float(0x7f800000);
+        if (row < STEPS) {
+            logs[half] = lse[row] * LOG2_E;
+            const u32 *words = (const u32 *)(y + row * OUT_PITCH + lane_pair());
+#pragma unroll
+            for (int d = 0; d < PARTS; d++)
+                delta += dot_pair(gradients[d].at[half], words[8 * d]) + dot_pair(gradients[d].at[2 + half], words[8 * d + 4]);
+        }
+        deltas[half] = quad_sum(delta);
+        if (row < STEPS && lane_pair() == 0) delta_rows[row] = deltas[half];
+    }
+}
+
+// The weight of a score, whose row has this log-sum-exp to the base of 2.
+static __device__ __forceinline__ float weight_of(float score, float log) { return power_of_two(score * SCALE_2 - log); }
+
+// From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With HIDES some keys are hidden:
+// where it is causal those that come after a query, whose first one is step `own` of these keys, those that are too far from it, and
+// those from number `end` on.
+template <bool HIDES>
+static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulator s[2], u32 dropped, const float logs[2],
+                                              const float deltas[2], int own, int end) {
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int key = 8 * j + lane_pair() + e % 2;
+            const int query = own + lane_row() + e / 2 * 8;
+            const bool seen = !HIDES || ((!CAUSAL || key <= query) && is_near(query - key) && (!ENDS || key < end));
+            const float weight = seen ? weight_of(p[j].at[e], logs[e / 2]) : 0.0f;
+            s[j].at[e] = weight * (keeps(dropped, 4 * j + e) * s[j].at[e] - deltas[e / 2]);
+        }
+}
+
+KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
+(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const real *y, const float *lse,
+ const u32 *state, float *delta, real *dq_all, u32 row) {
+    __shared__ Pairs tiles;
+    const Work block = work(TILES, true);
+    const int first = block.tile * SIDE, step = first + warp_row();
+    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias);
+    Left queries[PARTS], gradients[PARTS];
+    load_rows<SIDE, STEPS>(tiles.at, parts.q, QUERY_PITCH, first);
+    load_rows<SIDE, STEPS>(tiles.at + SIDE * WIDTH, dy + place_out(block.head), OUT_PITCH, first);
+    copies_done();
+    __syncthreads();
+    load_own(tiles.at, queries);
+    load_own(tiles.at + SIDE * WIDTH, gradients);
+    float logs[2], deltas[2];
+    const u64 rows = block.head * STEPS;
+    own_statistics(gradients, y + place_out(block.head), lse + rows, step, logs, deltas, delta + rows);
+    if (APART && dq_all == nullptr) return;
+    __syncthreads();
+    Accumulator dq[2 * PARTS];
+#pragma unroll
+    for (int n = 0; n < 2 * PARTS; n++) clear(dq[n]);
+    const int begin = first_keys(first), reach = CAUSAL ? 0 : REACH;
+    const int end = CAUSAL || WINDOW ? min(first + SIDE + reach, KEY_STEPS) : KEY_STEPS;
+    load_rows<STREAM, KEY_STEPS>(tiles.at, parts.k, KEY_PITCH, begin);
+    load_rows<STREAM, KEY_STEPS>(tiles.at + STREAM * WIDTH, parts.v, VALUE_PITCH, begin);
+    u16 *now = tiles.at, *next = tiles.at + 2 * STREAM * WIDTH;
+#pragma unroll 1
+    for (int from = begin; from < end; from += STREAM) {
+        copies_done();
+        __syncthreads();
+        if (from + STREAM < end) {
+            load_rows<STREAM, KEY_STEPS>(next, parts.k, KEY_PITCH, from + STREAM);
+            load_rows<STREAM, KEY_STEPS>(next + STREAM * WIDTH, parts.v, VALUE_PITCH, from + STREAM);
+        }
+        // As far as the warp's last query sees.
+        const int seen = !CAUSAL ? KEY_STEPS : ENDS ? min(step + 16, KEY_STEPS) : step + 16;
+#pragma unroll 1
+        for (int part = 0; part < STREAM && from + part < seen; part += 16) {
+            const u16 *keys = now + part * WIDTH, *values = keys + STREAM * WIDTH;
+            Accumulator p[2], s[2];
+            dot_rows(queries, keys, p);
+            dot_rows(gradients, values, s);
+            add_bias<2, false>(p, parts.bias, step, from + part);
+            const u32 dropped = draw_tile<false, 2>(Draws{state, row}, block.head, step, from + part);
+            const int apart = step - from - part;
+            if ((CAUSAL && apart == 0) || (ENDS && from + part + 16 > KEY_STEPS) || !(is_near(apart + 15) && is_near(apart - 15))) {
+                slopes<true>(p, s, dropped, logs, deltas, ENDS || WINDOW ? apart : 0, KEY_STEPS - from - part);
+            } else {
+                slopes<false>(p, s, dropped, logs, deltas, 0, 0);
+            }
+            add_rows(as_left(s), keys, dq);
+        }
+        u16 *const done = now;
+        now = next;
+        next = done;
+    }
+    const float factors[2] = {(float)(SCALE), (float)(SCALE)};
+    store_rows<STEPS, ADD>(dq_all + place_queries(block.head), QUERY_PITCH, step, dq, factors);
+}
+
+// Of the queries of a tile that passes by: the log-sum-exp to the base of 2 in [0], delta in [1].
+struct __align__(16) Statistics {
+    float at[STREAM][2];
+};
+
+// Carries one number of them from memory to shared memory, as each of the first 2 * STREAM threads does.
+struct Statistic {
+    float held;
+
+    __device__ __forceinline__ void fetch(const float *lse, const float *delta, int first) {
+        const int step = first + threadIdx.x % STREAM;
+        // Beyond the end every weight is 2^-infinity.
+        held = threadIdx.x < STREAM ? __int_as_float(0x7f800000) : 0.0f;
+        if (step < STEPS && threadIdx.x < 2 * STREAM) held = (threadIdx.x < STREAM ? lse : delta)[step];
+    }
+    __device__ __forceinline__ void put(Statistics &to) const {
+        if (threadIdx.x >= 2 * STREAM) return;
+        to.at[threadIdx.x % STREAM][threadIdx.x / STREAM] = threadIdx.x < STREAM ? held * LOG2_E : held;
+    }
+};
+
+// The same with keys down and queries across, for s where SLOPES, and f p in the place of p; the first query is `apart` steps after
+// the first key.
+template <bool HIDES, bool SLOPES>
+static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulator s[2], u32 dropped, const Statistics &columns,
+                                                     int part, int apart) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const int column = 8 * j + lane_pair();
+        // Of columns t and t + 1: log and delta each.
+        const float4 two = *(const float4 *)columns.at[part + column];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int after = apart + column + e % 2 - lane_row() - e / 2 * 8;
+            const bool seen = !HIDES || ((!CAUSAL || after >= 0) && is_near(after));
+            const float weight = seen ? weight_of(p[j].at[e], e % 2 ? two.z : two.x) : 0.0f;
+            const float keep = keeps(dropped, 4 * j + e);
+            if (SLOPES) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? two.w : two.y));
+            p[j].at[e] = weight * keep;
+        }
+    }
+}
+
+// The gradients of the block's keys (KEYS), its values (VALUES) or both.
+template <bool KEYS, bool VALUES>
+static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics statistics[2], const Work &block,
+                                                     const real *dy, const Parts &inputs, const float *lse, const float *delta,
+                                                     const Draws &draws, real *dk_all, real *dv_all) {
+    const int first = block.tile * SIDE, own = first + warp_row();
+    const u64 owner = first_of_group(block.head);
+    Left keys[PARTS], values[KEYS ? PARTS : 1];
+    load_rows<SIDE, KEY_STEPS>(tiles.at, inputs.k + place_keys(owner), KEY_PITCH, first);
+    if (KEYS) load_rows<SIDE, KEY_STEPS>(tiles.at + SIDE * WIDTH, inputs.v + place_values(owner), VALUE_PITCH, first);
+    copies_done();
+    __syncthreads();
+    load_own(tiles.at, keys);
+    if constexpr (KEYS) load_own(tiles.at + SIDE * WIDTH, values);
+    __syncthreads();
+    Accumulator dk[KEYS ? 2 * PARTS : 1], dv[VALUES ? 2 * PARTS : 1];
+#pragma unroll
+    for (int n = 0; n < (KEYS ? 2 * PARTS : 1); n++) clear(dk[n]);
+#pragma unroll
+    for (int n = 0; n < (VALUES ? 2 * PARTS : 1); n++) clear(dv[n]);
+#pragma unroll 1
+    for (u64 head = owner; head < owner + GROUP; head++) {
+        const real *q = inputs.q + place_queries(head), *slopes = dy + place_out(head);
+        const real *bias = inputs.bias + matrix_of(head) * STEPS * KEY_STEPS;
+        const float *logs = lse + head * STEPS, *deltas = delta + head * STEPS;
+        // The tiles of the head before may still be read.
+        if (GROUP > 1) __syncthreads();
+        const int begin = first_queries(first);
+        load_rows<STREAM, STEPS>(tiles.at, q, QUERY_PITCH, begin);
+        load_rows<STREAM, STEPS>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, begin);
+        Statistic statistic;
+        statistic.fetch(logs, deltas, begin);
+        statistic.put(statistics[0]);
+        int buffer = 0;
+#pragma unroll 1
+        for (int from = begin; from < end_queries(first); from += STREAM) {
+            copies_done();
+            __syncthreads();
+            const u16 *now = tiles.at + buffer * (2 * STREAM * WIDTH);
+            const Statistics &columns = statistics[buffer];
+            buffer ^= 1;
+            if (from + STREAM < end_queries(first)) {
+                u16 *next = tiles.at + buffer * (2 * STREAM * WIDTH);
+                load_rows<STREAM, STEPS>(next, q, QUERY_PITCH, from + STREAM);
+                load_rows<STREAM, STEPS>(next + STREAM * WIDTH, slopes, OUT_PITCH, from + STREAM);
+                statistic.fetch(logs, deltas, from + STREAM);
+            }
+            // From the first query on that sees one of the warp's keys.
+#pragma unroll 1
+            for (int part = CAUSAL ? max(own - from, 0) : 0; part < STREAM && from + part < STEPS; part += 16) {
+                const u16 *queries = now + part * WIDTH, *gradients = queries + STREAM * WIDTH;
+                Accumulator p[2], s[2];
+                dot_rows(keys, queries, p);
+                if constexpr (KEYS) dot_rows(values, gradients, s);
+                add_bias<2, true>(p, bias, from + part, own);
+                const u32 dropped = draw_tile<true, 2>(draws, head, own, from + part);
+                const int apart = from + part - own;
+                if ((CAUSAL && apart == 0) || !(is_near(apart + 15) && is_near(apart - 15))) {
+                    slopes_across<true, KEYS>(p, s, dropped, columns, part, WINDOW ? apart : 0);
+                } else {
+                    slopes_across<false, KEYS>(p, s, dropped, columns, part, 0);
+                }
+                if constexpr (VALUES) add_rows(as_left(p), gradients, dv);
+                if constexpr (KEYS) add_rows(as_left(s), queries, dk);
+            }
+            if (from + STREAM < end_queries(first)) statistic.put(statistics[buffer]);
+        }
+    }
+    const float scales[2] = {(float)(SCALE), (float)(SCALE)}, ones[2] = {1.0f, 1.0f};
+    if constexpr (KEYS) {
+        if (!APART || dk_all != nullptr) store_rows<KEY_STEPS, ADD_KEYS>(dk_all + place_keys(owner), KEY_PITCH, own, dk, scales);
+    }
+    if constexpr (VALUES) {
+        if (!APART || dv_all != nullptr) store_rows<KEY_STEPS, ADD_VALUES>(dv_all + place_values(owner), VALUE_PITCH, own, dv, ones);
+    }
+}
+
+KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_keys)
+(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const float *lse, const float *delta,
+ const u32 *state, real *dk_all, real *dv_all, u32 row) {
+    __shared__ Pairs tiles;
+    __shared__ Statistics statistics[2];
+    const Work block = work(KEY_TILES, false);
+    const Parts inputs = {q_all, k_all, v_all, bias};
+    if constexpr (HEAD <= 96) {
+        backward_keys<true, true>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
+    } else {
+        // There are not registers enough for both gradients: the weights are computed twice.
+        backward_keys<false, true>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
+        __syncthreads();
+        backward_keys<true, false>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
+    }
+}
