@@ -37,7 +37,7 @@ fn random_networks_have_every_layer_operation_and_function() {
     // Those of inference with a cache come about when a network is lowered for it.
     assert_eq!(
         missing(Op::NAMES, &operations),
-        ["CachedAttention", "Positions", "CachedScan", "CachedConvolution"],
+        ["CachedAttention", "Positions", "CachedScan", "CachedConvolution", "CachedRecurrence"],
         "operations"
     );
     let names: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();

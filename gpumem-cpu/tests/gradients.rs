@@ -113,6 +113,7 @@ fn every_operation() {
         "CachedAttention",
         "CachedScan",
         "CachedConvolution",
+        "CachedRecurrence",
         "Positions",
         "Constant",
         "PaddedPositions",

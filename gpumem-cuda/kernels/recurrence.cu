@@ -1,8 +1,7 @@
 // Recurrent layers behind the map p of what arrives: with s[t] = h[t - 1] W^T + b, and h = 0 before the first step, a step makes h[t] of
 // p[t] and s[t]. There is a launch for each step, of both directions at once: the launches of a step follow each other without the host.
 //
-// The constants are those of recurrence.cuh, and
-// SAMPLES    samples that a block works on: 16 or 32
+// The constants are those of recurrence_steps.cuh.
 //
 // forward:  LSTM  i, f, o = sigmoid(p + s), g = tanh(p + s), c[t] = f c[t - 1] + i g, h = o tanh(c)
 //           GRU   r, z = sigmoid(p + s), n = tanh(p_n + r s_n), h[t] = (1 - z) n + z h[t - 1]
@@ -12,36 +11,9 @@
 // backward: the way back. dh[t] = dy[t] + ds[t + 1] W and what the cell hands on by itself; dp is the gradient of p, and ds of s: they
 //           differ in a GRU's n alone, where ds_n = dp_n r. dp may be `kept`, and dy where a plain cell has one direction.
 //           recurrence_states computes an LSTM's c again, before all, from the gates as they are kept.
-//
-// A block of 256 threads has 8 units of SAMPLES samples: warps share out the terms of each sum, 64 of them at a time, and add up what
-// they found, always in the same order.
 #include "base.cuh"
 #include "real.cuh"
-#include "recurrence.cuh"
-
-constexpr int UNITS = 8, TERMS = 64, PITCH = TERMS + 4;
-// Warps that share out the terms, terms of each, and products of a thread: one unit, SPAN samples.
-constexpr int PARTS = 8 / (SAMPLES / 16), SLICE = TERMS / PARTS, SPAN = 4;
-
-union __align__(16) Rooms {
-    struct {
-        float samples[SAMPLES][PITCH];
-        float weights[GATES * UNITS][PITCH];
-    } operands;
-    float partial[PARTS][GATES][SAMPLES][UNITS];
-};
-
-// Output or gradients of a step of some samples: element k of sample `row` of the block.
-template <class Element> struct Rows {
-    // The first sample's, and elements from one sample to the next.
-    const Element *from;
-    u64 pitch;
-    u32 samples, length;
-
-    __device__ __forceinline__ float at(u32 row, u32 k) const {
-        return row < samples && k < length ? widen(from[row * pitch + k]) : 0.0f;
-    }
-};
+#include "recurrence_steps.cuh"
 
 // The gradients of s of a step: the last gate's of a GRU lie elsewhere.
 struct Slopes {
@@ -50,18 +22,6 @@ struct Slopes {
 
     __device__ __forceinline__ float at(u32 row, u32 k) const {
         return k < SHARED_WIDTH ? gates.at(row, k) : of_n.at(row, k - SHARED_WIDTH);
-    }
-};
-
-// Rows of W of the block's units, of each of so many gates.
-struct Forth {
-    static constexpr bool ALONG_TERMS = true;
-    const real *weight;
-    u32 unit;
-
-    __device__ __forceinline__ float at(u32 gate, u32 own, u32 k) const {
-        const u32 j = unit + own;
-        return j < HIDDEN && k < HIDDEN ? widen(weight[((u64)gate * HIDDEN + j) * HIDDEN + k]) : 0.0f;
     }
 };
 
@@ -76,123 +36,6 @@ struct Back {
         return j < HIDDEN && k < WIDTH ? widen(weight[(u64)k * HIDDEN + j]) : 0.0f;
     }
 };
-
-// What a thread brings of the next terms.
-template <int OUT> struct Held {
-    static constexpr int OF_SAMPLES = SAMPLES * TERMS / 256, OF_WEIGHTS = OUT * UNITS * TERMS / 256;
-    float samples[OF_SAMPLES], weights[OF_WEIGHTS];
-};
-
-template <int OUT, class Right> static __device__ __forceinline__ void weight_spot(int i, u32 *row, u32 *k) {
-    const u32 e = threadIdx.x + 256 * i;
-    *row = Right::ALONG_TERMS ? e / TERMS : e / (UNITS * TERMS) * UNITS + e % UNITS;
-    *k = Right::ALONG_TERMS ? e % TERMS : e / UNITS % TERMS;
-}
-
-template <int OUT, class Left, class Right>
-static __device__ __forceinline__ void fetch(const Left &left, const Right &right, u32 first, Held<OUT> &held) {
-#pragma unroll
-    for (int i = 0; i < Held<OUT>::OF_SAMPLES; i++) {
-        const u32 e = threadIdx.x + 256 * i;
-        held.samples[i] = left.at(e / TERMS, first + e % TERMS);
-    }
-#pragma unroll
-    for (int i = 0; i < Held<OUT>::OF_WEIGHTS; i++) {
-        u32 row, k;
-        weight_spot<OUT, Right>(i, &row, &k);
-        held.weights[i] = right.at(row / UNITS, row % UNITS, first + k);
-    }
-}
-
-template <int OUT, class Right> static __device__ __forceinline__ void put(const Held<OUT> &held, Rooms &rooms) {
-#pragma unroll
-    for (int i = 0; i < Held<OUT>::OF_SAMPLES; i++) {
-        const u32 e = threadIdx.x + 256 * i;
-        rooms.operands.samples[e / TERMS][e % TERMS] = held.samples[i];
-    }
-#pragma unroll
-    for (int i = 0; i < Held<OUT>::OF_WEIGHTS; i++) {
-        u32 row, k;
-        weight_spot<OUT, Right>(i, &row, &k);
-        rooms.operands.weights[row][k] = held.weights[i];
-    }
-}
-
-static __device__ __forceinline__ float dot(const float4 &a, const float4 &b, float sum) {
-    return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
-}
-
-// The sums over `length` terms for the thread's unit and sample, see `unit_of_thread`: OUT of them.
-template <int OUT, class Left, class Right>
-static __device__ __forceinline__ void multiply(const Left &left, const Right &right, u32 length, Rooms &rooms, float *out) {
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = lane % UNITS;
-    const u32 sample = warp / PARTS * 16 + lane / UNITS, first = warp % PARTS * SLICE;
-    float sums[OUT][SPAN] = {};
-    Held<OUT> held;
-    fetch(left, right, 0, held);
-    for (u32 done = 0; done < length; done += TERMS) {
-        __syncthreads();
-        put<OUT, Right>(held, rooms);
-        __syncthreads();
-        if (done + TERMS < length) fetch(left, right, done + TERMS, held);
-#pragma unroll
-        for (int k = 0; k < SLICE; k += 4) {
-            float4 samples[SPAN];
-#pragma unroll
-            for (int i = 0; i < SPAN; i++) samples[i] = *(const float4 *)&rooms.operands.samples[sample + 4 * i][first + k];
-#pragma unroll
-            for (int o = 0; o < OUT; o++) {
-                const float4 weights = *(const float4 *)&rooms.operands.weights[o * UNITS + unit][first + k];
-#pragma unroll
-                for (int i = 0; i < SPAN; i++) sums[o][i] = dot(samples[i], weights, sums[o][i]);
-            }
-        }
-    }
-    __syncthreads();
-#pragma unroll
-    for (int o = 0; o < OUT; o++)
-#pragma unroll
-        for (int i = 0; i < SPAN; i++) rooms.partial[warp % PARTS][o][sample + 4 * i][unit] = sums[o][i];
-    __syncthreads();
-    const u32 own = threadIdx.x / UNITS % SAMPLES;
-#pragma unroll
-    for (int o = 0; o < OUT; o++) {
-        out[o] = 0.0f;
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) out[o] += rooms.partial[part][o][own][threadIdx.x % UNITS];
-    }
-}
-
-// What a thread works on after the sums: a unit of a sample, if there is one.
-struct Own {
-    u32 direction, first_unit, unit;
-    u64 first_sample, sample;
-    bool exists;
-
-    __device__ __forceinline__ Own() {
-        direction = blockIdx.z;
-        first_unit = blockIdx.x * UNITS;
-        unit = first_unit + threadIdx.x % UNITS;
-        first_sample = (u64)blockIdx.y * SAMPLES;
-        sample = first_sample + threadIdx.x / UNITS;
-        exists = threadIdx.x < UNITS * SAMPLES && unit < HIDDEN && sample < BATCH;
-    }
-    // Samples of the block.
-    __device__ __forceinline__ u32 samples() const {
-        return BATCH - first_sample < SAMPLES ? (u32)(BATCH - first_sample) : SAMPLES;
-    }
-    // A step's gates of a sample, and its output.
-    static __device__ __forceinline__ u64 gates(u64 sample, u32 t) { return (sample * STEPS + t) * WIDTH; }
-    __device__ __forceinline__ u64 output(u64 sample, u32 t) const {
-        return (sample * STEPS + t) * FEATURES + direction * HIDDEN;
-    }
-    // The output of a step of the block's samples.
-    __device__ __forceinline__ Rows<real> outputs(const real *y, u32 t) const {
-        return {y + output(first_sample, t), (u64)STEPS * FEATURES, samples(), HIDDEN};
-    }
-};
-
-static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 KERNEL(__launch_bounds__(256) recurrence_forward)
 (const real *p0, const real *w0, const real *b0, const real *p1, const real *w1, const real *b1, real *kept0, real *kept1,
@@ -212,29 +55,16 @@ KERNEL(__launch_bounds__(256) recurrence_forward)
         arrived[gate] = widen(p[gate * HIDDEN]);
         if (bias != nullptr) s[gate] += widen(bias[gate * HIDDEN + own.unit]);
     }
-    float h;
+    float c = 0.0f, last = 0.0f;
 #if CELL == LSTM
-#pragma unroll
-    for (int gate = 0; gate < GATES; gate++) {
-        const float sum = arrived[gate] + s[gate];
-        gates[gate] = gate == 2 ? tanhf(sum) : sigmoid(sum);
-    }
     float *state = &states[((u64)own.direction * BATCH + own.sample) * HIDDEN + own.unit];
-    const float c = gates[1] * (step > 0 ? *state : 0.0f) + gates[0] * gates[2];
-    *state = c;
-    h = gates[3] * tanhf(c);
+    if (step > 0) c = *state;
 #elif CELL == GRU
-    gates[0] = sigmoid(arrived[0] + s[0]);
-    gates[1] = sigmoid(arrived[1] + s[1]);
-    gates[2] = tanhf(arrived[2] + gates[0] * s[2]);
-    const float last = step > 0 ? widen(y[own.output(own.sample, before) + own.unit]) : 0.0f;
-    h = gates[2] + gates[1] * (last - gates[2]);
-#elif CELL == PLAIN_TANH
-    h = gates[0] = tanhf(arrived[0] + s[0]);
-#else
-    const float sum = arrived[0] + s[0];
-    // A NaN stays one.
-    h = gates[0] = sum <= 0.0f ? 0.0f : sum;
+    if (step > 0) last = widen(y[own.output(own.sample, before) + own.unit]);
+#endif
+    const float h = step_of(arrived, s, gates, &c, last);
+#if CELL == LSTM
+    *state = c;
 #endif
     real *kept = second ? kept1 : kept0;
     if (kept != nullptr) {

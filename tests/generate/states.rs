@@ -81,6 +81,26 @@ network! {
     }
 }
 
+macro_rules! recurrent {
+    ($name:ident, $layers:expr) => {
+        network! {
+            /// A language model of recurrent layers.
+            pub struct $name;
+
+            const TRAIN: Train = Train { batch: 2, loss: CrossEntropy, seed: 6 };
+            const INFER: Infer = Infer { batch: 2, cache: 12, chunk: 5 };
+
+            fn forward(text: Tokens<12>) -> TokenLogits<12, 9> {
+                [Embedding(9, 6), $layers, Linear(9)]
+            }
+        }
+    };
+}
+
+recurrent!(LongShort, Lstm(8, layers = 2, dropout = 0.5));
+recurrent!(Gated, Gru(8));
+recurrent!(Plain, Rnn(8, nonlinearity = "relu", bias = false));
+
 /// The logits of each step of the sequences, as passes give them that take so many tokens each.
 fn assert_continued<N: gpumem::Generate>(net: &mut Net<N, Cpu>, samples: &[Vec<u32>], all: &[f32], passes: &[usize]) {
     let (steps, classes) = (samples[0].len(), all.len() / samples.len() / samples[0].len());
@@ -135,6 +155,25 @@ fn states_beside_keys_and_values() {
     let generated: Vec<Generated> = net.generate(&[&sequence[..4]], greedy).unwrap().collect::<Result<_, _>>().unwrap();
     assert_eq!(generated.len(), 24 - 4 + 1);
     assert_near(&generated[0].logits, &all.as_slice()[3 * 9..][..9]);
+}
+
+#[test]
+fn recurrent_layers() {
+    let samples = [tokens(12, 9, 1), tokens(12, 9, 4)];
+    macro_rules! check {
+        ($name:ident) => {
+            let mut whole = $name::on(&Cpu::new()).unwrap();
+            let mut net = $name::infer_on(&Cpu::new()).unwrap();
+            net.copy_from(&mut whole).unwrap();
+            let all = whole.forward(&Tensor::from_fn(|index| samples[index / 12][index % 12])).unwrap();
+            for passes in [vec![1; 12], vec![12], vec![5, 1, 4, 2]] {
+                assert_continued(&mut net, &samples, all.as_slice(), &passes);
+            }
+        };
+    }
+    check!(LongShort);
+    check!(Gated);
+    check!(Plain);
 }
 
 /// States do not go back: that is refused, and changes nothing. A bad token is found before anything is taken.

@@ -9,11 +9,11 @@ use super::encoding::{Reader, Wire};
 use super::indices::Indices;
 use super::kept::Kept;
 use super::ops::{
-    ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution, CachedScan,
-    Concat, Constant, Convolution, Convolution3d, Declared, Expand, Formula, Gather, Interpolate, L2Norm, Mask, MatMul,
-    MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Recurrence, Reduce,
-    RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take,
-    WindowMask,
+    ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
+    CachedRecurrence, CachedScan, Concat, Constant, Convolution, Convolution3d, Declared, Expand, Formula, Gather,
+    Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions, Permute, Pointwise,
+    Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid,
+    Slice, Softmax, Standardize, Sum, Take, WindowMask,
 };
 use crate::number::Role;
 use crate::shape::{Shape, product};
@@ -268,8 +268,8 @@ pub struct Sequence<'a> {
 impl Sequence<'_> {
     /// What is said of an operation that has no form of some steps at a time.
     pub fn refusal() -> String {
-        "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention, a causal `Conv1d` or a \
-         `SelectiveScan`"
+        "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention, a causal `Conv1d`, a \
+         `SelectiveScan`, or recurrent"
             .into()
     }
 
@@ -590,4 +590,6 @@ operations! {
     CachedScan,
     /// Windows over some steps of a signal and those before.
     CachedConvolution,
+    /// Step after step of a sequence, behind those before.
+    CachedRecurrence,
 }

@@ -147,6 +147,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Reparametrize(op) => reparametrize::forward(op, operands),
         Op::CachedScan(op) => cached_scan::forward(op, operands),
         Op::CachedConvolution(op) => cached_convolution::forward(op, operands),
+        Op::CachedRecurrence(op) => recurrence::cached(op, operands),
     }
 }
 
@@ -181,6 +182,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         | Op::CachedAttention(_)
         | Op::CachedScan(_)
         | Op::CachedConvolution(_)
+        | Op::CachedRecurrence(_)
         | Op::Positions(_)
         | Op::Constant(_)
         | Op::PaddedPositions(_)

@@ -5,12 +5,14 @@
 //! Backward, walking the other way: `dh[t] = dy[t] + ds[t + 1] W` and what the cell itself hands on; from it the gates' gradients
 //! `dp[t]`, which are `ds[t]` but for a GRU's n, where `ds_n = dp_n * r`. Then `dW = sum of ds[t]^T h[t - 1]`, `db = sum of ds[t]`.
 
+mod cached;
 mod cells;
 
 use super::{Bound, Frame, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Gradient, Operands, Pair, Source, Target, count};
 use crate::parallel::{self, grown};
+pub(super) use cached::forward as cached;
 use cells::Handed;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;

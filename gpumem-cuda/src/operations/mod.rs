@@ -146,6 +146,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Reparametrize(op) => own(reparametrize::forward(context, op)),
         Op::CachedScan(op) => own(selective_scan::cached(context, op)),
         Op::CachedConvolution(op) => own(cached_convolution::forward(context, op)),
+        Op::CachedRecurrence(op) => own(recurrence::cached(context, op)),
     }
 }
 
@@ -180,6 +181,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         | Op::CachedAttention(_)
         | Op::CachedScan(_)
         | Op::CachedConvolution(_)
+        | Op::CachedRecurrence(_)
         | Op::Positions(_)
         | Op::Constant(_)
         | Op::PaddedPositions(_)

@@ -1,4 +1,5 @@
-//! Recurrent layers: `kernels/recurrence.cu`, `kernels/recurrence_weight.cu` and `kernels/recurrence_bias.cu`.
+//! Recurrent layers: `kernels/recurrence.cu`, `kernels/recurrence_weight.cu` and `kernels/recurrence_bias.cu`, and
+//! `kernels/cached_recurrence.cu` behind earlier steps.
 //!
 //! A launch for each step, of both directions: a step needs what all blocks made of the one before. Launches follow each other on the
 //! card about as fast as blocks that wait for each other would, need nothing of the card, and may have any number of blocks.
@@ -8,7 +9,7 @@ use super::grid::{small, tile};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
-use gpumem_core::program::ops::{Cell, Recurrence};
+use gpumem_core::program::ops::{CachedRecurrence, Cell, Recurrence};
 use gpumem_core::program::{Slot, TensorId};
 
 /// Units of a block: UNITS of the kernel.
@@ -17,13 +18,13 @@ const UNITS: u64 = 8;
 /// What the launches of an operation share.
 struct Plan<'a> {
     context: &'a Context<'a>,
-    op: &'a Recurrence,
+    op: Recurrence,
     samples: u64,
     steps: u32,
 }
 
 impl<'a> Plan<'a> {
-    fn new(context: &'a Context<'a>, op: &'a Recurrence, y: TensorId) -> Result<Plan<'a>, Error> {
+    fn new(context: &'a Context<'a>, op: Recurrence, y: TensorId) -> Result<Plan<'a>, Error> {
         if !op.is_sound() {
             return Err(Error::Damaged("a recurrence has no units or steps, or more than two directions"));
         }
@@ -32,12 +33,13 @@ impl<'a> Plan<'a> {
         small(rows)?;
         small(op.width())?;
         small(op.output().dims()[1])?;
-        Ok(Plan { context, op, samples, steps: small(op.steps)? })
+        let steps = small(op.steps)?;
+        Ok(Plan { context, op, samples, steps })
     }
 
     /// The constants of `recurrence.cuh`.
     fn constants(&self, kernel: Kernel) -> Kernel {
-        let Recurrence { cell, steps, hidden, directions, .. } = *self.op;
+        let Recurrence { cell, steps, hidden, directions, .. } = self.op;
         let kernel = kernel.with("CELL", cell as u8).with("BATCH", format!("{}ull", self.samples));
         kernel.with("STEPS", format!("{steps}u")).with("HIDDEN", format!("{hidden}u")).with("DIRECTIONS", directions)
     }
@@ -47,21 +49,25 @@ impl<'a> Plan<'a> {
         if self.samples <= 16 { 16 } else { 32 }
     }
 
+    /// A kernel with the constants of `recurrence_steps.cuh`.
+    fn kernel_of(&self, file: &'static str, entry: &'static str) -> Kernel {
+        self.constants(self.context.kernel(file, entry)).with("SAMPLES", self.tall())
+    }
+
     fn kernel(&self, entry: &'static str) -> Kernel {
-        self.constants(self.context.kernel("recurrence.cu", entry)).with("SAMPLES", self.tall())
+        self.kernel_of("recurrence.cu", entry)
     }
 
     /// A launch for each of these steps.
     fn steps(
         &self,
-        entry: &'static str,
+        kernel: &Kernel,
         steps: impl Iterator<Item = u32>,
         arguments: Vec<Option<TensorId>>,
     ) -> Result<Vec<Launch>, Error> {
         let tiles = u32::try_from(self.samples.div_ceil(self.tall())).ok().filter(|&tiles| tiles < 1 << 16);
         let tiles = tiles.ok_or(Error::Damaged("a recurrence has more samples than a grid has blocks"))?;
         let grid = [small(self.op.hidden.div_ceil(UNITS))?, tiles, self.op.directions as u32];
-        let kernel = self.kernel(entry);
         let launch = |step| Launch {
             kernel: kernel.clone(),
             grid,
@@ -84,7 +90,7 @@ impl<'a> Plan<'a> {
 
     /// The gradients of weight and bias of a direction, from those of what arrives.
     fn sums(&self, direction: u8, dp: TensorId, rows: Option<TensorId>, y: TensorId) -> Result<Vec<Launch>, Error> {
-        let Plan { context, op, .. } = *self;
+        let Plan { context, ref op, .. } = *self;
         let first = op.first_input(direction);
         let [rows_of_weight, columns] = [op.width(), op.hidden];
         let [tall, wide] = tile(rows_of_weight, columns, 1, 128);
@@ -119,19 +125,31 @@ impl<'a> Plan<'a> {
 
 pub(super) fn forward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Launch>, Error> {
     let y = context.written(Slot::Output)?;
-    let plan = Plan::new(context, op, y)?;
+    let plan = Plan::new(context, op.clone(), y)?;
     let ([p0, p1], [w0, w1]) = (plan.inputs(0)?, plan.inputs(1)?);
     let [b0, b1] = if op.bias { plan.inputs(2)? } else { [None; 2] };
     let [kept0, kept1] = plan.each(|direction| Ok(context.operation.written(Slot::Saved(direction))))?;
     let states = if op.cell == Cell::Lstm { Some(context.written(Slot::Workspace)?) } else { None };
     let arguments = vec![p0, w0, b0, p1, w1, b1, kept0, kept1, states, Some(y)];
-    plan.steps("recurrence_forward", 0..plan.steps, arguments)
+    plan.steps(&plan.kernel("recurrence_forward"), 0..plan.steps, arguments)
+}
+
+/// The steps at hand behind those before, whose outputs are kept.
+pub(super) fn cached(context: &Context<'_>, op: &CachedRecurrence) -> Result<Vec<Launch>, Error> {
+    let y = context.written(Slot::Output)?;
+    let plan = Plan::new(context, op.whole(), y)?;
+    let (p, w) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
+    let b = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
+    let cells = if op.cell == Cell::Lstm { Some(context.written(Slot::Cache(1))?) } else { None };
+    let (state, outputs) = (context.read(Slot::State)?, context.written(Slot::Cache(0))?);
+    let arguments = vec![Some(p), Some(w), b, Some(state), Some(outputs), cells, Some(y)];
+    plan.steps(&plan.kernel_of("cached_recurrence.cu", "cached_recurrence"), 0..plan.steps, arguments)
 }
 
 /// The way back, then the sums.
 pub(super) fn backward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Launch>, Error> {
     let (dy, y) = (context.read(Slot::Gradient)?, context.read(Slot::Output)?);
-    let plan = Plan::new(context, op, y)?;
+    let plan = Plan::new(context, op.clone(), y)?;
     let [w0, w1] = plan.inputs(1)?;
     let [b0, b1] = if op.bias && op.cell == Cell::Gru { plan.inputs(2)? } else { [None; 2] };
     let is_plain = op.cell.is_plain();
@@ -151,7 +169,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Lau
         launches.push(Launch::elementwise(plan.kernel("recurrence_states"), units, vec![kept0, kept1, rows]));
     }
     let arguments = vec![Some(dy), Some(y), w0, b0, w1, b1, kept0, kept1, gradients[0], gradients[1], rows];
-    launches.extend(plan.steps("recurrence_backward", (0..plan.steps).rev(), arguments)?);
+    launches.extend(plan.steps(&plan.kernel("recurrence_backward"), (0..plan.steps).rev(), arguments)?);
     for (direction, dp) in (0..).zip(gradients.into_iter().flatten()) {
         launches.extend(plan.sums(direction, dp, rows, y)?);
     }

@@ -109,3 +109,18 @@ fn convolutions_behind_other_steps() {
         });
     }
 }
+
+/// Each cell, with one block of units and with several, one step and chunks that are filled up.
+#[test]
+fn recurrence_behind_other_steps() {
+    for (layer, [steps, chunk]) in [
+        ("Lstm(5)", [6, 1]),
+        ("Lstm(70, layers = 2)", [9, 4]),
+        ("Gru(12)", [7, 3]),
+        ("Gru(9, bias = false)", [5, 1]),
+        ("Rnn(10)", [9, 4]),
+        ("Rnn(3, nonlinearity = \"relu\")", [6, 6]),
+    ] {
+        check(layer, [steps, chunk], |graph, tokens| chain(graph, tokens, &format!("Embedding(7, 6) | {layer}")));
+    }
+}

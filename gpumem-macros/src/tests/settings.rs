@@ -505,12 +505,17 @@ fn what_a_cache_needs() {
             .to_string()
             .contains("compile_error")
     );
-    let several = "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention, a causal `Conv1d` or a \
-         `SelectiveScan`";
+    let several = "does not go step by step: with `cache` in `INFER`, a layer treats each step alone, or is causal attention, a causal `Conv1d`, a \
+         `SelectiveScan`, or recurrent";
     let later = "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step; use causal attention";
     for (layers, layer, message) in [
         ("MultiHeadAttention(2)", "layer 1 `MultiHeadAttention`", later),
-        ("Lstm(6)", "layer 1 `Lstm`", several),
+        (
+            "Lstm(6, bidirectional = true)",
+            "layer 1 `Lstm`",
+            "goes from the last step to the first, too, which `cache` in `INFER` does not know when it comes to a step before; leave out \
+             `bidirectional`",
+        ),
         ("Transpose(1, 2), Softmax, Transpose(1, 2)", "layer 2 `Softmax`", several),
         ("Add([], SinusoidalPositions)", "layer 2 `Add`", several),
         (

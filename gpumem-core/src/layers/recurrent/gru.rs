@@ -14,6 +14,7 @@ use crate::program::ops::Cell;
 /// * Parameters, those of each layer `k` and, with `_reverse` behind their names, of its other direction: `weight_ih_lk`
 ///   `[3 * hidden, D]`, `weight_hh_lk` `[3 * hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[3 * hidden]`, all
 ///   uniform within `1 / sqrt(hidden)`; gates in the order r, z, n. D is `hidden`, or twice that, from the second layer on.
+/// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
 /// * Backward keeps for each layer its input, the three gates and its output: `4 * hidden` numbers a step beside the input.
 ///   `W_hn h + b_hn` is computed again.
 ///

@@ -15,6 +15,7 @@ use crate::program::ops::Cell;
 /// * Parameters, those of each layer `k` and, with `_reverse` behind their names, of its other direction: `weight_ih_lk`
 ///   `[4 * hidden, D]`, `weight_hh_lk` `[4 * hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[4 * hidden]`, all
 ///   uniform within `1 / sqrt(hidden)`; gates in the order i, f, g, o. D is `hidden`, or twice that, from the second layer on.
+/// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
 /// * Backward keeps for each layer its input, the four gates and its output: `5 * hidden` numbers a step beside the input. The
 ///   cell's state is computed again, into as much room as the output has, for one layer at a time.
 ///

@@ -14,6 +14,7 @@ use crate::program::ops::Cell;
 /// * Parameters, those of each layer `k` and, with `_reverse` behind their names, of its other direction: `weight_ih_lk`
 ///   `[hidden, D]`, `weight_hh_lk` `[hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[hidden]`, all uniform within
 ///   `1 / sqrt(hidden)`. D is `hidden`, or twice that, from the second layer on.
+/// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
 /// * Backward keeps for each layer its input and its output.
 ///
 /// PyTorch: `torch.nn.RNN(D, hidden, layers, nonlinearity, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.

@@ -1,7 +1,9 @@
+use super::CachedRecurrence;
 use crate::number::Role;
 use crate::program::encoding::{record, wire_enum};
-use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Saved, Sequence, Work, Workspace};
 use crate::shape::{Shape, product};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -136,6 +138,20 @@ impl Rule for Recurrence {
     /// The product with the step before. That with the input is another operation.
     fn macs(&self) -> u64 {
         product(&[self.directions, self.steps, self.width(), self.hidden])
+    }
+
+    /// The mapped input goes step by step; weights are the same for all.
+    fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        let Recurrence { cell, hidden, directions, bias, .. } = *self;
+        if directions > 1 {
+            return Err("goes from the last step to the first, too, which `cache` in `INFER` does not know when it comes to a step before; \
+                        leave out `bidirectional`"
+                .into());
+        }
+        match sequence.of_first()? {
+            0 => Ok((CachedRecurrence { cell, steps: sequence.chunk, hidden, bias }.into(), 0)),
+            _ => Err(Sequence::refusal()),
+        }
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

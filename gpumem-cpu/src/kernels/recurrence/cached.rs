@@ -1,0 +1,65 @@
+//! Steps of a recurrent layer behind those before, whose last outputs are kept, that of step t in row `t % 2`, and of an LSTM its c.
+
+use super::cells;
+use super::{Parameters, Sizes};
+use crate::kernels::positions::Position;
+use crate::kernels::{Bound, kernel};
+use crate::matrix::{Matrix, MatrixMut, product_parallel};
+use crate::operands::{Operands, count};
+use crate::parallel::grown;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::{CachedRecurrence, Cell};
+
+/// The output of the steps that are of the sequence, and 0 behind them.
+pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bound {
+    let whole = op.whole();
+    let sizes = Sizes::new(&whole, operands)?;
+    let Sizes { samples, steps, hidden, width, cell, .. } = sizes;
+    let [gates, output] = sizes.lengths();
+    let arriving = operands.source(Slot::Input(0), gates)?;
+    let parameters = Parameters::new(&whole, &sizes, operands, 0, true)?;
+    let position = Position::new(operands)?;
+    let mut kept = operands.target(Slot::Cache(0), count(&[operands.batch(), 2, op.hidden]))?;
+    let mut kept_cells = match op.cell {
+        Cell::Lstm => Some(operands.target(Slot::Cache(1), count(&[operands.batch(), op.hidden]))?),
+        Cell::Gru | Cell::Tanh | Cell::Relu => None,
+    };
+    let mut output = operands.target(Slot::Output, output)?;
+    kernel(move |frame| {
+        let (before, at_hand) = (position.get(), position.at_hand(steps));
+        let (p, weight, kept, y) = (arriving.get(), sizes.matrix(parameters.weight.get()), kept.get(), output.get());
+        let scratch = grown(frame.scratch, samples * (width + hidden));
+        let (sums, others) = scratch.split_at_mut(samples * width);
+        // What a cell goes on from: an LSTM's c, or the output before.
+        let states = kept_cells.as_mut().map_or(others, |cells| cells.get());
+        y.fill(0.0);
+        if before == 0 {
+            states.fill(0.0);
+        }
+        for t in 0..at_hand {
+            let step = before.saturating_add(t as u64);
+            let [row, last] = [step % 2, (step + 1) % 2].map(|row| row as usize * hidden);
+            if step > 0 {
+                let h = Matrix::new(&kept[last..], samples, hidden, 2 * hidden);
+                product_parallel(MatrixMut::new(sums, samples, width, width), h, weight.t(), false);
+            } else {
+                sums.fill(0.0);
+            }
+            for sample in 0..samples {
+                let sums = &mut sums[sample * width..][..width];
+                if let Some(bias) = &parameters.bias {
+                    sums.iter_mut().zip(bias.get()).for_each(|(s, bias)| *s += bias);
+                }
+                let state = &mut states[sample * hidden..][..hidden];
+                let kept = &mut kept[sample * 2 * hidden..][..2 * hidden];
+                if cell == Cell::Gru && step > 0 {
+                    state.copy_from_slice(&kept[last..][..hidden]);
+                }
+                let at = sample * steps + t;
+                let h = &mut y[at * hidden..][..hidden];
+                cells::forward(cell, &p[at * width..][..width], sums, state, h);
+                kept[row..][..hidden].copy_from_slice(h);
+            }
+        }
+    })
+}
