@@ -150,7 +150,7 @@ fn states_beside_keys_and_values() {
     let sequence = tokens(24, 9, 2);
     let all = whole.forward(&Tensor::from_fn(|index| sequence[index])).unwrap();
     for passes in [vec![1; 24], vec![3; 8], vec![24], vec![2, 7, 1, 10, 4]] {
-        assert_continued(&mut net, &[sequence.clone()], all.as_slice(), &passes);
+        assert_continued(&mut net, std::slice::from_ref(&sequence), all.as_slice(), &passes);
     }
     let generated: Vec<Generated> = net.generate(&[&sequence[..4]], greedy).unwrap().collect::<Result<_, _>>().unwrap();
     assert_eq!(generated.len(), 24 - 4 + 1);
