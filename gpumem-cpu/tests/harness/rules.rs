@@ -2,11 +2,11 @@
 
 use super::graphs::{chain, numbers};
 use super::{Loaded, assert_close};
-use gpumem_core::train::Descent;
 use gpumem_core::Update;
 use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Term, Training};
+use gpumem_core::train::Descent;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 
 /// A parameter, and the dimensions of its matrix or matrices, if it has any.
@@ -30,7 +30,14 @@ impl Trained<'_> {
         let mut graph = Graph::default();
         let input = graph.input(numbers(&[2, 6, 5])).unwrap();
         let output = chain(&mut graph, input, self.layers);
-        let training = Training { loss: &[Term::MSE], moments, update, skips_overflow, input_gradient: false, descent: Descent::PLAIN };
+        let training = Training {
+            loss: &[Term::MSE],
+            moments,
+            update,
+            skips_overflow,
+            input_gradient: false,
+            descent: Descent::PLAIN,
+        };
         let mut loaded = Loaded::new(&graph, output, training, 4, optimizer);
         for (index, (name, length)) in [("input", 240), ("target", 8)].into_iter().enumerate() {
             let words: Vec<u32> = (0..length).map(|i| ((i * 7 + index + 1) as f32 * 0.61).sin().to_bits()).collect();

@@ -19,8 +19,14 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-const TRAINING: Training<'static> =
-    Training { loss: &[Term::MSE], moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false };
+const TRAINING: Training<'static> = Training {
+    loss: &[Term::MSE],
+    moments: 1,
+    update: Update::Fused,
+    skips_overflow: false,
+    input_gradient: false,
+    descent: crate::train::Descent::PLAIN,
+};
 
 const OPTIONS: Options<'static> = Options { training: Some(TRAINING) };
 
