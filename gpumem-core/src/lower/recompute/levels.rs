@@ -17,6 +17,7 @@ pub struct Level {
     /// The order of its operations: see [`lower_in_order`](crate::lower::lower_in_order).
     pub order: Vec<u32>,
     /// The most bytes of tensors inside the step that are alive at once, at the setting.
+    /// `u64::MAX` if they are too many for any plan.
     pub peak: u64,
     /// How many operations run again.
     pub operations_again: u32,

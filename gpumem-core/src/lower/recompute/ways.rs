@@ -191,7 +191,7 @@ fn signature(frame: &Frame<'_>, segment: &Segment, far: &[Far], is_large: bool) 
 }
 
 fn keep_undominated(ways: &mut Vec<Way>) {
-    ways.sort_by(|a, b| (a.cost, a.kept).cmp(&(b.cost, b.kept)));
+    ways.sort_by_key(|way| (way.cost, way.kept));
     let mut kept: Vec<Way> = Vec::new();
     for way in ways.drain(..) {
         if !kept.iter().any(|other| other.is_no_worse(&way)) {
