@@ -91,6 +91,9 @@ impl Wire for Checkpoint {
 
 wire_struct!(Cached { steps, chunk });
 
+/// `Cheap` takes at most one part of the step's time in so many: the last few points of a peak cost many times what the others do.
+const CHEAP: u64 = 8;
+
 impl Blueprint {
     /// The training step at a precision, for a network that is trained.
     ///
@@ -116,8 +119,12 @@ impl Blueprint {
         let found = self.levels(&Setting { only_cheap, ..*setting })?.unwrap_or_default();
         match found.levels.split_first() {
             None | Some((_, [])) => Ok(Vec::from([plain])),
-            Some((_, [.., leanest])) if only_cheap => {
-                Ok(self.training_in_order(setting.precision, &leanest.order)?.into_iter().collect())
+            Some((_, leaner)) if only_cheap => {
+                let is_cheap = |level: &&Level| level.cost <= found.step_cost / CHEAP;
+                match leaner.iter().rfind(is_cheap) {
+                    Some(level) => Ok(self.training_in_order(setting.precision, &level.order)?.into_iter().collect()),
+                    None => Ok(Vec::from([plain])),
+                }
             }
             Some((_, leaner)) => {
                 let mut all = Vec::from([plain]);

@@ -144,7 +144,7 @@ pub enum Checkpoint {
     #[default]
     None,
     /// What multiplies no matrices and slides no windows: normalisations, activations, dropout, additions. Of these whatever lowers the
-    /// peak.
+    /// peak most with at most an eighth more time, by the model of [`Setting`](crate::lower::Setting).
     Cheap,
     /// Nothing where the step fits every card that it is aimed at; otherwise the cheapest that was found with which it does.
     Auto,

@@ -14,7 +14,7 @@ use crate::number::random::Stream;
 use crate::number::{Half, Precision};
 use crate::program::{Class, TensorId};
 use crate::shape::Shape;
-use crate::train::Update;
+use crate::train::{Descent, Update};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ const TRAINING: Training<'static> = Training {
     update: Update::Fused,
     skips_overflow: false,
     input_gradient: false,
-    descent: crate::train::Descent::PLAIN,
+    descent: Descent::PLAIN,
 };
 
 const OPTIONS: Options<'static> = Options { training: Some(TRAINING) };
