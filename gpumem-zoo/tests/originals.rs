@@ -66,8 +66,20 @@ use Operations::{Flops, Thousandths};
 const LOOSE: [(&str, &str, u64); 1] = [("DeepLabV3ResNet50", "training", 1)];
 
 /// Networks that can keep a cache.
-const CACHED: [&str; 9] =
-    ["Gpt2", "Gpt2Medium", "Gpt2Large", "Gpt2Xl", "TinyLlama", "Llama1B", "Qwen500M", "Mistral7B", "Gemma2B"];
+const CACHED: [&str; 12] = [
+    "Gpt2",
+    "Gpt2Medium",
+    "Gpt2Large",
+    "Gpt2Xl",
+    "TinyLlama",
+    "Llama1B",
+    "Qwen500M",
+    "Mistral7B",
+    "Gemma2B",
+    "Mamba130M",
+    "LstmLm",
+    "GruLm",
+];
 
 fn check<N: Network>(parameters: u64, operations: &Operations, output: &[u64]) {
     let macs = sum::<N>(|layer| layer.macs);
