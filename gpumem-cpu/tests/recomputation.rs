@@ -4,12 +4,13 @@
 
 mod harness;
 
-use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Term, Training, lower, lower_in_order};
+use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_in_order};
+use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Pass, Program};
+use gpumem_core::{Precision, Update};
 use harness::filled::trained;
-use harness::graphs::random::{Choice, KINDS, network};
+use harness::graphs::random::{BATCH, Choice, KINDS, network};
 use proptest::prelude::*;
 
 fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
@@ -79,6 +80,23 @@ proptest! {
         let program = lowered(&order).unwrap();
         prop_assert_eq!(again(&program), order.len() - base.operations.len());
         prop_assert_eq!(trained(&base, 1), trained(&program, 2));
+    }
+
+    /// What is found for a demand on memory.
+    #[test]
+    fn levels_change_no_bit(choices in choices(24), only_cheap: bool) {
+        let (graph, output) = network(&choices, true);
+        let options = options(Update::Fused, false);
+        let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
+        let setting = Setting { only_cheap, ..Setting::new(BATCH, Precision::F32, workspaces) };
+        let found = levels(&graph, &[output], &options, &setting).unwrap();
+        let expected = trained(&plain(&graph, output), 1);
+        prop_assert!(found.windows(2).all(|pair| pair[1].peak < pair[0].peak));
+        for level in &found {
+            let program = lower_in_order(&graph, &[output], &options, &level.order).unwrap();
+            prop_assert_eq!(again(&program), level.operations_again as usize);
+            prop_assert_eq!(&expected, &trained(&program, 2));
+        }
     }
 
     /// The order that a step has anyway gives the step that there is anyway.

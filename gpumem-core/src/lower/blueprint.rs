@@ -1,6 +1,6 @@
 //! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
 
-use super::{Cached, LayerLine, LowerError, Options, Search, Setting, Term, Training};
+use super::{Cached, LayerLine, Level, LowerError, Options, Search, Setting, Term, Training};
 use super::{layer_table, lower, lower_cached, lower_in_order, search};
 use crate::graph::{Graph, NodeId};
 use crate::number::Precision;
