@@ -114,7 +114,8 @@ fn features_are_documented() {
         before.lines().last().unwrap().ends_with(&format!(". Cargo feature `{feature}`."))
     };
     for card in ALL {
-        assert!(manifest.contains(&format!("\n{} = []\n", card.slug)), "{}", card.slug);
+        let slug = card.slug;
+        assert!(manifest.contains(&format!("\n{slug} = [\"gpumem-macros/{slug}\"]\n")), "{slug}");
         assert!(documented(card.constant, card.slug), "{}", card.slug);
     }
     for alias in ALIASES {

@@ -104,6 +104,6 @@ pub const fn check_budget<const N: usize>(
     text.number((100 * least as u128).div_ceil(if without > 0 { without as u128 } else { 1 }) as u64);
     text.text(" % of the ").bytes(without).text(" without it, and `Budget(..)` gives it ");
     text.bytes((without as f64 * share) as u64);
-    text.text(": give it more, or a smaller batch");
+    text.text(": give it a larger share");
     panic!("{}", text.as_str())
 }

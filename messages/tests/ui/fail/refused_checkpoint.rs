@@ -18,7 +18,7 @@ network! {
 network! {
     pub struct Auto;
 
-    const TRAIN: Train = Train { batch: 256, checkpoint: Auto, cards: [GTX_1650] };
+    const TRAIN: Train = Train { batch: 2048, checkpoint: Auto, cards: [GTX_1650] };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<10> {
         [Conv2d(64, 7, stride = 2, padding = 3, bias = false), BatchNorm2d, Relu, Conv2d(64, 3, padding = 1), Tanh, GlobalAvgPool, Linear(10)]
