@@ -36,7 +36,7 @@ pub(crate) fn add_and_rectify(
         }
     }
     // The first launch overwrites it.
-    if own > 0 && others.iter().any(|&x| x == y) {
+    if own > 0 && others.contains(&y) {
         own += others.iter().filter(|&&x| x == y).count();
         others.retain(|&x| x != y);
     }
