@@ -1,0 +1,105 @@
+//! What each way to save memory leaves of the arena of well-known networks: the table of `docs/making-it-fit.md` is made here.
+#![allow(missing_docs)]
+
+use gpumem::{Checkpoint, Half, Line, Network, Precision};
+use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
+use gpumem_core::memory::budget::{Budget, budget_at};
+use gpumem_core::memory::levels::budget_room;
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::program::Program;
+use gpumem_core::train::optim::{AdamW, AdamW8bit, Optimizer};
+use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
+use gpumem_zoo::resnet::ResNet50;
+use gpumem_zoo::unet::UNet;
+use gpumem_zoo::vgg::Vgg16;
+
+const MIXED: Precision = Precision::Mixed(Half::Bf16);
+
+/// The training step of a network with an optimizer.
+fn blueprint<N: Network>(optimizer: Optimizer, checkpoint: Checkpoint) -> Blueprint {
+    let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
+    let steps = blueprint.training.as_mut().unwrap();
+    (steps.moments, steps.checkpoint) = (optimizer.moments(), checkpoint);
+    blueprint
+}
+
+fn setting(batch: u64, precision: Precision) -> Setting {
+    Setting::new(batch, precision, Workspaces { product: 32 << 20, convolution: 256 << 20 })
+}
+
+fn arena(program: &Program, setting: &Setting) -> u64 {
+    let tables = tables(program).leak().with_workspaces(setting.workspaces);
+    budget_at(&tables, setting.batch, setting.precision).unwrap()[Line::Arena]
+}
+
+/// The level that const evaluation would take for this room.
+fn leaner(blueprint: &Blueprint, setting: &Setting, room: impl FnOnce(&Budget) -> u64) -> Leaner {
+    let Fitted { leaner, .. } = blueprint.fitted(setting, room).unwrap().unwrap();
+    leaner.unwrap()
+}
+
+/// MiB, and hundredths of the step's time.
+fn with_time(found: &Leaner) -> String {
+    format!("{} (+{} %)", found.budget[Line::Arena] >> 20, found.more[1].div_ceil(10))
+}
+
+fn line<N: Network>(batch: u64) -> String {
+    let adam = |checkpoint| blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), checkpoint);
+    let codes = blueprint::<N>(Optimizer::AdamW8bit(AdamW8bit::DEFAULT), Checkpoint::None);
+    let (single, mixed) = (setting(batch, Precision::F32), setting(batch, MIXED));
+    let of = |blueprint: &Blueprint, setting: &Setting| {
+        let programs = blueprint.trainings(setting).unwrap();
+        assert_eq!(programs.len(), 1, "{}", N::NAME);
+        arena(&programs[0], setting)
+    };
+    let plain = of(&adam(Checkpoint::None), &single);
+    let cheap = of(&adam(Checkpoint::Cheap), &single);
+    let share = leaner(&adam(Checkpoint::None), &single, |plain| budget_room(Checkpoint::Budget(0.6), plain).unwrap());
+    let leanest = leaner(&adam(Checkpoint::None), &single, |_| 0);
+    let all = leaner(&codes, &mixed, |_| 0);
+    let (halves, coded) = (of(&adam(Checkpoint::None), &mixed), of(&codes, &single));
+    for (what, saved) in [
+        ("share", share.budget[Line::Arena]),
+        ("leanest", leanest.budget[Line::Arena]),
+        ("codes", coded),
+        ("all", all.budget[Line::Arena]),
+    ] {
+        assert!(saved < plain, "{}, {what}: {saved} of {plain}", N::NAME);
+    }
+    // Where rectifiers already lie over what they rectify, there is nothing cheap left.
+    assert!(cheap <= plain, "{}: {cheap} of {plain}", N::NAME);
+    // Time is spent where memory is saved, and more of it for more.
+    assert!(0 < share.more[1] && share.more[1] <= leanest.more[1], "{}", N::NAME);
+    let numbers = [plain >> 20, cheap >> 20].map(|mib| format!("{mib} | ")).concat();
+    format!(
+        "| `{}`, {batch} | {numbers}{} | {} | {} | {} | {} |\n",
+        N::NAME,
+        with_time(&share),
+        with_time(&leanest),
+        halves >> 20,
+        coded >> 20,
+        with_time(&all)
+    )
+}
+
+#[test]
+fn what_each_way_leaves() {
+    let mut text = String::from(
+        "| network, batch | plain | `checkpoint: Cheap` | `checkpoint: Budget(0.6)` | leanest level | `precision: Mixed(Bf16)` | \
+         `AdamW8bit` | mixed, 8 bits, leanest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    text += &line::<Vgg16<1>>(32);
+    text += &line::<ResNet50<1>>(64);
+    text += &line::<UNet<1>>(8);
+    text += &line::<Gpt2<1>>(8);
+    text += &line::<Gpt2Xl<1>>(1);
+    let path = format!("{}/../docs/making-it-fit.md", env!("CARGO_MANIFEST_DIR"));
+    let doc = std::fs::read_to_string(&path).unwrap();
+    let (start, end) = ("<!-- savers -->\n", "<!-- end of savers -->");
+    let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
+        return;
+    }
+    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test savers`");
+}
