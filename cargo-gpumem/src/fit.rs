@@ -87,9 +87,10 @@ fn asked(arguments: &Fit) -> Option<Vec<Device>> {
 
 fn answer<'s>(step: &'s Step, device: Device, aim: &[&Card], headroom: Option<u64>) -> Result<Answer<'s>, Failure> {
     let headroom = headroom.unwrap_or(step.headroom);
-    let total = step.budget(aim)?.with_reserve(device.reserve())[Line::Total];
     let room = device.usable().saturating_sub(headroom).saturating_sub(device.reserve());
-    let (largest_batch, longest_cache) = (step.largest_batch(aim, room), step.longest_cache(aim, room));
+    let (budget, largest_batch) = step.within(aim, room)?;
+    let total = budget.with_reserve(device.reserve())[Line::Total];
+    let longest_cache = step.longest_cache(aim, room);
     Ok(Answer { step, device, total, headroom, largest_batch, longest_cache })
 }
 

@@ -5,7 +5,7 @@ use crate::network::{Network, Written};
 use crate::options::{Device, Settings};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
-use gpumem_core::lower::{Blueprint, Cached, LayerLine, lower_cached, tables};
+use gpumem_core::lower::{Blueprint, Cached, LayerLine, LowerError, Setting, lower_cached, tables};
 use gpumem_core::memory::budget::{Budget, Line, budget_at};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Workspaces};
@@ -30,6 +30,8 @@ pub struct Step {
     pub layers: Vec<LayerLine>,
     tables: &'static Tables,
     convolution_workspace: u64,
+    /// What it is lowered from, where cards decide what is computed again.
+    recomputed: Option<Blueprint>,
     /// What it is lowered from, where it keeps a cache.
     cached: Option<Blueprint>,
     /// Plans by the workspace of products, which depends on the card.
@@ -59,8 +61,11 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
     let batch = settings.batch.or(written.batch).ok_or_else(|| {
         format!("`{name}` is generic over its batch: give one with `--batch`, or check an instance with `fits!({name}<64>);`")
     })?;
+    let cards: Vec<Card> = written.cards.iter().copied().copied().collect();
+    let workspaces = Workspaces::aimed(&Aim::at(&cards), written.convolution_workspace);
+    let setting = Setting::new(batch, precision, workspaces);
     let lowered = match training {
-        true => network.blueprint.training(precision).transpose(),
+        true => network.blueprint.chosen(&setting, room(&written.cards, written.headroom)).transpose(),
         false => Some(network.blueprint.inference()),
     };
     let program = lowered.ok_or_else(|| format!("`{name}` has no training step"))?;
@@ -81,9 +86,16 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
         layers,
         tables,
         convolution_workspace: written.convolution_workspace,
+        recomputed: (training && network.blueprint.takes_what_fits()).then(|| network.blueprint.clone()),
         cached: (!training && network.blueprint.cached.is_some()).then(|| network.blueprint.clone()),
         arenas: RefCell::default(),
     })
+}
+
+/// Bytes that an arena may have on all of these cards; the largest number where there is none.
+fn room(cards: &[&Card], headroom: u64) -> u64 {
+    let rooms = cards.iter().map(|card| card.usable().saturating_sub(card.reserve()).saturating_sub(headroom));
+    rooms.min().unwrap_or(u64::MAX)
 }
 
 impl Step {
@@ -103,6 +115,26 @@ impl Step {
     pub fn budget(&self, aim: &[&Card]) -> Result<Budget, Failure> {
         self.with_arenas(aim, |arenas| arenas.budget(self.batch))
             .map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch).into())
+    }
+
+    /// The budget, with a reserve of 0, and the largest batch of a network that is aimed at these cards, where an arena has at most `room`
+    /// bytes. What is computed again depends on that, if the network says so.
+    pub fn within(&self, aim: &[&Card], room: u64) -> Result<(Budget, u64), Failure> {
+        let Some(blueprint) = &self.recomputed else {
+            return Ok((self.budget(aim)?, self.largest_batch(aim, room)));
+        };
+        let setting = Setting::new(self.batch, self.precision, self.workspaces(aim));
+        let failed = |error: LowerError| Failure::from(format!("`{}`: {}", self.title, error.message));
+        let arenas = |room: u64| -> Result<Arenas<'static>, Failure> {
+            let program = blueprint.chosen(&setting, room).map_err(failed)?.unwrap_or_else(|| self.program.clone());
+            // Until the process ends: elsewhere tables are statics.
+            let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(setting.workspaces)));
+            Ok(Arenas::new(tables, self.precision))
+        };
+        let budget = arenas(room)?.budget(self.batch);
+        let budget = budget.map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch))?;
+        // The largest batch is that of the leanest level.
+        Ok((budget, arenas(0)?.largest(room)))
     }
 
     /// The largest batch whose arena has at most `room` bytes, of a network that is aimed at these cards; 0 if there is none.

@@ -70,8 +70,8 @@ fn fits(arguments: &[&str]) -> Vec<Value> {
     value["fits"].as_array().unwrap().clone()
 }
 
-/// Whether the compiler accepts `Wide` at this batch on this card.
-fn compiles(batch: u64, card: &str) -> bool {
+/// Whether the compiler accepts a network, `Wide` at this batch, on this card.
+fn accepts(name: &str, batch: u64, card: &str) -> bool {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let command = clean(&mut command).args(["check", "--quiet", "--target-dir", "target/gpumem"]);
     // As the command builds, so that it is built once.
@@ -79,7 +79,25 @@ fn compiles(batch: u64, card: &str) -> bool {
     let output = command.env("FIXTURE_BATCH", batch.to_string()).env("GPUMEM_CARDS", card).output().unwrap();
     let errors = text(&output.stderr);
     assert!(!errors.contains("error") || errors.contains(" needs "), "{errors}");
-    !errors.contains("network `Wide` needs")
+    !errors.contains(&format!("network `{name}` needs"))
+}
+
+fn compiles(batch: u64, card: &str) -> bool {
+    accepts("Wide", batch, card)
+}
+
+/// What is computed again depends on the card, in the command as in the compiler.
+#[test]
+fn recomputation_is_that_of_the_card() {
+    let _alone = alone();
+    let found = fits(&["Again", "--cards", "t4,h100-sxm,gtx1050ti"]);
+    let number = |fit: &Value, key: &str| fit[key].as_u64().unwrap();
+    let [t4, h100, small] = &found[..] else { panic!("{found:?}") };
+    let arena = |fit: &Value| number(fit, "total") - number(fit, "reserve");
+    assert!(t4["fits"] == true && h100["fits"] == true && small["fits"] == false, "{found:?}");
+    assert!(arena(t4) < arena(h100) && arena(h100) > number(t4, "usable"), "{found:?}");
+    assert!(number(t4, "max_batch") >= 768 && number(small, "max_batch") < 768, "{found:?}");
+    assert!(accepts("Again", 8, "t4") && !accepts("Again", 8, "gtx1050ti"));
 }
 
 /// Card by card, the largest batch is accepted by the compiler, and the next is refused.
@@ -207,7 +225,7 @@ fn one_network_from_near() {
     let message = failure(&["show", "--quiet", "Narrow"]);
     assert!(
         message.contains(
-            "no network is called `Narrow`; there is Wide, Both, Writer, Generic, Generic<64>, Products, Huge"
+            "no network is called `Narrow`; there is Wide, Again, Both, Writer, Generic, Generic<64>, Products, Huge"
         ),
         "{message}"
     );

@@ -136,6 +136,11 @@ impl Blueprint {
         }
     }
 
+    /// Whether what fits the cards decides what is computed again.
+    pub fn takes_what_fits(&self) -> bool {
+        self.training.as_ref().is_some_and(|steps| steps.checkpoint == Checkpoint::Auto)
+    }
+
     /// The training step whose operations run in this order.
     ///
     /// # Errors

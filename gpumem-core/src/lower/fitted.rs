@@ -3,7 +3,9 @@
 use super::recompute::{Level, Setting};
 use super::{Blueprint, LowerError, tables};
 use crate::memory::budget::{Budget, Line, budget_at};
+use crate::memory::levels::budget_room;
 use crate::program::Program;
+use crate::train::Checkpoint;
 
 /// A training step, and what recomputation makes of it if it does not fit.
 #[derive(Clone, Debug)]
@@ -62,6 +64,23 @@ impl Blueprint {
             }
         }
         Ok(Some(Fitted { plain, leaner: None }))
+    }
+}
+
+impl Blueprint {
+    /// The one program of the training step that the compiler takes where an arena may have `room` bytes.
+    ///
+    /// # Errors
+    /// See [`lower`](super::lower).
+    pub fn chosen(&self, setting: &Setting, room: u64) -> Result<Option<Program>, LowerError> {
+        let checkpoint = self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
+        if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
+            && let Some(Fitted { plain, leaner }) =
+                self.fitted(setting, |budget| budget_room(checkpoint, budget).unwrap_or(room))?
+        {
+            return Ok(Some(leaner.map_or(plain, |leaner| leaner.program)));
+        }
+        Ok(self.trainings(setting)?.into_iter().next())
     }
 }
 
