@@ -15,6 +15,7 @@ mod parsing;
 mod settings;
 mod structure;
 mod tables;
+mod training;
 mod traps;
 
 use crate::errors::Errors;

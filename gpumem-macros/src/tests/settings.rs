@@ -1,6 +1,6 @@
 //! One test for each message about `TRAIN`, `INFER` and the items around `forward`.
 
-use super::{assert_mistakes, forward, mistakes, sound};
+use super::{assert_mistakes, forward, mistakes};
 use gpumem_core::train::optim::{AdamW8bit, Muon, Optimizer};
 
 #[test]
@@ -98,47 +98,6 @@ fn generic_batches() {
         text,
         &[("Net", "a network has no other parameter than its batch: `pub struct Net<const BATCH: usize>;`")],
     );
-}
-
-#[test]
-fn mistakes_in_checkpoints() {
-    let text = forward(
-        "Features<4>",
-        "Features<4>",
-        "[checkpoint(Linear(4), Relu), block()]",
-        "#[checkpoint(2)] fn block() -> Block { [Relu] }",
-    );
-    assert_mistakes(
-        &text,
-        &[
-            ("#[checkpoint(2)]", "`#[checkpoint]` takes no arguments; remove them"),
-            (
-                "checkpoint(Linear(4), Relu)",
-                "`checkpoint` takes one element, as `checkpoint([Conv2d(64, 3), Relu])` or `checkpoint(stage(64))`",
-            ),
-        ],
-    );
-    let text = "struct Net; #[checkpoint] fn forward(x: Features<4>) -> Logits<4> { [Linear(4)] }";
-    let message = "`#[checkpoint]` on `forward` would compute everything a second time and keep nothing less; put it on blocks, \
-                   or write `checkpoint: Auto` in `TRAIN`";
-    assert_mistakes(text, &[("#[checkpoint]", message)]);
-}
-
-/// What is inside a checkpoint runs again in the training step, and in no other program.
-#[test]
-fn checkpoints_run_again() {
-    let step = |body: &str, block: &str| {
-        let text =
-            forward("Features<4>", "Logits<4>", body, &format!("{block} const TRAIN: Train = Train {{ batch: 4 }};"));
-        sound(&text).graph.groups
-    };
-    let plain = step("[Linear(8), block(), Linear(4)]", "fn block() -> Block { [Tanh, Linear(8), Gelu] }");
-    assert!(plain.is_empty());
-    let block =
-        step("[Linear(8), block(), Linear(4)]", "#[checkpoint] fn block() -> Block { [Tanh, Linear(8), Gelu] }");
-    let list = step("[Linear(8), checkpoint([Tanh, Linear(8), Gelu]), Linear(4)]", "");
-    assert_eq!(block, list);
-    assert_eq!(block.len(), 1);
 }
 
 #[test]
@@ -544,109 +503,5 @@ fn what_a_cache_needs() {
     ] {
         let text = forward(input, output, layers, "const INFER: Infer = Infer { cache: 9 };");
         assert_says(&text, tokens);
-    }
-}
-
-/// How gradients are clipped and how the learning rate changes.
-#[test]
-fn clipping_and_schedules() {
-    let net = |fields: &str| {
-        let train = format!("const TRAIN: Train = Train {{ batch: 4, {fields} }};");
-        let constants = "const EPOCHS: usize = 3; const STEPS: usize = EPOCHS * 50_000 / 128; const NORM: f64 = 2.5;";
-        forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("{train} {constants}"))
-    };
-    let as_it_stands = "this number is read by the macro as it stands; write it out, or name a constant of the network";
-    let all_schedules =
-        "no schedule is called `Quadratic`; there are `Constant`, `Cosine`, `Linear`, `Step` and `OneCycle`";
-    for (fields, place, message) in [
-        (
-            "clip: 1.0",
-            "1.0",
-            "how gradients are clipped is read by the macro as it stands; write `GlobalNorm(1.0)` or `Value(0.5)`",
-        ),
-        ("clip: Nrom(1.0)", "Nrom", "no way to clip gradients is called `Nrom`; there are `GlobalNorm` and `Value`"),
-        ("clip: Valeu(1.0)", "Valeu", "no way to clip gradients is called `Valeu`; did you mean `Value`?"),
-        ("clip: GlobalNorm", "GlobalNorm", "`GlobalNorm` has one number in parentheses, as `GlobalNorm(1.0)`"),
-        ("clip: Value(1.0, 2.0)", "Value(1.0, 2.0)", "`Value` has one number in parentheses, as `Value(1.0)`"),
-        ("clip: Value(LIMIT)", "LIMIT", as_it_stands),
-        ("clip: Value(0.0)", "0.0", "the number of `Value` must be above 0 and finite"),
-        ("clip: GlobalNorm(-NORM)", "-NORM", as_it_stands),
-        ("clip: GlobalNorm(NORM - 2.5)", "NORM - 2.5", "the number of `GlobalNorm` must be above 0 and finite"),
-        (
-            "clip: GlobalNorm(1.0), update: Fused",
-            "Fused",
-            "`clip: GlobalNorm` needs all gradients before the first update, so that updates are `Separate`; remove \
-             `update: Fused`, or clip each number by itself, as `clip: Value(0.5)`",
-        ),
-        (
-            "schedule: 5000",
-            "5000",
-            "the schedule is read by the macro as it stands; write it out, as `Cosine { warmup: 100, total: 5000 }`",
-        ),
-        ("schedule: Quadratic", "Quadratic", all_schedules),
-        (
-            "schedule: CosineAnnealingLR { total: 3 }",
-            "CosineAnnealingLR",
-            "no schedule is called `CosineAnnealingLR`; did you mean `Cosine`?",
-        ),
-        (
-            "schedule: Cosine(total = 3)",
-            "Cosine(total = 3)",
-            "numbers of a schedule stand in braces; write `Cosine { total: 1000 }`",
-        ),
-        ("schedule: Cosine", "Cosine", "`Cosine` needs `total`, a number of steps; write `Cosine { total: 1000 }`"),
-        (
-            "schedule: Step { factor: 0.5 }",
-            "Step { factor: 0.5 }",
-            "`Step` needs `every`, a number of steps; write `Step { every: 1000 }`",
-        ),
-        ("schedule: Cosine { total: 5, eta_min: 0.0 }", "eta_min", "`Cosine` has no `eta_min`; did you mean `min`?"),
-        (
-            "schedule: OneCycle { total: 50, anneal: 1 }",
-            "anneal",
-            "`OneCycle` has no `anneal`; it has `total`, `pct_start`, `div_factor` and `final_div_factor`",
-        ),
-        ("schedule: Step { every: 5, every: 6 }", "every", "`every` is given twice; remove one"),
-        ("schedule: Step { every: 5, .. }", "..", "numbers left out take their defaults; remove this"),
-        ("schedule: Step { every: 5.0 }", "5.0", "`every` counts steps, so it is a whole number, as `every: 100`"),
-        ("schedule: Linear { total: TOTAL }", "TOTAL", as_it_stands),
-        (
-            "schedule: Linear { warmup: 100, total: 100 }",
-            "100",
-            "`total` is 100 steps, the 100 of `warmup` among them; it must be more than these",
-        ),
-        (
-            "schedule: Cosine { total: 100, min: -1e-3 }",
-            "-1e-3",
-            "`min` is a learning rate; it must be 0 or more and finite",
-        ),
-        ("schedule: Step { every: 0 }", "0", "`every` is 0 steps; use at least 1"),
-        ("schedule: Step { every: 1, factor: 0.0 }", "0.0", "`factor` must be above 0 and finite"),
-        ("schedule: OneCycle { total: 1 }", "1", "`total` must be at least 2 steps"),
-        (
-            "schedule: OneCycle { total: 3 }",
-            "OneCycle { total: 3 }",
-            "`pct_start` is a share of the 3 steps; it must be more than one of them, and below 1",
-        ),
-        ("schedule: OneCycle { total: 100, div_factor: 0.5 }", "0.5", "`div_factor` must be 1 or more and finite"),
-        (
-            "schedule: OneCycle { total: 100, final_div_factor: 0 }",
-            "0",
-            "`final_div_factor` must be 1 or more and finite",
-        ),
-        (
-            "schedule: Constant { warmup: 9_007_199_254_740_992 }",
-            "9_007_199_254_740_992",
-            "`warmup` is more steps than can be counted",
-        ),
-    ] {
-        assert_mistakes(&net(fields), &[(place, message)]);
-    }
-    for fields in [
-        "clip: GlobalNorm(NORM / 2.0), schedule: Cosine { warmup: STEPS / 10, total: STEPS, min: 1e-6 }",
-        "clip: Value(0.5), update: Fused, schedule: Constant",
-        "clip: GlobalNorm(1), update: Separate, schedule: OneCycle { total: 100 }",
-    ] {
-        assert_mistakes(&net(fields), &[]);
     }
 }
