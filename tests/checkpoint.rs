@@ -106,6 +106,21 @@ fn each_way_saves_memory() {
     }
 }
 
+/// What a layer keeps is what is there from the forward pass on: inside the blocks nothing but the statistics of normalisations.
+#[test]
+fn the_layer_table_has_what_is_kept() {
+    let kept = |layers: &[gpumem::LayerInfo]| -> Vec<u64> {
+        let inside = layers.iter().filter(|layer| layer.path.starts_with("block"));
+        inside.map(|layer| layer.kept_bytes(8, gpumem::Precision::F32)).collect()
+    };
+    let map = 8 * 16 * 12 * 12 * 4;
+    let maps = |layers| kept(layers).iter().filter(|&&bytes| bytes >= map).count();
+    // Of each block both convolutions' outputs, what is between them and what leaves it; of the last one the pooling makes that small.
+    assert_eq!(maps(Plain::LAYERS), 3 * 4 - 1);
+    // What leaves a block, which the next one is computed from.
+    assert_eq!(maps(ByHand::LAYERS), 2, "{:?}", kept(ByHand::LAYERS));
+}
+
 /// Nothing where the step fits, and no more than it takes where it does not.
 #[test]
 fn auto_takes_the_first_that_fits() {
@@ -138,6 +153,11 @@ fn reports_say_what_is_computed_again() {
     for key in ["recomputed", "extra_flops", "extra_bytes_moved"] {
         assert!(found[key].as_u64().unwrap() > 0, "{key}: {found}");
     }
+    let table = gpumem::report::table::<Tight>();
+    let last = table.lines().last().unwrap();
+    let level = format!("level {} of {}", Tight::PROGRAM.level.number, Tight::PROGRAM.level.count - 1);
+    assert!(last.starts_with("computed again: ") && last.contains(&level), "{last}");
+    assert!(!gpumem::report::table::<Plain>().contains("computed again"));
     let plain: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Plain>()).unwrap();
     assert_eq!(plain["train"]["checkpoint"]["recomputed"], 0);
 }

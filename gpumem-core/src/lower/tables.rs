@@ -5,7 +5,7 @@ use crate::memory::lives::OwnedTransients;
 use crate::memory::tables::{BatchTensor, CacheTensor, Parameter, Persistent, Tables, Workspaces};
 use crate::number::Role;
 use crate::program::NO_ROW;
-use crate::program::{Class, Part, Program, Slot, Tensor, TensorId};
+use crate::program::{Class, Part, Phase, Program, Slot, Tensor, TensorId};
 use crate::train::optim::whole_states;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -139,18 +139,20 @@ pub struct LayerLine {
     pub kept: [u64; 6],
 }
 
-/// The layer table. What is kept is read off the program: a tensor that the forward pass writes and the backward pass
-/// reads counts for the first layer whose backward pass reads it.
+/// The layer table. What is kept is read off the program: a tensor that the forward pass writes and the backward pass, or a forward
+/// operation that runs again, reads counts for the first layer that reads it then.
 pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
     let mut kept = vec![[0u64; 6]; graph.rows.len()];
     let mut keeper: Vec<Option<u32>> = vec![None; program.tensors.len()];
-    for operation in &program.operations {
-        if operation.backward().is_none() {
+    let forward = program.operations.iter().take_while(|operation| operation.phase() == Phase::Forward).count();
+    for operation in &program.operations[forward..] {
+        if operation.backward().is_none() && operation.phase() != Phase::Again {
             continue;
         }
         for operand in &operation.reads {
             let kept = matches!(operand.slot, Slot::Input(_) | Slot::Output | Slot::Saved(_));
-            if kept && program.tensor(operand.tensor).class == Class::Transient {
+            let tensor = program.tensor(operand.tensor);
+            if kept && tensor.class == Class::Transient && (tensor.first as usize) < forward {
                 let keeper = &mut keeper[operand.tensor as usize];
                 *keeper = Some(keeper.map_or(operation.row, |row| row.min(operation.row)));
             }

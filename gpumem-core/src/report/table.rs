@@ -1,11 +1,13 @@
 use crate::cards::Card;
+use crate::memory::Compiled;
 use crate::memory::budget::{Budget, Line};
+use crate::memory::levels::Level;
 use crate::memory::refusal::{Text, append_fitting_cards, append_peak};
 use crate::memory::tables::Tables;
 use crate::network::Network;
 use crate::number::Precision;
-use crate::report::Arenas;
 use crate::report::text::{bytes, count, percent};
+use crate::report::{Arenas, Recomputation};
 use crate::shape::Shape;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -35,7 +37,22 @@ pub fn table<N: Network>() -> String {
     rows.push([String::new(), "total".into(), String::new(), String::new(), parameters, macs, size(kept)]);
     text += &aligned(&rows);
     text.push('\n');
-    text + &needs(N::PROGRAM.tables, N::PROGRAM.precision, &budget, N::HEADROOM, N::CARDS)
+    text += &needs(N::PROGRAM.tables, N::PROGRAM.precision, &budget, N::HEADROOM, N::CARDS);
+    text + &recomputed(N::PROGRAM)
+}
+
+/// What of the step is computed again, if anything is.
+fn recomputed(compiled: &Compiled) -> String {
+    let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
+    if operations == 0 {
+        return String::new();
+    }
+    let Level { number, count: levels, activations_without } = compiled.level;
+    let without = match levels {
+        1 => String::new(),
+        _ => format!("; level {number} of {}, without it {} of activations", levels - 1, bytes(activations_without)),
+    };
+    format!("computed again: {operations} operations, {} FLOPs, {} moved{without}\n", count(flops), bytes(moved))
 }
 
 /// What [`table`] says of memory: the lines of the budget, where the peak is, and the cards.
