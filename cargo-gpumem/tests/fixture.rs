@@ -142,7 +142,9 @@ fn a_stripped_release_binary_carries_the_budget() {
     assert_eq!((&records[0]["name"], &records[0]["selected"]), (&"App".into(), &serde_json::json!(["h200"])));
 
     let report = Command::new(&binary).output().unwrap().stdout;
-    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    let mut report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    // What of a step is computed again is read off its program, which the record has not.
+    assert!(report["train"].as_object_mut().unwrap().remove("checkpoint").is_some());
     assert_eq!(records[0]["train"], report["train"], "the record says what the program says");
     assert_eq!(records[0]["infer"], report["infer"]);
 }
