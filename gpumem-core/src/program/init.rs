@@ -33,7 +33,7 @@ pub enum Init {
         max: f64,
     },
     /// The lengths of the parts of the parameter before it, which are those along the axis that both have: a weight that is the
-    /// product of a length and a direction then begins as its direction was drawn. See [`Program::initial`].
+    /// product of a length and a direction then begins as its direction was drawn. See [`Program::initial`](super::Program::initial).
     Lengths,
 }
 
