@@ -150,6 +150,11 @@ fn reports_say_what_is_computed_again() {
     assert_eq!(found["level"], Tight::PROGRAM.level.number);
     assert_eq!(found["levels"], Tight::PROGRAM.level.count);
     assert_eq!(found["activations_without"], activations::<Plain>());
+    // What is kept is that of the level, too.
+    let kept = |json: &serde_json::Value| -> u64 {
+        json["layers"].as_array().unwrap().iter().map(|layer| layer["kept_bytes"].as_u64().unwrap()).sum()
+    };
+    assert!(kept(&json) < kept(&serde_json::from_str(&gpumem::report::json::<Plain>()).unwrap()));
     for key in ["recomputed", "extra_flops", "extra_bytes_moved"] {
         assert!(found[key].as_u64().unwrap() > 0, "{key}: {found}");
     }

@@ -50,6 +50,19 @@ fn with(order: &[u32], forward: usize, put: (usize, usize)) -> Vec<u32> {
     order
 }
 
+/// Without this, what is compared below might be the plain step with itself.
+#[test]
+fn something_runs_again() {
+    let (mut graph, output) = network(&[(0, 0, 0), (3, 1, 0), (12, 0, 0)], true);
+    let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
+    let setting = Setting::new(BATCH, Precision::F32, workspaces);
+    let found = levels(&graph, &[output], &options(Update::Fused, false), &setting).unwrap();
+    assert!(found.len() > 1 && found[1..].iter().all(|level| level.operations_again > 0), "{found:?}");
+    assert_eq!(again(&plain(&graph, output)), 0);
+    graph.groups = vec![[2, graph.nodes.len() - 2]];
+    assert!(again(&plain(&graph, output)) > 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 

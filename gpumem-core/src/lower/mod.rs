@@ -168,7 +168,7 @@ impl LowerError {
 /// parameter that is trained.
 pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<Program, LowerError> {
     drafted(graph, outputs, options, |draft, graph| {
-        recomputed(draft, graph, None).ok_or_else(|| LowerError::of_all("a group that is computed again is none"))
+        recomputed(draft, graph, None).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
     })
 }
 

@@ -3,13 +3,11 @@
 use crate::graph::Graph;
 use crate::memory::lives::OwnedTransients;
 use crate::memory::tables::{BatchTensor, CacheTensor, Parameter, Persistent, Tables, Workspaces};
-use crate::number::Role;
 use crate::program::NO_ROW;
-use crate::program::{Class, Part, Phase, Program, Slot, Tensor, TensorId};
+use crate::program::{Class, Part, Program, Tensor, TensorId};
 use crate::train::optim::whole_states;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// The contents of a [`Tables`](crate::memory::tables::Tables), to be written into the user's crate.
@@ -139,34 +137,8 @@ pub struct LayerLine {
     pub kept: [u64; 6],
 }
 
-/// The layer table. What is kept is read off the program: a tensor that the forward pass writes and the backward pass, or a forward
-/// operation that runs again, reads counts for the first layer that reads it then.
+/// The layer table.
 pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
-    let mut kept = vec![[0u64; 6]; graph.rows.len()];
-    let mut keeper: Vec<Option<u32>> = vec![None; program.tensors.len()];
-    let forward = program.operations.iter().take_while(|operation| operation.phase() == Phase::Forward).count();
-    for operation in &program.operations[forward..] {
-        if operation.backward().is_none() && operation.phase() != Phase::Again {
-            continue;
-        }
-        for operand in &operation.reads {
-            let kept = matches!(operand.slot, Slot::Input(_) | Slot::Output | Slot::Saved(_));
-            let tensor = program.tensor(operand.tensor);
-            if kept && tensor.class == Class::Transient && (tensor.first as usize) < forward {
-                let keeper = &mut keeper[operand.tensor as usize];
-                *keeper = Some(keeper.map_or(operation.row, |row| row.min(operation.row)));
-            }
-        }
-    }
-    for (tensor, row) in program.tensors.iter().zip(keeper) {
-        let Some(line) = row.and_then(|row| kept.get_mut(row as usize)) else { continue };
-        let kind = match tensor.role {
-            Role::Activation => 0,
-            Role::Byte => 4,
-            _ => 2,
-        };
-        line[kind + usize::from(tensor.batched)] += tensor.layout.elements(tensor.shape).unwrap_or(0);
-    }
     let line = |((row, macs), kept): ((&crate::graph::Row, u64), [u64; 6])| LayerLine {
         path: row.path.clone(),
         kind: row.kind.clone(),
@@ -175,5 +147,5 @@ pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
         macs,
         kept,
     };
-    graph.rows.iter().zip(graph.macs()).zip(kept).map(line).collect()
+    graph.rows.iter().zip(graph.macs()).zip(program.kept_of_layers()).map(line).collect()
 }

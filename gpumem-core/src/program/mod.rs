@@ -13,6 +13,7 @@ pub mod function;
 pub mod indices;
 mod init;
 pub mod kept;
+mod layers;
 mod layout;
 pub mod loss;
 pub mod op;

@@ -12,10 +12,15 @@ use alloc::vec::Vec;
 /// What a network needs, as a JSON object: `version` (1; keys may be added, and what one means changes only with it), `name`, `parameters`, `flops_forward` (two for each multiply-accumulate of one
 /// sample), `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and
 /// the largest batch that does. All sizes are in bytes; `output_shape` is without the batch; `kept_bytes` is for the
-/// whole batch.
+/// whole batch. `checkpoint` of `train` is what is computed again: `level` of `levels`, `recomputed` operations, `extra_flops`,
+/// `extra_bytes_moved`, and `activations_without` it, `null` where there is no other level.
 pub fn json<N: Network>() -> String {
-    let layers: Vec<String> =
-        (0..N::LAYERS.len()).map(|index| layer(index, &N::LAYERS[index], super::kept::<N>(index))).collect();
+    let layers: Vec<String> = N::LAYERS
+        .iter()
+        .zip(super::kept::<N>())
+        .enumerate()
+        .map(|(index, (info, kept))| layer(index, info, kept))
+        .collect();
     let train = N::TRAINING.map_or("null".into(), program);
     format!(
         "{{\"version\":1,\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",

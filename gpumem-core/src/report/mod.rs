@@ -14,7 +14,10 @@ pub use roofline::roofline;
 pub use table::{needs, table};
 
 use crate::cards::Card;
-use crate::network::Network;
+use crate::network::{Network, kept_bytes};
+use crate::program::Program;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// Samples of the program whose figures a report shows.
 const fn batch<N: Network>() -> u64 {
@@ -36,8 +39,12 @@ fn macs<N: Network>() -> u64 {
     N::LAYERS.iter().map(|layer| layer.macs).sum()
 }
 
-/// Bytes that the backward pass keeps of a layer.
-fn kept<N: Network>(index: usize) -> u64 {
-    let info = &N::LAYERS[index];
-    if N::TRAINING.is_some() { info.kept_bytes(batch::<N>(), N::PROGRAM.precision) } else { 0 }
+/// Bytes that the backward pass keeps of each layer.
+fn kept<N: Network>() -> Vec<u64> {
+    let Some(training) = N::TRAINING else { return vec![0; N::LAYERS.len()] };
+    let bytes = |kept| kept_bytes(kept, training.batch, training.precision);
+    let of_layers = N::LAYERS.iter().map(|info| bytes(info.kept));
+    // The layer table is that of the first level.
+    let leaner = if training.level.number > 0 { Program::decode(training.program) } else { None };
+    leaner.map_or_else(|| of_layers.collect(), |program| program.kept_of_layers().into_iter().map(bytes).collect())
 }

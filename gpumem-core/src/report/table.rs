@@ -21,7 +21,8 @@ pub fn table<N: Network>() -> String {
     let doing = if N::TRAINING.is_some() { "training" } else { "inference" };
     let mut text = format!("{}: {doing}, batch {}, {}\n\n", N::NAME, super::batch::<N>(), N::PROGRAM.precision.name());
     let mut rows = Vec::from([["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)]);
-    for (index, layer) in N::LAYERS.iter().enumerate() {
+    let kept = super::kept::<N>();
+    for (index, (layer, &kept)) in N::LAYERS.iter().zip(&kept).enumerate() {
         rows.push([
             index.to_string(),
             layer.path.to_string(),
@@ -29,10 +30,10 @@ pub fn table<N: Network>() -> String {
             Shape::new(layer.output_shape).to_string(),
             count(layer.parameters),
             count(layer.macs),
-            size(super::kept::<N>(index)),
+            size(kept),
         ]);
     }
-    let kept = (0..N::LAYERS.len()).map(super::kept::<N>).sum();
+    let kept = kept.into_iter().sum();
     let (parameters, macs) = (count(super::parameters::<N>()), count(super::macs::<N>()));
     rows.push([String::new(), "total".into(), String::new(), String::new(), parameters, macs, size(kept)]);
     text += &aligned(&rows);

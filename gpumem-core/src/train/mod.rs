@@ -134,7 +134,7 @@ pub enum Update {
 }
 
 /// What of the forward pass is computed a second time for the backward pass, rather than kept from the first: memory for time. Outputs,
-/// losses, gradients and parameters are the same to the bit, whatever it says.
+/// losses, gradients and parameters are the same, whatever it says: to the bit on the CPU backend.
 ///
 /// `#[checkpoint]` on a block and `checkpoint([..])` around layers say it by hand, whatever this says.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

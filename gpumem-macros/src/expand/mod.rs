@@ -139,8 +139,9 @@ fn programs(
         cached: readings.cached(),
     };
     let has_both = readings.train.is_some() && readings.cached().is_some();
-    let (training, levels, level_count) = trainings(source, readings, &blueprint)?;
-    let hint = training.as_ref().and_then(|training| hint(source, readings, &blueprint, training));
+    let known = aimed::known(source, readings);
+    let (training, levels, level_count) = trainings(source, readings, &blueprint, known.as_ref())?;
+    let hint = training.as_ref().zip(known).and_then(|(training, known)| hint(&blueprint, training, &known));
     Ok(Programs {
         training,
         levels,
@@ -158,11 +159,15 @@ type Trainings = (Option<Program>, Vec<(u64, Program)>, u64);
 
 /// All programs of the training step between which the compiler chooses: where all numbers are written as they are, one at most beside the
 /// plain step.
-fn trainings(source: &Source, readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Trainings, LowerError> {
+fn trainings(
+    source: &Source,
+    readings: &Readings<'_>,
+    blueprint: &Blueprint,
+    known: Option<&Known>,
+) -> Result<Trainings, LowerError> {
     let checkpoint = blueprint.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
-    let known =
-        aimed::known(source, readings).filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
-    if let Some(Known { setting, room }) = known
+    let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
+    if let Some(&Known { setting, room }) = known
         && let Some(Fitted { plain, leaner }) =
             blueprint.fitted(&setting, |budget| budget_room(checkpoint, budget).unwrap_or(room))?
     {
@@ -177,14 +182,12 @@ fn trainings(source: &Source, readings: &Readings<'_>, blueprint: &Blueprint) ->
 }
 
 /// What recomputation makes of a step that is refused without it.
-fn hint(
-    source: &Source,
-    readings: &Readings<'_>,
-    blueprint: &Blueprint,
-    training: &Program,
-) -> Option<(u64, [u64; 2])> {
+fn hint(blueprint: &Blueprint, training: &Program, known: &Known) -> Option<(u64, [u64; 2])> {
     let is_plain = blueprint.training.as_ref().is_some_and(|steps| steps.checkpoint == Checkpoint::None);
-    let Known { setting, room } = aimed::known(source, readings).filter(|known| is_plain && known.room < u64::MAX)?;
+    let &Known { setting, room } = known;
+    if !is_plain || room == u64::MAX {
+        return None;
+    }
     let tables = tables_of(training).leak().with_workspaces(setting.workspaces);
     // What fits, or fails by what packing adds, is left to the compiler.
     if lower_bound_at(&tables, setting.batch, setting.precision).ok()? <= room {

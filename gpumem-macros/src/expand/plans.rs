@@ -113,8 +113,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         record::of_network(source, readings, programs, [&training, &quote!(::core::option::Option::Some(#inference))]);
     let (items, checked) = match &source.declaration.batch {
         Some(parameter) => {
-            let has_levels = !levels.is_empty();
-            let constants = all.iter().map(|planned| associated(source, planned, has_levels));
+            let constants = all.iter().map(|planned| associated(source, planned));
             let items = quote! {
                 struct __Plans<const #parameter: ::core::primitive::usize>;
                 impl<const #parameter: ::core::primitive::usize> __Plans<#parameter> {
@@ -127,10 +126,16 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
             (items, quote!({ #(#checks;)* }))
         }
         None => {
-            let has_levels = !levels.is_empty();
-            let statics = all.iter().map(|planned| statics(source, planned, has_levels));
+            let statics = all.iter().map(|planned| statics(source, planned));
+            let has_one = all.first().is_some_and(|planned| planned.prefix == "TRAINING");
+            let runs = has_one.then(|| {
+                quote!(
+                    const __TRAINING_RUNS: ::core::primitive::bool = __TRAINING_PLAN.is_packed;
+                )
+            });
             let items = quote! {
                 #leveled
+                #runs
                 #(#statics)*
                 #states
                 #(#[allow(long_running_const_eval)] const _: () = #checks;)*
@@ -225,9 +230,9 @@ pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStrea
 }
 
 /// The plan of `tables` as an expression. Where the compiler will refuse it, it need not be packed.
-fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream, has_levels: bool) -> TokenStream {
+fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenStream {
     let settings = settings(source, planned);
-    let (transients, limit) = (Literal::usize_unsuffixed(planned.transients), limit(source, planned, has_levels));
+    let (transients, limit) = (Literal::usize_unsuffixed(planned.transients), limit(source, planned));
     quote! {
         __gpumem::__private::memory::budget::plan_within::<#transients>(
             #tables,
@@ -239,14 +244,13 @@ fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream, has_levels
 }
 
 /// The most bytes that an arena may have. A network that is generic over its batch is planned wherever it is named, refused or not.
-fn limit(source: &Source, planned: &Planned<'_>, has_levels: bool) -> TokenStream {
+fn limit(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings(source, planned)));
     match (&source.declaration.batch, planned.is_checked) {
         (Some(_), _) => quote!(::core::primitive::u64::MAX),
         (None, true) => quote!(__gpumem::__private::memory::refusal::limit(#transients, &#aim)),
         // Beside a training step that is refused, nothing runs.
-        (None, false) if has_levels => quote!(if __TRAINING_RUNS { ::core::primitive::u64::MAX } else { 0 }),
-        (None, false) => quote!(if __TRAINING_PLAN.is_packed { ::core::primitive::u64::MAX } else { 0 }),
+        (None, false) => quote!(if __TRAINING_RUNS { ::core::primitive::u64::MAX } else { 0 }),
     }
 }
 
@@ -280,13 +284,13 @@ fn only_level() -> TokenStream {
     quote!(__gpumem::__private::memory::levels::Level::ONLY)
 }
 
-fn statics(source: &Source, planned: &Planned<'_>, has_levels: bool) -> TokenStream {
+fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
     let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
     let tables = quote!(&#aimed_name);
-    let plan = plan(source, planned, &tables, has_levels);
+    let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(#plan_name), &only_level());
     quote! {
         static #aimed_name: __gpumem::__private::memory::tables::Tables = #aimed;
@@ -298,13 +302,13 @@ fn statics(source: &Source, planned: &Planned<'_>, has_levels: bool) -> TokenStr
     }
 }
 
-fn associated(source: &Source, planned: &Planned<'_>, has_levels: bool) -> TokenStream {
+fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
     let (aimed_name, aimed) = (aimed_name(planned), aimed(planned, &settings(source, planned)));
     let tables = quote!(Self::#aimed_name);
-    let plan = plan(source, planned, &tables, has_levels);
+    let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name), &only_level());
     quote! {
         const #aimed_name: &'static __gpumem::__private::memory::tables::Tables = &#aimed;

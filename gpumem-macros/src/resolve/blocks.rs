@@ -270,10 +270,7 @@ impl<'s> Resolver<'s, '_> {
     ) -> Current {
         let [Argument { name: None, value: inner }] = arguments else {
             let message = "`freeze` takes one element, as `freeze([Conv2d(64, 3), Relu])` or `freeze(backbone(50))`";
-            self.report(element.id, element.place, frame, message);
-            return arguments.iter().fold(current, |current, argument| {
-                if argument.name.is_some() { current } else { self.element(&argument.value, frame, current, None) }
-            });
+            return self.not_one(element, message, arguments, frame, current);
         };
         self.frozen += 1;
         let end = self.element(inner, frame, current, segment);
@@ -293,15 +290,26 @@ impl<'s> Resolver<'s, '_> {
         let [Argument { name: None, value: inner }] = arguments else {
             let message =
                 "`checkpoint` takes one element, as `checkpoint([Conv2d(64, 3), Relu])` or `checkpoint(stage(64))`";
-            self.report(element.id, element.place, frame, message);
-            return arguments.iter().fold(current, |current, argument| {
-                if argument.name.is_some() { current } else { self.element(&argument.value, frame, current, None) }
-            });
+            return self.not_one(element, message, arguments, frame, current);
         };
         let first = self.graph.nodes.len();
         let end = self.element(inner, frame, current, segment);
         self.compute_again(first);
         end
+    }
+
+    /// Reports that what takes one element is given something else, and goes on with what that is.
+    fn not_one(
+        &mut self,
+        element: &Expression,
+        message: &str,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+    ) -> Current {
+        self.report(element.id, element.place, frame, message);
+        let elements = arguments.iter().filter(|argument| argument.name.is_none());
+        elements.fold(current, |current, argument| self.element(&argument.value, frame, current, None))
     }
 
     /// Lets all nodes from `first` on be computed a second time.

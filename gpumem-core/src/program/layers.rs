@@ -1,0 +1,39 @@
+//! What the backward pass keeps of each layer.
+
+use super::{Class, Phase, Program, Slot};
+use crate::number::Role;
+use alloc::vec;
+use alloc::vec::Vec;
+
+impl Program {
+    /// Elements that are kept of each layer: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor that the forward pass writes
+    /// and the backward pass, or a forward operation that runs again, reads counts for the first layer that reads it then.
+    pub fn kept_of_layers(&self) -> Vec<[u64; 6]> {
+        let mut kept = vec![[0u64; 6]; self.paths.len()];
+        let mut keeper: Vec<Option<u32>> = vec![None; self.tensors.len()];
+        let forward = self.operations.iter().take_while(|operation| operation.phase() == Phase::Forward).count();
+        for operation in &self.operations[forward..] {
+            if operation.backward().is_none() && operation.phase() != Phase::Again {
+                continue;
+            }
+            for operand in &operation.reads {
+                let is_kept = matches!(operand.slot, Slot::Input(_) | Slot::Output | Slot::Saved(_));
+                let tensor = self.tensor(operand.tensor);
+                if is_kept && tensor.class == Class::Transient && (tensor.first as usize) < forward {
+                    let keeper = &mut keeper[operand.tensor as usize];
+                    *keeper = Some(keeper.map_or(operation.row, |row| row.min(operation.row)));
+                }
+            }
+        }
+        for (tensor, row) in self.tensors.iter().zip(keeper) {
+            let Some(line) = row.and_then(|row| kept.get_mut(row as usize)) else { continue };
+            let kind = match tensor.role {
+                Role::Activation => 0,
+                Role::Byte => 4,
+                _ => 2,
+            };
+            line[kind + usize::from(tensor.batched)] += tensor.layout.elements(tensor.shape).unwrap_or(0);
+        }
+        kept
+    }
+}
