@@ -244,6 +244,8 @@ layers! {
     linear: "012_linear_bias", "Linear(5)", ["x"];
     linear_of_a_transposed_weight: "linear_transposed", "Linear(5, transposed = true)", ["x"];
     batch_norm2d: "014_batchnorm2d_train", "BatchNorm2d", ["x"];
+    inplace_abn: "220_inplace_abn", "InplaceAbn", ["x"];
+    inplace_abn_of_steep_slopes: "221_inplace_abn_slope", "InplaceAbn(eps = 0.01, momentum = 0.25, activation_param = 0.3)", ["x"];
     layer_norm: "018_layernorm_last", "LayerNorm", ["x"];
     group_norm: "020_groupnorm_2groups", "GroupNorm(2)", ["x"];
     rms_norm: "022_rmsnorm_affine", "RmsNorm(eps = 1e-6)", ["x"];

@@ -61,6 +61,7 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Binary" => ("Mul", two(&[2, 3], &[3])),
         "Normalize" => ("LayerNorm", numbers(&[2, 6])),
         "BatchNorm" => ("BatchNorm2d", numbers(&[2, 3, 3])),
+        "InplaceNorm" => ("InplaceAbn(activation_param = 0.25)", numbers(&[2, 3, 3])),
         "MaxPool" => ("MaxPool2d(2)", numbers(&[2, 4, 4])),
         "AveragePool" => ("AvgPool2d(2)", numbers(&[2, 4, 4])),
         "Resize" => ("Upsample(2)", numbers(&[2, 2, 3])),
@@ -309,6 +310,7 @@ fn products() {
 fn normalisations() {
     for affine in [true, false] {
         check(&format!("BatchNorm2d(affine = {affine})"), &map(2));
+        check(&format!("InplaceAbn(affine = {affine}, activation_param = 0.5)"), &map(2));
         for bias in [affine, false] {
             check(&format!("RmsNorm(elementwise_affine = {affine})"), &[Input::Numbers(vec![3, 6])]);
             check(&format!("GroupNorm(2, affine = {affine})"), &map(4));

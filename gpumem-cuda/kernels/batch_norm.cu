@@ -12,6 +12,7 @@
 // RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
 // MASKED           whether in the backward pass other values have the gradient that comes through, too: it is written to `masked`.
 //                  RECTIFIER then rectified a sum, and its output y is read
+// SLOPE            given where the backward pass has y in place of x: RECTIFIER is LeakyRelu then, and this its slope, more than 0
 // HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y and dy, and of dx: see layout.cuh. PACK is 1
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 // THRESHOLD, SCALE  where dropout follows after all that: an element is dropped when its random word is below the one, and the others are
@@ -258,7 +259,7 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
         for (int k = 0; k < PACK; k++) {
             const float input = widen(inputs.at[k]), gradient = through(widen(gradients.at[k]), input, how);
             first += gradient;
-            second += gradient * (input - how.mean);
+            second += gradient * centered(input, how);
         }
         *sum += first;
         *product += second;
@@ -284,7 +285,7 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
             const float input = widen(inputs.at[k]), gradient = through(widen(gradients.at[k]), input, how);
-            const float value = how.scale * (gradient - mean_sum - (input - how.mean) * mean_product);
+            const float value = how.scale * (gradient - mean_sum - centered(input, how) * mean_product);
             narrow(ADD ? widen(to.at[k]) + value : value, &to.at[k]);
         }
         ((Pack *)dx)[of_dx(at)] = to;

@@ -1,6 +1,6 @@
 // What batch normalisation is, in whatever order channels lie: see batch_norm.cu for what the constants mean.
 //
-// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, ADD_WEIGHT, ADD_BIAS
+// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, SLOPE, ADD_WEIGHT, ADD_BIAS
 //
 // No include guard: the tests include it once for each kernel they compile.
 
@@ -30,14 +30,22 @@ static __device__ __forceinline__ float deviation(const float *statistics, u64 c
 // What a channel's elements become.
 struct Rule {
     float mean, scale, shift;
+#ifdef SLOPE
+    // 1 / scale, or 0 where that is 0: the way back.
+    float inverse;
+#endif
 };
 
 static __device__ __forceinline__ Rule rule(float mean, float rstd, const Norm *weight, const Norm *bias, Index c) {
 #if AFFINE
-    return {mean, rstd * widen(weight[c]), widen(bias[c])};
+    Rule how = {mean, rstd * widen(weight[c]), widen(bias[c])};
 #else
-    return {mean, rstd, 0.0f};
+    Rule how = {mean, rstd, 0.0f};
 #endif
+#ifdef SLOPE
+    how.inverse = how.scale == 0.0f ? 0.0f : 1.0f / how.scale;
+#endif
+    return how;
 }
 
 // Fused by name: the backward pass finds the sign that the forward pass found, to the last bit.
@@ -59,12 +67,28 @@ keep(Index c, float mean, float squares, float *saved, float *running_mean, floa
     running_var[c] = rest * running_var[c] + momentum * unbiased;
 }
 
+// What the backward pass has of an element is x, or with SLOPE y, from which it finds its way back.
+//
+// x - mean.
+static __device__ __forceinline__ float centered(float kept, const Rule &rule) {
+#ifdef SLOPE
+    const float before = kept < 0.0f ? kept * (float)(1.0 / (SLOPE)) : kept;
+    return (before - rule.shift) * rule.inverse;
+#else
+    return kept - rule.mean;
+#endif
+}
+
 // The gradient of a normalised element, from that of the rectifier's output.
-static __device__ __forceinline__ float through(float dy, float x, const Rule &rule) {
+static __device__ __forceinline__ float through(float dy, float kept, const Rule &rule) {
+#ifdef SLOPE
+    return dy * rectifier_slope(kept);
+#else
     if (MASKED || SAME<RECTIFIER, Identity>) return dy;
     real before;
-    narrow(normalise(x, rule), &before);
+    narrow(normalise(kept, rule), &before);
     return dy * rectifier_slope(widen(before));
+#endif
 }
 
 // The gradients of weight and bias from the sums of a channel: of dy, and of dy (x - mean).

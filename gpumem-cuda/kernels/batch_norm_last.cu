@@ -5,7 +5,7 @@
 // PARTS            parts of the B H W pixels, none of them empty
 // PACK             channels that a thread takes: C is a multiple of it
 // WIDE, ROWS       packs of channels that a block has side by side, and how many pixels it takes at a time
-// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
+// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
 // TOGETHER         1 if all blocks of a grid run at once, else not there
 //
 // x, y, residual, dy, masked, dx [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
@@ -340,7 +340,7 @@ static __device__ __forceinline__ void add_up(u64 at, const Rule *how, const rea
         for (int u = 0; u < U; u++) {
                 const float input = element(inputs[u], k), gradient = through(element(gradients[u], k), input, how[k]);
             first += gradient;
-            second += gradient * (input - how[k].mean);
+            second += gradient * centered(input, how[k]);
         }
         own.first[k] += first;
         own.second[k] += second;
@@ -384,7 +384,7 @@ differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
             const float input = element(inputs[u], k), gradient = through(element(gradients[u], k), input, how[k]);
-            float value = how[k].scale * (gradient - means[k].sum - (input - how[k].mean) * means[k].product);
+            float value = how[k].scale * (gradient - means[k].sum - centered(input, how[k]) * means[k].product);
 #if ADD
             value += element(before[u], k);
 #endif

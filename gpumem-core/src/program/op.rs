@@ -11,9 +11,9 @@ use super::kept::Kept;
 use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
     CachedRecurrence, CachedScan, Concat, Constant, Convolution, Convolution3d, Declared, Expand, Formula, Gather,
-    Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions, Permute, Pointwise,
-    Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid,
-    Slice, Softmax, Standardize, Sum, Take, WindowMask,
+    InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions, Permute,
+    Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan,
+    Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
 };
 use crate::number::Role;
 use crate::shape::{Shape, product};
@@ -592,4 +592,6 @@ operations! {
     CachedConvolution,
     /// Step after step of a sequence, behind those before.
     CachedRecurrence,
+    /// Channels normalised by the batch's statistics, and an activation that can be undone.
+    InplaceNorm,
 }

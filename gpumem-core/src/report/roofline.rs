@@ -49,7 +49,7 @@ impl Work {
                 Op::Product(_) | Op::MatMul(_) | Op::Convolution(_) | Op::Convolution3d(_) | Op::Attention(_) => {
                     Work::Contraction
                 }
-                Op::Normalize(_) | Op::BatchNorm(_) | Op::Softmax(_) => Work::Normalisation,
+                Op::Normalize(_) | Op::BatchNorm(_) | Op::InplaceNorm(_) | Op::Softmax(_) => Work::Normalisation,
                 _ => Work::Elementwise,
             },
             Action::Loss(_) => Work::Normalisation,

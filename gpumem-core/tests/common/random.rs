@@ -197,7 +197,12 @@ impl Drawing {
             84 => self.sequences.push(layer(g, sequence[0], "AvgPool1d(3, 1, padding = 1)")),
             85 => self.sequences.push(chain(g, sequence[0], "AdaptiveAvgPool1d(4) | Linear(8)")),
             86 => self.sequences.push(layer(g, sequence[0], "InstanceNorm1d(affine = true)")),
-            87 => self.maps.push(layer(g, map[0], "InstanceNorm2d")),
+            87 => self.maps.push(match second % 3 {
+                // Without a slope there is no kink.
+                0 if kinked => share(g, map[0], "InplaceAbn(activation_param = 0.25)", first),
+                1 => layer(g, map[0], "InplaceAbn(activation_param = 1, affine = false)"),
+                _ => layer(g, map[0], "InstanceNorm2d"),
+            }),
             88 => self.vectors.push(layer(g, vector[0], "BatchNorm1d")),
             89 => match second % 3 {
                 0 if kinked => self.sequences.push(layer(g, sequence[0], "MaxPool1d(3, 1, padding = 1)")),

@@ -15,12 +15,16 @@ use gpumem_core::program::ops::BatchNorm;
 use rayon::prelude::*;
 
 /// Channel `c` of every sample of a map.
-fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<Item = &[f32]> {
+pub(super) fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<Item = &[f32]> {
     map.chunks_exact(area).skip(c).step_by(channels)
 }
 
-/// `y` from `x`; in training also the statistics, or from those where it is computed again.
-pub(super) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
+/// `y` from `x`, and what `after` makes of it; in training also the statistics, or from those where it is computed again.
+pub(super) fn forward(
+    op: &BatchNorm,
+    operands: &mut Operands<'_>,
+    after: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+) -> Bound {
     let channels = count(&[op.channels]);
     let area = count(&op.size);
     let length = count(&[operands.batch(), op.channels, op.size[0], op.size[1]]);
@@ -85,7 +89,7 @@ pub(super) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
             let c = plane % channels;
             let (mean, scale) = (means[c], rstds[c] * weight.map_or(1.0, |weight| weight[c]));
             let shift = bias.map_or(0.0, |bias| bias[c]);
-            let value = |x: f32| (x - mean) * scale + shift;
+            let value = |x: f32| after((x - mean) * scale + shift);
             match x {
                 Some(x) => wide(|| y.iter_mut().zip(x).for_each(|(y, &x)| *y = value(x))),
                 None => wide(|| y.iter_mut().for_each(|y| *y = value(*y))),

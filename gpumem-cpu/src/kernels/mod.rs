@@ -24,6 +24,7 @@ mod expand;
 mod exponential;
 mod formula;
 mod gather;
+mod inplace_norm;
 mod interpolate;
 mod joined;
 mod l2_norm;
@@ -110,7 +111,8 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Sum(op) => sum::forward(op, operands),
         Op::Binary(op) => binary::forward(op, operands),
         Op::Normalize(op) => normalize::forward(op, operands),
-        Op::BatchNorm(op) => batch_norm::forward(op, operands),
+        Op::BatchNorm(op) => batch_norm::forward(op, operands, |y| y),
+        Op::InplaceNorm(op) => inplace_norm::forward(op, operands),
         Op::MaxPool(op) => max_pool::forward(op, operands),
         Op::AveragePool(op) => average_pool::forward(op, operands),
         Op::Resize(op) => resize::forward(op, operands),
@@ -162,6 +164,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Binary(op) => binary::backward(op, operands),
         Op::Normalize(op) => normalize::backward(op, operands),
         Op::BatchNorm(op) => batch_norm::backward(op, operands),
+        Op::InplaceNorm(op) => inplace_norm::backward(op, operands),
         Op::MaxPool(op) => max_pool::backward(op, operands),
         Op::AveragePool(op) => average_pool::backward(op, operands),
         Op::Resize(op) => resize::backward(op, operands),

@@ -215,6 +215,10 @@ impl<'a> Plan<'a> {
         let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
         let kernel = kernel.with("RESIDUAL", u8::from(self.residual)).with("RECTIFIER", self.rectifier);
         let kernel = kernel.with("MASKED", u8::from(self.masked));
+        let kernel = match self.rectifier.slope() {
+            Some(slope) => kernel.with_float("SLOPE", slope),
+            None => kernel,
+        };
         let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
         let kernel = if self.is_again { kernel.with("KEPT", 1) } else { kernel };
         let kernel = if self.together.is_some() { kernel.with(TOGETHER, 1) } else { kernel };
@@ -357,7 +361,9 @@ pub(crate) fn backward_through(
     incoming: Incoming,
 ) -> Result<Vec<Launch>, Error> {
     let Incoming { dy, rectifier, masked, drop } = incoming;
-    let (x, saved) = (context.read(Slot::Input(0))?, context.read(Slot::Saved(0))?);
+    // What is undone is undone from the output.
+    let kept = if rectifier.slope().is_some() { Slot::Output } else { Slot::Input(0) };
+    let (x, saved) = (context.read(kept)?, context.read(Slot::Saved(0))?);
     let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
     let add = slots.map(|slot| context.adds(slot));

@@ -19,6 +19,7 @@ mod formula;
 mod gather;
 mod grid;
 mod indices;
+mod inplace_norm;
 mod interpolate;
 mod l2_norm;
 pub(crate) mod loss;
@@ -110,6 +111,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Binary(op) => own(binary::forward(context, op)),
         Op::Normalize(op) => own(normalize::forward(context, op)),
         Op::BatchNorm(op) => own(batch_norm::forward(context, op)),
+        Op::InplaceNorm(op) => own(inplace_norm::forward(context, op)),
         Op::MaxPool(op) => own(max_pool::forward(context, op)),
         Op::AveragePool(op) => own(average_pool::forward(context, op)),
         Op::Resize(op) => own(resize::forward(context, op)),
@@ -161,6 +163,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Binary(op) => own(binary::backward(context, op)),
         Op::Normalize(op) => own(normalize::backward(context, op)),
         Op::BatchNorm(op) => own(batch_norm::backward(context, op)),
+        Op::InplaceNorm(op) => own(inplace_norm::backward(context, op)),
         Op::MaxPool(op) => own(max_pool::backward(context, op)),
         Op::AveragePool(op) => own(average_pool::backward(context, op)),
         Op::Resize(op) => own(resize::backward(context, op)),

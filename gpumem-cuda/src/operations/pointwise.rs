@@ -10,22 +10,37 @@ use gpumem_core::program::ops::Pointwise;
 use std::fmt;
 
 /// A function that runs in the same pass as what it follows: `RECTIFIER` of `rectify.cuh`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rectifier(Option<Function>);
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rectifier {
+    function: Option<Function>,
+    /// What negative elements are multiplied with, where the backward pass undoes the function.
+    slope: Option<f64>,
+}
 
 impl Rectifier {
     /// Nothing follows.
-    pub(crate) const NONE: Rectifier = Rectifier(None);
+    pub(crate) const NONE: Rectifier = Rectifier { function: None, slope: None };
 
     /// A function that can.
     pub(crate) fn of(function: Function) -> Option<Rectifier> {
-        matches!(function, Function::Relu | Function::Relu6).then_some(Rectifier(Some(function)))
+        let follows = matches!(function, Function::Relu | Function::Relu6);
+        follows.then_some(Rectifier { function: Some(function), slope: None })
+    }
+
+    /// The leaky one, which the backward pass undoes.
+    pub(super) fn undone(slope: f64) -> Rectifier {
+        Rectifier { function: Some(Function::LeakyRelu), slope: Some(slope) }
+    }
+
+    /// Its slope, where the backward pass undoes it.
+    pub(super) fn slope(self) -> Option<f64> {
+        self.slope
     }
 }
 
 impl fmt::Display for Rectifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.map_or("Identity", Function::name))
+        f.write_str(self.function.map_or("Identity", Function::name))
     }
 }
 

@@ -95,6 +95,18 @@ fn batch_norm() {
     }
 }
 
+#[test]
+fn batch_norm_that_is_undone() {
+    for (dims, channels) in [([3, 7, 5], 8), ([3, 27, 29], 24)] {
+        let build = between(
+            dims,
+            channels,
+            "InplaceAbn(affine = false, activation_param = 0.5) | Tanh | InplaceAbn(eps = 0.01, activation_param = 0.8)",
+        );
+        check_all("batch norm that is undone", build);
+    }
+}
+
 /// Element by element, in whatever order. What is dropped depends on the order of the shape, so dropout has a
 /// launch of its own, unless whole samples are dropped.
 #[test]

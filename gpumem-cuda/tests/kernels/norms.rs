@@ -64,6 +64,19 @@ fn batch_norm_adds_gradients() {
     check("input", 2, shared(&[3, 4, 5], ["BatchNorm2d", "BatchNorm2d(affine = false)"]));
 }
 
+#[test]
+fn batch_norm_that_is_undone() {
+    check(
+        "small",
+        3,
+        along(&[3, 7, 5], "InplaceAbn(affine = false) | Tanh | InplaceAbn(eps = 0.01, activation_param = 0.25)"),
+    );
+    check("in parts", 3, along(&[2, 48, 50], "InplaceAbn"));
+    check("parameters", 2, twice(&[3, 4, 5], "InplaceAbn"));
+    check("input", 2, shared(&[3, 4, 5], ["InplaceAbn", "InplaceAbn(affine = false)"]));
+    check_narrow("small", 2, along(&[2, 3, 5], "InplaceAbn(activation_param = 0.5)"));
+}
+
 /// The kernels of a training step.
 fn entries(dims: &'static [u64], layers: &'static str, batch: u64) -> Vec<Kernel> {
     let mut graph = Graph::default();

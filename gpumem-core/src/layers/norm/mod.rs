@@ -4,6 +4,7 @@ mod batch_norm1d;
 mod batch_norm2d;
 mod batch_norm3d;
 mod group_norm;
+mod inplace_abn;
 mod instance_norm1d;
 mod instance_norm2d;
 mod instance_norm3d;
@@ -16,6 +17,7 @@ pub use batch_norm1d::BatchNorm1d;
 pub use batch_norm2d::BatchNorm2d;
 pub use batch_norm3d::BatchNorm3d;
 pub use group_norm::GroupNorm;
+pub use inplace_abn::InplaceAbn;
 pub use instance_norm1d::InstanceNorm1d;
 pub use instance_norm2d::InstanceNorm2d;
 pub use instance_norm3d::InstanceNorm3d;
@@ -39,4 +41,5 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<BatchNorm3d>(),
     Entry::of::<InstanceNorm3d>(),
     Entry::of::<L2Norm>(),
+    Entry::of::<InplaceAbn>(),
 ];
