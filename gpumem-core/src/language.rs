@@ -22,6 +22,17 @@ words! {
     /// `freeze(x)`, or `freeze` among a layer's options: its parameters get no gradient and no optimizer state, and nothing is kept
     /// for them. Where nothing trainable lies before it, nothing flows back through it.
     freeze,
+    /// `lora(rank, alpha, x)`: `x` frozen, with low-rank adapters of its linear maps, those of attentions among them: `W x + b` becomes
+    /// `W x + b + alpha / rank * B A x`, of which A and B are trained.
+    ///
+    /// * Option `targets = "q_proj, v_proj"`: only the maps of these names have adapters. A target is the last names of a path, or of a
+    ///   layer that the map is in, with `*` for any text.
+    /// * Parameters of each map: `lora_A.weight` `[rank, in_features]`, uniform within `1 / sqrt(in_features)`, and `lora_B.weight`
+    ///   `[out_features, rank]` = 0. In-projections of `MultiHeadAttention` have them beside `in_proj_weight`.
+    /// * Backward keeps the input of each map, once for all that read it, and `rank` numbers a row.
+    ///
+    /// PEFT: `LoraConfig(r=rank, lora_alpha=alpha, target_modules=["q_proj", "v_proj"])`.
+    lora,
     /// `Outputs(x, y)`, at the end of `forward`: the network's outputs, each computed from what arrives.
     Outputs,
     /// `fn stage(depth: usize) -> Block { [..] }`: a block, to be called as `stage(2)`; as the type of a parameter, any element.

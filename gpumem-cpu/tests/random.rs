@@ -7,7 +7,7 @@
 mod harness;
 
 use gpumem_core::Update;
-use gpumem_core::graph::{Graph, NodeId, Source};
+use gpumem_core::graph::{Graph, Lora, NodeId, Source};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::program::{Op, StateWord};
 use gpumem_core::train::optim::{Optimizer, Sgd};
@@ -75,6 +75,8 @@ fn check_gradients(graph: &Graph, output: NodeId) {
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(graph, output, training, BATCH, stay);
     let mut names = fill(&mut loaded);
+    let tensors = &loaded.train.program.tensors;
+    names.retain(|name| tensors.iter().any(|tensor| tensor.name == *name && tensor.trained));
     names.push("input".into());
     loss(&mut loaded);
     let gradients: Vec<Vec<f32>> = names.iter().map(|name| loaded.get(&format!("{name}.gradient")).unwrap()).collect();
@@ -168,6 +170,34 @@ proptest! {
         let squares: f64 = result.iter().zip(&target).map(|(y, t)| f64::from(y - t) * f64::from(y - t)).sum();
         let expected = squares / target.len() as f64;
         prop_assert!((found - expected).abs() <= 1e-5 * expected.abs(), "{} {}", found, expected);
+    }
+}
+
+/// A network all of whose linear maps have adapters, and nothing else is trained.
+fn adapted(choices: &[Choice], kinked: bool) -> (Graph, NodeId) {
+    let (mut graph, output) = network(choices, kinked);
+    let lora = Lora { rank: 2, alpha: 3.0, targets: Vec::new(), rows: 0..graph.rows.len() };
+    let places = graph.adapt(&[lora]);
+    (graph, places[output])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn adapters_are_planned_as_all_else(choices in choices(24)) {
+        let (graph, output) = adapted(&choices, true);
+        let fused = train(&graph, output, Update::Fused, 1);
+        prop_assert_eq!(&fused, &train(&graph, output, Update::Separate, 2));
+    }
+
+    #[test]
+    fn gradients_of_adapters_are_slopes_of_the_loss(choices in choices(12)) {
+        let (graph, output) = adapted(&choices, false);
+        let trained: Vec<&str> =
+            graph.parameters.iter().filter(|it| !it.frozen).map(|it| it.name.as_str()).collect();
+        prop_assert!(trained.len() >= 2 && trained.iter().all(|name| name.contains("lora_")), "{:?}", trained);
+        check_gradients(&graph, output);
     }
 }
 

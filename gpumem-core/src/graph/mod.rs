@@ -1,6 +1,7 @@
 //! The network as a graph of operations with every shape known. The macro builds it from layers; lowering reads it.
 
 mod encoding;
+mod lora;
 
 use crate::number::Role;
 use crate::program::op::Edge;
@@ -9,6 +10,7 @@ use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+pub use lora::Lora;
 
 /// The number of a node in [`Graph::nodes`].
 pub type NodeId = usize;

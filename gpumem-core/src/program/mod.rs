@@ -4,6 +4,7 @@
 //! that a backend asks for `Slot::Input(0)` or `Slot::Gradient` and never counts positions. [`ops`] are the operations, one a
 //! file; [`op`] says what each of them states.
 
+pub mod adapters;
 pub mod criterion;
 mod display;
 pub mod encoding;

@@ -2,5 +2,6 @@
 
 pub mod device;
 pub mod generate;
+mod merged;
 pub mod net;
 pub mod tensor;

@@ -21,6 +21,7 @@ mod fusions;
 mod joins;
 mod layouts;
 mod library;
+mod lora;
 mod losses;
 mod movement;
 mod muon;

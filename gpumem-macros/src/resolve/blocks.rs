@@ -13,7 +13,7 @@ use proc_macro2::Ident;
 use std::rc::Rc;
 
 /// Names with a meaning of their own.
-pub(super) const KEYWORDS: [&str; 6] = ["repeat", "tap", "from", "freeze", "checkpoint", "Outputs"];
+pub(super) const KEYWORDS: [&str; 7] = ["repeat", "tap", "from", "freeze", "checkpoint", "lora", "Outputs"];
 
 impl<'s> Resolver<'s, '_> {
     /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
@@ -61,6 +61,7 @@ impl<'s> Resolver<'s, '_> {
                 written.first().and_then(|argument| self.element(&argument.value, frame, current, None))
             }
             "checkpoint" => self.checkpoint(element, written, frame, current, segment),
+            "lora" => self.lora(element, written, frame, current, segment),
             "Tied" => self.tied(element, written, frame, current, segment),
             _ => match Entry::find(&text) {
                 Some(entry) => self.layer(element, entry, written, frame, current, segment),

@@ -7,6 +7,7 @@ mod formulas;
 pub(crate) mod frame;
 mod guesses;
 mod layers;
+mod lora;
 mod modules;
 mod operations;
 mod paths;
@@ -19,6 +20,7 @@ use crate::syntax::{Expression, Function, Kind, Module, Operator, Place, Source}
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
+use lora::Adapted;
 pub(crate) use operations::with_functions;
 use paths::{Paths, Segment};
 use proc_macro2::Ident;
@@ -82,6 +84,10 @@ pub(crate) struct Resolver<'s, 'e> {
     open_conditions: HashSet<usize>,
     /// How many `freeze`s are around the element that is being resolved.
     frozen: usize,
+    /// The `lora`s that have been resolved.
+    adapted: Vec<Adapted<'s>>,
+    /// Whether there is one around the element that is being resolved.
+    is_adapted: bool,
     /// Elements so far.
     steps: usize,
     /// Whether a limit was met: the rest is not resolved.
@@ -174,6 +180,8 @@ impl<'s, 'e> Resolver<'s, 'e> {
             guesses: Guesses::default(),
             open_conditions: HashSet::new(),
             frozen: 0,
+            adapted: Vec::new(),
+            is_adapted: false,
             steps: 0,
             stopped: false,
         }
@@ -212,8 +220,9 @@ impl<'s> Resolver<'s, '_> {
         }
         taps::check(source, self.errors);
         let places = self.rows.iter().map(|(_, place)| *place).collect();
-        let taps = frame.taps.borrow().clone();
-        let outputs = outputs.and_then(|outputs| outputs.into_iter().collect());
+        let mut taps = frame.taps.borrow().clone();
+        let mut outputs: Option<Vec<NodeId>> = outputs.and_then(|outputs| outputs.into_iter().collect());
+        self.adapt(taps.values_mut().flatten(), outputs.as_deref_mut());
         let graph = std::mem::take(&mut self.graph);
         Resolved { graph, outputs, taps, places, inputs, promised }
     }

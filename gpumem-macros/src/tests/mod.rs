@@ -5,6 +5,7 @@ mod expansion;
 mod going_on;
 mod habits;
 mod images;
+mod lora;
 mod messages;
 mod modules;
 mod mutations;

@@ -1,0 +1,222 @@
+//! Low-rank adapters: a graph in which linear maps have them.
+//!
+//! A linear map `W x + b` becomes `W x + b + alpha / rank * B A x`. Nothing but A and B is trained; the input is kept once, for the
+//! gradient of A, and beside it what A makes of it, `rank` numbers a row.
+
+use super::{Graph, MOST_ELEMENTS, Node, NodeId, Parameter, RowId, Source, Type};
+use crate::number::{Role, inverse_sqrt};
+use crate::program::function::Function;
+use crate::program::ops::{self, Pointwise, Product};
+use crate::program::{Init, Op};
+use crate::shape::{Shape, product};
+use crate::train::optim::matches;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Adapters of the linear maps of some layers: `lora(8, 16.0, x, targets = "q_proj, v_proj")`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lora {
+    /// Rows of A and columns of B.
+    pub rank: u64,
+    /// What `B A x` is multiplied with, times the rank.
+    pub alpha: f64,
+    /// Which of the layers' linear maps have adapters; none where all of them have.
+    pub targets: Vec<String>,
+    /// The layers.
+    pub rows: Range<RowId>,
+}
+
+/// A linear map that may have an adapter.
+#[derive(Clone, Debug)]
+struct Map {
+    /// What the names of its adapter begin with: `layers[0].q_proj.`.
+    stem: String,
+    /// Names by which it may be meant.
+    names: Vec<String>,
+    row: RowId,
+}
+
+/// The numbers of an adapter's parameters, and its factor.
+#[derive(Clone, Copy, Debug)]
+struct Adapter {
+    a: usize,
+    b: usize,
+    rank: u64,
+    factor: f64,
+}
+
+impl Map {
+    /// The linear map whose weight is `parameter`, if its name is that of a weight.
+    fn of(graph: &Graph, parameter: &Parameter) -> Option<Map> {
+        let name = parameter.name.strip_suffix("weight")?;
+        // `in_proj_weight` belongs to the layer itself, as PyTorch has it.
+        let (stem, own) = match name.strip_suffix('_') {
+            Some(own) => (own.rfind('.').map_or("", |dot| &own[..=dot]), own),
+            None => (name, name.strip_suffix('.')?),
+        };
+        let layer = graph.rows.get(parameter.row)?.path.as_str();
+        let names = [own, layer].into_iter().flat_map(|name| [name.to_string(), unnumbered(name)]).collect();
+        Some(Map { stem: stem.into(), names, row: parameter.row })
+    }
+
+    /// Whether it is meant by a target: by the last names of its path, in which `*` stands for any text.
+    fn is_meant_by(&self, target: &str) -> bool {
+        let anywhere = alloc::format!("*.{target}");
+        self.names.iter().any(|name| matches(target, name) || matches(&anywhere, name))
+    }
+}
+
+/// A path without the numbers in it.
+fn unnumbered(path: &str) -> String {
+    let parts = path.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest));
+    parts.collect()
+}
+
+impl Graph {
+    /// The linear maps of these layers by the numbers of their weights. The transposed use of another layer's weight is none, nor is a
+    /// map whose weight is made of other parameters.
+    fn maps(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
+        let weights =
+            self.nodes.iter().filter(|node| rows.contains(&node.row)).filter_map(|node| self.own_weight(node));
+        let own = weights.filter(|&weight| rows.contains(&self.parameters[weight].row));
+        own.filter_map(|weight| Some((weight, Map::of(self, &self.parameters[weight])?))).collect()
+    }
+
+    /// The weight of a linear map, where its layer uses it as it is.
+    pub(super) fn own_weight(&self, node: &Node) -> Option<usize> {
+        let Source::Op { op: Op::Product(_), inputs, .. } = &node.source else { return None };
+        let Source::Parameter(weight) = self.nodes[*inputs.get(1)?].source else { return None };
+        (self.rows.get(node.row)?.kind != "Tied").then_some(weight)
+    }
+
+    /// The names by which the linear maps of these layers may be meant, each once.
+    pub fn lora_targets(&self, rows: &Range<RowId>) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for map in self.maps(rows).into_values() {
+            let last = map.names[1].rsplit('.').next().unwrap_or_default().to_string();
+            if !names.contains(&last) {
+                names.push(last);
+            }
+        }
+        names
+    }
+
+    /// The targets that mean none of the linear maps of their layers.
+    pub fn unmet_targets<'l>(&self, lora: &'l Lora) -> Vec<&'l str> {
+        let maps = self.maps(&lora.rows);
+        let is_unmet = |target: &&str| !maps.values().any(|map| map.is_meant_by(target));
+        lora.targets.iter().map(String::as_str).filter(is_unmet).collect()
+    }
+
+    /// Gives linear maps adapters, and freezes all parameters of the layers that these belong to. Returns the new number of each node:
+    /// that of the value which takes its place. Of adapters of one map the first are made.
+    pub fn adapt(&mut self, all: &[Lora]) -> Vec<NodeId> {
+        let mut adapters = BTreeMap::new();
+        for lora in all {
+            lora.rows.clone().for_each(|row| self.freeze(row));
+            for (weight, map) in self.maps(&lora.rows) {
+                let is_meant = lora.targets.is_empty() || lora.targets.iter().any(|target| map.is_meant_by(target));
+                if is_meant && !adapters.contains_key(&weight) {
+                    adapters.extend(self.adapter(weight, &map, lora).map(|adapter| (weight, adapter)));
+                }
+            }
+        }
+        self.with_adapters(&adapters)
+    }
+
+    /// Adds the parameters of an adapter, unless they have more elements than a tensor can have.
+    fn adapter(&mut self, weight: usize, map: &Map, lora: &Lora) -> Option<Adapter> {
+        let op = self.nodes.iter().find_map(|node| match &node.source {
+            Source::Op { op: Op::Product(op), .. } if self.own_weight(node) == Some(weight) => Some(op.clone()),
+            _ => None,
+        })?;
+        let rank = lora.rank;
+        let shapes = [[rank, op.in_features], [op.out_features, rank]];
+        if rank == 0 || shapes.iter().any(|shape| product(shape) > MOST_ELEMENTS) {
+            return None;
+        }
+        // What PyTorch's `kaiming_uniform_(a = sqrt(5))` comes to, and zeros: at first the map is what it was.
+        let inits = [Init::Uniform(inverse_sqrt(op.in_features)), Init::Constant(0.0)];
+        let first = self.parameters.len();
+        for ((name, shape), init) in ["lora_A", "lora_B"].into_iter().zip(shapes).zip(inits) {
+            let name = alloc::format!("{}{name}.weight", map.stem);
+            let (row, shape, role) = (map.row, Shape::new(&shape), Role::Weight);
+            self.parameters.push(Parameter { name, row, shape, role, init, frozen: false });
+        }
+        let row = &mut self.rows[map.row];
+        row.parameters += shapes.iter().map(|shape| product(shape)).sum::<u64>();
+        row.parameter_ids.extend([first, first + 1]);
+        Some(Adapter { a: first, b: first + 1, rank, factor: lora.alpha / rank as f64 })
+    }
+
+    /// Builds the graph anew with adapters behind their maps.
+    fn with_adapters(&mut self, adapters: &BTreeMap<usize, Adapter>) -> Vec<NodeId> {
+        let weights: Vec<Option<usize>> = self.nodes.iter().map(|node| self.own_weight(node)).collect();
+        let old = core::mem::take(&mut self.nodes);
+        // Where each node begins, and which value takes its place.
+        let (mut begins, mut place) = (Vec::new(), Vec::new());
+        for (mut node, weight) in old.into_iter().zip(weights) {
+            begins.push(self.nodes.len());
+            node.renumber(&place);
+            let adapter = weight.and_then(|weight| adapters.get(&weight));
+            let adapted = adapter.zip(node.product());
+            let (value, row) = (node.value, node.row);
+            self.nodes.push(node);
+            let mut end = self.nodes.len() - 1;
+            if let Some((adapter, (op, x))) = adapted {
+                end = self.with_adapter(*adapter, &op, [x, end], value, row);
+            }
+            place.push(end);
+        }
+        begins.push(self.nodes.len());
+        for group in &mut self.groups {
+            *group = group.map(|node| begins[node.min(place.len())]);
+        }
+        place
+    }
+
+    /// Adds `factor * B A x` to `base`.
+    fn with_adapter(&mut self, of: Adapter, op: &Product, [x, base]: [NodeId; 2], y: Type, row: RowId) -> NodeId {
+        let Adapter { a, b, rank, factor } = of;
+        let narrow = Type { shape: op.shape.with_last(rank), ..y };
+        let [a, b] = [a, b].map(|number| {
+            let shape = self.parameters[number].shape;
+            self.node(Type { shape, batched: false, ..y }, Source::Parameter(number), row)
+        });
+        let down = Product { out_features: rank, bias: false, transposed: false, shape: narrow.shape, ..op.clone() };
+        let mut between = self.computed(narrow, down, vec![x, a], row);
+        if factor != 1.0 {
+            let scale = Pointwise { function: Function::Affine, arguments: vec![factor, 0.0], shape: narrow.shape };
+            between = self.computed(narrow, scale, vec![between], row);
+        }
+        let up = Product { in_features: rank, bias: false, transposed: false, ..op.clone() };
+        let added = self.computed(y, up, vec![between, b], row);
+        self.computed(y, ops::Sum { branches: 2, shape: op.shape }, vec![base, added], row)
+    }
+
+    fn computed(&mut self, value: Type, op: impl Into<Op>, inputs: Vec<NodeId>, row: RowId) -> NodeId {
+        self.node(value, Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false }, row)
+    }
+}
+
+impl Node {
+    /// Its linear map and what that reads, if it is one.
+    fn product(&self) -> Option<(Product, NodeId)> {
+        match &self.source {
+            Source::Op { op: Op::Product(op), inputs, .. } => Some((op.clone(), *inputs.first()?)),
+            _ => None,
+        }
+    }
+
+    /// Lets it read the values that took the places of those it read.
+    fn renumber(&mut self, place: &[NodeId]) {
+        match &mut self.source {
+            Source::Input | Source::Parameter(_) => {}
+            Source::View(input) => *input = place[*input],
+            Source::Op { inputs, .. } => inputs.iter_mut().for_each(|input| *input = place[*input]),
+        }
+    }
+}

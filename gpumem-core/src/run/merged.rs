@@ -1,0 +1,50 @@
+//! A network that was fine-tuned with low-rank adapters, as one without them: the adapters are added to the weights.
+
+use crate::error::Error;
+use crate::network::Network;
+use crate::program::adapters::{Adapter, is_of_adapter};
+use crate::run::device::Device;
+use crate::run::net::{Kind, Named, Net};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// Parameters and running statistics of the network without low-rank adapters, under the names that they have there: what
+    /// [`Net::get_merged`] gives. A file for others is a loop over them.
+    pub fn merged_tensors(&self) -> impl Iterator<Item = Named<'_>> {
+        let is_model = |tensor: &Named<'_>| matches!(tensor.kind, Kind::Parameter | Kind::Statistic);
+        self.tensors().filter(move |tensor| is_model(tensor) && !is_of_adapter(tensor.name))
+    }
+
+    /// As [`Net::get`], but a weight that has an adapter is `W + alpha / rank * B A`.
+    ///
+    /// PEFT: `model.merge_and_unload()`.
+    ///
+    /// # Errors
+    /// As for [`Net::get`].
+    pub fn get_merged(&mut self, name: &str) -> Result<Vec<f32>, Error> {
+        let mut values = self.get(name)?;
+        let program = &self.infer.program;
+        let is_it = |adapter: &Adapter| program.tensor(adapter.weight).name == name;
+        let found = program.adapters().into_iter().find(is_it);
+        if let Some(adapter) = found {
+            let [a, b] = [adapter.a, adapter.b].map(|id| program.tensor(id).name.clone());
+            let (a, b) = (self.get(&a)?, self.get(&b)?);
+            adapter.merge(&mut values, &a, &b);
+        }
+        Ok(values)
+    }
+
+    /// As [`Net::copy_from`], for a network without low-rank adapters, from one with them: each weight takes its adapter in, and computes
+    /// what both did.
+    ///
+    /// # Errors
+    /// As for [`Net::copy_from`].
+    pub fn copy_merged_from<M: Network, E: Device>(&mut self, other: &mut Net<M, E>) -> Result<(), Error> {
+        let names: Vec<String> = self.merged_tensors().map(|tensor| tensor.name.into()).collect();
+        for name in &names {
+            self.set(name, &other.get_merged(name)?)?;
+        }
+        Ok(())
+    }
+}

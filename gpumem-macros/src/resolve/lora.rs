@@ -1,0 +1,223 @@
+//! `lora(rank, alpha, x)`: layers that are frozen and have low-rank adapters.
+
+use super::Resolver;
+use super::frame::{Current, Frame, Known};
+use crate::syntax::{Argument, Expression, Place};
+use gpumem_core::graph::{Lora, NodeId};
+use gpumem_core::suggest::nearest;
+use std::rc::Rc;
+
+/// How it is written.
+const TAKES: &str = "`lora` takes a rank, an alpha and one element, as `lora(8, 16.0, [Linear(64), Relu])` or `lora(8, 16.0, \
+                     backbone(50), targets = \"q_proj, v_proj\")`";
+
+/// A `lora` whose layers are resolved.
+pub(super) struct Adapted<'s> {
+    lora: Lora,
+    /// What is underlined where it does nothing.
+    id: usize,
+    place: Place,
+    frame: Rc<Frame<'s>>,
+}
+
+/// The arguments of a `lora`, as they were written.
+#[derive(Default)]
+struct Written<'s> {
+    rank: Option<&'s Expression>,
+    alpha: Option<&'s Expression>,
+    inner: Option<&'s Expression>,
+    targets: Option<&'s Argument>,
+}
+
+impl<'s> Resolver<'s, '_> {
+    pub(super) fn lora(
+        &mut self,
+        element: &'s Expression,
+        arguments: &'s [Argument],
+        frame: &Rc<Frame<'s>>,
+        current: Current,
+        segment: Option<&str>,
+    ) -> Current {
+        let Some(written) = self.lora_arguments(element, arguments, frame) else {
+            let inner = arguments.iter().rfind(|argument| argument.name.is_none() && is_inside(&argument.value));
+            return inner.and_then(|inner| self.element(&inner.value, frame, current, segment));
+        };
+        let (rank, alpha) = (self.rank(written.rank, frame), self.alpha(written.alpha, frame));
+        let targets = written.targets.map_or(Some(Vec::new()), |targets| self.targets(targets, frame));
+        if self.is_adapted {
+            let message = "`lora` stands inside another `lora`, but a linear map has one adapter; remove one of them";
+            self.report(element.id, element.place, frame, message);
+        }
+        let first = self.graph.rows.len();
+        let around = std::mem::replace(&mut self.is_adapted, true);
+        let end = written.inner.and_then(|inner| self.element(inner, frame, current, segment));
+        self.is_adapted = around;
+        if let (Some(rank), Some(alpha), Some(targets), false) = (rank, alpha, targets, around) {
+            let rows = first..self.graph.rows.len();
+            let (id, place) =
+                written.targets.map_or((element.id, element.place), |targets| (targets.value.id, targets.value.place));
+            let lora = Lora { rank, alpha, targets, rows };
+            self.adapted.push(Adapted { lora, id, place, frame: frame.clone() });
+        }
+        end
+    }
+
+    /// Which argument is which. `None` after a mistake.
+    fn lora_arguments(
+        &mut self,
+        element: &Expression,
+        arguments: &'s [Argument],
+        frame: &Frame<'s>,
+    ) -> Option<Written<'s>> {
+        let mut written = Written::default();
+        for argument in arguments {
+            let value = Some(&argument.value);
+            let name = argument.name.as_ref().map(ToString::to_string);
+            let place = match name.as_deref() {
+                Some("rank") => &mut written.rank,
+                Some("alpha") => &mut written.alpha,
+                Some("targets") if written.targets.is_none() => {
+                    written.targets = Some(argument);
+                    continue;
+                }
+                Some(other) => {
+                    let options = ["rank", "alpha", "targets"];
+                    let hint = match nearest(other, &options) {
+                        Some(near) if near != other => format!("did you mean `{near}`?"),
+                        Some(_) => "it is given twice".to_string(),
+                        None => "there are `rank`, `alpha` and `targets`".to_string(),
+                    };
+                    let message = format!("`lora` has no option `{other}`; {hint}");
+                    self.report(argument.value.id, argument.place(), frame, &message);
+                    return None;
+                }
+                None if is_inside(&argument.value) && (written.rank.is_some() || arguments.len() == 1) => {
+                    &mut written.inner
+                }
+                None if written.rank.is_none() => &mut written.rank,
+                None if written.alpha.is_none() => &mut written.alpha,
+                None => &mut written.inner,
+            };
+            if place.is_some() {
+                self.report(element.id, element.place, frame, TAKES);
+                return None;
+            }
+            *place = value;
+        }
+        if written.rank.is_none() || written.alpha.is_none() || written.inner.is_none() {
+            self.report(element.id, element.place, frame, TAKES);
+            return None;
+        }
+        Some(written)
+    }
+
+    fn rank(&mut self, written: Option<&'s Expression>, frame: &Rc<Frame<'s>>) -> Option<u64> {
+        let written = written?;
+        match self.integer(written, frame)? {
+            rank @ 1..=MOST_RANK => Some(rank),
+            rank => {
+                let message = format!("the rank of an adapter is 1 to {MOST_RANK}, not {rank}; 8 is usual");
+                self.report(written.id, written.place, frame, &message);
+                None
+            }
+        }
+    }
+
+    fn alpha(&mut self, written: Option<&'s Expression>, frame: &Rc<Frame<'s>>) -> Option<f64> {
+        let written = written?;
+        let alpha = match self.value(written, frame)? {
+            Known::Integer(alpha) => alpha as f64,
+            Known::Float(alpha) => alpha,
+            Known::Open => return None,
+            other => {
+                let message = format!("the alpha of an adapter is a number, as 16.0, not {}", other.describe());
+                self.report(written.id, written.place, frame, &message);
+                return None;
+            }
+        };
+        if !(alpha > 0.0 && alpha <= f64::from(f32::MAX)) {
+            let message = format!("the alpha of an adapter is above 0, not {alpha:?}; twice the rank is usual");
+            self.report(written.id, written.place, frame, &message);
+            return None;
+        }
+        Some(alpha)
+    }
+
+    /// `targets = "q_proj, v_proj"`
+    fn targets(&mut self, written: &'s Argument, frame: &Rc<Frame<'s>>) -> Option<Vec<String>> {
+        let wanted = "names of linear maps with commas between them, as `targets = \"q_proj, v_proj\"`";
+        let text = match self.lora_text(&written.value, frame)? {
+            Known::Text(text) => text,
+            Known::Open => return None,
+            other => {
+                let message = format!("`targets` are {wanted}, not {}", other.describe());
+                self.report(written.value.id, written.place(), frame, &message);
+                return None;
+            }
+        };
+        let targets: Vec<String> = text.split(',').map(|target| target.trim().to_string()).collect();
+        if targets.iter().any(String::is_empty) {
+            let message = format!("a target is empty; `targets` are {wanted}");
+            self.report(written.value.id, written.place(), frame, &message);
+            return None;
+        }
+        Some(targets)
+    }
+
+    /// The value of `targets`; a list is how PEFT has it.
+    fn lora_text(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
+        let crate::syntax::Kind::List(names) = &value.kind else { return self.value(value, frame) };
+        let names: Vec<String> = names.iter().map(|name| name.to_string().trim_matches('"').to_string()).collect();
+        let message = format!("`targets` are one text with commas; write `targets = \"{}\"`", names.join(", "));
+        self.report(value.id, value.place, frame, &message);
+        None
+    }
+
+    /// Adds the adapters to the graph, whose values these are; all that is known of the network is checked.
+    pub(super) fn adapt<'n>(&mut self, taps: impl Iterator<Item = &'n mut NodeId>, outputs: Option<&'n mut [NodeId]>) {
+        if self.adapted.is_empty() {
+            return;
+        }
+        let adapted = std::mem::take(&mut self.adapted);
+        // After a mistake in a layer not all are known.
+        if outputs.is_some() {
+            adapted.iter().for_each(|adapted| self.check_adapted(adapted));
+        }
+        let all: Vec<Lora> = adapted.into_iter().map(|adapted| adapted.lora).collect();
+        let places = self.graph.adapt(&all);
+        for node in taps.chain(outputs.into_iter().flatten()) {
+            *node = places[*node];
+        }
+    }
+
+    fn check_adapted(&mut self, adapted: &Adapted<'s>) {
+        let Adapted { lora, id, place, frame } = adapted;
+        let known = self.graph.lora_targets(&lora.rows);
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        if known.is_empty() {
+            let message =
+                "`lora` has no linear map inside that could have an adapter; put it around a `Linear` or an attention";
+            return self.report(*id, *place, frame, message);
+        }
+        for unmet in self.graph.unmet_targets(lora) {
+            let hint = match nearest(unmet, &known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => {
+                    let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+                    format!("there are {}", known.join(", "))
+                }
+            };
+            let message = format!("no linear map in this `lora` is called `{unmet}`; {hint}");
+            self.report(*id, *place, frame, &message);
+        }
+    }
+}
+
+/// The highest rank that is taken for one.
+const MOST_RANK: u64 = 1 << 16;
+
+/// Whether an argument is the element, and no number.
+fn is_inside(value: &Expression) -> bool {
+    use crate::syntax::Kind;
+    matches!(value.kind, Kind::Call { .. } | Kind::List(_) | Kind::Path { arguments: Some(_), .. } | Kind::If { .. })
+}

@@ -1,0 +1,109 @@
+//! `lora(..)`.
+
+use super::{assert_mistakes, forward, mistakes, sound};
+
+const TAKES: &str = "`lora` takes a rank, an alpha and one element, as `lora(8, 16.0, [Linear(64), Relu])` or `lora(8, 16.0, \
+                     backbone(50), targets = \"q_proj, v_proj\")`";
+
+#[test]
+fn adapters() {
+    let resolved = sound(&forward(
+        "Sequence<4, 8>",
+        "Sequence<4, 8>",
+        "[tap(start), lora(2, 4.0, [repeat(2, block(4 - 2, Linear(8))), Add([], from(start))], targets = \"linear, *.qkv\"), Linear(8)]",
+        "fn block(heads: usize, inside: Block) -> Block { [inside, LayerNorm, CausalSelfAttention(heads)] }",
+    ));
+    let names = |is_frozen: bool| {
+        let parameters = resolved.graph.parameters.iter().filter(move |parameter| parameter.frozen == is_frozen);
+        parameters.map(|parameter| parameter.name.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(true).len(), 2 * (2 + 2 + 4));
+    let adapted = [
+        "block[0].linear",
+        "block[0].causal_self_attention.qkv",
+        "block[1].linear",
+        "block[1].causal_self_attention.qkv",
+    ];
+    let expected = adapted.iter().flat_map(|path| ["A", "B"].map(|which| format!("{path}.lora_{which}.weight")));
+    let expected: Vec<String> =
+        ["linear.weight", "linear.bias"].map(String::from).into_iter().chain(expected).collect();
+    assert_eq!(names(false), expected);
+    // Layers are counted as before, and each has what was added to it.
+    let first = &resolved.graph.rows[0];
+    assert_eq!((first.path.as_str(), first.parameters), ("block[0].linear", 8 * 8 + 8 + 2 * 2 * 8));
+    assert_eq!(resolved.graph.rows.len(), 2 * 3 + 2);
+}
+
+#[test]
+fn shared_maps_share_their_adapter() {
+    let resolved = sound(&forward(
+        "Features<8>",
+        "Features<8>",
+        "let w = Linear(8, name = \"w\"); lora(rank = 2, alpha = 4, [w, Relu, w, Tied(w)])",
+        "",
+    ));
+    let names: Vec<&str> = resolved.graph.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+    assert_eq!(names, ["w.weight", "w.bias", "w.lora_A.weight", "w.lora_B.weight"]);
+    let products = resolved.graph.macs().iter().sum::<u64>();
+    assert_eq!(products, 3 * 64 + 2 * 2 * 16);
+}
+
+#[test]
+fn what_is_no_adapter() {
+    for written in
+        ["lora()", "lora(Linear(8))", "lora(8, Linear(8))", "lora(8, 16.0)", "lora(8, 16.0, Linear(8), Relu)"]
+    {
+        let text = forward("Features<8>", "Features<8>", &format!("[{written}, Linear(8)]"), "");
+        assert_eq!(mistakes(&text), [(written.to_string(), TAKES.to_string())]);
+    }
+    let around = |arguments: &str| {
+        let body = format!("[lora({arguments}), Linear(8)]");
+        forward("Features<8>", "Features<8>", &body, "")
+    };
+    let inner = "[Linear(8, name = \"fc1\"), Relu, Linear(8, name = \"fc2\")]";
+    for (arguments, place, message) in [
+        (format!("0, 16.0, {inner}"), "0", "the rank of an adapter is 1 to 65536, not 0; 8 is usual"),
+        (format!("8, -1.0, {inner}"), "-1.0", "the alpha of an adapter is above 0, not -1.0; twice the rank is usual"),
+        (format!("8, true, {inner}"), "true", "the alpha of an adapter is a number, as 16.0, not `true` or `false`"),
+        (format!("8, alphas = 16.0, {inner}"), "alphas = 16.0", "`lora` has no option `alphas`; did you mean `alpha`?"),
+        (
+            format!("8, 16.0, {inner}, dropout = 0.1"),
+            "dropout = 0.1",
+            "`lora` has no option `dropout`; there are `rank`, `alpha` and `targets`",
+        ),
+        (
+            format!("8, 16.0, {inner}, targets = \"fc1, fc3\""),
+            "\"fc1, fc3\"",
+            "no linear map in this `lora` is called `fc3`; did you mean `fc1`?",
+        ),
+        (
+            format!("8, 16.0, {inner}, targets = \"query\""),
+            "\"query\"",
+            "no linear map in this `lora` is called `query`; there are `fc1`, `fc2`",
+        ),
+        (
+            format!("8, 16.0, {inner}, targets = \"fc1,\""),
+            "targets = \"fc1,\"",
+            "a target is empty; `targets` are names of linear maps with commas between them, as `targets = \"q_proj, v_proj\"`",
+        ),
+        (
+            format!("8, 16.0, {inner}, targets = [\"fc1\", \"fc2\"]"),
+            "[\"fc1\", \"fc2\"]",
+            "`targets` are one text with commas; write `targets = \"fc1, fc2\"`",
+        ),
+        (
+            "8, 16.0, [Relu, LayerNorm]".into(),
+            "lora(8, 16.0, [Relu, LayerNorm])",
+            "`lora` has no linear map inside that could have an adapter; put it around a `Linear` or an attention",
+        ),
+    ] {
+        assert_mistakes(&around(&arguments), &[(place, message)]);
+    }
+    assert_mistakes(
+        &around("8, 16.0, [Linear(8), lora(4, 8.0, Linear(8))]"),
+        &[(
+            "lora(4, 8.0, Linear(8))",
+            "`lora` stands inside another `lora`, but a linear map has one adapter; remove one of them",
+        )],
+    );
+}
