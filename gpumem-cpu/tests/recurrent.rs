@@ -32,6 +32,8 @@ struct Reference {
     layers: usize,
     bias: bool,
     bidirectional: bool,
+    /// Outputs of a direction, where its units are mapped to fewer.
+    projected: Option<usize>,
 }
 
 impl Reference {
@@ -47,18 +49,26 @@ impl Reference {
         if self.bidirectional { &["", "_reverse"] } else { &[""] }
     }
 
+    /// What a direction of a layer puts out at each step.
+    fn outputs(&self) -> usize {
+        self.projected.unwrap_or(self.hidden)
+    }
+
     /// Names and shapes of the parameters, in PyTorch's order.
     fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let mut all = Vec::new();
         let rows = self.gates() * self.hidden;
         for index in 0..self.layers {
-            let width = if index == 0 { self.width } else { self.suffixes().len() * self.hidden };
+            let width = if index == 0 { self.width } else { self.suffixes().len() * self.outputs() };
             for suffix in self.suffixes() {
                 all.push((format!("weight_ih_l{index}{suffix}"), vec![rows, width]));
-                all.push((format!("weight_hh_l{index}{suffix}"), vec![rows, self.hidden]));
+                all.push((format!("weight_hh_l{index}{suffix}"), vec![rows, self.outputs()]));
                 if self.bias {
                     all.push((format!("bias_ih_l{index}{suffix}"), vec![rows]));
                     all.push((format!("bias_hh_l{index}{suffix}"), vec![rows]));
+                }
+                if let Some(outputs) = self.projected {
+                    all.push((format!("weight_hr_l{index}{suffix}"), vec![outputs, self.hidden]));
                 }
             }
         }
@@ -68,12 +78,12 @@ impl Reference {
     /// Output of one sample `[T, D]`; `first` is the state before the first step, 0 if it is empty.
     fn forward(&self, parameters: &Tensors, x: &[f64], first: &[f64]) -> Vec<f64> {
         let (mut x, mut width) = (x.to_vec(), self.width);
-        let sides = self.suffixes().len();
+        let (sides, outputs) = (self.suffixes().len(), self.outputs());
         for index in 0..self.layers {
-            let mut y = vec![0.0; self.steps * sides * self.hidden];
+            let mut y = vec![0.0; self.steps * sides * outputs];
             for (side, suffix) in self.suffixes().iter().enumerate() {
                 let of = |kind: &str| parameters.get(&format!("{kind}_l{index}{suffix}"));
-                let (mut h, mut c) = (vec![0.0; self.hidden], vec![0.0; self.hidden]);
+                let (mut h, mut c, mut units) = (vec![0.0; outputs], vec![0.0; self.hidden], vec![0.0; self.hidden]);
                 h[..first.len()].copy_from_slice(first);
                 for step in 0..self.steps {
                     let t = if side == 1 { self.steps - 1 - step } else { step };
@@ -89,7 +99,7 @@ impl Reference {
                         let row = |gate: usize| gate * self.hidden + j;
                         let sum = |gate: usize| p(row(gate)) + s(row(gate));
                         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-                        h[j] = match self.cell {
+                        units[j] = match self.cell {
                             Cell::Lstm => {
                                 c[j] = sigmoid(sum(1)) * c[j] + sigmoid(sum(0)) * sum(2).tanh();
                                 sigmoid(sum(3)) * c[j].tanh()
@@ -102,11 +112,15 @@ impl Reference {
                             Cell::Tanh => sum(0).tanh(),
                             Cell::Relu => sum(0).max(0.0),
                         };
-                        y[(t * sides + side) * self.hidden + j] = h[j];
                     }
+                    h = match of("weight_hr") {
+                        Some(weight) => (0..outputs).map(|row| mapped(&units, weight, None, row)).collect(),
+                        None => units.clone(),
+                    };
+                    y[(t * sides + side) * outputs..][..outputs].copy_from_slice(&h);
                 }
             }
-            (x, width) = (y, sides * self.hidden);
+            (x, width) = (y, sides * outputs);
         }
         x
     }
@@ -211,8 +225,16 @@ fn check(text: &str, it: Reference) {
     assert_close(&format!("{text} input"), &found.get("input.gradient").unwrap(), &floats(&expected), TOLERANCE);
 }
 
-const SMALL: Reference =
-    Reference { cell: Cell::Lstm, steps: 4, width: 3, hidden: 5, layers: 1, bias: true, bidirectional: false };
+const SMALL: Reference = Reference {
+    cell: Cell::Lstm,
+    steps: 4,
+    width: 3,
+    hidden: 5,
+    layers: 1,
+    bias: true,
+    bidirectional: false,
+    projected: None,
+};
 
 #[test]
 fn layers_are_what_the_documentation_says() {
@@ -234,6 +256,20 @@ fn layers_are_what_the_documentation_says() {
         check(&format!("{name}(1{nonlinearity})"), Reference { cell, hidden: 1, ..SMALL });
         check(&format!("{name}(5{nonlinearity})"), Reference { cell, steps: 1, ..SMALL });
     }
+}
+
+#[test]
+fn projections_are_what_the_documentation_says() {
+    for (layers, bidirectional) in [(1, false), (2, false), (1, true), (3, true)] {
+        for (bias, size) in [(true, 2), (false, 4)] {
+            let options = format!("proj_size = {size}, layers = {layers}, bias = {bias}, bidirectional = {bidirectional}");
+            let it = Reference { layers, bias, bidirectional, projected: Some(size), ..SMALL };
+            check(&format!("Lstm(5, {options})"), it);
+        }
+    }
+    check("Lstm(2, proj_size = 1)", Reference { hidden: 2, projected: Some(1), ..SMALL });
+    check("Lstm(5, proj_size = 3)", Reference { steps: 1, projected: Some(3), ..SMALL });
+    check("Lstm(5, proj_size = 0)", SMALL);
 }
 
 /// Steps and samples of `[T, B, D]` the other way round.
@@ -294,7 +330,7 @@ fn the_reference_is_pytorch() {
         let truth = Truth::read(&format!("ops/{file}.safetensors"));
         let [steps, batch, width] = [0, 1, 2].map(|axis| truth.shape("input.x")[axis] as usize);
         let hidden = truth.shape("param.weight_hh_l0")[1] as usize;
-        let it = Reference { cell, steps, width, hidden, layers: 1, bias: true, bidirectional };
+        let it = Reference { cell, steps, width, hidden, bidirectional, ..SMALL };
         let wide = |words: &[u32]| words.iter().map(|&word| f64::from(f32::from_bits(word))).collect::<Vec<f64>>();
         let named = it.parameters().into_iter().map(|(name, _)| name);
         let parameters: Tensors =

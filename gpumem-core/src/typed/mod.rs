@@ -143,6 +143,18 @@ where
     type Out = (T, Prod<H, N>);
 }
 
+/// Gates of a unit, hidden units, outputs of a step and directions: the same with fewer outputs than units.
+#[derive(Debug)]
+pub struct ProjectedRecurrence<G, H, P, N>(PhantomData<(G, H, P, N)>);
+
+impl<T: Unsigned, M, G: ops::Mul<H, Output = M>, H, P: ops::Mul<N>, N> ShapeRule<(T, M)>
+    for ProjectedRecurrence<G, H, P, N>
+where
+    Prod<P, N>: Unsigned,
+{
+    type Out = (T, Prod<P, N>);
+}
+
 /// A value of channels and one of step sizes, states of each channel, what goes into the states and out of them, and a number for each channel.
 #[derive(Debug)]
 pub struct SelectiveScan;

@@ -1,12 +1,15 @@
 //! Recurrent layers behind the map of what arrives: with `p` [B, T, G H] and `s[t] = h[t - 1] W^T + b`, where `h` is the output and 0
 //! before the first step, a cell makes `h[t]` of `p[t]` and `s[t]`. G gates, H hidden units; D directions lie side by side in the output
-//! `[B, T, D H]`, and the second one goes from the last step to the first.
+//! `[B, T, D H]`, and the second one goes from the last step to the first. With a projection to P outputs a cell makes `u[t]` of H, and
+//! `h[t] = u[t] W_r^T` of P.
 //!
 //! Backward, walking the other way: `dh[t] = dy[t] + ds[t + 1] W` and what the cell itself hands on; from it the gates' gradients
-//! `dp[t]`, which are `ds[t]` but for a GRU's n, where `ds_n = dp_n * r`. Then `dW = sum of ds[t]^T h[t - 1]`, `db = sum of ds[t]`.
+//! `dp[t]`, which are `ds[t]` but for a GRU's n, where `ds_n = dp_n * r`. Then `dW = sum of ds[t]^T h[t - 1]`, `db = sum of ds[t]`. With a
+//! projection the cell gets `du[t] = dh[t] W_r`, and `dW_r = sum of dh[t]^T u[t]`.
 
 mod cached;
 mod cells;
+mod projection;
 
 use super::{Bound, Frame, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
@@ -16,6 +19,7 @@ pub(super) use cached::forward as cached;
 use cells::Handed;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
+use gpumem_core::program::op::{Rule, Work};
 use gpumem_core::program::ops::{Cell, Recurrence};
 
 /// What the loops count.
@@ -24,9 +28,11 @@ struct Sizes {
     samples: usize,
     steps: usize,
     hidden: usize,
+    /// Numbers that a step puts out: H, or P with a projection.
+    outputs: usize,
     /// G H.
     width: usize,
-    /// D H.
+    /// Those of all directions.
     features: usize,
     cell: Cell,
 }
@@ -42,11 +48,12 @@ struct Way {
 impl Sizes {
     fn new(op: &Recurrence, operands: &Operands<'_>) -> Result<Sizes, Error> {
         if !op.is_sound() {
-            return Err(Error::Damaged("a recurrence has no units or steps, or more than two directions"));
+            return Err(Error::Damaged("a recurrence has no units or steps, other outputs than its cell, or more than two directions"));
         }
-        let [samples, steps, hidden] = [operands.batch(), op.steps, op.hidden].map(|size| count(&[size]));
-        let [width, features] = [count(&[op.width()]), count(&[op.directions, op.hidden])];
-        Ok(Sizes { samples, steps, hidden, width, features, cell: op.cell })
+        let sizes = [operands.batch(), op.steps, op.hidden, op.outputs];
+        let [samples, steps, hidden, outputs] = sizes.map(|size| count(&[size]));
+        let [width, features] = [count(&[op.width()]), count(&[op.directions, op.outputs])];
+        Ok(Sizes { samples, steps, hidden, outputs, width, features, cell: op.cell })
     }
 
     /// Elements of gates and output.
@@ -57,12 +64,12 @@ impl Sizes {
 
     /// Elements of a direction's weight.
     fn weight(&self) -> usize {
-        self.width.saturating_mul(self.hidden)
+        self.width.saturating_mul(self.outputs)
     }
 
-    /// The weight `[G H, H]`.
+    /// The weight `[G H, P]`.
     fn matrix<'a>(&self, weight: &'a [f32]) -> Matrix<'a> {
-        Matrix::new(weight, self.width, self.hidden, self.hidden)
+        Matrix::new(weight, self.width, self.outputs, self.outputs)
     }
 
     /// Step `t` of all samples, of rows of `row` elements from `column` on: `columns` of them.
@@ -82,16 +89,18 @@ impl Sizes {
     }
 
     fn ways(&self) -> impl Iterator<Item = (u8, Way)> + use<> {
-        let hidden = self.hidden;
-        (0..(self.features / hidden) as u8)
-            .map(move |index| (index, Way { column: usize::from(index) * hidden, reverse: index == 1 }))
+        let outputs = self.outputs;
+        (0..(self.features / outputs) as u8)
+            .map(move |index| (index, Way { column: usize::from(index) * outputs, reverse: index == 1 }))
     }
 }
 
-/// Weight and bias of a direction.
+/// Weight, bias and projection of a direction.
 struct Parameters {
     weight: Source,
     bias: Option<Source>,
+    /// W_r.
+    projection: Option<Source>,
 }
 
 impl Parameters {
@@ -104,7 +113,9 @@ impl Parameters {
     ) -> Result<Parameters, Error> {
         let weight = operands.source(Slot::Input(first + 1), sizes.weight())?;
         let bias = operands.source_if(bias && op.bias, Slot::Input(first + 2), sizes.width)?;
-        Ok(Parameters { weight, bias })
+        let slot = Slot::Input(first + op.projection());
+        let projection = operands.source_if(op.is_projected(), slot, sizes.projection())?;
+        Ok(Parameters { weight, bias, projection })
     }
 }
 
@@ -145,10 +156,11 @@ pub(super) fn forward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
 
 /// All steps of one direction.
 fn walk(sizes: &Sizes, way: Way, gates: &mut Gates, parameters: &Parameters, y: &mut [f32], frame: &mut Frame<'_>) {
-    let Sizes { samples, steps, hidden, width, features, cell } = *sizes;
+    let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
     let weight = sizes.matrix(parameters.weight.get());
-    let scratch = grown(frame.scratch, samples * (width + hidden));
-    let (sums, states) = scratch.split_at_mut(samples * width);
+    let scratch = grown(frame.scratch, samples * (width + 2 * hidden));
+    let (sums, rest) = scratch.split_at_mut(samples * width);
+    let (states, units) = rest.split_at_mut(samples * hidden);
     states.fill(0.0);
     let (source, mut kept) = match gates {
         Gates::Kept(pair) => {
@@ -161,7 +173,7 @@ fn walk(sizes: &Sizes, way: Way, gates: &mut Gates, parameters: &Parameters, y: 
     for t in sizes.order(way.reverse) {
         match sizes.before(t, way.reverse) {
             Some(before) => {
-                let h = sizes.step(y, before, features, [way.column, hidden]);
+                let h = sizes.step(y, before, features, [way.column, outputs]);
                 product_parallel(MatrixMut::new(sums, samples, width, width), h, weight.t(), false);
             }
             None => sums.fill(0.0),
@@ -176,8 +188,10 @@ fn walk(sizes: &Sizes, way: Way, gates: &mut Gates, parameters: &Parameters, y: 
         for sample in 0..samples {
             let row = (sample * steps + t) * width..(sample * steps + t + 1) * width;
             let at = (sample * steps + t) * features + way.column;
-            let (h, sums) = (&mut y[at..][..hidden], &sums[sample * width..][..width]);
-            let state = &mut states[sample * hidden..][..hidden];
+            let sums = &sums[sample * width..][..width];
+            let own = sample * hidden..(sample + 1) * hidden;
+            let state = &mut states[own.clone()];
+            let h = if parameters.projection.is_some() { &mut units[own] } else { &mut y[at..][..hidden] };
             match (&mut kept, source) {
                 (Some(kept), source) => {
                     let gates = &mut kept[row.clone()];
@@ -189,6 +203,10 @@ fn walk(sizes: &Sizes, way: Way, gates: &mut Gates, parameters: &Parameters, y: 
                 (None, Some(source)) => cells::forward(cell, &source[row], sums, state, h),
                 (None, None) => cells::forward_plain(cell, sums, h),
             }
+        }
+        if let Some(projection) = &parameters.projection {
+            let h = MatrixMut::new(&mut y[t * features + way.column..], samples, outputs, steps * features);
+            sizes.project(h, units, projection.get());
         }
     }
 }
@@ -202,6 +220,7 @@ struct Back {
     parameters: Parameters,
     weight: Option<Gradient>,
     bias: Option<Gradient>,
+    projection: Option<Gradient>,
 }
 
 /// The gradients of gates, weights and biases.
@@ -220,6 +239,11 @@ pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
         let parameters = Parameters::new(op, &sizes, operands, first, op.cell == Cell::Gru)?;
         let weight = operands.gradient(Slot::InputGradient(first + 1), sizes.weight())?;
         let bias = if op.bias { operands.gradient(Slot::InputGradient(first + 2), sizes.width)? } else { None };
+        let slot_of_projection = Slot::InputGradient(first + op.projection());
+        let projection = match op.is_projected() {
+            true => operands.gradient(slot_of_projection, sizes.projection())?,
+            false => None,
+        };
         let (mut kept, mut apart) = (None, None);
         if !is_plain {
             kept = Some(operands.pair(Slot::Saved(index), slot, gates)?);
@@ -228,23 +252,20 @@ pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
         } else {
             apart = Some(operands.target(slot, gates)?);
         }
-        directions.push(Back { way, gates: kept, apart, parameters, weight, bias });
+        directions.push(Back { way, gates: kept, apart, parameters, weight, bias, projection });
     }
     let mut dy = match dy {
         Some(dy) => Incoming::Overwritten(dy),
         None => Incoming::Read(operands.source(Slot::Gradient, output)?),
     };
     let y = operands.source(Slot::Output, output)?;
-    let room = count(&[operands.batch(), op.steps.saturating_add(1), op.hidden]);
-    let mut rows = match is_plain {
-        true => None,
-        false => Some(operands.target(Slot::Workspace, room.saturating_mul(directions.len()))?),
-    };
+    let workspace = op.workspace(Work::Gradient(0)).map(|of| count(&[operands.batch()]).saturating_mul(count(of.shape.dims())));
+    let mut rows = workspace.map(|length| operands.target(Slot::Workspace, length)).transpose()?;
     kernel(move |frame| {
         let y = y.get();
         for back in &mut directions {
-            let Back { way, gates, apart, parameters, weight, bias } = back;
-            let rows = rows.as_mut().map_or(&mut [] as &mut [f32], |rows| &mut rows.get()[..sizes.rows()]);
+            let Back { way, gates, apart, parameters, weight, bias, projection } = back;
+            let rows = rows.as_mut().map_or(&mut [] as &mut [f32], |rows| rows.get());
             let rooms = Rooms::new(&sizes, rows, grown(frame.scratch, 3 * sizes.samples * sizes.hidden));
             let (dy, gates) = match (&mut dy, gates, apart) {
                 (Incoming::Read(dy), Some(pair), _) => {
@@ -258,9 +279,10 @@ pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
                 (Incoming::Overwritten(pair), ..) => (None, pair.get().1),
                 (Incoming::Read(_), None, None) => continue,
             };
-            let Rooms { rows, .. } = walk_back(&sizes, *way, (dy, y), gates, parameters, rooms);
+            let Rooms { rows, projected, .. } = walk_back(&sizes, *way, (dy, y), gates, parameters, rooms);
             sum_weight(&sizes, *way, weight, y, gates, rows);
             sum_bias(&sizes, bias, gates, rows);
+            sizes.sum_projection(projection, projected, rows);
         }
     })
 }
@@ -274,8 +296,10 @@ enum Incoming {
 
 /// Scratch memory of the backward pass.
 struct Rooms<'a> {
-    /// For each step `[B, T, H]` an LSTM's c, or `ds_n` of a GRU.
+    /// For each step `[B, T, H]` an LSTM's c, of a step that is done what W_r multiplies; or `ds_n` of a GRU.
     rows: &'a mut [f32],
+    /// With a projection the gradients of the steps' outputs: `[B, T, P]`.
+    projected: &'a mut [f32],
     /// What a step's product with the weight hands to the one before: `[B, H]`.
     handed: &'a mut [f32],
     /// And what it hands on beside that: `[B, H]`.
@@ -285,9 +309,10 @@ struct Rooms<'a> {
 }
 
 impl Sizes {
-    /// Elements of [`Rooms::rows`].
-    fn rows(&self) -> usize {
-        self.samples * self.steps * self.hidden
+    /// Elements of [`Rooms::rows`], and of [`Rooms::projected`].
+    fn rows(&self) -> [usize; 2] {
+        let projected = if self.outputs < self.hidden { self.outputs } else { 0 };
+        [self.hidden, projected].map(|width| self.samples * self.steps * width)
     }
 }
 
@@ -296,7 +321,10 @@ impl<'a> Rooms<'a> {
         let each = sizes.samples * sizes.hidden;
         let (handed, rest) = rest.split_at_mut(each);
         let (direct, sums) = rest.split_at_mut(each);
-        Rooms { rows, handed, direct, sums }
+        // A plain cell has none.
+        let [of_rows, of_projected] = if rows.is_empty() { [0, 0] } else { sizes.rows() };
+        let (rows, others) = rows.split_at_mut(of_rows);
+        Rooms { rows, projected: &mut others[..of_projected], handed, direct, sums }
     }
 }
 
@@ -309,10 +337,11 @@ fn walk_back<'r>(
     parameters: &Parameters,
     rooms: Rooms<'r>,
 ) -> Rooms<'r> {
-    let Sizes { samples, steps, hidden, width, features, cell } = *sizes;
-    let Rooms { rows, handed, direct, sums } = rooms;
+    let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
+    let Rooms { rows, projected, handed, direct, sums } = rooms;
     let weight = sizes.matrix(parameters.weight.get());
     let bias = parameters.bias.as_ref().map(|bias| &bias.get()[width - hidden..]);
+    let projection = parameters.projection.as_ref().map(Source::get);
     if cell == Cell::Lstm {
         cells::states(gates, rows, [steps, hidden], way.reverse);
     }
@@ -322,7 +351,10 @@ fn walk_back<'r>(
     for t in sizes.order(way.reverse).rev() {
         let before = sizes.before(t, way.reverse);
         if let Some(after) = after {
-            hand_on(sizes, gates, rows, weight, after, handed);
+            hand_on(sizes, gates, rows, weight, after, &mut handed[..samples * outputs]);
+        }
+        if let (Some(projection), Some(dy)) = (projection, dy) {
+            sizes.project_back(t, &dy[way.column..], projection, handed, projected);
         }
         if cell == Cell::Gru {
             match before {
@@ -342,39 +374,46 @@ fn walk_back<'r>(
             let at = |t: usize| step(t, features) + way.column;
             let own = sample * hidden..(sample + 1) * hidden;
             let handed = &mut handed[own.clone()];
-            if let Some(dy) = dy {
+            if let Some(dy) = dy.filter(|_| projection.is_none()) {
                 handed.iter_mut().zip(&dy[at(t)..]).for_each(|(dh, dy)| *dh += dy);
             }
             let gates = &mut gates[step(t, width)..][..width];
+            let row = step(t, hidden)..step(t, hidden) + hidden;
+            if projection.is_some() {
+                cells::lstm_units(gates, &rows[row.clone()], &mut sums[own.clone()]);
+            }
             let before_c = before.map(|before| step(before, hidden));
             let back = Handed {
                 dh: handed,
                 direct: &mut direct[own.clone()],
-                s: &sums[own],
-                h: &y[at(t)..][..hidden],
-                before: before.map(|before| &y[at(before)..][..hidden]),
+                s: &sums[own.clone()],
+                h: &y[at(t)..][..outputs],
+                before: before.map(|before| &y[at(before)..][..outputs]),
             };
             match cell {
                 Cell::Lstm => {
-                    let [c, before] = [Some(step(t, hidden)), before_c].map(|c| c.map(|c| &rows[c..][..hidden]));
-                    cells::lstm_back(gates, back, c.unwrap_or_default(), before);
+                    let before = before_c.map(|c| &rows[c..][..hidden]);
+                    cells::lstm_back(gates, back, &rows[row.clone()], before);
                 }
-                Cell::Gru => cells::gru_back(gates, back, &mut rows[step(t, hidden)..][..hidden]),
+                Cell::Gru => cells::gru_back(gates, back, &mut rows[row.clone()]),
                 Cell::Tanh | Cell::Relu => cells::plain_back(cell, gates, back, dy.is_none()),
+            }
+            if projection.is_some() {
+                rows[row].copy_from_slice(&sums[own]);
             }
         }
         after = Some(t);
     }
-    Rooms { rows, handed, direct, sums }
+    Rooms { rows, projected, handed, direct, sums }
 }
 
 /// What the gates' gradients of step `after` come to for the output of the step before: `ds W`.
 fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weight: Matrix<'_>, after: usize, handed: &mut [f32]) {
-    let Sizes { samples, hidden, width, cell, .. } = *sizes;
+    let Sizes { samples, hidden, outputs, width, cell, .. } = *sizes;
     // A GRU's last gate has another gradient behind the product.
     let shared = if cell == Cell::Gru { width - hidden } else { width };
     let ds = sizes.step(gates, after, width, [0, shared]);
-    product_parallel(MatrixMut::new(handed, samples, hidden, hidden), ds, weight.rows(0..shared), false);
+    product_parallel(MatrixMut::new(handed, samples, outputs, outputs), ds, weight.rows(0..shared), false);
     if cell == Cell::Gru {
         let ds = sizes.step(rows, after, hidden, [0, hidden]);
         product_parallel(MatrixMut::new(handed, samples, hidden, hidden), ds, weight.rows(shared..width), true);
@@ -384,7 +423,7 @@ fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weight: Matrix<'_>, after
 /// `dW (+)= sum over samples and steps of ds[t]^T h[t - 1]`.
 fn sum_weight(sizes: &Sizes, way: Way, out: &mut Option<Gradient>, y: &[f32], gates: &[f32], rows: &[f32]) {
     let Some(out) = out else { return };
-    let Sizes { samples, steps, hidden, width, features, cell } = *sizes;
+    let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
     let accumulate = out.accumulate;
     let dw = out.target.get();
     if steps == 1 {
@@ -399,10 +438,10 @@ fn sum_weight(sizes: &Sizes, way: Way, out: &mut Option<Gradient>, y: &[f32], ga
     let terms = steps - 1;
     for sample in 0..samples {
         let h = &y[(sample * steps + of_h) * features + way.column..];
-        let h = Matrix::new(h, terms, hidden, features);
+        let h = Matrix::new(h, terms, outputs, features);
         let add = accumulate || sample > 0;
         let ds = Matrix::new(&gates[(sample * steps + of_ds) * width..], terms, width, width);
-        let (upper, lower) = MatrixMut::new(dw, width, hidden, hidden).split_rows(shared);
+        let (upper, lower) = MatrixMut::new(dw, width, outputs, outputs).split_rows(shared);
         product_parallel(upper, ds.columns(0..shared).t(), h, add);
         if shared < width {
             let ds = Matrix::new(&rows[(sample * steps + of_ds) * hidden..], terms, hidden, hidden);

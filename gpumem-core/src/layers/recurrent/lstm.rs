@@ -4,22 +4,29 @@ use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Cell;
+use alloc::format;
 
-/// `Lstm(hidden, layers = 1, bias = true, dropout = 0.0, bidirectional = false)`: long short-term memory, all steps of it.
+/// `Lstm(hidden, layers = 1, bias = true, dropout = 0.0, bidirectional = false, proj_size = 0)`: long short-term memory, all steps of it.
 ///
 /// * Options: `layers = 1`, how many follow each other; `bias = true`; `dropout = 0.0`, the probability that an element between two
 ///   of them is set to 0 in training, which does nothing where there is one; `bidirectional = false`, whether another one goes from
-///   the last step to the first, beside it.
+///   the last step to the first, beside it; `proj_size = 0`, to how many numbers, fewer than `hidden`, the output of each step is mapped
+///   before the next step and the next layer read it. With 0 it stays as it is.
 /// * Input `[T, D]`, output `[T, hidden]`, or `[T, 2 * hidden]` with both directions. States are 0 before the first step. With
 ///   `i`, `f`, `g` and `o` made of `W_ih x + b_ih + W_hh h + b_hh` by sigmoids, `g` by tanh: `c = f * c + i * g`, `h = o * tanh(c)`.
+///   With `proj_size`, `h = W_hr (o * tanh(c))`, and the output has `proj_size` in place of `hidden`.
 /// * Parameters, those of each layer `k` and, with `_reverse` behind their names, of its other direction: `weight_ih_lk`
 ///   `[4 * hidden, D]`, `weight_hh_lk` `[4 * hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[4 * hidden]`, all
-///   uniform within `1 / sqrt(hidden)`; gates in the order i, f, g, o. D is `hidden`, or twice that, from the second layer on.
+///   uniform within `1 / sqrt(hidden)`; gates in the order i, f, g, o. D is `hidden`, or twice that, from the second layer on. With
+///   `proj_size`, that takes the place of `hidden` in D and of the second one in `weight_hh_lk`, and `weight_hr_lk`
+///   `[proj_size, hidden]`, drawn like the others, comes behind them.
 /// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
-/// * Backward keeps for each layer its input, the four gates and its output: `5 * hidden` numbers a step beside the input. The
-///   cell's state is computed again, into as much room as the output has, for one layer at a time.
+/// * Backward keeps for each layer its input, the four gates and its output: `5 * hidden` numbers a step beside the input, or
+///   `4 * hidden + proj_size`. The cell's state is computed again, into as much room as the units of all steps have, for one layer at a
+///   time; with `proj_size` the gradients of the steps' outputs lie beside it.
 ///
-/// PyTorch: `torch.nn.LSTM(D, hidden, layers, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.
+/// PyTorch: `torch.nn.LSTM(D, hidden, layers, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional,
+/// proj_size=proj_size)(x)[0]`.
 #[derive(Clone, Debug)]
 pub struct Lstm {
     stack: Stack,
@@ -29,10 +36,30 @@ impl Layer for Lstm {
     const NAME: &'static str = "Lstm";
 
     fn read(from: &mut Arguments<'_>) -> Lstm {
-        Lstm { stack: Stack::read(from) }
+        let mut stack = Stack::read(from);
+        stack.projected = Some(from.option("proj_size").whole(0)).filter(|&size| size > 0);
+        Lstm { stack }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        self.stack.build(b, x[0], Cell::Lstm)
+        let mut stack = self.stack;
+        if let Some(size) = stack.projected.filter(|&size| size >= stack.hidden) {
+            b.report(Self::no_projection(size, stack.hidden));
+            // None may have been meant, or any that is smaller.
+            stack.projected = b.any([None, Some(1).filter(|&one| one < stack.hidden)]);
+        }
+        stack.build(b, x[0], Cell::Lstm)
+    }
+}
+
+impl Lstm {
+    /// That a projection is as wide as the units or wider.
+    fn no_projection(size: u64, hidden: u64) -> Mistake {
+        let instead = match hidden {
+            1 => "leave it out, as there is nothing smaller".into(),
+            _ => format!("use `proj_size` from 1 to {}, or leave it out", hidden - 1),
+        };
+        let text = format!("has proj_size = {size}, which does not make its {hidden} hidden units fewer; {instead}");
+        Mistake::of("proj_size", text)
     }
 }

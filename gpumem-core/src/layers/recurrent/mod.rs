@@ -26,13 +26,15 @@ pub(super) const LAYERS: &[Entry] = &[Entry::of::<Lstm>(), Entry::of::<Gru>(), E
 const MOST_LAYERS: u64 = 256;
 
 /// What the three have in common: so many of them, one after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Stack {
     hidden: u64,
     layers: u64,
     bias: bool,
     dropout: f64,
     bidirectional: bool,
+    /// Outputs of a direction, if they are fewer than hidden units.
+    projected: Option<u64>,
 }
 
 impl Stack {
@@ -43,11 +45,12 @@ impl Stack {
             bias: from.option("bias").flag(true),
             dropout: from.option("dropout").probability(0.0),
             bidirectional: from.option("bidirectional").flag(false),
+            projected: None,
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: Value, cell: Cell) -> Result<Value, Mistake> {
-        let Stack { hidden, layers, dropout, .. } = *self;
+        let Stack { layers, dropout, .. } = *self;
         x.sequence()?;
         if layers > MOST_LAYERS {
             let text = format!(
@@ -61,29 +64,33 @@ impl Stack {
             if layer > 0 && dropout > 0.0 {
                 y = b.op(Mask { shape: y.shape, p: dropout, shared: 1, site: layer - 1 }, &[y])?;
             }
-            y = self.layer(b, y, cell, hidden, layer)?;
+            y = self.layer(b, y, cell, layer)?;
         }
         Ok(y)
     }
 
     /// One layer: for each direction the map of all steps at once, and then step after step.
-    fn layer(&self, b: &mut Builder<'_>, x: Value, cell: Cell, hidden: u64, layer: u64) -> Result<Value, Mistake> {
-        let [steps, in_features] = x.sequence()?;
-        let op = Recurrence { cell, steps, hidden, directions: 1 + u64::from(self.bidirectional), bias: self.bias };
+    fn layer(&self, b: &mut Builder<'_>, x: Value, cell: Cell, layer: u64) -> Result<Value, Mistake> {
+        let ([steps, in_features], Stack { hidden, bias, .. }) = (x.sequence()?, *self);
+        let (outputs, directions) = (self.projected.unwrap_or(hidden), 1 + u64::from(self.bidirectional));
+        let op = Recurrence { cell, steps, hidden, outputs, directions, bias };
         let (width, mut inputs) = (op.width(), Vec::new());
         let init = Init::Uniform(inverse_sqrt(hidden));
         for suffix in ["", "_reverse"].into_iter().take(op.directions as usize) {
             let mut parameter =
                 |kind: &str, shape: &[u64]| b.parameter(&format!("{kind}_l{layer}{suffix}"), shape, Role::Weight, init);
             let mut mapped = [x, parameter("weight_ih", &[width, in_features])].to_vec();
-            let mut repeated = [parameter("weight_hh", &[width, hidden])].to_vec();
-            if self.bias {
+            let mut repeated = [parameter("weight_hh", &[width, outputs])].to_vec();
+            if bias {
                 mapped.push(parameter("bias_ih", &[width]));
                 repeated.push(parameter("bias_hh", &[width]));
             }
+            if op.is_projected() {
+                repeated.push(parameter("weight_hr", &[outputs, hidden]));
+            }
             let shape = Shape::new(&[steps, width]);
             let (rows, out_features) = (steps, width);
-            let map = Product { rows, in_features, out_features, bias: self.bias, transposed: false, shape };
+            let map = Product { rows, in_features, out_features, bias, transposed: false, shape };
             inputs.push(b.op(map, &mapped)?);
             inputs.extend(repeated);
         }

@@ -14,12 +14,12 @@ use gpumem_core::program::ops::{CachedRecurrence, Cell};
 pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bound {
     let whole = op.whole();
     let sizes = Sizes::new(&whole, operands)?;
-    let Sizes { samples, steps, hidden, width, cell, .. } = sizes;
+    let Sizes { samples, steps, hidden, outputs, width, cell, .. } = sizes;
     let [gates, output] = sizes.lengths();
     let arriving = operands.source(Slot::Input(0), gates)?;
     let parameters = Parameters::new(&whole, &sizes, operands, 0, true)?;
     let position = Position::new(operands)?;
-    let mut kept = operands.target(Slot::Cache(0), count(&[operands.batch(), 2, op.hidden]))?;
+    let mut kept = operands.target(Slot::Cache(0), count(&[operands.batch(), 2, op.outputs]))?;
     let mut kept_cells = match op.cell {
         Cell::Lstm => Some(operands.target(Slot::Cache(1), count(&[operands.batch(), op.hidden]))?),
         Cell::Gru | Cell::Tanh | Cell::Relu => None,
@@ -28,8 +28,9 @@ pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bou
     kernel(move |frame| {
         let (before, at_hand) = (position.get(), position.at_hand(steps));
         let (p, weight, kept, y) = (arriving.get(), sizes.matrix(parameters.weight.get()), kept.get(), output.get());
-        let scratch = grown(frame.scratch, samples * (width + hidden));
+        let scratch = grown(frame.scratch, samples * (width + 2 * hidden));
         let (sums, others) = scratch.split_at_mut(samples * width);
+        let (others, units) = others.split_at_mut(samples * hidden);
         // What a cell goes on from: an LSTM's c, or the output before.
         let states = kept_cells.as_mut().map_or(others, |cells| cells.get());
         y.fill(0.0);
@@ -38,9 +39,9 @@ pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bou
         }
         for t in 0..at_hand {
             let step = before.saturating_add(t as u64);
-            let [row, last] = [step % 2, (step + 1) % 2].map(|row| row as usize * hidden);
+            let [row, last] = [step % 2, (step + 1) % 2].map(|row| row as usize * outputs);
             if step > 0 {
-                let h = Matrix::new(&kept[last..], samples, hidden, 2 * hidden);
+                let h = Matrix::new(&kept[last..], samples, outputs, 2 * outputs);
                 product_parallel(MatrixMut::new(sums, samples, width, width), h, weight.t(), false);
             } else {
                 sums.fill(0.0);
@@ -51,14 +52,23 @@ pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bou
                     sums.iter_mut().zip(bias.get()).for_each(|(s, bias)| *s += bias);
                 }
                 let state = &mut states[sample * hidden..][..hidden];
-                let kept = &mut kept[sample * 2 * hidden..][..2 * hidden];
                 if cell == Cell::Gru && step > 0 {
-                    state.copy_from_slice(&kept[last..][..hidden]);
+                    state.copy_from_slice(&kept[sample * 2 * outputs + last..][..hidden]);
                 }
                 let at = sample * steps + t;
-                let h = &mut y[at * hidden..][..hidden];
+                let h = match parameters.projection {
+                    Some(_) => &mut units[sample * hidden..][..hidden],
+                    None => &mut y[at * hidden..][..hidden],
+                };
                 cells::forward(cell, &p[at * width..][..width], sums, state, h);
-                kept[row..][..hidden].copy_from_slice(h);
+            }
+            if let Some(projection) = &parameters.projection {
+                let h = MatrixMut::new(&mut y[t * outputs..], samples, outputs, steps * outputs);
+                sizes.project(h, units, projection.get());
+            }
+            for sample in 0..samples {
+                let h = &y[(sample * steps + t) * outputs..][..outputs];
+                kept[sample * 2 * outputs + row..][..outputs].copy_from_slice(h);
             }
         }
     })

@@ -95,6 +95,12 @@ pub(super) fn states(gates: &[f32], states: &mut [f32], [steps, hidden]: [usize;
     }
 }
 
+/// `o * tanh(c)` of a step of an LSTM.
+pub(super) fn lstm_units(gates: &[f32], c: &[f32], units: &mut [f32]) {
+    let o = &gates[3 * c.len()..];
+    units.iter_mut().zip(o.iter().zip(c)).for_each(|(u, (o, c))| *u = o * c.tanh());
+}
+
 /// The gradients of an LSTM's gates, in their place.
 pub(super) fn lstm_back(gates: &mut [f32], back: Handed<'_>, c: &[f32], before: Option<&[f32]>) {
     let hidden = c.len();
