@@ -62,6 +62,7 @@ fn outputs() {
         ("8x5", "DropPath(0.2)", "[8, 5]"),
         ("7x3", "Lstm(5)", "[7, 5]"),
         ("7x3", "Lstm(5, 2, bidirectional = true, dropout = 0.5)", "[7, 10]"),
+        ("7x3", "Lstm(5, 2, bidirectional = true, proj_size = 3)", "[7, 6]"),
         ("7x3", "Gru(hidden = 6, layers = 3, bias = false)", "[7, 6]"),
         ("7x3", "Rnn(4, nonlinearity = \"relu\")", "[7, 4]"),
         ("3x20", "Conv1d(5, 3, padding = 1)", "[5, 20]"),

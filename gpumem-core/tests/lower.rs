@@ -10,6 +10,8 @@ use gpumem_core::memory::Compiled;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::Part;
 use gpumem_core::program::function::Function;
+use gpumem_core::program::op::{Rule, Work};
+use gpumem_core::program::ops::{Cell, Recurrence};
 use gpumem_core::program::{Action, Class, Op, Operation, Program, Slot};
 use gpumem_core::train::{Clip, Descent};
 use gpumem_core::{Precision, Update};
@@ -527,6 +529,22 @@ fn gates_lie_where_the_mapped_input_was() {
         let (saved, inference) = (Slot::Saved(0), infer(&graph, output));
         assert_eq!(of_recurrences(&inference, false, saved), [0u32; 0]);
     }
+}
+
+/// Of a projection nothing is kept but its output.
+#[test]
+fn projections_keep_less() {
+    let (graph, output) = network(&[7, 3], "Lstm(5, proj_size = 2, bidirectional = true) | Linear(2)");
+    let program = train(&graph, output, 0);
+    assert_eq!(layer_table(&graph, &program)[0].kept, [0, 2 * 7 * (4 * 5 + 2), 0, 0, 0, 0]);
+    let op = Recurrence { cell: Cell::Lstm, steps: 7, hidden: 5, outputs: 2, directions: 2, bias: true };
+    assert_eq!(op.macs(), 2 * 7 * (20 * 2 + 2 * 5));
+    let elements = |work| op.workspace(work).map(|room| room.shape.elements().unwrap());
+    assert_eq!(elements(Work::Inference), Some(2 * 2 * 5));
+    assert_eq!(elements(Work::Gradient(0)), Some(2 * (8 * 5 + 7 * 2)));
+    assert!(!Recurrence { outputs: 6, ..op.clone() }.is_sound(), "more outputs than units");
+    assert!(!Recurrence { outputs: 0, ..op.clone() }.is_sound());
+    assert!(!Recurrence { cell: Cell::Gru, ..op }.is_sound(), "a cell that is not projected");
 }
 
 #[test]

@@ -362,7 +362,7 @@ fn maps_of_other_sizes() {
 #[test]
 fn recurrent_layers() {
     let input = [Input::Numbers(vec![4, 2])];
-    for layer in ["Lstm(3", "Gru(3", "Rnn(3", "Rnn(3, nonlinearity = \"relu\""] {
+    for layer in ["Lstm(3", "Lstm(4, proj_size = 2", "Gru(3", "Rnn(3", "Rnn(3, nonlinearity = \"relu\""] {
         for options in ["", ", bias = false", ", bidirectional = true", ", bias = false, bidirectional = true"] {
             check(&format!("{layer}{options})"), &input);
         }

@@ -7,9 +7,11 @@
 //           GRU   r, z = sigmoid(p + s), n = tanh(p_n + r s_n), h[t] = (1 - z) n + z h[t - 1]
 //           plain h = tanh(p + s) or relu(p + s)
 //           `kept` has the gates after their functions, and may be p, or absent; y may be p where a plain cell has one direction.
-//           `states` [DIRECTIONS, B, H] has an LSTM's c.
+//           `states` [DIRECTIONS, B, H] has an LSTM's c, and behind it, where a projection makes h of o tanh(c), the latter.
 // backward: the way back. dh[t] = dy[t] + ds[t + 1] W and what the cell hands on by itself; dp is the gradient of p, and ds of s: they
 //           differ in a GRU's n alone, where ds_n = dp_n r. dp may be `kept`, and dy where a plain cell has one direction.
+//           With a projection recurrence_projection.cu has made dh[t] before the launch of the step, and this one leaves o tanh(c) in
+//           place of c.
 //           recurrence_states computes an LSTM's c again, before all, from the gates as they are kept.
 #include "base.cuh"
 #include "real.cuh"
@@ -25,18 +27,6 @@ struct Slopes {
     }
 };
 
-// Columns of W of the block's units.
-struct Back {
-    static constexpr bool ALONG_TERMS = false;
-    const real *weight;
-    u32 unit;
-
-    __device__ __forceinline__ float at(u32, u32 own, u32 k) const {
-        const u32 j = unit + own;
-        return j < HIDDEN && k < WIDTH ? widen(weight[(u64)k * HIDDEN + j]) : 0.0f;
-    }
-};
-
 KERNEL(__launch_bounds__(256) recurrence_forward)
 (const real *p0, const real *w0, const real *b0, const real *p1, const real *w1, const real *b1, real *kept0, real *kept1,
  float *states, real *y, u32 step) {
@@ -45,7 +35,10 @@ KERNEL(__launch_bounds__(256) recurrence_forward)
     const bool second = own.direction == 1;
     const u32 t = on_the_way(own.direction, step), before = step > 0 ? on_the_way(own.direction, step - 1) : 0;
     float s[GATES] = {};
-    if (step > 0) multiply<GATES>(own.outputs(y, before), Forth{second ? w1 : w0, own.first_unit}, HIDDEN, rooms, s);
+    if (step > 0) {
+        const Forth<HIDDEN, OUTPUTS> weight = {second ? w1 : w0, own.first_unit};
+        multiply<GATES>(own.outputs(y, before), weight, OUTPUTS, rooms, s);
+    }
     if (!own.exists) return;
     const real *p = (second ? p1 : p0) + Own::gates(own.sample, t) + own.unit;
     const real *bias = second ? b1 : b0;
@@ -72,7 +65,11 @@ KERNEL(__launch_bounds__(256) recurrence_forward)
 #pragma unroll
         for (int gate = 0; gate < GATES; gate++) narrow(gates[gate], &kept[gate * HIDDEN]);
     }
-    narrow(h, &y[own.output(own.sample, t) + own.unit]);
+    if constexpr (PROJECTED) {
+        states[(((u64)DIRECTIONS + own.direction) * BATCH + own.sample) * HIDDEN + own.unit] = h;
+    } else {
+        narrow(h, &y[own.output(own.sample, t) + own.unit]);
+    }
 }
 
 #if CELL == LSTM
@@ -106,22 +103,26 @@ KERNEL(__launch_bounds__(256) recurrence_backward)
     const real *weight = second ? w1 : w0;
     real *dp = second ? dp1 : dp0;
     float handed = 0.0f;
-    if (!is_last) {
+    if constexpr (PROJECTED) {
+        const float *dh = rows + room_of_outputs(own.direction, t, own.first_sample);
+        const Back<HIDDEN, OUTPUTS> projection = {weight, own.first_unit};
+        multiply<1>(Rows<float>{dh, OUTPUTS, own.samples(), OUTPUTS}, projection, OUTPUTS, rooms, &handed);
+    } else if (!is_last) {
         const Rows<real> gates = {dp + Own::gates(own.first_sample, after), (u64)STEPS * WIDTH, own.samples(), SHARED_WIDTH};
         const Rows<float> of_n = {rows + (CELL == GRU ? room(own.direction, after, own.first_sample) : 0), HIDDEN,
                                   own.samples(), CELL == GRU ? HIDDEN : 0};
-        multiply<1>(Slopes{gates, of_n}, Back{weight, own.first_unit}, WIDTH, rooms, &handed);
+        multiply<1>(Slopes{gates, of_n}, Back<HIDDEN, WIDTH>{weight, own.first_unit}, WIDTH, rooms, &handed);
     }
 #if CELL == GRU
     float s = 0.0f;
     if (step > 0) {
-        const Forth last_gate = {weight + (u64)SHARED_WIDTH * HIDDEN, own.first_unit};
+        const Forth<HIDDEN, HIDDEN> last_gate = {weight + (u64)SHARED_WIDTH * HIDDEN, own.first_unit};
         multiply<1>(own.outputs(y, before), last_gate, HIDDEN, rooms, &s);
     }
 #endif
     if (!own.exists) return;
     const u64 at = own.output(own.sample, t) + own.unit;
-    float dh = widen(dy[at]) + handed;
+    float dh = PROJECTED ? handed : widen(dy[at]) + handed;
     dp += Own::gates(own.sample, t) + own.unit;
 #if CELL == LSTM || CELL == GRU
     const real *kept = (second ? kept1 : kept0) + Own::gates(own.sample, t) + own.unit;
@@ -140,6 +141,7 @@ KERNEL(__launch_bounds__(256) recurrence_backward)
     narrow(dc * last * f * (1.0f - f), &dp[HIDDEN]);
     narrow(dc * i * (1.0f - g * g), &dp[2 * HIDDEN]);
     narrow(dh * squashed * o * (1.0f - o), &dp[3 * HIDDEN]);
+    if constexpr (PROJECTED) *own_row = o * squashed;
 #elif CELL == GRU
     const real *bias = second ? b1 : b0;
     if (bias != nullptr) s += widen(bias[SHARED_WIDTH + own.unit]);

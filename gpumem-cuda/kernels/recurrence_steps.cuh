@@ -33,15 +33,27 @@ template <class Element> struct Rows {
     }
 };
 
-// Rows of W of the block's units, of each of so many gates.
-struct Forth {
+// Rows of a weight [gates, COUNT, LENGTH], of the block's units and each of so many gates.
+template <u32 COUNT, u32 LENGTH> struct Forth {
     static constexpr bool ALONG_TERMS = true;
     const real *weight;
     u32 unit;
 
     __device__ __forceinline__ float at(u32 gate, u32 own, u32 k) const {
         const u32 j = unit + own;
-        return j < HIDDEN && k < HIDDEN ? widen(weight[((u64)gate * HIDDEN + j) * HIDDEN + k]) : 0.0f;
+        return j < COUNT && k < LENGTH ? widen(weight[((u64)gate * COUNT + j) * LENGTH + k]) : 0.0f;
+    }
+};
+
+// Columns of a weight [LENGTH, COUNT], of the block's units.
+template <u32 COUNT, u32 LENGTH> struct Back {
+    static constexpr bool ALONG_TERMS = false;
+    const real *weight;
+    u32 unit;
+
+    __device__ __forceinline__ float at(u32, u32 own, u32 k) const {
+        const u32 j = unit + own;
+        return j < COUNT && k < LENGTH ? widen(weight[(u64)k * COUNT + j]) : 0.0f;
     }
 };
 
@@ -131,19 +143,19 @@ static __device__ __forceinline__ void multiply(const Left &left, const Right &r
     }
 }
 
-// What a thread works on after the sums: a unit of a sample, if there is one.
-struct Own {
+// What a thread works on after the sums: a unit of a sample, or an output, of COUNT of them, if there is one.
+template <u32 COUNT> struct OwnOf {
     u32 direction, first_unit, unit;
     u64 first_sample, sample;
     bool exists;
 
-    __device__ __forceinline__ Own() {
+    __device__ __forceinline__ OwnOf() {
         direction = blockIdx.z;
         first_unit = blockIdx.x * UNITS;
         unit = first_unit + threadIdx.x % UNITS;
         first_sample = (u64)blockIdx.y * SAMPLES;
         sample = first_sample + threadIdx.x / UNITS;
-        exists = threadIdx.x < UNITS * SAMPLES && unit < HIDDEN && sample < BATCH;
+        exists = threadIdx.x < UNITS * SAMPLES && unit < COUNT && sample < BATCH;
     }
     // Samples of the block.
     __device__ __forceinline__ u32 samples() const {
@@ -152,13 +164,15 @@ struct Own {
     // A step's gates of a sample, and its output.
     static __device__ __forceinline__ u64 gates(u64 sample, u32 t) { return (sample * STEPS + t) * WIDTH; }
     __device__ __forceinline__ u64 output(u64 sample, u32 t) const {
-        return (sample * STEPS + t) * FEATURES + direction * HIDDEN;
+        return (sample * STEPS + t) * FEATURES + direction * OUTPUTS;
     }
     // The output of a step of the block's samples.
     __device__ __forceinline__ Rows<real> outputs(const real *y, u32 t) const {
-        return {y + output(first_sample, t), (u64)STEPS * FEATURES, samples(), HIDDEN};
+        return {y + output(first_sample, t), (u64)STEPS * FEATURES, samples(), OUTPUTS};
     }
 };
+
+typedef OwnOf<HIDDEN> Own;
 
 static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 

@@ -1,10 +1,11 @@
 // The gradient of a direction's weight of a recurrent layer, after recurrence.cu has gone through the steps:
-// dW = sum of ds[t]^T h[t - 1] over samples and steps but the first.
+// dW = sum of ds[t]^T h[t - 1] over samples and steps but the first. And that of its projection, dW_r = sum of dh[t]^T u[t] over samples
+// and steps, with u = o tanh(c).
 //
 // The constants are those of recurrence.cuh and tile.cuh, and
 // DIRECTION  whose weight it is: 0, or 1 for the one from the last step to the first
 //
-// A block for each tile of dW, along x.
+// A block for each tile of dW or dW_r, along x.
 #include "base.cuh"
 #include "real.cuh"
 #include "recurrence.cuh"
@@ -13,7 +14,7 @@
 // Terms of a sample, at least 1 to divide by, and all of them.
 constexpr u32 TERMS = STEPS > 1 ? STEPS - 1 : 1;
 constexpr u32 DEPTH = (u32)(BATCH * (STEPS - 1));
-constexpr u32 ACROSS = (HIDDEN + TILE_N - 1) / TILE_N;
+constexpr u32 ACROSS = (OUTPUTS + TILE_N - 1) / TILE_N;
 
 // Sample and step of a term: the first step on the way has nothing before it.
 struct Term {
@@ -54,24 +55,25 @@ struct Outputs {
 
     typedef Inside Place;
     typedef Term Depth;
-    static __device__ __forceinline__ Place place(u32 e) { return {e, e < HIDDEN}; }
+    static __device__ __forceinline__ Place place(u32 e) { return {e, e < OUTPUTS}; }
     static __device__ __forceinline__ Depth depth(u32 k) { return Term(k, 1); }
     __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
         if (!place.inside || !depth.inside) return real();
-        return y[(depth.sample * STEPS + depth.t) * FEATURES + DIRECTION * HIDDEN + place.at];
+        return y[(depth.sample * STEPS + depth.t) * FEATURES + DIRECTION * OUTPUTS + place.at];
     }
 };
 
-struct Result {
+// Where dW [ROWS, COLUMNS] goes.
+template <u32 ROWS, u32 COLUMNS> struct Result {
     real *dw;
 
     struct Column {
         real *dw;
     };
-    static __device__ __forceinline__ u32 rows() { return WIDTH; }
-    static __device__ __forceinline__ u32 columns() { return HIDDEN; }
+    static __device__ __forceinline__ u32 rows() { return ROWS; }
+    static __device__ __forceinline__ u32 columns() { return COLUMNS; }
     __device__ __forceinline__ Column column(u32 n) const { return {dw + n}; }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.dw + (u64)m * HIDDEN; }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.dw + (u64)m * COLUMNS; }
     static __device__ __forceinline__ float bias(u32, u32) { return 0.0f; }
     static __device__ __forceinline__ float through(float sum) { return sum; }
 };
@@ -85,5 +87,34 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) recurrence_weight)
     Sums sums;
     clear(sums);
     multiply(left, right, 0, DEPTH, tiles, sums);
-    store<false>(Result{dw}, m, n, tiles, sums);
+    store<false>(Result<WIDTH, OUTPUTS>{dw}, m, n, tiles, sums);
+}
+
+// Rows of f32 that lie one behind the other, WIDE numbers each.
+template <u32 WIDE> struct Dense {
+    const float *rows;
+
+    typedef Inside Place;
+    typedef Inside Depth;
+    static __device__ __forceinline__ Place place(u32 e) { return {e, e < WIDE}; }
+    static __device__ __forceinline__ Depth depth(u32 k) { return {k, k < (u32)(BATCH * STEPS)}; }
+    __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
+        real element = real();
+        if (place.inside && depth.inside) narrow(rows[(u64)depth.at * WIDE + place.at], &element);
+        return element;
+    }
+};
+
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) recurrence_projection_weight)(const float *rows, real *dw) {
+    constexpr u32 ACROSS_UNITS = (HIDDEN + TILE_N - 1) / TILE_N;
+    __shared__ Tiles tiles;
+    const u32 m = blockIdx.x / ACROSS_UNITS * TILE_M, n = blockIdx.x % ACROSS_UNITS * TILE_N;
+    const Dense<OUTPUTS> slopes = {rows + room_of_outputs(DIRECTION, 0, 0)};
+    const Dense<HIDDEN> units = {rows + room(DIRECTION, 0, 0)};
+    typename Carrier<false, TILE_M, false, Dense<OUTPUTS>>::Type left(slopes, m);
+    typename Carrier<false, TILE_N, false, Dense<HIDDEN>>::Type right(units, n);
+    Sums sums;
+    clear(sums);
+    multiply(left, right, 0, (u32)(BATCH * STEPS), tiles, sums);
+    store<false>(Result<OUTPUTS, HIDDEN>{dw}, m, n, tiles, sums);
 }

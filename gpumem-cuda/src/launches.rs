@@ -214,17 +214,23 @@ fn alike(step: &Step, call: &Call) -> u64 {
 }
 
 /// Kernels that are launched for each step of a sequence.
-const STEPWISE: [&str; 2] = ["recurrence_forward", "recurrence_backward"];
+const STEPWISE: [&str; 4] = ["recurrence_forward", "recurrence_project", "recurrence_hand_on", "recurrence_backward"];
 
-/// The part that a call has in what its step multiplies: as many of them have one each, but for the gradients of a recurrence's
-/// weights, which together multiply as much as all steps of the way back.
+/// The part that a call has in what its step multiplies: as many of them have one each, but for those of a recurrence. The gradients of its
+/// weights together multiply as much as all steps of the way back, and its projection a quarter of what its four gates do.
 fn part(step: &Step, call: &Call) -> u64 {
     let is_called = |other: &&Call, entry| matches!(other, Call::Kernel(launch) if launch.kernel.entry == entry);
     let count = |entry| step.calls.iter().filter(|other| is_called(other, entry)).count() as u64;
-    match call {
-        Call::Kernel(launch) if launch.kernel.entry == "recurrence_weight" => count("recurrence_backward"),
-        Call::Kernel(launch) if launch.kernel.entry == "recurrence_backward" => count("recurrence_weight").max(1),
-        call => u64::from(multiplies(call)),
+    let Call::Kernel(launch) = call else { return u64::from(multiplies(call)) };
+    let (steps, weights) = (count("recurrence_backward"), count("recurrence_weight").max(1));
+    match launch.kernel.entry {
+        "recurrence_forward" | "cached_recurrence" => 4,
+        "recurrence_weight" => 4 * steps,
+        "recurrence_projection_weight" => steps,
+        "recurrence_hand_on" => 4 * weights,
+        "recurrence_backward" if count("recurrence_hand_on") > 0 => weights,
+        "recurrence_backward" => 4 * weights,
+        _ => u64::from(multiplies(call)),
     }
 }
 

@@ -24,6 +24,26 @@ fn sequences_and_joins() {
             "has layers = 650, but stacks at most 256; the width of what arrives is known, so only the hidden units are written: \
              `layers` is how many follow each other",
         ),
+        (
+            "7x3",
+            "Lstm(64, proj_size = 64)",
+            "has proj_size = 64, which is not below its `hidden` of 64; use `proj_size` from 1 to 63, or leave it out",
+        ),
+        (
+            "7x3",
+            "Lstm(1, proj_size = 2)",
+            "has proj_size = 2, which is not below its `hidden` of 1; leave it out",
+        ),
+        (
+            "7x3",
+            "Gru(64, proj_size = 32)",
+            "has no option `proj_size`; its options are `bias`, `dropout` and `bidirectional`, after (hidden) or (hidden, layers)",
+        ),
+        (
+            "7x3",
+            "Rnn(64, proj_size = 32)",
+            "has no option `proj_size`; its options are `bias`, `dropout`, `bidirectional` and `nonlinearity`, after (hidden) or (hidden, layers)",
+        ),
         ("8", "Embedding(10, 4)", "works on tokens; make the network's input `Tokens<T>` and put it first"),
         ("tokens 8", "PositionEmbedding(4, 4)", "has 4 positions, but its input has 8 steps"),
         ("tokens 8", "PositionEmbedding(8)", "needs `embedding_dim`"),

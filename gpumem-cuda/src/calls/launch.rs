@@ -94,6 +94,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("product.cu", include_str!("../../kernels/product.cu")),
     ("recurrence.cu", include_str!("../../kernels/recurrence.cu")),
     ("recurrence_bias.cu", include_str!("../../kernels/recurrence_bias.cu")),
+    ("recurrence_projection.cu", include_str!("../../kernels/recurrence_projection.cu")),
     ("recurrence_weight.cu", include_str!("../../kernels/recurrence_weight.cu")),
     ("reduce.cu", include_str!("../../kernels/reduce.cu")),
     ("reparametrize.cu", include_str!("../../kernels/reparametrize.cu")),

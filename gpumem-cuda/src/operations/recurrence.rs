@@ -1,7 +1,7 @@
-//! Recurrent layers: `kernels/recurrence.cu`, `kernels/recurrence_weight.cu` and `kernels/recurrence_bias.cu`, and
-//! `kernels/cached_recurrence.cu` behind earlier steps.
+//! Recurrent layers: `kernels/recurrence.cu`, `kernels/recurrence_weight.cu` and `kernels/recurrence_bias.cu`, with a projection
+//! `kernels/recurrence_projection.cu`, and `kernels/cached_recurrence.cu` behind earlier steps.
 //!
-//! A launch for each step, of both directions: a step needs what all blocks made of the one before. Launches follow each other on the
+//! A launch for each step, of both directions, and another one for its projection: a step needs what all blocks made of the one before. Launches follow each other on the
 //! card about as fast as blocks that wait for each other would, need nothing of the card, and may have any number of blocks.
 
 use super::context::Context;
@@ -26,7 +26,7 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: Recurrence, y: TensorId) -> Result<Plan<'a>, Error> {
         if !op.is_sound() {
-            return Err(Error::Damaged("a recurrence has no units or steps, or more than two directions"));
+            return Err(Error::Damaged("a recurrence has no units or steps, other outputs than its cell, or more than two directions"));
         }
         let samples = context.samples(y);
         let rows = samples.saturating_mul(op.steps);
@@ -39,9 +39,10 @@ impl<'a> Plan<'a> {
 
     /// The constants of `recurrence.cuh`.
     fn constants(&self, kernel: Kernel) -> Kernel {
-        let Recurrence { cell, steps, hidden, directions, .. } = self.op;
+        let Recurrence { cell, steps, hidden, outputs, directions, .. } = self.op;
         let kernel = kernel.with("CELL", cell as u8).with("BATCH", format!("{}ull", self.samples));
-        kernel.with("STEPS", format!("{steps}u")).with("HIDDEN", format!("{hidden}u")).with("DIRECTIONS", directions)
+        let kernel = kernel.with("STEPS", format!("{steps}u")).with("HIDDEN", format!("{hidden}u"));
+        kernel.with("OUTPUTS", format!("{outputs}u")).with("DIRECTIONS", directions)
     }
 
     /// Samples of a block.
@@ -58,24 +59,12 @@ impl<'a> Plan<'a> {
         self.kernel_of("recurrence.cu", entry)
     }
 
-    /// A launch for each of these steps.
-    fn steps(
-        &self,
-        kernel: &Kernel,
-        steps: impl Iterator<Item = u32>,
-        arguments: Vec<Option<TensorId>>,
-    ) -> Result<Vec<Launch>, Error> {
+    /// What is launched at a step with its number, for so many units or outputs of each direction.
+    fn step(&self, kernel: &Kernel, units: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let tiles = u32::try_from(self.samples.div_ceil(self.tall())).ok().filter(|&tiles| tiles < 1 << 16);
         let tiles = tiles.ok_or(Error::Damaged("a recurrence has more samples than a grid has blocks"))?;
-        let grid = [small(self.op.hidden.div_ceil(UNITS))?, tiles, self.op.directions as u32];
-        let launch = |step| Launch {
-            kernel: kernel.clone(),
-            grid,
-            block: [256, 1, 1],
-            arguments: arguments.clone(),
-            numbers: vec![step],
-        };
-        Ok(steps.map(launch).collect())
+        let grid = [small(units.div_ceil(UNITS))?, tiles, self.op.directions as u32];
+        Ok(Launch { kernel: kernel.clone(), grid, block: [256, 1, 1], arguments, numbers: Vec::new() })
     }
 
     /// What there is of each direction, or nothing for one that is not there.
@@ -88,26 +77,33 @@ impl<'a> Plan<'a> {
         self.each(|direction| self.context.read(Slot::Input(self.op.first_input(direction) + index)).map(Some))
     }
 
-    /// The gradients of weight and bias of a direction, from those of what arrives.
+    /// The projection of each direction, where there is one.
+    fn projections(&self) -> Result<[Option<TensorId>; 2], Error> {
+        if self.op.is_projected() { self.inputs(self.op.projection()) } else { Ok([None; 2]) }
+    }
+
+    /// The gradients of weight, projection and bias of a direction, from those of what arrives.
     fn sums(&self, direction: u8, dp: TensorId, rows: Option<TensorId>, y: TensorId) -> Result<Vec<Launch>, Error> {
         let Plan { context, ref op, .. } = *self;
         let first = op.first_input(direction);
-        let [rows_of_weight, columns] = [op.width(), op.hidden];
-        let [tall, wide] = tile(rows_of_weight, columns, 1, 128);
         let kernel = |kernel, slot| self.constants(kernel).with("DIRECTION", direction).with("ADD", context.adds(slot));
+        let of_weight = |slot, entry, [height, width]: [u64; 2], arguments| {
+            let [tall, wide] = tile(height, width, 1, 128);
+            let blocks = small(height.div_ceil(tall).saturating_mul(width.div_ceil(wide)))?;
+            let kernel = kernel(context.product_kernel("recurrence_weight.cu", entry), slot);
+            let kernel = kernel.with("TILE_M", tall).with("TILE_N", wide);
+            Ok::<_, Error>(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() })
+        };
         let mut launches = Vec::new();
         let slot = Slot::InputGradient(first + 1);
         if let Some(dw) = context.operation.written(slot) {
-            let blocks = small(rows_of_weight.div_ceil(tall).saturating_mul(columns.div_ceil(wide)))?;
-            launches.push(Launch {
-                kernel: kernel(context.product_kernel("recurrence_weight.cu", "recurrence_weight"), slot)
-                    .with("TILE_M", tall)
-                    .with("TILE_N", wide),
-                grid: [blocks, 1, 1],
-                block: [256, 1, 1],
-                arguments: vec![Some(dp), rows, Some(y), Some(dw)],
-                numbers: Vec::new(),
-            });
+            let arguments = vec![Some(dp), rows, Some(y), Some(dw)];
+            launches.push(of_weight(slot, "recurrence_weight", [op.width(), op.outputs], arguments)?);
+        }
+        let slot = Slot::InputGradient(first + op.projection());
+        if let Some(dw) = context.operation.written(slot).filter(|_| op.is_projected()) {
+            let sizes = [op.outputs, op.hidden];
+            launches.push(of_weight(slot, "recurrence_projection_weight", sizes, vec![rows, Some(dw)])?);
         }
         let slot = Slot::InputGradient(first + 2);
         if let Some(db) = context.operation.written(slot).filter(|_| op.bias) {
@@ -131,7 +127,18 @@ pub(super) fn forward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Laun
     let [kept0, kept1] = plan.each(|direction| Ok(context.operation.written(Slot::Saved(direction))))?;
     let states = if op.cell == Cell::Lstm { Some(context.written(Slot::Workspace)?) } else { None };
     let arguments = vec![p0, w0, b0, p1, w1, b1, kept0, kept1, states, Some(y)];
-    plan.steps(&plan.kernel("recurrence_forward"), 0..plan.steps, arguments)
+    let [r0, r1] = plan.projections()?;
+    let mut each = vec![plan.step(&plan.kernel("recurrence_forward"), op.hidden, arguments)?];
+    if op.is_projected() {
+        let kernel = plan.kernel_of("recurrence_projection.cu", "recurrence_project");
+        each.push(plan.step(&kernel, op.outputs, vec![r0, r1, states, Some(y)])?);
+    }
+    Ok(at_steps(0..plan.steps, &each))
+}
+
+/// These launches at each of the steps.
+fn at_steps(steps: impl Iterator<Item = u32>, each: &[Launch]) -> Vec<Launch> {
+    steps.flat_map(|step| each.iter().map(move |launch| launch.clone().with_numbers(vec![step]))).collect()
 }
 
 /// The steps at hand behind those before, whose outputs are kept.
@@ -142,8 +149,16 @@ pub(super) fn cached(context: &Context<'_>, op: &CachedRecurrence) -> Result<Vec
     let b = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
     let cells = if op.cell == Cell::Lstm { Some(context.written(Slot::Cache(1))?) } else { None };
     let (state, outputs) = (context.read(Slot::State)?, context.written(Slot::Cache(0))?);
-    let arguments = vec![Some(p), Some(w), b, Some(state), Some(outputs), cells, Some(y)];
-    plan.steps(&plan.kernel_of("cached_recurrence.cu", "cached_recurrence"), 0..plan.steps, arguments)
+    let [projection, _] = plan.projections()?;
+    let units = if projection.is_some() { Some(context.written(Slot::Workspace)?) } else { None };
+    let arguments = vec![Some(p), Some(w), b, Some(state), Some(outputs), cells, units, Some(y)];
+    let kernel = |entry| plan.kernel_of("cached_recurrence.cu", entry);
+    let mut each = vec![plan.step(&kernel("cached_recurrence"), op.hidden, arguments)?];
+    if projection.is_some() {
+        let arguments = vec![projection, Some(state), units, Some(outputs), Some(y)];
+        each.push(plan.step(&kernel("cached_recurrence_project"), op.outputs, arguments)?);
+    }
+    Ok(at_steps(0..plan.steps, &each))
 }
 
 /// The way back, then the sums.
@@ -168,8 +183,17 @@ pub(super) fn backward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Lau
         let units = op.directions.saturating_mul(plan.samples).saturating_mul(op.hidden);
         launches.push(Launch::elementwise(plan.kernel("recurrence_states"), units, vec![kept0, kept1, rows]));
     }
-    let arguments = vec![Some(dy), Some(y), w0, b0, w1, b1, kept0, kept1, gradients[0], gradients[1], rows];
-    launches.extend(plan.steps(&plan.kernel("recurrence_backward"), (0..plan.steps).rev(), arguments)?);
+    let [dp0, dp1] = gradients;
+    let mut each = Vec::new();
+    // What the cell's gradient goes through: the weight, or a projection behind which that has been done.
+    let [v0, v1] = if op.is_projected() { plan.projections()? } else { [w0, w1] };
+    if op.is_projected() {
+        let kernel = plan.kernel_of("recurrence_projection.cu", "recurrence_hand_on");
+        each.push(plan.step(&kernel, op.outputs, vec![Some(dy), w0, w1, dp0, dp1, rows])?);
+    }
+    let arguments = vec![Some(dy), Some(y), v0, b0, v1, b1, kept0, kept1, dp0, dp1, rows];
+    each.push(plan.step(&plan.kernel("recurrence_backward"), op.hidden, arguments)?);
+    launches.extend(at_steps((0..plan.steps).rev(), &each));
     for (direction, dp) in (0..).zip(gradients.into_iter().flatten()) {
         launches.extend(plan.sums(direction, dp, rows, y)?);
     }

@@ -116,6 +116,8 @@ fn recurrence_behind_other_steps() {
     for (layer, [steps, chunk]) in [
         ("Lstm(5)", [6, 1]),
         ("Lstm(70, layers = 2)", [9, 4]),
+        ("Lstm(10, proj_size = 3)", [6, 1]),
+        ("Lstm(67, layers = 2, bias = false, proj_size = 9)", [9, 4]),
         ("Gru(12)", [7, 3]),
         ("Gru(9, bias = false)", [5, 1]),
         ("Rnn(10)", [9, 4]),

@@ -39,6 +39,15 @@ fn several_layers_and_tiles() {
     check("a wide GRU", 35, along([2, 5], "Gru(66)"));
 }
 
+/// Outputs that are a part of a block's, and more of them than terms are worked on at once.
+#[test]
+fn projections() {
+    check("a projection", 3, along([4, 5], "Lstm(7, proj_size = 3)"));
+    check("both directions", 2, along([3, 5], "Lstm(9, layers = 2, bidirectional = true, bias = false, proj_size = 2)"));
+    check("wide", 17, along([2, 5], "Lstm(75, proj_size = 67)"));
+    check_products("in 16 bits", 2, along([3, 5], "Lstm(7, bidirectional = true, proj_size = 3)"));
+}
+
 #[test]
 #[ignore = "a sweep: run by .ci/run"]
 fn recurrent_layers_of_further_shapes() {
@@ -53,7 +62,11 @@ fn recurrent_layers_of_further_shapes() {
         check_formats(layer, &ways, 3, along([4, 5], &format!("{layer})")));
         check_formats(layer, &ways, 2, along([4, 5], &format!("{layer}, layers = 2, bias = false)")));
     }
+    // Two layers of it are where bf16 is too coarse, too.
+    let ways = [((Precision::F16, CAPABILITY), 0..3), ((Precision::F16, (7, 5)), 0..1)];
+    check_formats("projections", &ways, 2, along([3, 5], "Lstm(7, layers = 2, bidirectional = true, proj_size = 3)"));
     check("one unit", 1, along([5, 1], "Lstm(1)"));
+    check("one output of many units", 33, along([1, 4], "Lstm(66, proj_size = 1, bidirectional = true)"));
     check("more samples", 33, along([3, 4], "Rnn(65, bidirectional = true)"));
 }
 
@@ -67,7 +80,7 @@ fn dropout_between_layers() {
 /// The same parameters twice: gradients are added to gradients.
 #[test]
 fn recurrent_layers_add_gradients() {
-    for text in ["Lstm(5)", "Gru(5)", "Rnn(5)"] {
+    for text in ["Lstm(5)", "Lstm(6, proj_size = 5)", "Gru(5)", "Rnn(5)"] {
         check(text, 2, |graph| {
             let input = graph.input(numbers(&[3, 5])).unwrap();
             let once = layer(graph, input, text);

@@ -56,10 +56,10 @@ impl Lstm {
     /// That a projection is as wide as the units or wider.
     fn no_projection(size: u64, hidden: u64) -> Mistake {
         let instead = match hidden {
-            1 => "leave it out, as there is nothing smaller".into(),
-            _ => format!("use `proj_size` from 1 to {}, or leave it out", hidden - 1),
+            1 => "leave it out".into(),
+            _ => format!("use `proj_size` from 1 to {}, or leave it out", hidden.saturating_sub(1)),
         };
-        let text = format!("has proj_size = {size}, which does not make its {hidden} hidden units fewer; {instead}");
+        let text = format!("has proj_size = {size}, which is not below its `hidden` of {hidden}; {instead}");
         Mistake::of("proj_size", text)
     }
 }
