@@ -64,6 +64,7 @@ modules! {
     causal Causal (Sequence<5, 8> => Sequence<5, 8>) { MultiHeadAttention(2, causal, bias = false) }
     lstm LongMemory (Sequence<6, 4> => Sequence<6, 5>) { Lstm(5, layers = 2) }
     gru Gated2 (Sequence<6, 4> => Sequence<6, 10>) { Gru(5, bidirectional) }
+    projected Projected (Sequence<6, 4> => Sequence<6, 6>) { Lstm(5, layers = 2, bidirectional, proj_size = 3) }
     rnn Plain (Sequence<6, 4> => Sequence<6, 5>) { Rnn(5, nonlinearity = "relu") }
 }
 

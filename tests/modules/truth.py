@@ -109,6 +109,12 @@ cases = {
     "gru": (Recurrent(gru=nn.GRU(4, 5, bidirectional=True, batch_first=True)), (6, 4)),
     "rnn": (Recurrent(rnn=nn.RNN(4, 5, nonlinearity="relu", batch_first=True)), (6, 4)),
 }
+# What is drawn for a further module leaves the numbers of the others as they are.
+with torch.random.fork_rng(devices=[]):
+    cases["projected"] = (
+        Recurrent(lstm=nn.LSTM(4, 5, num_layers=2, bidirectional=True, proj_size=3, batch_first=True)),
+        (6, 4),
+    )
 numbers = {}
 
 
