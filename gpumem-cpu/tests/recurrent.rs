@@ -262,7 +262,8 @@ fn layers_are_what_the_documentation_says() {
 fn projections_are_what_the_documentation_says() {
     for (layers, bidirectional) in [(1, false), (2, false), (1, true), (3, true)] {
         for (bias, size) in [(true, 2), (false, 4)] {
-            let options = format!("proj_size = {size}, layers = {layers}, bias = {bias}, bidirectional = {bidirectional}");
+            let options =
+                format!("proj_size = {size}, layers = {layers}, bias = {bias}, bidirectional = {bidirectional}");
             let it = Reference { layers, bias, bidirectional, projected: Some(size), ..SMALL };
             check(&format!("Lstm(5, {options})"), it);
         }

@@ -29,11 +29,7 @@ fn sequences_and_joins() {
             "Lstm(64, proj_size = 64)",
             "has proj_size = 64, which is not below its `hidden` of 64; use `proj_size` from 1 to 63, or leave it out",
         ),
-        (
-            "7x3",
-            "Lstm(1, proj_size = 2)",
-            "has proj_size = 2, which is not below its `hidden` of 1; leave it out",
-        ),
+        ("7x3", "Lstm(1, proj_size = 2)", "has proj_size = 2, which is not below its `hidden` of 1; leave it out"),
         (
             "7x3",
             "Gru(64, proj_size = 32)",

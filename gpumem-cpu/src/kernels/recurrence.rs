@@ -48,7 +48,9 @@ struct Way {
 impl Sizes {
     fn new(op: &Recurrence, operands: &Operands<'_>) -> Result<Sizes, Error> {
         if !op.is_sound() {
-            return Err(Error::Damaged("a recurrence has no units or steps, other outputs than its cell, or more than two directions"));
+            return Err(Error::Damaged(
+                "a recurrence has no units or steps, other outputs than its cell, or more than two directions",
+            ));
         }
         let sizes = [operands.batch(), op.steps, op.hidden, op.outputs];
         let [samples, steps, hidden, outputs] = sizes.map(|size| count(&[size]));
@@ -259,7 +261,8 @@ pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
         None => Incoming::Read(operands.source(Slot::Gradient, output)?),
     };
     let y = operands.source(Slot::Output, output)?;
-    let workspace = op.workspace(Work::Gradient(0)).map(|of| count(&[operands.batch()]).saturating_mul(count(of.shape.dims())));
+    let workspace =
+        op.workspace(Work::Gradient(0)).map(|of| count(&[operands.batch()]).saturating_mul(count(of.shape.dims())));
     let mut rows = workspace.map(|length| operands.target(Slot::Workspace, length)).transpose()?;
     kernel(move |frame| {
         let y = y.get();

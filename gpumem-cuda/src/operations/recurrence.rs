@@ -26,7 +26,9 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: Recurrence, y: TensorId) -> Result<Plan<'a>, Error> {
         if !op.is_sound() {
-            return Err(Error::Damaged("a recurrence has no units or steps, other outputs than its cell, or more than two directions"));
+            return Err(Error::Damaged(
+                "a recurrence has no units or steps, other outputs than its cell, or more than two directions",
+            ));
         }
         let samples = context.samples(y);
         let rows = samples.saturating_mul(op.steps);

@@ -43,7 +43,11 @@ fn several_layers_and_tiles() {
 #[test]
 fn projections() {
     check("a projection", 3, along([4, 5], "Lstm(7, proj_size = 3)"));
-    check("both directions", 2, along([3, 5], "Lstm(9, layers = 2, bidirectional = true, bias = false, proj_size = 2)"));
+    check(
+        "both directions",
+        2,
+        along([3, 5], "Lstm(9, layers = 2, bidirectional = true, bias = false, proj_size = 2)"),
+    );
     check("wide", 17, along([2, 5], "Lstm(75, proj_size = 67)"));
     check_products("in 16 bits", 2, along([3, 5], "Lstm(7, bidirectional = true, proj_size = 3)"));
 }

@@ -148,7 +148,10 @@ impl Rule for Recurrence {
         };
         let shape = match outputs {
             0 => Shape::new(&[self.directions, rows, self.hidden]),
-            _ => Shape::new(&[self.directions, product(&[rows, self.hidden]).saturating_add(product(&[outputs, self.outputs]))]),
+            _ => Shape::new(&[
+                self.directions,
+                product(&[rows, self.hidden]).saturating_add(product(&[outputs, self.outputs])),
+            ]),
         };
         Some(Workspace { role: Role::Statistic, shape, batched: true })
     }
@@ -182,7 +185,12 @@ impl Rule for Recurrence {
         let Recurrence { hidden, outputs, directions, .. } = *self;
         let edge = |&input| match self.is_projected() {
             false => Edge::new("Recurrence", &[self.cell.gates(), hidden, directions], input, self.output()),
-            true => Edge::new("ProjectedRecurrence", &[self.cell.gates(), hidden, outputs, directions], input, self.output()),
+            true => Edge::new(
+                "ProjectedRecurrence",
+                &[self.cell.gates(), hidden, outputs, directions],
+                input,
+                self.output(),
+            ),
         };
         inputs.iter().step_by(usize::from(self.inputs())).map(edge).collect()
     }
