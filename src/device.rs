@@ -100,6 +100,10 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.loss(offset))
     }
 
+    fn accumulate(&mut self, part: u64) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.accumulate(part))
+    }
+
     fn train(&mut self) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.train())
     }

@@ -19,7 +19,8 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let all = [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto, Checkpoint::Budget(0.5)];
         let checkpoint = all[kind % 4];
         let clip = [None, Some(Clip::GlobalNorm(1.0)), Some(Clip::Value(0.5))][kind % 3];
-        let descent = Descent { clip, schedule: Schedule::Step { warmup: 3, every: 10, factor: 0.5 } };
+        let schedule = Schedule::Step { warmup: 3, every: 10, factor: 0.5 };
+        let descent = Descent { clip, schedule, micro_batches: 1 + kind as u64 };
         let training =
             (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate, checkpoint, descent });
         Blueprint { graph, outputs: vec![output], training, cached: None }

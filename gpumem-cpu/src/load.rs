@@ -10,7 +10,7 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::indices::Indices;
-use gpumem_core::program::{Action, Operation, Program, Slot};
+use gpumem_core::program::{Action, Class, Operation, Program, Slot, StateWord, TensorId};
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,6 +43,12 @@ pub(crate) struct Loaded {
     steps: Vec<Step>,
     checks: Vec<IndexCheck>,
     transients: Vec<Range<usize>>,
+    /// Steps that run for each part of a batch, where that is split.
+    repeated: usize,
+    /// What is 0 before the first part.
+    accumulators: Vec<Range<usize>>,
+    /// The word of the state with the number of the part.
+    part: Option<Range<usize>>,
     staging: Staging,
     /// Moments that every update has.
     moments: u64,
@@ -78,6 +84,16 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
     Ok(ranges)
 }
 
+/// The word of the state with the number of the part of a batch.
+fn part(program: &Program, ranges: &[Range<usize>]) -> Result<Option<Range<usize>>, Error> {
+    let state = program.of_class(Class::State).next().map(|id| &ranges[id as usize]);
+    let word = state.map(|range| range.start + 4 * StateWord::PART..range.start + 4 * StateWord::PART + 4);
+    match (word, state) {
+        (Some(word), Some(state)) if word.end <= state.end => Ok(Some(word)),
+        _ => Err(Error::Damaged("a step whose batch is split has no state")),
+    }
+}
+
 /// The indices of the user's that `operation` uses to look something up.
 fn index_checks(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Vec<IndexCheck>, Error> {
     let check = |rule: Indices| {
@@ -97,12 +113,19 @@ impl Loaded {
     ) -> Result<Loaded, Error> {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
-        let transients: Vec<_> = program.transients().map(|tensor| ranges[tensor as usize].clone()).collect();
+        let accumulators: Vec<TensorId> = program.accumulators().collect();
+        // What is added up is there from the first part on.
+        let transients = program.transients().filter(|tensor| !accumulators.contains(tensor));
+        let transients: Vec<_> = transients.map(|tensor| ranges[tensor as usize].clone()).collect();
+        let part = if accumulators.is_empty() { None } else { part(program, &ranges)? };
         let staging = Staging::new(program, batch)?;
         let mut loaded = Loaded {
             steps: Vec::new(),
             checks: Vec::new(),
             transients,
+            repeated: program.repeated(),
+            accumulators: accumulators.into_iter().map(|tensor| ranges[tensor as usize].clone()).collect(),
+            part,
             staging,
             moments: Optimizer::MOST_STATES as u64,
             states: program.moments,
@@ -151,8 +174,27 @@ impl Loaded {
         self.checks.iter().try_for_each(IndexCheck::run)
     }
 
-    /// Runs every operation, with memory that holds no living tensor filled with NaN if `poison`.
-    pub(crate) fn run(&mut self, arena: &Arena, mut frame: Frame<'_>, poison: bool) {
+    /// Whether a batch is split into parts.
+    pub(crate) fn accumulates(&self) -> bool {
+        self.part.is_some()
+    }
+
+    /// Brings the state to the part of this number; before the first one all that is added up becomes 0.
+    pub(crate) fn begin(&mut self, arena: &Arena, part: u32) -> Result<(), Error> {
+        // SAFETY: kernels return before this runs, and the slices they make end with them; `&mut self` keeps others from running them
+        // meanwhile.
+        unsafe {
+            if part == 0 {
+                self.accumulators.iter().for_each(|range| arena.fill(range, 0));
+            }
+            self.part.iter().try_for_each(|word| arena.write(word.start as u64, &part.to_ne_bytes()))
+        }
+    }
+
+    /// Runs every operation, or with `repeated` those that run for each part of a batch, with memory that holds no living tensor filled with
+    /// NaN if `poison`.
+    pub(crate) fn run(&mut self, arena: &Arena, mut frame: Frame<'_>, (repeated, poison): (bool, bool)) {
+        let count = if repeated { self.repeated } else { self.steps.len() };
         let fill = |ranges: &[Range<usize>]| {
             for range in ranges.iter().filter(|_| poison) {
                 // SAFETY: kernels return before this runs, and the slices they make end with them; `&mut self` keeps
@@ -161,7 +203,7 @@ impl Loaded {
             }
         };
         fill(&self.transients);
-        for step in &mut self.steps {
+        for step in &mut self.steps[..count] {
             for tensor in &step.moves.before {
                 // SAFETY: as in `fill`.
                 unsafe { tensor.load(arena, self.staging.arena()) }

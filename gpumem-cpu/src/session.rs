@@ -23,6 +23,8 @@ pub struct Session {
     name: &'static str,
     machine: Machine,
     turned: Turned,
+    /// Parts of a batch that were added up for the step that is under way.
+    parts: u64,
     train: Option<Loaded>,
     evaluation: Option<Loaded>,
     infer: Loaded,
@@ -49,7 +51,7 @@ impl Session {
         let turned = Turned::new(programs, job.precision)?;
         let Job { name, optimizer, .. } = job;
         let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new(), planes: Vec::new() };
-        Ok(Session { name, machine, turned, train, evaluation, infer, served })
+        Ok(Session { name, machine, turned, parts: 0, train, evaluation, infer, served })
     }
 
     fn unsupported(&self, what: &str) -> Error {
@@ -68,14 +70,15 @@ struct Machine {
 }
 
 impl Machine {
-    /// Runs a program on the session's threads, if the indices among its inputs are valid.
-    fn run(&mut self, program: &mut Loaded) -> Result<(), Error> {
+    /// Runs a program on the session's threads, or with `repeated` what of it runs for each part of a batch, if the indices among its inputs
+    /// are valid.
+    fn run(&mut self, program: &mut Loaded, repeated: bool) -> Result<(), Error> {
         program.check()?;
         let Machine { arena, optimizer, pool, poison, scratch, planes } = self;
         let frame = Frame { optimizer, scratch, planes };
         match pool {
-            Some(pool) => pool.install(|| program.run(arena, frame, *poison)),
-            None => program.run(arena, frame, *poison),
+            Some(pool) => pool.install(|| program.run(arena, frame, (repeated, *poison))),
+            None => program.run(arena, frame, (repeated, *poison)),
         }
         Ok(())
     }
@@ -111,21 +114,36 @@ impl Runner for Session {
             let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
             return Err(self.unsupported(what));
         }
-        self.machine.run(program)
+        if program.accumulates() {
+            program.begin(&self.machine.arena, self.parts as u32)?;
+        }
+        self.parts = 0;
+        self.machine.run(program, false)
+    }
+
+    fn accumulate(&mut self, part: u64) -> Result<(), Error> {
+        let Some(program) = self.train.as_mut().filter(|program| program.accumulates()) else {
+            return Err(self.unsupported("was compiled for whole batches; give it `micro_batches` in `TRAIN`"));
+        };
+        self.parts = 0;
+        program.begin(&self.machine.arena, part as u32)?;
+        self.machine.run(program, true)?;
+        self.parts = part + 1;
+        Ok(())
     }
 
     fn evaluate(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.evaluation else { return Err(self.unsupported(UNTRAINED)) };
-        self.machine.run(program)
+        self.machine.run(program, false)
     }
 
     fn infer(&mut self) -> Result<(), Error> {
-        self.machine.run(&mut self.infer)
+        self.machine.run(&mut self.infer, false)
     }
 
     fn serve(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.served else { return Err(self.unsupported("was loaded without it")) };
-        self.machine.run(program)
+        self.machine.run(program, false)
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

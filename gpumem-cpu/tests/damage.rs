@@ -29,7 +29,7 @@ fn options(kind: usize) -> Options<'static> {
         update: Update::Fused,
         skips_overflow: false,
         input_gradient: false,
-        descent: Descent { clip, schedule },
+        descent: Descent { clip, schedule, ..Descent::PLAIN },
     });
     Options { training }
 }

@@ -1,7 +1,7 @@
 //! The backward pass: reverse-mode differentiation of the graph, and the updates.
 
 use super::builder::{Builder, OpNode, numbered};
-use super::{Term, Training};
+use super::{Term, Training, micro};
 use crate::graph::{NodeId, Source};
 use crate::number::Role;
 use crate::program::loss::Over;
@@ -121,7 +121,9 @@ impl Builder<'_> {
     /// else needs it. The others are those of later terms.
     fn term(&mut self, values: &[Vec<NodeId>], term: &Term, mut reads: Vec<Operand>, (loss, sum): (TensorId, bool)) {
         let shape = self.value(values[0][0]).shape;
-        let criterion = Criterion::new(term.measure, term.weight, term.options.clone(), shape);
+        let parts = self.training.map_or(1, |training| training.descent.micro_batches);
+        let weight = micro::weight(term, parts);
+        let criterion = Criterion::new(term.measure, weight, term.options.clone(), shape);
         let (terms, batched) = criterion.terms();
         let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
         let total = Operand { slot: Slot::Loss, tensor: loss };
@@ -323,7 +325,12 @@ impl Builder<'_> {
                 reads.push(operand);
                 operand
             }
-            None => Operand { slot, tensor: self.new_parameter_gradient(parameter) },
+            None => {
+                let operand = Operand { slot, tensor: self.new_parameter_gradient(parameter) };
+                // Those of earlier parts of the batch are there.
+                reads.extend(self.training.filter(|training| training.descent.accumulates()).map(|_| operand));
+                operand
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use super::recompute::Draft;
-use super::{Training, held, pitch, updates};
+use super::{Training, held, micro, pitch, updates};
 use crate::graph::{Graph, Source};
 use crate::program::{Class, Program, TensorId};
 use crate::train::Descent;
@@ -55,6 +55,7 @@ impl Draft {
         let Draft { mut tensors, operations, results, input_gradients, .. } = self;
         let moments = training.map_or(0, |training| training.moments);
         let mut operations = updates::gather(held::hold(operations, &tensors), &tensors, moments);
+        let accumulates = training.is_some_and(|training| training.descent.accumulates());
         updates::with_scratch(&mut operations, &mut tensors, moments);
 
         let mut used = vec![false; tensors.len()];
@@ -72,6 +73,9 @@ impl Draft {
         let end = operations.len() as u32 - 1;
         for id in results.iter().copied().chain(input_gradients) {
             tensors[id as usize].last = end;
+        }
+        if accumulates {
+            micro::keep_loss(&mut operations, &mut tensors, &results);
         }
 
         let keep = |id: &usize| tensors[*id].class != Class::Transient || used[*id];

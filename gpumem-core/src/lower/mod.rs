@@ -11,6 +11,7 @@ mod finish;
 mod fitted;
 mod forward;
 mod held;
+pub mod micro;
 mod pitch;
 mod recompute;
 mod rewrite;
@@ -24,6 +25,7 @@ pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 
 use crate::graph::{Graph, NodeId, RowId};
+use crate::memory::tables::samples;
 use crate::program::loss::{Compares, LossOptions, Over};
 use crate::program::{Measure, Program};
 use crate::shape::Shape;
@@ -132,14 +134,14 @@ pub struct Training<'t> {
     /// needs it; tests do.
     pub input_gradient: bool,
     /// What happens to gradients and to the learning rate before an update. Where gradients are clipped by their norm, all of them are
-    /// held until it is known, whatever `update` says.
+    /// held until it is known, whatever `update` says, and so are those that are added up over several parts of a batch.
     pub descent: Descent,
 }
 
 impl Training<'_> {
     /// Whether gradients are held until the end of the step.
     fn holds_gradients(&self) -> bool {
-        self.update == Update::Separate || self.descent.needs_norm()
+        self.update == Update::Separate || self.descent.needs_norm() || self.descent.accumulates()
     }
 }
 
@@ -201,13 +203,15 @@ pub fn search(
     options: &Options<'_>,
     setting: &Setting,
 ) -> Result<Search, LowerError> {
-    if options.training.is_none() {
+    let Some(training) = options.training else {
         return Err(LowerError::of_all(
             "nothing is computed again in a network that is not trained; add `const TRAIN`",
         ));
-    }
+    };
     let (draft, graph) = draft(graph, outputs, options)?;
-    searched(&draft, &graph, setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
+    // What is in memory at once is a part of the batch.
+    let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
+    searched(&draft, &graph, &setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
 }
 
 /// The levels of [`search`].
@@ -251,6 +255,7 @@ fn draft(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<(Dr
     let mut builder = Builder::new(&graph, outputs, ends, options.training)?;
     builder.forward()?;
     if let Some(training) = options.training {
+        micro::check(&training)?;
         builder.backward(training);
     }
     let draft = builder.into_draft();

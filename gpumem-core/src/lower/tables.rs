@@ -37,6 +37,8 @@ pub struct OwnedTables {
     pub transient_tags: Vec<u8>,
     /// The paths of the layer rows.
     pub paths: Vec<String>,
+    /// Parts of a batch that run one after the other.
+    pub micro_batches: u64,
 }
 
 impl OwnedTables {
@@ -57,6 +59,7 @@ impl OwnedTables {
             transient_tags: self.transient_tags.leak(),
             paths: paths.leak(),
             workspaces: Workspaces::UNLIMITED,
+            micro_batches: self.micro_batches,
         }
     }
 }
@@ -105,6 +108,7 @@ pub fn tables(program: &Program) -> OwnedTables {
         operation_tags: operations.flat_map(|operation| tag(operation.phase() as u8, operation.row)).collect(),
         transient_tags: of(&[Class::Transient]).flat_map(|tensor| tag(tensor.part as u8, tensor.row)).collect(),
         paths: program.paths.clone(),
+        micro_batches: program.descent.micro_batches,
     }
 }
 

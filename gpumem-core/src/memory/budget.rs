@@ -177,7 +177,7 @@ pub struct Plan<const N: usize> {
     pub starts: [u64; Line::PARTS],
     /// Bytes, with a reserve of 0.
     pub budget: Budget,
-    /// Samples in a step.
+    /// Samples in a step, those of all its parts.
     pub batch: u64,
     /// Number format.
     pub precision: Precision,
@@ -234,14 +234,14 @@ impl Bytes {
 }
 
 /// Bytes of what is kept of a sequence.
-const fn cache_bytes(tables: &Tables, batch: u64, precision: Precision) -> Result<Bytes, PlanError> {
+const fn cache_bytes(tables: &Tables, samples: u64, precision: Precision) -> Result<Bytes, PlanError> {
     let element = element_bytes(precision);
     let mut sum = Bytes { exact: 0, padded: 0 };
     let mut i = 0;
     while i < tables.caches.len() {
         let [role, row, steps, count] = tables.caches[i];
         let Some(each) = row.checked_mul(if steps > 0 { steps } else { 1 }) else { return Err(PlanError::Overflow) };
-        let added = match tensor_bytes(&element, role, 0, each, batch) {
+        let added = match tensor_bytes(&element, role, 0, each, samples) {
             Ok(bytes) => sum.add(bytes, count),
             Err(error) => Err(error),
         };
@@ -282,13 +282,13 @@ impl Lasting {
         batch: u64,
         precision: Precision,
     ) -> Result<Lasting, PlanError> {
-        let element = element_bytes(precision);
+        let (element, samples) = (element_bytes(precision), tables.samples(batch));
         let halves = if tables.training { 2 } else { 1 };
         let mut sum = Bytes { exact: 0, padded: 0 };
         let mut i = 0;
         while i < tables.batch.len() {
             let [role, per_sample] = tables.batch[i];
-            let added = match tensor_bytes(&element, role, 0, per_sample, batch) {
+            let added = match tensor_bytes(&element, role, 0, per_sample, samples) {
                 Ok(bytes) => sum.add(bytes, halves),
                 Err(error) => Err(error),
             };
@@ -299,7 +299,7 @@ impl Lasting {
             i += 1;
         }
         self.parts[Line::BatchIo as usize] = sum;
-        match cache_bytes(tables, batch, precision) {
+        match cache_bytes(tables, samples, precision) {
             Ok(bytes) => self.parts[Line::Cache as usize] = bytes,
             Err(error) => return Err(error),
         }

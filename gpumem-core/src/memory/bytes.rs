@@ -116,7 +116,7 @@ pub(super) const fn largest<'a>(
     precision: Precision,
     bytes: &'a mut [u64],
 ) -> Result<Largest<'a>, PlanError> {
-    let element = element_bytes(precision);
+    let (element, samples) = (element_bytes(precision), tables.samples(batch));
     let sizes = tables.transients.sizes;
     if tables.transients.lives.len() != bytes.len() || sizes.len() > bytes.len() {
         return Err(PlanError::Malformed);
@@ -125,7 +125,7 @@ pub(super) const fn largest<'a>(
     let mut i = 0;
     while i < sizes.len() {
         let [.., tensor, is_workspace] = sizes[i];
-        let exact = match exact_bytes(&element, sizes[i], batch, &tables.workspaces) {
+        let exact = match exact_bytes(&element, sizes[i], samples, &tables.workspaces) {
             Ok(bytes) => bytes,
             Err(error) => return Err(error),
         };

@@ -14,10 +14,17 @@ pub struct Compiled {
     pub offsets: &'static [u64],
     /// Every line of the budget, in bytes.
     pub budget: Budget,
-    /// Samples in a step.
+    /// Samples in a step, those of all its parts.
     pub batch: u64,
     /// Number format.
     pub precision: Precision,
     /// Which of the step's programs this is.
     pub level: Level,
+}
+
+impl Compiled {
+    /// Samples that the program takes at once: the batch, or where that is split a part of it.
+    pub const fn samples(&self) -> u64 {
+        self.tables.samples(self.batch)
+    }
 }

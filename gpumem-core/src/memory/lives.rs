@@ -65,7 +65,7 @@ impl OwnedTransients {
         owned
     }
 
-    /// Packs the tensors at this batch and in this format, so that const evaluation need not. What cannot be packed is left to it.
+    /// Packs the tensors at so many samples at once and in this format, so that const evaluation need not. What cannot be packed is left to it.
     pub fn carry(&mut self, batch: u64, precision: Precision, workspaces: Workspaces) {
         let element = element_bytes(precision);
         let bytes = |&size: &Size| exact_bytes(&element, size, batch, &workspaces).map(padded);

@@ -96,7 +96,7 @@ impl Placed {
 pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     let damaged = || Error::Damaged("the embedded program does not match its plan");
     let program = Program::decode(compiled.program).ok_or_else(damaged)?;
-    let Compiled { budget, batch, precision, .. } = *compiled;
+    let (Compiled { budget, precision, .. }, batch) = (*compiled, compiled.samples());
     let mut offsets = vec![0; program.tensors.len()];
     let mut masters = vec![None; program.tensors.len()];
     let mut end = 0u64;

@@ -111,6 +111,8 @@ pub struct Tables {
     pub paths: &'static [&'static str],
     /// The most bytes of one workspace.
     pub workspaces: Workspaces,
+    /// Parts of a batch that run one after the other, in the same memory: at least 1.
+    pub micro_batches: u64,
 }
 
 impl Tables {
@@ -119,6 +121,22 @@ impl Tables {
         self.workspaces = workspaces;
         self
     }
+
+    /// The same step, or a forward pass beside it, for so many parts of a batch.
+    pub const fn with_micro_batches(mut self, micro_batches: u64) -> Tables {
+        self.micro_batches = micro_batches;
+        self
+    }
+
+    /// Samples that are in memory at once, of a batch: those of one part.
+    pub const fn samples(&self, batch: u64) -> u64 {
+        samples(batch, self.micro_batches)
+    }
+}
+
+/// Samples of a part of a batch. Where it does not divide the batch, the largest part counts.
+pub const fn samples(batch: u64, micro_batches: u64) -> u64 {
+    batch.div_ceil(if micro_batches > 0 { micro_batches } else { 1 })
 }
 
 /// The most bytes of one operation's workspace.

@@ -31,6 +31,18 @@ pub fn drop_words(seed: u64, step: u64, row: u32, block: u64) -> [u32; 4] {
     philox([block as u32, (block >> 32) as u32, stream, step as u32], seed)
 }
 
+/// The random words that decide about elements `first` to `first + 3`, wherever that is: see [`drop_words`].
+#[inline(always)]
+pub fn drop_words_from(seed: u64, step: u64, row: u32, first: u64) -> [u32; 4] {
+    let (block, shift) = (first / 4, (first % 4) as usize);
+    let own = drop_words(seed, step, row, block);
+    if shift == 0 {
+        return own;
+    }
+    let next = drop_words(seed, step, row, block + 1);
+    core::array::from_fn(|e| if e + shift < 4 { own[e + shift] } else { next[e + shift - 4] })
+}
+
 /// The random word that decides about element `index`: see [`drop_words`].
 #[inline]
 pub fn drop_word(seed: u64, step: u64, row: u32, index: u64) -> u32 {

@@ -26,6 +26,10 @@ impl Program {
         let loss = self.operations.iter().find(|operation| is_measured(operation))?.written(Slot::Loss)?;
         let wanted = |operation: &&Operation| matches!(operation.phase(), Phase::Forward | Phase::Loss);
         let mut operations: Vec<Operation> = self.operations.iter().filter(wanted).filter_map(untrained).collect();
+        // Each part of a batch has a loss of its own here.
+        if let Some(first) = operations.iter_mut().find(|operation| is_measured(operation)) {
+            first.reads.retain(|operand| operand.slot != Slot::Loss);
+        }
         let (mut first, mut last) = (vec![None; self.tensors.len()], vec![0; self.tensors.len()]);
         for (index, operation) in operations.iter().enumerate() {
             for id in operation.tensors() {

@@ -124,6 +124,10 @@ impl StateWord {
     /// Where there is a cache: how many of the steps at hand are of the sequence; what lies behind them fills the pass up. In the place of the
     /// seed, for without training nothing is drawn.
     pub const AT_HAND: usize = StateWord::Seed as usize;
+
+    /// Where a batch is split: which part is at hand, counted from 0. In the place of the factor of clipped gradients, which is not there
+    /// before the last part is over.
+    pub const PART: usize = StateWord::Clip as usize;
 }
 
 record! {
@@ -536,6 +540,17 @@ impl Program {
             && self.operations.len() == other.operations.len()
             && self.results == other.results
             && self.tensors.iter().zip(&other.tensors).all(is_covered)
+    }
+
+    /// Number of operations that run for each part of a batch: those before the first that comes once, behind the last part.
+    pub fn repeated(&self) -> usize {
+        self.operations.iter().take_while(|operation| operation.phase() != Phase::Update).count()
+    }
+
+    /// The tensors that are 0 before the first part of a batch, where it has several: gradients, and the loss.
+    pub fn accumulators(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let results = self.results.iter().copied();
+        self.of_class(Class::Gradient).chain(results).filter(|_| self.training && self.descent.accumulates())
     }
 
     /// The tensors that share the activations' part of the arena, in the order of the plan's offsets.

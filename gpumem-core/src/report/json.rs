@@ -49,7 +49,8 @@ fn program(compiled: &Compiled) -> String {
     let checkpoint = if compiled.tables.training { format!(",{}", checkpoint(compiled)) } else { String::new() };
     let lines = Line::ALL.into_iter().map(|line| (line.name(), budget[line]));
     let others = [("batch", *batch), ("workspace", budget.workspace), ("lower_bound", budget.lower_bound)];
-    let fields = others.into_iter().chain(lines).map(|(name, value)| format!("\"{name}\":{value}"));
+    let parts = Some(compiled.tables.micro_batches).filter(|&parts| parts > 1).map(|parts| ("micro_batches", parts));
+    let fields = others.into_iter().chain(parts).chain(lines).map(|(name, value)| format!("\"{name}\":{value}"));
     format!("{{{}{checkpoint}}}", fields.collect::<Vec<String>>().join(","))
 }
 

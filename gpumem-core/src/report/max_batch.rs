@@ -74,6 +74,7 @@ mod tests {
             transient_tags: &[0; 8],
             paths: &[],
             workspaces: Workspaces::UNLIMITED,
+            micro_batches: 1,
         };
         let mut arenas = Arenas::new(&tables, Precision::F32);
         for room in [30_000u64, 100_000, 12_345_678] {

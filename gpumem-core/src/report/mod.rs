@@ -42,7 +42,7 @@ fn macs<N: Network>() -> u64 {
 /// Bytes that the backward pass keeps of each layer.
 fn kept<N: Network>() -> Vec<u64> {
     let Some(training) = N::TRAINING else { return vec![0; N::LAYERS.len()] };
-    let bytes = |kept| kept_bytes(kept, training.batch, training.precision);
+    let bytes = |kept| kept_bytes(kept, training.samples(), training.precision);
     let of_layers = N::LAYERS.iter().map(|info| bytes(info.kept));
     // The layer table is that of the first level.
     let leaner = if training.level.number > 0 { Program::decode(training.program) } else { None };

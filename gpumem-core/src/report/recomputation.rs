@@ -23,7 +23,9 @@ impl Recomputation {
         let is_again = |operation: &&Operation| matches!(operation.action, Action::Run { pass: Pass::Again, .. });
         let mut found = Recomputation::default();
         for operation in placed.program.operations.iter().filter(is_again) {
-            let moved = traffic(&placed, operation).into_iter().flatten().map(|(_, bytes)| bytes);
+            let moved = traffic(&placed, operation).into_iter().flatten();
+            // Once for each part of the batch.
+            let moved = moved.map(|(_, bytes)| bytes.saturating_mul(compiled.tables.micro_batches));
             found.operations += 1;
             found.flops = found.flops.saturating_add(flops(operation, compiled.batch));
             found.moved = moved.fold(found.moved, u64::saturating_add);

@@ -211,9 +211,12 @@ pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
     let tf32 = N::TRAIN.is_some_and(|train| train.tf32);
     let rates = Rates::of(card, N::PROGRAM.precision, tf32)?;
     let mut spent: Vec<Spent> = Vec::new();
-    for operation in &placed.program.operations {
+    let (repeated, parts) = (placed.program.repeated(), N::PROGRAM.tables.micro_batches);
+    for (at, operation) in placed.program.operations.iter().enumerate() {
         let [reads, writes] = traffic(&placed, operation);
         let bytes = reads.iter().chain(&writes).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
+        // Once for each part of the batch.
+        let bytes = bytes.saturating_mul(if at < repeated { parts } else { 1 });
         let flops = flops(operation, N::PROGRAM.batch);
         let (layer, phase, work) = (operation.row as usize, operation.phase(), Work::of(operation));
         let layer = Some(layer).filter(|&layer| layer < N::LAYERS.len());

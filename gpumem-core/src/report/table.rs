@@ -14,12 +14,17 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 /// What a network needs, as a table: each layer's output shape, parameters, multiply-accumulates (of one sample) and what
-/// its backward pass keeps (of the whole batch); then the lines of the budget, where the peak is, and the cards: those in `cards:`
+/// its backward pass keeps (of the whole batch, or of a part where it is split); then the lines of the budget, where the peak is, and the cards: those in `cards:`
 /// with what is left of each and the largest batch that fits, and the smallest others that fit.
 pub fn table<N: Network>() -> String {
     let budget = N::BUDGET;
     let doing = if N::TRAINING.is_some() { "training" } else { "inference" };
-    let mut text = format!("{}: {doing}, batch {}, {}\n\n", N::NAME, super::batch::<N>(), N::PROGRAM.precision.name());
+    let parts = match N::PROGRAM.tables.micro_batches {
+        1 => String::new(),
+        parts => format!(" in {parts} micro-batches"),
+    };
+    let (batch, precision) = (super::batch::<N>(), N::PROGRAM.precision.name());
+    let mut text = format!("{}: {doing}, batch {batch}{parts}, {precision}\n\n", N::NAME);
     let mut rows = Vec::from([["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)]);
     let kept = super::kept::<N>();
     for (index, (layer, &kept)) in N::LAYERS.iter().zip(&kept).enumerate() {

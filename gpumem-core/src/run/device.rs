@@ -16,7 +16,7 @@ pub struct Job {
     pub arena: u64,
     /// Bytes that context, modules and library handles take on the device beside the arena, by the budget.
     pub reserve: u64,
-    /// Samples in a step.
+    /// Samples that are in the arena at once: those of a step, or of a part of it where its batch is split.
     pub batch: u64,
     /// Number format.
     pub precision: Precision,
@@ -113,13 +113,24 @@ pub trait Runner {
     /// A range outside the arena, or a failure of what was started before.
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error>;
 
-    /// Runs one training step on the input and target in the arena.
+    /// Runs a training step on a part of its batch that is not the last, without updates: the part of this number is in the arena. Gradients and
+    /// losses are added up from the first part on, whose number is 0; [`Runner::train`] comes with the last one.
+    ///
+    /// # Errors
+    /// As for [`Runner::train`], or a network whose batch is not split. The next step begins with its first part again.
+    fn accumulate(&mut self, part: u64) -> Result<(), Error> {
+        let _ = part;
+        Err(Error::Damaged("this device splits no batch"))
+    }
+
+    /// Runs one training step on the input and target in the arena, which are those of the last part where its batch is split.
     ///
     /// # Errors
     /// A network without training, or invalid data such as a label beyond the last class.
     fn train(&mut self) -> Result<(), Error>;
 
-    /// Computes the loss of the input and target in the arena, as without training, and changes nothing that lasts.
+    /// Computes the loss of the input and target in the arena, as without training, and changes nothing that lasts. It is the share of the
+    /// whole loss that a part has where the batch is split.
     ///
     /// # Errors
     /// A network without training, or invalid data such as a label beyond the last class.

@@ -47,6 +47,9 @@ impl<N: Network, D: Device> fmt::Debug for Net<N, D> {
 }
 
 impl<N: Network, D: Device> Net<N, D> {
+    /// Parts that a batch is split into.
+    const PARTS: usize = N::EVALUATION.tables.micro_batches as usize;
+
     /// Loads the network onto `device`: one allocation, then the parameters are initialised from the seed in `TRAIN`.
     ///
     /// # Errors
@@ -73,7 +76,7 @@ impl<N: Network, D: Device> Net<N, D> {
             served = Some(Served { placed: infer.covering(one_step, batch, precision)?, batch });
         }
         let kept = Kept::new(cached.as_ref(), &infer.program);
-        let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.batch);
+        let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.samples());
         let precision = device.precision(aimed);
         if precision != aimed {
             train = train.map(|placed| placed.stretched(batch)).transpose()?;
@@ -162,13 +165,19 @@ impl<N: Network, D: Device> Net<N, D> {
     /// As for [`Net::train_step`].
     pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
-        let (runner, precision) = (&mut self.runner, self.precision);
-        let mut feed = |class, index, elements, put: &Put<'_>| {
-            let Spot { offset, format } = nth_of(train, class, index, precision)?;
-            runner.feed_with(offset, elements * format.bytes() as usize, &|to| put(format, to))
-        };
-        N::Input::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
-        N::Target::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;
+        let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
+        for part in 0..parts {
+            let mut feed = |class, index, elements: usize, put: &Put<'_>| {
+                let Spot { offset, format } = nth_of(train, class, index, precision)?;
+                let elements = elements / parts;
+                runner.feed_with(offset, elements * format.bytes() as usize, &|to| put(format, part * elements, to))
+            };
+            N::Input::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
+            N::Target::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;
+            if part + 1 < parts {
+                runner.accumulate(part as u64)?;
+            }
+        }
         self.runner.train()
     }
 
@@ -180,17 +189,22 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn eval_loss(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
-        let mut write = |class, index, elements, put: &Put<'_>| {
-            let offset = encoded(train, (class, index), precision, (elements, put), buffer)?;
-            runner.write(offset, buffer)
-        };
-        N::Input::put(input, &mut |index, elements, put| write(Class::Input, index, elements, put))?;
-        N::Target::put(target, &mut |index, elements, put| write(Class::Target, index, elements, put))?;
-        runner.evaluate()?;
-        let mut loss = [0; 4];
-        // It lies where the training step has it.
-        runner.read(train.offsets[train.program.results[0] as usize], &mut loss)?;
-        Ok(f32::from_le_bytes(loss))
+        let mut sum = 0.0;
+        for part in 0..Self::PARTS {
+            let mut write = |class, index, elements, put: &Put<'_>| {
+                let part = Part { number: part, of: Self::PARTS, elements, put };
+                let offset = encoded(train, (class, index), precision, part, buffer)?;
+                runner.write(offset, buffer)
+            };
+            N::Input::put(input, &mut |index, elements, put| write(Class::Input, index, elements, put))?;
+            N::Target::put(target, &mut |index, elements, put| write(Class::Target, index, elements, put))?;
+            runner.evaluate()?;
+            let mut loss = [0; 4];
+            // It lies where the training step has it.
+            runner.read(train.offsets[train.program.results[0] as usize], &mut loss)?;
+            sum += f32::from_le_bytes(loss);
+        }
+        Ok(sum)
     }
 
     /// The loss of the last training step, waiting for it if it is not known yet.
@@ -208,9 +222,15 @@ impl<N: Network, D: Device> Net<N, D> {
     /// then has taken its place.
     ///
     /// # Errors
-    /// A network without `TRAIN`, or a failure of the device.
+    /// A network without `TRAIN`, one with `micro_batches`, of whose batch only the last part is on the device, or a failure of the device.
     pub fn train_again(&mut self) -> Result<(), Error> {
         self.trained()?;
+        if Self::PARTS > 1 {
+            let what =
+                "only the last of its `micro_batches` is on the device; hand the batch in again, with `enqueue_step`"
+                    .into();
+            return Err(Error::Unsupported { device: N::NAME, what });
+        }
         self.runner.train()
     }
 
@@ -225,7 +245,10 @@ impl<N: Network, D: Device> Net<N, D> {
 
     /// The forward pass that lies beside no other, or beside the training step.
     fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
-        give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, input)?;
+        if Self::PARTS > 1 {
+            return self.run_in_parts::<I, O>(input);
+        }
+        give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, (0, 1), input)?;
         if self.kept.most > 0 {
             self.kept.steps = 0;
             self.begin_at(0, self.kept.chunk)?;
@@ -233,6 +256,25 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.infer()?;
         self.kept.steps = self.kept.chunk;
         take::<O, _>(&mut self.runner, &self.infer, self.precision)
+    }
+
+    /// The same where the batch is split.
+    fn run_in_parts<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
+        let mut all: Vec<Vec<u8>> = vec![Vec::new(); self.infer.program.results.len()];
+        for part in 0..Self::PARTS {
+            let of = (part, Self::PARTS);
+            give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, of, input)?;
+            self.runner.infer()?;
+            for (&output, all) in self.infer.program.results.iter().zip(&mut all) {
+                let start = all.len();
+                all.resize(start + self.infer.bytes[output as usize] as usize, 0);
+                self.runner.read(self.infer.offsets[output as usize], &mut all[start..])?;
+            }
+        }
+        O::take(&mut |index, _| {
+            let output = self.infer.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
+            Ok((spot(&self.infer, *output as usize, self.precision).format, core::mem::take(&mut all[index])))
+        })
     }
 
     /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
@@ -402,7 +444,7 @@ impl<N: Serve, D: Device> Net<N, D> {
             let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
             return Err(Error::Unsupported { device: N::NAME, what });
         };
-        give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, input)?;
+        give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, (0, 1), input)?;
         self.runner.serve()?;
         take::<N::ServedOutput, _>(&mut self.runner, placed, self.precision)
     }
@@ -418,13 +460,16 @@ fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<
     if N::CACHED.is_some() {
         return refused("keeps a cache, for which a training step has no room");
     }
-    let (own, step) = (N::EVALUATION.precision, N::EVALUATION.batch);
+    let (own, step) = (N::EVALUATION.precision, N::EVALUATION.samples());
     if serving.precision != own {
         return refused(&alloc::format!("has precision {} and `TRAIN` {}", serving.precision.name(), own.name()));
     }
     // Its inputs lie where the training step's do.
     if serving.batch > step {
-        return refused(&alloc::format!("has batch {}, more than {step} in `TRAIN`", serving.batch));
+        let whole = N::EVALUATION.batch;
+        let parts =
+            if step == whole { "`TRAIN`".into() } else { alloc::format!("a micro-batch of {whole} in `TRAIN`") };
+        return refused(&alloc::format!("has batch {}, more than {step} in {parts}", serving.batch));
     }
     let mut placed = place(serving)?;
     if share(train, &mut placed, arena, serving.budget[Line::Activations])? > arena {
@@ -433,16 +478,18 @@ fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<
     Ok(Served { placed, batch: serving.batch })
 }
 
-/// Writes the inputs of a forward pass.
+/// Writes the inputs of a forward pass: the part of this number, of so many.
 fn give<T: Hosts, R: Runner>(
     runner: &mut R,
     placed: &Placed,
     precision: Precision,
     buffer: &mut Vec<u8>,
+    (number, of): (usize, usize),
     input: Given<'_, T>,
 ) -> Result<(), Error> {
     T::put(input, &mut |index, elements, put| {
-        let offset = encoded(placed, (Class::Input, index), precision, (elements, put), buffer)?;
+        let part = Part { number, of, elements, put };
+        let offset = encoded(placed, (Class::Input, index), precision, part, buffer)?;
         runner.write(offset, buffer)
     })
 }
@@ -477,19 +524,30 @@ fn exact(placed: &Placed, id: usize, precision: Precision) -> Spot {
 }
 
 /// Writes a tensor of the host: see [`Host::put`](crate::run::tensor::Host::put).
-type Put<'a> = dyn Fn(Format, &mut [u8]) + 'a;
+type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + 'a;
 
-/// Puts the input or target of this number into `buffer`, as the arena has it; the offset there is returned.
+/// A part of a tensor of the host.
+struct Part<'a> {
+    /// Its number, counted from 0, and of how many.
+    number: usize,
+    of: usize,
+    /// Elements of the whole tensor.
+    elements: usize,
+    put: &'a Put<'a>,
+}
+
+/// Puts a part of the input or target of this number into `buffer`, as the arena has it; the offset there is returned.
 fn encoded(
     placed: &Placed,
     (class, index): (Class, usize),
     precision: Precision,
-    (elements, put): (usize, &Put<'_>),
+    Part { number, of, elements, put }: Part<'_>,
     buffer: &mut Vec<u8>,
 ) -> Result<u64, Error> {
+    let elements = elements / of.max(1);
     let Spot { offset, format } = nth_of(placed, class, index, precision)?;
     buffer.resize(elements * format.bytes() as usize, 0);
-    put(format, buffer);
+    put(format, number * elements, buffer);
     Ok(offset)
 }
 

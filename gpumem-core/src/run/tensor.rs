@@ -253,8 +253,8 @@ impl<T: fmt::Debug, S: HostShape> fmt::Debug for Tensor<T, S> {
 pub trait Host: Sized {
     /// Number of elements.
     const ELEMENTS: usize;
-    /// Writes the elements as `format` has them, as far as there is room.
-    fn put(&self, format: Format, out: &mut [u8]);
+    /// Writes the elements from number `first` on as `format` has them, as far as there is room.
+    fn put(&self, format: Format, first: usize, out: &mut [u8]);
     /// The tensor that these bytes are in `format`.
     ///
     /// # Errors
@@ -265,8 +265,8 @@ pub trait Host: Sized {
 impl<T: Element, S: HostShape> Host for Tensor<T, S> {
     const ELEMENTS: usize = S::ELEMENTS;
 
-    fn put(&self, format: Format, out: &mut [u8]) {
-        T::encode(&self.elements, format, out);
+    fn put(&self, format: Format, first: usize, out: &mut [u8]) {
+        T::encode(self.elements.get(first..).unwrap_or_default(), format, out);
     }
 
     fn take(format: Format, bytes: &[u8]) -> Result<Tensor<T, S>, Error> {
@@ -281,7 +281,7 @@ impl<T: Element, S: HostShape> Host for Tensor<T, S> {
 )]
 pub trait Hosts: Sized {
     /// How it is handed in: `&Tensor<..>`, `(&Tensor<..>, &Tensor<..>)` or `()`.
-    type Given<'a>
+    type Given<'a>: Copy
     where
         Self: 'a;
 
@@ -302,7 +302,7 @@ pub trait Hosts: Sized {
 }
 
 /// Takes the number of a tensor, its count of elements, and what writes them: see [`Host::put`].
-pub type PutEach<'a> = dyn FnMut(usize, usize, &dyn Fn(Format, &mut [u8])) -> Result<(), Error> + 'a;
+pub type PutEach<'a> = dyn FnMut(usize, usize, &dyn Fn(Format, usize, &mut [u8])) -> Result<(), Error> + 'a;
 
 /// Gives the bytes of a tensor by its number and its count of elements, and what they are.
 pub type TakeEach<'a> = dyn FnMut(usize, usize) -> Result<(Format, Vec<u8>), Error> + 'a;
@@ -318,7 +318,7 @@ impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
     }
 
     fn put(given: &Tensor<T, S>, each: &mut PutEach<'_>) -> Result<(), Error> {
-        each(0, Self::ELEMENTS, &|format, out| Host::put(given, format, out))
+        each(0, Self::ELEMENTS, &|format, first, out| Host::put(given, format, first, out))
     }
 
     fn take(each: &mut TakeEach<'_>) -> Result<Self, Error> {
@@ -339,7 +339,7 @@ macro_rules! hosts {
                 }
 
                 fn put(given: Self::Given<'_>, each: &mut PutEach<'_>) -> Result<(), Error> {
-                    $(each($index, $name::ELEMENTS, &|format, out| given.$index.put(format, out))?;)*
+                    $(each($index, $name::ELEMENTS, &|format, first, out| given.$index.put(format, first, out))?;)*
                     Ok(())
                 }
 

@@ -3,18 +3,22 @@
 mod clip;
 pub mod optim;
 mod schedule;
+mod split;
 
 use alloc::borrow::Cow;
+use alloc::vec::Vec;
 
 use crate::cards::Card;
 use crate::number::Precision;
-use crate::program::encoding::wire_struct;
+use crate::program::encoding::{Reader, Wire};
 pub use crate::program::loss::{Loss, LossOptions, Reduction};
 use crate::train::optim::{Optimizer, Sgd};
 pub use clip::Clip;
 #[doc(hidden)]
 pub use schedule::assert_falls;
 pub use schedule::{Field, Schedule};
+#[doc(hidden)]
+pub use split::{assert_splits, not_split};
 
 /// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields
 /// left out take the values of [`Train::DEFAULT`], but for the batch.
@@ -22,7 +26,10 @@ pub use schedule::{Field, Schedule};
 pub struct Train {
     /// Samples in one training step, or `Largest`: as many as fit every one of the cards. `network!` asks for it: nobody else can choose it.
     pub batch: usize,
-    /// Parts that a batch is split into. 1 if left out; any other number is refused.
+    /// Parts that a batch is split into, which run one after the other: their gradients are added up, and all of them make one
+    /// update. It divides the batch. 1 if left out.
+    ///
+    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm looks at each part by itself.
     pub micro_batches: usize,
     /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,
@@ -159,11 +166,18 @@ pub struct Descent {
     pub clip: Option<Clip>,
     /// How the learning rate changes from step to step.
     pub schedule: Schedule,
+    /// Parts of a batch whose gradients are added up before an update: at least 1.
+    pub micro_batches: u64,
 }
 
 impl Descent {
     /// Nothing.
-    pub const PLAIN: Descent = Descent { clip: None, schedule: Schedule::PLAIN };
+    pub const PLAIN: Descent = Descent { clip: None, schedule: Schedule::PLAIN, micro_batches: 1 };
+
+    /// Whether gradients of several parts of a batch are added up.
+    pub const fn accumulates(self) -> bool {
+        self.micro_batches > 1
+    }
 
     /// Whether the norm of all gradients is needed before the first update.
     pub const fn needs_norm(self) -> bool {
@@ -171,7 +185,19 @@ impl Descent {
     }
 }
 
-wire_struct!(Descent { clip, schedule });
+impl Wire for Descent {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.clip.put(out);
+        self.schedule.put(out);
+        self.micro_batches.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Descent> {
+        let (clip, schedule) = (Wire::take(from)?, Wire::take(from)?);
+        let micro_batches = Wire::take(from)?;
+        Some(Descent { clip, schedule, micro_batches }).filter(|descent| descent.micro_batches > 0)
+    }
+}
 
 /// A term of the loss.
 #[derive(Clone, Debug, PartialEq)]

@@ -272,7 +272,8 @@ pub(super) fn forward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let mut output = operands.target(Slot::Output, output)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), lse)?;
     let drops = op.dropout > 0.0 && operands.training();
-    let draws = if drops { Some(Draws::new(op.dropout, operands.row(), operands)?) } else { None };
+    let draws =
+        if drops { Some(Draws::new(op.dropout, operands.row(), lse * op.keys as usize, operands)?) } else { None };
     kernel(move |_| {
         let Sizes { heads, steps, values, .. } = sizes;
         let features = sizes.output();
@@ -368,7 +369,11 @@ impl Kept {
 pub(super) fn backward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let (lengths, output, lse) = sizes.lengths();
-    let draws = if op.dropout > 0.0 { Some(Draws::new(op.dropout, operands.row(), operands)?) } else { None };
+    let draws = if op.dropout > 0.0 {
+        Some(Draws::new(op.dropout, operands.row(), lse * op.keys as usize, operands)?)
+    } else {
+        None
+    };
     let kept = Kept {
         sizes,
         inputs: Inputs::new(&sizes, op, operands)?,

@@ -8,7 +8,7 @@ use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source, count};
 use crate::simd::{Loop, wide};
 use gpumem_core::error::Error;
-use gpumem_core::number::random::{drop_word, drop_words, threshold};
+use gpumem_core::number::random::{drop_word, drop_words_from, threshold};
 use gpumem_core::program::ops::Mask;
 use gpumem_core::program::{Slot, StateWord};
 
@@ -24,22 +24,33 @@ pub(super) struct Draws {
     row: u32,
     threshold: u32,
     scale: f32,
+    /// Draws of each part of a batch that is split; 0 where none is.
+    of_part: u64,
 }
 
 impl Draws {
-    /// The draws of an operation that reads `State` and drops with probability `p`, from the stream of this row.
-    pub(super) fn new(p: f64, row: u32, operands: &Operands<'_>) -> Result<Draws, Error> {
+    /// The draws of an operation that reads `State` and drops with probability `p`, from the stream of this row, `count` at a time.
+    pub(super) fn new(p: f64, row: u32, count: usize, operands: &Operands<'_>) -> Result<Draws, Error> {
         let state = operands.words(Slot::State, STATE_WORDS)?;
         // With p = 1 nothing is kept, so that the scale does not matter as long as it is finite.
         let scale = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
-        Ok(Draws { state, row, threshold: threshold(p), scale })
+        // What is the same for all samples is drawn once.
+        let of_samples = [Slot::Input(0), Slot::Gradient].into_iter().any(|slot| operands.batched(slot));
+        let of_part = if of_samples && operands.descent().accumulates() { count as u64 } else { 0 };
+        Ok(Draws { state, row, threshold: threshold(p), scale, of_part })
+    }
+
+    /// The number of the first draw of the part of the batch that is at hand.
+    fn first(&self) -> u64 {
+        if self.of_part == 0 { 0 } else { self.of_part * u64::from(self.state.get()[StateWord::PART]) }
     }
 
     /// The factor of each element in this step.
     pub(super) fn factor(&self) -> impl Fn(u64) -> f32 + Sync + '_ {
         let (step, seed) = step_and_seed(self.state.get());
+        let first = self.first();
         move |index| {
-            if drop_word(seed, step, self.row, index) < self.threshold { 0.0 } else { self.scale }
+            if drop_word(seed, step, self.row, first + index) < self.threshold { 0.0 } else { self.scale }
         }
     }
 
@@ -59,7 +70,8 @@ impl Draws {
     fn factors(&self, first: usize, out: &mut [f32]) {
         let (step, seed) = step_and_seed(self.state.get());
         let Draws { row, threshold, scale, .. } = *self;
-        let words = move |block| drop_words(seed, step, row, block);
+        let of_part = self.first();
+        let words = move |block| drop_words_from(seed, step, row, of_part + 4 * block);
         wide(Draw {
             block: first as u64 / 4,
             words,
@@ -106,14 +118,21 @@ fn scaled(mut pair: Pair, accumulate: bool, op: &Mask, draws: Draws) -> Bound {
     })
 }
 
+/// The draws for so many elements.
+fn draws(op: &Mask, elements: usize, operands: &Operands<'_>) -> Result<Draws, Error> {
+    Draws::new(op.p, op.stream(operands.row()), elements / count(&[op.shared.max(1)]), operands)
+}
+
 /// `y` from `x`, in place or not.
 pub(super) fn forward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
-    let pair = operands.pair(Slot::Input(0), Slot::Output, elements(op.shape, operands))?;
-    scaled(pair, false, op, Draws::new(op.p, op.stream(operands.row()), operands)?)
+    let length = elements(op.shape, operands);
+    let pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
+    scaled(pair, false, op, draws(op, length, operands)?)
 }
 
 /// `dx` from `dy`, in place or not.
 pub(super) fn backward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
-    let (pair, accumulate) = operands.gradients(0, elements(op.shape, operands))?;
-    scaled(pair, accumulate, op, Draws::new(op.p, op.stream(operands.row()), operands)?)
+    let length = elements(op.shape, operands);
+    let (pair, accumulate) = operands.gradients(0, length)?;
+    scaled(pair, accumulate, op, draws(op, length, operands)?)
 }

@@ -68,7 +68,7 @@ impl<R: Runner> Loaded<R> {
         Loaded::of(device, &lower(graph, &[output], &Options { training }).unwrap(), batch, optimizer)
     }
 
-    /// A program on any device, in the arena that its budget has.
+    /// A program on any device, in the arena that its budget has. Where its batch is split, it holds a part of it.
     pub fn of(
         device: &impl Device<Runner = R>,
         program: &Program,
@@ -76,7 +76,7 @@ impl<R: Runner> Loaded<R> {
         optimizer: Optimizer,
     ) -> Result<Loaded<R>, Error> {
         let compiled = plan(program, batch);
-        let (train, budget) = (place(&compiled).unwrap(), compiled.budget);
+        let (train, budget, batch) = (place(&compiled).unwrap(), compiled.budget, compiled.samples());
         // Only one of the two is used here; a copy of it stands in for the other.
         let job = Job {
             name: "test",
@@ -148,6 +148,38 @@ impl<R: Runner> Loaded<R> {
 
     pub fn runner_mut(&mut self) -> &mut R {
         &mut self.runner
+    }
+
+    /// One step on all parts of a batch: the inputs and targets of each, by name.
+    pub fn step_of(&mut self, parts: &[Vec<(String, Vec<u32>)>]) -> Result<f32, Error> {
+        let (last, others) = parts.split_last().expect("a step has a part");
+        let give = |loaded: &mut Self, part: &Vec<(String, Vec<u32>)>| {
+            part.iter().for_each(|(name, words)| loaded.set(name, words));
+        };
+        for (number, part) in others.iter().enumerate() {
+            give(self, part);
+            self.runner.accumulate(number as u64)?;
+        }
+        give(self, last);
+        self.step()
+    }
+
+    /// The inputs and targets of each of so many parts of the batch that is loaded.
+    pub fn parts(&mut self, count: usize) -> Vec<Vec<(String, Vec<u32>)>> {
+        let given = |tensor: &Tensor| matches!(tensor.class, Class::Input | Class::Target);
+        let ids: Vec<usize> =
+            (0..self.train.program.tensors.len()).filter(|&id| given(&self.train.program.tensors[id])).collect();
+        let mut parts = vec![Vec::new(); count];
+        for id in ids {
+            let name = self.train.program.tensors[id].name.clone();
+            let words: Vec<u32> = self.read(id).into_iter().map(f32::to_bits).collect();
+            let each = words.len() / count;
+            parts
+                .iter_mut()
+                .zip(words.chunks(each))
+                .for_each(|(part, words)| part.push((name.clone(), words.to_vec())));
+        }
+        parts
     }
 
     pub fn step(&mut self) -> Result<f32, Error> {

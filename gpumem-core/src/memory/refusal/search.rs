@@ -2,7 +2,7 @@
 
 use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound, plan_within};
 use crate::memory::bytes::{element_bytes, padded, tensor_bytes};
-use crate::memory::tables::Tables;
+use crate::memory::tables::{Tables, samples};
 use crate::number::Precision;
 
 /// What the search for a batch found.
@@ -117,7 +117,10 @@ pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N
 ///
 /// Looks for the largest batch whose lower bound fits, then makes plans from there downwards. Bytes need not grow
 /// with every sample (padding), so a larger batch may exist; the one returned fits.
+///
+/// Where a batch is split, it is searched among those that have as many samples in each part.
 pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N>, room: u64) -> Search {
+    let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
     if plan.start(Line::BatchIo) > room {
         return Search::Lasting;
     }
@@ -128,7 +131,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
     if low_bytes > room {
         return Search::OneSample(low_bytes);
     }
-    let high = plan.batch;
+    let high = samples(plan.batch, parts);
     if high == 1 {
         // The bound of one sample fits, its plan does not.
         return Search::OneSample(plan.arena());
@@ -145,7 +148,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
     while plans < MOST_PLANS && batch > 0 {
         let tried: Plan<N> = fitting_plan(tables, batch, precision, room);
         if tried.is_packed && tried.arena() <= room {
-            return Search::Fits(batch);
+            return Search::Fits(batch * parts);
         }
         // The share of the batch by which the plan is too large, at least one sample.
         let smaller =
@@ -160,7 +163,9 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
 /// nothing can be counted.
 ///
 /// It is the largest whose lower bound fits, or where its plan is above the bound the first one below it whose plan fits.
+/// Where a batch is split, it is a multiple of its parts.
 pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: Precision, room: u64) -> u64 {
+    let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
     let Ok(lasting) = Lasting::new(tables, 1, precision) else { return 0 };
     let bounds: Bounds<'_, N> = Bounds { tables, precision, lasting };
     let (mut low, mut low_bytes) = (1, bounds.arena(1));
@@ -181,7 +186,7 @@ pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: 
         }
         batch -= 1;
     }
-    batch
+    batch * parts
 }
 
 /// Whether the plan at another precision fits into `room` bytes.

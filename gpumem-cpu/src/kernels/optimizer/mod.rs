@@ -108,7 +108,7 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     }
     let state = operands.words(Slot::State, STATE_WORDS)?;
     let name = operands.name(Slot::Parameter).to_string();
-    let Descent { clip, schedule } = operands.descent();
+    let Descent { clip, schedule, .. } = operands.descent();
     kernel(move |frame| {
         let words = state.get();
         if words[StateWord::Overflow as usize] != 0 {

@@ -1,0 +1,74 @@
+//! Whether a batch splits into equal parts.
+
+use crate::message::Message;
+
+/// What is said of a batch that does not split into so many parts: the numbers nearest to that which divide it.
+pub const fn not_split<const N: usize>(batch: u64, parts: u64) -> Message<N> {
+    let mut text = Message::<N>::new();
+    text.text("a batch of ").number(batch).text(" does not split into ").number(parts);
+    text.text(" equal micro-batches; use ").number(divisor_below(batch, parts));
+    if let Some(above) = divisor_above(batch, parts) {
+        text.text(" or ").number(above);
+    }
+    text
+}
+
+/// The largest divisor of `batch` up to `parts`.
+const fn divisor_below(batch: u64, parts: u64) -> u64 {
+    let mut divisor = if parts < batch { parts } else { batch };
+    while divisor > 1 && !batch.is_multiple_of(divisor) {
+        divisor -= 1;
+    }
+    divisor
+}
+
+/// The smallest divisor of `batch` above `parts`.
+const fn divisor_above(batch: u64, parts: u64) -> Option<u64> {
+    // One that is not small is the batch over a small one.
+    let mut least = None;
+    let mut small = 1;
+    while small <= batch / small {
+        if batch.is_multiple_of(small) {
+            let (large, found) = (batch / small, least);
+            if small > parts {
+                return Some(match found {
+                    Some(least) if least < small => least,
+                    _ => small,
+                });
+            }
+            if large > parts {
+                least = Some(large);
+            }
+        }
+        small += 1;
+    }
+    least
+}
+
+/// Fails to compile if the batch does not split into so many equal parts.
+#[track_caller]
+pub const fn assert_splits(batch: u64, parts: u64) {
+    // A batch of 0 has its own message.
+    if batch > 0 && !batch.is_multiple_of(parts) {
+        panic!("{}", not_split::<128>(batch, parts).as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_divisors_are_named() {
+        for batch in 1..200 {
+            for parts in 1..220 {
+                let divisors = || (1..=batch).filter(|divisor| batch % divisor == 0);
+                let (below, above) = (divisors().filter(|it| *it <= parts).max(), divisors().find(|it| *it > parts));
+                assert_eq!((Some(divisor_below(batch, parts)), divisor_above(batch, parts)), (below, above));
+            }
+        }
+        let said = not_split::<128>(30, 4);
+        assert_eq!(said.as_str(), "a batch of 30 does not split into 4 equal micro-batches; use 3 or 5");
+        assert!(not_split::<128>(2, 4).as_str().ends_with("use 2"));
+    }
+}
