@@ -72,7 +72,11 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
     let program = program.map_err(|error| format!("`{name}`: {}", error.message))?;
     let layers = network.blueprint.layers(&program);
     // Until the process ends: elsewhere tables are statics.
-    let tables: &'static Tables = Box::leak(Box::new(tables(&program).leak()));
+    let tables = tables(&program).leak();
+    // A forward pass at the batch of `TRAIN` takes the parts that training does.
+    let parts = network.blueprint.training.as_ref().filter(|_| training || network.infer.is_none());
+    let tables = tables.with_micro_batches(parts.map_or(1, |steps| steps.descent.micro_batches));
+    let tables: &'static Tables = Box::leak(Box::new(tables));
     Ok(Step {
         title: name.clone(),
         training,
@@ -99,6 +103,11 @@ fn room(cards: &[&Card], headroom: u64) -> u64 {
 }
 
 impl Step {
+    /// Samples that are in memory at once: the batch, or a part of it.
+    pub fn samples(&self) -> u64 {
+        self.tables.samples(self.batch)
+    }
+
     /// The caps of workspaces where a network is aimed at these cards: they depend on the newest.
     pub fn workspaces(&self, aim: &[&Card]) -> Workspaces {
         let cards: Vec<Card> = aim.iter().copied().copied().collect();

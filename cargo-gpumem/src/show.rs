@@ -49,7 +49,7 @@ fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
     let at_peak = tensors.filter(|it| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
     let workspaces = step.workspaces(&step.cards);
     let alive = at_peak.map(|tensor| {
-        let elements = tensor.elements(step.batch).unwrap_or(u64::MAX);
+        let elements = tensor.elements(step.samples()).unwrap_or(u64::MAX);
         let bytes = workspaces.cap(tensor.role, elements.saturating_mul(tensor.role.bytes(step.precision)));
         Alive { tensor, name: step.program.tensor_name(tensor), bytes }
     });
@@ -59,7 +59,7 @@ fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
 }
 
 fn kept(step: &Step, layer: &LayerLine) -> u64 {
-    if step.training { kept_bytes(layer.kept, step.batch, step.precision) } else { 0 }
+    if step.training { kept_bytes(layer.kept, step.samples(), step.precision) } else { 0 }
 }
 
 /// The layers with their numbers in the forward pass, as they are to be listed.

@@ -125,14 +125,23 @@ pub(crate) fn clip(
     quote!(::core::option::Option::Some(__gpumem::__private::train::Clip::#named(#most)))
 }
 
-/// Where gradients are clipped by their norm, updates wait for it: an error where that was refused, and the field where it was left out.
+/// Where gradients are clipped by their norm, or added up over parts of a batch, updates wait for that: an error where that was refused, and the field where it was left out.
 pub(crate) fn separate(reading: &mut Reading<'_>, written: Option<&Expr>, errors: &mut Errors) -> Option<TokenStream> {
-    if !reading.descent.needs_norm() || reading.update == Update::Separate {
+    let waits = reading.descent.needs_norm() || reading.descent.accumulates();
+    if !waits || reading.update == Update::Separate {
         return None;
     }
     if let Some(value) = written {
-        let message = "`clip: GlobalNorm` needs all gradients before the first update, so that updates are `Separate`; remove \
-                       `update: Fused`, or clip each number by itself, as `clip: Value(0.5)`";
+        let message = match reading.descent.needs_norm() {
+            true => {
+                "`clip: GlobalNorm` needs all gradients before the first update, so that updates are `Separate`; remove \
+                 `update: Fused`, or clip each number by itself, as `clip: Value(0.5)`"
+            }
+            false => {
+                "`micro_batches` adds up the gradients of all of them before the first update, so that updates are `Separate`; \
+                 remove `update: Fused`"
+            }
+        };
         errors.add(Place::of(value), message);
         return None;
     }

@@ -22,6 +22,7 @@ mod expressions;
 mod instantiation;
 mod loss;
 mod manifest;
+mod micro;
 mod module;
 mod names;
 mod optimizer;

@@ -3,6 +3,7 @@
 use crate::descent;
 use crate::errors::Errors;
 use crate::loss;
+use crate::micro;
 use crate::optimizer;
 use crate::resolve::Resolved;
 use crate::syntax::{Constant, Declaration, Field, Place, Settings};
@@ -58,6 +59,8 @@ pub(crate) struct Reading<'s> {
     pub(crate) checkpoint: Checkpoint,
     /// What happens to gradients and to the learning rate before an update.
     pub(crate) descent: Descent,
+    /// Where `micro_batches` was written, if const evaluation has to see whether it divides the batch.
+    pub(crate) split: Option<Place>,
     /// Where the last rate of a schedule was written, if it is not 0.
     pub(crate) least: Option<Place>,
     pub(crate) precision: Precision,
@@ -78,6 +81,7 @@ impl Reading<'_> {
             update: Update::Fused,
             checkpoint: Checkpoint::None,
             descent: Descent::PLAIN,
+            split: None,
             least: None,
             precision: Precision::F32,
             cached: None,
@@ -94,26 +98,20 @@ pub(crate) fn train<'s>(
     errors: &mut Errors,
 ) -> Reading<'s> {
     let mut reading = Reading::new();
-    let mut written = None;
+    let (mut written, mut split, mut measured) = (None, None, settings.place);
     for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
             "batch" => batch(field, &mut reading, errors),
             "micro_batches" => {
-                match literal(value) {
-                    Some(1) => {}
-                    Some(0) => errors.add(Place::of(value), "`micro_batches` must be at least 1"),
-                    Some(_) => errors.add(Place::of(value), "this version has no micro-batches; use 1"),
-                    None => {
-                        errors.add(Place::of(value), "`micro_batches` changes the program, so it must be a literal")
-                    }
-                }
-                quote!(#value)
+                split = Some(value);
+                micro::batches(value, &mut reading, errors)
             }
             "precision" => precision(value, &mut reading, errors),
             "optimizer" => optimizer::read(value, resolved, &mut reading, errors),
             "loss" => {
                 reading.loss = loss::read(value, resolved, errors);
+                measured = Place::of(value);
                 let terms = &reading.loss.tokens;
                 quote!(&[#terms])
             }
@@ -133,6 +131,9 @@ pub(crate) fn train<'s>(
     reading.complete = settings.fields.len() + usize::from(separate.is_some()) == TRAIN_FIELDS.len();
     reading.fields.extend(separate);
     check_batch(settings, is_generic, errors);
+    if let Some(value) = split {
+        micro::check(value, measured, &mut reading, errors);
+    }
     // The default loss is checked too.
     if !settings.fields.iter().any(|field| field.name == "loss") {
         reading.loss = loss::default(resolved, errors);

@@ -57,6 +57,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 transient_tags: &[],
                 paths: &[],
                 workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
+                micro_batches: 1,
             };
             static __COMPILED: __gpumem::__private::memory::Compiled = __gpumem::__private::memory::Compiled {
                 program: &[],

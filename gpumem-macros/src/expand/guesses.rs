@@ -6,11 +6,11 @@ use crate::train::{Reading, literal};
 use gpumem_core::cards::{Card, find};
 use gpumem_core::memory::budget::MANY;
 use gpumem_core::memory::refusal::Aim;
-use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::memory::tables::{Workspaces, samples};
 use gpumem_core::{Precision, Train};
 use syn::{Expr, ExprCall, ExprLit, Lit};
 
-/// Batch, precision and caps on workspaces at which a program is packed in the macro.
+/// Samples at once, precision and caps on workspaces at which a program is packed in the macro.
 pub(super) type Guess = (u64, Precision, Workspaces);
 
 /// Those of the programs.
@@ -42,11 +42,13 @@ impl Guesses {
         if readings.infer.is_none() && readings.train.is_none() {
             inference.push((1, Precision::F32, aimed(&[], None)));
         }
-        Guesses { training, levels: vec![nominal(source, readings)], inference, evaluation }
+        let (batch, precision, workspaces) = nominal(source, readings);
+        let at_once = samples(batch, readings.train.as_ref().map_or(1, |train| train.descent.micro_batches));
+        Guesses { training, levels: vec![(at_once, precision, workspaces)], inference, evaluation }
     }
 }
 
-/// The numbers at which recomputation is looked for.
+/// The numbers at which recomputation is looked for, with the whole batch.
 pub(super) fn nominal(source: &Source, readings: &Readings<'_>) -> Guess {
     let settings = source.train.as_ref();
     let batch = readings.train.as_ref().and_then(|train| literal(&train.batch?.value)).unwrap_or(NOMINAL);
@@ -64,7 +66,8 @@ fn guesses(settings: Option<&Settings>, reading: Option<&Reading<'_>>, tensors: 
         None => vec![1],
     };
     let workspaces = aimed(&cards(settings), conv_workspace(settings));
-    batches.into_iter().map(|batch| (batch, reading.precision, workspaces)).collect()
+    let parts = reading.descent.micro_batches;
+    batches.into_iter().map(|batch| (samples(batch, parts), reading.precision, workspaces)).collect()
 }
 
 fn aimed(slugs: &[&str], convolution: Option<u64>) -> Workspaces {

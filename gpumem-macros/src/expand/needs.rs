@@ -86,7 +86,11 @@ fn text(asked: &Asked) -> Option<String> {
     let budget = budget.with_reserve(cards.first().map_or(UNKNOWN_RESERVE, Card::reserve));
     let doing = if program.training { "Training" } else { "Inference" };
     let needs = needs(&tables, precision, &budget, headroom, &cards);
-    Some(format!("\n# Memory\n\n{doing}, batch {batch}, {}:\n\n```text\n{needs}```\n", precision.name()))
+    let parts = match tables.micro_batches {
+        1 => String::new(),
+        parts => format!(" in {parts} micro-batches"),
+    };
+    Some(format!("\n# Memory\n\n{doing}, batch {batch}{parts}, {}:\n\n```text\n{needs}```\n", precision.name()))
 }
 
 #[cfg(test)]

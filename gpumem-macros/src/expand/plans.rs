@@ -100,13 +100,17 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
     };
     let mut checks: Vec<TokenStream> =
         all.iter().filter(|planned| planned.is_checked).map(|planned| check(source, planned)).collect();
+    // The batch of a generic network is known where it is named.
+    let generic = readings.train.as_ref().filter(|_| source.declaration.batch.is_some());
+    checks.extend(generic.and_then(|reading| splits(source, reading)));
     let leveled = leveled.map(|Leveled { items, check }| {
         checks.insert(0, check);
         items
     });
     let states = readings.train.as_ref().map(|reading| {
-        let (states, falls) = (states(source, reading), falls(source, reading));
-        quote!(#states #falls)
+        let (states, falls, splits) = (states(source, reading), falls(source, reading), splits(source, reading));
+        let splits = splits.filter(|_| source.declaration.batch.is_none()).map(|check| quote!(const _: () = #check;));
+        quote!(#states #falls #splits)
     });
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
     let record =
@@ -224,8 +228,14 @@ pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStrea
     } else {
         quote!(__gpumem::__private::Train::DEFAULT.conv_workspace)
     };
+    // The forward pass beside a training step takes the same parts of a batch; its tables may be those of `INFER`.
+    let parts = planned.reading.map_or(1, |reading| reading.descent.micro_batches);
+    let parts = Some(parts).filter(|&parts| parts > 1).map(|parts| {
+        let parts = Literal::u64_unsuffixed(parts);
+        quote!(.with_micro_batches(#parts))
+    });
     quote! {
-        #tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(&#aim, #convolution))
+        #tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(&#aim, #convolution))#parts
     }
 }
 
@@ -356,6 +366,15 @@ fn falls(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
     let arguments = quote!(<#path>::TRAIN.schedule, <#path>::TRAIN.optimizer.lr());
     let call = called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place);
     Some(quote!(const _: () = #call;))
+}
+
+/// The check that the batch splits into its parts, at their number.
+fn splits(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
+    let place = reading.split?;
+    let (_, path) = generics(source);
+    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
+    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    Some(called_at(quote!(__gpumem::__private::train::assert_splits), quote!(#batch, #parts), place))
 }
 
 /// The check that the optimizer keeps as many states as the program has, at the optimizer.

@@ -95,9 +95,10 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
         operation_tags,
         transient_tags,
         paths: _,
+        micro_batches,
     } = tables(program);
-    guesses.iter().for_each(|&(batch, precision, workspaces)| transients.carry(batch, precision, workspaces));
-    let [operations, moments] = [operations, moments].map(Literal::u64_unsuffixed);
+    guesses.iter().for_each(|&(samples, precision, workspaces)| transients.carry(samples, precision, workspaces));
+    let [operations, moments, micro_batches] = [operations, moments, micro_batches].map(Literal::u64_unsuffixed);
     let OwnedTransients { sizes, lives, moments: peaks, changes, orders } = transients;
     let lives = lives.into_iter().map(Literal::u64_unsuffixed);
     let orders = orders.into_iter().map(|OwnedOrder { entries, size, lower_bound }| {
@@ -125,6 +126,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
             training: #training,
             paths: __PATHS,
             workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
+            micro_batches: #micro_batches,
         },
     };
     quote! {

@@ -11,7 +11,6 @@ fn training_settings() {
         forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("const TRAIN: Train = Train {{ {fields} }};"))
     };
     for (fields, place, message) in [
-        ("micro_batches: 2", "2", "this version has no micro-batches; use 1"),
         ("micro_batches: N", "N", "`micro_batches` changes the program, so it must be a literal"),
         ("optimizer: Adam { 1e-3 }", "1e-3", "values have names here; write `lr: 1e-3`"),
         ("batch: 1, batch: 2", "batch", "`batch` is given twice; remove one"),

@@ -8,7 +8,7 @@ network! {
         optimizer: Sdg { lr: 0.1 },
         loss: CrossEntropie,
         precision: Bf32,
-        micro_batches: 4,
+        micro_batches: 0,
     };
 
     fn forward(image: Image<3, 32, 32>) -> Logits<10> {

@@ -1,0 +1,40 @@
+//! `micro_batches: 4` of `TRAIN`: a batch in parts that run one after the other.
+
+use crate::errors::Errors;
+use crate::syntax::Place;
+use crate::train::{Reading, literal};
+use gpumem_core::lower::micro::{depends_on_targets, of_targets};
+use gpumem_core::train::not_split;
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::Expr;
+
+/// Reads `micro_batches`.
+pub(crate) fn batches(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    match literal(value) {
+        Some(0) => errors.add(Place::of(value), "`micro_batches` must be at least 1"),
+        Some(parts) => reading.descent.micro_batches = parts,
+        None => errors.add(Place::of(value), "`micro_batches` changes the program, so it must be a literal"),
+    }
+    quote!(#value)
+}
+
+/// Whether the batch splits into so many parts, and the loss is what those of the parts come to.
+pub(crate) fn check(value: &Expr, measured: Place, reading: &mut Reading<'_>, errors: &mut Errors) {
+    let parts = reading.descent.micro_batches;
+    if parts < 2 {
+        return;
+    }
+    let batch = reading.batch.map(|field| literal(&field.value));
+    match batch {
+        // Nobody else can say it, and what is the largest is a multiple.
+        Some(None) if !reading.takes_largest => reading.split = Some(Place::of(value)),
+        Some(Some(batch)) if batch > 0 && !batch.is_multiple_of(parts) => {
+            errors.add(Place::of(value), not_split::<128>(batch, parts).as_str());
+        }
+        _ => {}
+    }
+    if let Some(term) = reading.loss.terms.iter().find(|term| depends_on_targets(term.measure, &term.options)) {
+        errors.add(measured, of_targets(term.measure.name()));
+    }
+}
