@@ -38,6 +38,7 @@
 // With tensor cores, see attention_mma.cuh. Without, see attention_fma.cuh.
 #include "base.cuh"
 #include "real.cuh"
+#include "part.cuh"
 
 // Rows and columns of a tile.
 constexpr int SIDE = 64;

@@ -237,7 +237,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
         total[i] = 0.0f;
     }
     for (int keys = first_keys(first); keys <= last_keys(first); keys += SIDE) {
-        const u32 dropped = draw(Draws{state, row}, block.head, first, keys);
+        const u32 dropped = draw(draws_of(state, row), block.head, first, keys);
         float p[4][4];
         biased_scores(a, b, parts, first, keys, p);
 #pragma unroll
@@ -360,7 +360,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
     if (APART && dq_all == nullptr) return;
     float dq[OWN_CHUNKS][4][4] = {};
     for (int keys = first_keys(first); keys <= last_keys(first); keys += SIDE) {
-        const u32 dropped = draw(Draws{state, row}, block.head, first, keys);
+        const u32 dropped = draw(draws_of(state, row), block.head, first, keys);
         float p[4][4], s[4][4] = {};
         scores(a, b, slope, first, values_of(parts), keys, s);
         biased_scores(a, b, parts, first, keys, p);
@@ -400,7 +400,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
         const Rows<const real> slope = outputs_of(dy, head);
 #pragma unroll 1
         for (int queries = first_queries(first); queries < end_queries(first); queries += SIDE) {
-            const u32 dropped = draw(Draws{state, row}, head, queries, first);
+            const u32 dropped = draw(draws_of(state, row), head, queries, first);
             float p[4][4], s[4][4] = {};
             biased_scores(a, b, parts, queries, first, p);
             scores(a, b, slope, queries, values_of(parts), first, s);
@@ -457,7 +457,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_bias)(const real *dy, const 
 #pragma unroll 1
             for (u64 head = sample * all + first; head < sample * all + first + SHARING; head++) {
                 const Parts parts = parts_of(head, q_all, k_all, v_all, bias);
-                const u32 dropped = draw(Draws{state, row}, head, queries, keys);
+                const u32 dropped = draw(draws_of(state, row), head, queries, keys);
                 float p[4][4], s[4][4] = {}, logs[4], deltas[4];
                 scores(a, b, outputs_of(dy, head), queries, values_of(parts), keys, s);
                 biased_scores(a, b, parts, queries, keys, p);

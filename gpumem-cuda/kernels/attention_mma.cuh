@@ -351,7 +351,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
         copies_done();
         __syncthreads();
         load_rows<SIDE, KEY_STEPS>(values.at, parts.v, VALUE_PITCH, from);
-        const u32 dropped = draw_tile<false, SIDE / 8>(Draws{state, row}, block.head, step, from);
+        const u32 dropped = draw_tile<false, SIDE / 8>(draws_of(state, row), block.head, step, from);
         Accumulator scores[SIDE / 8];
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) dot_rows(queries, keys.at + 8 * j * WIDTH, scores + j);

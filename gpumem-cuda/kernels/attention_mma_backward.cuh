@@ -88,7 +88,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
             dot_rows(queries, keys, p);
             dot_rows(gradients, values, s);
             add_bias<2, false>(p, parts.bias, step, from + part);
-            const u32 dropped = draw_tile<false, 2>(Draws{state, row}, block.head, step, from + part);
+            const u32 dropped = draw_tile<false, 2>(draws_of(state, row), block.head, step, from + part);
             const int apart = step - from - part;
             if ((CAUSAL && apart == 0) || (ENDS && from + part + 16 > KEY_STEPS) || !(is_near(apart + 15) && is_near(apart - 15))) {
                 slopes<true>(p, s, dropped, logs, deltas, ENDS || WINDOW ? apart : 0, KEY_STEPS - from - part);
@@ -233,11 +233,11 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_keys)
     const Work block = work(KEY_TILES, false);
     const Parts inputs = {q_all, k_all, v_all, bias};
     if constexpr (HEAD <= 96) {
-        backward_keys<true, true>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
+        backward_keys<true, true>(tiles, statistics, block, dy, inputs, lse, delta, draws_of(state, row), dk_all, dv_all);
     } else {
         // There are not registers enough for both gradients: the weights are computed twice.
-        backward_keys<false, true>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
+        backward_keys<false, true>(tiles, statistics, block, dy, inputs, lse, delta, draws_of(state, row), dk_all, dv_all);
         __syncthreads();
-        backward_keys<true, false>(tiles, statistics, block, dy, inputs, lse, delta, Draws{state, row}, dk_all, dv_all);
+        backward_keys<true, false>(tiles, statistics, block, dy, inputs, lse, delta, draws_of(state, row), dk_all, dv_all);
     }
 }

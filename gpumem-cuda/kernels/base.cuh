@@ -164,6 +164,8 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_LOSSES 12
 #define STATE_RATE 13
 #define STATE_CLIP 14
+// In the same place: StateWord::PART.
+#define STATE_PART 14
 
 // Steps that went before those at hand: of training, or of a sequence of which a cache is kept.
 __device__ __forceinline__ u64 steps_before(const u32 *state) { return (u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]; }
@@ -177,13 +179,28 @@ __device__ __forceinline__ u32 steps_at_hand(const u32 *state, u32 steps) {
 struct Draws {
     const u32 *state;
     u32 row;
+    // The number of the first draw: that of the part of the batch that is at hand. See part.cuh.
+    u64 first;
 };
 
 // The words that decide about elements 4 * block to 4 * block + 3 of a drawing layer: gpumem_core::random::drop_words.
-__device__ __forceinline__ void drop_words(const Draws &draws, u64 block, u32 words[4]) {
+__device__ __forceinline__ void words_of_block(const Draws &draws, u64 block, u32 words[4]) {
     words[0] = (u32)block;
     words[1] = (u32)(block >> 32);
     words[2] = draws.row ^ draws.state[STATE_STEP + 1] << 24;
     words[3] = draws.state[STATE_STEP];
     philox(words, draws.state[STATE_SEED], draws.state[STATE_SEED + 1]);
+}
+
+// The same for elements of the part of a batch, which may begin between two blocks of the whole.
+__device__ __forceinline__ void drop_words(const Draws &draws, u64 block, u32 words[4]) {
+    const u64 own = block + draws.first / 4, shift = draws.first % 4;
+    words_of_block(draws, own, words);
+    if (shift == 0) return;
+    u32 all[8] = {words[0], words[1], words[2], words[3]};
+    words_of_block(draws, own + 1, all + 4);
+#pragma unroll
+    for (int e = 0; e < 7; e++) all[e] = shift & 1 ? all[e + 1] : all[e];
+#pragma unroll
+    for (int e = 0; e < 4; e++) words[e] = shift & 2 ? all[e + 2] : all[e];
 }

@@ -65,6 +65,7 @@ static __device__ __forceinline__ Index of_dx(Index at) { return at; }
 
 #ifdef THRESHOLD
 #include "mask.cuh"
+#include "part.cuh"
 
 // What dropout makes of a pack. A draw decides about four elements.
 static __device__ __forceinline__ Pack drop(Pack pack, Index at, const Draws &draws) {
@@ -185,7 +186,7 @@ KERNEL(batch_norm_forward_drop)
         const Index at = place(PACKS - 1 - i, c);
         const Pack pack = output(at, how, x, residual);
         if (y != nullptr) ((Pack *)y)[at] = pack;
-        ((Pack *)z)[at] = drop(pack, at, Draws{state, row});
+        ((Pack *)z)[at] = drop(pack, at, draws_of(state, row));
     }
 }
 
@@ -317,7 +318,7 @@ KERNEL(batch_norm_backward_drop)
     const Index c = blockIdx.x;
     const float rstd = saved[CHANNELS + c];
     const Rule how = rule(saved[c], rstd, weight, bias, c);
-    const Draws draws{state, row};
+    const Draws draws = draws_of(state, row);
     float sum, product;
     sum_part(c, 0, how, dy, &draws, x, nullptr, nullptr, scratch, &sum, &product);
     if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);

@@ -22,6 +22,7 @@
 #include "formula.cuh"
 #include "mask.cuh"
 #include "draws.cuh"
+#include "part.cuh"
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -64,7 +65,7 @@ KERNEL(chain)(const u32 *state, const real *x0, const real *x1, const real *x2, 
     LOADS;
     u32 words[DRAWS + 1][PIECE];
 #pragma unroll
-    for (int k = 0; k < DRAWS; k++) piece_words(Draws{state, rows.at[k]}, share_of(k), at, words[k]);
+    for (int k = 0; k < DRAWS; k++) piece_words(draws_of(state, rows.at[k]), share_of(k), at, words[k]);
 #pragma unroll
     for (int e = 0; e < PIECE; e++) {
         real r[VALUES];

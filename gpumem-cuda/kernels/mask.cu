@@ -15,6 +15,7 @@
 #include "piece.cuh"
 #include "mask.cuh"
 #include "draws.cuh"
+#include "part.cuh"
 
 static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
     float value = drop(word, THRESHOLD, widen(x), (float)(SCALE));
@@ -31,7 +32,7 @@ KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const u64 at = in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, i);
-    drop(drop_word(Draws{state, row}, i / SHARED), x[at], &y[at]);
+    drop(drop_word(draws_of(state, row), i / SHARED), x[at], &y[at]);
 }
 
 #else
@@ -47,7 +48,7 @@ KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
     Piece out;
 #endif
     u32 words[PIECE];
-    piece_words(Draws{state, row}, SHARED, first, words);
+    piece_words(draws_of(state, row), SHARED, first, words);
 #pragma unroll
     for (int e = 0; e < PIECE; e++) drop(words[e], in.at[e], &out.at[e]);
     store_piece(out, y, first);

@@ -32,6 +32,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("mma.cuh", include_str!("../../kernels/mma.cuh")),
     ("operation.cuh", include_str!("../../kernels/operation.cuh")),
     ("pack.cuh", include_str!("../../kernels/pack.cuh")),
+    ("part.cuh", include_str!("../../kernels/part.cuh")),
     ("piece.cuh", include_str!("../../kernels/piece.cuh")),
     ("planes.cuh", include_str!("../../kernels/planes.cuh")),
     ("pointwise.cuh", include_str!("../../kernels/pointwise.cuh")),

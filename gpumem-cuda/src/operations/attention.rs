@@ -1,7 +1,7 @@
 //! Scaled dot-product attention: `kernels/attention.cu`, or cuDNN.
 
 use super::context::{Context, Setting};
-use super::mask::with_draws;
+use super::mask::{with_draws, with_parts};
 use crate::calls::attention::Pass;
 use crate::calls::product::{Element, Scratch};
 use crate::calls::{self, Call, Kernel, Launch};
@@ -101,6 +101,13 @@ impl<'a> Heads<'a> {
         let kernel = kernel.with("SHARING", op.bias[1]).with("PER_SAMPLE", u8::from(per_sample));
         let kernel = kernel.with("SAVES", u8::from(self.saves));
         let names = ["ADD", "ADD_KEYS", "ADD_VALUES", "ADD_BIAS"];
+        let kernel = match context.operation.read(Slot::Input(0)) {
+            Some(x) if dropout > 0.0 => {
+                let draws = [self.samples, op.sequences(), op.heads, op.steps(), op.keys];
+                with_parts(kernel, context, x, draws.iter().fold(1, |product, &size| product.saturating_mul(size)))
+            }
+            _ => kernel,
+        };
         let kernel = with_draws(kernel, "KEEP", dropout);
         names.into_iter().zip(self.adds).fold(kernel, |kernel, (name, add)| kernel.with(name, add))
     }

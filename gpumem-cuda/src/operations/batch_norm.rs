@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::grid::{channel_pack, norm_real, pack, parts, threads};
-use super::mask::with_draws;
+use super::mask::{with_draws, with_parts};
 use super::pointwise::Rectifier;
 use crate::calls::{Kernel, Launch, TOGETHER};
 use gpumem_core::error::Error;
@@ -41,9 +41,10 @@ pub(crate) struct Drop {
 }
 
 impl Drop {
-    /// The same launch with dropout.
-    fn add_to(self, launch: Launch) -> Launch {
-        let kernel = with_draws(launch.kernel.clone(), "SCALE", self.p);
+    /// The same launch, of a normalisation of `x`, with dropout.
+    fn add_to(self, launch: Launch, context: &Context<'_>, x: TensorId) -> Launch {
+        let kernel = with_parts(launch.kernel.clone(), context, x, context.count(x));
+        let kernel = with_draws(kernel, "SCALE", self.p);
         Launch { kernel, ..launch }.with_numbers(vec![self.row])
     }
 }
@@ -303,7 +304,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
             if let Some(Dropped { drop, output, keeps_input }) = tail.dropped {
                 let written = [saved, mean, variance, y.filter(|_| keeps_input), Some(output)];
                 let arguments = [vec![Some(x), weight, bias, residual, Some(drop.state)], written.to_vec()].concat();
-                return Ok(vec![drop.add_to(plan.channels("batch_norm_forward_drop", [0; 3], arguments)?)]);
+                return Ok(vec![drop.add_to(plan.channels("batch_norm_forward_drop", [0; 3], arguments)?, context, x)]);
             }
             let arguments = vec![Some(x), weight, bias, residual, saved, mean, variance, y];
             return Ok(vec![plan.channels("batch_norm_forward", [0; 3], arguments)?]);
@@ -374,7 +375,7 @@ pub(crate) fn backward_through(
     let Some(partial) = plan.partial() else {
         if let Some(drop) = drop {
             let arguments = [read(dy), vec![Some(drop.state), dx, dweight, dbias]].concat();
-            return Ok(vec![drop.add_to(plan.channels("batch_norm_backward_drop", add, arguments)?)]);
+            return Ok(vec![drop.add_to(plan.channels("batch_norm_backward_drop", add, arguments)?, context, x)]);
         }
         let arguments = [read(dy), vec![output, through, dx, dweight, dbias]].concat();
         return Ok(vec![plan.channels("batch_norm_backward", add, arguments)?]);

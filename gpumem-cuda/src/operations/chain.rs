@@ -51,6 +51,8 @@ pub(crate) struct Chain<'a> {
     rows: Vec<u32>,
     /// Of how many neighbours the words of each of them are.
     shares: Vec<u64>,
+    /// How many draws a part of a batch that is split has; the same for all of them.
+    drawn: Option<u64>,
 }
 
 impl<'a> Chain<'a> {
@@ -71,6 +73,7 @@ impl<'a> Chain<'a> {
             state: None,
             rows: Vec::new(),
             shares: Vec::new(),
+            drawn: None,
         })
     }
 
@@ -162,6 +165,10 @@ impl<'a> Chain<'a> {
         let shares: Vec<String> = self.shares.iter().chain([&1]).map(|share| format!("{share}ull")).collect();
         let kernel = kernel.with("SHARES", format!("{{{}}}", shares.join(","))).with("WORK", work.join(";"));
         let kernel = kernel.with("OUTPUTS", stored.len()).with("STORES", stores.join(";"));
+        let kernel = match self.drawn {
+            Some(drawn) => kernel.with("DRAWN", format!("{drawn}ull")),
+            None => kernel,
+        };
         let mut arguments = vec![self.state];
         for (tensors, pointers) in [&read[..], stored].into_iter().zip(POINTERS) {
             let given = tensors.iter().copied().map(Some);
@@ -271,6 +278,12 @@ impl<'a> Chain<'a> {
             shared if self.is_dense() => shared,
             _ => return None,
         };
+        if self.placed.program.descent.accumulates() && context.tensor(x).batched {
+            let drawn = context.count(x) / op.shared.max(1);
+            if *self.drawn.get_or_insert(drawn) != drawn {
+                return None;
+            }
+        }
         self.state = Some(context.operation.read(Slot::State)?);
         self.rows.push(op.stream(context.operation.row));
         self.shares.push(share);

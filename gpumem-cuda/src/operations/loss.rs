@@ -42,7 +42,9 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     }
     let pitch = |id: Option<TensorId>| id.and_then(|id| context.pitch(id)).unwrap_or(criterion.classes);
     let sum = u8::from(context.operation.read(Slot::Loss).is_some());
-    let updates = context.placed.program.operations.iter().any(|operation| operation.action == Action::Update);
+    let operations = &context.placed.program.operations;
+    let updates = operations.iter().any(|operation| operation.action == Action::Update);
+    let is_first = operations.iter().find(|it| matches!(it.action, Action::Loss(_))) == Some(context.operation);
     let kernel = |entry| {
         let kernel = context.kernel(FILE, entry).with("ROWS", format!("{rows}ull"));
         let kernel = kernel
@@ -55,7 +57,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let kernel = kernel.with_float("WEIGHT", criterion.weight).with("SUM", sum);
         let kernel = with_options(kernel, criterion);
         // The first term of a step prepares its updates.
-        if updates && sum == 0 { prepared(kernel, context) } else { kernel }
+        if updates && is_first { prepared(kernel, context) } else { kernel }
     };
     let launch = |entry, blocks, threads, arguments| {
         let (kernel, grid, block) = (kernel(entry), [blocks, 1, 1], [threads, 1, 1]);

@@ -15,6 +15,13 @@ pub(super) fn with_draws(kernel: Kernel, scale: &'static str, p: f64) -> Kernel 
     kernel.with("THRESHOLD", format!("{threshold}u")).with_float(scale, factor)
 }
 
+/// With how many draws each part of a batch has, where it is split: so many of an operation on `x` at once. What is the same for all samples is
+/// drawn once.
+pub(super) fn with_parts(kernel: Kernel, context: &Context<'_>, x: TensorId, count: u64) -> Kernel {
+    let is_split = context.placed.program.descent.accumulates() && context.tensor(x).batched;
+    if is_split { kernel.with("DRAWN", format!("{count}ull")) } else { kernel }
+}
+
 /// Below which random word an element is dropped, and what the others are multiplied with: an f32.
 pub(super) fn threshold_and_scale(p: f64) -> (u32, f64) {
     // A share of 1 keeps next to nothing; what is kept must be finite all the same.
@@ -26,6 +33,7 @@ fn launch(context: &Context<'_>, op: &Mask, x: TensorId, y: TensorId, add: u8) -
     let count = context.elements(y);
     let kernel = context.kernel("mask.cu", "mask").with("COUNT", format!("{}ull", context.count(y)));
     let kernel = with_draws(kernel, "SCALE", op.p).with("ADD", add).with("SHARED", format!("{}ull", op.shared));
+    let kernel = with_parts(kernel, context, y, context.count(y) / op.shared.max(1));
     let arguments = vec![Some(x), Some(context.read(Slot::State)?), Some(y)];
     let row = vec![op.stream(context.operation.row)];
     if !context.tensor(y).layout.is_dense() {

@@ -373,7 +373,7 @@ fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
 
 /// An update's kernel, with where its learning rate comes from and what is done to its gradient: see `descent.cuh`.
 pub(super) fn descending(kernel: Kernel, context: &Context<'_>) -> Kernel {
-    let Descent { clip, schedule } = context.placed.program.descent;
+    let Descent { clip, schedule, .. } = context.placed.program.descent;
     let kernel = if schedule == Schedule::PLAIN { kernel } else { kernel.with("SCHEDULED", 1) };
     match clip {
         Some(Clip::GlobalNorm(_)) => kernel.with("CLIP_NORM", 1),

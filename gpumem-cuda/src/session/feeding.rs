@@ -6,6 +6,7 @@ use super::losses::{Copied, Losses, Ring};
 use super::prepared::{Binding, Prepared};
 use crate::error::failure;
 use crate::steps::Step;
+use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use gpumem_core::error::Error;
 use gpumem_core::memory::budget::padded;
@@ -34,13 +35,95 @@ pub(super) struct Feeding {
     last: Option<usize>,
     /// What has been fed since, by its offset.
     fed: Vec<u64>,
+    /// Where a batch is split: what its parts have in common.
+    split: Option<Split>,
+}
+
+/// A batch whose parts run one after the other.
+#[derive(Debug)]
+struct Split {
+    /// Parts of a batch.
+    parts: u64,
+    /// Parts that the step under way has had.
+    done: u64,
+    /// Addresses and bytes of what is 0 before the first part.
+    sums: Vec<(CUdeviceptr, usize)>,
+    /// The word of the state with the number of the part.
+    number: CUdeviceptr,
+}
+
+impl Split {
+    fn new(arena: &Arena, placed: &Placed) -> Result<Option<Split>, Error> {
+        if !placed.program.descent.accumulates() {
+            return Ok(None);
+        }
+        let state = placed.program.of_class(Class::State).next();
+        let state = state.ok_or(Error::Damaged("a step whose batch is split has no state"))?;
+        let number = arena.address(placed.offsets[state as usize] + 4 * StateWord::PART as u64, 4)?;
+        let sums = placed.program.accumulators().map(|id| (placed.offsets[id as usize], placed.bytes[id as usize]));
+        let sums = adjoining(sums.collect()).into_iter().map(|(offset, bytes)| {
+            let length =
+                usize::try_from(bytes).map_err(|_| Error::Damaged("a gradient exceeds the host's addresses"))?;
+            Ok((arena.address(offset, bytes)?, length))
+        });
+        Ok(Some(Split {
+            parts: placed.program.descent.micro_batches,
+            done: 0,
+            sums: sums.collect::<Result<_, Error>>()?,
+            number,
+        }))
+    }
+
+    /// Brings the state to a part, behind what `stream` was given; before the first, all sums become 0.
+    fn begin(&self, part: u64, stream: &CudaStream) -> Result<(), Error> {
+        let sums = if part == 0 { &self.sums[..] } else { &[] };
+        let stream = stream.cu_stream();
+        // SAFETY: the ranges were checked to lie inside the arena, which outlives the stream's work, and what the stream was given before
+        // has come to its end there.
+        let zeros = sums.iter().try_for_each(|&(at, bytes)| unsafe { result::memset_d8_async(at, 0, bytes, stream) });
+        zeros.map_err(failure("setting gradients to 0"))?;
+        // SAFETY: as above, of one word.
+        unsafe { sys::cuMemsetD32Async(self.number, part as u32, 1, stream) }
+            .result()
+            .map_err(failure("counting the parts of a batch"))
+    }
+}
+
+/// Ranges that follow each other in the arena, but for what the plan ends each tensor with, as one: offsets and bytes.
+fn adjoining(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for (offset, bytes) in ranges {
+        match all.last_mut() {
+            Some((start, length)) if *start + padded(*length) == offset => *length = offset - *start + bytes,
+            _ => all.push((offset, bytes)),
+        }
+    }
+    all
 }
 
 #[derive(Debug)]
 struct Half {
     program: Prepared,
+    /// What of it runs for each part of a batch but the last, where it is split.
+    part: Option<Prepared>,
     /// Behind the last step that read this half.
     done: CudaEvent,
+}
+
+/// The steps that run for each part of a batch.
+///
+/// # Errors
+/// [`Error::Damaged`] if something that runs once is among them.
+fn repeated(placed: &Placed, steps: &[Step]) -> Result<Vec<Step>, Error> {
+    let count = placed.program.repeated();
+    let (repeated, once): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.operations()[0] < count);
+    let is_mixed = repeated.iter().any(|step| step.operations().iter().any(|&at| at >= count));
+    let follows = once.iter().map(|step| step.first).min() >= repeated.iter().map(|step| step.first).max();
+    if is_mixed || !follows {
+        return Err(Error::Damaged("an update runs together with what comes before the last part of a batch"));
+    }
+    Ok(repeated.into_iter().cloned().collect())
 }
 
 impl Feeding {
@@ -60,16 +143,20 @@ impl Feeding {
             Some(state) => Losses::Ring(Ring::new(context, offset(state) + 4 * StateWord::Losses as u64)?),
             None => Losses::Copied(Copied::new(binding.arena, offset(placed.program.results[0]), (&staging, staged))?),
         };
+        let split = Split::new(binding.arena, placed)?;
+        let repeated = split.as_ref().map(|_| repeated(placed, steps)).transpose()?;
         let half = |index: u64| {
             let way = losses.way(index as usize)?;
             let program = Prepared::new(binding, placed, steps, index * length, Some(way))?;
+            let part = repeated.as_deref().map(|steps| Prepared::new(binding, placed, steps, index * length, None));
             let done = context.new_event(None).map_err(failure("making an event"))?;
-            Ok::<Half, Error>(Half { program, done })
+            Ok::<Half, Error>(Half { program, part: part.transpose()?, done })
         };
         let halves = [half(0)?, half(1)?];
         let copies = context.new_stream().map_err(failure("making a stream"))?;
         let copied = context.new_event(None).map_err(failure("making an event"))?;
-        Ok(Feeding { halves, losses, staging, copies, copied, start, length, current: 0, last: None, fed: Vec::new() })
+        let (current, last, fed) = (0, None, Vec::new());
+        Ok(Feeding { halves, losses, staging, copies, copied, start, length, current, last, fed, split })
     }
 
     /// The distance to the other place of the input or target at `offset`, if it is one.
@@ -115,7 +202,9 @@ impl Feeding {
 
     /// Captures the step for each half.
     pub(super) fn capture(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
-        self.halves.iter_mut().try_for_each(|half| half.program.capture(stream))
+        let mut programs =
+            self.halves.iter_mut().flat_map(|half| [&mut half.program].into_iter().chain(&mut half.part));
+        programs.try_for_each(|program| program.capture(stream))
     }
 
     /// The program of the next step, if nothing is fed before it.
@@ -130,10 +219,37 @@ impl Feeding {
 
     /// Back to launching call by call.
     pub(super) fn discard_graphs(&mut self) {
-        self.halves.iter_mut().for_each(|half| half.program.discard_graph());
+        let programs = self.halves.iter_mut().flat_map(|half| [&mut half.program].into_iter().chain(&mut half.part));
+        programs.for_each(Prepared::discard_graph);
     }
 
-    /// Enqueues a step on what was fed last.
+    /// Enqueues the part of a step of this number on what was fed last, one that is not the last part.
+    ///
+    /// # Errors
+    /// A batch that is not split.
+    pub(super) fn accumulate(&mut self, stream: &CudaStream, part: u64) -> Result<(), Error> {
+        self.lead(stream)?;
+        let half = &self.halves[self.current];
+        let unknown = || Error::Unsupported { device: "CUDA", what: "the network takes whole batches".into() };
+        let (split, program) = self.split.as_mut().zip(half.part.as_ref()).ok_or_else(unknown)?;
+        split.done = 0;
+        split.begin(part, stream)?;
+        program.run(stream)?;
+        half.done.record(stream).map_err(failure("recording an event"))?;
+        split.done = part + 1;
+        self.fed.clear();
+        self.last = Some(self.current);
+        Ok(())
+    }
+
+    /// Enqueues all parts of a step, each on what was fed last.
+    pub(super) fn run_all(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        let parts = self.split.as_ref().map_or(1, |split| split.parts);
+        (0..parts - 1).try_for_each(|part| self.accumulate(stream, part))?;
+        self.run(stream)
+    }
+
+    /// Enqueues a step on what was fed last, or the last part of one.
     pub(super) fn run(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.run_by(stream, |program| program.run(stream))
     }
@@ -148,6 +264,10 @@ impl Feeding {
         let half = &self.halves[self.current];
         let last = self.last.map(|last| &self.halves[last].done);
         self.losses.make_room(self.current, (&half.done, last))?;
+        if let Some(split) = &mut self.split {
+            let part = std::mem::take(&mut split.done);
+            split.begin(part, stream)?;
+        }
         run(&half.program)?;
         half.done.record(stream).map_err(failure("recording an event"))?;
         self.losses.given();

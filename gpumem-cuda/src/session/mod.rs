@@ -267,6 +267,11 @@ impl Runner for Session {
         Ok(f32::from_le_bytes(loss))
     }
 
+    fn accumulate(&mut self, part: u64) -> Result<(), Error> {
+        bind(self.stream.context())?;
+        self.train.as_mut().ok_or_else(untrained)?.accumulate(&self.stream, part)
+    }
+
     fn train(&mut self) -> Result<(), Error> {
         let Some(train) = &mut self.train else {
             return Err(untrained());

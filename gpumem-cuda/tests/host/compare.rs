@@ -145,6 +145,11 @@ pub fn compare_programs(
             }
         }
         for step in 0..steps {
+            // Of a batch that is split, all parts have the same numbers.
+            for part in 0..program.descent.micro_batches - 1 {
+                reference.accumulate(part);
+                tested.accumulate(part);
+            }
             reference.step();
             tested.step();
             for (id, tensor) in program.tensors.iter().enumerate() {

@@ -176,6 +176,8 @@ pub struct Simulated {
     batch: u64,
     precision: Precision,
     order: i32,
+    /// Parts of a batch that were added up for the step that is under way.
+    parts: u64,
 }
 
 impl Simulated {
@@ -211,7 +213,7 @@ impl Simulated {
         } else {
             Memory::Arena(vec![u64::MAX; arena as usize / 8])
         };
-        Simulated { machine, steps, memory, placed, batch, precision, order }
+        Simulated { machine, steps, memory, placed, batch, precision, order, parts: 0 }
     }
 
     /// The same with sources that were changed on purpose.
@@ -286,15 +288,43 @@ impl Simulated {
         }
     }
 
+    /// Brings the state to a part of a batch that is split; before the first, all that is added up becomes 0.
+    fn begin(&mut self, part: u64) {
+        let program = &self.placed.program;
+        let accumulators: Vec<usize> = program.accumulators().map(|id| id as usize).collect();
+        let state = program.of_class(Class::State).next().filter(|_| program.descent.accumulates());
+        if let Some(state) = state {
+            let at = 4 * StateWord::PART;
+            self.bytes(state as usize)[at..at + 4].copy_from_slice(&(part as u32).to_le_bytes());
+        }
+        accumulators.into_iter().filter(|_| part == 0).for_each(|id| self.bytes(id).fill(0));
+    }
+
+    /// What a step does with a part of a batch that is not the last.
+    pub fn accumulate(&mut self, part: u64) {
+        self.begin(part);
+        self.run(self.placed.program.repeated(), |_, _, _| {});
+        self.parts = part + 1;
+    }
+
     /// One step, with memory that holds no living tensor filled with NaN.
     pub fn step(&mut self) {
         self.step_seen(|_, _, _| {});
     }
 
     /// The same, with a look at memory behind each of its parts: the number of the operation that comes next, and which ones have run.
-    fn step_seen(&mut self, mut see: impl FnMut(&mut Simulated, usize, &[bool])) {
+    fn step_seen(&mut self, see: impl FnMut(&mut Simulated, usize, &[bool])) {
+        let part = std::mem::take(&mut self.parts);
+        self.begin(part);
+        self.run(self.placed.program.operations.len(), see);
+    }
+
+    /// So many of the first operations.
+    fn run(&mut self, count: usize, mut see: impl FnMut(&mut Simulated, usize, &[bool])) {
         let program = &self.placed.program;
-        let transients: Vec<usize> = program.transients().map(|id| id as usize).collect();
+        let accumulators: Vec<u32> = program.accumulators().collect();
+        let transients = program.transients().filter(|id| !accumulators.contains(id));
+        let transients: Vec<usize> = transients.map(|id| id as usize).collect();
         let mut touching: Vec<Vec<usize>> = program.tensors.iter().map(|it| vec![it.last as usize]).collect();
         for (index, operation) in program.operations.iter().enumerate() {
             operation.tensors().for_each(|id| touching[id as usize].push(index));
@@ -302,6 +332,11 @@ impl Simulated {
         let mut done = vec![false; program.operations.len()];
         transients.iter().for_each(|&id| self.bytes(id).fill(0xff));
         for step in self.steps.clone() {
+            let is_repeated = step.operations().iter().filter(|&&at| at < count).count();
+            assert!(is_repeated == 0 || is_repeated == step.operations().len(), "a launch for several parts of a step");
+            if is_repeated == 0 {
+                continue;
+            }
             for call in &step.calls {
                 self.call(call);
             }
@@ -396,7 +431,8 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
 
 /// The program of a network as a job that trains in this number format.
 fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer) -> Job {
-    let compiled = harness::graphs::plan(program, batch, precision);
+    // Of a batch that is split it is a part that everybody here knows.
+    let compiled = harness::graphs::plan(program, batch * program.descent.micro_batches, precision);
     let placed = gpumem_core::memory::place::place(&compiled).unwrap();
     let (arena, train, infer) = (compiled.budget[Line::Arena], Some(placed.clone()), placed);
     let (tf32, deterministic) = (false, false);

@@ -7,6 +7,8 @@ use super::*;
 pub trait Tested {
     fn put(&mut self, id: usize, words: &[u32]);
     fn get(&mut self, id: usize) -> Vec<u32>;
+    /// Part of a step, not the last, of a batch that is split.
+    fn accumulate(&mut self, part: u64);
     fn step(&mut self);
 }
 
@@ -22,6 +24,10 @@ impl Tested for Simulated {
         let stored = self.read(id);
         let tensor = &self.placed.program.tensors[id];
         if is_turned(tensor) { dense(tensor, &stored) } else { stored }
+    }
+
+    fn accumulate(&mut self, part: u64) {
+        Simulated::accumulate(self, part);
     }
 
     fn step(&mut self) {
@@ -77,6 +83,10 @@ impl Tested for OnCard {
         seen(self.width(id), self.precision, &bytes)
     }
 
+    fn accumulate(&mut self, part: u64) {
+        self.session.accumulate(part).unwrap();
+    }
+
     fn step(&mut self) {
         self.session.train().unwrap();
     }
@@ -111,6 +121,10 @@ impl Tested for OnCpu {
         let mut bytes = vec![0; self.placed.bytes[id] as usize];
         self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
         seen(self.width(id), Precision::F32, &bytes)
+    }
+
+    fn accumulate(&mut self, part: u64) {
+        self.session.accumulate(part).unwrap();
     }
 
     fn step(&mut self) {

@@ -21,7 +21,7 @@ const MAPS: &str = "Conv2d(5, 3, bias = false) | BatchNorm2d | Sigmoid | Flatten
 const NORM: Option<Clip> = Some(Clip::GlobalNorm(0.01));
 
 fn descending(training: Training<'_>, clip: Option<Clip>, schedule: Schedule) -> Training<'_> {
-    Training { descent: Descent { clip, schedule }, ..training }
+    Training { descent: Descent { clip, schedule, ..Descent::PLAIN }, ..training }
 }
 
 /// One rule of each kind of update, with groups and without, each behind the norm of all gradients and with a rate that changes.

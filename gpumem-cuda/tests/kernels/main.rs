@@ -23,6 +23,7 @@ mod layouts;
 mod library;
 mod lora;
 mod losses;
+mod micro_batches;
 mod movement;
 mod muon;
 mod norms;

@@ -1,0 +1,123 @@
+//! Batches in parts: what is added up over them, and what they draw.
+
+use crate::chains::random;
+use crate::host::harness::graphs::random::BATCH;
+use crate::host::harness::graphs::{chain, join, layer, numbers, tokens};
+use crate::host::{CAPABILITY, Format, compare_in, prepare};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Term, Training};
+use gpumem_core::program::Measure;
+use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
+use gpumem_core::train::{Clip, Descent, Schedule};
+use gpumem_core::{Half, Precision, Update};
+
+const F32: Format = (Precision::F32, CAPABILITY);
+
+fn training<'t>(loss: &'t [Term], moments: u64, micro_batches: u64) -> Training<'t> {
+    let descent = Descent { micro_batches, ..Descent::PLAIN };
+    Training { loss, moments, update: Update::Separate, skips_overflow: false, input_gradient: false, descent }
+}
+
+/// Gradients that three parts add up to.
+fn check_in(what: &str, format: Format, (batch, tolerance): (u64, f64), build: impl FnOnce(&mut Graph) -> NodeId) {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
+    // Its terms cannot cancel.
+    let case = (what, &graph, output, training(&[Term::MSE], 0, 3), batch, stay);
+    prepare(&[format], case);
+    compare_in(format, 0..2, case, 1, 5, tolerance);
+}
+
+fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    check_in(what, F32, (batch, 1e-5), build);
+}
+
+fn along(dims: &'static [u64], layers: &'static str) -> impl Fn(&mut Graph) -> NodeId + Copy {
+    move |graph| {
+        let input = graph.input(numbers(dims)).unwrap();
+        chain(graph, input, layers)
+    }
+}
+
+/// Parts begin at any draw of four.
+#[test]
+fn draws_go_on_from_part_to_part() {
+    check("single", 1, along(&[7], "Linear(9) | Dropout(0.4) | Linear(3)"));
+    check("whole blocks", 2, along(&[8], "Linear(6) | Dropout(0.4) | Linear(3)"));
+    check("channels", 1, along(&[3, 4, 3], "Conv2d(5, 1) | Dropout2d(0.5) | Conv2d(2, 1)"));
+    check("samples", 3, along(&[3, 4, 3], "Conv2d(5, 1) | DropPath(0.5) | Conv2d(2, 1)"));
+    check("between others", 1, along(&[7], "Linear(9) | Tanh | Dropout(0.3) | Sigmoid | Dropout(0.2) | Linear(3)"));
+    check("of two shares", 1, along(&[3, 3, 3], "Conv2d(5, 1) | Dropout2d(0.5) | Dropout(0.3) | Tanh | Conv2d(2, 1)"));
+    check("normalised", 2, along(&[3, 5, 3], "Conv2d(4, 1, bias = false) | BatchNorm2d | Dropout(0.3) | Conv2d(2, 1)"));
+    check("attention", 1, along(&[5, 8], "CausalSelfAttention(2, dropout = 0.3) | Linear(3)"));
+    check("attention of fours", 2, along(&[4, 8], "MultiHeadAttention(2, dropout = 0.3) | Linear(3)"));
+    // A table's rows are the same for all samples, and so are its draws.
+    check("once for all", 1, |graph| {
+        let words = graph.input(tokens(3)).unwrap();
+        let positions = chain(graph, words, "PositionEmbedding(3, 8)");
+        let attended = chain(graph, positions, "Linear(8) | CausalSelfAttention(2, dropout = 0.2) | Dropout(0.3)");
+        let words = layer(graph, words, "Embedding(5, 8)");
+        let sum = join(graph, &[words, attended], "Add");
+        layer(graph, sum, "Linear(4)")
+    });
+}
+
+/// Each part rounds what it adds to; attention alone, of whole batches, is up to 2e-2 from f32 here. Other draws are other numbers altogether.
+#[test]
+fn draws_in_16_bits() {
+    for half in [Half::Bf16, Half::F16] {
+        let format = (Precision::Mixed(half), CAPABILITY);
+        check_in("narrow", format, (1, 2e-2), along(&[7], "Linear(9) | Dropout(0.4) | Linear(3)"));
+        let attention = "CausalSelfAttention(2, dropout = 0.3) | Linear(3)";
+        check_in("attention", format, (1, 5e-2), along(&[5, 32], attention));
+        check_in("attention of fours", format, (2, 5e-2), along(&[8, 32], attention));
+    }
+}
+
+/// Layers whose gradients of parameters come about in kernels of their own.
+#[test]
+fn gradients_add_up() {
+    check(
+        "maps",
+        2,
+        along(
+            &[3, 6, 5],
+            "Conv2d(4, 3, bias = false) | BatchNorm2d | Relu | ConvTranspose2d(3, 2, bias = false) | GroupNorm(1)",
+        ),
+    );
+    check("rows", 2, along(&[3, 8], "LayerNorm | Linear(16) | Glu | RmsNorm | Scale(0.5, bias = true)"));
+    check("steps", 1, along(&[3, 6], "Lstm(5) | Gru(4)"));
+    check("volumes", 1, along(&[2, 3, 4, 3], "Conv3d(3, 2) | ConvTranspose3d(2, 2)"));
+}
+
+/// The first term of each part prepares the updates.
+#[test]
+fn updates_behind_the_last_part() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[7])).unwrap();
+    let middle = chain(&mut graph, input, "Linear(9) | Tanh | Dropout(0.3)");
+    let output = chain(&mut graph, middle, "Linear(5)");
+    let of_middle = Term { from: Some(middle), weight: 0.3, ..Term::of(Measure::Mean) };
+    let loss = [Term::CROSS_ENTROPY, of_middle];
+    let adam = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
+    let schedule = Schedule::Step { warmup: 2, every: 3, factor: 0.5 };
+    for clip in [None, Some(Clip::GlobalNorm(0.1)), Some(Clip::Value(0.2))] {
+        let descent = Descent { clip, schedule, micro_batches: 4 };
+        let training = Training { descent, ..training(&loss, 2, 4) };
+        let case = ("updates", &graph, output, training, 3, adam);
+        prepare(&[F32], case);
+        compare_in(F32, 0..2, case, 3, 5, 1e-4);
+    }
+}
+
+#[test]
+fn random_networks() {
+    let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
+    for seed in [1, 3] {
+        let (graph, output) = random(seed);
+        let case = ("random", &graph, output, training(&[Term::DOT], 0, 2), BATCH, stay);
+        prepare(&[F32], case);
+        compare_in(F32, 0..1, case, 1, 5, 1e-4);
+    }
+}
