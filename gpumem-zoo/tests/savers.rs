@@ -13,6 +13,9 @@ use gpumem_zoo::resnet::ResNet50;
 use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vgg::Vgg16;
 
+/// Parts of a batch.
+const PARTS: u64 = 4;
+
 const MIXED: Precision = Precision::Mixed(Half::Bf16);
 
 /// The training step of a network with an optimizer.
@@ -57,6 +60,12 @@ fn line<N: Network>(batch: u64) -> String {
     let share = leaner(&adam(Checkpoint::None), &single, |plain| budget_room(Checkpoint::Budget(0.6), plain).unwrap());
     let leanest = leaner(&adam(Checkpoint::None), &single, |_| 0);
     let all = leaner(&codes, &mixed, |_| 0);
+    let mut split = adam(Checkpoint::None);
+    split.training.as_mut().unwrap().descent.micro_batches = PARTS;
+    // A batch that has so many parts.
+    let split = batch.is_multiple_of(PARTS).then(|| of(&split, &single));
+    assert!(split.is_none_or(|split| split < plain), "{}: {split:?} of {plain}", N::NAME);
+    let split = split.map_or("".to_string(), |split| (split >> 20).to_string());
     let (halves, coded) = (of(&adam(Checkpoint::None), &mixed), of(&codes, &single));
     for (what, saved) in [
         ("share", share.budget[Line::Arena]),
@@ -72,7 +81,7 @@ fn line<N: Network>(batch: u64) -> String {
     assert!(0 < share.more[1] && share.more[1] <= leanest.more[1], "{}", N::NAME);
     let numbers = [plain >> 20, cheap >> 20].map(|mib| format!("{mib} | ")).concat();
     format!(
-        "| `{}`, {batch} | {numbers}{} | {} | {} | {} | {} |\n",
+        "| `{}`, {batch} | {numbers}{} | {} | {split} | {} | {} | {} |\n",
         N::NAME,
         with_time(&share),
         with_time(&leanest),
@@ -85,8 +94,8 @@ fn line<N: Network>(batch: u64) -> String {
 #[test]
 fn what_each_way_leaves() {
     let mut text = String::from(
-        "| network, batch | plain | `checkpoint: Cheap` | `checkpoint: Budget(0.6)` | leanest level | `precision: Mixed(Bf16)` | \
-         `AdamW8bit` | mixed, 8 bits, leanest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        "| network, batch | plain | `checkpoint: Cheap` | `checkpoint: Budget(0.6)` | leanest level | `micro_batches: 4` | \
+         `precision: Mixed(Bf16)` | `AdamW8bit` | mixed, 8 bits, leanest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     text += &line::<Vgg16<1>>(32);
     text += &line::<ResNet50<1>>(64);

@@ -63,15 +63,16 @@ fn draws_go_on_from_part_to_part() {
     });
 }
 
-/// Each part rounds what it adds to; attention alone, of whole batches, is up to 2e-2 from f32 here. Other draws are other numbers altogether.
+/// Each part rounds what it adds to. Other draws are other numbers altogether.
 #[test]
 fn draws_in_16_bits() {
     for half in [Half::Bf16, Half::F16] {
         let format = (Precision::Mixed(half), CAPABILITY);
         check_in("narrow", format, (1, 2e-2), along(&[7], "Linear(9) | Dropout(0.4) | Linear(3)"));
-        let attention = "CausalSelfAttention(2, dropout = 0.3) | Linear(3)";
-        check_in("attention", format, (1, 5e-2), along(&[5, 32], attention));
-        check_in("attention of fours", format, (2, 5e-2), along(&[8, 32], attention));
+        // Scores of about 1: what is added up for their gradients cancels where a weight is nearly 1.
+        let attention = "Affine(0.05) | CausalSelfAttention(2, dropout = 0.3) | Linear(3)";
+        check_in("attention", format, (1, 2e-2), along(&[5, 32], attention));
+        check_in("attention of fours", format, (2, 2e-2), along(&[8, 32], attention));
     }
 }
 
