@@ -16,6 +16,8 @@ mod indices;
 mod losses;
 #[path = "session/measured.rs"]
 mod measured;
+#[path = "session/micro_batches.rs"]
+mod micro_batches;
 #[path = "session/notices.rs"]
 mod notices;
 #[path = "session/passes.rs"]
@@ -99,7 +101,11 @@ fn job_training(
     let mut graph = Graph::default();
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
-    let compiled = |training, batch| plan(&lower(&graph, &[output], &Options { training }).unwrap(), batch, precision);
+    // Of a batch that is split, so many samples are a part.
+    let compiled = |training, batch| {
+        let program = lower(&graph, &[output], &Options { training }).unwrap();
+        plan(&program, batch * program.descent.micro_batches, precision)
+    };
     let (train, infer) = (compiled(Some(training), BATCH), compiled(None, BATCH));
     let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);
     let (train, mut infer) = (place(&train).unwrap(), place(&infer).unwrap());

@@ -373,6 +373,15 @@ API cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Stream *stream) {
     USABLE();
     return inside(from, bytes) ? copy(stream, to, bytes, [=] { memcpy(to, (void *)from, bytes); }) : INVALID_VALUE;
 }
+API cuMemsetD8Async(Address to, unsigned char byte, size_t bytes, Stream *stream) {
+    USABLE();
+    return inside(to, bytes) ? enqueue(*stream, true, [=] { memset((void *)to, byte, bytes); }) : INVALID_VALUE;
+}
+API cuMemsetD32Async(Address to, unsigned word, size_t count, Stream *stream) {
+    USABLE();
+    if (!inside(to, 4 * count)) return INVALID_VALUE;
+    return enqueue(*stream, true, [=] { std::fill_n((unsigned *)to, count, word); });
+}
 
 // Streams that wait for the default stream (flags other than 1) are not played.
 API cuStreamCreate(Stream **stream, unsigned flags) {
