@@ -71,6 +71,19 @@ fn parts_follow_one_another() {
     assert_eq!(plan.offset(5), plan.start(Line::Activations) + plan.packing.offsets[5]);
 }
 
+/// What is in memory at once of a batch that is split is one of its parts.
+#[test]
+fn a_batch_in_parts() {
+    let split = STEP.with_micro_batches(4);
+    let part: Plan<TENSORS> = plan(&STEP, 7, Precision::F32);
+    for batch in 25..=28 {
+        let found: Plan<TENSORS> = plan(&split, batch, Precision::F32);
+        assert_eq!((found.budget, found.batch), (part.budget, batch));
+        assert_eq!(found.packing.offsets, part.packing.offsets);
+    }
+    assert!(plan::<TENSORS>(&split, 29, Precision::F32).arena() > part.arena());
+}
+
 #[test]
 fn held_gradients_and_inference() {
     let held: Plan<TENSORS> = plan(&Tables { holds_gradients: true, moments: 0, ..STEP }, 7, Precision::F32);

@@ -72,6 +72,21 @@ fn the_batch_printed_is_the_largest_that_fits() {
     assert!(fits(batch) && !fits(batch + 1), "{batch}");
 }
 
+/// Where a batch is split it is a multiple of its parts.
+#[test]
+fn the_batch_printed_has_whole_parts() {
+    for parts in [2, 3, 4, 64] {
+        let split = STEP.with_micro_batches(parts);
+        for batch in [40 * parts, 4096 * parts] {
+            let text = text(&split, batch, &[RTX_3060], &[], None, 0).unwrap();
+            let found = text.split("fits with     batch ").nth(1).unwrap().split_whitespace().next().unwrap();
+            let found: u64 = found.parse().unwrap();
+            assert_eq!(found, 34 * parts, "{text}");
+        }
+        assert_eq!(text(&split, 34 * parts, &[RTX_3060], &[], None, 0), None);
+    }
+}
+
 #[test]
 fn three_cards_are_named_once_each_by_size() {
     let text = text(&STEP, 96, &[T4, RTX_3060], &[RTX_3060, RTX_3090, A100_80GB, T4], None, 0).unwrap();

@@ -29,7 +29,8 @@ pub struct Train {
     /// Parts that a batch is split into, which run one after the other: their gradients are added up, and all of them make one
     /// update. It divides the batch. 1 if left out.
     ///
-    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm looks at each part by itself.
+    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm looks at each part by itself. Gradients are held from the
+    /// first part on, so that updates are `Separate`. A loss whose mean divides by what the targets say is refused.
     pub micro_batches: usize,
     /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,

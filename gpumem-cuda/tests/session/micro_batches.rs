@@ -80,7 +80,8 @@ fn a_step_begins_anew() {
     let run = |card: &mut Session| {
         let parameters = state(&job, card);
         // Running statistics have moved where the first part has run.
-        let buffers: Vec<(String, Vec<f32>)> = parameters.into_iter().filter(|(name, _)| !name.contains("running")).collect();
+        let buffers: Vec<(String, Vec<f32>)> =
+            parameters.into_iter().filter(|(name, _)| !name.contains("running")).collect();
         buffers
     };
     let before = run(&mut other);
