@@ -91,7 +91,7 @@ fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
 }
 
 fn looks_at_the_batch(graph: &Graph) -> bool {
-    graph.nodes.iter().any(|node| matches!(node.source, Source::Op { op: Op::BatchNorm(_), .. }))
+    graph.nodes.iter().any(|node| matches!(node.source, Source::Op { op: Op::BatchNorm(_) | Op::InplaceNorm(_), .. }))
 }
 
 proptest! {
