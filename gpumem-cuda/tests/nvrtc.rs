@@ -61,14 +61,14 @@ impl Instance {
 
 /// Kernels that were run on the host: a set of constants for each entry point and way to compute products, with packs of elements and
 /// without. Files of which entry points are compiled one at a time would not all be seen otherwise. Of chains there is one for each
-/// count of tensors and of operations that draw.
+/// count of tensors and of operations that draw, and of recurrences one with a projection.
 fn sample() -> Vec<Instance> {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/instances");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let lines: BTreeSet<String> = files
         .flat_map(|entry| std::fs::read_to_string(entry.path()).unwrap().lines().map(String::from).collect::<Vec<_>>())
         .collect();
-    let mut chosen: BTreeMap<(&str, &str, bool, bool, Constants), Constants> = BTreeMap::new();
+    let mut chosen: BTreeMap<(&str, &str, bool, bool, bool, Constants), Constants> = BTreeMap::new();
     for line in &lines {
         let mut words = line.split(' ');
         let (Some(file), Some(entry)) = (words.next(), words.next()) else { continue };
@@ -79,9 +79,12 @@ fn sample() -> Vec<Instance> {
             .partition(|(name, _)| name == "REAL" || name == "TENSOR_CORES");
         let tensor_cores = varied.iter().any(|(name, value)| name == "TENSOR_CORES" && value != "0");
         let packs = constants.iter().any(|(name, value)| name == "PACK" && value != "1");
+        let number = |wanted: &str| constants.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+        let projects =
+            matches!([number("HIDDEN"), number("OUTPUTS")], [Some(hidden), Some(outputs)] if hidden != outputs);
         let is_count = |(name, _): &&(String, String)| matches!(name.as_str(), "INPUTS" | "OUTPUTS" | "DRAWS");
         let counts = constants.iter().filter(|_| *file == "chain.cu").filter(is_count).cloned().collect();
-        chosen.entry((file, entry, tensor_cores, packs, counts)).or_insert(constants);
+        chosen.entry((file, entry, tensor_cores, packs, projects, counts)).or_insert(constants);
     }
     // Several entry points of a file with the same constants are compiled together.
     let distinct: BTreeSet<(&str, bool, Constants)> =

@@ -98,6 +98,7 @@ macro_rules! recurrent {
 }
 
 recurrent!(LongShort, Lstm(8, layers = 2, dropout = 0.5));
+recurrent!(Narrowed, Lstm(8, layers = 2, proj_size = 3));
 recurrent!(Gated, Gru(8));
 recurrent!(Plain, Rnn(8, nonlinearity = "relu", bias = false));
 
@@ -172,6 +173,7 @@ fn recurrent_layers() {
         };
     }
     check!(LongShort);
+    check!(Narrowed);
     check!(Gated);
     check!(Plain);
 }
