@@ -7,6 +7,7 @@
 // NORM_REAL        what weight, bias and their gradients are made of: a type, as REAL is
 // AFFINE           whether there are weight and bias
 // EPS, MOMENTUM    as PyTorch means them
+// WITHIN           given where x are the first channels of a map that has so many, as a concatenation that begins with x
 // KEPT             given where mean and 1 / deviation of each channel are what training saved
 // RESIDUAL         whether another map is added to the normalised one, in the forward pass
 // RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
@@ -58,7 +59,14 @@ static __device__ __forceinline__ u64 of_x(Index at) { return in_order(Strides X
 static __device__ __forceinline__ u64 of_y(Index at) { return in_order(Strides Y_STRIDES, CHANNELS, HEIGHT, WIDTH, at); }
 static __device__ __forceinline__ u64 of_dx(Index at) { return in_order(Strides D_STRIDES, CHANNELS, HEIGHT, WIDTH, at); }
 #else
+#ifdef WITHIN
+static __device__ __forceinline__ u64 of_x(Index at) {
+    constexpr Index sample = (Index)(CHANNELS * (AREA / PACK));
+    return at + at / sample * ((WITHIN - CHANNELS) * (AREA / PACK));
+}
+#else
 static __device__ __forceinline__ Index of_x(Index at) { return at; }
+#endif
 static __device__ __forceinline__ Index of_y(Index at) { return at; }
 static __device__ __forceinline__ Index of_dx(Index at) { return at; }
 #endif

@@ -5,7 +5,12 @@
 // PARTS            parts of the B H W pixels, none of them empty
 // PACK             channels that a thread takes: C is a multiple of it
 // WIDE, ROWS       packs of channels that a block has side by side, and how many pixels it takes at a time
+<<<<<<< HEAD
 // NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
+=======
+// WITHIN           given where x are the first channels of a map that has so many: a multiple of PACK, too
+// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
+>>>>>>> bc34a26 (Rectifiers behind normalisations keep nothing, and dense blocks keep their last concatenation alone)
 // TOGETHER         1 if all blocks of a grid run at once, else not there
 //
 // x, y, residual, dy, masked, dx [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
@@ -49,6 +54,19 @@ template <bool WHOLE, int U> static __device__ __forceinline__ void load(const r
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (WHOLE || u < count) to[u] = ((const Pack *)from)[at + u * STEP];
+}
+
+// The same of x.
+template <bool WHOLE, int U> static __device__ __forceinline__ void load_x(const real *x, u64 at, u32 count, Pack (&to)[U]) {
+#ifdef WITHIN
+    constexpr u64 packs = WITHIN / PACK;
+    const u64 first = at / PACKS * packs + at % PACKS;
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (WHOLE || u < count) to[u] = ((const Pack *)x)[first + u * (ROWS * packs)];
+#else
+    load<WHOLE>(x, at, count, to);
+#endif
 }
 
 // Two numbers for each channel of a thread: mean, and squares around it, of `count` elements; or two sums.
@@ -183,7 +201,7 @@ template <class What> static __device__ __forceinline__ void each_channel(What w
 // channel lies.
 template <bool WHOLE, int U> static __device__ __forceinline__ void observe(const real *x, u64 at, u32 count, Found &own) {
     Pack packs[U];
-    load<WHOLE>(x, at, count, packs);
+    load_x<WHOLE>(x, at, count, packs);
     const float others = WHOLE ? (float)U : (float)count, share = others / (own.count + others), each = 1.0f / others;
 #pragma unroll
     for (int k = 0; k < PACK; k++) {
@@ -217,7 +235,7 @@ template <bool WHOLE, int U>
 static __device__ __forceinline__ void
 apply(u64 at, u32 count, const Rule (&how)[PACK], const real *x, const real *residual, real *y) {
     Pack packs[U];
-    load<WHOLE>(x, at, count, packs);
+    load_x<WHOLE>(x, at, count, packs);
 #if RESIDUAL
     Pack others[U];
     load<WHOLE>(residual, at, count, others);
@@ -320,7 +338,7 @@ static __device__ __forceinline__ void add_up(u64 at, const Rule *how, const rea
     read_again();
     Pack gradients[U], inputs[U];
     load<true>(dy, at, U, gradients);
-    load<true>(x, at, U, inputs);
+    load_x<true>(x, at, U, inputs);
 #if MASKED
     Pack outputs[U];
     load<true>(y, at, U, outputs);
@@ -373,7 +391,7 @@ differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const
     read_again();
     Pack gradients[U], inputs[U];
     load<true>(dy, at, U, gradients);
-    load<true>(x, at, U, inputs);
+    load_x<true>(x, at, U, inputs);
 #if ADD
     Pack before[U];
     load<true>(dx, at, U, before);

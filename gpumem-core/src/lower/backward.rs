@@ -153,6 +153,9 @@ impl Builder<'_> {
 
     /// The operations that carry a node's gradient on to its inputs.
     fn differentiate(&mut self, id: NodeId, node: OpNode<'_>, gradient: TensorId) {
+        if self.merged[id] {
+            return self.give(node.inputs[0], gradient);
+        }
         let gradients = node.op.gradients();
         let needs = |builder: &Self, input: u8| builder.needs_gradient(node.inputs[usize::from(input)]);
         for (index, rule) in gradients.iter().enumerate() {
@@ -204,7 +207,7 @@ impl Builder<'_> {
             writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
         writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
-        let action = Action::Run { op: node.op.clone(), pass: Pass::Backward };
+        let action = Action::Run { op: self.differentiated(id, node.op), pass: Pass::Backward };
         self.operation(action, node.row as u32, reads, writes);
     }
 

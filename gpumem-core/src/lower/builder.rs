@@ -38,8 +38,10 @@ pub(super) struct Builder<'g> {
     live: Vec<bool>,
     /// Which values a gradient is computed for.
     needs_gradient: Vec<bool>,
+    /// Which rectifiers' gradients are part of those of the normalisation before them.
+    pub(super) merged: Vec<bool>,
     /// The nodes that read each value, in order.
-    consumers: Vec<Vec<NodeId>>,
+    pub(super) consumers: Vec<Vec<NodeId>>,
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
     /// The node whose value each operation computes, or hands a gradient on from.
@@ -97,6 +99,7 @@ impl<'g> Builder<'g> {
             training,
             live,
             needs_gradient: vec![false; count],
+            merged: vec![false; count],
             consumers: vec![Vec::new(); count],
             tensors: Vec::new(),
             operations: Vec::new(),
@@ -116,6 +119,7 @@ impl<'g> Builder<'g> {
         };
         builder.mark_consumers();
         builder.mark_gradients();
+        builder.mark_merged();
         builder.declare();
         let trains = builder.ends.iter().any(|&end| builder.needs_gradient[end]);
         if training.is_some() && !trains {
@@ -364,7 +368,7 @@ impl<'g> Builder<'g> {
 
     /// What the gradients of a node's inputs read, over all that are needed.
     fn reads(&self, id: NodeId) -> impl Iterator<Item = Reads> + '_ {
-        let node = self.op(id).filter(|_| self.live[id] && self.needs_gradient[id]);
+        let node = self.op(id).filter(|_| self.live[id] && self.needs_gradient[id] && !self.merged[id]);
         node.into_iter().flat_map(move |node| {
             let gradients = node.op.gradients().into_iter();
             let of = gradients.flat_map(|gradient| match gradient {
@@ -386,7 +390,7 @@ impl<'g> Builder<'g> {
     }
 
     /// Whether the backward pass of a node reads `value` as an input.
-    fn reads_input(&self, id: NodeId, value: NodeId) -> bool {
+    pub(super) fn reads_input(&self, id: NodeId, value: NodeId) -> bool {
         let inputs = self.node(id).inputs();
         let mut reads = self.reads(id);
         reads.any(|reads| (0..inputs.len()).any(|input| inputs[input] == value && reads.inputs.contains(input)))

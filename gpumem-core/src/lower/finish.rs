@@ -28,7 +28,7 @@ impl Builder<'_> {
     pub(super) fn into_draft(mut self) -> Draft {
         let input_gradients = self.name_input_gradients();
         let Builder { tensors, operations, results, nodes, .. } = self;
-        Draft { tensors, operations, results, input_gradients, nodes }
+        Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() }
     }
 
     /// Names the gradients of inputs after the inputs. Inputs whose gradients are one tensor share the first one's name.

@@ -10,7 +10,9 @@ mod builder;
 mod finish;
 mod fitted;
 mod forward;
+mod front;
 mod held;
+mod merged;
 pub mod micro;
 mod pitch;
 mod recompute;
@@ -258,7 +260,10 @@ fn draft(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<(Dr
         micro::check(&training)?;
         builder.backward(training);
     }
-    let draft = builder.into_draft();
+    let mut draft = builder.into_draft();
+    if options.training.is_some() {
+        front::read_in_front(&mut draft, &graph);
+    }
     Ok((draft, graph))
 }
 

@@ -88,6 +88,7 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
             bytes.min(output())
         }
         Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Again } => bytes.min(output()),
+        Action::Run { op: Op::BatchNorm(norm), .. } if operation.read(Slot::Input(0)) == Some(id) => norm.share(bytes),
         _ => bytes,
     }
 }

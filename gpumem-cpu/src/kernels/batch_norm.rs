@@ -6,17 +6,25 @@
 //! Backward, with `n = (x - mean) * rstd` and means over B, H and W:
 //! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`.
 
+use super::pointwise::{relu, relu_slope, relu6, relu6_slope};
 use super::{Bound, kernel};
-use crate::operands::{Operands, count};
+use crate::operands::{Operands, Pair, count};
 use crate::parallel::{self, grown};
 use crate::simd::wide;
+use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
+use gpumem_core::program::function::Function;
 use gpumem_core::program::ops::BatchNorm;
 use rayon::prelude::*;
 
 /// Channel `c` of every sample of a map.
 pub(super) fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<Item = &[f32]> {
     map.chunks_exact(area).skip(c).step_by(channels)
+}
+
+/// Where plane number `plane` of `channels` is in a map that has `all` channels a sample.
+fn place(plane: usize, (channels, all): (usize, usize), area: usize) -> usize {
+    (plane / channels * all + plane % channels) * area
 }
 
 /// `y` from `x`, and what `after` makes of it; in training also the statistics, or from those where it is computed again.
@@ -29,7 +37,12 @@ pub(super) fn forward(
     let area = count(&op.size);
     let length = count(&[operands.batch(), op.channels, op.size[0], op.size[1]]);
     let (training, eps, momentum) = (operands.training(), op.eps, op.momentum);
-    let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
+    let all = count(&[op.input_channels()]);
+    let mut pair = if all == channels {
+        operands.pair(Slot::Input(0), Slot::Output, length)?
+    } else {
+        Pair::Apart(operands.source(Slot::Input(0), length / channels * all)?, operands.target(Slot::Output, length)?)
+    };
     let weight = operands.source_if(op.affine, Slot::Input(1), channels)?;
     let bias = operands.source_if(op.affine, Slot::Input(2), channels)?;
     let kept = operands.source_if(operands.reads(Slot::Saved(0)), Slot::Saved(0), 2 * channels)?;
@@ -60,10 +73,10 @@ pub(super) fn forward(
             let samples = (length / channels) as f64;
             let channel = means.par_iter_mut().zip(rstds.par_iter_mut()).zip(variances.par_iter_mut());
             channel.enumerate().for_each(|(c, ((mean_out, rstd), variance_out))| {
-                let sum: f64 = planes(x, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum();
+                let sum: f64 = planes(x, all, area, c).map(|plane| parallel::sum(plane, f64::from)).sum();
                 let mean = sum / samples;
                 let square = |x: f32| (f64::from(x) - mean) * (f64::from(x) - mean);
-                let squares: f64 = planes(x, channels, area, c).map(|plane| parallel::sum(plane, square)).sum();
+                let squares: f64 = planes(x, all, area, c).map(|plane| parallel::sum(plane, square)).sum();
                 let variance = squares / samples;
                 (*mean_out, *variance_out, *rstd) = (mean as f32, variance as f32, inverse_root(variance, eps));
             });
@@ -85,8 +98,9 @@ pub(super) fn forward(
         }
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
         let (means, rstds) = (&*means, &*rstds);
-        parallel::pieces(source, target, area, |plane, x, y| {
+        parallel::pieces(None, target, area, |plane, _, y| {
             let c = plane % channels;
+            let x = source.map(|x| &x[place(plane, (channels, all), area)..][..area]);
             let (mean, scale) = (means[c], rstds[c] * weight.map_or(1.0, |weight| weight[c]));
             let shift = bias.map_or(0.0, |bias| bias[c]);
             let value = |x: f32| after((x - mean) * scale + shift);
@@ -104,15 +118,31 @@ pub(super) fn inverse_root(variance: f64, eps: f64) -> f32 {
     (1.0 / (variance + eps).sqrt()) as f32
 }
 
-/// The gradients that the operation writes; `dx` may overwrite `dy`.
+/// The gradients that the operation writes; `dx` may overwrite `dy`. A rectifier behind it cuts off what it cut off before.
 pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
-    let channels = count(&[op.channels]);
+    match op.rectifier {
+        None => backward_through(op, operands, |dy, _| dy),
+        Some(Function::Relu) => backward_through(op, operands, |dy, y| dy * relu_slope(relu(y))),
+        Some(Function::Relu6) => backward_through(op, operands, |dy, y| dy * relu6_slope(relu6(y))),
+        Some(_) => Err(Error::Damaged("a normalisation has the gradient of what is no rectifier")),
+    }
+}
+
+/// The same from a gradient that comes through what follows, which is given that gradient and what it was given itself.
+fn backward_through(
+    op: &BatchNorm,
+    operands: &mut Operands<'_>,
+    through: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
+) -> Bound {
+    let (channels, all) = (count(&[op.channels]), count(&[op.input_channels()]));
     let area = count(&op.size);
     let length = count(&[operands.batch(), op.channels, op.size[0], op.size[1]]);
-    let input = operands.source(Slot::Input(0), length)?;
+    let input =
+        operands.source(Slot::Input(0), count(&[operands.batch(), op.input_channels(), op.size[0], op.size[1]]))?;
     let saved = operands.source(Slot::Saved(0), 2 * channels)?;
-    let flows = operands.writes(Slot::InputGradient(0));
-    let weight = operands.source_if(op.affine && flows, Slot::Input(1), channels)?;
+    let (flows, rectified) = (operands.writes(Slot::InputGradient(0)), op.rectifier.is_some());
+    let weight = operands.source_if(op.affine && (flows || rectified), Slot::Input(1), channels)?;
+    let bias = operands.source_if(op.affine && rectified, Slot::Input(2), channels)?;
     let mut weight_gradient = operands.gradient(Slot::InputGradient(1), channels)?;
     let mut bias_gradient = operands.gradient(Slot::InputGradient(2), channels)?;
     let mut pair = if flows { Some(operands.gradients(0, length)?) } else { None };
@@ -129,14 +159,25 @@ pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
             }
             None => (alone.as_ref().map(|alone| alone.get()), None),
         };
+        let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
+        // The gradient of an element of the channel, by the formula that gave it in the forward pass.
+        let through_channel = |c: usize| {
+            let (mean, scale) = (means[c], rstds[c] * weight.map_or(1.0, |weight| weight[c]));
+            let shift = bias.map_or(0.0, |bias| bias[c]);
+            move |dy: f32, x: f32| through(dy, (x - mean) * scale + shift)
+        };
         let dy = source.or(target.as_deref()).unwrap_or_default();
         sums.par_iter_mut().zip(products.par_iter_mut()).enumerate().for_each(|(c, (sum, product))| {
-            let (mean, rstd) = (f64::from(means[c]), f64::from(rstds[c]));
-            let normalised = |dy: f32, x: f32| f64::from(dy) * (f64::from(x) - mean) * rstd;
-            let total: f64 = planes(dy, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum();
+            let (mean, rstd, through) = (f64::from(means[c]), f64::from(rstds[c]), through_channel(c));
+            let normalised = |dy: f32, x: f32| f64::from(through(dy, x)) * (f64::from(x) - mean) * rstd;
+            let both = || planes(dy, channels, area, c).zip(planes(x, all, area, c));
+            let total: f64 = if rectified {
+                both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, |dy, x| f64::from(through(dy, x)))).sum()
+            } else {
+                planes(dy, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum()
+            };
             *sum = total as f32;
-            let both = planes(dy, channels, area, c).zip(planes(x, channels, area, c));
-            *product = both.map(|(dy, x)| parallel::sum_of_pairs(dy, x, normalised)).sum::<f64>() as f32;
+            *product = both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, normalised)).sum::<f64>() as f32;
         });
         if let Some(out) = &mut weight_gradient {
             parallel::store(out.target.get(), out.accumulate, |c| products[c]);
@@ -145,16 +186,15 @@ pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
             parallel::store(out.target.get(), out.accumulate, |c| sums[c]);
         }
         let Some(target) = target.take() else { return };
-        let weight = weight.as_ref().map(|weight| weight.get());
         let share = (channels as f64 / length as f64) as f32;
         let (sums, products) = (&*sums, &*products);
         parallel::pieces(source, target, area, |plane, dy, dx| {
             let c = plane % channels;
-            let x = &x[plane * area..][..area];
-            let (mean, rstd) = (means[c], rstds[c]);
+            let x = &x[place(plane, (channels, all), area)..][..area];
+            let (mean, rstd, through) = (means[c], rstds[c], through_channel(c));
             let scale = rstd * weight.map_or(1.0, |weight| weight[c]);
             let (sum, product) = (sums[c] * share, products[c] * share);
-            let value = |dy: f32, x: f32| scale * (dy - sum - (x - mean) * rstd * product);
+            let value = |dy: f32, x: f32| scale * (through(dy, x) - sum - (x - mean) * rstd * product);
             match dy {
                 None => wide(|| dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x))),
                 Some(dy) => parallel::store(dx, accumulate, |i| value(dy[i], x[i])),

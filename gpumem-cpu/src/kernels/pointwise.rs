@@ -24,8 +24,8 @@ trait Use {
 fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
     let argument = |index: usize| pointwise.arguments.get(index).copied().unwrap_or(0.0) as f32;
     match pointwise.function {
-        Function::Relu => it.apply(relu, |y| if y > 0.0 { 1.0 } else { 0.0 * y }),
-        Function::Relu6 => it.apply(|x| x.clamp(0.0, 6.0), |y| if y > 0.0 && y < 6.0 { 1.0 } else { 0.0 * y }),
+        Function::Relu => it.apply(relu, relu_slope),
+        Function::Relu6 => it.apply(relu6, relu6_slope),
         Function::LeakyRelu => {
             let below = argument(0);
             it.apply(move |x| if x > 0.0 { x } else { below * x }, move |y| if y > 0.0 { 1.0 } else { below + 0.0 * y })
@@ -105,8 +105,23 @@ fn quick_gelu_slope(x: f32) -> f32 {
 
 /// Comparing this way round lets a NaN through.
 #[inline(always)]
-fn relu(x: f32) -> f32 {
+pub(super) fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
+}
+
+#[inline(always)]
+pub(super) fn relu_slope(y: f32) -> f32 {
+    if y > 0.0 { 1.0 } else { 0.0 * y }
+}
+
+#[inline(always)]
+pub(super) fn relu6(x: f32) -> f32 {
+    x.clamp(0.0, 6.0)
+}
+
+#[inline(always)]
+pub(super) fn relu6_slope(y: f32) -> f32 {
+    if y > 0.0 && y < 6.0 { 1.0 } else { 0.0 * y }
 }
 
 /// `erfc(x)` with a relative error below 1.2e-7 everywhere: `t * exp(-x^2 + p(t))` with `t = 1 / (1 + |x| / 2)`, the

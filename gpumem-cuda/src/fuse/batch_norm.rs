@@ -2,13 +2,14 @@
 
 use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, forward_at, overlap, rectified};
 use crate::operations::batch_norm::{
-    Drop, Dropped, Incoming, Tail, backward_through, forward_with, may_drop, statistics_first, sums_first,
+    Drop, Dropped, Incoming, Tail, backward_through, forward_with, may_drop, rectifier, statistics_first, sums_first,
 };
 use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, is_dense};
+use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::ops::{Mask, Sum};
-use gpumem_core::program::{Op, Operand, Slot, TensorId};
+use gpumem_core::program::ops::{BatchNorm, Mask, Sum};
+use gpumem_core::program::{Op, Operand, Operation, Slot, TensorId};
 
 /// Batch normalisation, then a sum with one other map, or a rectifier, or both, and dropout behind them.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
@@ -86,25 +87,60 @@ fn backward_from(
     dropout: Option<(Drop, TensorId, TensorId)>,
 ) -> Fused {
     let program = &placed.program;
-    let Some(handed_on) = HandedOn::at(placed, first) else { return Ok(None) };
-    let HandedOn { rectifier, between, operation, op: Op::BatchNorm(op), .. } = handed_on else { return Ok(None) };
-    let dy = dropout.map_or(handed_on.dy, |(_, dy, _)| dy);
+    let Some(Rectified { count, rectifier, dy: given, between, operation, op }) = Rectified::at(placed, first)? else {
+        return Ok(None);
+    };
+    if count == 1 && dropout.is_none() {
+        return Ok(None);
+    }
+    let (last, dy) = (first + count - 1, dropout.map_or(given, |(_, dy, _)| dy));
     // The gradients between the operations are never written, so nobody may ask for them.
     let is_gone = |id: TensorId| {
-        operation.written(Slot::InputGradient(0)) == Some(id) || program.tensor(id).last as usize <= first + 1
+        operation.written(Slot::InputGradient(0)) == Some(id) || program.tensor(id).last as usize <= last
     };
-    let is_handed_on = dropout.is_none_or(|(.., last)| last == handed_on.dy && is_gone(last));
+    let is_handed_on = dropout.is_none_or(|(.., dropped)| dropped == given && is_gone(dropped));
     let context = Context { placed, operation, setting };
     let may_drop = dropout.is_none() || may_drop(&context, op, dy)?;
     let sums_first = sums_first(&context, op, dy)?;
     let is_clear = |written: &Operand| !overlap(placed, written.tensor, dy) || is_unused(written, sums_first);
     let is_apart = operation.writes.iter().all(is_clear);
-    if !(is_handed_on && may_drop && is_gone(between) && is_apart && follows(placed, first)) {
+    if !(is_handed_on && may_drop && between.is_none_or(is_gone) && is_apart) {
         return Ok(None);
     }
     let incoming = Incoming { dy, rectifier, masked: None, drop: dropout.map(|(drop, ..)| drop) };
     let launches = backward_through(&context, op, incoming)?;
-    Ok(Some((2, calls(launches))))
+    Ok(Some((count, calls(launches))))
+}
+
+/// The backward passes of a rectifier and of the normalisation whose output it rectified.
+struct Rectified<'a> {
+    /// Two operations, or one that does both.
+    count: usize,
+    rectifier: Rectifier,
+    /// The gradient that comes in, and that between the two.
+    dy: TensorId,
+    between: Option<TensorId>,
+    operation: &'a Operation,
+    op: &'a BatchNorm,
+}
+
+impl<'a> Rectified<'a> {
+    /// Those from operation `first` on.
+    fn at(placed: &'a Placed, first: usize) -> Result<Option<Rectified<'a>>, Error> {
+        let Some(operation) = placed.program.operations.get(first) else { return Ok(None) };
+        if let (Some(Op::BatchNorm(op)), Some(dy)) = (backward_of(operation), operation.read(Slot::Gradient)) {
+            let rectifier = rectifier(op)?;
+            let both = Rectified { count: 1, rectifier, dy, between: None, operation, op };
+            return Ok(op.rectifier.is_some().then_some(both));
+        }
+        let Some(HandedOn { rectifier, dy, between, operation, op: Op::BatchNorm(op), .. }) =
+            HandedOn::at(placed, first)
+        else {
+            return Ok(None);
+        };
+        let is_alone = op.rectifier.is_none() && follows(placed, first);
+        Ok(is_alone.then_some(Rectified { count: 2, rectifier, dy, between: Some(between), operation, op }))
+    }
 }
 
 /// The backward pass of a rectifier behind a sum, then that of the batch normalisation which gave one of its branches: what comes through
@@ -115,6 +151,9 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     else {
         return Ok(None);
     };
+    if op.rectifier.is_some() {
+        return Ok(None);
+    }
     let context = Context { placed, operation, setting };
     // The sums read what the rectifier's own pass does. Where they are a launch of their own, they write nothing but what they find;
     // otherwise a block goes on to write the gradient of its channel, be it in the place of what it alone has read.

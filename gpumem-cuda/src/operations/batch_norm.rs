@@ -154,7 +154,10 @@ impl<'a> Plan<'a> {
         let (samples, area) = (context.samples(maps[0]), op.size[0] * op.size[1]);
         // Two f32 for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
-        let pack = channel_pack(context, op.channels, &maps.map(|id| ("", id, op.output())));
+        let [x, y, dx] = maps;
+        let pack =
+            channel_pack(context, op.channels, &[("", x, op.input()), ("", y, op.output()), ("", dx, op.output())]);
+        let pack = if op.input_channels().is_multiple_of(pack) { pack } else { 1 };
         let mut together = None;
         let (way, parts) = if pack > 1 {
             let (pixels, wide) = (samples * area, side_by_side(op.channels / pack));
@@ -221,6 +224,11 @@ impl<'a> Plan<'a> {
             None => kernel,
         };
         let kernel = kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2]);
+        let kernel = if op.input_channels() > op.channels {
+            kernel.with("WITHIN", format!("{}ull", op.input_channels()))
+        } else {
+            kernel
+        };
         let kernel = if self.is_again { kernel.with("KEPT", 1) } else { kernel };
         let kernel = if self.together.is_some() { kernel.with(TOGETHER, 1) } else { kernel };
         if matches!(self.way, Way::Pixels { .. }) {
@@ -228,7 +236,7 @@ impl<'a> Plan<'a> {
         }
         let constants = kernel.constants.len();
         let ([x, y, dx], shape) = (self.maps, op.output());
-        let maps = [("X_STRIDES", x, shape), ("Y_STRIDES", y, shape), ("D_STRIDES", dx, shape)];
+        let maps = [("X_STRIDES", x, op.input()), ("Y_STRIDES", y, shape), ("D_STRIDES", dx, shape)];
         let kernel = context.with_strides(kernel, &maps)?;
         let dense = kernel.constants.len() == constants;
         Ok(if dense { kernel } else { kernel.with("HEIGHT", op.size[0]).with("WIDTH", op.size[1]) })
@@ -324,7 +332,13 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
     let dy = context.read(Slot::Gradient)?;
-    backward_through(context, op, Incoming { dy, rectifier: Rectifier::NONE, masked: None, drop: None })
+    backward_through(context, op, Incoming { dy, rectifier: rectifier(op)?, masked: None, drop: None })
+}
+
+/// The rectifier behind it that its gradient comes through, if it is part of the operation.
+pub(crate) fn rectifier(op: &BatchNorm) -> Result<Rectifier, Error> {
+    let Some(function) = op.rectifier else { return Ok(Rectifier::NONE) };
+    Rectifier::of(function).ok_or(Error::Damaged("a normalisation has the gradient of what is no rectifier"))
 }
 
 /// The statistics from which the output is computed a second time, if it is.

@@ -162,6 +162,43 @@ fn fused_batch_norm() {
     }
 }
 
+/// A dense block: normalisations find their inputs in front of the last concatenation, for their gradients and, with `again`, where they
+/// run a second time.
+pub fn dense(dims: [u64; 3], channels: [u64; 2], again: bool) -> impl Fn(&mut Graph) -> NodeId + Copy {
+    move |graph| {
+        let input = graph.input(numbers(&dims)).unwrap();
+        let mut x = layer(graph, input, &format!("Conv2d({}, 1, bias = false)", channels[0]));
+        for _ in 0..3 {
+            let first = graph.nodes.len();
+            let made = chain(graph, x, &format!("BatchNorm2d | Relu | Conv2d({}, 1, bias = false)", channels[1]));
+            if again {
+                graph.groups.push([first, graph.nodes.len()]);
+            }
+            x = join(graph, &[x, made], "Concat");
+        }
+        chain(graph, x, "BatchNorm2d | Relu | Conv2d(3, 1)")
+    }
+}
+
+#[test]
+fn batch_norm_in_front_of_a_concatenation() {
+    // One part and several, and packs that the wider map is a whole number of, but not in 16 bits.
+    for (dims, channels) in [([3, 5, 7], [8, 8]), ([3, 27, 29], [16, 8]), ([3, 5, 7], [8, 4])] {
+        for again in [false, true] {
+            let build = dense(dims, channels, again);
+            let all = kernels(build, (Precision::F32, CAPABILITY));
+            let wide = channels[0] + 3 * channels[1];
+            let within = |it: &&Kernel| {
+                it.constants.iter().any(|(name, value)| *name == "WITHIN" && *value == format!("{wide}ull"))
+            };
+            let entries: BTreeSet<&str> = all.iter().filter(within).map(|it| it.entry).collect();
+            assert_eq!(entries.contains("batch_norm_apply"), again, "{entries:?}");
+            assert!(entries.iter().any(|entry| entry.starts_with("batch_norm_backward")), "{entries:?}");
+            check_all("a dense block", build);
+        }
+    }
+}
+
 #[test]
 fn batch_norm_adds_gradients() {
     for dims in [[3, 5, 7], [3, 27, 29]] {

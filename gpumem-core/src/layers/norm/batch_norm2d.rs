@@ -55,6 +55,10 @@ impl BatchNorm2d {
             inputs.extend([b.scale(&[channels]), b.shift(&[channels])]);
         }
         let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
-        b.op_with(BatchNorm { channels, size: [height, width], eps, momentum, affine }, &inputs, &buffers)
+        b.op_with(
+            BatchNorm { channels, size: [height, width], eps, momentum, affine, within: 0, rectifier: None },
+            &inputs,
+            &buffers,
+        )
     }
 }

@@ -174,7 +174,8 @@ impl<'f> Alone<'f> {
                 if is_again {
                     self.cost = self.cost.saturating_add(sizes.costs[at as usize]);
                 }
-                for value in step.values.read_by(at as usize).filter(|&value| !self.emission.is_inside(value)) {
+                let read = step.values.read_in(at as usize, is_again);
+                for value in read.filter(|&value| !self.emission.is_inside(value)) {
                     if part != Part::Forward && self.arriving.contains(&value) {
                         is_asked = true;
                         beside.asked = (part == Part::Backward).then_some(base);

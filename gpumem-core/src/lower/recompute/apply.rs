@@ -5,6 +5,7 @@
 
 use super::Draft;
 use super::values::{NONE, Place, Values, reads_saved};
+use crate::lower::front::in_front;
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -41,7 +42,7 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
     let results = draft.results.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
     let input_gradients = draft.input_gradients.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
     let Run { tensors, like, .. } = run;
-    let mut applied = Draft { tensors, operations, results, input_gradients, nodes };
+    let mut applied = Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() };
     overwrite(&mut applied);
     sort(&mut applied, &like);
     Some(applied)
@@ -64,8 +65,13 @@ impl Run<'_> {
         let operation = self.draft.operations.get(at)?;
         let takes_saved = is_again && reads_saved(operation);
         let is_left = |slot: Slot| takes_saved && matches!(slot, Slot::Buffer(_) | Slot::Workspace);
+        let front = self.values.front(at).filter(|_| is_again);
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for (&operand, &place) in operation.reads.iter().zip(&self.values.reads[at]) {
+            let place = match (front, place) {
+                (Some([own, whole]), Place::Value(value)) if value == own => Place::Value(whole),
+                _ => place,
+            };
             if !is_left(operand.slot) {
                 reads.push(Operand { tensor: self.now(operand.tensor, place)?, ..operand });
             }
@@ -81,7 +87,14 @@ impl Run<'_> {
             writes.push(Operand { tensor: self.written(operand.tensor, place)?, ..operand });
         }
         let action = match &operation.action {
-            Action::Run { op, .. } if is_again => Action::Run { op: op.clone(), pass: Pass::Again },
+            Action::Run { op, .. } if is_again => {
+                let whole = front.map(|[_, whole]| self.values.values[whole as usize].tensor);
+                let op = match whole {
+                    Some(whole) => in_front(op, self.draft.tensors[whole as usize].shape)?,
+                    None => op.clone(),
+                };
+                Action::Run { op, pass: Pass::Again }
+            }
             action => action.clone(),
         };
         Some(Operation { action, row: operation.row, accumulate: operation.accumulate, reads, writes })

@@ -216,7 +216,7 @@ impl<'s> Emission<'s> {
         let entry = self.order.len() as u32;
         self.order.push(at);
         let saved: &[u32] = if is_again { &run.saved } else { &[] };
-        for &value in run.inputs.iter().chain(saved) {
+        for &value in run.read(is_again).iter().chain(saved) {
             if self.is_inside(value) {
                 self.touch(self.now(value), entry);
             }
@@ -276,7 +276,7 @@ impl<'s> Emission<'s> {
                 continue;
             }
             waiting.push((at, true));
-            for &input in run.inputs.iter().rev().filter(|&&input| !self.is_there(input)) {
+            for &input in run.inputs_again.iter().rev().filter(|&&input| !self.is_there(input)) {
                 waiting.push((step.values.values[input as usize].producer, false));
             }
         }

@@ -149,6 +149,7 @@ impl Meter<'_> {
                 bytes.min(output())
             }
             Action::Run { op: Op::Slice(_), pass: Pass::Forward } => bytes.min(output()),
+            Action::Run { op: Op::BatchNorm(norm), .. } if operand.slot == Slot::Input(0) => norm.share(bytes),
             _ => bytes,
         }
     }

@@ -39,6 +39,17 @@ pub(super) struct Draft {
     pub(super) input_gradients: Vec<TensorId>,
     /// The node whose value each operation computes, or hands a gradient on from.
     pub(super) nodes: Vec<NodeId>,
+    /// Normalisations of the forward pass which, where they run again, find their input in front of another tensor.
+    pub(super) fronts: Vec<Front>,
+}
+
+/// An operation's first input in front of another tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Front {
+    /// The forward operation.
+    pub(super) operation: u32,
+    /// The tensor whose first channels are its input.
+    pub(super) tensor: TensorId,
 }
 
 /// The step in this order, or where there is none, the one in which what the graph's groups compute is computed again. `None` for what is

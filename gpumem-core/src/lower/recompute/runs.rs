@@ -11,6 +11,8 @@ use alloc::vec::Vec;
 pub(in crate::lower) struct Run {
     /// The values that it reads, each once.
     pub(in crate::lower) inputs: Vec<u32>,
+    /// Those that it reads where it runs again, beside what it saved.
+    pub(in crate::lower) inputs_again: Vec<u32>,
     /// The values that it writes.
     pub(in crate::lower) outputs: Vec<u32>,
     /// Those that it writes again, and those that it then reads instead.
@@ -38,6 +40,11 @@ impl Run {
                 run.inputs.push(value);
             }
         }
+        for value in values.read_in(at, true) {
+            if !run.inputs_again.contains(&value) {
+                run.inputs_again.push(value);
+            }
+        }
         for (operand, place) in operation.writes.iter().zip(&values.writes[at]) {
             let Place::Value(value) = *place else { continue };
             run.outputs.push(value);
@@ -46,6 +53,11 @@ impl Run {
         }
         run.overwrites = overwrites(draft, values, at);
         run
+    }
+
+    /// What it reads.
+    pub(in crate::lower) fn read(&self, is_again: bool) -> &[u32] {
+        if is_again { &self.inputs_again } else { &self.inputs }
     }
 
     /// What it writes.

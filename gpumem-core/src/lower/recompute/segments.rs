@@ -164,7 +164,7 @@ impl<'a> Frame<'a> {
         let values = &self.step.values;
         let mut changes = vec![[0i64; 2]; values.forward + 2];
         for (value, &reach) in values.values.iter().zip(reaches).filter(|(value, reach)| !is_common(value, **reach)) {
-            let is_unread = i64::from(value.readers.is_empty());
+            let is_unread = i64::from(value.readers.is_empty() && !value.is_pinned);
             for (at, sign) in [(value.producer as usize + 1, 1), (reach + 1, -1)] {
                 changes[at][0] += sign;
                 changes[at][1] += sign * is_unread;

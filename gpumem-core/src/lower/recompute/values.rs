@@ -3,7 +3,7 @@
 //! What one run of a forward operation writes is a value of its own, even where it works in place: only then can one be computed a second
 //! time while another lies where it was. What comes after the forward pass never runs twice, so that its tensors stay what they are.
 
-use super::Draft;
+use super::{Draft, Front};
 use crate::program::{Action, Class, Operation, Pass, Slot, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -59,6 +59,8 @@ pub(in crate::lower) struct Values {
     pub(in crate::lower) writes: Vec<Vec<Place>>,
     /// Number of forward operations: they come first.
     pub(in crate::lower) forward: usize,
+    /// Forward operations that, where they run again, read the second value in the place of the first.
+    fronts: Vec<(usize, [u32; 2])>,
 }
 
 /// Whether an operation reads what it saved where it runs again.
@@ -105,7 +107,28 @@ impl Values {
             values.writes.push(writes);
             values.reads.push(reads?);
         }
+        for front in &draft.fronts {
+            values.put_in_front(draft, front, &now)?;
+        }
         Some(values)
+    }
+
+    /// Lets an operation find its input in front of another value, where it runs again: both are what they are whatever is decided. `now`
+    /// are the values that tensors have when the forward pass is over.
+    fn put_in_front(&mut self, draft: &Draft, front: &Front, now: &[u32]) -> Option<()> {
+        let (at, whole) = (front.operation as usize, *now.get(front.tensor as usize)?);
+        let input = draft.operations.get(at)?.reads.iter().position(|operand| operand.slot == Slot::Input(0))?;
+        let Some(Place::Value(own)) = self.reads.get(at)?.get(input).copied() else { return None };
+        for value in [own, whole] {
+            self.values.get_mut(value as usize)?.is_pinned = true;
+        }
+        self.fronts.push((at, [own, whole]));
+        Some(())
+    }
+
+    /// The value in whose front an operation finds its input where it runs again, if it does.
+    pub(in crate::lower) fn front(&self, at: usize) -> Option<[u32; 2]> {
+        self.fronts.iter().find(|(operation, _)| *operation == at).map(|(_, values)| *values)
     }
 
     /// The values that an operation reads, as often as it does.
@@ -113,6 +136,15 @@ impl Values {
         self.reads[at].iter().filter_map(|place| match *place {
             Place::Value(value) => Some(value),
             _ => None,
+        })
+    }
+
+    /// The same of an operation that maybe runs again.
+    pub(in crate::lower) fn read_in(&self, at: usize, is_again: bool) -> impl Iterator<Item = u32> + '_ {
+        let front = self.front(at).filter(|_| is_again);
+        self.read_by(at).map(move |value| match front {
+            Some([own, whole]) if own == value => whole,
+            _ => value,
         })
     }
 

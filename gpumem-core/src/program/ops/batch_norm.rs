@@ -1,5 +1,6 @@
 use crate::number::Role;
 use crate::program::encoding::record;
+use crate::program::function::Function;
 use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;
@@ -13,6 +14,7 @@ record! {
     /// * Buffers: running mean and running variance of each channel.
     /// * Saves two statistics a channel: mean and `1 / sqrt(variance + eps)`.
     /// * The gradients read x, what was saved, factors and summands. Where y is computed again, the same is read.
+    /// * Where it reads x again it may find it in front of a concatenation, and the gradient may come through a rectifier of y.
     pub struct BatchNorm {
         /// Channels.
         pub channels: u64,
@@ -24,6 +26,32 @@ record! {
         pub momentum: f64,
         /// Whether there are factors and summands.
         pub affine: bool,
+        /// Where x is read for a second time, the channels of the map whose first ones are x: a concatenation that begins with x is kept
+        /// in its place. 0 where that is x itself.
+        pub within: u64,
+        /// What rectified y, where the gradient comes through that: what it cut off is computed again from x, and its output is kept for
+        /// nothing.
+        pub rectifier: Option<Function>,
+    }
+}
+
+impl BatchNorm {
+    /// Channels of the map that x is read from.
+    pub fn input_channels(&self) -> u64 {
+        self.channels.max(self.within)
+    }
+
+    /// The part of that map's bytes that are x.
+    pub fn share(&self, bytes: u64) -> u64 {
+        match self.input_channels() {
+            all if all > self.channels => bytes / all * self.channels,
+            _ => bytes,
+        }
+    }
+
+    /// The map that x is read from.
+    pub fn input(&self) -> Shape {
+        Shape::new(&[self.input_channels(), self.size[0], self.size[1]])
     }
 }
 
@@ -75,7 +103,7 @@ impl Rule for BatchNorm {
     }
 
     fn layouts(&self) -> Layouts {
-        Layouts::Maps(vec![self.output()])
+        Layouts::Maps(vec![self.output(), self.input()])
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
