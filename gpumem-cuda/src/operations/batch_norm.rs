@@ -9,6 +9,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::BatchNorm;
 use gpumem_core::program::{Class, Slot, TensorId};
+use gpumem_core::shape::Shape;
 
 /// What a pass over the output does beside normalising it.
 #[derive(Clone, Copy)]
@@ -149,14 +150,18 @@ impl Way {
     }
 }
 
+/// Where x, y and dx lie, and which shapes they have. What takes the place of a dx that is not there is x.
+fn lying(op: &BatchNorm, [x, y, dx]: [TensorId; 3]) -> [(&'static str, TensorId, Shape); 3] {
+    let shape = |id: TensorId| if id == x { op.input() } else { op.output() };
+    [("X_STRIDES", x, op.input()), ("Y_STRIDES", y, shape(y)), ("D_STRIDES", dx, shape(dx))]
+}
+
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: &'a BatchNorm, maps: [TensorId; 3], rectifier: Rectifier) -> Plan<'a> {
         let (samples, area) = (context.samples(maps[0]), op.size[0] * op.size[1]);
         // Two f32 for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
-        let [x, y, dx] = maps;
-        let pack =
-            channel_pack(context, op.channels, &[("", x, op.input()), ("", y, op.output()), ("", dx, op.output())]);
+        let pack = channel_pack(context, op.channels, &lying(op, maps));
         let pack = if op.input_channels().is_multiple_of(pack) { pack } else { 1 };
         let mut together = None;
         let (way, parts) = if pack > 1 {
@@ -235,9 +240,7 @@ impl<'a> Plan<'a> {
             return Ok(kernel);
         }
         let constants = kernel.constants.len();
-        let ([x, y, dx], shape) = (self.maps, op.output());
-        let maps = [("X_STRIDES", x, op.input()), ("Y_STRIDES", y, shape), ("D_STRIDES", dx, shape)];
-        let kernel = context.with_strides(kernel, &maps)?;
+        let kernel = context.with_strides(kernel, &lying(op, self.maps))?;
         let dense = kernel.constants.len() == constants;
         Ok(if dense { kernel } else { kernel.with("HEIGHT", op.size[0]).with("WIDTH", op.size[1]) })
     }

@@ -150,7 +150,8 @@ fn fused_batch_norm() {
                 let all = &operations[step.first..step.first + step.count];
                 all.iter().any(|it| matches!(it.action, Action::Run { op: Op::BatchNorm(_), .. }))
             };
-            assert_eq!(steps.iter().filter(is_norm).map(|step| step.count).collect::<Vec<_>>(), [2, 3, 2, 2]);
+            // Nobody reads what the first one's rectifier gave again: both gradients are one operation.
+            assert_eq!(steps.iter().filter(is_norm).map(|step| step.count).collect::<Vec<_>>(), [2, 3, 2, 1]);
             let all = kernels_in(&placed, 2, Precision::F32, gradients().1);
             let norms: Vec<&Kernel> = all.iter().filter(|it| it.file.starts_with("batch_norm")).collect();
             assert!(norms.iter().all(|it| it.file == "batch_norm_last.cu" && entries.contains(&it.entry)));
@@ -158,43 +159,6 @@ fn fused_batch_norm() {
                 assert!(norms.iter().any(|it| constant(it, name) == 1), "{name}");
             }
             check_all("a residual block", build);
-        }
-    }
-}
-
-/// A dense block: normalisations find their inputs in front of the last concatenation, for their gradients and, with `again`, where they
-/// run a second time.
-pub fn dense(dims: [u64; 3], channels: [u64; 2], again: bool) -> impl Fn(&mut Graph) -> NodeId + Copy {
-    move |graph| {
-        let input = graph.input(numbers(&dims)).unwrap();
-        let mut x = layer(graph, input, &format!("Conv2d({}, 1, bias = false)", channels[0]));
-        for _ in 0..3 {
-            let first = graph.nodes.len();
-            let made = chain(graph, x, &format!("BatchNorm2d | Relu | Conv2d({}, 1, bias = false)", channels[1]));
-            if again {
-                graph.groups.push([first, graph.nodes.len()]);
-            }
-            x = join(graph, &[x, made], "Concat");
-        }
-        chain(graph, x, "BatchNorm2d | Relu | Conv2d(3, 1)")
-    }
-}
-
-#[test]
-fn batch_norm_in_front_of_a_concatenation() {
-    // One part and several, and packs that the wider map is a whole number of, but not in 16 bits.
-    for (dims, channels) in [([3, 5, 7], [8, 8]), ([3, 27, 29], [16, 8]), ([3, 5, 7], [8, 4])] {
-        for again in [false, true] {
-            let build = dense(dims, channels, again);
-            let all = kernels(build, (Precision::F32, CAPABILITY));
-            let wide = channels[0] + 3 * channels[1];
-            let within = |it: &&Kernel| {
-                it.constants.iter().any(|(name, value)| *name == "WITHIN" && *value == format!("{wide}ull"))
-            };
-            let entries: BTreeSet<&str> = all.iter().filter(within).map(|it| it.entry).collect();
-            assert_eq!(entries.contains("batch_norm_apply"), again, "{entries:?}");
-            assert!(entries.iter().any(|entry| entry.starts_with("batch_norm_backward")), "{entries:?}");
-            check_all("a dense block", build);
         }
     }
 }

@@ -17,6 +17,7 @@ mod curves;
 mod descent;
 mod digits;
 mod factored;
+mod fronts;
 mod fusions;
 mod joins;
 mod layouts;

@@ -1,4 +1,3 @@
-use crate::channels_last::dense;
 use crate::host::harness::graphs::{again, chain, join, layer, numbers};
 use crate::host::{Simulated, compare, harness, kernels_in, spread};
 use crate::{check, check_narrow, gradients};
@@ -105,15 +104,6 @@ fn batch_norm_in_parts() {
     check("gradients added", 3, twice(&[2, 48, 50], "BatchNorm2d"));
     check("input added", 2, shared(&[2, 43, 53], ["BatchNorm2d", "BatchNorm2d(affine = false)"]));
     check_narrow("whole packs", 2, along(&[2, 64, 66], "BatchNorm2d"));
-}
-
-/// In dense maps: packs of 4 and of 1, one block a channel and several.
-#[test]
-fn batch_norm_in_front_of_a_concatenation() {
-    for (dims, again) in [([3, 4, 6], false), ([3, 5, 5], true), ([2, 64, 66], false), ([2, 43, 53], true)] {
-        check("a dense block", 2, dense(dims, [4, 3], again));
-    }
-    check_narrow("a dense block in 16 bits", 2, dense([3, 4, 6], [4, 3], false));
 }
 
 #[test]
