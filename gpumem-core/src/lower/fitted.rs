@@ -85,7 +85,7 @@ impl Blueprint {
 }
 
 /// The budget of a step at a setting.
-fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
+pub(super) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
     // Until the process ends, as elsewhere.
     let tables = tables(program).leak().with_workspaces(setting.workspaces);
     budget_at(&tables, setting.batch, setting.precision).ok()

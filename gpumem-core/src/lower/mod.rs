@@ -16,6 +16,7 @@ mod merged;
 pub mod micro;
 mod pitch;
 mod recompute;
+mod remedies;
 mod rewrite;
 mod stepped;
 mod tables;

@@ -31,10 +31,9 @@ use aimed::Known;
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::tables as tables_of;
 use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Setting, Steps, Term};
-use gpumem_core::memory::budget::{Line, lower_bound_at};
 use gpumem_core::memory::levels::budget_room;
+use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -76,8 +75,8 @@ struct Programs {
     /// The same with more and more of it computed a second time, each with its number, and how many there are with the first.
     levels: Vec<(u64, Program)>,
     level_count: u64,
-    /// See there.
-    hint: Option<(u64, [u64; 2])>,
+    /// What is told of other programs where the training step is refused.
+    remedies: Remedies,
     inference: Program,
     /// The forward pass beside the training step, where it is another one than that of `INFER`.
     evaluation: Option<Program>,
@@ -141,12 +140,14 @@ fn programs(
     let has_both = readings.train.is_some() && readings.cached().is_some();
     let known = aimed::known(source, readings);
     let (training, levels, level_count) = trainings(source, readings, &blueprint, known.as_ref())?;
-    let hint = training.as_ref().zip(known).and_then(|(training, known)| hint(&blueprint, training, &known));
+    let leanest = levels.last().map(|(_, program)| program).or(training.as_ref());
+    let remedies =
+        leanest.zip(known).map(|(program, Known { setting, room })| blueprint.remedies(program, &setting, room));
     Ok(Programs {
         training,
         levels,
         level_count,
-        hint,
+        remedies: remedies.unwrap_or(Remedies::UNKNOWN),
         inference: blueprint.inference()?,
         evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
         one_step: blueprint.decoding()?,
@@ -179,22 +180,6 @@ fn trainings(
     let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
     let count = levels.len() as u64 + 1;
     Ok((plain, levels, count))
-}
-
-/// What recomputation makes of a step that is refused without it.
-fn hint(blueprint: &Blueprint, training: &Program, known: &Known) -> Option<(u64, [u64; 2])> {
-    let is_plain = blueprint.training.as_ref().is_some_and(|steps| steps.checkpoint == Checkpoint::None);
-    let &Known { setting, room } = known;
-    if !is_plain || room == u64::MAX {
-        return None;
-    }
-    let tables = tables_of(training).leak().with_workspaces(setting.workspaces);
-    // What fits, or fails by what packing adds, is left to the compiler.
-    if lower_bound_at(&tables, setting.batch, setting.precision).ok()? <= room {
-        return None;
-    }
-    let leaner = blueprint.fitted(&setting, |_| room).ok()??.leaner.filter(|leaner| leaner.fits)?;
-    Some((leaner.budget[Line::Arena], leaner.more))
 }
 
 fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {

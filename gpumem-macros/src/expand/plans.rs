@@ -5,6 +5,7 @@ use super::tables::Names;
 use super::{Programs, Readings, generics, record, refusal_place};
 use crate::syntax::{Place, Source};
 use crate::train::Reading;
+use gpumem_core::memory::refusal::{Recomputed, Remedies, Split};
 use gpumem_core::program::Program;
 use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
@@ -34,8 +35,8 @@ pub(super) struct Planned<'a> {
     pub(super) reading: Option<&'a Reading<'a>>,
     /// Whether it is checked against the cards of its constant.
     is_checked: bool,
-    /// Bytes of an arena in which it would fit with recomputation, and what that costs, where it does not otherwise.
-    hint: Option<(u64, [u64; 2])>,
+    /// What is told of other programs where it is refused.
+    pub(super) remedies: Remedies,
 }
 
 pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Plans {
@@ -46,7 +47,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         settings,
         reading: if settings == "TRAIN" { readings.train.as_ref() } else { readings.infer.as_ref() },
         is_checked,
-        hint: if settings == "TRAIN" && is_checked { programs.hint } else { None },
+        remedies: if settings == "TRAIN" && is_checked { programs.remedies } else { Remedies::UNKNOWN },
     };
     let mut all = Vec::new();
     let mut levels = Vec::new();
@@ -351,11 +352,39 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
         &#aim
     };
     let refusal = quote!(__gpumem::__private::memory::refusal);
-    let Some((arena, [flops, time])) = planned.hint else {
+    if planned.remedies == Remedies::UNKNOWN {
         return called_at(quote!(#refusal::check::<#transients>), arguments, Place { start, end });
+    }
+    let Remedies { recomputed, split } = planned.remedies;
+    let recomputed = match recomputed {
+        Recomputed::Some { arena, more: [flops, time] } => {
+            quote!(#refusal::Recomputed::Some { arena: #arena, more: [#flops, #time] })
+        }
+        Recomputed::Unknown | Recomputed::All { .. } => quote!(#refusal::Recomputed::Unknown),
     };
-    let recomputed = quote!(#refusal::Recomputed::Some { arena: #arena, more: [#flops, #time] });
-    called_at(quote!(#refusal::check_recomputed::<#transients>), quote!(#arguments, #recomputed), Place { start, end })
+    let split = split_of(split);
+    let remedies = quote!(#refusal::Remedies { recomputed: #recomputed, split: #split });
+    called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), Place { start, end })
+}
+
+/// A step in parts as an expression.
+pub(super) fn split_of(split: Option<Split>) -> TokenStream {
+    let refusal = quote!(__gpumem::__private::memory::refusal);
+    let Some(Split { micro_batches, arena, more, has_statistics }) = split else {
+        return quote!(::core::option::Option::None);
+    };
+    let more = match more {
+        Some([flops, time]) => quote!(::core::option::Option::Some([#flops, #time])),
+        None => quote!(::core::option::Option::None),
+    };
+    quote! {
+        ::core::option::Option::Some(#refusal::Split {
+            micro_batches: #micro_batches,
+            arena: #arena,
+            more: #more,
+            has_statistics: #has_statistics,
+        })
+    }
 }
 
 /// The check that a schedule does not end at a higher rate than it begins with, at its last rate.

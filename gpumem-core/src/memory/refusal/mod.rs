@@ -78,6 +78,33 @@ pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, 
     }
 }
 
+/// What is known, where a step is refused, of other programs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remedies {
+    /// Of those that compute more a second time.
+    pub recomputed: Recomputed,
+    /// The one with the fewest parts of the batch that was found to fit.
+    pub split: Option<Split>,
+}
+
+impl Remedies {
+    /// Nothing.
+    pub const UNKNOWN: Remedies = Remedies { recomputed: Recomputed::Unknown, split: None };
+}
+
+/// A step whose batch runs in parts, which was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// How many.
+    pub micro_batches: u64,
+    /// Bytes of the arena.
+    pub arena: u64,
+    /// What `checkpoint: Auto` takes beside it, where that is needed, too: as in [`Recomputed::Some`].
+    pub more: Option<[u64; 2]>,
+    /// Whether batch normalisation then looks at parts.
+    pub has_statistics: bool,
+}
+
 /// What is known of recomputation where a step is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recomputed {
@@ -97,17 +124,17 @@ pub enum Recomputed {
     },
 }
 
-/// The same where something is known of recomputation.
+/// The same where something is known of other programs.
 #[track_caller]
-pub const fn check_recomputed<const N: usize>(
+pub const fn check_with<const N: usize>(
     name: &str,
     tables: &Tables,
     plan: &Plan<N>,
     aim: &Aim<'_>,
-    recomputed: Recomputed,
+    remedies: Remedies,
 ) {
     if !aim.environment.is_unchecked()
-        && let Some(text) = refusal_with(name, tables, plan, aim, recomputed)
+        && let Some(text) = refusal_with(name, tables, plan, aim, remedies)
     {
         panic!("{}", text.as_str())
     }
@@ -115,16 +142,16 @@ pub const fn check_recomputed<const N: usize>(
 
 /// The text that refuses network `name`, or `None` if its plan fits every card that it is aimed at.
 pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) -> Option<Text> {
-    refusal_with(name, tables, plan, aim, Recomputed::Unknown)
+    refusal_with(name, tables, plan, aim, Remedies::UNKNOWN)
 }
 
-/// The same where something is known of recomputation.
+/// The same where something is known of other programs.
 pub const fn refusal_with<const N: usize>(
     name: &str,
     tables: &Tables,
     plan: &Plan<N>,
     aim: &Aim<'_>,
-    recomputed: Recomputed,
+    remedies: Remedies,
 ) -> Option<Text> {
     if let Some(error) = plan.error {
         return Some(no_plan(name, tables, plan.batch, error));
@@ -149,12 +176,13 @@ pub const fn refusal_with<const N: usize>(
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    if let Recomputed::All { without } = recomputed {
+    if let Recomputed::All { without } = remedies.recomputed {
         append_label(&mut text, "checkpoint");
         text.text("all that helps is computed a second time; without that it needs ");
         text.bytes(without.saturating_add(first.reserve));
     }
-    let is_known = N <= TOO_MANY && append_alternatives(&mut text, tables, plan, &targets, first.reserve, recomputed);
+    let planned = append_planned(&mut text, remedies, targets.room());
+    let is_known = N <= TOO_MANY && append_alternatives(&mut text, tables, plan, &targets, first.reserve, planned);
     if !is_known {
         append_label(&mut text, "more");
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
@@ -322,25 +350,52 @@ const fn path(tables: &Tables, row: u16) -> Option<&'static str> {
     if row == NO_ROW || row as usize >= tables.paths.len() { None } else { Some(tables.paths[row as usize]) }
 }
 
-/// What fits into an arena of `room` bytes: another batch, another precision. Each was planned. Returns whether the search came to an end.
+/// What other programs need, as `(+8 % FLOPs, about +11 % time)`.
+const fn append_more(text: &mut Text, [flops, time]: [u64; 2]) {
+    text.text(" (+").number(flops.div_ceil(10)).text(" % FLOPs, about +").number(time.div_ceil(10)).text(" % time)");
+}
+
+/// Other programs that fit, which were planned while the network was lowered, in the order of what they cost. Returns how many.
+const fn append_planned(text: &mut Text, remedies: Remedies, room: u64) -> usize {
+    let mut found = 0;
+    if let Recomputed::Some { arena, more } = remedies.recomputed
+        && arena <= room
+    {
+        append_label(text, "fits with");
+        text.text("checkpoint: Auto");
+        append_more(text, more);
+        found += 1;
+    }
+    if let Some(Split { micro_batches, arena, more, has_statistics }) = remedies.split
+        && arena <= room
+    {
+        if found == 0 {
+            append_label(text, "fits with");
+        }
+        text.text(if found > 0 { " | micro_batches: " } else { "micro_batches: " }).number(micro_batches);
+        if has_statistics {
+            text.text(" (BatchNorm looks at each part)");
+        }
+        if let Some(more) = more {
+            text.text(" and checkpoint: Auto");
+            append_more(text, more);
+        }
+        found += 1;
+    }
+    found
+}
+
+/// What fits into an arena of `room` bytes: another batch, another precision. Each was planned. `found` were said before. Returns whether the
+/// search came to an end.
 const fn append_alternatives<const N: usize>(
     text: &mut Text,
     tables: &Tables,
     plan: &Plan<N>,
     targets: &Targets<'_>,
     reserve: u64,
-    recomputed: Recomputed,
+    mut found: usize,
 ) -> bool {
     let (room, headroom) = (targets.room(), targets.headroom);
-    let mut found = 0;
-    if let Recomputed::Some { arena, more: [flops, time] } = recomputed
-        && arena <= room
-    {
-        append_label(text, "fits with");
-        text.text("checkpoint: Auto (");
-        text.text("+").number(flops.div_ceil(10)).text(" % FLOPs, about +").number(time.div_ceil(10)).text(" % time)");
-        found += 1;
-    }
     if let Some(steps) = longest_cache(tables, plan, room) {
         if found == 0 {
             append_label(text, "fits with");
