@@ -13,6 +13,9 @@ use harness::filled::trained;
 use harness::graphs::random::BATCH;
 use harness::graphs::{chain, join, numbers};
 
+/// What builds a network.
+type Build = Box<dyn Fn(&mut Graph) -> NodeId>;
+
 fn options() -> Options<'static> {
     let loss = &[Term::CROSS_ENTROPY];
     let descent = gpumem_core::train::Descent::PLAIN;
@@ -103,7 +106,7 @@ fn other_rectifiers_are_left_alone() {
         let sum = join(graph, &branches, "Add");
         chain(graph, sum, "Flatten | Linear(5)")
     };
-    let networks: [(&str, Box<dyn Fn(&mut Graph) -> NodeId>); 4] = [
+    let networks: [(&str, Build); 4] = [
         ("a convolution", Box::new(one("Conv2d(4, 1) | BatchNorm2d | Relu | Conv2d(2, 1) | Flatten | Linear(5)"))),
         ("a product behind a view", Box::new(one("Conv2d(4, 1) | BatchNorm2d | Relu | Flatten | Linear(5)"))),
         ("a slope", Box::new(one("Conv2d(4, 1) | BatchNorm2d | LeakyRelu(0.1) | AvgPool2d(2) | Flatten | Linear(5)"))),

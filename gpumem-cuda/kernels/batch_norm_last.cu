@@ -5,12 +5,8 @@
 // PARTS            parts of the B H W pixels, none of them empty
 // PACK             channels that a thread takes: C is a multiple of it
 // WIDE, ROWS       packs of channels that a block has side by side, and how many pixels it takes at a time
-<<<<<<< HEAD
-// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
-=======
 // WITHIN           given where x are the first channels of a map that has so many: a multiple of PACK, too
-// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
->>>>>>> bc34a26 (Rectifiers behind normalisations keep nothing, and dense blocks keep their last concatenation alone)
+// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
 // TOGETHER         1 if all blocks of a grid run at once, else not there
 //
 // x, y, residual, dy, masked, dx [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.

@@ -118,6 +118,8 @@ fn polished(
         polish.budget = share;
         polish.improve(&mut candidate, room);
         if levels.last().is_none_or(|last| candidate.cost < last.cost) {
+            // A leaner one may have taken all the room it had, and need no less than this one now.
+            while levels.pop_if(|leaner| leaner.peak >= candidate.peak).is_some() {}
             levels.push(candidate);
         }
     }
