@@ -5,3 +5,4 @@ pub mod generate;
 mod merged;
 pub mod net;
 pub mod tensor;
+mod transfer;

@@ -11,6 +11,7 @@ use crate::program::{Action, Class, Program, Slot, StateWord, TensorId};
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::generate::Kept;
 use crate::run::tensor::Hosts;
+use crate::run::transfer::{Outputs, Part, Put, Spot, encode, encoded, exact, give, nth_of, spot};
 use crate::suggest::nearest;
 use crate::train::Train;
 use crate::train::optim::Optimizer;
@@ -243,38 +244,21 @@ impl<N: Network, D: Device> Net<N, D> {
         self.run::<N::Input, N::Output>(input)
     }
 
-    /// The forward pass that lies beside no other, or beside the training step.
+    /// The forward pass that lies beside no other, or beside the training step, of one part of the batch after the other.
     fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
-        if Self::PARTS > 1 {
-            return self.run_in_parts::<I, O>(input);
-        }
-        give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, (0, 1), input)?;
-        if self.kept.most > 0 {
-            self.kept.steps = 0;
-            self.begin_at(0, self.kept.chunk)?;
-        }
-        self.runner.infer()?;
-        self.kept.steps = self.kept.chunk;
-        take::<O, _>(&mut self.runner, &self.infer, self.precision)
-    }
-
-    /// The same where the batch is split.
-    fn run_in_parts<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
-        let mut all: Vec<Vec<u8>> = vec![Vec::new(); self.infer.program.results.len()];
-        for part in 0..Self::PARTS {
-            let of = (part, Self::PARTS);
+        let mut outputs = Outputs::default();
+        for number in 0..Self::PARTS {
+            let of = (number, Self::PARTS);
             give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, of, input)?;
-            self.runner.infer()?;
-            for (&output, all) in self.infer.program.results.iter().zip(&mut all) {
-                let start = all.len();
-                all.resize(start + self.infer.bytes[output as usize] as usize, 0);
-                self.runner.read(self.infer.offsets[output as usize], &mut all[start..])?;
+            if self.kept.most > 0 {
+                self.kept.steps = 0;
+                self.begin_at(0, self.kept.chunk)?;
             }
+            self.runner.infer()?;
+            self.kept.steps = self.kept.chunk;
+            outputs.read(&mut self.runner, &self.infer)?;
         }
-        O::take(&mut |index, _| {
-            let output = self.infer.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
-            Ok((spot(&self.infer, *output as usize, self.precision).format, core::mem::take(&mut all[index])))
-        })
+        outputs.finish(&self.infer, self.precision)
     }
 
     /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
@@ -446,7 +430,9 @@ impl<N: Serve, D: Device> Net<N, D> {
         };
         give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, (0, 1), input)?;
         self.runner.serve()?;
-        take::<N::ServedOutput, _>(&mut self.runner, placed, self.precision)
+        let mut outputs = Outputs::default();
+        outputs.read(&mut self.runner, placed)?;
+        outputs.finish(placed, self.precision)
     }
 }
 
@@ -476,91 +462,6 @@ fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<
         return refused("needs more memory for its activations than `TRAIN`");
     }
     Ok(Served { placed, batch: serving.batch })
-}
-
-/// Writes the inputs of a forward pass: the part of this number, of so many.
-fn give<T: Hosts, R: Runner>(
-    runner: &mut R,
-    placed: &Placed,
-    precision: Precision,
-    buffer: &mut Vec<u8>,
-    (number, of): (usize, usize),
-    input: Given<'_, T>,
-) -> Result<(), Error> {
-    T::put(input, &mut |index, elements, put| {
-        let part = Part { number, of, elements, put };
-        let offset = encoded(placed, (Class::Input, index), precision, part, buffer)?;
-        runner.write(offset, buffer)
-    })
-}
-
-/// Reads the outputs of a forward pass.
-fn take<T: Hosts, R: Runner>(runner: &mut R, placed: &Placed, precision: Precision) -> Result<T, Error> {
-    T::take(&mut |index, elements| {
-        let output = placed.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
-        let Spot { offset, format } = spot(placed, *output as usize, precision);
-        let mut bytes = vec![0; elements * format.bytes() as usize];
-        runner.read(offset, &mut bytes)?;
-        Ok((format, bytes))
-    })
-}
-
-/// A tensor's place in the arena, and what its elements are there.
-#[derive(Clone, Copy)]
-struct Spot {
-    offset: u64,
-    format: Format,
-}
-
-fn spot(placed: &Placed, id: usize, precision: Precision) -> Spot {
-    Spot { offset: placed.offsets[id], format: placed.program.tensors[id].role.format(precision) }
-}
-
-/// Where a tensor's most exact copy is: that of its master copy, if it has one.
-fn exact(placed: &Placed, id: usize, precision: Precision) -> Spot {
-    let own = spot(placed, id, precision);
-    let master = placed.masters[id].zip(placed.program.tensors[id].role.master(precision));
-    master.map_or(own, |(offset, format)| Spot { offset, format })
-}
-
-/// Writes a tensor of the host: see [`Host::put`](crate::run::tensor::Host::put).
-type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + 'a;
-
-/// A part of a tensor of the host.
-struct Part<'a> {
-    /// Its number, counted from 0, and of how many.
-    number: usize,
-    of: usize,
-    /// Elements of the whole tensor.
-    elements: usize,
-    put: &'a Put<'a>,
-}
-
-/// Puts a part of the input or target of this number into `buffer`, as the arena has it; the offset there is returned.
-fn encoded(
-    placed: &Placed,
-    (class, index): (Class, usize),
-    precision: Precision,
-    Part { number, of, elements, put }: Part<'_>,
-    buffer: &mut Vec<u8>,
-) -> Result<u64, Error> {
-    let elements = elements / of.max(1);
-    let Spot { offset, format } = nth_of(placed, class, index, precision)?;
-    buffer.resize(elements * format.bytes() as usize, 0);
-    put(format, number * elements, buffer);
-    Ok(offset)
-}
-
-fn nth_of(placed: &Placed, class: Class, index: usize, precision: Precision) -> Result<Spot, Error> {
-    let id = placed.program.of_class(class).nth(index).ok_or(Error::Damaged("the program lacks an input"))?;
-    Ok(spot(placed, id as usize, precision))
-}
-
-/// Numbers as elements of a format.
-fn encode(format: Format, values: &[f32]) -> Vec<u8> {
-    let mut bytes = vec![0; values.len() * format.bytes() as usize];
-    format.encode(values, &mut bytes);
-    bytes
 }
 
 fn is_named(class: Class) -> bool {

@@ -294,7 +294,7 @@ pub trait Hosts: Sized {
     /// Those of `each`.
     fn put(given: Self::Given<'_>, each: &mut PutEach<'_>) -> Result<(), Error>;
 
-    /// Takes the tensors out of the bytes that `each` finds for their number and their count of elements.
+    /// Takes the tensors out of the bytes that `each` finds for their number.
     ///
     /// # Errors
     /// Those of `each`, and [`Error::Length`].
@@ -304,8 +304,8 @@ pub trait Hosts: Sized {
 /// Takes the number of a tensor, its count of elements, and what writes them: see [`Host::put`].
 pub type PutEach<'a> = dyn FnMut(usize, usize, &dyn Fn(Format, usize, &mut [u8])) -> Result<(), Error> + 'a;
 
-/// Gives the bytes of a tensor by its number and its count of elements, and what they are.
-pub type TakeEach<'a> = dyn FnMut(usize, usize) -> Result<(Format, Vec<u8>), Error> + 'a;
+/// Gives the bytes of a tensor by its number, and what they are.
+pub type TakeEach<'a> = dyn FnMut(usize) -> Result<(Format, Vec<u8>), Error> + 'a;
 
 impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
     type Given<'a>
@@ -322,7 +322,7 @@ impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
     }
 
     fn take(each: &mut TakeEach<'_>) -> Result<Self, Error> {
-        let (format, bytes) = each(0, Self::ELEMENTS)?;
+        let (format, bytes) = each(0)?;
         <Self as Host>::take(format, &bytes)
     }
 }
@@ -345,7 +345,7 @@ macro_rules! hosts {
 
                 fn take(each: &mut TakeEach<'_>) -> Result<Self, Error> {
                     Ok(($({
-                        let (format, bytes) = each($index, $name::ELEMENTS)?;
+                        let (format, bytes) = each($index)?;
                         $name::take(format, &bytes)?
                     },)*))
                 }

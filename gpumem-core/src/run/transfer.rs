@@ -1,0 +1,112 @@
+//! What goes between the tensors of the host and those of the arena.
+
+use crate::error::Error;
+use crate::memory::place::Placed;
+use crate::number::{Format, Precision};
+use crate::program::Class;
+use crate::run::device::Runner;
+use crate::run::net::Given;
+use crate::run::tensor::Hosts;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A tensor's place in the arena, and what its elements are there.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    pub(super) offset: u64,
+    pub(super) format: Format,
+}
+
+/// Where a tensor is, as operations read it.
+pub(super) fn spot(placed: &Placed, id: usize, precision: Precision) -> Spot {
+    Spot { offset: placed.offsets[id], format: placed.program.tensors[id].role.format(precision) }
+}
+
+/// Where a tensor's most exact copy is: that of its master copy, if it has one.
+pub(super) fn exact(placed: &Placed, id: usize, precision: Precision) -> Spot {
+    let own = spot(placed, id, precision);
+    let master = placed.masters[id].zip(placed.program.tensors[id].role.master(precision));
+    master.map_or(own, |(offset, format)| Spot { offset, format })
+}
+
+/// Where the tensor of a class with this number is.
+pub(super) fn nth_of(placed: &Placed, class: Class, index: usize, precision: Precision) -> Result<Spot, Error> {
+    let id = placed.program.of_class(class).nth(index).ok_or(Error::Damaged("the program lacks an input"))?;
+    Ok(spot(placed, id as usize, precision))
+}
+
+/// Writes a tensor of the host: see [`Host::put`](crate::run::tensor::Host::put).
+pub(super) type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + 'a;
+
+/// A part of a tensor of the host.
+pub(super) struct Part<'a> {
+    /// Its number, counted from 0, and of how many.
+    pub(super) number: usize,
+    pub(super) of: usize,
+    /// Elements of the whole tensor.
+    pub(super) elements: usize,
+    pub(super) put: &'a Put<'a>,
+}
+
+/// Puts a part of the input or target of this number into `buffer`, as the arena has it; the offset there is returned.
+pub(super) fn encoded(
+    placed: &Placed,
+    (class, index): (Class, usize),
+    precision: Precision,
+    Part { number, of, elements, put }: Part<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<u64, Error> {
+    let elements = elements / of.max(1);
+    let Spot { offset, format } = nth_of(placed, class, index, precision)?;
+    buffer.resize(elements * format.bytes() as usize, 0);
+    put(format, number * elements, buffer);
+    Ok(offset)
+}
+
+/// Numbers as elements of a format.
+pub(super) fn encode(format: Format, values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * format.bytes() as usize];
+    format.encode(values, &mut bytes);
+    bytes
+}
+
+/// Writes the inputs of a forward pass: the part of this number, of so many.
+pub(super) fn give<T: Hosts, R: Runner>(
+    runner: &mut R,
+    placed: &Placed,
+    precision: Precision,
+    buffer: &mut Vec<u8>,
+    (number, of): (usize, usize),
+    input: Given<'_, T>,
+) -> Result<(), Error> {
+    T::put(input, &mut |index, elements, put| {
+        let part = Part { number, of, elements, put };
+        let offset = encoded(placed, (Class::Input, index), precision, part, buffer)?;
+        runner.write(offset, buffer)
+    })
+}
+
+/// The bytes of a program's outputs, those of one part of the batch behind those of the other.
+#[derive(Default)]
+pub(super) struct Outputs(Vec<Vec<u8>>);
+
+impl Outputs {
+    /// Reads those of one more part, which has been computed.
+    pub(super) fn read<R: Runner>(&mut self, runner: &mut R, placed: &Placed) -> Result<(), Error> {
+        self.0.resize(placed.program.results.len(), Vec::new());
+        for (&output, all) in placed.program.results.iter().zip(&mut self.0) {
+            let start = all.len();
+            all.resize(start + placed.bytes[output as usize] as usize, 0);
+            runner.read(placed.offsets[output as usize], &mut all[start..])?;
+        }
+        Ok(())
+    }
+
+    /// The tensors of the host.
+    pub(super) fn finish<T: Hosts>(mut self, placed: &Placed, precision: Precision) -> Result<T, Error> {
+        T::take(&mut |index| {
+            let output = placed.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
+            Ok((spot(placed, *output as usize, precision).format, core::mem::take(&mut self.0[index])))
+        })
+    }
+}
