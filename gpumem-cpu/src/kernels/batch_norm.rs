@@ -18,7 +18,7 @@ use gpumem_core::program::ops::BatchNorm;
 use rayon::prelude::*;
 
 /// Channel `c` of every sample of a map.
-pub(super) fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<Item = &[f32]> {
+fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<Item = &[f32]> {
     map.chunks_exact(area).skip(c).step_by(channels)
 }
 
@@ -134,23 +134,97 @@ fn backward_through(
     operands: &mut Operands<'_>,
     through: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
 ) -> Bound {
-    let (channels, all) = (count(&[op.channels]), count(&[op.input_channels()]));
-    let area = count(&op.size);
-    let length = count(&[operands.batch(), op.channels, op.size[0], op.size[1]]);
-    let input =
-        operands.source(Slot::Input(0), count(&[operands.batch(), op.input_channels(), op.size[0], op.size[1]]))?;
+    let maps = Maps { channels: count(&[op.channels]), kept: count(&[op.input_channels()]), area: count(&op.size) };
+    let rectified = op.rectifier.is_some();
+    let reads =
+        Reads { kept: Slot::Input(0), affine: op.affine, weight: rectified, bias: rectified, alters: rectified };
+    backward_of(maps, reads, operands, move |c, saved, weight, bias| {
+        let (means, rstds) = saved.split_at(saved.len() / 2);
+        let scale = rstds[c] * weight.map_or(1.0, |weight| weight[c]);
+        Input { mean: means[c], rstd: rstds[c], scale, shift: bias.map_or(0.0, |bias| bias[c]), through }
+    })
+}
+
+/// What was kept of an element is what was normalised, before that.
+#[derive(Clone, Copy)]
+struct Input<F> {
+    mean: f32,
+    rstd: f32,
+    scale: f32,
+    shift: f32,
+    through: F,
+}
+
+impl<F: Fn(f32, f32) -> f32 + Copy + Sync> Channel for Input<F> {
+    fn gradient(self, dy: f32, x: f32) -> f32 {
+        // What followed is found again by the formula that gave it in the forward pass.
+        (self.through)(dy, (x - self.mean) * self.scale + self.shift)
+    }
+
+    fn normalised(self, x: f32) -> f32 {
+        (x - self.mean) * self.rstd
+    }
+
+    fn product(self, dy: f32, x: f32) -> f64 {
+        f64::from(self.gradient(dy, x)) * (f64::from(x) - f64::from(self.mean)) * f64::from(self.rstd)
+    }
+}
+
+/// The sizes of the maps of a backward pass.
+#[derive(Clone, Copy)]
+pub(super) struct Maps {
+    pub(super) channels: usize,
+    /// Channels of the map that was kept.
+    pub(super) kept: usize,
+    pub(super) area: usize,
+}
+
+/// What a backward pass reads beside gradients and statistics.
+#[derive(Clone, Copy)]
+pub(super) struct Reads {
+    /// What was kept of each element.
+    pub(super) kept: Slot,
+    pub(super) affine: bool,
+    /// Whether it takes the weight, and the bias, to understand what was kept.
+    pub(super) weight: bool,
+    pub(super) bias: bool,
+    /// Whether what follows the normalisation alters gradients.
+    pub(super) alters: bool,
+}
+
+/// How the backward pass of a channel understands what was kept of an element.
+pub(super) trait Channel: Copy + Sync {
+    /// The gradient behind the normalisation.
+    fn gradient(self, dy: f32, kept: f32) -> f32;
+
+    /// What was normalised.
+    fn normalised(self, kept: f32) -> f32;
+
+    /// The product of both.
+    fn product(self, dy: f32, kept: f32) -> f64;
+}
+
+/// The gradients of a normalisation. `of` takes the number of a channel, what was saved, the weights and the biases.
+pub(super) fn backward_of<C: Channel>(
+    Maps { channels, kept: all, area }: Maps,
+    reads: Reads,
+    operands: &mut Operands<'_>,
+    of: impl Fn(usize, &[f32], Option<&[f32]>, Option<&[f32]>) -> C + Send + Sync + 'static,
+) -> Bound {
+    let planes_of = |channels: usize| count(&[operands.batch()]) * channels * area;
+    let length = planes_of(channels);
+    let input = operands.source(reads.kept, planes_of(all))?;
     let saved = operands.source(Slot::Saved(0), 2 * channels)?;
-    let (flows, rectified) = (operands.writes(Slot::InputGradient(0)), op.rectifier.is_some());
-    let weight = operands.source_if(op.affine && (flows || rectified), Slot::Input(1), channels)?;
-    let bias = operands.source_if(op.affine && rectified, Slot::Input(2), channels)?;
+    let flows = operands.writes(Slot::InputGradient(0));
+    let weight = operands.source_if(reads.affine && (flows || reads.weight), Slot::Input(1), channels)?;
+    let bias = operands.source_if(reads.affine && reads.bias, Slot::Input(2), channels)?;
     let mut weight_gradient = operands.gradient(Slot::InputGradient(1), channels)?;
     let mut bias_gradient = operands.gradient(Slot::InputGradient(2), channels)?;
     let mut pair = if flows { Some(operands.gradients(0, length)?) } else { None };
     let accumulate = pair.as_ref().is_some_and(|(_, accumulate)| *accumulate);
     let alone = operands.source_if(!flows, Slot::Gradient, length)?;
     kernel(move |frame| {
-        let x = input.get();
-        let (means, rstds) = saved.get().split_at(channels);
+        let (x, saved) = (input.get(), saved.get());
         let (sums, products) = grown(frame.scratch, 2 * channels).split_at_mut(channels);
         let (source, mut target) = match &mut pair {
             Some((pair, _)) => {
@@ -160,23 +234,18 @@ fn backward_through(
             None => (alone.as_ref().map(|alone| alone.get()), None),
         };
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
-        // The gradient of an element of the channel, by the formula that gave it in the forward pass.
-        let through_channel = |c: usize| {
-            let (mean, scale) = (means[c], rstds[c] * weight.map_or(1.0, |weight| weight[c]));
-            let shift = bias.map_or(0.0, |bias| bias[c]);
-            move |dy: f32, x: f32| through(dy, (x - mean) * scale + shift)
-        };
+        let of = |c: usize| of(c, saved, weight, bias);
         let dy = source.or(target.as_deref()).unwrap_or_default();
         sums.par_iter_mut().zip(products.par_iter_mut()).enumerate().for_each(|(c, (sum, product))| {
-            let (mean, rstd, through) = (f64::from(means[c]), f64::from(rstds[c]), through_channel(c));
-            let normalised = |dy: f32, x: f32| f64::from(through(dy, x)) * (f64::from(x) - mean) * rstd;
+            let channel = of(c);
             let both = || planes(dy, channels, area, c).zip(planes(x, all, area, c));
-            let total: f64 = if rectified {
-                both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, |dy, x| f64::from(through(dy, x)))).sum()
+            let total: f64 = if reads.alters {
+                both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, |dy, x| f64::from(channel.gradient(dy, x)))).sum()
             } else {
                 planes(dy, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum()
             };
             *sum = total as f32;
+            let normalised = |dy: f32, x: f32| channel.product(dy, x);
             *product = both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, normalised)).sum::<f64>() as f32;
         });
         if let Some(out) = &mut weight_gradient {
@@ -191,10 +260,9 @@ fn backward_through(
         parallel::pieces(source, target, area, |plane, dy, dx| {
             let c = plane % channels;
             let x = &x[place(plane, (channels, all), area)..][..area];
-            let (mean, rstd, through) = (means[c], rstds[c], through_channel(c));
-            let scale = rstd * weight.map_or(1.0, |weight| weight[c]);
+            let (channel, scale) = (of(c), saved[channels + c] * weight.map_or(1.0, |weight| weight[c]));
             let (sum, product) = (sums[c] * share, products[c] * share);
-            let value = |dy: f32, x: f32| scale * (through(dy, x) - sum - (x - mean) * rstd * product);
+            let value = |dy: f32, x: f32| scale * (channel.gradient(dy, x) - sum - channel.normalised(x) * product);
             match dy {
                 None => wide(|| dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x))),
                 Some(dy) => parallel::store(dx, accumulate, |i| value(dy[i], x[i])),

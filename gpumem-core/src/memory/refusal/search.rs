@@ -148,7 +148,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
     while plans < MOST_PLANS && batch > 0 {
         let tried: Plan<N> = fitting_plan(tables, batch, precision, room);
         if tried.is_packed && tried.arena() <= room {
-            return Search::Fits(batch * parts);
+            return Search::Fits(batch.saturating_mul(parts));
         }
         // The share of the batch by which the plan is too large, at least one sample.
         let smaller =
@@ -186,7 +186,7 @@ pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: 
         }
         batch -= 1;
     }
-    batch * parts
+    batch.saturating_mul(parts)
 }
 
 /// Whether the plan at another precision fits into `room` bytes.
