@@ -1,10 +1,10 @@
 //! Bytes of a parameter in training, to the byte: GPT-2 XL in mixed precision, updated at the end of the step or in it, with states of
-//! 32 bits and of 8. The table in `docs/memory-model.md` is made here.
+//! 32 bits and of 8, and with adapters. The table in `docs/memory-model.md` is made here.
 #![allow(missing_docs)]
 
-use gpumem::{Half, Line, Network, Precision, Update};
+use gpumem::{Half, Line, Network, Precision, Update, network};
 use gpumem_core::Role;
-use gpumem_core::lower::{Blueprint, tables};
+use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
@@ -13,82 +13,160 @@ use gpumem_core::train::optim::{AdamW, AdamW8bit, Optimizer};
 use gpumem_zoo::gpt2::Gpt2Xl;
 use std::fmt::Write as _;
 
-const PRECISION: Precision = Precision::Mixed(Half::Bf16);
+network! {
+    /// GPT-2 XL with an adapter of rank 8 at every linear map.
+    pub struct Tuned;
 
-/// The training step of the zoo's network with another optimizer, and what it needs at a batch of one.
-fn plan(optimizer: Optimizer, update: Update) -> (Program, Budget) {
-    let mut blueprint = Blueprint::decode(Gpt2Xl::<1>::BLUEPRINT).unwrap();
-    let steps = blueprint.training.as_mut().unwrap();
-    (steps.moments, steps.update) = (optimizer.moments(), update);
-    let program = blueprint.training(PRECISION).unwrap().unwrap();
-    let workspaces = Workspaces::aimed(&Aim::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
-    let tables = tables(&program).leak().with_workspaces(workspaces);
-    let budget = budget_at(&tables, 1, PRECISION).unwrap();
-    (program, budget)
+    use blocks gpumem_zoo::gpt2::gpt2_blocks;
+
+    const TRAIN: Train = Train {
+        batch: 1,
+        optimizer: AdamW { lr: 2e-4 },
+        loss: CrossEntropy,
+        precision: Mixed(Bf16),
+        update: Separate,
+    };
+
+    fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {
+        let wte = Embedding(50257, 1600, name = "wte");
+        lora(8, 16.0, [
+            Add(wte, PositionEmbedding(1024, 1600, name = "wpe")),
+            repeat(48, h(1600, 25)), LayerNorm(name = "ln_f"), Tied(wte),
+        ])
+    }
 }
 
-/// Elements of each parameter, and whether it is one of a normalisation layer, which is f32 and has no master copy.
-fn parameters(program: &Program) -> Vec<(u64, bool)> {
-    let parameters = program.tensors.iter().filter(|tensor| tensor.class == Class::Parameter);
-    parameters.map(|tensor| (tensor.shape.elements().unwrap(), tensor.role == Role::Norm)).collect()
+const PRECISION: Precision = Precision::Mixed(Half::Bf16);
+const ADAM: Optimizer = Optimizer::AdamW(AdamW::DEFAULT);
+const ADAM_IN_8_BITS: Optimizer = Optimizer::AdamW8bit(AdamW8bit::DEFAULT);
+
+/// A way to train it.
+struct Way {
+    text: &'static str,
+    blueprint: &'static [u8],
+    optimizer: Optimizer,
+    update: Update,
+}
+
+const WAYS: [Way; 6] = [
+    Way {
+        text: "`AdamW`, `update: Separate`",
+        blueprint: Gpt2Xl::<1>::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Separate,
+    },
+    Way { text: "`AdamW`", blueprint: Gpt2Xl::<1>::BLUEPRINT, optimizer: ADAM, update: Update::Fused },
+    Way {
+        text: "`AdamW8bit`, `update: Separate`",
+        blueprint: Gpt2Xl::<1>::BLUEPRINT,
+        optimizer: ADAM_IN_8_BITS,
+        update: Update::Separate,
+    },
+    Way { text: "`AdamW8bit`", blueprint: Gpt2Xl::<1>::BLUEPRINT, optimizer: ADAM_IN_8_BITS, update: Update::Fused },
+    Way {
+        text: "`lora(8, 16.0, ..)`, `AdamW`, `update: Separate`",
+        blueprint: Tuned::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Separate,
+    },
+    Way { text: "`lora(8, 16.0, ..)`, `AdamW`", blueprint: Tuned::BLUEPRINT, optimizer: ADAM, update: Update::Fused },
+];
+
+impl Way {
+    /// The training step at a batch of one, what it needs, and what it needs with the leanest recomputation.
+    fn plan(&self) -> (Program, Budget, Leaner) {
+        let mut blueprint = Blueprint::decode(self.blueprint).unwrap();
+        let steps = blueprint.training.as_mut().unwrap();
+        (steps.moments, steps.update) = (self.optimizer.moments(), self.update);
+        let workspaces = Workspaces::aimed(&Aim::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
+        let setting = Setting::new(1, PRECISION, workspaces);
+        let Fitted { plain, leaner } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
+        let tables = tables(&plain).leak().with_workspaces(workspaces);
+        let budget = budget_at(&tables, 1, PRECISION).unwrap();
+        (plain, budget, leaner.unwrap())
+    }
+}
+
+/// A parameter: its elements, whether it is one of a normalisation layer, which is f32 and has no master copy, and whether it is trained.
+struct Parameter {
+    elements: u64,
+    is_norm: bool,
+    is_trained: bool,
+}
+
+fn parameters(program: &Program) -> Vec<Parameter> {
+    let parameters = || program.tensors.iter().filter(|tensor| tensor.class == Class::Parameter);
+    let adapted = parameters().any(|tensor| tensor.name.contains(".lora_"));
+    let parameter = |tensor: &gpumem_core::program::Tensor| Parameter {
+        elements: tensor.shape.elements().unwrap(),
+        is_norm: tensor.role == Role::Norm,
+        is_trained: !adapted || tensor.name.contains(".lora_"),
+    };
+    parameters().map(parameter).collect()
+}
+
+/// Bytes of weights, master copies, gradients that are held, and states of the optimizer.
+fn expected(way: &Way, parameter: &Parameter) -> [u64; 4] {
+    let &Parameter { elements, is_norm, is_trained } = parameter;
+    let trained = u64::from(is_trained);
+    let [wide, halves] = [u64::from(is_norm), u64::from(!is_norm)];
+    let states = match way.optimizer {
+        // Two codes an element and two scales a block, or what a small parameter has in f32.
+        Optimizer::AdamW8bit(_) if elements >= 4096 => 2 * elements + 8 * elements.div_ceil(256),
+        _ => 8 * elements,
+    };
+    let stored = (4 * wide + 2 * halves) * elements;
+    let held = u64::from(way.update == Update::Separate);
+    [stored, trained * halves * 4 * elements, trained * held * stored, trained * states]
 }
 
 const LINES: [Line; 4] = [Line::Weights, Line::Master, Line::Gradients, Line::Optimizer];
 
 #[test]
 fn bytes_of_a_parameter() {
-    let rules = [Optimizer::AdamW(AdamW::DEFAULT), Optimizer::AdamW8bit(AdamW8bit::DEFAULT)];
     let mut text = String::from(
-        "| optimizer | update | weights | master | gradients | optimizer | sum | arena at batch 1 |\n\
-         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        "| step | weights | master | gradients | optimizer | sum | GiB | arena at batch 1 | with the leanest recomputation |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
-    let mut arenas = Vec::new();
-    for optimizer in rules {
-        for update in [Update::Separate, Update::Fused] {
-            let (program, budget) = plan(optimizer, update);
-            let parameters = parameters(&program);
-            let sum = |each: &dyn Fn(u64, bool) -> u64| -> u64 {
-                parameters.iter().map(|&(elements, is_norm)| each(elements, is_norm)).sum()
-            };
-            let all = sum(&|elements, _| elements);
-            assert_eq!((all, sum(&|elements, is_norm| u64::from(is_norm) * elements)), (1_557_611_200, 97 * 2 * 1600));
-            let held = u64::from(update == Update::Separate);
-            let gradients = held * sum(&|elements, is_norm| elements * if is_norm { 4 } else { 2 });
-            let states = match optimizer {
-                Optimizer::AdamW(_) => 8 * all,
-                // Two codes an element and two scales a block, or what a small parameter has in f32.
-                _ => sum(&|elements, _| match elements {
-                    ..4096 => 8 * elements,
-                    _ => 2 * elements + 8 * elements.div_ceil(256),
-                }),
-            };
-            let expected = [
-                sum(&|elements, is_norm| elements * if is_norm { 4 } else { 2 }),
-                sum(&|elements, is_norm| if is_norm { 0 } else { 4 * elements }),
-                gradients,
-                states,
-            ];
-            assert_eq!(LINES.map(|line| budget[line]), expected, "{optimizer:?}, {update:?}");
-            let bytes: u64 = expected.iter().sum();
-            if (optimizer, update) == (rules[0], Update::Separate) {
-                // Of weights 2 + 4 + 2 + 8, of scales and shifts 4 + 0 + 4 + 8.
-                assert_eq!(bytes, 16 * all);
-            }
-            let [weights, master, gradients, states] = expected.map(|bytes| bytes as f64 / all as f64);
-            writeln!(
-                text,
-                "| `{}` | `{update:?}` | {weights:.2} | {master:.2} | {gradients:.2} | {states:.2} | {:.2} | {:.2} GiB |",
-                optimizer.row().name,
-                bytes as f64 / all as f64,
-                budget[Line::Arena] as f64 / f64::from(1 << 30),
-            )
-            .unwrap();
-            arenas.push((budget, bytes));
+    let mut budgets = Vec::new();
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    for way in &WAYS {
+        let (program, budget, leaner) = way.plan();
+        let parameters = parameters(&program);
+        let all: u64 = parameters.iter().map(|parameter| parameter.elements).sum();
+        let norms: u64 = parameters.iter().filter(|it| it.is_norm).map(|it| it.elements).sum();
+        let adapters: u64 = parameters.iter().filter(|it| it.is_trained).map(|it| it.elements).sum();
+        // An adapter of rank 8 has 8 numbers for each feature that goes in and each that comes out: of 16 widths in a layer.
+        let adapters = if adapters == all { 0 } else { adapters };
+        assert!(adapters == 0 || adapters == 48 * 16 * 1600 * 8, "{adapters}");
+        assert_eq!((all - adapters, norms), (1_557_611_200, 97 * 2 * 1600));
+        let lines = parameters.iter().map(|parameter| expected(way, parameter));
+        let lines = lines.fold([0; 4], |sum, each| std::array::from_fn(|line| sum[line] + each[line]));
+        assert_eq!(LINES.map(|line| budget[line]), lines, "{}", way.text);
+        assert_eq!(LINES.map(|line| leaner.budget[line]), lines, "{}", way.text);
+        let bytes: u64 = lines.iter().sum();
+        if (way.optimizer, way.update, adapters) == (ADAM, Update::Separate, 0) {
+            // Of weights 2 + 4 + 2 + 8, of scales and shifts 4 + 0 + 4 + 8.
+            assert_eq!(bytes, 16 * all);
         }
+        let each = (all - adapters) as f64;
+        let [weights, master, gradients, states] = lines.map(|bytes| bytes as f64 / each);
+        writeln!(
+            text,
+            "| {} | {weights:.2} | {master:.2} | {gradients:.2} | {states:.2} | {:.2} | {:.2} | {:.2} GiB | {:.2} GiB (+{} %) |",
+            way.text,
+            bytes as f64 / each,
+            gib(bytes),
+            gib(budget[Line::Arena]),
+            gib(leaner.budget[Line::Arena]),
+            leaner.more[1].div_ceil(10),
+        )
+        .unwrap();
+        budgets.push(budget);
     }
     // What fusing saves, of the gradients and of the arena: no gradient that lives inside the step makes it larger.
-    for pair in arenas.chunks(2) {
-        let [(separate, _), (fused, _)] = pair else { unreachable!() };
+    for pair in budgets.chunks(2) {
+        let [separate, fused] = pair else { unreachable!() };
         let saved = separate[Line::Arena] - fused[Line::Arena];
         assert!(saved >= separate[Line::Gradients] * 9 / 10, "{saved} of {}", separate[Line::Gradients]);
     }
