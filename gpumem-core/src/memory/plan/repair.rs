@@ -22,12 +22,26 @@ struct Placed {
     end: u64,
 }
 
+/// What a repair decides by.
+#[derive(Clone, Copy)]
+pub(super) struct Rule {
+    /// With another seed another of the places that cost the same is taken.
+    pub(super) seed: u64,
+    /// Whether a tensor is placed sooner for each time that it was thrown out.
+    pub(super) learns: bool,
+}
+
+impl Rule {
+    /// What is taken first.
+    pub(super) const FIRST: Rule = Rule { seed: 1, learns: false };
+}
+
 /// Moves tensors until all end at `top` or below, and looks at `looks` others for that; returns whether they do. Otherwise `offsets` are of
 /// no use.
 ///
 /// Loops here are written out: a macro runs this unoptimised, where iterators take several times as long.
-pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize) -> bool {
-    let mut search = Search::new(spans, offsets, top);
+pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize, rule: Rule) -> bool {
+    let mut search = Search::new(spans, offsets, top, rule);
     let steps = (looks / spans.len().max(1)).min(MOST_STEPS);
     for _ in 0..steps {
         let Some(tensor) = search.hardest() else { break };
@@ -57,10 +71,12 @@ struct Search<'a> {
     ends: Vec<(u64, u64)>,
     /// A linear congruential generator: of places that cost the same, any.
     random: u64,
+    /// See [`Rule::learns`].
+    learns: bool,
 }
 
 impl<'a> Search<'a> {
-    fn new(spans: &'a [Span], offsets: &[u64], top: u64) -> Search<'a> {
+    fn new(spans: &'a [Span], offsets: &[u64], top: u64, rule: Rule) -> Search<'a> {
         let unit = (top / PARTS).max(1);
         let area = |span: &Span| (span.bytes / unit + 1) * u64::from(span.last - span.first + 1);
         let areas: Vec<u64> = spans.iter().map(area).collect();
@@ -75,12 +91,24 @@ impl<'a> Search<'a> {
         }
         placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
         let (starts, ends) = (Vec::new(), Vec::new());
-        Search { spans, top, placed, homeless, costs: areas.clone(), areas, starts, ends, random: 1 }
+        Search {
+            spans,
+            top,
+            placed,
+            homeless,
+            costs: areas.clone(),
+            areas,
+            starts,
+            ends,
+            random: rule.seed,
+            learns: rule.learns,
+        }
     }
 
-    /// Takes the tensor with the largest area from those without a place.
+    /// Takes the tensor with the largest area, or cost, from those without a place.
     fn hardest(&mut self) -> Option<u32> {
-        let most = (0..self.homeless.len()).max_by_key(|&at| self.areas[self.homeless[at] as usize])?;
+        let weights = if self.learns { &self.costs } else { &self.areas };
+        let most = (0..self.homeless.len()).max_by_key(|&at| weights[self.homeless[at] as usize])?;
         Some(self.homeless.swap_remove(most))
     }
 
@@ -200,12 +228,12 @@ mod tests {
         // The two short ones leave gaps of 256 bytes above and below the second; the third needs both.
         let spans = [span(512, 0, 9), span(256, 2, 4), span(512, 3, 9)];
         let mut offsets = [0, 768, 1024];
-        assert!(repair(&spans, &mut offsets, 1280, 100));
+        assert!(repair(&spans, &mut offsets, 1280, 100, Rule::FIRST));
         assert_eq!(offsets[0] + 512 + 512 + 256, 1280);
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             let apart = |a: usize, b: usize| offsets[a] + spans[a].bytes <= offsets[b];
             assert!(apart(one, other) || apart(other, one), "{offsets:?}");
         }
-        assert!(!repair(&spans, &mut [0, 768, 1024], 1024, 100), "more is alive than there is room for");
+        assert!(!repair(&spans, &mut [0, 768, 1024], 1024, 100, Rule::FIRST), "more is alive than there is room for");
     }
 }

@@ -1,8 +1,9 @@
 //! What is tried beyond the portfolio where that misses the bound: natively only, where a step costs next to nothing.
 
 use super::bound::{self, Peak};
+use super::repair::{Rule, repair};
 use super::stack::{self, Orders, Stacked};
-use super::{LiveRange, NO_SPAN, PATIENCE, Span, order, repair::repair, sink};
+use super::{LiveRange, NO_SPAN, PATIENCE, Span, order, sink};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -44,8 +45,11 @@ const STARTS: [Start; 14] = [
 const ROUNDS: usize = 8;
 const MOST_PLACED: usize = 16384;
 
-/// Looks of a [`repair`] of a start, and of one of the best packing.
-const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
+/// Looks of a [`repair`] of a start, of one that begins there again, and of one of the best packing.
+const LOOKS: [usize; 3] = [1 << 17, 1 << 18, 1 << 20];
+
+/// Repairs that begin at a start again, with another rule.
+const AGAIN: usize = 24;
 
 /// Sizes between the best packing and the bound that are tried where the bound is not reached.
 const HALVINGS: usize = 6;
@@ -54,11 +58,12 @@ const HALVINGS: usize = 6;
 pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak: Peak) -> u64 {
     let stacks = Stacks::new(ranges, peak);
     let (mut best, mut trial) = (size, offsets.to_vec());
-    if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0]) {
+    if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0], Rule::FIRST) {
         offsets.copy_from_slice(&trial);
         return peak.bytes;
     }
     let rounds = (MOST_PLACED / ranges.len().max(1)).clamp(1, ROUNDS);
+    let mut bases = Vec::new();
     for start in &STARTS {
         let mut by_size = stacks.by_size.clone();
         for round in 0..rounds {
@@ -71,17 +76,28 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
                 return size;
             }
             order::to_front(&mut by_size, highest);
-            if round == 0 && repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0]) {
-                offsets.copy_from_slice(&trial);
-                return peak.bytes;
+            if round == 0 {
+                bases.push(trial.clone());
+                if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0], Rule::FIRST) {
+                    offsets.copy_from_slice(&trial);
+                    return peak.bytes;
+                }
             }
+        }
+    }
+    for (seed, base) in bases.iter().cycle().take(AGAIN).enumerate() {
+        trial.copy_from_slice(base);
+        let rule = Rule { seed: seed as u64 + 2, learns: true };
+        if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[1], rule) {
+            offsets.copy_from_slice(&trial);
+            return peak.bytes;
         }
     }
     // The bound itself first, then what lies halfway to it.
     let (mut low, mut top) = (peak.bytes, peak.bytes);
     for _ in 0..HALVINGS {
         trial.copy_from_slice(offsets);
-        if repair(&stacks.spans, &mut trial, top, LOOKS[1]) {
+        if repair(&stacks.spans, &mut trial, top, LOOKS[2], Rule::FIRST) {
             offsets.copy_from_slice(&trial);
             let highest = sink::highest(&stacks.spans, &trial);
             best = trial[highest] + stacks.spans[highest].bytes;
