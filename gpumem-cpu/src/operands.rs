@@ -40,7 +40,7 @@ impl Element for u32 {
 
 impl Element for u8 {
     fn holds(role: Role) -> bool {
-        matches!(role, Role::Byte | Role::Code)
+        matches!(role, Role::Byte | Role::Code | Role::Int8 | Role::Nf4)
     }
 }
 

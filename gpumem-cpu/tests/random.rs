@@ -176,7 +176,7 @@ proptest! {
 /// A network all of whose linear maps have adapters, and nothing else is trained.
 fn adapted(choices: &[Choice], kinked: bool) -> (Graph, NodeId) {
     let (mut graph, output) = network(choices, kinked);
-    let lora = Lora { rank: 2, alpha: 3.0, targets: Vec::new(), rows: 0..graph.rows.len() };
+    let lora = Lora { rank: 2, alpha: 3.0, targets: Vec::new(), base: None, rows: 0..graph.rows.len() };
     let places = graph.adapt(&[lora]);
     (graph, places[output])
 }

@@ -1,6 +1,8 @@
 //! Low-rank adapters: what training makes of them beside PyTorch, what a budget has for them, and weights that took them in.
 #![deny(warnings)]
 
+mod base;
+
 use gpumem::prelude::*;
 use gpumem::{Cpu, Kind, Line};
 use std::collections::BTreeMap;

@@ -3,8 +3,9 @@
 //! A linear map `W x + b` becomes `W x + b + alpha / rank * B A x`. Nothing but A and B is trained; the input is kept once, for the
 //! gradient of A, and beside it what A makes of it, `rank` numbers a row.
 
+use super::coded::Scales;
 use super::{Graph, MOST_ELEMENTS, Node, NodeId, Parameter, RowId, Source, Type};
-use crate::number::{Role, inverse_sqrt};
+use crate::number::{Coding, Role, inverse_sqrt};
 use crate::program::function::Function;
 use crate::program::ops::{self, Pointwise, Product};
 use crate::program::{Init, Op};
@@ -25,13 +26,15 @@ pub struct Lora {
     pub alpha: f64,
     /// Which of the layers' linear maps have adapters; none where all of them have.
     pub targets: Vec<String>,
+    /// How the weights of the layers' linear maps are kept, with an adapter or without; in the network's format where nothing is said.
+    pub base: Option<Coding>,
     /// The layers.
     pub rows: Range<RowId>,
 }
 
 /// A linear map that may have an adapter.
 #[derive(Clone, Debug)]
-struct Map {
+pub(super) struct Map {
     /// What the names of its adapter begin with: `layers[0].q_proj.`.
     stem: String,
     /// Names by which it may be meant.
@@ -78,7 +81,7 @@ fn unnumbered(path: &str) -> String {
 impl Graph {
     /// The linear maps of these layers by the numbers of their weights. The transposed use of another layer's weight is none, nor is a
     /// map whose weight is made of other parameters.
-    fn maps(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
+    pub(super) fn maps(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
         let weights =
             self.nodes.iter().filter(|node| rows.contains(&node.row)).filter_map(|node| self.own_weight(node));
         let own = weights.filter(|&weight| rows.contains(&self.parameters[weight].row));
@@ -111,10 +114,10 @@ impl Graph {
         lora.targets.iter().map(String::as_str).filter(is_unmet).collect()
     }
 
-    /// Gives linear maps adapters, and freezes all parameters of the layers that these belong to. Returns the new number of each node:
-    /// that of the value which takes its place. Of adapters of one map the first are made.
+    /// Gives linear maps adapters, and freezes all parameters of the layers that these belong to, whose weights may be kept in codes. Returns
+    /// the new number of each node: that of the value which takes its place. Of adapters of one map the first are made.
     pub fn adapt(&mut self, all: &[Lora]) -> Vec<NodeId> {
-        let mut adapters = BTreeMap::new();
+        let (mut adapters, mut scales) = (BTreeMap::new(), BTreeMap::new());
         for lora in all {
             lora.rows.clone().for_each(|row| self.freeze(row));
             for (weight, map) in self.maps(&lora.rows) {
@@ -124,7 +127,10 @@ impl Graph {
                 }
             }
         }
-        self.with_adapters(&adapters)
+        for lora in all {
+            lora.base.into_iter().for_each(|coding| self.code(&lora.rows, coding, &mut scales));
+        }
+        self.with_adapters(&adapters, &scales)
     }
 
     /// Adds the parameters of an adapter, unless they have more elements than a tensor can have.
@@ -152,8 +158,8 @@ impl Graph {
         Some(Adapter { a: first, b: first + 1, rank, factor: lora.alpha / rank as f64 })
     }
 
-    /// Builds the graph anew with adapters behind their maps.
-    fn with_adapters(&mut self, adapters: &BTreeMap<usize, Adapter>) -> Vec<NodeId> {
+    /// Builds the graph anew with adapters behind their maps, and in front of these the weights that are made of codes.
+    fn with_adapters(&mut self, adapters: &BTreeMap<usize, Adapter>, scales: &BTreeMap<usize, Scales>) -> Vec<NodeId> {
         let weights: Vec<Option<usize>> = self.nodes.iter().map(|node| self.own_weight(node)).collect();
         let old = core::mem::take(&mut self.nodes);
         // Where each node begins, and which value takes its place.
@@ -164,6 +170,10 @@ impl Graph {
             let adapter = weight.and_then(|weight| adapters.get(&weight));
             let adapted = adapter.zip(node.product());
             let (value, row) = (node.value, node.row);
+            let scales = weight.and_then(|weight| scales.get(&weight));
+            if let (Some(&scales), Source::Op { inputs, .. }) = (scales, &mut node.source) {
+                inputs[1] = self.made(inputs[1], scales, row);
+            }
             self.nodes.push(node);
             let mut end = self.nodes.len() - 1;
             if let Some((adapter, (op, x))) = adapted {
@@ -197,7 +207,7 @@ impl Graph {
         self.computed(y, ops::Sum { branches: 2, shape: op.shape }, vec![base, added], row)
     }
 
-    fn computed(&mut self, value: Type, op: impl Into<Op>, inputs: Vec<NodeId>, row: RowId) -> NodeId {
+    pub(super) fn computed(&mut self, value: Type, op: impl Into<Op>, inputs: Vec<NodeId>, row: RowId) -> NodeId {
         self.node(value, Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false }, row)
     }
 }

@@ -1,5 +1,6 @@
 //! The network as a graph of operations with every shape known. The macro builds it from layers; lowering reads it.
 
+mod coded;
 mod encoding;
 mod lora;
 
@@ -9,6 +10,7 @@ use crate::program::{Init, Op};
 use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
+pub use coded::SCALES;
 use core::fmt;
 pub use lora::Lora;
 
@@ -82,7 +84,7 @@ pub struct Parameter {
     pub row: RowId,
     /// Its dimensions, as PyTorch lays them out.
     pub shape: Shape,
-    /// [`Role::Weight`] or [`Role::Norm`].
+    /// [`Role::Weight`] or [`Role::Norm`], or [`Role::Int8`], [`Role::Nf4`] and [`Role::Scale`] of a weight that is kept in codes.
     pub role: Role,
     /// How it is filled before the first step.
     pub init: Init,

@@ -67,7 +67,7 @@ impl OwnedTables {
 /// The tables of a program.
 pub fn tables(program: &Program) -> OwnedTables {
     let of = |classes: &'static [Class]| program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
-    let elements = |tensor: &Tensor| tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX);
+    let elements = |tensor: &Tensor| tensor.stored_of_each().unwrap_or(u64::MAX);
     let given = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
     let parameter = |tensor: &Tensor| [tensor.role as u64, elements(tensor), u64::from(tensor.trained)];
     let states = program.states();

@@ -1,11 +1,13 @@
-//! Numbers: formats in memory, what a tensor's elements are for, numbers of 8 bits, and the random sequence.
+//! Numbers: formats in memory, what a tensor's elements are for, numbers of 8 and of 4 bits, and the random sequence.
 
+pub mod coding;
 pub mod dynamic;
 mod format;
 mod half;
 pub mod random;
 mod role;
 
+pub use coding::Coding;
 pub use format::{Format, Half, Precision};
 pub(crate) use half::put_words;
 pub use role::Role;

@@ -3,7 +3,7 @@
 //! A program says the *role* of every tensor; bytes exist only once a [`Precision`] is chosen. This is what lets the
 //! refusal plan the same network at another precision without asking the macro again.
 
-use super::{Format, Precision};
+use super::{Coding, Format, Precision};
 
 /// What a tensor's elements are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +36,17 @@ pub enum Role {
     /// Optimizer state that is f32 at every precision: the scales of blocks of codes, and what stands in their place where a parameter has
     /// too few elements for them.
     WideMoment = 11,
+    /// Weights of 8 bits: the codes of [`Coding::Int8`].
+    Int8 = 12,
+    /// Weights of 4 bits: the codes of [`Coding::Nf4`], two to a byte.
+    Nf4 = 13,
+    /// The scales of blocks of such weights: f32 at every precision.
+    Scale = 14,
 }
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 12] = [
+    pub const ALL: [Role; 15] = [
         Role::Activation,
         Role::Weight,
         Role::Norm,
@@ -53,6 +59,9 @@ impl Role {
         Role::Byte,
         Role::Code,
         Role::WideMoment,
+        Role::Int8,
+        Role::Nf4,
+        Role::Scale,
     ];
 
     /// The role with this number, as the generated tables write it.
@@ -65,9 +74,11 @@ impl Role {
         match self {
             Role::Activation | Role::Weight => precision.narrow(),
             Role::Norm | Role::Moment => precision.wide(),
-            Role::Statistic | Role::ProductWorkspace | Role::ConvolutionWorkspace | Role::WideMoment => Format::F32,
+            Role::Statistic | Role::ProductWorkspace | Role::ConvolutionWorkspace | Role::WideMoment | Role::Scale => {
+                Format::F32
+            }
             Role::Index | Role::State => Format::U32,
-            Role::Byte | Role::Code => Format::U8,
+            Role::Byte | Role::Code | Role::Int8 | Role::Nf4 => Format::U8,
         }
     }
 
@@ -85,12 +96,29 @@ impl Role {
         matches!(self, Role::Moment | Role::Code | Role::WideMoment)
     }
 
+    /// How its codes are numbers, if it is a weight that is kept in codes.
+    pub const fn coding(self) -> Option<Coding> {
+        match self {
+            Role::Int8 => Some(Coding::Int8),
+            Role::Nf4 => Some(Coding::Nf4),
+            _ => None,
+        }
+    }
+
+    /// Elements of its tensor's shape that one element in memory has: more than one where codes share a byte.
+    pub const fn packed(self) -> u64 {
+        match self.coding() {
+            Some(coding) => coding.packed(),
+            None => 1,
+        }
+    }
+
     /// Whether it is scratch memory that may be cut short.
     pub const fn is_workspace(self) -> bool {
         matches!(self, Role::ProductWorkspace | Role::ConvolutionWorkspace)
     }
 
-    /// Bytes one element takes at `precision`. A workspace may be cut short: see [`Workspaces::cap`](crate::memory::tables::Workspaces).
+    /// Bytes one element in memory takes at `precision`. A workspace may be cut short: see [`Workspaces::cap`](crate::memory::tables::Workspaces).
     pub const fn bytes(self, precision: Precision) -> u64 {
         self.format(precision).bytes()
     }

@@ -63,8 +63,15 @@ impl Program {
         is_sound.then_some(Adapter { weight, a, b, factor, sizes, transposed })
     }
 
-    /// The first linear map by this weight.
+    /// The first linear map by this weight, which may be made of its codes.
     fn map_by(&self, weight: TensorId) -> Option<(&Operation, &Product)> {
+        let made = self.operations.iter().find_map(|operation| match operation.forward() {
+            Some(Op::Dequantize(_)) if operation.read(Slot::Input(0)) == Some(weight) => {
+                operation.written(Slot::Output)
+            }
+            _ => None,
+        });
+        let weight = made.unwrap_or(weight);
         self.operations.iter().find_map(|operation| match operation.forward() {
             Some(Op::Product(op)) if operation.read(Slot::Input(1)) == Some(weight) => Some((operation, op)),
             _ => None,

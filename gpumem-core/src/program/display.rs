@@ -96,8 +96,9 @@ fn size(tensor: &Tensor) -> String {
     let kind = match tensor.role {
         Role::Index => "index",
         Role::State => "word",
-        Role::Statistic | Role::WideMoment => "f32",
-        Role::Code => "code",
+        Role::Statistic | Role::WideMoment | Role::Scale => "f32",
+        Role::Code | Role::Int8 => "code",
+        Role::Nf4 => "half code",
         _ => "number",
     };
     let shape = tensor.shape;

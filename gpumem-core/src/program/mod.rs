@@ -77,7 +77,10 @@ wire_enum!(Role {
     ConvolutionWorkspace,
     Byte,
     Code,
-    WideMoment
+    WideMoment,
+    Int8,
+    Nf4,
+    Scale
 });
 
 /// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
@@ -181,9 +184,14 @@ impl Tensor {
         !self.batched && self.layout.is_of_weight(self.shape)
     }
 
-    /// Elements that it takes in memory, gaps of its layout included, or `None` if they exceed `u64`.
+    /// Elements that a sample takes in memory, gaps of its layout included, or `None` if they exceed `u64`: bytes where codes share them.
+    pub fn stored_of_each(&self) -> Option<u64> {
+        Some(self.layout.elements(self.shape)?.div_ceil(self.role.packed()))
+    }
+
+    /// The same of the whole batch.
     pub fn stored(&self, batch: u64) -> Option<u64> {
-        let each = self.layout.elements(self.shape)?;
+        let each = self.stored_of_each()?;
         if self.batched { each.checked_mul(batch) } else { Some(each) }
     }
 }

@@ -1,5 +1,6 @@
 //! Running a network: the device that it runs on, and its state there.
 
+mod coded;
 pub mod device;
 pub mod generate;
 mod merged;

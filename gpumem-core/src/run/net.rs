@@ -6,8 +6,9 @@ use crate::memory::budget::Line;
 use crate::memory::place::Placed;
 use crate::memory::place::{place, share};
 use crate::network::{Cached, Network, Serve};
-use crate::number::{Format, Precision};
-use crate::program::{Action, Class, Program, Slot, StateWord, TensorId};
+use crate::number::{Format, Precision, Role};
+use crate::program::{Action, Class, Program, Slot, StateWord, Tensor, TensorId};
+use crate::run::coded::Coded;
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::generate::Kept;
 use crate::run::tensor::Hosts;
@@ -118,9 +119,15 @@ impl<N: Network, D: Device> Net<N, D> {
         self.kept.steps = 0;
         let placed = self.train.as_ref().unwrap_or(&self.infer);
         for (id, tensor) in placed.program.tensors.iter().enumerate() {
+            if let Some(coded) = Coded::of(placed, id)? {
+                coded.write(&mut self.runner, &placed.program.initial(id as TensorId, self.seed))?;
+                continue;
+            }
             let elements = tensor.elements(1).unwrap_or(0);
             let Spot { offset, format } = spot(placed, id, self.precision);
             let bytes = match tensor.class {
+                // Those of codes are written with them.
+                _ if tensor.role == Role::Scale => continue,
                 Class::Parameter | Class::Moment | Class::Buffer => {
                     let values = match moment_of(&placed.program, id as TensorId) {
                         Some(moment) => vec![self.optimizer.initial(moment) as f32; elements as usize],
@@ -263,14 +270,14 @@ impl<N: Network, D: Device> Net<N, D> {
 
     /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.main().program.tensors.iter().filter(|tensor| is_named(tensor.class)).map(|tensor| tensor.name.as_str())
+        self.main().program.tensors.iter().filter(|tensor| is_named(tensor)).map(|tensor| tensor.name.as_str())
     }
 
     /// Everything in [`Net::names`] with its shape and what it is, in the same order.
     pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
         let tensors = self.main().program.tensors.iter();
         tensors.filter_map(|tensor| {
-            let kind = Kind::of(tensor.class)?;
+            let kind = Kind::of(tensor)?;
             Some(Named { name: &tensor.name, shape: tensor.shape.dims(), kind })
         })
     }
@@ -282,19 +289,23 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     /// The values of a parameter, a running statistic or an optimizer state, in row-major order. Under mixed precision a
-    /// parameter's values are those of its f32 master copy.
+    /// parameter's values are those of its f32 master copy. Those of a weight that is kept in codes are what the codes say, before they are
+    /// rounded to the network's format; [`Net::set`] makes the same codes of them again.
     ///
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name.
     pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
         let (id, elements) = self.find(name)?;
+        if let Some(coded) = Coded::of(self.main(), id)? {
+            return coded.read(&mut self.runner);
+        }
         let Spot { offset, format } = exact(self.main(), id, self.precision);
         let mut bytes = vec![0; elements as usize * format.bytes() as usize];
         self.runner.read(offset, &mut bytes)?;
         Ok(format.decode(&bytes))
     }
 
-    /// Sets a parameter, a running statistic or an optimizer state, in row-major order.
+    /// Sets a parameter, a running statistic or an optimizer state, in row-major order. A weight that is kept in codes has the nearest ones.
     ///
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name, [`Error::Length`] if it has another number of elements.
@@ -306,6 +317,9 @@ impl<N: Network, D: Device> Net<N, D> {
         }
         // What is kept of a sequence was computed with the numbers before.
         self.kept.steps = 0;
+        if let Some(coded) = Coded::of(self.main(), id)? {
+            return coded.write(&mut self.runner, values);
+        }
         let Spot { offset, format } = spot(self.main(), id, self.precision);
         if let Some(master) = self.main().masters[id] {
             self.runner.write(master, &encode(Format::F32, values))?;
@@ -393,7 +407,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// Number and elements of the tensor of this name.
     fn find(&self, name: &str) -> Result<(usize, u64), Error> {
         let mut tensors = self.main().program.tensors.iter().enumerate();
-        match tensors.find(|(_, tensor)| is_named(tensor.class) && tensor.name == name) {
+        match tensors.find(|(_, tensor)| is_named(tensor) && tensor.name == name) {
             Some((id, tensor)) => Ok((id, tensor.elements(1).unwrap_or(0))),
             None => {
                 let known: Vec<&str> = self.names().collect();
@@ -464,8 +478,8 @@ fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<
     Ok(Served { placed, batch: serving.batch })
 }
 
-fn is_named(class: Class) -> bool {
-    Kind::of(class).is_some()
+fn is_named(tensor: &Tensor) -> bool {
+    Kind::of(tensor).is_some()
 }
 
 /// A tensor that lasts from step to step: see [`Net::tensors`].
@@ -494,8 +508,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(class: Class) -> Option<Kind> {
-        match class {
+    /// That of a tensor. The scales of codes are a part of the weight that these are.
+    fn of(tensor: &Tensor) -> Option<Kind> {
+        match tensor.class {
+            _ if tensor.role == Role::Scale => None,
             Class::Parameter => Some(Kind::Parameter),
             Class::Buffer => Some(Kind::Statistic),
             Class::Moment => Some(Kind::OptimizerState),

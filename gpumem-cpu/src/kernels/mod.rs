@@ -20,6 +20,7 @@ mod correlation;
 mod cosine_embedding;
 mod ctc;
 mod declared;
+mod dequantize;
 mod expand;
 mod exponential;
 mod formula;
@@ -150,6 +151,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::CachedScan(op) => cached_scan::forward(op, operands),
         Op::CachedConvolution(op) => cached_convolution::forward(op, operands),
         Op::CachedRecurrence(op) => recurrence::cached(op, operands),
+        Op::Dequantize(op) => dequantize::forward(op, operands),
     }
 }
 
@@ -188,6 +190,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         | Op::CachedRecurrence(_)
         | Op::Positions(_)
         | Op::Constant(_)
+        | Op::Dequantize(_)
         | Op::PaddedPositions(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => interpolate::backward(op, operands),

@@ -71,6 +71,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("convolution3d_transposed.cu", include_str!("../../kernels/convolution3d_transposed.cu")),
     ("cosine_embedding.cu", include_str!("../../kernels/cosine_embedding.cu")),
     ("ctc.cu", include_str!("../../kernels/ctc.cu")),
+    ("dequantize.cu", include_str!("../../kernels/dequantize.cu")),
     ("expand.cu", include_str!("../../kernels/expand.cu")),
     ("factored.cu", include_str!("../../kernels/factored.cu")),
     ("formula.cu", include_str!("../../kernels/formula.cu")),

@@ -13,6 +13,7 @@ mod context;
 pub(crate) mod convolution;
 mod convolution3d;
 mod declared;
+mod dequantize;
 mod expand;
 mod factored;
 mod formula;
@@ -149,6 +150,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::CachedScan(op) => own(selective_scan::cached(context, op)),
         Op::CachedConvolution(op) => own(cached_convolution::forward(context, op)),
         Op::CachedRecurrence(op) => own(recurrence::cached(context, op)),
+        Op::Dequantize(op) => own(dequantize::forward(context, op)),
     }
 }
 
@@ -187,6 +189,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         | Op::CachedRecurrence(_)
         | Op::Positions(_)
         | Op::Constant(_)
+        | Op::Dequantize(_)
         | Op::PaddedPositions(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => own(interpolate::backward(context, op)),

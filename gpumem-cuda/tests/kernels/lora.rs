@@ -16,7 +16,7 @@ fn adapted(rank: u64, layers: &'static str) -> impl Fn(&mut Graph) -> NodeId + C
         let rows = first..graph.rows.len();
         let sum = join(graph, &[x, y], "Add");
         let output = chain(graph, sum, "Tanh | Linear(6)");
-        let places = graph.adapt(&[Lora { rank, alpha: 4.0, targets: Vec::new(), rows }]);
+        let places = graph.adapt(&[Lora { rank, alpha: 4.0, targets: Vec::new(), base: None, rows }]);
         places[output]
     }
 }
@@ -26,7 +26,7 @@ fn alone(rank: u64, layer: &'static str) -> impl Fn(&mut Graph) -> NodeId + Copy
     move |graph| {
         let input = graph.input(numbers(&[5, 8])).unwrap();
         let output = chain(graph, input, layer);
-        let places = graph.adapt(&[Lora { rank, alpha: 4.0, targets: Vec::new(), rows: 0..1 }]);
+        let places = graph.adapt(&[Lora { rank, alpha: 4.0, targets: Vec::new(), base: None, rows: 0..1 }]);
         places[output]
     }
 }

@@ -4,6 +4,7 @@ use super::Resolver;
 use super::frame::{Current, Frame, Known};
 use crate::syntax::{Argument, Expression, Place};
 use gpumem_core::graph::{Lora, NodeId};
+use gpumem_core::number::Coding;
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
@@ -14,9 +15,9 @@ const TAKES: &str = "`lora` takes a rank, an alpha and one element, as `lora(8, 
 /// A `lora` whose layers are resolved.
 pub(super) struct Adapted<'s> {
     lora: Lora,
-    /// What is underlined where it does nothing.
-    id: usize,
-    place: Place,
+    /// What is underlined where it does nothing, and where its `base` does.
+    at: (usize, Place),
+    base_at: (usize, Place),
     frame: Rc<Frame<'s>>,
 }
 
@@ -27,6 +28,7 @@ struct Written<'s> {
     alpha: Option<&'s Expression>,
     inner: Option<&'s Expression>,
     targets: Option<&'s Argument>,
+    base: Option<&'s Argument>,
 }
 
 impl<'s> Resolver<'s, '_> {
@@ -44,6 +46,7 @@ impl<'s> Resolver<'s, '_> {
         };
         let (rank, alpha) = (self.rank(written.rank, frame), self.alpha(written.alpha, frame));
         let targets = written.targets.map_or(Some(Vec::new()), |targets| self.targets(targets, frame));
+        let base = written.base.map_or(Some(None), |base| self.base(base, frame).map(Some));
         if self.is_adapted {
             let message = "`lora` stands inside another `lora`, but a linear map has one adapter; remove one of them";
             self.report(element.id, element.place, frame, message);
@@ -52,12 +55,14 @@ impl<'s> Resolver<'s, '_> {
         let around = std::mem::replace(&mut self.is_adapted, true);
         let end = written.inner.and_then(|inner| self.element(inner, frame, current, segment));
         self.is_adapted = around;
-        if let (Some(rank), Some(alpha), Some(targets), false) = (rank, alpha, targets, around) {
+        if let (Some(rank), Some(alpha), Some(targets), Some(base), false) = (rank, alpha, targets, base, around) {
             let rows = first..self.graph.rows.len();
-            let (id, place) =
-                written.targets.map_or((element.id, element.place), |targets| (targets.value.id, targets.value.place));
-            let lora = Lora { rank, alpha, targets, rows };
-            self.adapted.push(Adapted { lora, id, place, frame: frame.clone() });
+            let at = |argument: Option<&Argument>| {
+                argument.map_or((element.id, element.place), |argument| (argument.value.id, argument.value.place))
+            };
+            let (at, base_at) = (at(written.targets), at(written.base));
+            let lora = Lora { rank, alpha, targets, base, rows };
+            self.adapted.push(Adapted { lora, at, base_at, frame: frame.clone() });
         }
         end
     }
@@ -80,12 +85,16 @@ impl<'s> Resolver<'s, '_> {
                     written.targets = Some(argument);
                     continue;
                 }
+                Some("base") if written.base.is_none() => {
+                    written.base = Some(argument);
+                    continue;
+                }
                 Some(other) => {
-                    let options = ["rank", "alpha", "targets"];
+                    let options = ["rank", "alpha", "targets", "base"];
                     let hint = match nearest(other, &options) {
                         Some(near) if near != other => format!("did you mean `{near}`?"),
                         Some(_) => "it is given twice".to_string(),
-                        None => "there are `rank`, `alpha` and `targets`".to_string(),
+                        None => "there are `rank`, `alpha`, `targets` and `base`".to_string(),
                     };
                     let message = format!("`lora` has no option `{other}`; {hint}");
                     self.report(argument.value.id, argument.place(), frame, &message);
@@ -143,6 +152,28 @@ impl<'s> Resolver<'s, '_> {
         Some(alpha)
     }
 
+    /// `base = Nf4`
+    fn base(&mut self, written: &'s Argument, frame: &Frame<'s>) -> Option<Coding> {
+        let value = &written.value;
+        let found = value.to_string();
+        let name = found.trim_matches('"');
+        let known = Coding::ALL.map(Coding::name);
+        if let (crate::syntax::Kind::Name(_), Some(coding)) =
+            (&value.kind, Coding::ALL.into_iter().find(|coding| coding.name() == found))
+        {
+            return Some(coding);
+        }
+        let hint = match nearest(name, &known) {
+            Some(near) if near == name => format!("write `base = {near}`"),
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "without `base` they are in the network's precision".to_string(),
+        };
+        let message =
+            format!("`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `{found}`; {hint}");
+        self.report(value.id, value.place, frame, &message);
+        None
+    }
+
     /// `targets = "q_proj, v_proj"`
     fn targets(&mut self, written: &'s Argument, frame: &Rc<Frame<'s>>) -> Option<Vec<String>> {
         let wanted = "names of linear maps with commas between them, as `targets = \"q_proj, v_proj\"`";
@@ -191,13 +222,17 @@ impl<'s> Resolver<'s, '_> {
     }
 
     fn check_adapted(&mut self, adapted: &Adapted<'s>) {
-        let Adapted { lora, id, place, frame } = adapted;
+        let Adapted { lora, at: (id, place), base_at, frame } = adapted;
         let known = self.graph.lora_targets(&lora.rows);
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         if known.is_empty() {
             let message =
                 "`lora` has no linear map inside that could have an adapter; put it around a `Linear` or an attention";
             return self.report(*id, *place, frame, message);
+        }
+        if lora.base.is_some() && !self.graph.has_base(&lora.rows) {
+            let message = "`base` is for weights that only linear maps read, and here each is shared with another use; leave `base` out";
+            self.report(base_at.0, base_at.1, frame, message);
         }
         for unmet in self.graph.unmet_targets(lora) {
             let hint = match nearest(unmet, &known) {

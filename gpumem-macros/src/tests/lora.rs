@@ -1,6 +1,9 @@
 //! `lora(..)`.
 
 use super::{assert_mistakes, forward, mistakes, sound};
+use gpumem_core::Role;
+use gpumem_core::graph::Source;
+use gpumem_core::program::Op;
 
 const TAKES: &str = "`lora` takes a rank, an alpha and one element, as `lora(8, 16.0, [Linear(64), Relu])` or `lora(8, 16.0, \
                      backbone(50), targets = \"q_proj, v_proj\")`";
@@ -69,7 +72,32 @@ fn what_is_no_adapter() {
         (
             format!("8, 16.0, {inner}, dropout = 0.1"),
             "dropout = 0.1",
-            "`lora` has no option `dropout`; there are `rank`, `alpha` and `targets`",
+            "`lora` has no option `dropout`; there are `rank`, `alpha`, `targets` and `base`",
+        ),
+        (
+            format!("8, 16.0, base = Nf8, {inner}"),
+            "Nf8",
+            "`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `Nf8`; did you mean `Nf4`?",
+        ),
+        (
+            format!("8, 16.0, {inner}, base = \"Int8\""),
+            "\"Int8\"",
+            "`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `\"Int8\"`; write `base = Int8`",
+        ),
+        (
+            format!("8, 16.0, base = 16, {inner}"),
+            "16",
+            "`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `16`; without `base` they are in the network's precision",
+        ),
+        (
+            format!("8, 16.0, base = Nf4, base = Nf4, {inner}"),
+            "base = Nf4",
+            "`lora` has no option `base`; it is given twice",
+        ),
+        (
+            "8, 16.0, base = Nf4, [Relu, LayerNorm]".into(),
+            "lora(8, 16.0, base = Nf4, [Relu, LayerNorm])",
+            "`lora` has no linear map inside that could have an adapter; put it around a `Linear` or an attention",
         ),
         (
             format!("8, 16.0, {inner}, targets = \"fc1, fc3\""),
@@ -104,6 +132,65 @@ fn what_is_no_adapter() {
         &[(
             "lora(4, 8.0, Linear(8))",
             "`lora` stands inside another `lora`, but a linear map has one adapter; remove one of them",
+        )],
+    );
+}
+
+/// What is kept in codes are matrices that only linear maps read.
+#[test]
+fn bases() {
+    let resolved = sound(&forward(
+        "Tokens<4>",
+        "TokenLogits<4, 9>",
+        "let words = Embedding(9, 8, name = \"words\"); let twice = Linear(8, name = \"twice\"); let third = Linear(8, name = \"third\");
+         lora(2, 4.0, base = Nf4, targets = \"twice\", [
+             words, twice, Relu, LayerNorm(name = \"norm\"), MultiHeadAttention(2, name = \"attn\"), twice, third, Tied(third), Tied(words),
+         ])",
+        "",
+    ));
+    let coded: Vec<(&str, String)> = resolved
+        .graph
+        .parameters
+        .iter()
+        .filter(|parameter| parameter.role == Role::Nf4)
+        .map(|parameter| (parameter.name.as_str(), parameter.shape.to_string()))
+        .collect();
+    let expected = [("twice.weight", "[8, 8]"), ("attn.in_proj_weight", "[24, 8]"), ("attn.out_proj.weight", "[8, 8]")];
+    assert_eq!(coded, expected.map(|(name, shape)| (name, shape.to_string())));
+    let scales: Vec<(&str, String)> = resolved
+        .graph
+        .parameters
+        .iter()
+        .filter(|parameter| parameter.role == Role::Scale)
+        .map(|parameter| (parameter.name.as_str(), parameter.shape.to_string()))
+        .collect();
+    let expected =
+        [("twice.weight.absmax", "[1]"), ("attn.in_proj_weight.absmax", "[3]"), ("attn.out_proj.weight.absmax", "[1]")];
+    assert_eq!(scales, expected.map(|(name, shape)| (name, shape.to_string())));
+    // A weight that is used twice is made twice, each time for the map that reads it.
+    let nodes = &resolved.graph.nodes;
+    let makes = |id: &usize| matches!(nodes[*id].source, Source::Op { op: Op::Dequantize(_), .. });
+    let made: Vec<usize> = (0..nodes.len()).filter(makes).collect();
+    let read: Vec<&[usize]> = made.iter().map(|id| nodes[id + 1].inputs()).collect();
+    assert_eq!(made.len(), 4);
+    assert!(made.iter().zip(read).all(|(id, read)| read[1] == *id));
+    // Parameters are counted as elements, whatever they take.
+    assert_eq!(resolved.graph.rows[1].parameters, 8 * 8 + 8 + 2 * 2 * 8);
+}
+
+#[test]
+fn a_base_of_nothing() {
+    let text = forward(
+        "Features<8>",
+        "Features<8>",
+        "let w = Linear(8, name = \"w\"); lora(2, 4.0, [w, Relu, Tied(w)], base = Int8)",
+        "",
+    );
+    assert_mistakes(
+        &text,
+        &[(
+            "Int8",
+            "`base` is for weights that only linear maps read, and here each is shared with another use; leave `base` out",
         )],
     );
 }

@@ -1,0 +1,68 @@
+//! Weights that are kept in codes: a graph in which an operation makes each of them for the linear map that reads it.
+
+use super::{Elements, Graph, NodeId, Parameter, RowId, Source, Type};
+use crate::number::{Coding, Role};
+use crate::program::{Init, ops};
+use crate::shape::Shape;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use core::ops::Range;
+
+/// What the name of a weight's scales has behind that of the weight, as in bitsandbytes.
+pub const SCALES: &str = ".absmax";
+
+/// The scales of a weight that is kept in codes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scales {
+    coding: Coding,
+    /// Their number among the parameters.
+    parameter: usize,
+}
+
+impl Graph {
+    /// Whether some linear map of these layers has a weight that may be kept in codes.
+    pub fn has_base(&self, rows: &Range<RowId>) -> bool {
+        self.maps(rows).into_keys().any(|weight| self.is_base(weight))
+    }
+
+    /// Whether a weight is a matrix that nothing reads but linear maps.
+    fn is_base(&self, weight: usize) -> bool {
+        let is_it = |id: &NodeId| self.nodes[*id].source == Source::Parameter(weight);
+        let mut readers = self.nodes.iter().filter(|node| node.inputs().iter().any(is_it));
+        self.parameters[weight].shape.rank() == 2
+            && readers.all(|node| {
+                let others = node.inputs().iter().enumerate().filter(|(index, _)| *index != 1);
+                self.own_weight(node) == Some(weight) && !others.map(|(_, id)| id).any(is_it)
+            })
+    }
+
+    /// Keeps the weights of linear maps of these layers in codes, those that `scales` has not: it is given their scales.
+    pub(super) fn code(&mut self, rows: &Range<RowId>, coding: Coding, scales: &mut BTreeMap<usize, Scales>) {
+        for weight in self.maps(rows).into_keys() {
+            if !scales.contains_key(&weight) && self.is_base(weight) {
+                let parameter = self.code_one(weight, coding);
+                scales.insert(weight, Scales { coding, parameter });
+            }
+        }
+    }
+
+    fn code_one(&mut self, weight: usize, coding: Coding) -> usize {
+        let of = &mut self.parameters[weight];
+        of.role = coding.role();
+        let (name, row) = (alloc::format!("{}{SCALES}", of.name), of.row);
+        let shape = Shape::new(&[coding.scales(crate::shape::product(of.shape.dims()))]);
+        let init = Init::Constant(0.0);
+        self.parameters.push(Parameter { name, row, shape, role: Role::Scale, init, frozen: true });
+        self.parameters.len() - 1
+    }
+
+    /// The weight that is made of codes, in front of whatever is added next.
+    pub(super) fn made(&mut self, codes: NodeId, of: Scales, row: RowId) -> NodeId {
+        let Scales { coding, parameter } = of;
+        self.nodes[codes].value.elements = Elements::Bytes;
+        let (shape, scales) = (self.nodes[codes].value.shape, self.parameters[parameter].shape);
+        let numbers = |shape: Shape| Type { batched: false, ..Type::numbers(shape) };
+        let scales = self.node(numbers(scales), Source::Parameter(parameter), row);
+        self.computed(numbers(shape), ops::Dequantize { coding, shape }, vec![codes, scales], row)
+    }
+}
