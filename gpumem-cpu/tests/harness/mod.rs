@@ -114,7 +114,12 @@ impl<R: Runner> Loaded<R> {
     pub fn initialise(&mut self, seed: u64) {
         for id in 0..self.train.program.tensors.len() {
             let tensor = &self.train.program.tensors[id];
-            if matches!(tensor.class, Class::Parameter | Class::Buffer) {
+            if let Some(coding) = tensor.role.coding() {
+                let scales = format!("{}{}", tensor.name, gpumem_core::graph::SCALES);
+                let (codes, values) = coding.quantize(&self.train.program.initial(id as u32, seed));
+                self.write(id, &codes.into_iter().map(|code| f32::from(code).to_bits()).collect::<Vec<u32>>());
+                self.set(&scales, &values.into_iter().map(f32::to_bits).collect::<Vec<u32>>());
+            } else if tensor.role != Role::Scale && matches!(tensor.class, Class::Parameter | Class::Buffer) {
                 let words: Vec<u32> =
                     self.train.program.initial(id as u32, seed).into_iter().map(f32::to_bits).collect();
                 self.write(id, &words);
@@ -124,10 +129,11 @@ impl<R: Runner> Loaded<R> {
 
     fn write(&mut self, id: usize, words: &[u32]) {
         let tensor = &self.train.program.tensors[id];
-        assert_eq!(tensor.elements(self.batch), Some(words.len() as u64), "{}", tensor.name);
+        let elements = tensor.elements(self.batch).map(|elements| elements.div_ceil(tensor.role.packed()));
+        assert_eq!(elements, Some(words.len() as u64), "{}", tensor.name);
         let bytes: Vec<u8> = match tensor.role {
             // Codes as the numbers that `read` says they are.
-            Role::Code => words.iter().map(|&word| f32::from_bits(word) as u8).collect(),
+            Role::Code | Role::Int8 | Role::Nf4 => words.iter().map(|&word| f32::from_bits(word) as u8).collect(),
             _ => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
         };
         match tensor.class {
@@ -223,7 +229,8 @@ impl<R: Runner> Loaded<R> {
     fn read(&mut self, id: usize) -> Vec<f32> {
         let tensor = &self.train.program.tensors[id];
         let width = tensor.role.bytes(Precision::F32);
-        let mut bytes = vec![0; (tensor.elements(self.batch).unwrap() * width) as usize];
+        let elements = tensor.elements(self.batch).unwrap().div_ceil(tensor.role.packed());
+        let mut bytes = vec![0; (elements * width) as usize];
         self.runner.read(self.train.offsets[id], &mut bytes).unwrap();
         if width == 1 {
             return bytes.into_iter().map(f32::from).collect();

@@ -406,9 +406,13 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
         }
         _ => false,
     };
-    let count = tensor.elements(batch).unwrap() as usize;
+    let count = tensor.stored(batch).unwrap() as usize;
     Some(match (tensor.class, tensor.role) {
         (Class::Transient | Class::Gradient, _) => return None,
+        // Every code, or every pair of them.
+        (Class::Parameter, gpumem_core::Role::Int8 | gpumem_core::Role::Nf4) => {
+            (0..count).map(|index| (index * 37 + id) as u32 % 256).collect()
+        }
         (Class::Input | Class::Target, gpumem_core::Role::Index) => {
             (0..count).map(|index| (index as u32 * 7 + 1) % classes).collect()
         }

@@ -6,6 +6,7 @@ mod host;
 mod attention;
 mod axes;
 mod barriers;
+mod bases;
 mod binary;
 mod cached;
 mod chains;
