@@ -5,10 +5,12 @@ mod harness;
 
 use gpumem_core::Precision;
 use gpumem_core::Update;
+use gpumem_core::graph::Lora;
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
+use gpumem_core::number::Coding;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::Program;
 use gpumem_core::run::device::{Device, Job, Runner};
@@ -43,7 +45,11 @@ proptest! {
         damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..3),
         kind in 0usize..6,
     ) {
-        let (graph, output) = network(&choices, true);
+        let (mut graph, mut output) = network(&choices, true);
+        if kind >= 3 {
+            let (base, rows) = (Some(Coding::ALL[kind % 2]), 0..graph.rows.len());
+            output = graph.adapt(&[Lora { rank: 2, alpha: 3.0, targets: Vec::new(), base, rows }])[output];
+        }
         let compiled = plan(&lower(&graph, &[output], &options(kind)).unwrap(), BATCH, Precision::F32);
         let Placed { offsets, .. } = place(&compiled).unwrap();
         let mut bytes = place(&compiled).unwrap().program.encode();

@@ -9,8 +9,10 @@ mod harness;
 use gpumem_core::Update;
 use gpumem_core::graph::{Graph, Lora, NodeId, Source};
 use gpumem_core::lower::{Options, Term, Training, lower};
-use gpumem_core::program::{Op, StateWord};
+use gpumem_core::number::Coding;
+use gpumem_core::program::{Op, Program, StateWord};
 use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_cpu::Cpu;
 use harness::Loaded;
 use harness::filled::{fill, spread, trained, words};
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
@@ -174,9 +176,9 @@ proptest! {
 }
 
 /// A network all of whose linear maps have adapters, and nothing else is trained.
-fn adapted(choices: &[Choice], kinked: bool) -> (Graph, NodeId) {
+fn adapted(choices: &[Choice], kinked: bool, base: Option<Coding>) -> (Graph, NodeId) {
     let (mut graph, output) = network(choices, kinked);
-    let lora = Lora { rank: 2, alpha: 3.0, targets: Vec::new(), base: None, rows: 0..graph.rows.len() };
+    let lora = Lora { rank: 2, alpha: 3.0, targets: Vec::new(), base, rows: 0..graph.rows.len() };
     let places = graph.adapt(&[lora]);
     (graph, places[output])
 }
@@ -186,18 +188,57 @@ proptest! {
 
     #[test]
     fn adapters_are_planned_as_all_else(choices in choices(24)) {
-        let (graph, output) = adapted(&choices, true);
+        let (graph, output) = adapted(&choices, true, None);
         let fused = train(&graph, output, Update::Fused, 1);
         prop_assert_eq!(&fused, &train(&graph, output, Update::Separate, 2));
     }
 
     #[test]
     fn gradients_of_adapters_are_slopes_of_the_loss(choices in choices(12)) {
-        let (graph, output) = adapted(&choices, false);
+        let (graph, output) = adapted(&choices, false, None);
         let trained: Vec<&str> =
             graph.parameters.iter().filter(|it| !it.frozen).map(|it| it.name.as_str()).collect();
         prop_assert!(trained.len() >= 2 && trained.iter().all(|name| name.contains("lora_")), "{:?}", trained);
         check_gradients(&graph, output);
+    }
+
+    /// A network with weights in codes is that of the numbers that these say, to the bit, and it is planned as all else.
+    #[test]
+    fn weights_in_codes_are_what_they_say(choices in choices(24), is_nf4 in any::<bool>()) {
+        let coding = if is_nf4 { Coding::Nf4 } else { Coding::Int8 };
+        let lowered = |base, update| {
+            let (graph, output) = adapted(&choices, true, base);
+            let training = Training {
+                loss: &[Term::CROSS_ENTROPY],
+                moments: 1,
+                update,
+                skips_overflow: false,
+                input_gradient: false,
+                descent: gpumem_core::train::Descent::PLAIN,
+            };
+            lower(&graph, &[output], &Options { training: Some(training) }).unwrap()
+        };
+        let (coded, plain) = (lowered(Some(coding), Update::Fused), lowered(None, Update::Fused));
+        let names = coded.tensors.iter().filter(|tensor| tensor.role == coding.role()).map(|tensor| tensor.name.clone());
+        let names: Vec<String> = names.collect();
+        prop_assert!(!names.is_empty());
+        prop_assert_eq!(trained(&coded, 1), trained(&lowered(Some(coding), Update::Separate), 2));
+        let losses = |program: &Program| {
+            let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, momentum: 0.9, ..Sgd::DEFAULT });
+            let mut loaded = Loaded::of(&Cpu::with_threads(2).unwrap().with_poison(true), program, BATCH, sgd).unwrap();
+            fill(&mut loaded);
+            for name in names.iter().filter(|_| std::ptr::eq(program, &plain)) {
+                let values = loaded.get(name).unwrap();
+                let (codes, scales) = coding.quantize(&values);
+                let mut said = vec![0.0; values.len()];
+                coding.dequantize(&codes, &scales, &mut said);
+                loaded.set(name, &words(&said));
+            }
+            let losses: Vec<u32> = (0..3).map(|_| loaded.step().unwrap().to_bits()).collect();
+            let adapters = program.tensors.iter().filter(|tensor| tensor.trained).map(|tensor| loaded.get(&tensor.name));
+            (losses, adapters.map(|values| words(&values.unwrap())).collect::<Vec<_>>())
+        };
+        prop_assert_eq!(losses(&coded), losses(&plain));
     }
 }
 

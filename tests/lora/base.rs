@@ -249,6 +249,42 @@ fn one_weight_is_there_at_a_time() {
     }
 }
 
+network! {
+    /// A language model that keeps what went before.
+    pub struct Speaker;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: AdamW { lr: 0.01 }, loss: CrossEntropy, seed: 7 };
+    const INFER: Infer = Infer { batch: 1, cache: 9, chunk: 4 };
+
+    fn forward(text: Tokens<9>) -> TokenLogits<9, 6> {
+        lora(2, 4.0, [Embedding(6, 16), CausalSelfAttention(2, rotary = 100.0), Linear(6)], base = Nf4)
+    }
+}
+
+/// Token by token, and some at a time: what the whole sequence gives.
+#[test]
+fn sequences_go_on_with_weights_in_codes() {
+    let mut whole = Speaker::on(&Cpu::new()).unwrap();
+    let mut net = Speaker::infer_on(&Cpu::new()).unwrap();
+    let text: Vec<u32> = (0..9).map(|index| index * index % 6).collect();
+    let target = Tensor::from_fn(|index| index as u32 % 6);
+    let input = Tensor::from_fn(|index| text[index]);
+    for _ in 0..3 {
+        whole.train_step(&input, &target).unwrap();
+    }
+    net.copy_from(&mut whole).unwrap();
+    let all = whole.forward(&input).unwrap();
+    for passes in [vec![1; 9], vec![4, 4, 1], vec![9], vec![3, 6]] {
+        net.truncate(0).unwrap();
+        let mut done = 0;
+        for taken in passes {
+            let logits = net.extend(&[&text[done..done + taken]]).unwrap();
+            done += taken;
+            close("logits", &logits, &all.as_slice()[(done - 1) * 6..][..6]);
+        }
+    }
+}
+
 #[test]
 fn adapters_have_states_and_nothing_else_has() {
     let net = Four::on(&Cpu::new()).unwrap();

@@ -21,12 +21,15 @@ pub fn words(values: &[f32]) -> Vec<u32> {
 pub fn fill<R: Runner>(loaded: &mut Loaded<R>) -> Vec<String> {
     let tensors = loaded.train.program.tensors.clone();
     let mut parameters = Vec::new();
-    for tensor in &tensors {
+    for (id, tensor) in tensors.iter().enumerate() {
         let salt = tensor.name.bytes().fold(1, |salt, byte| (salt * 31 + usize::from(byte)) % 65_521);
         let count = tensor.elements(loaded.batch).unwrap() as usize;
         match (tensor.class, tensor.role) {
             (Class::Input, Role::Index) => loaded.set(&tensor.name, &[0, 3, 3, 1, 4, 2, 2, 2, 0]),
             (Class::Target, Role::Index) => loaded.set(&tensor.name, &[0, 3, 1]),
+            (Class::Parameter, Role::Int8 | Role::Nf4) => loaded.set_coded(id, &spread(count, salt)),
+            // Those of codes are set with them.
+            (Class::Parameter, Role::Scale) => {}
             // A scale near 0 would have its sign changed by a step, and what is normalised after it with it.
             (Class::Parameter, Role::Norm) => {
                 let values: Vec<f32> = spread(count, salt).iter().map(|x| x + 1.0).collect();

@@ -114,11 +114,8 @@ impl<R: Runner> Loaded<R> {
     pub fn initialise(&mut self, seed: u64) {
         for id in 0..self.train.program.tensors.len() {
             let tensor = &self.train.program.tensors[id];
-            if let Some(coding) = tensor.role.coding() {
-                let scales = format!("{}{}", tensor.name, gpumem_core::graph::SCALES);
-                let (codes, values) = coding.quantize(&self.train.program.initial(id as u32, seed));
-                self.write(id, &codes.into_iter().map(|code| f32::from(code).to_bits()).collect::<Vec<u32>>());
-                self.set(&scales, &values.into_iter().map(f32::to_bits).collect::<Vec<u32>>());
+            if tensor.role.coding().is_some() {
+                self.set_coded(id, &self.train.program.initial(id as u32, seed));
             } else if tensor.role != Role::Scale && matches!(tensor.class, Class::Parameter | Class::Buffer) {
                 let words: Vec<u32> =
                     self.train.program.initial(id as u32, seed).into_iter().map(f32::to_bits).collect();
@@ -150,6 +147,15 @@ impl<R: Runner> Loaded<R> {
     pub fn set(&mut self, name: &str, words: &[u32]) {
         let id = self.id(name).unwrap_or_else(|| panic!("nothing is called {name}"));
         self.write(id, words);
+    }
+
+    /// Gives a weight that is kept in codes the nearest ones, and their scales.
+    pub fn set_coded(&mut self, id: usize, values: &[f32]) {
+        let tensor = &self.train.program.tensors[id];
+        let scales = format!("{}{}", tensor.name, gpumem_core::graph::SCALES);
+        let (codes, of_blocks) = tensor.role.coding().expect("a weight in codes").quantize(values);
+        self.write(id, &codes.into_iter().map(|code| f32::from(code).to_bits()).collect::<Vec<u32>>());
+        self.set(&scales, &of_blocks.into_iter().map(f32::to_bits).collect::<Vec<u32>>());
     }
 
     pub fn runner_mut(&mut self) -> &mut R {
