@@ -129,7 +129,7 @@ fn weights<N: Network>() -> [u64; 2] {
 /// The most samples that a card has room for.
 fn most<N: Network>(card: &Card) -> u64 {
     let needs = |batch: u64| {
-        let budget = budget_at(&N::PROGRAM.tables, batch, N::PROGRAM.precision).unwrap();
+        let budget = budget_at(N::PROGRAM.tables, batch, N::PROGRAM.precision).unwrap();
         budget.with_reserve(card.reserve())[Line::Total]
     };
     (1..).take_while(|batch| needs(*batch) <= card.usable()).last().unwrap_or(0)

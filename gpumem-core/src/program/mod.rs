@@ -19,6 +19,7 @@ mod layout;
 pub mod loss;
 pub mod op;
 pub mod ops;
+mod sequence;
 mod tag;
 
 use crate::number::Role;
