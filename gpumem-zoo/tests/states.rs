@@ -36,6 +36,28 @@ network! {
     }
 }
 
+network! {
+    /// The same, its linear maps in 4 bits.
+    pub struct TunedInCodes;
+
+    use blocks gpumem_zoo::gpt2::gpt2_blocks;
+
+    const TRAIN: Train = Train {
+        batch: 1,
+        optimizer: AdamW { lr: 2e-4 },
+        loss: CrossEntropy,
+        precision: Mixed(Bf16),
+    };
+
+    fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {
+        let wte = Embedding(50257, 1600, name = "wte");
+        lora(8, 16.0, base = Nf4, [
+            Add(wte, PositionEmbedding(1024, 1600, name = "wpe")),
+            repeat(48, h(1600, 25)), LayerNorm(name = "ln_f"), Tied(wte),
+        ])
+    }
+}
+
 const PRECISION: Precision = Precision::Mixed(Half::Bf16);
 const ADAM: Optimizer = Optimizer::AdamW(AdamW::DEFAULT);
 const ADAM_IN_8_BITS: Optimizer = Optimizer::AdamW8bit(AdamW8bit::DEFAULT);
@@ -48,7 +70,7 @@ struct Way {
     update: Update,
 }
 
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 8] = [
     Way {
         text: "`AdamW`, `update: Separate`",
         blueprint: Gpt2Xl::<1>::BLUEPRINT,
@@ -70,6 +92,18 @@ const WAYS: [Way; 6] = [
         update: Update::Separate,
     },
     Way { text: "`lora(8, 16.0, ..)`, `AdamW`", blueprint: Tuned::BLUEPRINT, optimizer: ADAM, update: Update::Fused },
+    Way {
+        text: "`lora(8, 16.0, base = Nf4, ..)`, `AdamW`, `update: Separate`",
+        blueprint: TunedInCodes::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Separate,
+    },
+    Way {
+        text: "`lora(8, 16.0, base = Nf4, ..)`, `AdamW`",
+        blueprint: TunedInCodes::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Fused,
+    },
 ];
 
 impl Way {
@@ -87,10 +121,10 @@ impl Way {
     }
 }
 
-/// A parameter: its elements, whether it is one of a normalisation layer, which is f32 and has no master copy, and whether it is trained.
+/// A parameter: its elements, what it is, and whether it is trained.
 struct Parameter {
     elements: u64,
-    is_norm: bool,
+    role: Role,
     is_trained: bool,
 }
 
@@ -99,7 +133,7 @@ fn parameters(program: &Program) -> Vec<Parameter> {
     let adapted = parameters().any(|tensor| tensor.name.contains(".lora_"));
     let parameter = |tensor: &gpumem_core::program::Tensor| Parameter {
         elements: tensor.shape.elements().unwrap(),
-        is_norm: tensor.role == Role::Norm,
+        role: tensor.role,
         is_trained: !adapted || tensor.name.contains(".lora_"),
     };
     parameters().map(parameter).collect()
@@ -107,17 +141,21 @@ fn parameters(program: &Program) -> Vec<Parameter> {
 
 /// Bytes of weights, master copies, gradients that are held, and states of the optimizer.
 fn expected(way: &Way, parameter: &Parameter) -> [u64; 4] {
-    let &Parameter { elements, is_norm, is_trained } = parameter;
+    let &Parameter { elements, role, is_trained } = parameter;
     let trained = u64::from(is_trained);
-    let [wide, halves] = [u64::from(is_norm), u64::from(!is_norm)];
+    // What belongs to a normalisation is f32 and has no master copy.
+    let (stored, master) = match role {
+        Role::Norm | Role::Scale => (4 * elements, 0),
+        Role::Nf4 => (elements.div_ceil(2), 0),
+        _ => (2 * elements, 4 * elements),
+    };
     let states = match way.optimizer {
         // Two codes an element and two scales a block, or what a small parameter has in f32.
         Optimizer::AdamW8bit(_) if elements >= 4096 => 2 * elements + 8 * elements.div_ceil(256),
         _ => 8 * elements,
     };
-    let stored = (4 * wide + 2 * halves) * elements;
     let held = u64::from(way.update == Update::Separate);
-    [stored, trained * halves * 4 * elements, trained * held * stored, trained * states]
+    [stored, trained * master, trained * held * stored, trained * states]
 }
 
 const LINES: [Line; 4] = [Line::Weights, Line::Master, Line::Gradients, Line::Optimizer];
@@ -133,9 +171,11 @@ fn bytes_of_a_parameter() {
     for way in &WAYS {
         let (program, budget, leaner) = way.plan();
         let parameters = parameters(&program);
-        let all: u64 = parameters.iter().map(|parameter| parameter.elements).sum();
-        let norms: u64 = parameters.iter().filter(|it| it.is_norm).map(|it| it.elements).sum();
-        let adapters: u64 = parameters.iter().filter(|it| it.is_trained).map(|it| it.elements).sum();
+        let sum = |is_it: fn(&Parameter) -> bool| -> u64 {
+            parameters.iter().filter(|parameter| is_it(parameter)).map(|parameter| parameter.elements).sum()
+        };
+        let (all, norms) = (sum(|it| it.role != Role::Scale), sum(|it| it.role == Role::Norm));
+        let adapters = sum(|it| it.is_trained);
         // An adapter of rank 8 has 8 numbers for each feature that goes in and each that comes out: of 16 widths in a layer.
         let adapters = if adapters == all { 0 } else { adapters };
         assert!(adapters == 0 || adapters == 48 * 16 * 1600 * 8, "{adapters}");
