@@ -7,17 +7,18 @@ mod common;
 use common::plan;
 use common::random::{KINDS, network};
 use gpumem_core::Role;
-use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::graph::{Graph, Lora, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
+use gpumem_core::number::Coding;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
 use gpumem_core::train::optim::{Adafactor, AdamW8bit, Muon, Optimizer};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
-/// Bytes of an element, from the table in `docs/memory-model.md`.
+/// Bytes of an element, from the table in `docs/memory-model.md`; of codes of 4 bits, those of a pair.
 fn element(role: Role, precision: Precision) -> u64 {
     let column = match precision {
         Precision::F32 => 0,
@@ -30,16 +31,16 @@ fn element(role: Role, precision: Precision) -> u64 {
         Role::Norm | Role::Moment => [4, 2, 4],
         Role::Statistic | Role::Index | Role::State => [4, 4, 4],
         Role::ProductWorkspace | Role::ConvolutionWorkspace => [4, 4, 4],
-        Role::WideMoment => [4, 4, 4],
-        Role::Byte | Role::Code => [1, 1, 1],
+        Role::WideMoment | Role::Scale => [4, 4, 4],
+        Role::Byte | Role::Code | Role::Int8 | Role::Nf4 => [1, 1, 1],
     };
     row[column]
 }
 
 fn bytes(tensor: &Tensor, batch: u64, precision: Precision) -> u64 {
-    tensor.shape.dims().iter().product::<u64>()
-        * if tensor.batched { batch } else { 1 }
-        * element(tensor.role, precision)
+    let each = tensor.shape.dims().iter().product::<u64>();
+    let each = if tensor.role == Role::Nf4 { each.div_ceil(2) } else { each };
+    each * if tensor.batched { batch } else { 1 } * element(tensor.role, precision)
 }
 
 fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precision, training: Option<Training>) {
@@ -148,12 +149,18 @@ proptest! {
         training in prop::option::of((prop::sample::select(&MOMENTS[..]), any::<bool>(), any::<bool>())),
         frozen in prop::collection::vec(0usize..60, 0..20),
         tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
+        adapted in prop::option::of((prop::sample::select(&[None, Some(Coding::Int8), Some(Coding::Nf4)][..]), 0usize..60)),
     ) {
-        let (mut graph, output) = network(&choices, true);
+        let (mut graph, mut output) = network(&choices, true);
         // A product among the last layers is always trained.
         let rows = graph.rows.len() - 5;
         frozen.iter().filter(|&&row| row < rows).for_each(|&row| graph.freeze(row));
-        let measured = measured(&graph, &tapped);
+        let mut measured = measured(&graph, &tapped);
+        if let Some((base, first)) = adapted {
+            let rows = first.min(rows)..rows;
+            let places = graph.adapt(&[Lora { rank: 3, alpha: 4.0, targets: Vec::new(), base, rows }]);
+            measured.iter_mut().chain([&mut output]).for_each(|node| *node = places[*node]);
+        }
         let mut terms = vec![Term::CROSS_ENTROPY];
         terms.extend(measured.iter().map(|&node| Term { weight: 0.5, from: Some(node), ..Term::of(Measure::Mean) }));
         let mut outputs = vec![output];
