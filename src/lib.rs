@@ -64,7 +64,7 @@ pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, NoConstTrain, Tensor}
 pub use gpumem_core::train::{Clip, Schedule, gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{
-    Checkpoint, Half, Infer, Loss, LossOptions, LossTerm, Precision, Reduction, Train, Update, cards, layers,
+    Checkpoint, Half, Infer, Loss, LossOptions, LossTerm, Offload, Precision, Reduction, Train, Update, cards, layers,
     operation, report,
 };
 #[cfg(feature = "cpu")]

@@ -77,6 +77,17 @@ impl<const CAP: usize> Message<CAP> {
         }
     }
 
+    /// Appends a time in seconds or milliseconds: `1.2 s`, `0.8 s`, `35 ms`, `under 1 ms`.
+    pub const fn time(&mut self, ms: u64) -> &mut Self {
+        if ms >= 100 {
+            self.decimal(tenths(ms, 1000), 1).text(" s")
+        } else if ms > 0 {
+            self.number(ms).text(" ms")
+        } else {
+            self.text("under 1 ms")
+        }
+    }
+
     /// Appends `scaled / 10^digits` with `digits` digits after the point.
     const fn decimal(&mut self, scaled: u64, digits: u32) -> &mut Self {
         let mut unit = 10u64.pow(digits);

@@ -11,10 +11,11 @@ use gpumem_core::graph::{Graph, Lora, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::Line;
-use gpumem_core::memory::place::place;
+use gpumem_core::memory::place::{HOST, place};
 use gpumem_core::number::Coding;
 use gpumem_core::program::{Class, Measure, Program, Tensor};
-use gpumem_core::train::optim::{Adafactor, AdamW8bit, Muon, Optimizer};
+use gpumem_core::train::optim::{Adafactor, AdamW8bit, Muon, Optimizer, whole_states};
+use gpumem_core::train::{Descent, Offload};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
@@ -33,6 +34,7 @@ fn element(role: Role, precision: Precision) -> u64 {
         Role::ProductWorkspace | Role::ConvolutionWorkspace => [4, 4, 4],
         Role::WideMoment | Role::Scale => [4, 4, 4],
         Role::Byte | Role::Code | Role::Int8 | Role::Nf4 => [1, 1, 1],
+        Role::Master => [0, 0, 4],
     };
     row[column]
 }
@@ -59,6 +61,11 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
         (exact + size, padded + size.next_multiple_of(256))
     });
     let [gradients, optimizer] = [Class::Gradient, Class::Moment].map(|class| sum(&[class]));
+    // What is in host memory is not in the arena.
+    let host = (master.0 + optimizer.0, master.1 + optimizer.1);
+    let offloads = training.is_some_and(|training| training.descent.offloads());
+    let [master, optimizer, host] = if offloads { [(0, 0), (0, 0), host] } else { [master, optimizer, (0, 0)] };
+    assert_eq!((budget.fetched, budget.host), host);
     let buffers = sum(&[Class::Buffer, Class::State]);
     let halves = if training.is_some() { 2 } else { 1 };
     let (exact, padded) = sum(&[Class::Input, Class::Target]);
@@ -105,12 +112,16 @@ fn check_places(program: &Program, compiled: &Compiled, batch: u64, precision: P
         .zip(&placed.offsets)
         .map(|(tensor, &offset)| (tensor, offset, offset + bytes(tensor, batch, precision)))
         .collect();
+    // A place in host memory begins where no arena reaches.
+    let ends = |start| if start < HOST { compiled.budget[Line::Arena] } else { HOST + compiled.budget.host };
     for (index, &(tensor, start, end)) in spans.iter().enumerate() {
-        assert!(start % 256 == 0 && end <= compiled.budget[Line::Arena], "{}", tensor.name);
+        assert!(start % 256 == 0 && end <= ends(start), "{}", tensor.name);
+        let is_state = tensor.class == Class::Moment;
+        assert_eq!(start >= HOST, is_state && compiled.tables.offloads, "{}", tensor.name);
         for &(other, other_start, other_end) in &spans[index + 1..] {
             let transient = tensor.class == Class::Transient && other.class == Class::Transient;
             let together = tensor.first <= other.last && other.first <= tensor.last;
-            let apart = end <= other_start || other_end <= start;
+            let apart = end <= other_start || other_end <= start || start == end || other_start == other_end;
             assert!(apart || transient && !together, "{} and {}", tensor.name, other.name);
         }
     }
@@ -138,6 +149,10 @@ const MOMENTS: [u64; 6] = [
     Optimizer::Muon(Muon::DEFAULT).moments(),
 ];
 
+fn offload(offloads: bool) -> Offload {
+    if offloads { Offload::OptimizerState } else { Offload::None }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -147,6 +162,7 @@ proptest! {
         batch in 1u64..40,
         precision in prop::sample::select(&Precision::ALL[..]),
         training in prop::option::of((prop::sample::select(&MOMENTS[..]), any::<bool>(), any::<bool>())),
+        offloads in any::<bool>(),
         frozen in prop::collection::vec(0usize..60, 0..20),
         tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
         adapted in prop::option::of((prop::sample::select(&[None, Some(Coding::Int8), Some(Coding::Nf4)][..]), 0usize..60)),
@@ -171,7 +187,7 @@ proptest! {
             moments,
             update: if held { Update::Separate } else { Update::Fused },
             input_gradient: false,
-            descent: gpumem_core::train::Descent::PLAIN,
+            descent: Descent { offload: offload(offloads && !whole_states(moments).1), ..Descent::PLAIN },
         });
         let program = lower(&graph, &outputs, &Options { training }).unwrap();
         let compiled = plan(&program, batch, precision);

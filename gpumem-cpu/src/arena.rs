@@ -1,7 +1,8 @@
-//! The one allocation that every tensor lives in.
+//! The one allocation that every tensor lives in. Where a device has memory of the host's beside its arena, here that lies behind it.
 
 use crate::DEVICE;
 use gpumem_core::error::Error;
+use gpumem_core::memory::place::on_host;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -14,6 +15,8 @@ pub(crate) const ALIGNMENT: usize = 256;
 pub(crate) struct Arena {
     start: NonNull<u8>,
     layout: Layout,
+    /// Where the arena ends, and what is the host's elsewhere begins.
+    end: usize,
 }
 
 // SAFETY: the arena owns its memory and has no thread affinity; who may touch which bytes when is settled by the callers
@@ -25,12 +28,21 @@ unsafe impl Sync for Arena {}
 impl Arena {
     /// An arena of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Result<Arena, Error> {
-        let refused = Error::Memory { device: DEVICE, needed: bytes, beside: None, free: None, holders: Vec::new() };
-        let size = usize::try_from(bytes).map_err(|_| refused.clone())?.max(ALIGNMENT);
+        Arena::with_host(bytes, 0)
+    }
+
+    /// An arena of `bytes` bytes, with `host` bytes behind it.
+    pub(crate) fn with_host(bytes: u64, host: u64) -> Result<Arena, Error> {
+        let needed = bytes.saturating_add(host);
+        let refused = Error::Memory { device: DEVICE, needed, beside: None, free: None, holders: Vec::new() };
+        let end = usize::try_from(bytes).ok().and_then(|bytes| bytes.max(1).checked_next_multiple_of(ALIGNMENT));
+        let end = end.ok_or_else(|| refused.clone())?;
+        let host = usize::try_from(host).map_err(|_| refused.clone())?;
+        let size = end.checked_add(host).ok_or_else(|| refused.clone())?;
         let layout = Layout::from_size_align(size, ALIGNMENT).map_err(|_| refused.clone())?;
         // SAFETY: the layout's size is at least `ALIGNMENT`, hence not 0.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;
-        Ok(Arena { start, layout })
+        Ok(Arena { start, layout, end })
     }
 
     /// Size in bytes.
@@ -49,11 +61,15 @@ impl Arena {
         unsafe { self.start.as_ptr().add(offset) }.cast()
     }
 
-    /// The range of `length` bytes at `offset`, if the arena has it.
-    pub(crate) fn range(&self, offset: u64, length: u64) -> Result<Range<usize>, Error> {
-        let arena = self.bytes() as u64;
+    /// The range of `length` bytes at `place`, in the arena or in the host's memory, if that has it.
+    pub(crate) fn range(&self, place: u64, length: u64) -> Result<Range<usize>, Error> {
+        let (offset, from, to) = match on_host(place) {
+            Some(offset) => (offset, self.end, self.bytes()),
+            None => (place, 0, self.end),
+        };
+        let arena = (to - from) as u64;
         match offset.checked_add(length) {
-            Some(end) if end <= arena => Ok(offset as usize..end as usize),
+            Some(end) if end <= arena => Ok(from + offset as usize..from + end as usize),
             _ => Err(Error::Range { offset, length, arena }),
         }
     }

@@ -10,7 +10,7 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::indices::Indices;
-use gpumem_core::program::{Action, Class, Operation, Program, Slot, StateWord, TensorId};
+use gpumem_core::program::{Class, Operation, Program, Slot, StateWord, TensorId};
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
             tensor.stored(batch).and_then(|elements| elements.checked_mul(each))
         };
         let bytes = bytes.ok_or(Error::Damaged("a tensor's size exceeds 64 bits"))?;
-        if bytes == 0 && !is_workspace {
+        if bytes == 0 && !is_workspace && each > 0 {
             return Err(Error::Damaged("a tensor has no elements"));
         }
         if offset % ALIGNMENT as u64 != 0 {
@@ -133,7 +133,7 @@ impl Loaded {
         for (index, operation) in program.operations.iter().enumerate() {
             let mut operands = Operands::new(program, operation, &ranges, arena, (&loaded.staging, operations), batch)?;
             loaded.checks.extend(index_checks(program, operation, &operands)?);
-            if operation.action == Action::Update {
+            if operation.action.is_update() {
                 let parameter = operands.shape(Slot::Parameter)?;
                 // A vector has no columns, and lacks no state of them, nor does a matrix that of others.
                 let is_there = |&moment: &u8| {

@@ -11,7 +11,7 @@ use crate::simd::wide;
 use crate::staging::{Move, Staging};
 use gpumem_core::error::Error;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Operand, Operation, Program, Slot, TensorId};
+use gpumem_core::program::{Operand, Operation, Piece, Program, Slot, TensorId};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
 use gpumem_core::{Precision, Role};
@@ -232,6 +232,8 @@ impl<'a> Operands<'a> {
             return Err(Error::Damaged("an operation names a tensor that does not exist"));
         }
         let mut spans: Vec<_> = tensors.iter().map(|&tensor| ranges[tensor as usize].clone()).collect();
+        // What has no bytes overlaps nothing.
+        spans.retain(|range| !range.is_empty());
         spans.sort_unstable_by_key(|range| range.start);
         if spans.windows(2).any(|pair| pair[1].start < pair[0].end) {
             return Err(Error::Damaged("the plan lets two tensors of one operation overlap"));
@@ -357,11 +359,49 @@ impl<'a> Operands<'a> {
         Ok(place)
     }
 
-    fn read<T: Element>(&self, slot: Slot, length: usize) -> Result<Source<T>, Error> {
+    /// The tensor that is read as `slot`, and not written.
+    fn read_only(&self, slot: Slot) -> Result<TensorId, Error> {
         let tensor = self.operation.read(slot).ok_or(MISSING)?;
         if self.operation.writes.iter().any(|operand| operand.tensor == tensor) {
             return Err(Error::Damaged("an operation overwrites a tensor that its kernel still reads"));
         }
+        Ok(tensor)
+    }
+
+    /// Where the elements of a piece of a tensor begin, and how many there are.
+    fn piece_of(&self, tensor: TensorId, piece: Piece) -> Result<(usize, usize), Error> {
+        const OUTSIDE: Error = Error::Damaged("a piece of a parameter is none of its elements");
+        if !f32::holds(self.program.tensor(tensor).role) {
+            return Err(Error::Damaged("an operation takes numbers, indices or bytes for one another"));
+        }
+        let range = &self.ranges[tensor as usize];
+        let end = piece.end().and_then(|end| usize::try_from(end).ok()).ok_or(OUTSIDE)?;
+        if end > range.len() / size_of::<f32>() {
+            return Err(OUTSIDE);
+        }
+        Ok((range.start + piece.first as usize * size_of::<f32>(), piece.count as usize))
+    }
+
+    /// A piece of the numbers that are read as `slot`, as they lie there.
+    pub(crate) fn source_piece(&self, slot: Slot, piece: Piece) -> Result<Source, Error> {
+        let tensor = self.read_only(slot)?;
+        let (offset, length) = self.piece_of(tensor, piece)?;
+        Ok(Source { arena: self.arena.clone(), offset, length, elements: PhantomData })
+    }
+
+    /// A piece of the numbers that are written as `slot`, as they lie there.
+    pub(crate) fn target_piece(&mut self, slot: Slot, piece: Piece) -> Result<Target, Error> {
+        let tensor = self.operation.written(slot).ok_or(MISSING)?;
+        if self.taken.contains(&tensor) {
+            return Err(Error::Damaged("an operation writes one tensor in two roles"));
+        }
+        let (offset, length) = self.piece_of(tensor, piece)?;
+        self.taken.push(tensor);
+        Ok(Target { arena: self.arena.clone(), offset, length, elements: PhantomData })
+    }
+
+    fn read<T: Element>(&self, slot: Slot, length: usize) -> Result<Source<T>, Error> {
+        let tensor = self.read_only(slot)?;
         let (arena, offset) = self.check::<T>(tensor, length)?;
         Ok(Source { arena: arena.clone(), offset, length, elements: PhantomData })
     }
@@ -458,8 +498,10 @@ impl<'a> Operands<'a> {
     /// # Errors
     /// A tensor that the operation is said to write, but that its kernel knows nothing of.
     pub(crate) fn finish(self) -> Result<Moves, Error> {
-        // Scratch memory is for backends that need it.
-        let known = |operand: &Operand| operand.slot == Slot::Workspace || self.taken.contains(&operand.tensor);
+        // Scratch memory is for backends that need it, and there are no master copies in f32.
+        let known = |operand: &Operand| {
+            matches!(operand.slot, Slot::Workspace | Slot::Master) || self.taken.contains(&operand.tensor)
+        };
         let all = self.operation.writes.iter().all(known);
         let moves = self.staged.into_inner().moves;
         if all { Ok(moves) } else { Err(Error::Damaged("an operation writes a tensor that its kernel does not know")) }

@@ -40,7 +40,8 @@ impl Session {
             );
             return Err(Error::Unsupported { device: DEVICE, what });
         }
-        let arena = Arc::new(Arena::new(job.arena)?);
+        let host = job.train.as_ref().map_or(0, Placed::host);
+        let arena = Arc::new(Arena::with_host(job.arena, host)?);
         let load = |placed: &Placed, batch: u64| Loaded::new(placed, &arena, batch, job.operations);
         let train = job.train.as_ref().map(|placed| load(placed, job.batch)).transpose()?;
         let evaluation = job.evaluation.as_ref().map(|placed| load(placed, job.batch)).transpose()?;

@@ -4,6 +4,7 @@ use crate::descent;
 use crate::errors::Errors;
 use crate::loss;
 use crate::micro;
+use crate::offload;
 use crate::optimizer;
 use crate::resolve::Resolved;
 use crate::syntax::{Constant, Declaration, Field, Place, Settings};
@@ -17,7 +18,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit};
 
-const TRAIN_FIELDS: [&str; 15] = [
+const TRAIN_FIELDS: [&str; 16] = [
     "batch",
     "micro_batches",
     "precision",
@@ -26,6 +27,7 @@ const TRAIN_FIELDS: [&str; 15] = [
     "cards",
     "update",
     "checkpoint",
+    "offload",
     "clip",
     "schedule",
     "conv_workspace",
@@ -98,7 +100,7 @@ pub(crate) fn train<'s>(
     errors: &mut Errors,
 ) -> Reading<'s> {
     let mut reading = Reading::new();
-    let (mut written, mut split, mut measured) = (None, None, settings.place);
+    let (mut written, mut split, mut offloaded, mut measured) = (None, None, None, settings.place);
     for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
@@ -121,6 +123,10 @@ pub(crate) fn train<'s>(
                 written = Some(value);
                 update(value, &mut reading, errors)
             }
+            "offload" => {
+                offloaded = Some(value);
+                offload::read(value, &mut reading, errors)
+            }
             "clip" => descent::clip(value, constants, &mut reading, errors),
             "schedule" => descent::schedule(value, constants, &mut reading, errors),
             _ => quote!(#value),
@@ -133,6 +139,9 @@ pub(crate) fn train<'s>(
     check_batch(settings, is_generic, errors);
     if let Some(value) = split {
         micro::check(value, measured, &mut reading, errors);
+    }
+    if let Some(value) = offloaded {
+        offload::check(value, settings, &mut reading, errors);
     }
     // The default loss is checked too.
     if !settings.fields.iter().any(|field| field.name == "loss") {
@@ -337,7 +346,7 @@ pub(crate) fn last_name(value: &Expr) -> Option<&Ident> {
 }
 
 /// One of several names. A mistake stands for the first.
-fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usize {
+pub(crate) fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usize {
     let name = last_name(value).map(ToString::to_string);
     let found = known.iter().position(|known| Some(*known) == name.as_deref());
     found.unwrap_or_else(|| {

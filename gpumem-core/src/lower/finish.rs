@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use super::recompute::Draft;
-use super::{Training, held, micro, pitch, updates};
+use super::{Training, held, micro, offload, pitch, updates};
 use crate::graph::{Graph, Source};
 use crate::program::{Class, Program, TensorId};
 use crate::train::Descent;
@@ -54,7 +54,11 @@ impl Draft {
     pub(super) fn finish(self, graph: &Graph, training: Option<Training<'_>>) -> Program {
         let Draft { mut tensors, operations, results, input_gradients, .. } = self;
         let moments = training.map_or(0, |training| training.moments);
-        let mut operations = updates::gather(held::hold(operations, &tensors), &tensors, moments);
+        let operations = held::hold(operations, &tensors);
+        let mut operations = match training {
+            Some(training) if training.descent.offloads() => offload::stream(operations, &mut tensors),
+            _ => updates::gather(operations, &tensors, moments),
+        };
         let accumulates = training.is_some_and(|training| training.descent.accumulates());
         updates::with_scratch(&mut operations, &mut tensors, moments);
 

@@ -14,6 +14,7 @@ mod front;
 mod held;
 mod merged;
 pub mod micro;
+pub mod offload;
 mod pitch;
 mod recompute;
 mod remedies;
@@ -259,6 +260,7 @@ fn draft(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<(Dr
     builder.forward()?;
     if let Some(training) = options.training {
         micro::check(&training)?;
+        offload::check(&training)?;
         builder.backward(training);
     }
     let mut draft = builder.into_draft();

@@ -39,6 +39,8 @@ pub struct OwnedTables {
     pub paths: Vec<String>,
     /// Parts of a batch that run one after the other.
     pub micro_batches: u64,
+    /// Whether optimizer state and master copies lie in host memory.
+    pub offloads: bool,
 }
 
 impl OwnedTables {
@@ -60,6 +62,7 @@ impl OwnedTables {
             paths: paths.leak(),
             workspaces: Workspaces::UNLIMITED,
             micro_batches: self.micro_batches,
+            offloads: self.offloads,
         }
     }
 }
@@ -109,6 +112,7 @@ pub fn tables(program: &Program) -> OwnedTables {
         transient_tags: of(&[Class::Transient]).flat_map(|tensor| tag(tensor.part as u8, tensor.row)).collect(),
         paths: program.paths.clone(),
         micro_batches: program.descent.micro_batches,
+        offloads: program.descent.offloads(),
     }
 }
 

@@ -23,11 +23,11 @@ pub(crate) use crate::memory::packed::TOO_MANY;
 pub enum Line {
     /// The parameters.
     Weights,
-    /// f32 copies of 16-bit parameters under mixed precision.
+    /// f32 copies of 16-bit parameters under mixed precision. 0 where they lie in host memory.
     Master,
     /// Gradients of all parameters, where they are held until the end of the step. Others are activations.
     Gradients,
-    /// Optimizer state: for each parameter its state tensors, one after the other.
+    /// Optimizer state: for each parameter its state tensors, one after the other. 0 where it lies in host memory.
     Optimizer,
     /// Running statistics, step counter, random state.
     Buffers,
@@ -117,6 +117,10 @@ impl core::fmt::Display for PlanError {
 
 impl core::error::Error for PlanError {}
 
+/// Bytes that a card's bus moves in a second, each way: what is usually measured of sixteen lanes of PCIe 4.0 and page-locked memory. The
+/// table of cards does not have it, and it depends on the slot.
+pub const BUS_BYTES: u64 = 25_000_000_000;
+
 /// What a step needs, in bytes: `budget[Line::Arena]`.
 ///
 /// The lines are exact; the arena also has the padding of each tensor, so it is at least the sum of its parts.
@@ -134,11 +138,28 @@ pub struct Budget {
     pub largest_bytes: u64,
     /// Bytes of the largest workspace, without padding. Part of the activations.
     pub workspace: u64,
+    /// Bytes of host memory for what lies there, with the padding of each tensor: 0 without `offload`.
+    pub host: u64,
+    /// Bytes that a step brings from host memory into the arena, and as many that it takes back.
+    pub fetched: u64,
 }
 
 impl Budget {
-    const EMPTY: Budget =
-        Budget { lines: [0; Line::COUNT], lower_bound: 0, peak: 0, largest: 0, largest_bytes: 0, workspace: 0 };
+    const EMPTY: Budget = Budget {
+        lines: [0; Line::COUNT],
+        lower_bound: 0,
+        peak: 0,
+        largest: 0,
+        largest_bytes: 0,
+        workspace: 0,
+        host: 0,
+        fetched: 0,
+    };
+
+    /// Milliseconds that a step's copies between host memory and the card take at least, at [`BUS_BYTES`] each way, both ways at once.
+    pub const fn bus_ms(&self) -> u64 {
+        self.fetched / (BUS_BYTES / 1000)
+    }
 
     /// Bytes of a line.
     pub const fn get(&self, line: Line) -> u64 {
@@ -258,12 +279,15 @@ const fn cache_bytes(tables: &Tables, samples: u64, precision: Precision) -> Res
 #[derive(Clone, Copy)]
 pub(crate) struct Lasting {
     parts: [Bytes; Line::PARTS],
+    /// What lies in host memory.
+    host: Bytes,
 }
 
 impl Lasting {
     /// Parameters and what belongs to them, buffers and the batch.
     pub(crate) const fn new(tables: &Tables, batch: u64, precision: Precision) -> Result<Lasting, PlanError> {
-        let mut lasting = Lasting { parts: [Bytes { exact: 0, padded: 0 }; Line::PARTS] };
+        let none = Bytes { exact: 0, padded: 0 };
+        let mut lasting = Lasting { parts: [none; Line::PARTS], host: none };
         match lasting.add_parameters(tables, precision) {
             Ok(()) => {}
             Err(error) => return Err(error),
@@ -339,7 +363,10 @@ impl Lasting {
                 let (part, bytes, times) = lines[line];
                 // Every call costs the compiler time, and of four lines two are empty as a rule.
                 if bytes > 0 && times > 0 {
-                    let added = self.parts[part as usize].add(bytes, times);
+                    let is_state = matches!(part, Line::Master | Line::Optimizer);
+                    let lies =
+                        if is_state && tables.offloads { &mut self.host } else { &mut self.parts[part as usize] };
+                    let added = lies.add(bytes, times);
                     if added.is_err() {
                         return added;
                     }
@@ -527,6 +554,8 @@ impl Lasting {
             largest: largest.index,
             largest_bytes: largest.largest,
             workspace: largest.workspace,
+            host: self.host.padded,
+            fetched: self.host.exact,
         })
     }
 }

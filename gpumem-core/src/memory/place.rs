@@ -3,23 +3,48 @@
 use crate::error::Error;
 use crate::memory::Compiled;
 use crate::memory::budget::{Line, padded};
-use crate::number::Precision;
+use crate::number::{Format, Precision};
 use crate::program::{Class, Evaluation, Program, Tensor, TensorId};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A program with a place in the arena for each of its tensors.
+/// What a place begins with that is no place in the arena but one in the host memory beside it: the rest is the offset there. No arena is
+/// as large.
+pub const HOST: u64 = 1 << 63;
+
+/// The offset in host memory of a place that is there.
+pub const fn on_host(place: u64) -> Option<u64> {
+    if place & HOST == 0 { None } else { Some(place ^ HOST) }
+}
+
+/// A program with a place for each of its tensors, in the arena or in host memory.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// The program.
     pub program: Program,
-    /// Byte offset of each tensor in the arena, a multiple of 256.
+    /// Byte offset of each tensor in the arena, or with [`HOST`] in host memory: a multiple of 256.
     pub offsets: Vec<u64>,
     /// Bytes of each tensor, without padding.
     pub bytes: Vec<u64>,
-    /// Byte offset of the f32 master copy of each tensor that has one.
+    /// Byte offset of the f32 master copy of each tensor that has one, as in `offsets`.
     pub masters: Vec<Option<u64>>,
+}
+
+impl Placed {
+    /// Bytes of host memory that tensors and master copies take.
+    pub fn host(&self) -> u64 {
+        let tensors = self.offsets.iter().zip(&self.bytes).map(|(&place, &bytes)| (place, bytes));
+        let masters = self
+            .program
+            .tensors
+            .iter()
+            .zip(&self.masters)
+            .filter_map(|(tensor, &master)| Some((master?, tensor.stored(1)?.saturating_mul(Format::F32.bytes()))));
+        let ends =
+            tensors.chain(masters).filter_map(|(place, bytes)| Some(on_host(place)?.saturating_add(padded(bytes))));
+        ends.max().unwrap_or(0)
+    }
 }
 
 impl Placed {
@@ -55,7 +80,11 @@ impl Placed {
     /// # Errors
     /// Offsets beyond 64 bits.
     pub fn stretched(self, batch: u64) -> Result<Placed, Error> {
-        let twice = |offset: &u64| offset.checked_mul(2).ok_or(Error::Damaged("a tensor's place exceeds 64 bits"));
+        let twice = |&place: &u64| {
+            let (offset, host) = on_host(place).map_or((place, 0), |offset| (offset, HOST));
+            let twice = offset.checked_mul(2).filter(|&twice| on_host(twice).is_none());
+            Ok(twice.ok_or(Error::Damaged("a tensor's place exceeds 63 bits"))? | host)
+        };
         let offsets = self.offsets.iter().map(twice).collect::<Result<_, _>>()?;
         let mut placed = Placed::new(self.program, offsets, batch, Precision::F32);
         for ((tensor, bytes), planned) in placed.program.tensors.iter().zip(&mut placed.bytes).zip(self.bytes) {
@@ -99,18 +128,20 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     let (Compiled { budget, precision, .. }, batch) = (*compiled, compiled.samples());
     let mut offsets = vec![0; program.tensors.len()];
     let mut masters = vec![None; program.tensors.len()];
-    let mut end = 0u64;
+    let (mut end, mut host) = (0u64, HOST);
     for part in Line::parts() {
         let start = end;
         for (id, tensor) in program.tensors.iter().enumerate() {
             let Some(bytes) = bytes_in(part, tensor, batch, precision) else { continue };
+            let is_state = matches!(part, Line::Master | Line::Optimizer);
+            let end = if is_state && program.descent.offloads() { &mut host } else { &mut end };
             // A master copy lies beside its parameter's own place, which is the one that operations name.
             if part == Line::Master {
-                masters[id] = Some(end);
+                masters[id] = Some(*end);
             } else {
-                offsets[id] = end;
+                offsets[id] = *end;
             }
-            end = end.checked_add(padded(bytes)).ok_or_else(damaged)?;
+            *end = end.checked_add(padded(bytes)).ok_or_else(damaged)?;
         }
         if part == Line::BatchIo && program.training {
             end = end.checked_add(end - start).ok_or_else(damaged)?;
@@ -122,7 +153,9 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
             *offset = planned.next().and_then(|planned| end.checked_add(*planned)).ok_or_else(damaged)?;
         }
     }
-    let matches = planned.next().is_none() && end.checked_add(budget[Line::Activations]) == Some(budget[Line::Arena]);
+    let matches = planned.next().is_none()
+        && on_host(host) == Some(budget.host)
+        && end.checked_add(budget[Line::Activations]) == Some(budget[Line::Arena]);
     if !matches {
         return Err(damaged());
     }

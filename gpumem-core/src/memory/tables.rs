@@ -76,6 +76,11 @@ pub(super) const fn unpack(life: u64) -> (usize, u32, u32) {
     ((life >> (2 * LIFE_BITS)) as usize, (life >> LIFE_BITS & MASK) as u32, (life & MASK) as u32)
 }
 
+/// The size of a tensor, of those that [`life`] packed.
+pub(crate) const fn size_of(life: u64) -> usize {
+    unpack(life).0
+}
+
 impl Transients {
     /// No tensor.
     pub const NONE: Transients = Transients { sizes: &[], lives: &[], moments: &[], changes: &[], orders: &[] };
@@ -113,6 +118,8 @@ pub struct Tables {
     pub workspaces: Workspaces,
     /// Parts of a batch that run one after the other, in the same memory: at least 1.
     pub micro_batches: u64,
+    /// Whether optimizer state and master copies lie in host memory.
+    pub offloads: bool,
 }
 
 impl Tables {

@@ -42,11 +42,14 @@ pub enum Role {
     Nf4 = 13,
     /// The scales of blocks of such weights: f32 at every precision.
     Scale = 14,
+    /// A piece of master copies on its way from host memory and back: f32 where there are [master copies](Role::master), and nothing where
+    /// there are none.
+    Master = 15,
 }
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 15] = [
+    pub const ALL: [Role; 16] = [
         Role::Activation,
         Role::Weight,
         Role::Norm,
@@ -62,6 +65,7 @@ impl Role {
         Role::Int8,
         Role::Nf4,
         Role::Scale,
+        Role::Master,
     ];
 
     /// The role with this number, as the generated tables write it.
@@ -74,7 +78,12 @@ impl Role {
         match self {
             Role::Activation | Role::Weight => precision.narrow(),
             Role::Norm | Role::Moment => precision.wide(),
-            Role::Statistic | Role::ProductWorkspace | Role::ConvolutionWorkspace | Role::WideMoment | Role::Scale => {
+            Role::Statistic
+            | Role::ProductWorkspace
+            | Role::ConvolutionWorkspace
+            | Role::WideMoment
+            | Role::Scale
+            | Role::Master => {
                 Format::F32
             }
             Role::Index | Role::State => Format::U32,
@@ -120,6 +129,9 @@ impl Role {
 
     /// Bytes one element in memory takes at `precision`. A workspace may be cut short: see [`Workspaces::cap`](crate::memory::tables::Workspaces).
     pub const fn bytes(self, precision: Precision) -> u64 {
-        self.format(precision).bytes()
+        match self {
+            Role::Master if !precision.has_master() => 0,
+            _ => self.format(precision).bytes(),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Programs as text: one line an operation, for people.
 
-use super::{Action, Class, Operand, Operation, Pass, Program, Slot, Tensor};
+use super::{Action, Class, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
 use crate::number::Role;
 use crate::program::{NO_ROW, Part};
 use alloc::format;
@@ -48,6 +48,10 @@ impl Program {
             Action::Squares(_) => format!("{path} gradient squares"),
             Action::Norm => "norm of gradients".to_string(),
             Action::Update => format!("{path} update"),
+            Action::Fetch(piece) => format!("{path} fetch {}", elements(piece)),
+            Action::UpdatePiece(piece) => format!("{path} update {}", elements(piece)),
+            Action::Store(piece) => format!("{path} store {}", elements(piece)),
+            Action::Settle => "wait for copies".to_string(),
             Action::Accumulate => format!("{path} gradient +="),
             Action::Copy => format!("{path} gradient copy"),
             Action::SumBatch => format!("{path} gradient sum over batch{plus}"),
@@ -73,6 +77,7 @@ impl Program {
                 Slot::Workspace => "scratch".to_string(),
                 Slot::Held(index) => format!("held{index}"),
                 Slot::Cache(index) => format!("cache{index}"),
+                Slot::Master => "master".to_string(),
             };
             format!("{slot}=%{}", operand.tensor)
         };
@@ -90,6 +95,10 @@ impl Program {
         }
         format!("{}{}", self.path(tensor.row), Part::describe(tensor.part as u8))
     }
+}
+
+fn elements(piece: &Piece) -> String {
+    format!("[{}..{}]", piece.first, piece.first.saturating_add(piece.count))
 }
 
 fn size(tensor: &Tensor) -> String {

@@ -144,11 +144,14 @@ impl Program {
             | Action::SumBatch
             | Action::Check
             | Action::Squares(_)
-            | Action::Update => Layouts::Alike,
+            | Action::Update
+            | Action::Fetch(_)
+            | Action::UpdatePiece(_)
+            | Action::Store(_) => Layouts::Alike,
             Action::Loss(criterion) if criterion.is_of_rows() => {
                 Layouts::Rows(&[Slot::Input(0), Slot::InputGradient(0)])
             }
-            Action::Loss(_) | Action::Norm | Action::Advance => Layouts::Dense,
+            Action::Loss(_) | Action::Norm | Action::Advance | Action::Settle => Layouts::Dense,
         };
         match layouts {
             Layouts::Dense => false,
@@ -176,7 +179,7 @@ impl Program {
                 // A state of an optimizer that is smaller than its parameter has an order of its own.
                 let leader = operation.tensors().next().map(tensor);
                 let is_apart = |operand: &Operand| match operand.slot {
-                    Slot::State | Slot::Workspace => true,
+                    Slot::State | Slot::Workspace | Slot::Master => true,
                     Slot::Moment(_) => {
                         let it = tensor(operand.tensor);
                         it.layout.is_dense() && leader.is_some_and(|leader| it.shape != leader.shape)

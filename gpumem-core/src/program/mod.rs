@@ -29,7 +29,7 @@ use crate::train::Descent;
 use alloc::string::String;
 use alloc::vec::Vec;
 pub use criterion::Criterion;
-use encoding::{Reader, Wire, record, wire_enum};
+use encoding::{Reader, Wire, record, wire_enum, wire_struct};
 pub use evaluation::Evaluation;
 pub use init::Init;
 pub use layout::{Layout, Order, Strides};
@@ -64,7 +64,7 @@ pub enum Class {
     Transient,
 }
 wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Cache, Input, Target, Transient });
-wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace });
+wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace, Staging });
 wire_enum!(Phase { Forward, Backward, Update, Loss, Again });
 wire_enum!(Role {
     Activation,
@@ -81,7 +81,8 @@ wire_enum!(Role {
     WideMoment,
     Int8,
     Nf4,
-    Scale
+    Scale,
+    Master
 });
 
 /// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
@@ -230,6 +231,8 @@ pub enum Slot {
     Held(u8),
     /// What is kept of earlier steps, to which the steps at hand are added.
     Cache(u8),
+    /// A piece of the parameter's master copy, where that lies in host memory.
+    Master,
 }
 
 impl Wire for Slot {
@@ -250,6 +253,7 @@ impl Wire for Slot {
             Slot::Workspace => (12, 0),
             Slot::Held(index) => (13, index),
             Slot::Cache(index) => (14, index),
+            Slot::Master => (15, 0),
         };
         (u64::from(index) << 4 | kind).put(out);
     }
@@ -273,7 +277,7 @@ impl Wire for Slot {
             12 => Slot::Workspace,
             13 => Slot::Held(index),
             14 => Slot::Cache(index),
-            _ => return None,
+            _ => Slot::Master,
         })
     }
 }
@@ -327,6 +331,44 @@ pub enum Action {
     SumBatch,
     /// Increments the step counter in `State`: the last operation of a training step.
     Advance,
+    /// Brings a piece of what is kept of `Parameter` in host memory into the arena: of each `Moment` that is read these elements, to where
+    /// the `Moment` that is written begins, and those of the master copy, if there is one, to `Master`.
+    Fetch(Piece),
+    /// [`Action::Update`] of these elements of `Parameter` and `ParameterGradient`, whose states and master copy were fetched.
+    UpdatePiece(Piece),
+    /// Takes a piece back to host memory: what [`Action::Fetch`] does, the other way round.
+    Store(Piece),
+    /// Waits for all that is on its way between host memory and the `Input`s.
+    Settle,
+}
+
+/// Elements of a parameter that follow each other in memory, as they lie there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The number of the first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+wire_struct!(Piece { first, count });
+
+impl Piece {
+    /// The number behind the last; `None` if it exceeds 64 bits.
+    pub fn end(self) -> Option<u64> {
+        self.first.checked_add(self.count)
+    }
+}
+
+impl Action {
+    /// Whether it updates a parameter, or a piece of one.
+    pub fn is_update(&self) -> bool {
+        matches!(self, Action::Update | Action::UpdatePiece(_))
+    }
+
+    /// Whether it names a parameter with what the optimizer keeps of it, all of it or a piece, wherever that lies.
+    pub fn has_states(&self) -> bool {
+        self.is_update() || matches!(self, Action::Fetch(_) | Action::Store(_))
+    }
 }
 
 impl Wire for Action {
@@ -352,6 +394,19 @@ impl Wire for Action {
                 first.put(out);
             }
             Action::Norm => 9u64.put(out),
+            Action::Fetch(piece) => {
+                10u64.put(out);
+                piece.put(out);
+            }
+            Action::UpdatePiece(piece) => {
+                11u64.put(out);
+                piece.put(out);
+            }
+            Action::Store(piece) => {
+                12u64.put(out);
+                piece.put(out);
+            }
+            Action::Settle => 13u64.put(out),
         }
     }
 
@@ -367,6 +422,10 @@ impl Wire for Action {
             7 => Action::Check,
             8 => Action::Squares(Wire::take(from)?),
             9 => Action::Norm,
+            10 => Action::Fetch(Wire::take(from)?),
+            11 => Action::UpdatePiece(Wire::take(from)?),
+            12 => Action::Store(Wire::take(from)?),
+            13 => Action::Settle,
             _ => return None,
         })
     }
@@ -447,6 +506,7 @@ impl Operation {
             Action::Run { pass: Pass::Again, .. } => Phase::Again,
             Action::Loss(_) => Phase::Loss,
             Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
+            Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => Phase::Update,
             Action::Run { pass: Pass::Backward, .. } | Action::Accumulate | Action::Copy | Action::SumBatch => {
                 Phase::Backward
             }

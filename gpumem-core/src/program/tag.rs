@@ -46,6 +46,8 @@ pub enum Part {
     Saved = 3,
     /// Scratch memory of one operation.
     Workspace = 4,
+    /// What optimizer state passes through on its way from host memory and back.
+    Staging = 5,
 }
 
 impl Part {
@@ -56,6 +58,7 @@ impl Part {
             1 => " output gradient",
             2 => " parameter gradient",
             3 => " saved tensor",
+            5 => " staging buffer",
             _ => " workspace",
         }
     }

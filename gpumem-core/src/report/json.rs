@@ -13,7 +13,9 @@ use alloc::vec::Vec;
 /// sample), `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and
 /// the largest batch that does. All sizes are in bytes; `output_shape` is without the batch; `kept_bytes` is for the
 /// whole batch. `checkpoint` of `train` is what is computed again: `level` of `levels`, `recomputed` operations, `extra_flops`,
-/// `extra_bytes_moved`, and `activations_without` it, `null` where there is no other level.
+/// `extra_bytes_moved`, and `activations_without` it, `null` where there is no other level. With `offload`, `train` has `host`, what lies in
+/// host memory, `host_each_way`, what a step copies from there and back, and `host_ms`, milliseconds that this takes at least at
+/// [`BUS_BYTES`](crate::memory::budget::BUS_BYTES).
 pub fn json<N: Network>() -> String {
     let layers: Vec<String> = N::LAYERS
         .iter()
@@ -50,7 +52,14 @@ fn program(compiled: &Compiled) -> String {
     let lines = Line::ALL.into_iter().map(|line| (line.name(), budget[line]));
     let others = [("batch", *batch), ("workspace", budget.workspace), ("lower_bound", budget.lower_bound)];
     let parts = Some(compiled.tables.micro_batches).filter(|&parts| parts > 1).map(|parts| ("micro_batches", parts));
-    let fields = others.into_iter().chain(parts).chain(lines).map(|(name, value)| format!("\"{name}\":{value}"));
+    let offloaded = [("host", budget.host), ("host_each_way", budget.fetched), ("host_ms", budget.bus_ms())];
+    let offloaded = offloaded.into_iter().filter(|_| compiled.tables.offloads);
+    let fields = others
+        .into_iter()
+        .chain(parts)
+        .chain(offloaded)
+        .chain(lines)
+        .map(|(name, value)| format!("\"{name}\":{value}"));
     format!("{{{}{checkpoint}}}", fields.collect::<Vec<String>>().join(","))
 }
 

@@ -75,6 +75,7 @@ mod tests {
             paths: &[],
             workspaces: Workspaces::UNLIMITED,
             micro_batches: 1,
+            offloads: false,
         };
         let mut arenas = Arenas::new(&tables, Precision::F32);
         for room in [30_000u64, 100_000, 12_345_678] {

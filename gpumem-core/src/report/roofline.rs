@@ -7,11 +7,11 @@
 
 use crate::cards::Card;
 use crate::error::Error;
-use crate::memory::place::{Placed, place};
+use crate::memory::place::{Placed, on_host, place};
 use crate::network::Network;
 use crate::number::{Format, Precision};
 use crate::program::ops::{Cell, Recurrence};
-use crate::program::{Action, Op, Operation, Pass, Phase, Slot, TensorId};
+use crate::program::{Action, Op, Operand, Operation, Pass, Phase, Piece, Slot, TensorId};
 use crate::report::text::bytes as bytes_text;
 use alloc::format;
 use alloc::string::String;
@@ -96,7 +96,10 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
 /// Bytes of each tensor that an operation reads, and of each that it writes: every tensor once, with the f32 master copies of
 /// parameters that are updated. Scratch memory is not counted.
 pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>; 2] {
-    let distinct = |operands: &[crate::program::Operand]| {
+    if let Action::Fetch(piece) | Action::UpdatePiece(piece) | Action::Store(piece) = &operation.action {
+        return [&operation.reads, &operation.writes].map(|operands| of_piece(placed, operation, piece, operands));
+    }
+    let distinct = |operands: &[Operand]| {
         let mut tensors: Vec<TensorId> = Vec::new();
         for operand in operands.iter().filter(|operand| operand.slot != Slot::Workspace) {
             if !tensors.contains(&operand.tensor) {
@@ -119,6 +122,21 @@ pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>;
         writes.push((parameter, master));
     }
     [reads, writes]
+}
+
+/// What moves in the card's memory of the tensors of an operation on a piece of a parameter. Where they come from the host or go to it, nothing
+/// does there.
+fn of_piece(placed: &Placed, operation: &Operation, piece: &Piece, operands: &[Operand]) -> Vec<(TensorId, u64)> {
+    let is_moved = |operand: &&Operand| {
+        let is_name = operand.slot == Slot::Parameter && !operation.action.is_update();
+        !is_name && on_host(placed.offsets[operand.tensor as usize]).is_none()
+    };
+    let bytes = |operand: &Operand| {
+        let (tensor, all) = (placed.program.tensor(operand.tensor), placed.bytes[operand.tensor as usize]);
+        let each = all / tensor.stored(1).unwrap_or(0).max(1);
+        (operand.tensor, if operand.slot == Slot::State { all } else { each.saturating_mul(piece.count) })
+    };
+    operands.iter().filter(is_moved).map(bytes).collect()
 }
 
 /// What a card can do in a second.

@@ -1,11 +1,12 @@
 use crate::cards::Card;
 use crate::memory::Compiled;
-use crate::memory::budget::{Budget, Line};
+use crate::memory::budget::{BUS_BYTES, Budget, Line};
 use crate::memory::levels::Level;
 use crate::memory::refusal::{Text, append_fitting_cards, append_peak};
-use crate::memory::tables::Tables;
+use crate::memory::tables::{Tables, size_of};
 use crate::network::Network;
-use crate::number::Precision;
+use crate::number::{Precision, Role};
+use crate::program::Part;
 use crate::report::text::{bytes, count, percent};
 use crate::report::{Arenas, Recomputation};
 use crate::shape::Shape;
@@ -69,6 +70,16 @@ pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u
         if line == Line::Activations && budget.workspace > 0 {
             text += &format!("  of which a workspace of at most {}\n", bytes(budget.workspace));
         }
+        if line == Line::Activations && tables.offloads {
+            text += &format!(
+                "  of which {} that pieces of optimizer state pass through\n",
+                bytes(staging(tables, precision))
+            );
+        }
+    }
+    if tables.offloads {
+        text += &format!("{:<12} {:>12}\n", "host", bytes(budget.host));
+        text += &format!("  {}\n", bus(budget));
     }
     text += &format!("{:<12} {:>10} %\n", "packed", percent(budget.lower_bound, budget[Line::Arena]));
     let mut peak = Text::new();
@@ -85,6 +96,28 @@ pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u
         text += &format!("  on {}: {} {word}, largest batch {largest}\n", card.short_name, bytes(left));
     }
     text
+}
+
+/// Bytes of all staging buffers, without padding.
+fn staging(tables: &Tables, precision: Precision) -> u64 {
+    let parts = tables.transient_tags.chunks_exact(4).zip(tables.transients.lives);
+    let staged = parts.filter(|(tag, _)| tag[0] == Part::Staging as u8).filter_map(|(_, &life)| {
+        let [role, fixed, ..] = *tables.transients.sizes.get(size_of(life))?;
+        Some(fixed.saturating_mul(Role::from_number(role)?.bytes(precision)))
+    });
+    staged.fold(0, u64::saturating_add)
+}
+
+/// What a step copies between host memory and the card, and how long that takes at least.
+fn bus(budget: &Budget) -> String {
+    let mut time = Text::new();
+    time.time(budget.bus_ms());
+    format!(
+        "each step copies {} from there and back, at least {} at {} GB/s each way",
+        bytes(budget.fetched),
+        time.as_str(),
+        BUS_BYTES / 1_000_000_000
+    )
 }
 
 /// Left-aligned texts and right-aligned figures, with a rule under the heading and above the total.

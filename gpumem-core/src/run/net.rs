@@ -532,7 +532,8 @@ fn moment_of(program: &Program, id: TensorId) -> Option<usize> {
     if program.tensor(id).class != Class::Moment {
         return None;
     }
-    let updates = program.operations.iter().filter(|operation| operation.action == Action::Update);
+    let updates =
+        program.operations.iter().filter(|operation| matches!(operation.action, Action::Update | Action::Store(_)));
     let mut moments = updates.flat_map(|update| {
         (0..Optimizer::MOST_STATES).filter(|&moment| update.written(Slot::Moment(moment as u8)) == Some(id))
     });

@@ -49,6 +49,9 @@ pub struct Train {
     pub checkpoint: Checkpoint,
     /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
     pub clip: Option<Clip>,
+    /// What lies in host memory rather than on the card: `OptimizerState`, what the optimizer keeps and the f32 master copies of mixed
+    /// precision. Nothing, `None`, if left out. See [`Offload`].
+    pub offload: Offload,
     /// How the learning rate changes from step to step, as `Cosine { warmup: 100, total: 5000, min: 1e-5 }`: see [`Schedule`].
     /// `Constant` if left out.
     pub schedule: Schedule,
@@ -76,6 +79,7 @@ impl Train {
         update: Update::Fused,
         checkpoint: Checkpoint::None,
         clip: None,
+        offload: Offload::None,
         schedule: Schedule::PLAIN,
         conv_workspace: 256 << 20,
         headroom: 0,
@@ -160,7 +164,25 @@ pub enum Checkpoint {
     Budget(f64),
 }
 
-/// What happens before an update: to gradients, and to the learning rate.
+/// Where what belongs to a training step lies: `offload: OptimizerState` in `TRAIN`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Offload {
+    /// All of it in the arena.
+    #[default]
+    None,
+    /// What the optimizer keeps of each parameter, and the f32 master copies of mixed precision, in host memory: a step brings them into the
+    /// arena a piece at a time, beside the backward pass, and takes them back. The parameters after it are the same to the bit. For optimizers
+    /// that treat each element by itself.
+    OptimizerState,
+}
+
+impl Offload {
+    /// The names of all of them, in the order of their numbers.
+    pub const NAMES: [&'static str; 2] = ["None", "OptimizerState"];
+}
+
+/// What happens around an update: to gradients and to the learning rate before it, and where it finds what the optimizer keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Descent {
     /// How gradients are clipped, if they are.
@@ -169,11 +191,19 @@ pub struct Descent {
     pub schedule: Schedule,
     /// Parts of a batch whose gradients are added up before an update: at least 1.
     pub micro_batches: u64,
+    /// What lies in host memory.
+    pub offload: Offload,
 }
 
 impl Descent {
     /// Nothing.
-    pub const PLAIN: Descent = Descent { clip: None, schedule: Schedule::PLAIN, micro_batches: 1 };
+    pub const PLAIN: Descent =
+        Descent { clip: None, schedule: Schedule::PLAIN, micro_batches: 1, offload: Offload::None };
+
+    /// Whether optimizer state and master copies lie in host memory.
+    pub const fn offloads(self) -> bool {
+        matches!(self.offload, Offload::OptimizerState)
+    }
 
     /// Whether gradients of several parts of a batch are added up.
     pub const fn accumulates(self) -> bool {
@@ -191,12 +221,14 @@ impl Wire for Descent {
         self.clip.put(out);
         self.schedule.put(out);
         self.micro_batches.put(out);
+        self.offloads().put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Descent> {
         let (clip, schedule) = (Wire::take(from)?, Wire::take(from)?);
         let micro_batches = Wire::take(from)?;
-        Some(Descent { clip, schedule, micro_batches }).filter(|descent| descent.micro_batches > 0)
+        let offload = if bool::take(from)? { Offload::OptimizerState } else { Offload::None };
+        Some(Descent { clip, schedule, micro_batches, offload }).filter(|descent| descent.micro_batches > 0)
     }
 }
 

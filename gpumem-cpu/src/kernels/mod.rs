@@ -36,6 +36,7 @@ mod mat_mul;
 mod max_pool;
 mod movement;
 mod normalize;
+mod offload;
 pub(crate) mod optimizer;
 mod pad;
 mod padded_positions;
@@ -97,6 +98,10 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::Norm => optimizer::clip::norm(operands),
         Action::Update => optimizer::update(operands),
         Action::Advance => optimizer::advance(operands),
+        Action::Fetch(piece) => offload::fetch(*piece, operands),
+        Action::UpdatePiece(piece) => optimizer::update_piece(*piece, operands),
+        Action::Store(piece) => offload::store(*piece, operands),
+        Action::Settle => offload::settle(),
         Action::Accumulate => movement::accumulate(operands),
         Action::Copy => movement::copy(operands),
         Action::SumBatch => movement::sum_batch(operands),

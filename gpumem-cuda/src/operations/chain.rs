@@ -102,7 +102,11 @@ impl<'a> Chain<'a> {
             | Action::Norm
             | Action::Update
             | Action::SumBatch
-            | Action::Advance => None,
+            | Action::Advance
+            | Action::Fetch(_)
+            | Action::UpdatePiece(_)
+            | Action::Store(_)
+            | Action::Settle => None,
         }
     }
 

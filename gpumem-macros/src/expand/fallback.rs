@@ -58,6 +58,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 paths: &[],
                 workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
                 micro_batches: 1,
+                offloads: false,
             };
             static __COMPILED: __gpumem::__private::memory::Compiled = __gpumem::__private::memory::Compiled {
                 program: &[],

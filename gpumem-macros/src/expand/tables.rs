@@ -96,6 +96,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
         transient_tags,
         paths: _,
         micro_batches,
+        offloads,
     } = tables(program);
     guesses.iter().for_each(|&(samples, precision, workspaces)| transients.carry(samples, precision, workspaces));
     let [operations, moments, micro_batches] = [operations, moments, micro_batches].map(Literal::u64_unsuffixed);
@@ -127,6 +128,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
             paths: __PATHS,
             workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
             micro_batches: #micro_batches,
+            offloads: #offloads,
         },
     };
     quote! {

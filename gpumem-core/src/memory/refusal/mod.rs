@@ -331,6 +331,7 @@ pub(crate) const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budge
         append_label(text, "largest");
         match path(tables, row) {
             Some(path) => text.text(path).text(Part::describe(part)),
+            None if part == Part::Staging as u8 => text.text("a").text(Part::describe(part)),
             None => text.text("loss").text(Part::describe(part)),
         };
         text.text("   ").bytes(budget.largest_bytes);

@@ -10,12 +10,12 @@ mod rules;
 
 use super::mask::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
-use crate::operands::{Operands, count};
+use crate::operands::{Operands, Source, Target, count};
 use clip::Clipped;
 use codes::Codes;
 use elements::PIECE;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Slot, StateWord};
+use gpumem_core::program::{Piece, Slot, StateWord};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, has_extent, scratch};
@@ -80,12 +80,12 @@ fn change(
 pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
-    let mut parameter = operands.target(Slot::Parameter, length)?;
+    let parameter = operands.target(Slot::Parameter, length)?;
     let shape = operands.shape(Slot::Parameter)?;
     if count(shape.dims()) != length {
         return Err(Error::Damaged("a parameter's length does not match its shape"));
     }
-    let mut codes = Codes::bind(operands, shape)?;
+    let codes = Codes::bind(operands, shape)?;
     let mut moments = [const { None }; Optimizer::MOST_STATES];
     for (index, moment) in (0u8..).zip(&mut moments).filter(|_| codes.is_none()) {
         let extent = extent_of(operands.moments(), index.into());
@@ -106,6 +106,36 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
         }
         memory = operands.target_if_any(Slot::Workspace, there)?;
     }
+    bound(operands, Bindings { gradient, parameter, shape, codes, moments, memory, is_matrix })
+}
+
+/// Binds the update of a piece of a parameter, whose states are at the beginning of what is bound for them.
+pub(super) fn update_piece(piece: Piece, operands: &mut Operands<'_>) -> Bound {
+    let gradient = operands.source_piece(Slot::ParameterGradient, piece)?;
+    let parameter = operands.target_piece(Slot::Parameter, piece)?;
+    let mut moments = [const { None }; Optimizer::MOST_STATES];
+    for (index, moment) in (0u8..).zip(&mut moments) {
+        if operands.writes(Slot::Moment(index)) {
+            *moment = Some(operands.target_piece(Slot::Moment(index), Piece { first: 0, ..piece })?);
+        }
+    }
+    let (shape, is_matrix) = (Shape::new(&[piece.count]), moments[1].is_none());
+    bound(operands, Bindings { gradient, parameter, shape, codes: None, moments, memory: None, is_matrix })
+}
+
+/// The tensors of an update.
+struct Bindings {
+    gradient: Source,
+    parameter: Target,
+    shape: Shape,
+    codes: Option<Codes>,
+    moments: [Option<Target>; Optimizer::MOST_STATES],
+    memory: Option<Target>,
+    is_matrix: bool,
+}
+
+fn bound(operands: &Operands<'_>, bindings: Bindings) -> Bound {
+    let Bindings { gradient, mut parameter, shape, mut codes, mut moments, mut memory, is_matrix } = bindings;
     let state = operands.words(Slot::State, STATE_WORDS)?;
     let name = operands.name(Slot::Parameter).to_string();
     let Descent { clip, schedule, .. } = operands.descent();

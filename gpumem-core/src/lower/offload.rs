@@ -1,0 +1,206 @@
+//! Optimizer state and master copies in host memory, of which a step brings a piece after the other into the arena.
+//!
+//! Each update becomes those of its pieces. What a piece needs is fetched into a staging buffer, updated there and stored again. There are
+//! [`BUFFERS`] of them, which pieces take in turn: while one is updated, the next ones are on their way, and the last one is on its way back.
+//! Nothing in the order of operations waits for a copy but the update of its piece and, in the end, [`Action::Settle`]: until there a staging
+//! buffer lies still.
+//!
+//! The updates are not gathered: each comes right behind the last piece of its gradient, so that copies run beside the backward pass and the
+//! gradient's memory is free at once.
+
+use super::{LowerError, Training};
+use crate::number::Role;
+use crate::program::{Action, Class, Init, Layout, NO_ROW, Operand, Operation, Part, Piece, Slot, Tensor, TensorId};
+use crate::shape::Shape;
+use crate::train::optim::whole_states;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// What is said of an optimizer that has states which are not of its parameters' elements.
+pub fn of_others(optimizer: &str) -> String {
+    format!(
+        "`offload: OptimizerState` updates a parameter a piece at a time, but {optimizer} does not treat each element by itself; choose one \
+         that does, as `AdamW` or `Lion`, or leave `offload` out"
+    )
+}
+
+/// Fails where a piece of a parameter cannot be updated by itself.
+pub(super) fn check(training: &Training<'_>) -> Result<(), LowerError> {
+    match training.descent.offloads() && whole_states(training.moments).1 {
+        true => Err(LowerError::of_all(&of_others("the optimizer"))),
+        false => Ok(()),
+    }
+}
+
+/// The most elements of a piece: 4 MiB of each state in f32, of which a bus takes nearly its full rate.
+pub const PIECE: u64 = 1 << 20;
+
+/// Pieces that are in the arena at once: one that arrives, one that is updated, one that leaves.
+pub const BUFFERS: usize = 3;
+
+/// The most pieces of a parameter: of one that no host could keep, they are larger.
+const MOST: u64 = 1 << 14;
+
+/// The pieces of a parameter of so many elements.
+fn pieces(elements: u64) -> impl Iterator<Item = Piece> {
+    let most = elements.div_ceil(MOST).next_multiple_of(PIECE);
+    let firsts = (0..elements.div_ceil(most.max(1))).map(move |index| index * most);
+    firsts.map(move |first| Piece { first, count: most.min(elements - first) })
+}
+
+/// Whether an update has something that lies in host memory: states, or at some precision a master copy.
+fn has_states(update: &Operation, tensors: &[Tensor]) -> bool {
+    let has_master = update.written(Slot::Parameter).is_some_and(|id| tensors[id as usize].role == Role::Weight);
+    update.action == Action::Update && (has_master || update.written(Slot::Moment(0)).is_some())
+}
+
+/// The states of an update.
+fn moments(update: &Operation) -> impl Iterator<Item = Operand> + '_ {
+    update.writes.iter().copied().filter(|operand| matches!(operand.slot, Slot::Moment(_)))
+}
+
+/// The staging buffers of a step, each with a tensor for every slot, as large as the largest piece that passes through it.
+#[derive(Debug, Default)]
+struct Buffers {
+    /// Slot, tensor and elements of each of a buffer.
+    all: [Vec<(Operand, u64)>; BUFFERS],
+}
+
+impl Buffers {
+    /// Room for a piece of these states in buffer `number`.
+    fn stage(
+        &mut self,
+        number: usize,
+        slots: impl Iterator<Item = (Slot, Role)>,
+        count: u64,
+        tensors: &mut Vec<Tensor>,
+    ) -> Vec<Operand> {
+        let buffer = &mut self.all[number];
+        let staged = slots.map(|(slot, role)| {
+            let at = buffer.iter().position(|(operand, _)| operand.slot == slot).unwrap_or_else(|| {
+                buffer.push((Operand { slot, tensor: tensors.len() as TensorId }, 0));
+                tensors.push(staging(number, slot, role));
+                buffer.len() - 1
+            });
+            let (operand, most) = &mut buffer[at];
+            *most = count.max(*most);
+            tensors[operand.tensor as usize].shape = Shape::new(&[*most]);
+            *operand
+        });
+        staged.collect()
+    }
+
+    /// All tensors of all buffers.
+    fn tensors(&self) -> impl Iterator<Item = TensorId> + '_ {
+        self.all.iter().flatten().map(|(operand, _)| operand.tensor)
+    }
+}
+
+/// A staging tensor without elements.
+fn staging(number: usize, slot: Slot, role: Role) -> Tensor {
+    let name = match slot {
+        Slot::Moment(index) => format!("staging[{number}].moment{index}"),
+        _ => format!("staging[{number}].master"),
+    };
+    Tensor {
+        class: Class::Transient,
+        role,
+        part: Part::Staging,
+        name,
+        row: NO_ROW.into(),
+        shape: Shape::new(&[0]),
+        batched: false,
+        layout: Layout::DENSE,
+        pitch: 0,
+        trained: false,
+        init: Init::Constant(0.0),
+        first: 0,
+        last: 0,
+    }
+}
+
+/// The three operations of a piece of an update, in a staging buffer.
+fn passage(update: &Operation, piece: Piece, staged: Vec<Operand>) -> [Operation; 3] {
+    let is_name = |operand: &&Operand| operand.slot == Slot::Parameter;
+    let name: Vec<Operand> = update.reads.iter().filter(is_name).copied().collect();
+    let operation = |action, reads, writes| Operation { action, row: update.row, accumulate: false, reads, writes };
+    let host: Vec<Operand> = moments(update).collect();
+    let lasting = |operands: &[Operand]| -> Vec<Operand> {
+        operands.iter().filter(|operand| !matches!(operand.slot, Slot::Moment(_))).copied().collect()
+    };
+    [
+        operation(Action::Fetch(piece), [&name[..], &host].concat(), staged.clone()),
+        operation(
+            Action::UpdatePiece(piece),
+            [&lasting(&update.reads)[..], &staged].concat(),
+            [&lasting(&update.writes)[..], &staged].concat(),
+        ),
+        operation(Action::Store(piece), [&name[..], &staged].concat(), host),
+    ]
+}
+
+/// Lets updates find what the optimizer keeps, and master copies, in host memory.
+pub(super) fn stream(operations: Vec<Operation>, tensors: &mut Vec<Tensor>) -> Vec<Operation> {
+    let mut buffers = Buffers::default();
+    let mut passages: Vec<[Operation; 3]> = Vec::new();
+    // How many pieces have their update before or at each operation.
+    let mut ends: Vec<usize> = Vec::with_capacity(operations.len());
+    for update in &operations {
+        if has_states(update, tensors)
+            && let Some(parameter) = update.written(Slot::Parameter)
+        {
+            let parameter = &tensors[parameter as usize];
+            let elements = parameter.layout.elements(parameter.shape).unwrap_or(u64::MAX);
+            let master = (parameter.role == Role::Weight).then_some((Slot::Master, Role::Master));
+            for piece in pieces(elements) {
+                let slots = moments(update).map(|operand| (operand.slot, Role::Moment)).chain(master);
+                let staged = buffers.stage(passages.len() % BUFFERS, slots, piece.count, tensors);
+                passages.push(passage(update, piece, staged));
+            }
+        }
+        ends.push(passages.len());
+    }
+    if passages.is_empty() {
+        return operations;
+    }
+    interleaved(operations, &ends, passages, &settle(buffers.tensors()))
+}
+
+/// What waits for all copies.
+fn settle(staging: impl Iterator<Item = TensorId>) -> Operation {
+    let reads = (0..).zip(staging).map(|(index, tensor)| Operand { slot: Slot::Input(index), tensor });
+    let (reads, writes) = (reads.collect(), Vec::new());
+    Operation { action: Action::Settle, row: NO_ROW.into(), accumulate: false, reads, writes }
+}
+
+/// The operations with those of pieces in the place of updates, where `ends` says how many pieces have come with each of them. As many pieces
+/// are fetched ahead as there are buffers.
+fn interleaved(
+    operations: Vec<Operation>,
+    ends: &[usize],
+    passages: Vec<[Operation; 3]>,
+    settle: &Operation,
+) -> Vec<Operation> {
+    let mut streamed = Vec::with_capacity(operations.len() + 3 * passages.len() + 1);
+    let mut fetches = passages.iter().map(|[fetch, ..]| fetch.clone());
+    let mut done = 0;
+    for (operation, &end) in operations.into_iter().zip(ends) {
+        if operation.action == Action::Advance {
+            streamed.push(settle.clone());
+        }
+        if end == done {
+            streamed.push(operation);
+            continue;
+        }
+        if done == 0 {
+            streamed.extend(fetches.by_ref().take(BUFFERS));
+        }
+        for [_, update, store] in &passages[done..end] {
+            streamed.extend([update.clone(), store.clone()]);
+            streamed.extend(fetches.next());
+        }
+        done = end;
+    }
+    streamed
+}

@@ -1,0 +1,128 @@
+//! Optimizer state in host memory: which operations bring it into the arena, and in which order.
+#![cfg(feature = "lower")]
+
+mod common;
+
+use common::{chain, numbers, training};
+use gpumem_core::Update;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::offload::{BUFFERS, PIECE};
+use gpumem_core::lower::{Options, lower};
+use gpumem_core::program::{Action, Class, Operation, Part, Piece, Program, Slot, Tensor, TensorId};
+use gpumem_core::train::Offload;
+use gpumem_core::train::optim::Optimizer;
+use std::collections::BTreeSet;
+
+fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(input)).unwrap();
+    let output = chain(&mut graph, input, text);
+    (graph, output)
+}
+
+/// A weight of five pieces and two small parameters: each piece is fetched, updated and stored in this order, in buffers that they take in turn.
+#[test]
+fn offloaded_states_pass_in_pieces() {
+    const WEIGHT: u64 = 4 * PIECE + 2;
+    let (graph, output) = network(&[2], &format!("Linear({}) | Linear(1, bias = false)", WEIGHT / 2));
+    let with = |update| {
+        let mut training = training(2).training.unwrap();
+        training.descent.offload = Offload::OptimizerState;
+        training.update = update;
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        assert_eq!(Program::decode(&program.encode()).as_ref(), Some(&program));
+        program
+    };
+    for program in [with(Update::Fused), with(Update::Separate)] {
+        let all = || program.operations.iter();
+        assert!(all().all(|operation| operation.action != Action::Update), "{program}");
+        let of = |kind: fn(&Action) -> Option<Piece>| -> Vec<(String, Piece, Vec<TensorId>)> {
+            let found = all().filter_map(|operation| Some((kind(&operation.action)?, operation)));
+            let staged = |operation: &Operation| {
+                let ids = operation.tensors().filter(|&id| program.tensor(id).part == Part::Staging);
+                BTreeSet::from_iter(ids).into_iter().collect()
+            };
+            let name = |operation: &Operation| program.tensor(operation.read(Slot::Parameter).unwrap()).name.clone();
+            found.map(|(piece, operation)| (name(operation), piece, staged(operation))).collect()
+        };
+        let fetched = of(|action| if let Action::Fetch(piece) = action { Some(*piece) } else { None });
+        let updated = of(|action| if let Action::UpdatePiece(piece) = action { Some(*piece) } else { None });
+        let stored = of(|action| if let Action::Store(piece) = action { Some(*piece) } else { None });
+        assert!(fetched == updated && updated == stored, "{program}");
+        // Every element of every parameter once, in order.
+        for id in program.of_class(Class::Parameter) {
+            let parameter = program.tensor(id);
+            let pieces = updated.iter().filter(|(name, ..)| *name == parameter.name);
+            let end = pieces.fold(0, |end, (_, piece, _)| {
+                assert!(piece.first == end && piece.count > 0 && piece.count <= PIECE);
+                piece.end().unwrap()
+            });
+            assert_eq!(Some(end), parameter.shape.elements());
+        }
+        for (index, (_, piece, staged)) in updated.iter().enumerate() {
+            // Two states and a master copy, in the buffer of the piece before so many others.
+            assert_eq!(staged.len(), 3);
+            assert!(staged.iter().all(|&id| program.tensor(id).shape.dims()[0] >= piece.count));
+            let same = |other: usize| updated[other].2 == *staged;
+            assert!(index < BUFFERS || same(index - BUFFERS));
+            assert!((1..BUFFERS.min(index + 1)).all(|before| !same(index - before)));
+        }
+        // Fetched ahead, but not before the piece that had the buffer is stored.
+        let at = |action: &Action, name: &str| {
+            all().position(|it| {
+                it.action == *action && it.read(Slot::Parameter).is_some_and(|id| program.tensor(id).name == name)
+            })
+        };
+        for (index, (name, piece, _)) in updated.iter().enumerate() {
+            let [fetch, update, store] = [Action::Fetch(*piece), Action::UpdatePiece(*piece), Action::Store(*piece)]
+                .map(|action| at(&action, name).unwrap());
+            assert!(fetch < update && store == update + 1);
+            if let Some(before) = index.checked_sub(BUFFERS) {
+                let (name, piece, _) = &updated[before];
+                assert_eq!(fetch, at(&Action::Store(*piece), name).unwrap() + 1);
+            }
+        }
+        // Buffers lie still until all copies are over, which is the last thing but one.
+        let end = program.operations.len() - 2;
+        assert_eq!(program.operations[end].action, Action::Settle);
+        let staging: Vec<&Tensor> = program.tensors.iter().filter(|tensor| tensor.part == Part::Staging).collect();
+        assert_eq!(staging.len(), 3 * BUFFERS);
+        assert!(staging.iter().all(|tensor| tensor.last as usize == end));
+        for operation in all().filter(|operation| !matches!(operation.action, Action::Fetch(_) | Action::Store(_))) {
+            assert!(operation.tensors().all(|id| program.tensor(id).class != Class::Moment), "{program}");
+        }
+    }
+    // Nobody reads a gradient once its parameter is updated.
+    let program = with(Update::Fused);
+    for tensor in program.tensors.iter().filter(|tensor| tensor.part == Part::ParameterGradient) {
+        assert!(program.operations[tensor.last as usize].action.is_update(), "{}", tensor.name);
+    }
+}
+
+/// What treats elements together cannot be done in pieces.
+#[test]
+fn states_of_rows_are_not_offloaded() {
+    let (graph, output) = network(&[20], "Linear(30)");
+    for optimizer in Optimizer::DEFAULTS {
+        let mut training = training(optimizer.moments()).training.unwrap();
+        training.descent.offload = Offload::OptimizerState;
+        let lowered = lower(&graph, &[output], &Options { training: Some(training) });
+        let is_one = matches!(optimizer, Optimizer::Adafactor(_) | Optimizer::AdamW8bit(_) | Optimizer::Muon(_));
+        match lowered {
+            Ok(_) => assert!(!is_one, "{optimizer:?}"),
+            Err(error) => {
+                assert!(is_one && error.message.contains("choose another, or leave `offload` out"), "{error:?}")
+            }
+        }
+    }
+}
+
+/// A parameter that no host has room for is cut into so many pieces that they can be counted.
+#[test]
+fn pieces_of_what_is_too_large_are_larger() {
+    let (graph, output) = network(&[1 << 20], &format!("Linear({})", 1u64 << 26));
+    let mut training = training(1).training.unwrap();
+    training.descent.offload = Offload::OptimizerState;
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    assert!(program.operations.len() < 60_000);
+}

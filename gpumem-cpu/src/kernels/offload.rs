@@ -1,0 +1,33 @@
+//! Copies between the host's memory and the arena, which here are parts of one memory: each is over before the next operation begins.
+
+use super::{Bound, kernel};
+use crate::operands::{Operands, Source, Target};
+use gpumem_core::error::Error;
+use gpumem_core::program::{Piece, Slot};
+use gpumem_core::train::optim::Optimizer;
+
+/// Binds the way of a piece into the arena.
+pub(super) fn fetch(piece: Piece, operands: &mut Operands<'_>) -> Bound {
+    copy(operands, piece, Piece { first: 0, ..piece })
+}
+
+/// Binds its way back.
+pub(super) fn store(piece: Piece, operands: &mut Operands<'_>) -> Bound {
+    copy(operands, Piece { first: 0, ..piece }, piece)
+}
+
+/// Nothing is on its way.
+pub(super) fn settle() -> Bound {
+    kernel(|_| {})
+}
+
+/// The states that are read, each to the one of its number that is written.
+fn copy(operands: &mut Operands<'_>, from: Piece, to: Piece) -> Bound {
+    let slots = (0..Optimizer::MOST_STATES as u8).map(Slot::Moment).filter(|&slot| operands.reads(slot));
+    let slots: Vec<Slot> = slots.collect();
+    let mut copies: Vec<(Source, Target)> = slots
+        .into_iter()
+        .map(|slot| Ok((operands.source_piece(slot, from)?, operands.target_piece(slot, to)?)))
+        .collect::<Result<_, Error>>()?;
+    kernel(move |_| copies.iter_mut().for_each(|(from, to)| to.get().copy_from_slice(from.get())))
+}

@@ -1,0 +1,169 @@
+//! Optimizer state in host memory: parameters and states are the same to the bit as with all of it in the arena.
+//!
+//! Memory that holds no living tensor is filled with NaN, so that what passes through a staging buffer must be fetched each time.
+
+mod harness;
+
+use gpumem_core::Update;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::offload::{BUFFERS, PIECE};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::memory::budget::Line;
+use gpumem_core::memory::place::on_host;
+use gpumem_core::program::{Action, Class, Program, StateWord};
+use gpumem_core::train::optim::{AdamW, Group, Optimizer, RmsProp, Sgd, whole_states};
+use gpumem_core::train::{Clip, Descent, Offload, Schedule};
+use gpumem_cpu::Cpu;
+use harness::Loaded;
+use harness::filled::fill;
+use harness::graphs::random::{BATCH, Choice, KINDS, network};
+use harness::graphs::{chain, numbers};
+use proptest::prelude::*;
+
+/// How a step is trained, but for where its states are.
+#[derive(Clone, Copy)]
+struct Way {
+    optimizer: Optimizer,
+    update: Update,
+    descent: Descent,
+    skips_overflow: bool,
+    batch: u64,
+}
+
+fn step(graph: &Graph, output: NodeId, loss: &[Term], way: &Way, offload: Offload) -> Program {
+    let training = Training {
+        loss,
+        moments: way.optimizer.moments(),
+        update: way.update,
+        skips_overflow: way.skips_overflow,
+        input_gradient: false,
+        descent: Descent { offload, ..way.descent },
+    };
+    lower(graph, &[output], &Options { training: Some(training) }).unwrap()
+}
+
+/// Three steps with states here and there.
+fn compare(graph: &Graph, output: NodeId, loss: &[Term], way: &Way) -> [Loaded; 2] {
+    let on = |offload, threads| {
+        let cpu = Cpu::with_threads(threads).unwrap().with_poison(true);
+        Loaded::of(&cpu, &step(graph, output, loss, way, offload), way.batch, way.optimizer).unwrap()
+    };
+    let (mut here, mut there) = (on(Offload::None, 2), on(Offload::OptimizerState, 2));
+    fill(&mut here);
+    let parts = here.parts(1);
+    for (name, words) in here.carried().into_iter().chain(parts.into_iter().flatten()) {
+        there.set(&name, &words);
+    }
+    for loaded in [&mut here, &mut there] {
+        let mut state: Vec<u32> = loaded.get("state").unwrap().into_iter().map(f32::to_bits).collect();
+        state[StateWord::Seed as usize] = 7;
+        loaded.set("state", &state);
+    }
+    assert_eq!(here.carried(), there.carried());
+    let count = way.descent.micro_batches as usize;
+    let given: Vec<_> = (0..count).map(|_| here.parts(1).remove(0)).collect();
+    let before = here.carried();
+    for _ in 0..3 {
+        let (expected, found) = (here.step_of(&given).unwrap(), there.step_of(&given).unwrap());
+        assert_eq!(expected.to_bits(), found.to_bits());
+        assert!(here.carried() == there.carried(), "{:?}", way.optimizer);
+    }
+    assert!(before != here.carried());
+    [here, there]
+}
+
+fn network_of_all() -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[2, 7, 5])).unwrap();
+    let output = chain(
+        &mut graph,
+        input,
+        "Conv2d(3, 3) | BatchNorm2d | Tanh | Flatten | Linear(9) | LayerNorm | Dropout(0.5) | Linear(4)",
+    );
+    (graph, output)
+}
+
+/// Every optimizer that treats each element by itself, with all its states.
+fn optimizers() -> impl Iterator<Item = Optimizer> {
+    let others = [
+        Optimizer::Sgd(Sgd { lr: 0.1, momentum: 0.9, nesterov: true, ..Sgd::DEFAULT }),
+        Optimizer::RmsProp(RmsProp { momentum: 0.9, centered: true, ..RmsProp::DEFAULT }),
+        Optimizer::AdamW(AdamW {
+            groups: &[Group { paths: "**.bias", lr_factor: Some(0.5), weight_decay: Some(0.0) }],
+            ..AdamW::DEFAULT
+        }),
+    ];
+    let all = Optimizer::DEFAULTS.iter().copied().chain(others);
+    all.filter(|optimizer| !whole_states(optimizer.moments()).1)
+}
+
+#[test]
+fn steps_are_the_same_to_the_bit() {
+    let (graph, output) = network_of_all();
+    for optimizer in optimizers() {
+        for clip in [None, Some(Clip::GlobalNorm(0.01)), Some(Clip::Value(0.001))] {
+            for (update, micro_batches) in [(Update::Fused, 1), (Update::Separate, 1), (Update::Separate, 2)] {
+                for skips_overflow in [false, true] {
+                    let schedule = Schedule::named("Cosine", &[1.0, 5.0, 0.0]).unwrap();
+                    let descent = Descent { clip, micro_batches, schedule, ..Descent::PLAIN };
+                    let way = Way { optimizer, update, descent, skips_overflow, batch: 4 };
+                    compare(&graph, output, &[Term::MSE], &way);
+                }
+            }
+        }
+    }
+}
+
+/// Parameters of several pieces, the last of which is smaller, and more of them than there are buffers.
+#[test]
+fn large_parameters_pass_in_pieces() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[700])).unwrap();
+    let output = chain(&mut graph, input, "Linear(3100) | Tanh | Linear(1000) | Linear(3)");
+    for optimizer in [Optimizer::AdamW(AdamW::DEFAULT), Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT })] {
+        let way = Way { optimizer, update: Update::Fused, descent: Descent::PLAIN, skips_overflow: false, batch: 2 };
+        let [here, there] = compare(&graph, output, &[Term::MSE], &way);
+        let fetches = |loaded: &Loaded| {
+            let all = loaded.train.program.operations.iter();
+            all.filter(|operation| matches!(operation.action, Action::Fetch(_))).count()
+        };
+        // Three weights and three biases: of 2 170 000, 3 100 000 and 3000 elements.
+        assert_eq!((fetches(&here), fetches(&there)), (0, 3 + 3 + 1 + 3));
+        let states = here.budget[Line::Optimizer];
+        assert_eq!((there.budget[Line::Optimizer], there.budget.fetched), (0, states));
+        assert!(there.budget.host >= states && there.train.host() == there.budget.host);
+        let staging = BUFFERS as u64 * optimizer.moments() * PIECE * 4;
+        assert!(there.budget[Line::Arena] <= here.budget[Line::Arena] - states + staging);
+        for (tensor, &place) in there.train.program.tensors.iter().zip(&there.train.offsets) {
+            assert_eq!(on_host(place).is_some(), tensor.class == Class::Moment, "{}", tensor.name);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_networks(choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..16)) {
+        let choices: Vec<Choice> = choices;
+        let (graph, output) = network(&choices, false);
+        let optimizer = Optimizer::AdamW(AdamW::DEFAULT);
+        let way = Way { optimizer, update: Update::Fused, descent: Descent::PLAIN, skips_overflow: false, batch: BATCH };
+        let on = |offload| {
+            let cpu = Cpu::with_threads(1).unwrap().with_poison(true);
+            let training = Training {
+                loss: &[Term::CROSS_ENTROPY],
+                moments: optimizer.moments(),
+                update: way.update,
+                skips_overflow: false,
+                input_gradient: false,
+                descent: Descent { offload, ..Descent::PLAIN },
+            };
+            let program = lower(&graph, &[output], &Options { training: Some(training) });
+            program.ok().map(|program| Loaded::of(&cpu, &program, BATCH, optimizer).unwrap())
+        };
+        if on(Offload::None).is_some_and(|loaded| loaded.train.program.of_class(Class::Moment).next().is_some()) {
+            compare(&graph, output, &[Term::CROSS_ENTROPY], &way);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `offload: OptimizerState` of `TRAIN`: what lies in host memory.
+
+use crate::errors::Errors;
+use crate::optimizer::named;
+use crate::syntax::{Place, Settings};
+use crate::train::{Reading, one_of};
+use gpumem_core::lower::offload::of_others;
+use gpumem_core::train::optim::{Optimizer, whole_states};
+use gpumem_core::train::{Offload, Train};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+use syn::Expr;
+
+/// Reads `offload`.
+pub(crate) fn read(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let number = one_of(value, "value of `offload`", &Offload::NAMES, errors);
+    reading.descent.offload = [Offload::None, Offload::OptimizerState][number];
+    let name = Ident::new(Offload::NAMES[number], Span::call_site());
+    quote!(__gpumem::__private::train::Offload::#name)
+}
+
+/// Whether there is something to offload, of which a piece can be updated by itself.
+pub(crate) fn check(value: &Expr, settings: &Settings, reading: &mut Reading<'_>, errors: &mut Errors) {
+    if !reading.descent.offloads() {
+        return;
+    }
+    let written = settings.fields.iter().find(|field| field.name == "optimizer");
+    let name = match written.map(|field| named(&field.value)) {
+        Some(Some(name)) => name.to_string(),
+        // It has a message of its own.
+        Some(None) => return reading.descent.offload = Offload::None,
+        None => Train::DEFAULT.optimizer.row().name.to_string(),
+    };
+    if whole_states(reading.moments).1 {
+        errors.add(Place::of(value), of_others(&format!("`{name}`")));
+        reading.descent.offload = Offload::None;
+    } else if reading.moments == 0 && !reading.precision.has_master() {
+        let keeps = Optimizer::ROWS.iter().find(|row| row.name == name).and_then(|row| row.states.first());
+        let without = keeps.and_then(|state| state.unless_zero).map_or(String::new(), |it| format!(" without `{it}`"));
+        let message = format!(
+            "there is nothing to offload: `{name}`{without} keeps no state, and {} has no master copies; leave `offload` out",
+            reading.precision.name()
+        );
+        errors.add(Place::of(value), message);
+        reading.descent.offload = Offload::None;
+    }
+}
