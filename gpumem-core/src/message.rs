@@ -171,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn times_are_seconds_or_milliseconds() {
+        for (ms, text) in
+            [(0, "under 1 ms"), (1, "1 ms"), (99, "99 ms"), (100, "0.1 s"), (747, "0.7 s"), (61_250, "61.3 s")]
+        {
+            assert_eq!(Message::<64>::new().time(ms).as_str(), text);
+        }
+    }
+
+    #[test]
     fn numbers_reach_both_ends() {
         let mut message = Message::<64>::new();
         message.number(0).text(" ").number(u64::MAX);

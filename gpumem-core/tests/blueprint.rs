@@ -9,7 +9,7 @@ use gpumem_core::lower::{Blueprint, Cached, Steps, Term};
 use gpumem_core::number::{Half, Precision};
 use gpumem_core::program::{Class, Program};
 use gpumem_core::shape::Shape;
-use gpumem_core::train::{Clip, Descent, Schedule};
+use gpumem_core::train::{Clip, Descent, Offload, Schedule};
 use gpumem_core::{Checkpoint, Update};
 
 fn blueprints() -> impl Iterator<Item = Blueprint> {
@@ -20,7 +20,8 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let checkpoint = all[kind % 4];
         let clip = [None, Some(Clip::GlobalNorm(1.0)), Some(Clip::Value(0.5))][kind % 3];
         let schedule = Schedule::Step { warmup: 3, every: 10, factor: 0.5 };
-        let descent = Descent { clip, schedule, micro_batches: 1 + kind as u64 };
+        let offload = [Offload::None, Offload::OptimizerState][kind % 2];
+        let descent = Descent { clip, schedule, micro_batches: 1 + kind as u64, offload };
         let training =
             (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate, checkpoint, descent });
         Blueprint { graph, outputs: vec![output], training, cached: None }

@@ -6,7 +6,6 @@ mod common;
 use common::{chain, numbers, training};
 use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::offload::{BUFFERS, PIECE};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::{Action, Class, Operation, Part, Piece, Program, Slot, Tensor, TensorId};
 use gpumem_core::train::Offload;
@@ -23,7 +22,7 @@ fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
 /// A weight of five pieces and two small parameters: each piece is fetched, updated and stored in this order, in buffers that they take in turn.
 #[test]
 fn offloaded_states_pass_in_pieces() {
-    const WEIGHT: u64 = 4 * PIECE + 2;
+    const WEIGHT: u64 = 4 * Piece::MOST + 2;
     let (graph, output) = network(&[2], &format!("Linear({}) | Linear(1, bias = false)", WEIGHT / 2));
     let with = |update| {
         let mut training = training(2).training.unwrap();
@@ -54,7 +53,7 @@ fn offloaded_states_pass_in_pieces() {
             let parameter = program.tensor(id);
             let pieces = updated.iter().filter(|(name, ..)| *name == parameter.name);
             let end = pieces.fold(0, |end, (_, piece, _)| {
-                assert!(piece.first == end && piece.count > 0 && piece.count <= PIECE);
+                assert!(piece.first == end && piece.count > 0 && piece.count <= Piece::MOST);
                 piece.end().unwrap()
             });
             assert_eq!(Some(end), parameter.shape.elements());
@@ -64,8 +63,8 @@ fn offloaded_states_pass_in_pieces() {
             assert_eq!(staged.len(), 3);
             assert!(staged.iter().all(|&id| program.tensor(id).shape.dims()[0] >= piece.count));
             let same = |other: usize| updated[other].2 == *staged;
-            assert!(index < BUFFERS || same(index - BUFFERS));
-            assert!((1..BUFFERS.min(index + 1)).all(|before| !same(index - before)));
+            assert!(index < Piece::BUFFERS || same(index - Piece::BUFFERS));
+            assert!((1..Piece::BUFFERS.min(index + 1)).all(|before| !same(index - before)));
         }
         // Fetched ahead, but not before the piece that had the buffer is stored.
         let at = |action: &Action, name: &str| {
@@ -77,7 +76,7 @@ fn offloaded_states_pass_in_pieces() {
             let [fetch, update, store] = [Action::Fetch(*piece), Action::UpdatePiece(*piece), Action::Store(*piece)]
                 .map(|action| at(&action, name).unwrap());
             assert!(fetch < update && store == update + 1);
-            if let Some(before) = index.checked_sub(BUFFERS) {
+            if let Some(before) = index.checked_sub(Piece::BUFFERS) {
                 let (name, piece, _) = &updated[before];
                 assert_eq!(fetch, at(&Action::Store(*piece), name).unwrap() + 1);
             }
@@ -86,7 +85,7 @@ fn offloaded_states_pass_in_pieces() {
         let end = program.operations.len() - 2;
         assert_eq!(program.operations[end].action, Action::Settle);
         let staging: Vec<&Tensor> = program.tensors.iter().filter(|tensor| tensor.part == Part::Staging).collect();
-        assert_eq!(staging.len(), 3 * BUFFERS);
+        assert_eq!(staging.len(), 3 * Piece::BUFFERS);
         assert!(staging.iter().all(|tensor| tensor.last as usize == end));
         for operation in all().filter(|operation| !matches!(operation.action, Action::Fetch(_) | Action::Store(_))) {
             assert!(operation.tensors().all(|id| program.tensor(id).class != Class::Moment), "{program}");
@@ -111,7 +110,11 @@ fn states_of_rows_are_not_offloaded() {
         match lowered {
             Ok(_) => assert!(!is_one, "{optimizer:?}"),
             Err(error) => {
-                assert!(is_one && error.message.contains("choose another, or leave `offload` out"), "{error:?}")
+                assert!(
+                    is_one
+                        && error.message.contains("choose one that does, as `AdamW` or `Lion`, or leave `offload` out"),
+                    "{error:?}"
+                )
             }
         }
     }

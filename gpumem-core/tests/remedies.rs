@@ -10,11 +10,12 @@ use gpumem_core::cards::RTX_3060;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Blueprint, Setting, Steps, Term, tables};
 use gpumem_core::memory::budget::{Line, Plan, budget_at, plan};
-use gpumem_core::memory::refusal::{Aim, Recomputed, Remedies, Split, refusal_with};
+use gpumem_core::memory::refusal::{Aim, Offloaded, Recomputed, Remedies, Split, refusal_with};
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::program::Program;
 use gpumem_core::program::loss::{LossOptions, Reduction};
-use gpumem_core::train::Descent;
+use gpumem_core::train::optim::{Adafactor, AdamW, AdamW8bit, Optimizer, Sgd};
+use gpumem_core::train::{Descent, Offload};
 use gpumem_core::{Checkpoint, Precision, Update};
 
 const WORKSPACES: Workspaces = Workspaces { product: 0, convolution: 0 };
@@ -102,11 +103,12 @@ fn texts() {
     let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
     let split = Split { micro_batches: 2, arena: 1 << 30, more: None, has_statistics: false };
     let recomputed = Recomputed::Some { arena: 1 << 30, more: [41, 102] };
-    let line = |recomputed, split| {
-        let text = refusal_with("Chain", &STEP, &plan, &Aim::at(&[RTX_3060]), Remedies { recomputed, split }).unwrap();
+    let of = |remedies| {
+        let text = refusal_with("Chain", &STEP, &plan, &Aim::at(&[RTX_3060]), remedies).unwrap();
         let text = text.as_str().to_string();
         text.lines().find_map(|line| line.strip_prefix("  fits with     ")).unwrap().to_string()
     };
+    let line = |recomputed, split| of(Remedies { recomputed, split, offloaded: None });
     let rest = "batch 34 | precision: Bf16 | precision: Mixed(Bf16)";
     assert_eq!(line(Recomputed::Unknown, None), rest);
     assert_eq!(line(Recomputed::Unknown, Some(split)), format!("micro_batches: 2 | {rest}"));
@@ -118,4 +120,51 @@ fn texts() {
     // What does not fit this card is not said.
     let large = Split { arena: 1 << 40, ..split };
     assert_eq!(line(Recomputed::Some { arena: 1 << 40, more: [1, 1] }, Some(large)), rest);
+    let offloaded = Offloaded { arena: 1 << 30, moved: 23 << 30, ms: 862, more: None };
+    let only = |offloaded| of(Remedies { offloaded: Some(offloaded), ..Remedies::UNKNOWN });
+    let bus = "offload: OptimizerState (23.00 GiB over the bus each step, about 0.9 s)";
+    assert_eq!(only(offloaded), format!("{bus} | {rest}"));
+    assert_eq!(only(Offloaded { more: Some([41, 102]), ..offloaded }), format!("{bus} and {auto} | {rest}"));
+    assert_eq!(only(Offloaded { arena: 1 << 40, ..offloaded }), rest);
+    let all = Remedies { recomputed, split: Some(split), offloaded: Some(offloaded) };
+    assert_eq!(of(all), format!("{auto} | micro_batches: 2 | {bus} | {rest}"));
+}
+
+/// Wide layers, whose states are most of a step.
+#[test]
+fn optimizer_state_in_host_memory() {
+    let text = "Flatten | Linear(4000) | Tanh | Linear(2000) | Tanh | Linear(3)";
+    let blueprint = |optimizer: Optimizer, checkpoint| {
+        let mut blueprint = blueprint(text, Term::MSE, checkpoint);
+        blueprint.training.as_mut().unwrap().moments = optimizer.moments();
+        blueprint
+    };
+    let adam = blueprint(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
+    let plain = adam.training(Precision::F32).unwrap().unwrap();
+    let mut offloads = adam.clone();
+    offloads.training.as_mut().unwrap().descent.offload = Offload::OptimizerState;
+    let program = offloads.training(Precision::F32).unwrap().unwrap();
+    let room = arena(&program, 2);
+    assert!(room < arena(&plain, 2) * 3 / 4);
+    let parameters: u64 = adam.graph.parameters.iter().map(|it| it.shape.elements().unwrap()).sum();
+    let expected = Offloaded { arena: room, moved: 16 * parameters, ms: 8 * parameters / 25_000_000, more: None };
+    let found = adam.remedies(&plain, &setting(2), room);
+    assert_eq!(found, Remedies { offloaded: Some(expected), ..Remedies::UNKNOWN });
+    assert_eq!(adam.remedies(&plain, &setting(2), room - 1).offloaded, None);
+    // Nothing is said of what is done already, or what there is not, or what has no pieces.
+    assert_eq!(offloads.remedies(&program, &setting(2), room - 1).offloaded, None);
+    let others = [
+        Optimizer::Sgd(Sgd::DEFAULT),
+        Optimizer::AdamW8bit(AdamW8bit::DEFAULT),
+        Optimizer::Adafactor(Adafactor::DEFAULT),
+    ];
+    for optimizer in others {
+        let other = blueprint(optimizer, Checkpoint::None);
+        let plain = other.training(Precision::F32).unwrap().unwrap();
+        assert_eq!(other.remedies(&plain, &setting(2), arena(&plain, 2) - 1).offloaded, None, "{optimizer:?}");
+    }
+    // Beside activations that are many, both.
+    let room = arena(&program, 4000) - 1;
+    let both = blueprint(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::Auto).remedies(&plain, &setting(4000), room);
+    assert!(both.offloaded.is_some_and(|it| it.more.is_some() && it.arena <= room), "{both:?}");
 }

@@ -6,11 +6,10 @@ mod harness;
 
 use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::offload::{BUFFERS, PIECE};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::on_host;
-use gpumem_core::program::{Action, Class, Program, StateWord};
+use gpumem_core::program::{Action, Class, Piece, Program, StateWord};
 use gpumem_core::train::optim::{AdamW, Group, Optimizer, RmsProp, Sgd, whole_states};
 use gpumem_core::train::{Clip, Descent, Offload, Schedule};
 use gpumem_cpu::Cpu;
@@ -132,7 +131,7 @@ fn large_parameters_pass_in_pieces() {
         let states = here.budget[Line::Optimizer];
         assert_eq!((there.budget[Line::Optimizer], there.budget.fetched), (0, states));
         assert!(there.budget.host >= states && there.train.host() == there.budget.host);
-        let staging = BUFFERS as u64 * optimizer.moments() * PIECE * 4;
+        let staging = Piece::BUFFERS as u64 * optimizer.moments() * Piece::MOST * 4;
         assert!(there.budget[Line::Arena] <= here.budget[Line::Arena] - states + staging);
         for (tensor, &place) in there.train.program.tensors.iter().zip(&there.train.offsets) {
             assert_eq!(on_host(place).is_some(), tensor.class == Class::Moment, "{}", tensor.name);

@@ -5,7 +5,7 @@
 
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
-use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, SOURCES, attention};
+use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Passage, Product, SOURCES, attention};
 use crate::operations::Setting;
 use crate::steps::{Step, steps};
 use gpumem_core::Format;
@@ -44,7 +44,7 @@ impl Counted {
         self.reads.iter().chain(&self.writes).fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// What kind of launch it is: `kernel`, `product`, `convolution` or `attention`.
+    /// What kind of launch it is: `kernel`, `product`, `convolution`, `attention` or `copy`.
     pub fn kind(&self) -> &'static str {
         match &self.call {
             Call::Kernel(launch) if launch.kernel.file == "attention.cu" => "attention",
@@ -52,6 +52,7 @@ impl Counted {
             Call::Product(_) => "product",
             Call::Convolution(_) => "convolution",
             Call::Attention(_) => "attention",
+            Call::Passage(_) => "copy",
         }
     }
 }
@@ -302,6 +303,10 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
             all.extend(workspace.map(|scratch| (scratch.tensor, false)));
             all
         }
+        Call::Passage(passage) => {
+            let is_fetch = matches!(passage, Passage::Fetch { .. });
+            passage.copies().iter().map(|copy| (copy.arena, !is_fetch)).collect()
+        }
         Call::Attention(attention) => {
             let Attention { pass, x, y, logs, workspace, .. } = attention;
             let is_backward = *pass != attention::Pass::Forward;
@@ -351,7 +356,7 @@ fn library_flops(call: &Call) -> Option<u64> {
     let count = |sizes: &[u64]| sizes.iter().fold(2u64, |product, &size| product.saturating_mul(size));
     match call {
         // What is left of the operation's.
-        Call::Kernel(_) | Call::Attention(_) => None,
+        Call::Kernel(_) | Call::Attention(_) | Call::Passage(_) => None,
         Call::Product(product) => {
             let times = product.batch.map_or(1, |batch| batch.count);
             Some(count(&[product.m, product.n, product.k, times]))
@@ -370,7 +375,7 @@ fn multiplies(call: &Call) -> bool {
     match call {
         Call::Kernel(launch) => !adds_up(launch.kernel.entry),
         Call::Attention(_) => true,
-        Call::Product(_) | Call::Convolution(_) => false,
+        Call::Product(_) | Call::Convolution(_) | Call::Passage(_) => false,
     }
 }
 

@@ -38,7 +38,8 @@ pub mod steps;
 pub use calibrate::probe;
 pub use calibrate::{Calibration, calibrate};
 pub use calls::{
-    Argument, Attention, Call, Convolution, Kernel, Launch, Product, SOURCES, attention, convolution, launch, product,
+    Argument, Attention, Call, Convolution, Kernel, Launch, Passage, Product, SOURCES, attention, convolution, launch,
+    passage, product,
 };
 pub use compile::{cache, progress};
 pub use device::Cuda;

@@ -6,7 +6,7 @@ use crate::fuse::{all_can, fused, joined};
 use crate::operations::{self, Context, Setting};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Program};
+use gpumem_core::program::Program;
 use gpumem_core::train::optim::{Extent, Optimizer, has_extent};
 
 /// The calls of an operation, or of several that run as one. Steps run in the order of a list of them, which may be another than that
@@ -51,7 +51,7 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     if [placed.offsets.len(), placed.bytes.len(), placed.masters.len()] != [count; 3] {
         return Err(Error::Damaged("the plan has another number of tensors than the program"));
     }
-    if placed.program.operations.iter().any(|operation| operation.action == Action::Update) {
+    if placed.program.operations.iter().any(|operation| operation.action.is_update()) {
         has_rule(&placed.program, &setting.optimizer)?;
     }
     let mut steps: Vec<Step> = Vec::new();

@@ -20,6 +20,8 @@ mod measured;
 mod micro_batches;
 #[path = "session/notices.rs"]
 mod notices;
+#[path = "session/offload.rs"]
+mod offload;
 #[path = "session/passes.rs"]
 mod passes;
 #[path = "session/products.rs"]

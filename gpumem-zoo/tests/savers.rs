@@ -1,7 +1,7 @@
 //! What each way to save memory leaves of the arena of well-known networks: the table of `docs/making-it-fit.md` is made here.
 #![allow(missing_docs)]
 
-use gpumem::{Checkpoint, Half, Line, Network, Precision};
+use gpumem::{Checkpoint, Half, Line, Network, Offload, Precision};
 use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
 use gpumem_core::memory::levels::budget_room;
@@ -67,10 +67,14 @@ fn line<N: Network>(batch: u64) -> String {
     assert!(split.is_none_or(|split| split < plain), "{}: {split:?} of {plain}", N::NAME);
     let split = split.map_or("".to_string(), |split| (split >> 20).to_string());
     let (halves, coded) = (of(&adam(Checkpoint::None), &mixed), of(&codes, &single));
+    let mut hosted = adam(Checkpoint::None);
+    hosted.training.as_mut().unwrap().descent.offload = Offload::OptimizerState;
+    let offloaded = of(&hosted, &mixed);
     for (what, saved) in [
         ("share", share.budget[Line::Arena]),
         ("leanest", leanest.budget[Line::Arena]),
         ("codes", coded),
+        ("offloaded", offloaded),
         ("all", all.budget[Line::Arena]),
     ] {
         assert!(saved < plain, "{}, {what}: {saved} of {plain}", N::NAME);
@@ -81,12 +85,13 @@ fn line<N: Network>(batch: u64) -> String {
     assert!(0 < share.more[1] && share.more[1] <= leanest.more[1], "{}", N::NAME);
     let numbers = [plain >> 20, cheap >> 20].map(|mib| format!("{mib} | ")).concat();
     format!(
-        "| `{}`, {batch} | {numbers}{} | {} | {split} | {} | {} | {} |\n",
+        "| `{}`, {batch} | {numbers}{} | {} | {split} | {} | {} | {} | {} |\n",
         N::NAME,
         with_time(&share),
         with_time(&leanest),
         halves >> 20,
         coded >> 20,
+        offloaded >> 20,
         with_time(&all)
     )
 }
@@ -95,7 +100,7 @@ fn line<N: Network>(batch: u64) -> String {
 fn what_each_way_leaves() {
     let mut text = String::from(
         "| network, batch | plain | `checkpoint: Cheap` | `checkpoint: Budget(0.6)` | leanest level | `micro_batches: 4` | \
-         `precision: Mixed(Bf16)` | `AdamW8bit` | mixed, 8 bits, leanest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+         `precision: Mixed(Bf16)` | `AdamW8bit` | mixed, offloaded | mixed, 8 bits, leanest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     text += &line::<Vgg16<1>>(32);
     text += &line::<ResNet50<1>>(64);

@@ -1,7 +1,7 @@
 //! Optimizer state and master copies in host memory, of which a step brings a piece after the other into the arena.
 //!
 //! Each update becomes those of its pieces. What a piece needs is fetched into a staging buffer, updated there and stored again. There are
-//! [`BUFFERS`] of them, which pieces take in turn: while one is updated, the next ones are on their way, and the last one is on its way back.
+//! [`Piece::BUFFERS`] of them, which pieces take in turn: while one is updated, the next ones are on their way, and the last one is on its way back.
 //! Nothing in the order of operations waits for a copy but the update of its piece and, in the end, [`Action::Settle`]: until there a staging
 //! buffer lies still.
 //!
@@ -33,20 +33,15 @@ pub(super) fn check(training: &Training<'_>) -> Result<(), LowerError> {
     }
 }
 
-/// The most elements of a piece: 4 MiB of each state in f32, of which a bus takes nearly its full rate.
-pub const PIECE: u64 = 1 << 20;
-
-/// Pieces that are in the arena at once: one that arrives, one that is updated, one that leaves.
-pub const BUFFERS: usize = 3;
-
 /// The most pieces of a parameter: of one that no host could keep, they are larger.
 const MOST: u64 = 1 << 14;
 
-/// The pieces of a parameter of so many elements.
-fn pieces(elements: u64) -> impl Iterator<Item = Piece> {
-    let most = elements.div_ceil(MOST).next_multiple_of(PIECE);
+/// The pieces of a parameter of so many elements, of which so many come after others.
+fn pieces(elements: u64, before: usize) -> impl Iterator<Item = Piece> {
+    let most = elements.div_ceil(MOST).next_multiple_of(Piece::MOST);
     let firsts = (0..elements.div_ceil(most.max(1))).map(move |index| index * most);
-    firsts.map(move |first| Piece { first, count: most.min(elements - first) })
+    let buffers = (before as u64..).map(|number| number % Piece::BUFFERS as u64);
+    firsts.zip(buffers).map(move |(first, buffer)| Piece { first, count: most.min(elements - first), buffer })
 }
 
 /// Whether an update has something that lies in host memory: states, or at some precision a master copy.
@@ -64,18 +59,18 @@ fn moments(update: &Operation) -> impl Iterator<Item = Operand> + '_ {
 #[derive(Debug, Default)]
 struct Buffers {
     /// Slot, tensor and elements of each of a buffer.
-    all: [Vec<(Operand, u64)>; BUFFERS],
+    all: [Vec<(Operand, u64)>; Piece::BUFFERS],
 }
 
 impl Buffers {
-    /// Room for a piece of these states in buffer `number`.
+    /// Room for a piece of these states in its buffer.
     fn stage(
         &mut self,
-        number: usize,
+        Piece { count, buffer, .. }: Piece,
         slots: impl Iterator<Item = (Slot, Role)>,
-        count: u64,
         tensors: &mut Vec<Tensor>,
     ) -> Vec<Operand> {
+        let number = buffer as usize % Piece::BUFFERS;
         let buffer = &mut self.all[number];
         let staged = slots.map(|(slot, role)| {
             let at = buffer.iter().position(|(operand, _)| operand.slot == slot).unwrap_or_else(|| {
@@ -153,9 +148,9 @@ pub(super) fn stream(operations: Vec<Operation>, tensors: &mut Vec<Tensor>) -> V
             let parameter = &tensors[parameter as usize];
             let elements = parameter.layout.elements(parameter.shape).unwrap_or(u64::MAX);
             let master = (parameter.role == Role::Weight).then_some((Slot::Master, Role::Master));
-            for piece in pieces(elements) {
+            for piece in pieces(elements, passages.len()) {
                 let slots = moments(update).map(|operand| (operand.slot, Role::Moment)).chain(master);
-                let staged = buffers.stage(passages.len() % BUFFERS, slots, piece.count, tensors);
+                let staged = buffers.stage(piece, slots, tensors);
                 passages.push(passage(update, piece, staged));
             }
         }
@@ -194,7 +189,7 @@ fn interleaved(
             continue;
         }
         if done == 0 {
-            streamed.extend(fetches.by_ref().take(BUFFERS));
+            streamed.extend(fetches.by_ref().take(Piece::BUFFERS));
         }
         for [_, update, store] in &passages[done..end] {
             streamed.extend([update.clone(), store.clone()]);

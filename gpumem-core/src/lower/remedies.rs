@@ -3,10 +3,11 @@
 use super::fitted::budget;
 use super::{Blueprint, Fitted, Setting, micro, tables};
 use crate::graph::Source;
-use crate::memory::budget::{Line, lower_bound_at};
-use crate::memory::refusal::{Recomputed, Remedies, Split};
+use crate::memory::budget::{Budget, Line, lower_bound_at};
+use crate::memory::refusal::{Offloaded, Recomputed, Remedies, Split};
 use crate::program::{Op, Program};
-use crate::train::Checkpoint;
+use crate::train::optim::whole_states;
+use crate::train::{Checkpoint, Offload};
 use alloc::vec::Vec;
 
 impl Blueprint {
@@ -18,12 +19,19 @@ impl Blueprint {
         }
         let recomputed = self.recomputed(setting, room);
         let split = self.split(setting, room);
-        // Both together only where one alone is not enough.
+        let offloaded = self.offloaded(setting, room);
+        // Several together only where one alone is not enough.
         let split = match (recomputed, split) {
             (Recomputed::Unknown, None) => self.with(Checkpoint::Auto).and_then(|both| both.split(setting, room)),
             (_, split) => split,
         };
-        Remedies { recomputed, split }
+        let offloaded = match (recomputed, split, offloaded) {
+            (Recomputed::Unknown, None, None) => {
+                self.with(Checkpoint::Auto).and_then(|both| both.offloaded(setting, room))
+            }
+            (.., offloaded) => offloaded,
+        };
+        Remedies { recomputed, split, offloaded }
     }
 
     /// With as little recomputation as was found, where nothing says what is computed again.
@@ -61,28 +69,47 @@ impl Blueprint {
     /// The step in so many parts, if it fits.
     fn in_parts(&self, parts: u64, setting: &Setting, room: u64) -> Option<Split> {
         let mut other = self.clone();
-        let steps = other.training.as_mut()?;
-        steps.descent.micro_batches = parts;
-        let takes_what_fits = matches!(steps.checkpoint, Checkpoint::Auto);
-        let (arena, more) = if takes_what_fits {
-            let Fitted { plain, leaner } = other.fitted(setting, |_| room).ok()??;
-            match leaner {
-                Some(leaner) => (leaner.budget[Line::Arena], Some(leaner.more)),
-                None => (budget(&plain, setting)?[Line::Arena], None),
-            }
-        } else {
-            let program = other.chosen(setting, room).ok()??;
-            if other.bound(&program, setting)? > room {
-                return None;
-            }
-            (budget(&program, setting)?[Line::Arena], None)
-        };
+        other.training.as_mut()?.descent.micro_batches = parts;
+        let (budget, more) = other.fitting(setting, room)?;
         let is_norm = |source: &Source| match source {
             Source::Op { op, .. } => matches!(op, Op::BatchNorm(_) | Op::InplaceNorm(_)),
             _ => false,
         };
         let has_statistics = self.graph.nodes.iter().any(|node| is_norm(&node.source));
-        (arena <= room).then_some(Split { micro_batches: parts, arena, more, has_statistics })
+        Some(Split { micro_batches: parts, arena: budget[Line::Arena], more, has_statistics })
+    }
+
+    /// The step with optimizer state in host memory, where it has some that can be there, if it fits.
+    fn offloaded(&self, setting: &Setting, room: u64) -> Option<Offloaded> {
+        let mut other = self.clone();
+        let steps = other.training.as_mut()?;
+        let is_possible = !whole_states(steps.moments).1 && !steps.descent.offloads();
+        if !is_possible || steps.moments == 0 && !setting.precision.has_master() {
+            return None;
+        }
+        steps.descent.offload = Offload::OptimizerState;
+        let (budget, more) = other.fitting(setting, room)?;
+        let moved = budget.fetched.saturating_mul(2);
+        Some(Offloaded { arena: budget[Line::Arena], moved, ms: budget.bus_ms(), more })
+    }
+
+    /// What the step needs if it fits, and what `checkpoint: Auto` takes where that is written and needed.
+    fn fitting(&self, setting: &Setting, room: u64) -> Option<(Budget, Option<[u64; 2]>)> {
+        let takes_what_fits = self.takes_what_fits();
+        let (budget, more) = if takes_what_fits {
+            let Fitted { plain, leaner } = self.fitted(setting, |_| room).ok()??;
+            match leaner {
+                Some(leaner) => (leaner.budget, Some(leaner.more)),
+                None => (budget(&plain, setting)?, None),
+            }
+        } else {
+            let program = self.chosen(setting, room).ok()??;
+            if self.bound(&program, setting)? > room {
+                return None;
+            }
+            (budget(&program, setting)?, None)
+        };
+        (budget[Line::Arena] <= room).then_some((budget, more))
     }
 
     /// The same network with another way to compute again, where nothing is said of it.

@@ -349,10 +349,18 @@ pub struct Piece {
     pub first: u64,
     /// How many.
     pub count: u64,
+    /// The number of the staging buffer that they pass through.
+    pub buffer: u64,
 }
-wire_struct!(Piece { first, count });
+wire_struct!(Piece { first, count, buffer });
 
 impl Piece {
+    /// The most elements, but of a parameter that no host could keep: 4 MiB of each state in f32, of which a bus takes nearly its full rate.
+    pub const MOST: u64 = 1 << 20;
+
+    /// Staging buffers, which pieces take in turn: one arrives, one is updated, one leaves.
+    pub const BUFFERS: usize = 3;
+
     /// The number behind the last; `None` if it exceeds 64 bits.
     pub fn end(self) -> Option<u64> {
         self.first.checked_add(self.count)

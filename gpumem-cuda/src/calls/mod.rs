@@ -6,16 +6,19 @@
 //! | [`product`] | a matrix product, in cuBLASLt's terms |
 //! | [`convolution`] | a convolution, in cuDNN's terms |
 //! | [`attention`] | attention, in cuDNN's terms |
+//! | [`passage`] | copies between host memory and the arena |
 
 pub mod attention;
 pub mod convolution;
 pub mod launch;
+pub mod passage;
 pub mod product;
 
 pub use attention::Attention;
 pub use convolution::Convolution;
 pub(crate) use launch::TOGETHER;
 pub use launch::{Argument, Kernel, Launch, SOURCES, place, type_name};
+pub use passage::Passage;
 pub use product::Product;
 
 /// One thing that an operation makes the card do.
@@ -29,6 +32,8 @@ pub enum Call {
     Convolution(Convolution),
     /// Attention by cuDNN.
     Attention(Attention),
+    /// Copies between host memory and the arena.
+    Passage(Passage),
 }
 
 impl From<Launch> for Call {
@@ -46,6 +51,12 @@ impl From<Product> for Call {
 impl From<Attention> for Call {
     fn from(attention: Attention) -> Call {
         Call::Attention(attention)
+    }
+}
+
+impl From<Passage> for Call {
+    fn from(passage: Passage) -> Call {
+        Call::Passage(passage)
     }
 }
 

@@ -85,7 +85,7 @@ fn special(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -
 /// Whether there is an algorithm for each call of a library's among `calls`.
 pub(crate) fn all_can(calls: &[Call], can: &mut Can<'_>) -> Result<bool, Error> {
     for call in calls {
-        if !matches!(call, Call::Kernel(_)) && !can(call)? {
+        if !matches!(call, Call::Kernel(_) | Call::Passage(_)) && !can(call)? {
             return Ok(false);
         }
     }

@@ -43,7 +43,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let pitch = |id: Option<TensorId>| id.and_then(|id| context.pitch(id)).unwrap_or(criterion.classes);
     let sum = u8::from(context.operation.read(Slot::Loss).is_some());
     let operations = &context.placed.program.operations;
-    let updates = operations.iter().any(|operation| operation.action == Action::Update);
+    let updates = operations.iter().any(|operation| operation.action.is_update());
     let is_first = operations.iter().find(|it| matches!(it.action, Action::Loss(_))) == Some(context.operation);
     let kernel = |entry| {
         let kernel = context.kernel(FILE, entry).with("ROWS", format!("{rows}ull"));

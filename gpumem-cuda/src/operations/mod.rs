@@ -31,6 +31,7 @@ mod movement;
 mod muon;
 pub(crate) mod norm;
 pub(crate) mod normalize;
+mod offload;
 pub(crate) mod optimizer;
 mod pad;
 mod permute;
@@ -79,10 +80,10 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::Accumulate => own(movement::accumulate(context)),
         Action::Copy => own(movement::copy(context)),
         Action::SumBatch => own(movement::sum_batch(context)),
-        Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => {
-            let what = "optimizer state in host memory; leave `offload` out of `TRAIN`, or run it on the CPU backend";
-            Err(Error::Unsupported { device: "CUDA", what: what.into() })
-        }
+        Action::Fetch(piece) => offload::fetch(context, *piece),
+        Action::UpdatePiece(piece) => offload::update(context, *piece),
+        Action::Store(piece) => offload::store(context, *piece),
+        Action::Settle => Ok(offload::settle()),
     }
 }
 

@@ -6,7 +6,7 @@ use super::{factored, muon};
 use crate::calls::{Argument, Kernel, Launch, place, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Operation, Slot, TensorId};
+use gpumem_core::program::{Action, Operation, Piece, Slot, TensorId};
 use gpumem_core::train::optim::{AdamW8bit, Corrections, Extent, Optimizer, extent_of, has_extent, state_count};
 use gpumem_core::train::{Clip, Descent, Schedule};
 use gpumem_core::{Format, Precision, Role};
@@ -324,7 +324,53 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     arguments.push(Some(context.read(Slot::State)?));
     let mut launch = many(context, ["optimizer.cu", "update", "update_many"], &ids, (&fields, &small), arguments)?;
     launch.numbers[1] = u32::from(ends);
-    let kernel = launch.kernel.with("MIXED", u8::from(rule.mixed));
+    launch.kernel = finished(launch.kernel, context, &rule);
+    Ok(launch)
+}
+
+/// The launch that updates a piece of a parameter, whose states and master copy are at the beginning of staging buffers: that of a whole
+/// parameter, which finds the weights and gradients at a distance from their tensors' beginnings.
+///
+/// # Errors
+/// As for [`update`], and a piece that begins at no multiple of 256 bytes.
+pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch, Error> {
+    if Kind::new(context)? != Kind::Elements {
+        return Err(Error::Damaged("a piece of a parameter whose elements are updated together"));
+    }
+    is_prepared(context)?;
+    let (parameter, gradient) = (context.written(Slot::Parameter)?, context.read(Slot::ParameterGradient)?);
+    let outside = Error::Damaged("a piece of a parameter is none of its elements");
+    piece.end().filter(|&end| end <= context.elements(parameter).min(context.elements(gradient))).ok_or(outside)?;
+    let rule = Rule::new(context, context.operation);
+    let master = context.operation.written(Slot::Master);
+    let master = master.filter(|_| rule.mixed && context.placed.masters[parameter as usize].is_some());
+    let behind = |id: TensorId| {
+        let bytes = piece.first.checked_mul(context.tensor(id).role.bytes(context.setting.precision));
+        let blocks = bytes.filter(|bytes| bytes.is_multiple_of(256)).and_then(|bytes| u32::try_from(bytes / 256).ok());
+        let odd = Error::Damaged("a piece of a parameter does not begin at a multiple of 256 bytes");
+        blocks.filter(|&blocks| blocks < NONE).ok_or(odd)
+    };
+    let mut arguments = vec![Some(parameter), master, Some(gradient)];
+    let mut fields = vec![vec![behind(parameter)?], vec![behind(gradient)?]];
+    fields.extend(rule.mixed.then(|| vec![if master.is_some() { 0 } else { NONE }]));
+    for index in 0..rule.states.max(2) {
+        arguments.push(context.operation.written(Slot::Moment(index as u8)));
+        fields.extend((index < rule.states).then(|| vec![0]));
+    }
+    if rule.grouped {
+        fields.extend(own(context, &[parameter]));
+    }
+    arguments.push(Some(context.read(Slot::State)?));
+    let most = most(arguments.len(), fields.len() + 1);
+    let kernel = context.kernel("optimizer.cu", "update").with("FIELDS", fields.len() + 1).with("MOST", most);
+    let mut launch = spread(kernel, FEW, &[Work::of_elements(piece.count)], (&fields, &[]), arguments)?;
+    launch.kernel = finished(launch.kernel, context, &rule);
+    Ok(launch)
+}
+
+/// The kernel of updates of elements, with its rule.
+fn finished(kernel: Kernel, context: &Context<'_>, rule: &Rule) -> Kernel {
+    let kernel = kernel.with("MIXED", u8::from(rule.mixed));
     let kernel = match rule.has_codes {
         true => with_codes(kernel, context.setting.optimizer, rule.turned),
         false => {
@@ -333,8 +379,7 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
         }
     };
     let kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
-    launch.kernel = descending(kernel, context);
-    Ok(launch)
+    descending(kernel, context)
 }
 
 /// Whether a parameter has the state of this index, by its elements.

@@ -59,6 +59,8 @@ pub(super) struct Pinned {
 
 // SAFETY: the memory belongs to this value alone, and the driver frees it from any thread.
 unsafe impl Send for Pinned {}
+// SAFETY: what a shared reference hands out is read-only, or an address whose users see to races themselves.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Pinned, Error> {
@@ -101,6 +103,13 @@ impl Pinned {
         self.check(offset, length)?;
         // SAFETY: `check` found the range inside the allocation; the caller sees to writers.
         Ok(unsafe { std::slice::from_raw_parts(self.start.add(offset), length) })
+    }
+
+    /// The address of a range, for the card to copy.
+    pub(super) fn address(&self, offset: usize, length: usize) -> Result<*mut c_void, Error> {
+        self.check(offset, length)?;
+        // SAFETY: `check` found the range inside the allocation.
+        Ok(unsafe { self.start.add(offset) }.cast())
     }
 
     /// The address of the 32-bit word at `offset`, a multiple of 4.

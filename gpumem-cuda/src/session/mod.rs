@@ -4,6 +4,7 @@ mod arena;
 mod checks;
 mod facts;
 mod feeding;
+mod lanes;
 mod losses;
 mod modules;
 mod prepared;
@@ -26,11 +27,12 @@ use checks::IndexChecks;
 use cudarc::driver::CudaStream;
 use feeding::Feeding;
 use gpumem_core::error::Error;
-use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::{Placed, on_host};
 use gpumem_core::memory::turned::Turned;
 use gpumem_core::program::{Class, StateWord};
 use gpumem_core::run::device::{Job, Runner};
 use gpumem_core::train::optim::Optimizer;
+use lanes::Lanes;
 use modules::Modules;
 use prepared::{Binding, Libraries, Prepared};
 use profile::Described;
@@ -49,6 +51,8 @@ pub struct Session {
     input_in_use: bool,
     modules: Modules,
     transfers: Transfers,
+    /// The way of optimizer state that lies in host memory.
+    lanes: Option<Arc<Lanes>>,
     arena: Arena,
     stream: Arc<CudaStream>,
     state: Option<u64>,
@@ -69,6 +73,8 @@ impl Session {
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         meter.ended(Stage::Modules)?;
         let arena = Arena::new(card, job.arena)?;
+        let host = job.train.as_ref().map_or(0, Placed::host);
+        let lanes = (host > 0).then(|| Lanes::new(&card.context, host).map(Arc::new)).transpose()?;
         meter.ended(Stage::Arena)?;
         let products = if card.library { Library::new(&stream)? } else { None };
         // A handle takes memory of the card.
@@ -93,7 +99,7 @@ impl Session {
         };
         let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
         let (calls, modules) = programs::load(card, &job, setting, (&arena, libraries), meter)?;
-        let binding = Binding { card, arena: &arena, modules: &modules, libraries };
+        let binding = Binding { card, arena: &arena, modules: &modules, libraries, lanes: lanes.as_ref() };
         let train = job.train.as_ref().zip(calls.train.as_deref());
         let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
         let evaluation = job.evaluation.as_ref().zip(calls.evaluation.as_deref());
@@ -117,6 +123,7 @@ impl Session {
             input_in_use: false,
             modules,
             transfers,
+            lanes,
             arena,
             stream,
             state,
@@ -210,6 +217,11 @@ impl Session {
     }
 }
 
+/// A place in host memory, of which a network has none.
+fn outside(offset: u64, bytes: &[u8]) -> Error {
+    Error::Range { offset, length: bytes.len() as u64, arena: 0 }
+}
+
 /// A network without `TRAIN` that is to be trained.
 fn untrained() -> Error {
     Error::Unsupported { device: "CUDA", what: "the network has no training step; add `const TRAIN`".into() }
@@ -226,6 +238,12 @@ impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.checks.run(offset, bytes)?;
         self.follow_feeds()?;
+        if let Some(place) = on_host(offset) {
+            let bytes = self.turned.stored(offset, bytes)?;
+            // The last step has come to its end, and with it its copies.
+            self.transfers.wait()?;
+            return self.lanes.as_ref().ok_or_else(|| outside(offset, &bytes))?.write(place, &bytes);
+        }
         // A step without anything fed may read either half.
         let shift = self.train.as_ref().and_then(|train| train.other_half(offset));
         self.input_in_use |= shift.is_some();
@@ -253,6 +271,11 @@ impl Runner for Session {
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         self.follow_feeds()?;
+        if let Some(place) = on_host(offset) {
+            self.transfers.wait()?;
+            self.lanes.as_ref().ok_or_else(|| outside(offset, bytes))?.read(place, bytes)?;
+            return self.turned.seen(offset, bytes);
+        }
         self.transfers.read(&self.arena, offset, bytes)?;
         self.turned.seen(offset, bytes)
     }

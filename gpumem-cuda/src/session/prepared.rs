@@ -1,6 +1,7 @@
 //! A program with its addresses: launched call by call, captured into a graph, replayed.
 
 use super::arena::Arena;
+use super::lanes::{BoundPassage, Lanes, Passages};
 use super::losses::{LossCopy, Way};
 use super::modules::Modules;
 use crate::calls::{Argument, Call, Launch, place};
@@ -30,6 +31,7 @@ enum Bound {
     Convolution(Arc<cudnn::Plan>),
 
     Attention(Arc<cudnn::Plan>),
+    Passage(BoundPassage),
 }
 
 impl Bound {
@@ -39,12 +41,13 @@ impl Bound {
             Bound::Product(plan) => plan.launch(stream),
             // Its library works on the session's stream, which this is.
             Bound::Convolution(plan) | Bound::Attention(plan) => plan.launch(),
+            Bound::Passage(passage) => passage.launch(stream),
         }
     }
 
     fn choice(&self) -> Option<Choice> {
         match self {
-            Bound::Kernel(_) => None,
+            Bound::Kernel(_) | Bound::Passage(_) => None,
             Bound::Product(plan) => Some(plan.choice()),
             Bound::Convolution(plan) | Bound::Attention(plan) => Some(plan.choice()),
         }
@@ -99,6 +102,7 @@ pub(super) struct Binding<'a> {
     pub(super) arena: &'a Arena,
     pub(super) modules: &'a Modules,
     pub(super) libraries: Libraries<'a>,
+    pub(super) lanes: Option<&'a Arc<Lanes>>,
 }
 
 /// Libraries that something goes to.
@@ -123,7 +127,7 @@ pub(super) fn possible_steps(
     let mut attentions = Plans::new(libraries.convolutions, &at);
     let mut can = |call: &Call| {
         Ok(match call {
-            Call::Kernel(_) => true,
+            Call::Kernel(_) | Call::Passage(_) => true,
             Call::Product(product) => plans.get(product)?.is_some(),
             Call::Convolution(convolution) => convolutions.get(convolution)?.is_some(),
             Call::Attention(attention) => attentions.get(attention)?.is_some(),
@@ -175,10 +179,15 @@ impl Prepared {
         let mut plans = Plans::new(binding.libraries.products, &at);
         let mut convolutions = Plans::new(binding.libraries.convolutions, &at);
         let mut attentions = Plans::new(binding.libraries.convolutions, &at);
+        let mut passages = Passages::default();
         for step in steps {
             let ring = ring.filter(|_| loss_group == Some(groups.len()));
             let bind = |call: &Call| match call {
                 Call::Kernel(launch) => bind(launch, binding, placed, shift, ring),
+                Call::Passage(passage) => {
+                    let bound = passages.bind(passage, binding.lanes, (binding.arena, placed));
+                    bound.map(Bound::Passage)
+                }
                 Call::Product(product) => {
                     let plan = plans.get(product)?;
                     plan.map(Bound::Product).ok_or(Error::Damaged("a product was chosen without an algorithm"))

@@ -18,7 +18,7 @@ mod tested;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::memory::budget::Line;
-use gpumem_core::memory::place::Placed;
+use gpumem_core::memory::place::{Placed, on_host};
 use gpumem_core::program::loss::Compares;
 use gpumem_core::program::{Action, Class, Operation, Program, Slot, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
@@ -28,9 +28,10 @@ use gpumem_cpu::Cpu;
 use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launch::place;
 use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_cuda::passage::Copy;
 use gpumem_cuda::product::Epilogue;
 use gpumem_cuda::steps::{Step, steps_where};
-use gpumem_cuda::{Argument, Call, Cuda, Kernel, Session};
+use gpumem_cuda::{Argument, Call, Cuda, Kernel, Passage, Session};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
@@ -77,7 +78,7 @@ pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let launch = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),
-        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) => None,
+        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Passage(_) => None,
     };
     calls.filter_map(launch).collect()
 }
@@ -140,7 +141,7 @@ impl Products {
             operations: &harness::graphs::own::OPERATIONS,
         };
         let is_plain = |call: &Call| match call {
-            Call::Kernel(_) => true,
+            Call::Kernel(_) | Call::Passage(_) => true,
             Call::Product(product) => matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)),
             Call::Convolution(convolution) => convolution.pass == Pass::Forward && !convolution.relu,
             // The gradient is then that of the own kernels, from what the library left.
@@ -172,6 +173,8 @@ pub struct Simulated {
     machine: Machine,
     steps: Vec<Step>,
     memory: Memory,
+    /// What lies in host memory, where tensors are in one arena.
+    host: Vec<u8>,
     pub placed: Placed,
     batch: u64,
     precision: Precision,
@@ -213,7 +216,8 @@ impl Simulated {
         } else {
             Memory::Arena(vec![u64::MAX; arena as usize / 8])
         };
-        Simulated { machine, steps, memory, placed, batch, precision, order, parts: 0 }
+        let host = vec![0xff; placed.host() as usize];
+        Simulated { machine, steps, memory, host, placed, batch, precision, order, parts: 0 }
     }
 
     /// The same with sources that were changed on purpose.
@@ -224,7 +228,11 @@ impl Simulated {
     /// The bytes of a tensor.
     fn bytes(&mut self, id: usize) -> &mut [u8] {
         let (offset, length) = place(&self.placed, id as Argument).unwrap();
-        let (offset, length) = (offset as usize, length as usize);
+        let length = length as usize;
+        if let (Some(offset), Memory::Arena(_)) = (on_host(offset), &self.memory) {
+            return &mut self.host[offset as usize..][..length];
+        }
+        let offset = offset as usize;
         match &mut self.memory {
             Memory::Apart(tensors) => &mut tensors[id],
             Memory::Arena(arena) => {
@@ -285,6 +293,22 @@ impl Simulated {
             Call::Product(product) => product::run(product, self),
             Call::Convolution(convolution) => convolution::run(convolution, self),
             Call::Attention(it) => attention::run(it, self),
+            Call::Passage(passage) => self.pass(passage),
+        }
+    }
+
+    /// Copies between host memory and the arena.
+    fn pass(&mut self, passage: &Passage) {
+        let is_fetch = matches!(passage, Passage::Fetch { .. });
+        for &Copy { host, at, arena, bytes } in passage.copies() {
+            let (start, end) = (at as usize, (at + bytes) as usize);
+            if is_fetch {
+                let piece = self.bytes(host as usize)[start..end].to_vec();
+                self.bytes(arena as usize)[..bytes as usize].copy_from_slice(&piece);
+            } else {
+                let piece = self.bytes(arena as usize)[..bytes as usize].to_vec();
+                self.bytes(host as usize)[start..end].copy_from_slice(&piece);
+            }
         }
     }
 

@@ -29,6 +29,7 @@ mod micro_batches;
 mod movement;
 mod muon;
 mod norms;
+mod offload;
 mod optimizers;
 mod own;
 mod pixels;

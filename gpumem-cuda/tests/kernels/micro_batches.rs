@@ -104,7 +104,7 @@ fn updates_behind_the_last_part() {
     let adam = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
     let schedule = Schedule::Step { warmup: 2, every: 3, factor: 0.5 };
     for clip in [None, Some(Clip::GlobalNorm(0.1)), Some(Clip::Value(0.2))] {
-        let descent = Descent { clip, schedule, micro_batches: 4 };
+        let descent = Descent { clip, schedule, micro_batches: 4, ..Descent::PLAIN };
         let training = Training { descent, ..training(&loss, 2, 4) };
         let case = ("updates", &graph, output, training, 3, adam);
         prepare(&[F32], case);

@@ -411,6 +411,11 @@ API cuStreamWaitEvent(Stream *stream, Event *event, unsigned) {
             event->stream->aside.clear();
             event->stream->joined = true;
         }
+        // What one stream beside the capture's own has been given comes before what follows on another that waits for it.
+        if (stream->origin && event->stream && event->stream != stream && event->stream->origin == stream->origin) {
+            for (Node &node : event->stream->aside) stream->aside.push_back(std::move(node));
+            event->stream->aside.clear();
+        }
         return SUCCESS;
     }
     if (event->captured) {

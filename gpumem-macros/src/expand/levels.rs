@@ -1,7 +1,7 @@
 //! A training step with several programs, from the one that keeps everything to the one that computes most a second time: const
 //! evaluation plans one after the other until one fits.
 
-use super::plans::{Planned, aim, aimed, aimed_name, called_at, compiled, settings, split_of};
+use super::plans::{Planned, aim, aimed, aimed_name, called_at, compiled, offloaded_of, settings, split_of};
 use super::{Programs, refusal_place};
 use crate::syntax::Source;
 use proc_macro2::{Ident, Literal, TokenStream};
@@ -161,8 +161,13 @@ fn check(source: &Source, all: &[Planned<'_>], names: &Names<'_>, settled: &[Tok
             place,
         );
         let split = split_of(planned.remedies.split);
+        let offloaded = offloaded_of(planned.remedies.offloaded);
         let remedies = quote! {
-            #refusal::Remedies { recomputed: #refusal::Recomputed::All { without: (#first).arena() }, split: #split }
+            #refusal::Remedies {
+                recomputed: #refusal::Recomputed::All { without: (#first).arena() },
+                split: #split,
+                offloaded: #offloaded,
+            }
         };
         let check = called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), place);
         quote!(if !#is_settled { #budget; } #check)

@@ -5,7 +5,7 @@ use super::tables::Names;
 use super::{Programs, Readings, generics, record, refusal_place};
 use crate::syntax::{Place, Source};
 use crate::train::Reading;
-use gpumem_core::memory::refusal::{Recomputed, Remedies, Split};
+use gpumem_core::memory::refusal::{Offloaded, Recomputed, Remedies, Split};
 use gpumem_core::program::Program;
 use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
@@ -355,15 +355,15 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     if planned.remedies == Remedies::UNKNOWN {
         return called_at(quote!(#refusal::check::<#transients>), arguments, Place { start, end });
     }
-    let Remedies { recomputed, split } = planned.remedies;
+    let Remedies { recomputed, split, offloaded } = planned.remedies;
     let recomputed = match recomputed {
         Recomputed::Some { arena, more: [flops, time] } => {
             quote!(#refusal::Recomputed::Some { arena: #arena, more: [#flops, #time] })
         }
         Recomputed::Unknown | Recomputed::All { .. } => quote!(#refusal::Recomputed::Unknown),
     };
-    let split = split_of(split);
-    let remedies = quote!(#refusal::Remedies { recomputed: #recomputed, split: #split });
+    let (split, offloaded) = (split_of(split), offloaded_of(offloaded));
+    let remedies = quote!(#refusal::Remedies { recomputed: #recomputed, split: #split, offloaded: #offloaded });
     called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), Place { start, end })
 }
 
@@ -373,10 +373,7 @@ pub(super) fn split_of(split: Option<Split>) -> TokenStream {
     let Some(Split { micro_batches, arena, more, has_statistics }) = split else {
         return quote!(::core::option::Option::None);
     };
-    let more = match more {
-        Some([flops, time]) => quote!(::core::option::Option::Some([#flops, #time])),
-        None => quote!(::core::option::Option::None),
-    };
+    let more = more_of(more);
     quote! {
         ::core::option::Option::Some(#refusal::Split {
             micro_batches: #micro_batches,
@@ -384,6 +381,26 @@ pub(super) fn split_of(split: Option<Split>) -> TokenStream {
             more: #more,
             has_statistics: #has_statistics,
         })
+    }
+}
+
+/// A step with optimizer state in host memory as an expression.
+pub(super) fn offloaded_of(offloaded: Option<Offloaded>) -> TokenStream {
+    let refusal = quote!(__gpumem::__private::memory::refusal);
+    let Some(Offloaded { arena, moved, ms, more }) = offloaded else {
+        return quote!(::core::option::Option::None);
+    };
+    let more = more_of(more);
+    quote! {
+        ::core::option::Option::Some(#refusal::Offloaded { arena: #arena, moved: #moved, ms: #ms, more: #more })
+    }
+}
+
+/// What recomputation takes as an expression.
+fn more_of(more: Option<[u64; 2]>) -> TokenStream {
+    match more {
+        Some([flops, time]) => quote!(::core::option::Option::Some([#flops, #time])),
+        None => quote!(::core::option::Option::None),
     }
 }
 

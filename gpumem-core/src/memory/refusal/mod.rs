@@ -85,11 +85,13 @@ pub struct Remedies {
     pub recomputed: Recomputed,
     /// The one with the fewest parts of the batch that was found to fit.
     pub split: Option<Split>,
+    /// The one whose optimizer state lies in host memory, if it fits.
+    pub offloaded: Option<Offloaded>,
 }
 
 impl Remedies {
     /// Nothing.
-    pub const UNKNOWN: Remedies = Remedies { recomputed: Recomputed::Unknown, split: None };
+    pub const UNKNOWN: Remedies = Remedies { recomputed: Recomputed::Unknown, split: None, offloaded: None };
 }
 
 /// A step whose batch runs in parts, which was planned.
@@ -103,6 +105,19 @@ pub struct Split {
     pub more: Option<[u64; 2]>,
     /// Whether batch normalisation then looks at parts.
     pub has_statistics: bool,
+}
+
+/// A step whose optimizer state lies in host memory, which was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offloaded {
+    /// Bytes of the arena.
+    pub arena: u64,
+    /// Bytes that go over the bus each step, in and out together.
+    pub moved: u64,
+    /// Milliseconds that this takes at least: see [`Budget::bus_ms`](crate::memory::budget::Budget::bus_ms).
+    pub ms: u64,
+    /// What `checkpoint: Auto` takes beside it, where that is needed, too: as in [`Recomputed::Some`].
+    pub more: Option<[u64; 2]>,
 }
 
 /// What is known of recomputation where a step is refused.
@@ -377,6 +392,20 @@ const fn append_planned(text: &mut Text, remedies: Remedies, room: u64) -> usize
         if has_statistics {
             text.text(" (BatchNorm looks at each part)");
         }
+        if let Some(more) = more {
+            text.text(" and checkpoint: Auto");
+            append_more(text, more);
+        }
+        found += 1;
+    }
+    if let Some(Offloaded { arena, moved, ms, more }) = remedies.offloaded
+        && arena <= room
+    {
+        if found == 0 {
+            append_label(text, "fits with");
+        }
+        text.text(if found > 0 { " | offload: OptimizerState (" } else { "offload: OptimizerState (" });
+        text.bytes(moved).text(" over the bus each step, about ").time(ms).text(")");
         if let Some(more) = more {
             text.text(" and checkpoint: Auto");
             append_more(text, more);

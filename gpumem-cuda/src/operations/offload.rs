@@ -1,0 +1,70 @@
+//! Pieces of optimizer state and master copies, from host memory into staging buffers and back.
+
+use super::context::Context;
+use super::optimizer;
+use crate::calls::passage::{Copy, Passage};
+use crate::calls::{Argument, Call};
+use gpumem_core::Format;
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::on_host;
+use gpumem_core::program::{Piece, Slot};
+use gpumem_core::train::optim::Optimizer;
+
+const MISSING: Error = Error::Damaged("a piece of optimizer state has no place");
+
+pub(super) fn fetch(context: &Context<'_>, piece: Piece) -> Result<Vec<Call>, Error> {
+    let copies = copies(context, piece, |slot| (context.operation.read(slot), context.operation.written(slot)))?;
+    Ok(vec![Passage::Fetch { buffer: buffer(piece)?, copies }.into()])
+}
+
+pub(super) fn update(context: &Context<'_>, piece: Piece) -> Result<Vec<Call>, Error> {
+    let launch = optimizer::update_piece(context, piece)?;
+    Ok(vec![Passage::Await { buffer: buffer(piece)? }.into(), launch.into()])
+}
+
+pub(super) fn store(context: &Context<'_>, piece: Piece) -> Result<Vec<Call>, Error> {
+    let copies = copies(context, piece, |slot| (context.operation.written(slot), context.operation.read(slot)))?;
+    Ok(vec![Passage::Store { buffer: buffer(piece)?, copies }.into()])
+}
+
+pub(super) fn settle() -> Vec<Call> {
+    vec![Passage::Settle.into()]
+}
+
+fn buffer(piece: Piece) -> Result<usize, Error> {
+    usize::try_from(piece.buffer).ok().filter(|&buffer| buffer < Piece::BUFFERS).ok_or(MISSING)
+}
+
+/// What of a piece is copied: of each state and of the master copy, where there is one. `sides` are a slot's tensors in host memory and
+/// in the arena.
+fn copies(
+    context: &Context<'_>,
+    piece: Piece,
+    sides: impl Fn(Slot) -> (Option<Argument>, Option<Argument>),
+) -> Result<Vec<Copy>, Error> {
+    let placed = context.placed;
+    let parameter = context.read(Slot::Parameter)?;
+    let elements = context.elements(parameter);
+    let copy = |host: Argument, arena: Argument, each: u64| {
+        let bytes = |count: u64| count.checked_mul(each).ok_or(MISSING);
+        let there = bytes(piece.end().filter(|&end| end <= elements).ok_or(MISSING)?)?;
+        let is_inside = placed.bytes[arena as usize] >= bytes(piece.count)? && there <= bytes(elements)?;
+        let copy = Copy { host, at: bytes(piece.first)?, arena, bytes: bytes(piece.count)? };
+        if is_inside { Ok(copy) } else { Err(MISSING) }
+    };
+    let mut copies = Vec::new();
+    for slot in (0..Optimizer::MOST_STATES as u8).map(Slot::Moment) {
+        let (Some(host), Some(arena)) = sides(slot) else { continue };
+        if on_host(placed.offsets[host as usize]).is_none() || context.elements(host) != elements {
+            return Err(MISSING);
+        }
+        copies.push(copy(host, arena, context.tensor(host).role.bytes(context.setting.precision))?);
+    }
+    let (one, other) = sides(Slot::Master);
+    if let (Some(place), Some(arena)) = (placed.masters[parameter as usize], one.or(other)) {
+        on_host(place).ok_or(MISSING)?;
+        let host = placed.program.tensors.len() as Argument + parameter;
+        copies.push(copy(host, arena, Format::F32.bytes())?);
+    }
+    Ok(copies)
+}
