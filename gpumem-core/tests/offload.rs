@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::{chain, numbers, training};
-use gpumem_core::Update;
+use common::{chain, numbers, plan, training};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
+use gpumem_core::memory::place::place;
 use gpumem_core::program::{Action, Class, Operation, Part, Piece, Program, Slot, Tensor, TensorId};
+use gpumem_core::report::roofline::traffic;
 use gpumem_core::train::Offload;
 use gpumem_core::train::optim::Optimizer;
+use gpumem_core::{Half, Precision, Update};
 use std::collections::BTreeSet;
 
 fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
@@ -128,4 +130,42 @@ fn pieces_of_what_is_too_large_are_larger() {
     training.descent.offload = Offload::OptimizerState;
     let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
     assert!(program.operations.len() < 60_000);
+}
+
+/// Pieces move in the card's memory what their whole parameter does, and what passes through a buffer once more each way.
+#[test]
+fn what_pieces_move_adds_up() {
+    let (graph, output) = network(&[3], &format!("LayerNorm | Linear({}) | Linear(1, bias = false)", Piece::MOST / 2));
+    let moved = |offload, precision| {
+        let mut training = training(2).training.unwrap();
+        training.descent.offload = offload;
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        let placed = place(&plan(&program, 1, precision)).unwrap();
+        let of = |is: fn(&Action) -> bool| -> [u64; 2] {
+            let all = placed.program.operations.iter().filter(|operation| is(&operation.action));
+            all.fold([0, 0], |[reads, writes], operation| {
+                let [read, written] = traffic(&placed, operation).map(|tensors| {
+                    let numbers = tensors.iter().filter(|(id, _)| placed.program.tensor(*id).class != Class::State);
+                    numbers.map(|(_, bytes)| bytes).sum::<u64>()
+                });
+                [reads + read, writes + written]
+            })
+        };
+        let copies = [of(|it| matches!(it, Action::Fetch(_))), of(|it| matches!(it, Action::Store(_)))];
+        (of(Action::is_update), copies, compiled_bytes(&program, precision))
+    };
+    for precision in [Precision::F32, Precision::Bf16] {
+        let (here, [_, _], fetched) = moved(Offload::None, precision);
+        assert_eq!(fetched, 0);
+        let (there, [fetch, store], fetched) = moved(Offload::OptimizerState, precision);
+        assert_eq!(here, there);
+        assert_eq!((fetch, store), ([0, fetched], [fetched, 0]));
+    }
+    // The master copy is read beside the weight that it is rounded to.
+    let (_, [fetch, store], fetched) = moved(Offload::OptimizerState, Precision::Mixed(Half::Bf16));
+    assert_eq!((fetch, store), ([0, fetched], [fetched, 0]));
+}
+
+fn compiled_bytes(program: &Program, precision: Precision) -> u64 {
+    plan(program, 1, precision).budget.fetched
 }

@@ -50,18 +50,26 @@ impl Lanes {
         Ok(Lanes { arriving: stream()?, leaving: stream()?, buffers, begun: event()?, host })
     }
 
-    /// Writes to host memory, of which no copy is under way.
+    /// Waits for all copies: the step waits for them, but one that failed may not have come so far.
+    fn settle(&self) -> Result<(), Error> {
+        let wait = |stream: &CudaStream| stream.synchronize().map_err(failure("copying optimizer state"));
+        wait(&self.arriving).and(wait(&self.leaving))
+    }
+
+    /// Writes to host memory, where the stream of the step has come to its end.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.settle()?;
         let to = self.host.address(self.at(offset, bytes.len())?, bytes.len())?.cast::<u8>();
-        // SAFETY: `address` found the range inside the allocation; the caller waited for all copies, and only this thread starts others.
+        // SAFETY: `address` found the range inside the allocation; the copies are over, and only this thread starts others.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 
-    /// Reads from host memory, of which no copy is under way.
+    /// Reads from host memory, where the stream of the step has come to its end.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        self.settle()?;
         let at = self.at(offset, bytes.len())?;
-        // SAFETY: the caller waited for all copies, and only this thread starts others.
+        // SAFETY: copies are over, and only this thread starts others.
         bytes.copy_from_slice(unsafe { self.host.slice(at, bytes.len()) }?);
         Ok(())
     }
