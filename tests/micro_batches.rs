@@ -45,6 +45,7 @@ joined!(SplitClipped, {
 joined!(Leaner, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, checkpoint: Budget(0.9) });
 joined!(Cheap, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, checkpoint: Cheap });
 joined!(Narrow, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, precision: Mixed(Bf16) });
+joined!(Short, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, precision: Bf16 });
 joined!(Most, { batch: Largest, micro_batches: 3, optimizer: Adam { lr: 1e-3 }, cards: [GTX_1050_TI], headroom: ROOM });
 
 const ROOM: u64 = GTX_1050_TI.usable() - GTX_1050_TI.reserve() - mib(1.0);
@@ -125,6 +126,10 @@ fn the_budget_is_that_of_a_part() {
     for line in [Line::Weights, Line::Optimizer, Line::Buffers] {
         assert_eq!(split[line], whole[line], "{}", line.name());
     }
+    // Sums of gradients are f32 beside master copies, too.
+    assert_eq!(Narrow::BUDGET[Line::Gradients], split[Line::Gradients]);
+    assert!(Narrow::BUDGET[Line::Weights] < split[Line::Weights]);
+    assert_eq!(Short::BUDGET[Line::Gradients], Short::BUDGET[Line::Weights]);
     assert_eq!((Split::PROGRAM.batch, Split::PROGRAM.samples(), Split::TRAIN.micro_batches), (12, 3, 4));
     // The forward pass beside it takes as many samples at once.
     assert_eq!(Split::EVALUATION.samples(), 3);

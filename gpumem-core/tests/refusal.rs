@@ -87,6 +87,17 @@ fn the_batch_printed_has_whole_parts() {
     }
 }
 
+/// With master copies, the parts of a batch have sums in f32, so that the step is another one.
+#[test]
+fn another_step_is_not_planned_from_these_tables() {
+    let refused = |tables: &Tables| text(tables, 40 * tables.micro_batches, &[RTX_3060], &[], None, 0).unwrap();
+    let precisions = |text: &str| text.matches("precision: ").count();
+    assert_eq!(precisions(&refused(&STEP)), 2);
+    let split = refused(&STEP.with_micro_batches(2));
+    assert!(!split.contains("Mixed"), "{split}");
+    assert_eq!(precisions(&split), 1, "{split}");
+}
+
 #[test]
 fn three_cards_are_named_once_each_by_size() {
     let text = text(&STEP, 96, &[T4, RTX_3060], &[RTX_3060, RTX_3090, A100_80GB, T4], None, 0).unwrap();

@@ -3,8 +3,16 @@
 // SCHEDULED   where the rate changes from step to step: the first loss of a step has computed it, see schedule.cuh
 // CLIP_NORM   where gradients are multiplied with what norm.cu has left in the state
 // CLIP_VALUE  where each of their elements is kept between this and its negative
+// WIDE        where gradients are f32, whatever weights are: sums over the parts of a batch
 //
 // No include guard: the tests include it once for each kernel they compile.
+
+// What the gradient of a weight of REAL elements is made of.
+#ifdef WIDE
+typedef float Slope;
+#else
+typedef real Slope;
+#endif
 
 static __device__ __forceinline__ float rate_of(const u32 *state) {
 #ifdef SCHEDULED

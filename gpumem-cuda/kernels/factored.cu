@@ -14,7 +14,7 @@
 // MOMENT_REAL  what means are made of: a type, as REAL is
 // VALUES       the numbers of the rule, in the order of gpumem_core::train::optim
 // GROUPS       see optimizer.cu
-// SCHEDULED, CLIP_NORM, CLIP_VALUE  see descent.cuh
+// SCHEDULED, CLIP_NORM, CLIP_VALUE, WIDE  see descent.cuh
 // STRIP        rows that are added up at once for the means of columns
 // FIELDS, MOST see many.cuh. Of each parameter a launch says what `Field` lists; its number for all, whether this is the end of the step
 //
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void with_elements(const Given<LIMIT> &given, 
     }
     master = (float *)(given.masters + at * 256ull);
 #endif
-    with((real *)w, master, (const real *)dw);
+    with((real *)w, master, (const Slope *)dw);
 }
 
 // The share of the gradient that enters the means, and the most that the rate may be: see corrections.cuh.
@@ -145,7 +145,7 @@ struct Line {
     Gradients gradient;
     float &sum;
 
-    template <class Number> __device__ __forceinline__ void operator()(Number *, float *, const Number *dw) const {
+    template <class Number, class Gradient> __device__ __forceinline__ void operator()(Number *, float *, const Gradient *dw) const {
         for (u32 i = first; i < end; i += step) {
             const float g = gradient(widen(dw[from + i * apart]));
             sum += g * g;
@@ -240,7 +240,8 @@ struct Sizes {
     Gradients gradient;
     float &weights, &changes;
 
-    template <class Number> __device__ __forceinline__ void operator()(const Number *w, float *master, const Number *dw) const {
+    template <class Number, class Gradient>
+    __device__ __forceinline__ void operator()(const Number *w, float *master, const Gradient *dw) const {
         float old[FOUR], g[FOUR];
         if (master != nullptr) {
             load(master + part.first, part.many, old);
@@ -294,7 +295,8 @@ struct Step {
     Gradients gradient;
     float shrink, factor;
 
-    template <class Number> __device__ __forceinline__ void operator()(Number *w, float *master, const Number *dw) const {
+    template <class Number, class Gradient>
+    __device__ __forceinline__ void operator()(Number *w, float *master, const Gradient *dw) const {
         float old[FOUR], g[FOUR];
         if (master != nullptr) {
             load(master + part.first, part.many, old);

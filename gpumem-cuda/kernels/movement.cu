@@ -5,6 +5,7 @@
 // ADD   whether the sum is added to what is there
 //
 // accumulate: y += x
+// collect:    y += x, where y is f32
 // copy:       y = x
 // clear:      y = 0
 // sum_batch:  dx[i] = sum over b of dy[b, i]
@@ -20,6 +21,29 @@ KERNEL(accumulate)(const real *x, real *y) {
 #pragma unroll
     for (int e = 0; e < PIECE; e++) narrow(widen(sum.at[e]) + widen(added.at[e]), &sum.at[e]);
     store_piece(sum, y, first);
+}
+
+KERNEL(collect)(const real *x, float *y) {
+    struct alignas(16) Four {
+        float at[4];
+    };
+    const u64 first = first_of_piece();
+    if (first >= COUNT) return;
+    const Piece added = load_piece(x, first);
+    if (is_whole(first)) {
+#pragma unroll
+        for (int four = 0; four < PIECE; four += 4) {
+            Four *to = (Four *)(y + first + four);
+            Four sum = *to;
+#pragma unroll
+            for (int e = 0; e < 4; e++) sum.at[e] += widen(added.at[four + e]);
+            *to = sum;
+        }
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < PIECE; e++)
+        if (first + e < COUNT) y[first + e] += widen(added.at[e]);
 }
 
 KERNEL(copy)(const real *x, real *y) {

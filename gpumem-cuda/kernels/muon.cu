@@ -9,9 +9,9 @@
 //
 // All sums are made in an order that depends on shapes alone, and in f32.
 //
-// REAL         of the weight and its gradient
+// REAL         of the weight, and of its gradient where that is not WIDE
 // MOMENT_REAL  of the momentum
-// SCHEDULED, CLIP_NORM, CLIP_VALUE  see descent.cuh
+// SCHEDULED, CLIP_NORM, CLIP_VALUE, WIDE  see descent.cuh
 //
 // Sizes, hyperparameters and where things are in the scratch memory, in numbers, a launch says behind its pointers, so that the file is
 // compiled once.
@@ -41,7 +41,7 @@ struct Given {
 static __device__ __forceinline__ bool is_skipped(const u32 *state) { return state[STATE_OVERFLOW] != 0; }
 
 // Blocks of 256 threads for 1024 elements each.
-KERNEL(muon_momentum)(const real *dw, Moment *m, float *scratch, const u32 *state, IN_PLACE Given given) {
+KERNEL(muon_momentum)(const Slope *dw, Moment *m, float *scratch, const u32 *state, IN_PLACE Given given) {
     __shared__ float shared[32];
     if (is_skipped(state)) return;
     const Gradients gradient = gradients_of(state);

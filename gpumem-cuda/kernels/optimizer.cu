@@ -1,6 +1,6 @@
 // Updates of one parameter, or of many in one launch.
 //
-// MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike;
+// MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike but where WIDE;
 //              otherwise all are REAL and there are no copies
 // MOMENT_REAL  what moments are made of: a type, as REAL is
 // STATES       tensors that the optimizer keeps: 0, 1 (`firsts`), 2 (and `seconds`) or 3 (and `thirds`)
@@ -17,7 +17,7 @@
 //              are; NONE where a parameter has no master copy. Its number for all says whether this is the end of the step
 //
 // The learning rate, the step and what depends on it come from the state, so that a captured step can be replayed with others; with
-// SCHEDULED, CLIP_NORM and CLIP_VALUE as descent.cuh says. Gradients carry the loss scale. Where the state says that one of them is not finite, nothing is updated.
+// SCHEDULED, CLIP_NORM, CLIP_VALUE and WIDE as descent.cuh says. Gradients carry the loss scale. Where the state says that one of them is not finite, nothing is updated.
 //
 // Where there is a master copy, w is that, and the parameter is w rounded.
 //
@@ -243,9 +243,9 @@ struct RAdam {
 #endif
 
 // `many` of four elements from i on. Without a master copy `master` is null.
-template <class Weight>
+template <class Weight, class Gradient>
 static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
-                                                   const Weight *dw, Moment *first, Moment *second WITH_THIRD) {
+                                                   const Gradient *dw, Moment *first, Moment *second WITH_THIRD) {
     float weights[FOUR], gradients[FOUR], m[FOUR] = {}, v[FOUR] = {};
     if (master != nullptr) {
         load(master + i, many, weights);
@@ -301,9 +301,9 @@ template <class T> static __device__ __forceinline__ void save_at(const float fr
 
 // The elements of a thread, which may be none, beside those of the others that have the same block of codes. `taps` is 1 where the weight
 // lies as its shape is written.
-template <class Weight>
+template <class Weight, class Gradient>
 static __device__ __forceinline__ void change_codes(const Part &part, const Step &step, u32 channels, u32 taps, Weight *w, float *master,
-                                                    const Weight *dw, const Coded (&states)[2], const Maps &maps, Highest &highest) {
+                                                    const Gradient *dw, const Coded (&states)[2], const Maps &maps, Highest &highest) {
     float weights[FOUR], gradients[FOUR], values[2][FOUR];
     u64 at[FOUR] = {};
     if (taps != 1) {
@@ -429,11 +429,11 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
 #endif
 #ifdef CODES
     if (has_codes) {
-        change_codes(part, step, channels, taps, (real *)w, master, (const real *)dw, states, maps, highest);
+        change_codes(part, step, channels, taps, (real *)w, master, (const Slope *)dw, states, maps, highest);
         return;
     }
 #endif
-    change_four(part.first, part.many, step, (real *)w, master, (const real *)dw, first, second THIRD);
+    change_four(part.first, part.many, step, (real *)w, master, (const Slope *)dw, first, second THIRD);
 }
 
 // Blocks of 256 threads.

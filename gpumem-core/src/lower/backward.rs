@@ -36,8 +36,11 @@ impl Builder<'_> {
             let parameters: Vec<usize> = node.inputs().iter().filter_map(|&input| self.parameter(input)).collect();
             for parameter in parameters {
                 uses[parameter] -= 1;
-                if uses[parameter] == 0 && !is_deferred {
-                    self.update(parameter);
+                if uses[parameter] == 0 {
+                    self.collect(parameter);
+                    if !is_deferred {
+                        self.update(parameter);
+                    }
                 }
             }
         }
@@ -331,7 +334,8 @@ impl Builder<'_> {
             None => {
                 let operand = Operand { slot, tensor: self.new_parameter_gradient(parameter) };
                 // Those of earlier parts of the batch are there.
-                reads.extend(self.training.filter(|training| training.descent.accumulates()).map(|_| operand));
+                let is_sum = self.training.is_some_and(|training| training.descent.accumulates());
+                reads.extend((is_sum && !self.has_wide_sum(parameter)).then_some(operand));
                 operand
             }
         }
@@ -341,13 +345,41 @@ impl Builder<'_> {
         let declared = &self.graph.parameters[parameter];
         let (role, shape) = (declared.role, declared.shape);
         let tensor = self.transient(Part::ParameterGradient, role, declared.row as u32, shape, false);
-        let held = &mut self.tensors[tensor as usize];
-        held.name = alloc::format!("{}.gradient", declared.name);
+        self.parameter_gradients[parameter] = Some(tensor);
+        if !self.has_wide_sum(parameter) {
+            self.keep_gradient(parameter, tensor);
+        }
+        tensor
+    }
+
+    /// Names the tensor with a parameter's gradient, and lets it live until the end of the step where it is read only there.
+    fn keep_gradient(&mut self, parameter: usize, gradient: TensorId) {
+        let held = &mut self.tensors[gradient as usize];
+        held.name = alloc::format!("{}.gradient", self.graph.parameters[parameter].name);
         if self.training.is_some_and(|training| training.holds_gradients()) {
             held.class = Class::Gradient;
         }
-        self.parameter_gradients[parameter] = Some(tensor);
-        tensor
+    }
+
+    /// Whether gradients of a parameter in the parts of a batch have 16 bits, and their sum f32.
+    fn has_wide_sum(&self, parameter: usize) -> bool {
+        self.training.is_some_and(|training| training.descent.wide_sums)
+            && self.graph.parameters[parameter].role.has_master()
+    }
+
+    /// Adds a gradient that is complete to those of earlier parts, where the sum is another tensor.
+    fn collect(&mut self, parameter: usize) {
+        let Some(gradient) = self.parameter_gradients[parameter].filter(|_| self.has_wide_sum(parameter)) else {
+            return;
+        };
+        let declared = &self.graph.parameters[parameter];
+        let (row, shape) = (declared.row as u32, declared.shape);
+        let sum = self.transient(Part::ParameterGradient, Role::Statistic, row, shape, false);
+        self.keep_gradient(parameter, sum);
+        self.parameter_gradients[parameter] = Some(sum);
+        let total = Operand { slot: Slot::ParameterGradient, tensor: sum };
+        let reads = vec![Operand { slot: Slot::Gradient, tensor: gradient }, total];
+        self.operation(Action::Collect, row, reads, vec![total]);
     }
 
     /// Looks whether the gradient of a parameter is finite.

@@ -169,7 +169,7 @@ impl Blueprint {
             update: steps.update,
             skips_overflow: precision.scales_loss(),
             input_gradient: false,
-            descent: steps.descent,
+            descent: steps.descent.at(precision),
         };
         lower(&Options { training: Some(training) }).map(Some)
     }

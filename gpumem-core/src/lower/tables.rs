@@ -29,6 +29,8 @@ pub struct OwnedTables {
     pub moments: u64,
     /// Whether gradients are held until the end of the step.
     pub holds_gradients: bool,
+    /// Whether gradients of weights that have master copies are held in f32.
+    pub wide_sums: bool,
     /// Whether this is a training step.
     pub training: bool,
     /// Four bytes an operation.
@@ -56,6 +58,7 @@ impl OwnedTables {
             caches: self.caches.leak(),
             moments: self.moments,
             holds_gradients: self.holds_gradients,
+            wide_sums: self.wide_sums,
             training: self.training,
             operation_tags: self.operation_tags.leak(),
             transient_tags: self.transient_tags.leak(),
@@ -107,6 +110,7 @@ pub fn tables(program: &Program) -> OwnedTables {
             .collect(),
         moments,
         holds_gradients: program.holds_gradients,
+        wide_sums: program.descent.wide_sums,
         training: program.training,
         operation_tags: operations.flat_map(|operation| tag(operation.phase() as u8, operation.row)).collect(),
         transient_tags: of(&[Class::Transient]).flat_map(|tensor| tag(tensor.part as u8, tensor.row)).collect(),

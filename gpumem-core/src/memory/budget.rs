@@ -349,12 +349,13 @@ impl Lasting {
             let moment = elements * Role::Moment.bytes(precision);
             let trained = trained * count;
             let held = if tables.holds_gradients { trained } else { 0 };
+            let gradient = if tables.wide_sums && master > 0 { master } else { bytes };
             let Some(moments) = trained.checked_mul(tables.moments) else {
                 return Err(PlanError::Overflow);
             };
             let lines = [
                 (Line::Weights, bytes, count),
-                (Line::Gradients, bytes, held),
+                (Line::Gradients, gradient, held),
                 (Line::Master, master, trained),
                 (Line::Optimizer, moment, moments),
             ];

@@ -136,6 +136,12 @@ fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
         let alike = operands.map(|operand| operand.tensor).filter(|&id| program.tensor(id).shape == shape);
         owners.extend(alike.map(|id| (id, place)));
     }
+    for collect in program.operations.iter().filter(|operation| operation.action == Action::Collect) {
+        let pair = collect.read(Slot::Gradient).zip(collect.written(Slot::ParameterGradient));
+        if let Some((part, &place)) = pair.and_then(|(part, sum)| Some((part, owners.get(&sum)?))) {
+            owners.insert(part, place);
+        }
+    }
     for operation in program.operations.iter().filter(|operation| reparametrization(operation).is_some()) {
         let Some(parameter) = operation.read(Slot::Input(0)) else { continue };
         let Some(place) = place(parameter) else { continue };

@@ -106,6 +106,8 @@ pub struct Tables {
     pub moments: u64,
     /// Whether all gradients are held until the end of the step ([`Update::Separate`](crate::Update)).
     pub holds_gradients: bool,
+    /// Whether gradients of weights that have master copies are held in f32, as these are.
+    pub wide_sums: bool,
     /// Whether this is a training step.
     pub training: bool,
     /// Four bytes an operation: its [`Phase`](crate::program::Phase) and the layer's row, `[phase, 0, row & 255, row >> 8]`.

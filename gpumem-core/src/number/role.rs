@@ -95,9 +95,14 @@ impl Role {
     /// optimizer state.
     pub const fn master(self, precision: Precision) -> Option<Format> {
         match self {
-            Role::Weight if precision.has_master() => Some(precision.wide()),
+            _ if self.has_master() && precision.has_master() => Some(precision.wide()),
             _ => None,
         }
+    }
+
+    /// Whether it is that of parameters which have a master copy where a precision has some.
+    pub const fn has_master(self) -> bool {
+        matches!(self, Role::Weight)
     }
 
     /// Whether it is what an optimizer keeps.

@@ -53,6 +53,7 @@ impl Program {
             Action::Store(piece) => format!("{path} store {}", elements(piece)),
             Action::Settle => "wait for copies".to_string(),
             Action::Accumulate => format!("{path} gradient +="),
+            Action::Collect => format!("{path} gradient of all parts +="),
             Action::Copy => format!("{path} gradient copy"),
             Action::SumBatch => format!("{path} gradient sum over batch{plus}"),
             Action::Advance => "step += 1".to_string(),

@@ -140,6 +140,7 @@ impl Program {
         let layouts = match &operation.action {
             Action::Run { op, .. } => op.layouts(),
             Action::Accumulate
+            | Action::Collect
             | Action::Copy
             | Action::SumBatch
             | Action::Check

@@ -325,6 +325,9 @@ pub enum Action {
     Update,
     /// Adds `Input(0)` to `Output`, element by element.
     Accumulate,
+    /// Adds `Gradient`, that of a parameter in a part of a batch, to `ParameterGradient`, the sum over all parts, which has f32 where the
+    /// gradient has 16 bits.
+    Collect,
     /// Copies `Input(0)` to `Output`.
     Copy,
     /// Sums `Gradient` over the batch into `InputGradient(0)`, which has no batch.
@@ -415,6 +418,7 @@ impl Wire for Action {
                 piece.put(out);
             }
             Action::Settle => 13u64.put(out),
+            Action::Collect => 14u64.put(out),
         }
     }
 
@@ -434,6 +438,7 @@ impl Wire for Action {
             11 => Action::UpdatePiece(Wire::take(from)?),
             12 => Action::Store(Wire::take(from)?),
             13 => Action::Settle,
+            14 => Action::Collect,
             _ => return None,
         })
     }
@@ -515,9 +520,11 @@ impl Operation {
             Action::Loss(_) => Phase::Loss,
             Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
             Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => Phase::Update,
-            Action::Run { pass: Pass::Backward, .. } | Action::Accumulate | Action::Copy | Action::SumBatch => {
-                Phase::Backward
-            }
+            Action::Run { pass: Pass::Backward, .. }
+            | Action::Accumulate
+            | Action::Collect
+            | Action::Copy
+            | Action::SumBatch => Phase::Backward,
         }
     }
 }

@@ -69,6 +69,7 @@ mod tests {
             caches: &[],
             moments: 0,
             holds_gradients: false,
+            wide_sums: false,
             training: false,
             operation_tags: &[0; 8],
             transient_tags: &[0; 8],

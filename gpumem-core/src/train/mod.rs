@@ -30,7 +30,7 @@ pub struct Train {
     /// update. It divides the batch. 1 if left out.
     ///
     /// Loss, gradients and dropout are those of the whole batch, but BatchNorm looks at each part by itself. Gradients are held from the
-    /// first part on, so that updates are `Separate`. A loss whose mean divides by what the targets say is refused.
+    /// first part on, so that updates are `Separate`; under `Mixed(..)` they are added up in f32. A loss whose mean divides by what the targets say is refused.
     pub micro_batches: usize,
     /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,
@@ -191,14 +191,22 @@ pub struct Descent {
     pub schedule: Schedule,
     /// Parts of a batch whose gradients are added up before an update: at least 1.
     pub micro_batches: u64,
+    /// Whether these are added up in f32 where they have 16 bits themselves, as they are beside f32 master copies: a small gradient is
+    /// then not lost in a large sum. What a step is written with does not say it, but its precision does.
+    pub wide_sums: bool,
     /// What lies in host memory.
     pub offload: Offload,
 }
 
 impl Descent {
     /// Nothing.
-    pub const PLAIN: Descent =
-        Descent { clip: None, schedule: Schedule::PLAIN, micro_batches: 1, offload: Offload::None };
+    pub const PLAIN: Descent = Descent {
+        clip: None,
+        schedule: Schedule::PLAIN,
+        micro_batches: 1,
+        wide_sums: false,
+        offload: Offload::None,
+    };
 
     /// Whether optimizer state and master copies lie in host memory.
     pub const fn offloads(self) -> bool {
@@ -208,6 +216,11 @@ impl Descent {
     /// Whether gradients of several parts of a batch are added up.
     pub const fn accumulates(self) -> bool {
         self.micro_batches > 1
+    }
+
+    /// The same at a precision.
+    pub const fn at(self, precision: Precision) -> Descent {
+        Descent { wide_sums: self.accumulates() && precision.has_master(), ..self }
     }
 
     /// Whether the norm of all gradients is needed before the first update.
@@ -221,14 +234,16 @@ impl Wire for Descent {
         self.clip.put(out);
         self.schedule.put(out);
         self.micro_batches.put(out);
+        self.wide_sums.put(out);
         self.offloads().put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Descent> {
         let (clip, schedule) = (Wire::take(from)?, Wire::take(from)?);
-        let micro_batches = Wire::take(from)?;
+        let (micro_batches, wide_sums) = (Wire::take(from)?, Wire::take(from)?);
         let offload = if bool::take(from)? { Offload::OptimizerState } else { Offload::None };
-        Some(Descent { clip, schedule, micro_batches, offload }).filter(|descent| descent.micro_batches > 0)
+        let descent = Descent { clip, schedule, micro_batches, wide_sums, offload };
+        Some(descent).filter(|descent| descent.micro_batches > 0)
     }
 }
 

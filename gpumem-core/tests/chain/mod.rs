@@ -30,6 +30,7 @@ pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Ta
         workspaces: Workspaces::UNLIMITED,
         micro_batches: 1,
         offloads: false,
+        wide_sums: false,
     }
 }
 

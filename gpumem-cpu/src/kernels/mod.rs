@@ -103,6 +103,7 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::Store(piece) => offload::store(*piece, operands),
         Action::Settle => offload::settle(),
         Action::Accumulate => movement::accumulate(operands),
+        Action::Collect => movement::collect(operands),
         Action::Copy => movement::copy(operands),
         Action::SumBatch => movement::sum_batch(operands),
     }

@@ -9,9 +9,18 @@ use gpumem_core::program::Slot;
 
 /// `y += x`.
 pub(super) fn accumulate(operands: &mut Operands<'_>) -> Bound {
-    let length = operands.length(Slot::Input(0))?;
-    let input = operands.source(Slot::Input(0), length)?;
-    let mut output = operands.target(Slot::Output, length)?;
+    add(operands, Slot::Input(0), Slot::Output)
+}
+
+/// The same of the gradient of a parameter: a part's to that of all.
+pub(super) fn collect(operands: &mut Operands<'_>) -> Bound {
+    add(operands, Slot::Gradient, Slot::ParameterGradient)
+}
+
+fn add(operands: &mut Operands<'_>, part: Slot, sum: Slot) -> Bound {
+    let length = operands.length(part)?;
+    let input = operands.source(part, length)?;
+    let mut output = operands.target(sum, length)?;
     kernel(move |_| {
         let x = input.get();
         parallel::pieces(Some(x), output.get(), PIECE, |_, x, y| {

@@ -21,9 +21,13 @@ fn layout(kind: usize, tensor: &Tensor) -> Layout {
 fn taken(operation: &Operation) -> Layouts {
     match &operation.action {
         Action::Run { op, .. } => op.layouts(),
-        Action::Accumulate | Action::Copy | Action::SumBatch | Action::Check | Action::Squares(_) | Action::Update => {
-            Layouts::Alike
-        }
+        Action::Accumulate
+        | Action::Collect
+        | Action::Copy
+        | Action::SumBatch
+        | Action::Check
+        | Action::Squares(_)
+        | Action::Update => Layouts::Alike,
         _ => Layouts::Dense,
     }
 }

@@ -100,6 +100,7 @@ impl<'a> Chain<'a> {
             | Action::Check
             | Action::Squares(_)
             | Action::Norm
+            | Action::Collect
             | Action::Update
             | Action::SumBatch
             | Action::Advance

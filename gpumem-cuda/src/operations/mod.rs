@@ -78,6 +78,7 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::Update => own(optimizer::update(context)),
         Action::Advance => own(optimizer::advance(context)),
         Action::Accumulate => own(movement::accumulate(context)),
+        Action::Collect => own(movement::collect(context)),
         Action::Copy => own(movement::copy(context)),
         Action::SumBatch => own(movement::sum_batch(context)),
         Action::Fetch(piece) => offload::fetch(context, *piece),

@@ -3,11 +3,15 @@
 use super::context::Context;
 use super::grid::{pack, pieces};
 use crate::calls::Launch;
+use gpumem_core::Format;
 use gpumem_core::error::Error;
-use gpumem_core::program::Slot;
+use gpumem_core::program::{Slot, TensorId};
 
 fn elementwise(context: &Context<'_>, entry: &'static str) -> Result<Vec<Launch>, Error> {
-    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    between(context, entry, context.read(Slot::Input(0))?, context.written(Slot::Output)?)
+}
+
+fn between(context: &Context<'_>, entry: &'static str, x: TensorId, y: TensorId) -> Result<Vec<Launch>, Error> {
     let count = context.elements(y);
     let kernel =
         context.kernel("movement.cu", entry).with("COUNT", format!("{count}ull")).with("BATCH", 1).with("ADD", 0);
@@ -16,6 +20,16 @@ fn elementwise(context: &Context<'_>, entry: &'static str) -> Result<Vec<Launch>
 
 pub(super) fn accumulate(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     elementwise(context, "accumulate")
+}
+
+/// The gradient of a parameter in a part of a batch, which has the format of weights, and the sum of all, which has f32.
+pub(super) fn collect(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+    let (part, sum) = (context.read(Slot::Gradient)?, context.written(Slot::ParameterGradient)?);
+    let formats = [part, sum].map(|id| context.tensor(id).role.format(context.setting.precision));
+    if formats != [context.setting.precision.narrow(), Format::F32] {
+        return Err(Error::Damaged("the sum of a gradient over the parts of a batch has another format"));
+    }
+    between(context, "collect", part, sum)
 }
 
 pub(super) fn copy(context: &Context<'_>) -> Result<Vec<Launch>, Error> {

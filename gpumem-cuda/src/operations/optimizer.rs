@@ -418,8 +418,9 @@ fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
 
 /// An update's kernel, with where its learning rate comes from and what is done to its gradient: see `descent.cuh`.
 pub(super) fn descending(kernel: Kernel, context: &Context<'_>) -> Kernel {
-    let Descent { clip, schedule, .. } = context.placed.program.descent;
+    let Descent { clip, schedule, wide_sums, .. } = context.placed.program.descent;
     let kernel = if schedule == Schedule::PLAIN { kernel } else { kernel.with("SCHEDULED", 1) };
+    let kernel = if wide_sums { kernel.with("WIDE", 1) } else { kernel };
     match clip {
         Some(Clip::GlobalNorm(_)) => kernel.with("CLIP_NORM", 1),
         Some(Clip::Value(most)) => kernel.with_float("CLIP_VALUE", most),

@@ -7,7 +7,7 @@ use crate::host::{CAPABILITY, Format, compare_in, prepare};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Term, Training};
 use gpumem_core::program::Measure;
-use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
+use gpumem_core::train::optim::{Adafactor, Adam, AdamW8bit, Muon, Optimizer, Sgd};
 use gpumem_core::train::{Clip, Descent, Schedule};
 use gpumem_core::{Half, Precision, Update};
 
@@ -24,7 +24,9 @@ fn check_in(what: &str, format: Format, (batch, tolerance): (u64, f64), build: i
     let output = build(&mut graph);
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     // Its terms cannot cancel.
-    let case = (what, &graph, output, training(&[Term::MSE], 0, 3), batch, stay);
+    let (loss, split) = ([Term::MSE], training(&[], 0, 3));
+    let split = Training { loss: &loss, descent: split.descent.at(format.0), ..split };
+    let case = (what, &graph, output, split, batch, stay);
     prepare(&[format], case);
     compare_in(format, 0..2, case, 1, 5, tolerance);
 }
@@ -90,6 +92,57 @@ fn gradients_add_up() {
     check("rows", 2, along(&[3, 8], "LayerNorm | Linear(16) | Glu | RmsNorm | Scale(0.5, bias = true)"));
     check("steps", 1, along(&[3, 6], "Lstm(5) | Gru(4)"));
     check("volumes", 1, along(&[2, 3, 4, 3], "Conv3d(3, 2) | ConvTranspose3d(2, 2)"));
+}
+
+/// What a part adds to a sum 256 times as large would be lost in bfloat16, and is not in f32: half of it is what the last parts add. Weights that
+/// two layers use have one sum.
+#[test]
+fn sums_of_gradients_are_f32() {
+    for half in [Half::Bf16, Half::F16] {
+        let format = (Precision::Mixed(half), CAPABILITY);
+        let parts = if half == Half::Bf16 { 512 } else { 4096 };
+        for (dims, layers) in
+            [(&[7][..], "Linear(5)"), (&[3, 2, 3], "Conv2d(4, 1, bias = false) | Flatten | Linear(3, bias = false)")]
+        {
+            let mut graph = Graph::default();
+            let input = graph.input(numbers(dims)).unwrap();
+            let output = chain(&mut graph, input, layers);
+            let loss = [Term::DOT];
+            let split = training(&loss, 0, parts);
+            let split = Training { descent: split.descent.at(format.0), ..split };
+            let case = ("sums", &graph, output, split, 1, Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }));
+            prepare(&[format], case);
+            compare_in(format, 0..1, case, 1, 5, 2e-2);
+        }
+    }
+}
+
+/// Every rule takes them as they are, and so do clips.
+#[test]
+fn updates_from_wide_sums() {
+    let optimizers = [
+        Optimizer::Adam(Adam { lr: 1e-3, ..Adam::DEFAULT }),
+        Optimizer::AdamW8bit(AdamW8bit { lr: 1e-3, ..AdamW8bit::DEFAULT }),
+        Optimizer::Adafactor(Adafactor { lr: 1e-3, ..Adafactor::DEFAULT }),
+        Optimizer::Muon(Muon { lr: 1e-3, ..Muon::DEFAULT }),
+        Optimizer::Sgd(Sgd { lr: 1e-3, ..Sgd::DEFAULT }),
+    ];
+    for optimizer in optimizers {
+        for (clip, half) in [(None, Half::Bf16), (Some(Clip::GlobalNorm(0.1)), Half::F16)] {
+            let format = (Precision::Mixed(half), CAPABILITY);
+            let mut graph = Graph::default();
+            let input = graph.input(numbers(&[3, 8, 8])).unwrap();
+            let output = chain(&mut graph, input, "Conv2d(8, 3) | Flatten | Linear(17) | Linear(5)");
+            let loss = [Term::DOT];
+            let descent = Descent { clip, micro_batches: 3, ..Descent::PLAIN }.at(format.0);
+            let skips_overflow = format.0.scales_loss();
+            let split = Training { descent, skips_overflow, ..training(&loss, optimizer.moments(), 3) };
+            let case = (optimizer.row().name, &graph, output, split, 2, optimizer);
+            prepare(&[format], case);
+            // Of squares of gradients, each of which is rounded.
+            compare_in(format, 0..1, case, 2, 5, 5e-2);
+        }
+    }
 }
 
 /// The first term of each part prepares the updates.

@@ -15,7 +15,7 @@ fn split(precision: Precision, clip: Option<Clip>) -> Job {
         update: Update::Separate,
         skips_overflow: precision.scales_loss(),
         input_gradient: false,
-        descent: Descent { clip, micro_batches: PARTS, ..Descent::PLAIN },
+        descent: Descent { clip, micro_batches: PARTS, ..Descent::PLAIN }.at(precision),
     };
     let adam = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
     job_training(&[2, 6, 6], layers, adam, precision, (training, None))

@@ -52,6 +52,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 caches: &[],
                 moments: 0,
                 holds_gradients: false,
+                wide_sums: false,
                 training: false,
                 operation_tags: &[],
                 transient_tags: &[],

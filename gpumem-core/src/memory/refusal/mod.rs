@@ -445,8 +445,8 @@ const fn append_alternatives<const N: usize>(
         let tried = [Precision::Bf16, Precision::Mixed(Half::Bf16)];
         let mut i = 0;
         while i < tried.len() {
-            // Mixed precision is a way to train: inference has no master copies.
-            let applies = tables.training || !tried[i].has_master();
+            // Mixed precision is a way to train: inference has no master copies. Where a batch is split, its step is another program.
+            let applies = !tried[i].has_master() || tables.training && tables.micro_batches == 1;
             if applies && precision_fits::<N>(tables, plan.batch, tried[i], room) {
                 if found == 0 {
                     append_label(text, "fits with");
