@@ -157,6 +157,81 @@ network! {
     fn forward(x: Features<64>) -> Logits<10> { [Linear(256), Relu, Linear(10)] }
 }
 
+/// Terms that divide by what targets come to: classes that weigh more than others, positions that do not count, two terms of one target and
+/// one of another.
+macro_rules! counted {
+    ($name:ident, { $($settings:tt)* }) => {
+        network! {
+            pub struct $name;
+
+            const TRAIN: Train = Train {
+                loss: CrossEntropy { weight: [1.0, 0.5, 2.0, 0.0, 3.0], ignore_index: -100, label_smoothing: 0.1 }
+                    + 0.3 * Mse(from = middle, target = codes) + 0.5 * CrossEntropy { ignore_index: -100 }
+                    + 0.7 * Nll { weight: [0.25, 4.0, 1.5], ignore_index: 1 }(from = other, target = kinds),
+                seed: 3, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, $($settings)*
+            };
+
+            fn forward(tokens: Tokens<6>) -> TokenLogits<6, 5> {
+                [
+                    Embedding(7, 8), Linear(8), Tanh, tap(middle), Linear(3), LogSoftmax, tap(other),
+                    from(middle), Linear(5),
+                ]
+            }
+        }
+    };
+}
+
+counted!(WholeCounted, { batch: 12 });
+counted!(SplitCounted, { batch: 12, micro_batches: 4 });
+counted!(SingleCounted, { batch: 12, micro_batches: 12 });
+counted!(NarrowCounted, { batch: 12, micro_batches: 3, precision: Mixed(F16) });
+
+/// Losses of four steps and parameters after each, and a validation loss. In the last step no position counts.
+macro_rules! counted_steps {
+    ($name:ident) => {{
+        let mut net = $name::on(&Cpu::new().emulate()).unwrap();
+        let mut all = Vec::new();
+        for step in 0..4 {
+            let tokens = Tensor::from_fn(|index| ((index * 5 + step) % 7) as u32);
+            let codes = Tensor::from_fn(|index| ((index * 29 + step) % 53) as f32 / 53.0);
+            // Samples 3 to 5, which are a part of four, do not count, nor do some others.
+            let is_out = |index: usize| step == 3 || (3..6).contains(&(index / 6)) || index % (7 + step) == 0;
+            let label = Tensor::from_fn(|index| if is_out(index) { -100i32 as u32 } else { (index % 5) as u32 });
+            let kinds = Tensor::from_fn(|index| if is_out(index) { 1 } else { (2 * (index % 2)) as u32 });
+            if step == 2 {
+                all.push(vec![net.eval_loss(&tokens, (&label, &codes, &kinds)).unwrap()]);
+            }
+            all.push(vec![net.train_step(&tokens, (&label, &codes, &kinds)).unwrap()]);
+            let names: Vec<String> =
+                net.names().filter(|name| !name.ends_with(".gradient")).map(String::from).collect();
+            all.extend(names.iter().map(|name| net.get(name).unwrap()));
+        }
+        all
+    }};
+}
+
+/// A mean over what counts is over the whole batch, however that is spread over its parts.
+#[test]
+fn what_targets_come_to_is_that_of_the_batch() {
+    let whole = counted_steps!(WholeCounted);
+    for (name, found) in [
+        ("4 parts", counted_steps!(SplitCounted)),
+        ("12 parts", counted_steps!(SingleCounted)),
+        ("emulated", counted_steps!(NarrowCounted)),
+    ] {
+        let is_nan =
+            |all: &[Vec<f32>]| all.iter().map(|one| one.iter().any(|number| number.is_nan())).collect::<Vec<_>>();
+        assert_eq!(is_nan(&found), is_nan(&whole), "{name}");
+        assert!(apart(&found, &whole) <= 1e-6, "{name}: {}", apart(&found, &whole));
+    }
+    // Nothing over nothing is no number, as in PyTorch, and no gradient either.
+    let nan = whole.iter().filter(|one| one.iter().any(|number| number.is_nan())).count();
+    assert_eq!(nan, 1);
+    // A sum for each sample of a part and each of the three terms.
+    let [whole, split] = [WholeCounted::BUDGET, SplitCounted::BUDGET].map(|budget| budget[Line::BatchIo]);
+    assert_eq!(4 * split, whole + 2 * 12 * 3 * 4);
+}
+
 /// Only the last part of a batch is on the device.
 #[test]
 fn a_batch_is_handed_in_again() {

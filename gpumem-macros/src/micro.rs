@@ -3,7 +3,6 @@
 use crate::errors::Errors;
 use crate::syntax::Place;
 use crate::train::{Reading, literal};
-use gpumem_core::lower::micro::{depends_on_targets, of_targets};
 use gpumem_core::train::not_split;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -19,8 +18,8 @@ pub(crate) fn batches(value: &Expr, reading: &mut Reading<'_>, errors: &mut Erro
     quote!(#value)
 }
 
-/// Whether the batch splits into so many parts, and the loss is what those of the parts come to.
-pub(crate) fn check(value: &Expr, measured: Place, reading: &mut Reading<'_>, errors: &mut Errors) {
+/// Whether the batch splits into so many parts.
+pub(crate) fn check(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) {
     let parts = reading.descent.micro_batches;
     if parts < 2 {
         return;
@@ -33,8 +32,5 @@ pub(crate) fn check(value: &Expr, measured: Place, reading: &mut Reading<'_>, er
             errors.add(Place::of(value), not_split::<128>(batch, parts).as_str());
         }
         _ => {}
-    }
-    if let Some(term) = reading.loss.terms.iter().find(|term| depends_on_targets(term.measure, &term.options)) {
-        errors.add(measured, of_targets(term.measure.name()));
     }
 }

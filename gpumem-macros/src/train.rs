@@ -100,7 +100,7 @@ pub(crate) fn train<'s>(
     errors: &mut Errors,
 ) -> Reading<'s> {
     let mut reading = Reading::new();
-    let (mut written, mut split, mut offloaded, mut measured) = (None, None, None, settings.place);
+    let (mut written, mut split, mut offloaded) = (None, None, None);
     for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
@@ -113,7 +113,6 @@ pub(crate) fn train<'s>(
             "optimizer" => optimizer::read(value, resolved, &mut reading, errors),
             "loss" => {
                 reading.loss = loss::read(value, resolved, errors);
-                measured = Place::of(value);
                 let terms = &reading.loss.tokens;
                 quote!(&[#terms])
             }
@@ -138,7 +137,7 @@ pub(crate) fn train<'s>(
     reading.fields.extend(separate);
     check_batch(settings, is_generic, errors);
     if let Some(value) = split {
-        micro::check(value, measured, &mut reading, errors);
+        micro::check(value, &mut reading, errors);
     }
     if let Some(value) = offloaded {
         offload::check(value, settings, &mut reading, errors);

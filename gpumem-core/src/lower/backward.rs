@@ -6,13 +6,17 @@ use crate::graph::{NodeId, Source};
 use crate::number::Role;
 use crate::program::loss::Over;
 use crate::program::op::{Gradient, Reads, Work};
-use crate::program::{Action, Class, Criterion, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
+use crate::program::{Action, Class, Criterion, Operand, Pass, Slot, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::Clip;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+
+/// How what terms are divided by is called, before its number.
+const DIVISOR: &str = "divisor";
 
 impl Builder<'_> {
     pub(super) fn backward(&mut self, training: Training<'_>) {
@@ -73,19 +77,24 @@ impl Builder<'_> {
         let mut loss = None;
         let outputs = self.outputs;
         let values: Vec<Vec<NodeId>> = training.loss.iter().filter_map(|term| term.values(outputs)).collect();
-        for (index, term) in training.loss.iter().enumerate() {
-            let shape = self.value(values[index][0]).shape;
+        let mut compared: Vec<Vec<Operand>> = Vec::new();
+        for (term, values) in training.loss.iter().zip(&values) {
+            let shape = self.value(values[0]).shape;
             let target = term.options.target(term.measure, shape);
             let target = target.map(|declared| self.target_of(term.target, declared, &mut targets));
             let lengths = term.lengths.filter(|_| term.measure.row().over == Over::Sequences);
             let lengths = lengths.map(|number| self.target_of(number, (Shape::new(&[]), true), &mut targets));
+            let lengths = lengths.map(|tensor| Operand { slot: Slot::Input(1), tensor });
+            let target = target.map(|tensor| Operand { slot: Slot::Target, tensor });
+            compared.push(lengths.into_iter().chain(target).collect());
+        }
+        for (index, (term, compared)) in training.loss.iter().zip(compared).enumerate() {
             let sum = loss.is_some();
             let loss = *loss.get_or_insert_with(|| {
                 self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false)
             });
             let mut reads = numbered(Slot::Input, values[index].iter().map(|&value| self.held(value)));
-            reads.extend(lengths.map(|tensor| Operand { slot: Slot::Input(1), tensor }));
-            reads.extend(target.map(|tensor| Operand { slot: Slot::Target, tensor }));
+            reads.extend(compared);
             self.term(&values[index..], term, reads, (loss, sum));
         }
         self.results.extend(loss);
@@ -101,23 +110,18 @@ impl Builder<'_> {
         if let Some(&target) = targets.get(&number) {
             return target;
         }
-        let target = self.tensor(Tensor {
-            class: Class::Target,
-            role: if is_indices { Role::Index } else { Role::Activation },
-            part: Part::Output,
-            name: if number == 0 { "target".into() } else { alloc::format!("target{number}") },
-            row: NO_ROW.into(),
-            shape,
-            batched: true,
-            layout: Layout::DENSE,
-            pitch: 0,
-            trained: false,
-            init: Init::Constant(0.0),
-            first: 0,
-            last: 0,
-        });
+        let name = if number == 0 { "target".into() } else { alloc::format!("target{number}") };
+        let target = self.given(name, if is_indices { Role::Index } else { Role::Activation }, shape);
         targets.insert(number, target);
         target
+    }
+
+    /// What the host hands in beside the inputs, for each sample.
+    fn given(&mut self, name: String, role: Role, shape: Shape) -> TensorId {
+        let tensor = self.transient(Part::Output, role, NO_ROW.into(), shape, true);
+        let given = &mut self.tensors[tensor as usize];
+        (given.class, given.name) = (Class::Target, name);
+        tensor
     }
 
     /// A term of the loss, and the gradient of each value that it measures, the first of `values`, which overwrites that where nothing
@@ -147,7 +151,12 @@ impl Builder<'_> {
             writes.push(self.target(measured, number as u8, &mut reads, is_free.then_some(value)));
         }
         writes.push(Operand { slot: Slot::Workspace, tensor: workspace });
-        if let Some((shape, batched)) = criterion.saved() {
+        if parts > 1 && criterion.counts() {
+            // No part knows the targets of the others. It lies behind all targets: the host counts those that it was given.
+            let divisors = self.tensors.iter().filter(|tensor| tensor.name.starts_with(DIVISOR)).count();
+            let divisor = self.given(alloc::format!("{DIVISOR}{divisors}"), Role::Statistic, Shape::new(&[]));
+            reads.push(Operand { slot: Slot::Saved(0), tensor: divisor });
+        } else if let Some((shape, batched)) = criterion.saved() {
             let saved = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), shape, batched);
             writes.push(Operand { slot: Slot::Saved(0), tensor: saved });
         }

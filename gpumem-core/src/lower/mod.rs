@@ -13,7 +13,7 @@ mod forward;
 mod front;
 mod held;
 mod merged;
-pub mod micro;
+mod micro;
 pub mod offload;
 mod pitch;
 mod recompute;
@@ -259,7 +259,6 @@ fn draft(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<(Dr
     let mut builder = Builder::new(&graph, outputs, ends, options.training)?;
     builder.forward()?;
     if let Some(training) = options.training {
-        micro::check(&training)?;
         offload::check(&training)?;
         builder.backward(training);
     }

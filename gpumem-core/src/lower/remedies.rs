@@ -1,7 +1,7 @@
 //! What makes a training step fit that does not: other programs of it, each planned.
 
 use super::fitted::budget;
-use super::{Blueprint, Fitted, Setting, micro, tables};
+use super::{Blueprint, Fitted, Setting, tables};
 use crate::graph::Source;
 use crate::memory::budget::{Budget, Line, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Recomputed, Remedies, Split};
@@ -47,9 +47,6 @@ impl Blueprint {
     /// The fewest parts of the batch with which it fits.
     fn split(&self, setting: &Setting, room: u64) -> Option<Split> {
         let steps = self.training.as_ref()?;
-        if steps.loss.iter().any(|term| micro::depends_on_targets(term.measure, &term.options)) {
-            return None;
-        }
         let more = |parts: &u64| *parts > steps.descent.micro_batches && setting.batch.is_multiple_of(*parts);
         let numbers: Vec<u64> = (2..=setting.batch).filter(more).collect();
         // Parts of one sample need least: where those do not fit, nothing does. More parts need less, so that the fewest are between those

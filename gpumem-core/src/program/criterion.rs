@@ -65,6 +65,16 @@ impl Criterion {
             && (self.options.ignored.is_some() || !self.options.weights.is_empty())
     }
 
+    /// What a position with this label counts for, where the terms are divided by [what counts](Criterion::counts).
+    pub fn weight_of(&self, label: u32) -> f64 {
+        match &*self.options.weights {
+            _ if self.options.ignored == Some(label) => 0.0,
+            [] => 1.0,
+            // No class: whoever looks at labels says so.
+            weights => weights.get(label as usize).copied().unwrap_or(f64::NAN),
+        }
+    }
+
     /// What the sum of the terms of so many samples is divided by, unless it [counts](Criterion::counts).
     pub fn divisor(&self, batch: u64) -> u64 {
         let each = match self.kind.row().over {

@@ -309,7 +309,8 @@ pub enum Action {
     /// `Loss` from `Input(0)` and `Target`, and the gradient of `Input(0)` into `InputGradient(0)`, if anything before it is
     /// trained; it may be the same tensor as `Input(0)`. The mean over the batch is part of the gradient. Where `Loss` is read
     /// too, the term is added to those before it. `Workspace` has an f32 for each position whose loss is summed: see
-    /// [`Criterion::terms`]. `Saved(0)` is room for what it [keeps](Criterion::saved). A loss of pairs has `Input(1)` and
+    /// [`Criterion::terms`]. `Saved(0)` is room for what it [keeps](Criterion::saved); where it is
+    /// read and not written, the host has put there, for each sample, what all targets of a batch [come to](Criterion::weight_of). A loss of pairs has `Input(1)` and
     /// `InputGradient(1)` as well, and one of sequences may read their lengths as `Input(1)`.
     Loss(Criterion),
     /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.

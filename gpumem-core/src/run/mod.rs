@@ -2,6 +2,7 @@
 
 mod coded;
 pub mod device;
+mod divisors;
 pub mod generate;
 mod merged;
 pub mod net;

@@ -10,6 +10,7 @@ use crate::number::{Format, Precision, Role};
 use crate::program::{Action, Class, Program, Slot, StateWord, Tensor, TensorId};
 use crate::run::coded::Coded;
 use crate::run::device::{Device, Job, Runner, Served};
+use crate::run::divisors::Divisors;
 use crate::run::generate::Kept;
 use crate::run::tensor::Hosts;
 use crate::run::transfer::{Outputs, Part, Put, Spot, encode, encoded, exact, give, nth_of, spot};
@@ -29,6 +30,8 @@ pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 pub struct Net<N, D: Device> {
     pub(super) runner: D::Runner,
     train: Option<Placed>,
+    /// What the terms of the loss are divided by that no part of a batch knows.
+    divisors: Divisors,
     /// A further forward pass: that of `INFER` beside a training step, or that of one step where a cache is kept.
     pub(super) served: Option<Served>,
     pub(super) infer: Placed,
@@ -104,9 +107,10 @@ impl<N: Network, D: Device> Net<N, D> {
             operations: N::OPERATIONS,
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
+        let divisors = train.as_ref().map(Divisors::new).transpose()?.unwrap_or_default();
         let buffer = Vec::new();
         let network = PhantomData;
-        let mut net = Net { runner, train, served, infer, kept, precision, seed, optimizer, buffer, network };
+        let mut net = Net { runner, train, divisors, served, infer, kept, precision, seed, optimizer, buffer, network };
         net.reset()?;
         Ok(net)
     }
@@ -174,6 +178,7 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
+        Self::count(&mut self.divisors, target)?;
         for part in 0..parts {
             let mut feed = |class, index, elements: usize, put: &Put<'_>| {
                 let Spot { offset, format } = nth_of(train, class, index, precision)?;
@@ -182,11 +187,20 @@ impl<N: Network, D: Device> Net<N, D> {
             };
             N::Input::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
             N::Target::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;
+            self.divisors.feed(runner)?;
             if part + 1 < parts {
                 runner.accumulate(part as u64)?;
             }
         }
         self.runner.train()
+    }
+
+    /// Counts the targets of a whole batch, where terms divide by what they come to.
+    fn count(divisors: &mut Divisors, target: Given<'_, N::Target>) -> Result<(), Error> {
+        N::Target::put(target, &mut |index, elements, put| {
+            divisors.count(index, elements, put);
+            Ok(())
+        })
     }
 
     /// The loss without an update, for validation: as the training step computes it, all its terms included, but with BatchNorm's
@@ -197,6 +211,7 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn eval_loss(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
+        Self::count(&mut self.divisors, target)?;
         let mut sum = 0.0;
         for part in 0..Self::PARTS {
             let mut write = |class, index, elements, put: &Put<'_>| {
@@ -206,6 +221,7 @@ impl<N: Network, D: Device> Net<N, D> {
             };
             N::Input::put(input, &mut |index, elements, put| write(Class::Input, index, elements, put))?;
             N::Target::put(target, &mut |index, elements, put| write(Class::Target, index, elements, put))?;
+            self.divisors.write(runner)?;
             runner.evaluate()?;
             let mut loss = [0; 4];
             // It lies where the training step has it.

@@ -30,7 +30,7 @@ pub struct Train {
     /// update. It divides the batch. 1 if left out.
     ///
     /// Loss, gradients and dropout are those of the whole batch, but BatchNorm looks at each part by itself. Gradients are held from the
-    /// first part on, so that updates are `Separate`; under `Mixed(..)` they are added up in f32. A loss whose mean divides by what the targets say is refused.
+    /// first part on, so that updates are `Separate`; under `Mixed(..)` they are added up in f32.
     pub micro_batches: usize,
     /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,

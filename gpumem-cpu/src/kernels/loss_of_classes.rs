@@ -29,9 +29,17 @@ struct OfClasses {
     classes: usize,
     inner: usize,
     smoothing: f64,
-    /// What the sum is divided by, unless the targets say.
-    divisor: Option<f64>,
+    divisor: Divisor,
     targets: Targets,
+}
+
+/// What the sum is divided by.
+enum Divisor {
+    Known(f64),
+    /// What the targets come to.
+    OfTargets,
+    /// What those of all parts of a batch do.
+    Given(Source),
 }
 
 /// What the gradient of a position needs beside the shares.
@@ -53,15 +61,16 @@ impl OfClasses {
     }
 
     fn divisor(&self) -> f64 {
-        match (&self.targets, self.divisor) {
-            (Targets::Classes(labels), None) => {
+        match (&self.targets, &self.divisor) {
+            (Targets::Classes(labels), Divisor::OfTargets) => {
                 let labels = labels.get();
-                let counts = |label: &&u32| self.criterion.options.ignored != Some(**label);
                 sum_over(0..labels.len(), GRAIN, &|range| {
-                    labels[range].iter().filter(counts).map(|&label| self.weight(label as usize)).sum()
+                    labels[range].iter().map(|&label| self.criterion.weight_of(label)).sum()
                 })
             }
-            (_, divisor) => divisor.unwrap_or(1.0),
+            (Targets::Shares(_), Divisor::OfTargets) => 1.0,
+            (_, Divisor::Given(divisor)) => f64::from(divisor.get()[0]),
+            (_, Divisor::Known(divisor)) => *divisor,
         }
     }
 
@@ -124,7 +133,13 @@ pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: L
     if ![0, classes].contains(&criterion.options.weights.len()) {
         return Err(Error::Damaged("the loss has another number of weights than of classes"));
     }
-    let divisor = (!criterion.counts()).then(|| criterion.divisor(operands.batch()) as f64);
+    let divisor = match criterion.counts() {
+        false => Divisor::Known(criterion.divisor(operands.batch()) as f64),
+        true if operands.reads(Slot::Saved(0)) => {
+            Divisor::Given(operands.source(Slot::Saved(0), count(&[operands.batch()]))?)
+        }
+        true => Divisor::OfTargets,
+    };
     let smoothing = criterion.number();
     let it = OfClasses { criterion: criterion.clone(), classes, inner, smoothing, divisor, targets };
     let slab = classes * inner;

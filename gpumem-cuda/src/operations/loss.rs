@@ -35,7 +35,12 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let state = context.placed.program.of_class(Class::State).next();
     let (count, rows) = (context.elements(x), context.elements(terms));
     let divisor = criterion.divisor(context.setting.batch);
-    let counted = if criterion.counts() { Some(context.written(Slot::Saved(0))?) } else { None };
+    // What all parts of a batch come to is there before the first.
+    let given = context.operation.read(Slot::Saved(0)).filter(|_| criterion.counts());
+    let counted = match given {
+        None if criterion.counts() => Some(context.written(Slot::Saved(0))?),
+        given => given,
+    };
     let add = context.adds(Slot::InputGradient(0));
     if add == 1 && gradient == Some(x) {
         return Err(Error::Damaged("the loss adds to the gradient that overwrites its logits"));
@@ -80,7 +85,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         (_, Measure::Dot) => ("dot", "dot_partial"),
         (_, _) => ("elements", "elements_partial"),
     };
-    if is_small(criterion, rows, count) {
+    if given.is_none() && is_small(criterion, rows, count) {
         // A warp for each row, or a thread for each element.
         let threads = if criterion.kind.row().over == Over::Positions { rows.saturating_mul(32) } else { count };
         let threads = threads.clamp(1, ALL).next_multiple_of(32) as u32;
@@ -92,7 +97,9 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         Some(_) => ["cross_entropy_rows_counted", "loss_total_counted"],
         None => [entry, "loss_total"],
     };
-    let before = counted.map(|divisor| launch("loss_divisor", 1, ALL as u32, vec![target, Some(divisor)]));
+    let before = counted
+        .filter(|_| given.is_none())
+        .map(|divisor| launch("loss_divisor", 1, ALL as u32, vec![target, Some(divisor)]));
     let also = |mut arguments: Vec<Option<TensorId>>| {
         arguments.extend(counted.map(Some));
         arguments

@@ -1,0 +1,100 @@
+//! What the terms of a loss are divided by where a batch is split: what all of its targets come to, which no part knows of the others.
+//!
+//! The host is handed whole batches. It counts the targets before the first part and gives each part the sum, as one more target.
+
+use crate::error::Error;
+use crate::memory::place::Placed;
+use crate::number::Format;
+use crate::program::{Action, Class, Criterion, Operation, Slot, TensorId};
+use crate::run::device::Runner;
+use alloc::vec::Vec;
+
+/// Writes the elements of a tensor of the host from a number on, in a format.
+type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + 'a;
+
+/// A term that divides by what the targets come to.
+#[derive(Clone, Debug)]
+struct Divisor {
+    /// The number of the target that is counted, among all targets.
+    target: usize,
+    criterion: Criterion,
+    /// Where it lies, and how many bytes are its copies for the samples of a part.
+    offset: u64,
+    length: usize,
+    value: f32,
+}
+
+/// All of a training step; none where its batch is whole.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Divisors {
+    all: Vec<Divisor>,
+    buffer: Vec<u8>,
+}
+
+impl Divisors {
+    /// Those of a training step.
+    ///
+    /// # Errors
+    /// A term that is given a divisor and has no target.
+    pub(super) fn new(placed: &Placed) -> Result<Divisors, Error> {
+        let one = |operation: &Operation| -> Option<Result<Divisor, Error>> {
+            let Action::Loss(criterion) = &operation.action else { return None };
+            let given = operation.read(Slot::Saved(0)).filter(|_| criterion.counts())?;
+            let number = |id: TensorId| placed.program.of_class(Class::Target).position(|other| other == id);
+            let target = operation.read(Slot::Target).and_then(number);
+            let missing = Error::Damaged("a loss divides by what targets come to that it has not");
+            let (offset, bytes) = (placed.offsets[given as usize], placed.bytes[given as usize]);
+            Some(target.zip(usize::try_from(bytes).ok()).ok_or(missing).map(|(target, length)| Divisor {
+                target,
+                criterion: criterion.clone(),
+                offset,
+                length,
+                value: 0.0,
+            }))
+        };
+        let all = placed.program.operations.iter().filter_map(one).collect::<Result<_, _>>()?;
+        Ok(Divisors { all, buffer: Vec::new() })
+    }
+
+    /// Counts the target of this number, of so many elements, where a term divides by what it comes to.
+    pub(super) fn count(&mut self, target: usize, elements: usize, put: &Put<'_>) {
+        let Divisors { all, buffer } = self;
+        let mut counted = all.iter_mut().filter(|divisor| divisor.target == target).peekable();
+        if counted.peek().is_none() {
+            return;
+        }
+        buffer.resize(elements * Format::U32.bytes() as usize, 0);
+        put(Format::U32, 0, buffer);
+        for Divisor { criterion, value, .. } in counted {
+            let labels = buffer.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+            *value = labels.map(|label| criterion.weight_of(label)).sum::<f64>() as f32;
+        }
+    }
+
+    /// Gives the next part its divisors, as [`Runner::feed_with`] gives it its targets.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn feed(&self, runner: &mut impl Runner) -> Result<(), Error> {
+        self.all.iter().try_for_each(|divisor| runner.feed_with(divisor.offset, divisor.length, &|to| divisor.put(to)))
+    }
+
+    /// The same for a part that is evaluated.
+    ///
+    /// # Errors
+    /// As for [`Runner::write`].
+    pub(super) fn write(&mut self, runner: &mut impl Runner) -> Result<(), Error> {
+        let Divisors { all, buffer } = self;
+        all.iter().try_for_each(|divisor| {
+            buffer.resize(divisor.length, 0);
+            divisor.put(buffer);
+            runner.write(divisor.offset, buffer)
+        })
+    }
+}
+
+impl Divisor {
+    fn put(&self, to: &mut [u8]) {
+        to.chunks_exact_mut(4).for_each(|word| word.copy_from_slice(&self.value.to_le_bytes()));
+    }
+}
