@@ -43,6 +43,17 @@ pub const NF4: [f32; 16] = [
     1.0,
 ];
 
+/// The two entries of each byte, so that it is looked up once.
+static NF4_PAIRS: [[f32; 2]; 256] = {
+    let mut pairs = [[0.0; 2]; 256];
+    let mut byte = 0;
+    while byte < pairs.len() {
+        pairs[byte] = [NF4[byte >> 4], NF4[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
+
 /// Where 0 is among them.
 const ZERO: u8 = 7;
 
@@ -168,10 +179,12 @@ impl Coding {
             match self {
                 Coding::Int8 => out.iter_mut().zip(codes).for_each(|(out, &code)| *out = self.decode(code) * scale),
                 Coding::Nf4 => {
-                    for (out, &byte) in out.chunks_mut(2).zip(codes) {
-                        let both = [byte >> 4, byte & 15];
-                        out.iter_mut().zip(both).for_each(|(out, code)| *out = self.decode(code) * scale);
+                    let (pairs, last) = out.as_chunks_mut::<2>();
+                    let rest = codes.get(pairs.len()).zip(last.first_mut());
+                    for (out, &byte) in pairs.iter_mut().zip(codes) {
+                        *out = NF4_PAIRS[usize::from(byte)].map(|entry| entry * scale);
                     }
+                    rest.into_iter().for_each(|(&byte, out)| *out = self.decode(byte >> 4) * scale);
                 }
             }
         }
