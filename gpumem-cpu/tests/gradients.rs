@@ -107,7 +107,7 @@ fn check_scan(inputs: &[Input]) {
 #[test]
 fn every_operation() {
     // No layer is an expansion alone, and its gradient is passed on. A mask and a constant have no input, and indices no gradient. What keeps
-    // a sequence is not trained. What makes a weight has a test of its own.
+    // a sequence is not trained, nor are codes. What makes a weight of parameters has a test of its own.
     let others = [
         "Expand",
         "WindowMask",
@@ -120,6 +120,7 @@ fn every_operation() {
         "PaddedPositions",
         "ArgMax",
         "Reparametrize",
+        "Dequantize",
     ];
     for name in Op::NAMES.iter().filter(|name| !others.contains(name)) {
         let (layer, inputs) = case_of(name);

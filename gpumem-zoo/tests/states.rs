@@ -1,8 +1,8 @@
 //! Bytes of a parameter in training, to the byte: GPT-2 XL in mixed precision, updated at the end of the step or in it, with states of
-//! 32 bits and of 8, and with adapters. The table in `docs/memory-model.md` is made here.
+//! 32 bits, of 8 and in host memory, and with adapters. The table in `docs/memory-model.md` is made here.
 #![allow(missing_docs)]
 
-use gpumem::{Half, Line, Network, Precision, Update, network};
+use gpumem::{Half, Line, Network, Offload, Precision, Update, network};
 use gpumem_core::Role;
 use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
@@ -68,14 +68,16 @@ struct Way {
     blueprint: &'static [u8],
     optimizer: Optimizer,
     update: Update,
+    offload: Offload,
 }
 
-const WAYS: [Way; 8] = [
+const WAYS: [Way; 10] = [
     Way {
         text: "`AdamW`, `update: Separate`",
         blueprint: Gpt2Xl::<1>::BLUEPRINT,
         optimizer: ADAM,
         update: Update::Separate,
+        offload: Offload::None,
     },
     Way { text: "`AdamW`", blueprint: Gpt2Xl::<1>::BLUEPRINT, optimizer: ADAM, update: Update::Fused },
     Way {
@@ -83,13 +85,29 @@ const WAYS: [Way; 8] = [
         blueprint: Gpt2Xl::<1>::BLUEPRINT,
         optimizer: ADAM_IN_8_BITS,
         update: Update::Separate,
+        offload: Offload::None,
     },
     Way { text: "`AdamW8bit`", blueprint: Gpt2Xl::<1>::BLUEPRINT, optimizer: ADAM_IN_8_BITS, update: Update::Fused },
+    Way {
+        text: "`AdamW`, `offload: OptimizerState`, `update: Separate`",
+        blueprint: Gpt2Xl::<1>::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Separate,
+        offload: Offload::OptimizerState,
+    },
+    Way {
+        text: "`AdamW`, `offload: OptimizerState`",
+        blueprint: Gpt2Xl::<1>::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Fused,
+        offload: Offload::OptimizerState,
+    },
     Way {
         text: "`lora(8, 16.0, ..)`, `AdamW`, `update: Separate`",
         blueprint: Tuned::BLUEPRINT,
         optimizer: ADAM,
         update: Update::Separate,
+        offload: Offload::None,
     },
     Way { text: "`lora(8, 16.0, ..)`, `AdamW`", blueprint: Tuned::BLUEPRINT, optimizer: ADAM, update: Update::Fused },
     Way {
@@ -97,12 +115,14 @@ const WAYS: [Way; 8] = [
         blueprint: TunedInCodes::BLUEPRINT,
         optimizer: ADAM,
         update: Update::Separate,
+        offload: Offload::None,
     },
     Way {
         text: "`lora(8, 16.0, base = Nf4, ..)`, `AdamW`",
         blueprint: TunedInCodes::BLUEPRINT,
         optimizer: ADAM,
         update: Update::Fused,
+        offload: Offload::None,
     },
 ];
 
@@ -112,6 +132,7 @@ impl Way {
         let mut blueprint = Blueprint::decode(self.blueprint).unwrap();
         let steps = blueprint.training.as_mut().unwrap();
         (steps.moments, steps.update) = (self.optimizer.moments(), self.update);
+        steps.descent.offload = self.offload;
         let workspaces = Workspaces::aimed(&Aim::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
         let setting = Setting::new(1, PRECISION, workspaces);
         let Fitted { plain, leaner } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
@@ -155,7 +176,8 @@ fn expected(way: &Way, parameter: &Parameter) -> [u64; 4] {
         _ => 8 * elements,
     };
     let held = u64::from(way.update == Update::Separate);
-    [stored, trained * master, trained * held * stored, trained * states]
+    let in_arena = u64::from(way.offload == Offload::None);
+    [stored, in_arena * trained * master, trained * held * stored, in_arena * trained * states]
 }
 
 const LINES: [Line; 4] = [Line::Weights, Line::Master, Line::Gradients, Line::Optimizer];
@@ -185,6 +207,10 @@ fn bytes_of_a_parameter() {
         assert_eq!(LINES.map(|line| budget[line]), lines, "{}", way.text);
         assert_eq!(LINES.map(|line| leaner.budget[line]), lines, "{}", way.text);
         let bytes: u64 = lines.iter().sum();
+        // Master copies and two states of each parameter, with less than 256 bytes of padding behind each tensor.
+        let host = if way.offload == Offload::None { 0 } else { 4 * (all - norms) + 8 * all };
+        let padding = budget.host.checked_sub(host).unwrap();
+        assert!(padding < 3 * 256 * parameters.len() as u64, "{}: {padding}", way.text);
         if (way.optimizer, way.update, adapters) == (ADAM, Update::Separate, 0) {
             // Of weights 2 + 4 + 2 + 8, of scales and shifts 4 + 0 + 4 + 8.
             assert_eq!(bytes, 16 * all);

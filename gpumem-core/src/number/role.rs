@@ -83,9 +83,7 @@ impl Role {
             | Role::ConvolutionWorkspace
             | Role::WideMoment
             | Role::Scale
-            | Role::Master => {
-                Format::F32
-            }
+            | Role::Master => Format::F32,
             Role::Index | Role::State => Format::U32,
             Role::Byte | Role::Code | Role::Int8 | Role::Nf4 => Format::U8,
         }

@@ -7,10 +7,8 @@ use crate::memory::place::Placed;
 use crate::number::Format;
 use crate::program::{Action, Class, Criterion, Operation, Slot, TensorId};
 use crate::run::device::Runner;
+use crate::run::transfer::Put;
 use alloc::vec::Vec;
-
-/// Writes the elements of a tensor of the host from a number on, in a format.
-type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + 'a;
 
 /// A term that divides by what the targets come to.
 #[derive(Clone, Debug)]

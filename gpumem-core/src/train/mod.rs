@@ -200,13 +200,8 @@ pub struct Descent {
 
 impl Descent {
     /// Nothing.
-    pub const PLAIN: Descent = Descent {
-        clip: None,
-        schedule: Schedule::PLAIN,
-        micro_batches: 1,
-        wide_sums: false,
-        offload: Offload::None,
-    };
+    pub const PLAIN: Descent =
+        Descent { clip: None, schedule: Schedule::PLAIN, micro_batches: 1, wide_sums: false, offload: Offload::None };
 
     /// Whether optimizer state and master copies lie in host memory.
     pub const fn offloads(self) -> bool {
