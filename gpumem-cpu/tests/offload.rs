@@ -140,7 +140,7 @@ fn large_parameters_pass_in_pieces() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_networks(choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..16)) {

@@ -71,7 +71,8 @@ pub trait Device {
 
 /// A network loaded onto a device: an arena and the programs that run in it.
 pub trait Runner {
-    /// Copies `bytes` into the arena at byte `offset`.
+    /// Copies `bytes` into the arena at byte `offset`, or into the host memory beside it, where `offset` is a
+    /// [place there](crate::memory::place::HOST).
     ///
     /// # Errors
     /// A range outside the arena.
@@ -107,7 +108,7 @@ pub trait Runner {
         Ok(f32::from_le_bytes(loss))
     }
 
-    /// Copies out of the arena at byte `offset`, after everything that was started has ended.
+    /// Copies out of the arena at byte `offset`, or out of the host memory beside it, after everything that was started has ended.
     ///
     /// # Errors
     /// A range outside the arena, or a failure of what was started before.

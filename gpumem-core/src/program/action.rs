@@ -1,0 +1,168 @@
+//! What the entries of a program do.
+
+use super::encoding::{Reader, Wire, wire_enum, wire_struct};
+use super::{Criterion, Op};
+use alloc::vec::Vec;
+
+/// Which way an operation runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pass {
+    /// `Output` from `Input`s; in training also `Saved` and the updated `Buffer`s.
+    Forward,
+    /// The `InputGradient`s that are written, from `Gradient` and what the operation declares.
+    Backward,
+    /// The forward pass a second time, for the backward pass of others. What runs again
+    /// [from what it saved](super::op::Rule::runs_again_from_saved) reads that, and has neither buffers nor a workspace.
+    Again,
+}
+wire_enum!(Pass { Forward, Backward, Again });
+
+/// What an entry of a program does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// An operation, forward or backward.
+    Run {
+        /// The operation.
+        op: Op,
+        /// Which way.
+        pass: Pass,
+    },
+    /// `Loss` from `Input(0)` and `Target`, and the gradient of `Input(0)` into `InputGradient(0)`, if anything before it is
+    /// trained; it may be the same tensor as `Input(0)`. The mean over the batch is part of the gradient. Where `Loss` is read
+    /// too, the term is added to those before it. `Workspace` has an f32 for each position whose loss is summed: see
+    /// [`Criterion::terms`]. `Saved(0)` is room for what it [keeps](Criterion::saved); where it is
+    /// read and not written, the host has put there, for each sample, what all targets of a batch [come to](Criterion::weight_of). A loss of pairs has `Input(1)` and
+    /// `InputGradient(1)` as well, and one of sequences may read their lengths as `Input(1)`.
+    Loss(Criterion),
+    /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
+    Check,
+    /// Adds up the squares of `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE)
+    /// elements, and leaves the sums in `Workspace`, from this number on. All gradients have their sums in one.
+    Squares(u64),
+    /// From the sums of all squares in `Workspace`, the norm of all gradients, and what updates multiply them with, in `State`: see
+    /// [`StateWord::Clip`].
+    Norm,
+    /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's. `Workspace` is there where
+    /// [`scratch`](crate::train::optim::scratch) says so: updates that follow each other have one, in which each has a part.
+    Update,
+    /// Adds `Input(0)` to `Output`, element by element.
+    Accumulate,
+    /// Adds `Gradient`, that of a parameter in a part of a batch, to `ParameterGradient`, the sum over all parts, which has f32 where the
+    /// gradient has 16 bits.
+    Collect,
+    /// Copies `Input(0)` to `Output`.
+    Copy,
+    /// Sums `Gradient` over the batch into `InputGradient(0)`, which has no batch.
+    SumBatch,
+    /// Increments the step counter in `State`: the last operation of a training step.
+    Advance,
+    /// Brings a piece of what is kept of `Parameter` in host memory into the arena: of each `Moment` that is read these elements, to where
+    /// the `Moment` that is written begins, and those of the master copy, if there is one, to `Master`.
+    Fetch(Piece),
+    /// [`Action::Update`] of these elements of `Parameter` and `ParameterGradient`, whose states and master copy were fetched.
+    UpdatePiece(Piece),
+    /// Takes a piece back to host memory: what [`Action::Fetch`] does, the other way round.
+    Store(Piece),
+    /// Waits for all that is on its way between host memory and the `Input`s.
+    Settle,
+}
+
+/// Elements of a parameter that follow each other in memory, as they lie there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The number of the first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// The number of the staging buffer that they pass through.
+    pub buffer: u64,
+}
+wire_struct!(Piece { first, count, buffer });
+
+impl Piece {
+    /// The most elements, but of a parameter that no host could keep: 4 MiB of each state in f32, of which a bus takes nearly its full rate.
+    pub const MOST: u64 = 1 << 20;
+
+    /// Staging buffers, which pieces take in turn: one arrives, one is updated, one leaves.
+    pub const BUFFERS: usize = 3;
+
+    /// The number behind the last; `None` if it exceeds 64 bits.
+    pub fn end(self) -> Option<u64> {
+        self.first.checked_add(self.count)
+    }
+}
+
+impl Action {
+    /// Whether it updates a parameter, or a piece of one.
+    pub fn is_update(&self) -> bool {
+        matches!(self, Action::Update | Action::UpdatePiece(_))
+    }
+
+    /// Whether it names a parameter with what the optimizer keeps of it, all of it or a piece, wherever that lies.
+    pub fn has_states(&self) -> bool {
+        self.is_update() || matches!(self, Action::Fetch(_) | Action::Store(_))
+    }
+}
+
+impl Wire for Action {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Action::Run { op, pass } => {
+                0u64.put(out);
+                op.put(out);
+                pass.put(out);
+            }
+            Action::Loss(criterion) => {
+                1u64.put(out);
+                criterion.put(out);
+            }
+            Action::Update => 2u64.put(out),
+            Action::Accumulate => 3u64.put(out),
+            Action::Copy => 4u64.put(out),
+            Action::SumBatch => 5u64.put(out),
+            Action::Advance => 6u64.put(out),
+            Action::Check => 7u64.put(out),
+            Action::Squares(first) => {
+                8u64.put(out);
+                first.put(out);
+            }
+            Action::Norm => 9u64.put(out),
+            Action::Fetch(piece) => {
+                10u64.put(out);
+                piece.put(out);
+            }
+            Action::UpdatePiece(piece) => {
+                11u64.put(out);
+                piece.put(out);
+            }
+            Action::Store(piece) => {
+                12u64.put(out);
+                piece.put(out);
+            }
+            Action::Settle => 13u64.put(out),
+            Action::Collect => 14u64.put(out),
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Action> {
+        Some(match u64::take(from)? {
+            0 => Action::Run { op: Wire::take(from)?, pass: Wire::take(from)? },
+            1 => Action::Loss(Wire::take(from)?),
+            2 => Action::Update,
+            3 => Action::Accumulate,
+            4 => Action::Copy,
+            5 => Action::SumBatch,
+            6 => Action::Advance,
+            7 => Action::Check,
+            8 => Action::Squares(Wire::take(from)?),
+            9 => Action::Norm,
+            10 => Action::Fetch(Wire::take(from)?),
+            11 => Action::UpdatePiece(Wire::take(from)?),
+            12 => Action::Store(Wire::take(from)?),
+            13 => Action::Settle,
+            14 => Action::Collect,
+            _ => return None,
+        })
+    }
+}
