@@ -3,19 +3,19 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod micro_batches;
 mod recurrences;
 
 use common::{again, chain, join, layer, numbers, plan, tokens, training};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{LowerError, Options, Term, Training, layer_table, lower};
 use gpumem_core::memory::Compiled;
-use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::Part;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Class, Op, Operation, Program, Slot};
 use gpumem_core::train::{Clip, Descent};
-use gpumem_core::{Half, Precision, Role, Update};
+use gpumem_core::{Precision, Update};
 
 fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
     let mut graph = Graph::default();
@@ -217,50 +217,6 @@ fn the_norm_of_all_gradients_comes_before_updates() {
     let by_value = with(Some(Clip::Value(1.0)), Update::Fused);
     assert_eq!((&by_value.operations, &by_value.tensors), (&plain.operations, &plain.tensors));
     assert_eq!(by_value.descent.clip, Some(Clip::Value(1.0)));
-}
-
-/// Beside master copies a part's gradient is added to a sum in f32 as soon as it is complete, and dies there; that of parameters which are f32
-/// themselves, or in which all is of 16 bits, is the sum itself.
-#[test]
-fn gradients_of_parts_add_up_in_f32() {
-    let mut graph = Graph::default();
-    let input = graph.input(numbers(&[40])).unwrap();
-    let first = layer(&mut graph, input, "Linear(40)");
-    let second = again(&mut graph, first, "Linear(40)", 0);
-    let output = chain(&mut graph, second, "LayerNorm | Linear(3)");
-    let with = |precision: Precision, micro_batches| {
-        let mut training = training(1).training.unwrap();
-        training.descent = Descent { micro_batches, ..Descent::PLAIN }.at(precision);
-        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
-        assert_eq!(Program::decode(&program.encode()).as_ref(), Some(&program));
-        let budget = plan(&program, 4 * micro_batches, precision).budget;
-        (program, budget[Line::Gradients], budget[Line::Weights])
-    };
-    let (program, gradients, weights) = with(Precision::Mixed(Half::Bf16), 4);
-    let norm = 80 * 4;
-    assert_eq!(gradients, 2 * (weights - norm) + norm);
-    let collects: Vec<usize> =
-        (0..program.operations.len()).filter(|&at| program.operations[at].action == Action::Collect).collect();
-    assert_eq!(collects.len(), 4, "{program}");
-    for at in collects {
-        assert!(at < program.repeated());
-        let [part, sum] =
-            [Slot::Gradient, Slot::ParameterGradient].map(|slot| program.operations[at].read(slot).unwrap());
-        let [part, sum] = [part, sum].map(|id| program.tensor(id));
-        assert_eq!((part.class, part.role, part.last), (Class::Transient, Role::Weight, at as u32));
-        assert_eq!((sum.class, sum.role, sum.shape), (Class::Gradient, Role::Statistic, part.shape));
-    }
-    let ends = program.operations.iter().filter(|operation| operation.action == Action::Update);
-    assert!(
-        ends.clone()
-            .all(|update| program.tensor(update.read(Slot::ParameterGradient).unwrap()).class == Class::Gradient)
-    );
-    assert_eq!(ends.count(), 6);
-    for (precision, parts) in [(Precision::F32, 4), (Precision::Bf16, 4), (Precision::Mixed(Half::Bf16), 1)] {
-        let (program, gradients, weights) = with(precision, parts);
-        assert!(!program.operations.iter().any(|operation| operation.action == Action::Collect));
-        assert_eq!(gradients, if parts > 1 { weights } else { 0 });
-    }
 }
 
 #[test]

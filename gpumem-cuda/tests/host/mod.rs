@@ -444,6 +444,8 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
         (Class::Target, _) if program.operations.iter().any(is_of_signs) => {
             (0..count).map(|index| [1f32, -1.0, -1.0][index % 3].to_bits()).collect()
         }
+        // What the terms of a loss are divided by.
+        (Class::Target, gpumem_core::Role::Statistic) => vec![37f32.to_bits(); count],
         (Class::Parameter | Class::Input | Class::Target | Class::Cache, _) => spread(count, id + 1),
         (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
         (Class::State, _) => {

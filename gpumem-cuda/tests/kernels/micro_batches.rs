@@ -7,6 +7,7 @@ use crate::host::{CAPABILITY, Format, compare_in, prepare};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Term, Training};
 use gpumem_core::program::Measure;
+use gpumem_core::program::loss::LossOptions;
 use gpumem_core::train::optim::{Adafactor, Adam, AdamW8bit, Muon, Optimizer, Sgd};
 use gpumem_core::train::{Clip, Descent, Schedule};
 use gpumem_core::{Half, Precision, Update};
@@ -92,6 +93,27 @@ fn gradients_add_up() {
     check("rows", 2, along(&[3, 8], "LayerNorm | Linear(16) | Glu | RmsNorm | Scale(0.5, bias = true)"));
     check("steps", 1, along(&[3, 6], "Lstm(5) | Gru(4)"));
     check("volumes", 1, along(&[2, 3, 4, 3], "Conv3d(3, 2) | ConvTranspose3d(2, 2)"));
+}
+
+/// What all parts of a batch come to is divided by, and not what one does: also where one block would count it beside the rest.
+#[test]
+fn losses_are_given_what_they_divide_by() {
+    let options =
+        LossOptions { weights: vec![1.0, 0.5, 2.0, 0.0, 3.0].into(), ignored: Some(3), ..LossOptions::DEFAULT };
+    let cross_entropy = Term { options, weight: 0.7, ..Term::CROSS_ENTROPY };
+    let likelihood =
+        Term { options: LossOptions { ignored: Some(1), ..LossOptions::DEFAULT }, ..Term::of(Measure::Nll) };
+    let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
+    for (dims, layers) in [(&[7][..], "Linear(5)"), (&[3, 8, 8], "Conv2d(5, 1)")] {
+        for loss in [&[cross_entropy.clone(), likelihood.clone()][..], &[likelihood.clone(), Term::CROSS_ENTROPY]] {
+            let mut graph = Graph::default();
+            let input = graph.input(numbers(dims)).unwrap();
+            let output = chain(&mut graph, input, layers);
+            let case = ("divisors", &graph, output, training(loss, 0, 3), 3, stay);
+            prepare(&[F32], case);
+            compare_in(F32, 0..2, case, 1, 5, 1e-5);
+        }
+    }
 }
 
 /// What a part adds to a sum 256 times as large would be lost in bfloat16, and is not in f32: half of it is what the last parts add. Weights that

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::host::card::on_a_simulated_card;
+use gpumem_core::program::loss::LossOptions;
+use gpumem_core::train::optim::Sgd;
 use gpumem_core::train::{Clip, Descent};
 
 const PARTS: u64 = 3;
@@ -122,6 +124,51 @@ fn parts_are_launched_call_by_call() {
     let before = counts()[3];
     assert_eq!(run(), replayed);
     assert_eq!(counts()[3], before, "no graph was replayed");
+}
+
+/// What a loss is divided by comes with each part, beside its target, while the part before it runs.
+#[test]
+fn parts_are_fed_what_their_loss_is_divided_by() {
+    if !on_a_simulated_card("micro_batches::parts_are_fed_what_their_loss_is_divided_by", &[]) {
+        return;
+    }
+    let counted = LossOptions { ignored: Some(1), ..LossOptions::DEFAULT };
+    let training = Training {
+        loss: &[Term { options: counted, ..Term::CROSS_ENTROPY }],
+        moments: 0,
+        update: Update::Separate,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: Descent { micro_batches: PARTS, ..Descent::PLAIN },
+    };
+    let sgd = Optimizer::Sgd(Sgd { lr: 0.01, ..Sgd::DEFAULT });
+    let job = job_training(&[6], "Linear(9) | Tanh | Linear(5)", sgd, Precision::F32, (training, None));
+    let placed = job.train.as_ref().unwrap();
+    let [_, divisor] = placed.program.of_class(Class::Target).collect::<Vec<_>>()[..] else { panic!() };
+    let step = |runner: &mut dyn Runner, number: usize| {
+        for part in 0..PARTS {
+            feed(&job, runner, number * PARTS as usize + part as usize);
+            let values = vec![(number as f32 + 2.5).to_bits(); BATCH as usize];
+            runner.feed(placed.offsets[divisor as usize], &bytes(&values)).unwrap();
+            if part + 1 < PARTS {
+                runner.accumulate(part).unwrap();
+            }
+        }
+        runner.train().unwrap();
+    };
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    let mut before = f32::NAN;
+    for number in 0..6 {
+        step(&mut card, number);
+        step(&mut cpu, number);
+        let (found, expected) = (loss(&job, &mut card), loss(&job, &mut cpu));
+        assert!((found - expected).abs() < 1e-4 && found != before, "step {number}: {found}, {expected}");
+        before = found;
+    }
+    compare("after 6 steps", &state(&job, &mut card), &state(&job, &mut cpu));
 }
 
 /// A step of whole batches has no parts.
