@@ -20,7 +20,7 @@ fn training<'t>(optimizer: Optimizer, precision: Precision, descent: Descent) ->
         update: Update::Fused,
         skips_overflow: precision.scales_loss(),
         input_gradient: false,
-        descent,
+        descent: descent.at(precision),
     }
 }
 
