@@ -79,7 +79,13 @@ const WAYS: [Way; 10] = [
         update: Update::Separate,
         offload: Offload::None,
     },
-    Way { text: "`AdamW`", blueprint: Gpt2Xl::<1>::BLUEPRINT, optimizer: ADAM, update: Update::Fused },
+    Way {
+        text: "`AdamW`",
+        blueprint: Gpt2Xl::<1>::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Fused,
+        offload: Offload::None,
+    },
     Way {
         text: "`AdamW8bit`, `update: Separate`",
         blueprint: Gpt2Xl::<1>::BLUEPRINT,
@@ -87,7 +93,13 @@ const WAYS: [Way; 10] = [
         update: Update::Separate,
         offload: Offload::None,
     },
-    Way { text: "`AdamW8bit`", blueprint: Gpt2Xl::<1>::BLUEPRINT, optimizer: ADAM_IN_8_BITS, update: Update::Fused },
+    Way {
+        text: "`AdamW8bit`",
+        blueprint: Gpt2Xl::<1>::BLUEPRINT,
+        optimizer: ADAM_IN_8_BITS,
+        update: Update::Fused,
+        offload: Offload::None,
+    },
     Way {
         text: "`AdamW`, `offload: OptimizerState`, `update: Separate`",
         blueprint: Gpt2Xl::<1>::BLUEPRINT,
@@ -109,7 +121,13 @@ const WAYS: [Way; 10] = [
         update: Update::Separate,
         offload: Offload::None,
     },
-    Way { text: "`lora(8, 16.0, ..)`, `AdamW`", blueprint: Tuned::BLUEPRINT, optimizer: ADAM, update: Update::Fused },
+    Way {
+        text: "`lora(8, 16.0, ..)`, `AdamW`",
+        blueprint: Tuned::BLUEPRINT,
+        optimizer: ADAM,
+        update: Update::Fused,
+        offload: Offload::None,
+    },
     Way {
         text: "`lora(8, 16.0, base = Nf4, ..)`, `AdamW`, `update: Separate`",
         blueprint: TunedInCodes::BLUEPRINT,
@@ -211,7 +229,7 @@ fn bytes_of_a_parameter() {
         let host = if way.offload == Offload::None { 0 } else { 4 * (all - norms) + 8 * all };
         let padding = budget.host.checked_sub(host).unwrap();
         assert!(padding < 3 * 256 * parameters.len() as u64, "{}: {padding}", way.text);
-        if (way.optimizer, way.update, adapters) == (ADAM, Update::Separate, 0) {
+        if (way.optimizer, way.update, way.offload, adapters) == (ADAM, Update::Separate, Offload::None, 0) {
             // Of weights 2 + 4 + 2 + 8, of scales and shifts 4 + 0 + 4 + 8.
             assert_eq!(bytes, 16 * all);
         }
