@@ -4,7 +4,7 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_in_order};
+use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_for, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::ops::{BatchNorm, Pointwise};
 use gpumem_core::program::{Action, Op, Operand, Operation, Pass, Program, Slot};
@@ -88,6 +88,26 @@ fn a_rectifier_behind_a_normalisation_keeps_nothing() {
         assert_eq!(found, [true], "{rectifier}");
         assert_eq!(trained(&program, 1), trained(&apart(&program), 2), "{rectifier}");
     }
+}
+
+/// Where a step needs less with it, a rectifier keeps nothing though a convolution reads its output: that is gone when the convolution's input
+/// has its gradient. A step that needs no less is left as it is.
+#[test]
+fn what_a_convolution_reads_is_gone_when_its_inputs_gradient_is_made() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[3, 6, 5])).unwrap();
+    let text = "Conv2d(4, 3, padding = 1, bias = false) | BatchNorm2d | Relu | Conv2d(2, 1) | Flatten | Linear(5)";
+    let output = chain(&mut graph, input, text);
+    let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+    let ordered = lower_for(&graph, &[output], &options(), &setting).unwrap();
+    assert!(norms(&ordered, Pass::Backward).iter().all(|norm| norm.rectifier.is_some()), "{ordered}");
+    let is_of_convolution = |operation: &&Operation| matches!(operation.backward(), Some(Op::Convolution(_)));
+    let of_weight = ordered.operations.iter().position(|operation| is_of_convolution(&operation)).unwrap();
+    let read = ordered.operations[of_weight].read(Slot::Input(0)).unwrap();
+    assert_eq!(ordered.tensor(read).last as usize, of_weight, "{ordered}");
+    let program = plain(&graph, output);
+    assert!(norms(&program, Pass::Backward).iter().all(|norm| norm.rectifier.is_none()));
+    assert_eq!(trained(&ordered, 1), trained(&program, 2));
 }
 
 /// What keeps the output anyway, or reads the normalised map, or needs more than the sign.

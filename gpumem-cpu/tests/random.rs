@@ -6,9 +6,9 @@
 
 mod harness;
 
-use gpumem_core::Update;
 use gpumem_core::graph::{Graph, Lora, NodeId, Source};
-use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
+use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Coding;
 use gpumem_core::program::{Op, Program, StateWord};
 use gpumem_core::train::optim::{Optimizer, Sgd};
@@ -16,7 +16,7 @@ use gpumem_cpu::Cpu;
 use harness::Loaded;
 use harness::filled::{fill, spread, trained, words};
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
-use harness::graphs::{chain, layer, numbers};
+use harness::graphs::{chain, join, layer, numbers};
 use proptest::prelude::*;
 
 fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
@@ -120,6 +120,26 @@ proptest! {
         let (graph, output) = network(&choices, true);
         let fused = train(&graph, output, Update::Fused, 1);
         prop_assert_eq!(&fused, &train(&graph, output, Update::Separate, 2));
+    }
+
+    /// Whatever order needs least, gradients are the same but for the order of sums, and nothing dies too early.
+    #[test]
+    fn orders_do_not_change_what_is_computed(choices in choices(24)) {
+        let (graph, output) = network(&choices, true);
+        let loss = &[Term::CROSS_ENTROPY];
+        let training = Training { loss, moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
+        let options = Options { training: Some(training) };
+        let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+        let ordered = lower_for(&graph, &[output], &options, &setting).unwrap();
+        let (losses, found) = trained(&ordered, 2);
+        let (expected_losses, expected) = train(&graph, output, Update::Fused, 2);
+        for (found, expected) in found.iter().chain([&losses]).zip(expected.iter().chain([&expected_losses])) {
+            let value = |bits: &u32| f32::from_bits(*bits);
+            let most = expected.iter().map(|bits| value(bits).abs()).fold(0.0, f32::max);
+            for (found, expected) in found.iter().map(value).zip(expected.iter().map(value)) {
+                prop_assert!((found - expected).abs() <= 1e-4 * most + 1e-6, "{found} {expected} {most}\n{ordered}");
+            }
+        }
     }
 
     #[test]
@@ -275,5 +295,45 @@ fn pooling_first_changes_no_bit() {
             assert_eq!(first, run(true, Update::Fused), "{rectifier} and {pool}");
             assert_eq!(first, run(false, Update::Separate), "{rectifier} and {pool}");
         }
+    }
+}
+
+/// Rectifiers in front of a concatenation that a gradient reads again are one behind it. With a second reader of one of them, though one that
+/// nothing depends on, all stay where they are, and each keeps a map.
+#[test]
+fn joining_first_changes_no_bit() {
+    for (rectifier, behind) in
+        [("Relu", "Conv2d(3, 2)"), ("Relu(inplace = true)", "BatchNorm2d"), ("Relu6", "Conv2d(3, 1)")]
+    {
+        let lowered = |stays: bool| {
+            let mut graph = Graph::default();
+            let input = graph.input(numbers(&[2, 7, 6])).unwrap();
+            let x = layer(&mut graph, input, "Conv2d(4, 3)");
+            let branches = ["Conv2d(2, 1)", "Conv2d(3, 3, padding = 1)", "Conv2d(2, 1)"]
+                .map(|text| chain(&mut graph, x, &format!("{text} | {rectifier}")));
+            let joined = join(&mut graph, &branches, "Concat");
+            let output = chain(&mut graph, joined, &format!("{behind} | Flatten | Linear(4)"));
+            if stays {
+                layer(&mut graph, branches[1], "Flatten");
+            }
+            let training = Training {
+                loss: &[Term::CROSS_ENTROPY],
+                moments: 1,
+                update: Update::Fused,
+                skips_overflow: false,
+                input_gradient: false,
+                descent: gpumem_core::train::Descent::PLAIN,
+            };
+            lower(&graph, &[output], &Options { training: Some(training) }).unwrap()
+        };
+        let (program, apart) = (lowered(false), lowered(true));
+        let rectifiers = |program: &Program| {
+            let backward = program.operations.iter().filter_map(|operation| operation.backward());
+            backward.filter(|op| matches!(op, Op::Pointwise(_))).count()
+        };
+        assert_eq!((rectifiers(&program), rectifiers(&apart)), (1, 3), "{program}");
+        assert_eq!(trained(&program, 1), trained(&apart, 2), "{rectifier}, {behind}");
+        let kept = |program: &Program| program.kept_of_layers().iter().map(|kept| kept[1]).sum::<u64>();
+        assert!(kept(&program) < kept(&apart), "{} {}", kept(&program), kept(&apart));
     }
 }

@@ -18,23 +18,57 @@ use alloc::vec::Vec;
 /// How what terms are divided by is called, before its number.
 const DIVISOR: &str = "divisor";
 
+/// A piece of the backward pass: one of the gradient rules of a node's operation, by its number. What hands its gradient on as it is has one,
+/// number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Piece {
+    pub(super) node: NodeId,
+    pub(super) rule: usize,
+}
+
 impl Builder<'_> {
-    pub(super) fn backward(&mut self, training: Training<'_>) {
-        self.at = self.graph.nodes.len() - 1;
-        self.loss(training);
-        let mut uses = self.uses();
-        let is_deferred = training.holds_gradients() || training.skips_overflow;
-        for id in (0..self.graph.nodes.len()).rev() {
-            let node = self.node(id);
-            let is_computed = matches!(node.source, Source::View(_) | Source::Op { .. });
-            if !(is_computed && self.is_live(id) && self.needs_gradient(id)) {
+    /// The pieces of the backward pass in the order of the rule: node after node from the last to the first, and of each its operation's
+    /// gradient rules as they are numbered.
+    pub(super) fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        for node in (0..self.graph.nodes.len()).rev() {
+            let is_computed = matches!(self.node(node).source, Source::View(_) | Source::Op { .. });
+            if !(is_computed && self.is_live(node) && self.needs_gradient(node)) {
                 continue;
             }
+            let rules = self.op(node).filter(|_| !self.merged[node]).map(|op| (op, op.op.gradients()));
+            let first = pieces.len();
+            if let Some((op, rules)) = rules {
+                let is_needed = |rule: &Gradient| rule.inputs().any(|input| self.needs_gradient(op.inputs[input]));
+                let needed = rules.iter().enumerate().filter(|(_, rule)| is_needed(rule));
+                pieces.extend(needed.map(|(rule, _)| Piece { node, rule }));
+            }
+            if pieces.len() == first {
+                pieces.push(Piece { node, rule: 0 });
+            }
+        }
+        pieces
+    }
+
+    /// The backward pass and the updates, behind the [loss](Builder::loss). The pieces may be in any order in which the gradient of a value
+    /// is complete before it is used.
+    pub(super) fn backward(&mut self, training: Training<'_>, pieces: &[Piece]) {
+        let mut uses = self.uses();
+        let is_deferred = training.holds_gradients() || training.skips_overflow;
+        self.waiting = pieces.iter().copied().collect();
+        for piece in pieces {
+            let id = piece.node;
             self.at = id;
+            self.begins.push(self.operations.len());
+            self.waiting.remove(piece);
             let gradient = self.gradients[id].expect("whatever reads a value gives it a gradient");
+            let node = self.node(id);
             match self.op(id) {
-                Some(op) => self.differentiate(id, op, gradient),
+                Some(op) => self.differentiate(*piece, op, gradient),
                 None => self.hand_on(node.inputs()[0], gradient, node.row as u32),
+            }
+            if self.waits(id).next().is_some() {
+                continue;
             }
             self.release(gradient);
             let parameters: Vec<usize> = node.inputs().iter().filter_map(|&input| self.parameter(input)).collect();
@@ -61,6 +95,12 @@ impl Builder<'_> {
         self.operation(Action::Advance, NO_ROW.into(), state.clone(), state);
     }
 
+    /// The gradient rules of a node that have not come.
+    fn waits(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
+        let all = Piece { node, rule: 0 }..=Piece { node, rule: usize::MAX };
+        self.waiting.range(all).map(|piece| piece.rule)
+    }
+
     /// How many nodes' backward passes touch each parameter.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.parameters.len()];
@@ -72,7 +112,8 @@ impl Builder<'_> {
     }
 
     /// The terms of the loss, one after the other.
-    fn loss(&mut self, training: Training<'_>) {
+    pub(super) fn loss(&mut self, training: Training<'_>) {
+        self.at = self.graph.nodes.len() - 1;
         let mut targets = BTreeMap::new();
         let mut loss = None;
         let outputs = self.outputs;
@@ -163,30 +204,26 @@ impl Builder<'_> {
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
     }
 
-    /// The operations that carry a node's gradient on to its inputs.
-    fn differentiate(&mut self, id: NodeId, node: OpNode<'_>, gradient: TensorId) {
+    /// The operations that carry a node's gradient on to some of its inputs.
+    fn differentiate(&mut self, Piece { node: id, rule }: Piece, node: OpNode<'_>, gradient: TensorId) {
         if self.merged[id] {
             return self.give(node.inputs[0], gradient);
         }
-        let gradients = node.op.gradients();
-        let needs = |builder: &Self, input: u8| builder.needs_gradient(node.inputs[usize::from(input)]);
-        for (index, rule) in gradients.iter().enumerate() {
-            match rule {
-                Gradient::Passes(input) if needs(self, *input) => self.pass_on(id, node, *input, gradient),
-                Gradient::Passes(_) => {}
-                Gradient::Computed { of, in_place } => {
-                    let of: Vec<(u8, Reads)> = of.iter().copied().filter(|(input, _)| needs(self, *input)).collect();
-                    // Whoever comes later still reads the gradient of the output.
-                    let is_last = gradients[index + 1..].iter().all(|later| match later {
-                        Gradient::Passes(input) => !needs(self, *input),
-                        Gradient::Computed { of, .. } => of.iter().all(|(input, _)| !needs(self, *input)),
-                    });
-                    let overwrite = (*in_place && is_last).then_some(gradient);
-                    if !of.is_empty() {
-                        self.compute_gradients(id, node, gradient, index, &of, overwrite);
-                    }
+        match node.op.gradients().get(rule) {
+            Some(Gradient::Passes(input)) if self.needs_gradient(node.inputs[usize::from(*input)]) => {
+                self.pass_on(id, node, *input, gradient);
+            }
+            Some(Gradient::Computed { of, in_place }) => {
+                let needs = |input: u8| self.needs_gradient(node.inputs[usize::from(input)]);
+                let of: Vec<(u8, Reads)> = of.iter().copied().filter(|(input, _)| needs(*input)).collect();
+                // Whoever comes later still reads the gradient of the output.
+                let is_last = self.waits(id).next().is_none();
+                let overwrite = (*in_place && is_last).then_some(gradient);
+                if !of.is_empty() {
+                    self.compute_gradients(id, node, gradient, rule, &of, overwrite);
                 }
             }
+            Some(Gradient::Passes(_)) | None => {}
         }
     }
 
@@ -215,7 +252,7 @@ impl Builder<'_> {
         reads.extend(self.kept(id, node, of));
         let mut writes = Vec::new();
         for &(input, _) in of {
-            let overwrite = self.saved_over(id, node, input, index).or(overwrite);
+            let overwrite = self.saved_over(id, node, input).or(overwrite);
             writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
         writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
@@ -223,17 +260,18 @@ impl Builder<'_> {
         self.operation(action, node.row as u32, reads, writes);
     }
 
-    /// The tensor in which an input became what was saved, if gradient rule number `index` is the last to read that: the gradient of the
-    /// input takes its place.
-    fn saved_over(&self, id: NodeId, node: OpNode<'_>, input: u8, index: usize) -> Option<TensorId> {
+    /// The tensor in which an input became what was saved, if no gradient rule that is to come reads that: the gradient of the input takes
+    /// its place.
+    pub(super) fn saved_over(&self, id: NodeId, node: OpNode<'_>, input: u8) -> Option<TensorId> {
         let saved = node.op.saved().iter().position(|saved| saved.over == Some(input))?;
         let tensor = *self.saved[id].get(saved)?;
-        let is_read_later = node.op.gradients()[index + 1..].iter().any(|later| match later {
-            Gradient::Passes(_) => false,
-            Gradient::Computed { of, .. } => of.iter().any(|(_, reads)| reads.saved),
-        });
+        let rules = node.op.gradients();
+        let reads_saved = |rule: usize| match rules.get(rule) {
+            Some(Gradient::Computed { of, .. }) => of.iter().any(|(_, reads)| reads.saved),
+            Some(Gradient::Passes(_)) | None => false,
+        };
         let is_there = tensor == self.held(node.inputs[usize::from(input)]);
-        (is_there && !is_read_later).then_some(tensor)
+        (is_there && !self.waits(id).any(reads_saved)).then_some(tensor)
     }
 
     /// What gradients read beside the gradient of the output.

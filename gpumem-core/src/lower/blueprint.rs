@@ -1,7 +1,7 @@
 //! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
 
 use super::{Cached, LayerLine, Level, LowerError, Options, Search, Setting, Term, Training};
-use super::{layer_table, lower, lower_cached, lower_in_order, search};
+use super::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
 use crate::graph::{Graph, NodeId};
 use crate::number::Precision;
 use crate::program::Program;
@@ -103,20 +103,28 @@ impl Blueprint {
         self.trained(precision, |options| lower(&self.graph, &self.outputs, options))
     }
 
+    /// The training step in the order that was found to need least at a setting, for a network that is trained.
+    ///
+    /// # Errors
+    /// See [`lower_for`].
+    pub fn training_for(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
+        self.trained(setting.precision, |options| lower_for(&self.graph, &self.outputs, options, setting))
+    }
+
     /// The training step as `checkpoint` in `TRAIN` wants it: where memory decides, the step as it is written and those that need less
     /// and less, and otherwise the only one. Nothing for a network that is not trained.
     ///
     /// # Errors
     /// See [`search`].
     pub fn trainings(&self, setting: &Setting) -> Result<Vec<Program>, LowerError> {
-        let Some(plain) = self.training(setting.precision)? else { return Ok(Vec::new()) };
+        let Some(plain) = self.training_for(setting)? else { return Ok(Vec::new()) };
         let checkpoint = self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
         let only_cheap = match checkpoint {
             Checkpoint::None => return Ok(Vec::from([plain])),
             Checkpoint::Cheap => true,
             Checkpoint::Auto | Checkpoint::Budget(_) => false,
         };
-        let found = self.levels(&Setting { only_cheap, ..*setting })?.unwrap_or_default();
+        let found = self.leaner(&plain, &Setting { only_cheap, ..*setting })?;
         match found.levels.split_first() {
             None | Some((_, [])) => Ok(Vec::from([plain])),
             Some((_, leaner)) if only_cheap => {
@@ -155,6 +163,21 @@ impl Blueprint {
     /// See [`search`].
     pub fn levels(&self, setting: &Setting) -> Result<Option<Search>, LowerError> {
         self.trained(setting.precision, |options| search(&self.graph, &self.outputs, options, setting))
+    }
+
+    /// The levels of recomputation that need less than the plain step: its order may need less than what levels begin with, the rule's.
+    ///
+    /// # Errors
+    /// See [`search`].
+    pub(super) fn leaner(&self, plain: &Program, setting: &Setting) -> Result<Search, LowerError> {
+        let mut found = self.levels(setting)?.unwrap_or_default();
+        let peak = setting.peak(plain);
+        let mut number = 0;
+        found.levels.retain(|level| {
+            number += 1;
+            number == 1 || level.peak < peak
+        });
+        Ok(found)
     }
 
     fn trained<T>(

@@ -1,5 +1,7 @@
 //! The state of a lowering, and the questions that both passes ask.
 
+use super::backward::Piece;
+use super::merged::Rectifiers;
 use super::{LowerError, Training};
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::number::Role;
@@ -9,7 +11,7 @@ use crate::program::{Action, Class, Init, Layout, Op, Operand, Operation, Slot, 
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::optim::{Extent, extent_of, state_count};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -28,6 +30,7 @@ pub(super) struct OpNode<'g> {
 }
 
 /// A program under construction. Tensors are numbered as they come; [`Builder::finish`] sorts them by class.
+#[derive(Clone)]
 pub(super) struct Builder<'g> {
     pub(super) graph: &'g Graph,
     pub(super) outputs: &'g [NodeId],
@@ -66,6 +69,9 @@ pub(super) struct Builder<'g> {
     /// gradient to several branches as it is.
     pub(super) holders: BTreeMap<TensorId, usize>,
     pub(super) parameter_gradients: Vec<Option<TensorId>>,
+    /// The pieces of the backward pass that are to come, and where in `operations` each began that has come.
+    pub(super) waiting: BTreeSet<Piece>,
+    pub(super) begins: Vec<usize>,
     /// The tensors with the network's outputs, or the one with the loss.
     pub(super) results: Vec<TensorId>,
 }
@@ -89,6 +95,7 @@ impl<'g> Builder<'g> {
         outputs: &'g [NodeId],
         ends: Vec<NodeId>,
         training: Option<Training<'g>>,
+        rectifiers: Rectifiers,
     ) -> Result<Builder<'g>, LowerError> {
         let count = graph.nodes.len();
         let live = reachable(graph, &ends);
@@ -115,11 +122,13 @@ impl<'g> Builder<'g> {
             gradients: vec![None; count],
             holders: BTreeMap::new(),
             parameter_gradients: vec![None; graph.parameters.len()],
+            waiting: BTreeSet::new(),
+            begins: Vec::new(),
             results: Vec::new(),
         };
         builder.mark_consumers();
         builder.mark_gradients();
-        builder.mark_merged();
+        builder.mark_merged(rectifiers);
         builder.declare();
         let trains = builder.ends.iter().any(|&end| builder.needs_gradient[end]);
         if training.is_some() && !trains {

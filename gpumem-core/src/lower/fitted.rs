@@ -39,13 +39,13 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`](super::lower).
     pub fn fitted(&self, setting: &Setting, room: impl FnOnce(&Budget) -> u64) -> Result<Option<Fitted>, LowerError> {
-        let Some(plain) = self.training(setting.precision)? else { return Ok(None) };
+        let Some(plain) = self.training_for(setting)? else { return Ok(None) };
         let Some(budget) = budget(&plain, setting) else { return Ok(None) };
         let room = room(&budget);
         if budget[Line::Arena] <= room {
             return Ok(Some(Fitted { plain, leaner: None }));
         }
-        let found = self.levels(setting)?.unwrap_or_default();
+        let found = self.leaner(&plain, setting)?;
         // What is there beside activations is the same at every level.
         let lasting = budget[Line::Arena] - budget[Line::Activations];
         let count = found.levels.len();

@@ -10,12 +10,21 @@ use crate::program::Op;
 use crate::program::function::Function;
 use crate::program::ops::{BatchNorm, Pointwise};
 
+/// The rectifiers behind normalisations that keep nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rectifiers {
+    /// Those whose outputs no other gradient reads.
+    Unread,
+    /// All. What another gradient reads, that of a weight most often, is then gone when that is made, and not held beside what comes next.
+    All,
+}
+
 impl Builder<'_> {
-    /// Finds the rectifiers whose outputs are kept for themselves alone.
-    pub(super) fn mark_merged(&mut self) {
+    /// Finds the rectifiers whose outputs are kept for themselves alone, or those as well that other gradients read.
+    pub(super) fn mark_merged(&mut self, rectifiers: Rectifiers) {
         for id in 0..self.graph.nodes.len() {
-            self.merged[id] =
-                self.is_live(id) && self.needs_gradient(id) && self.rectifies(id) && !self.is_asked_for(id);
+            let is_one = self.is_live(id) && self.needs_gradient(id) && self.rectifies(id);
+            self.merged[id] = is_one && (rectifiers == Rectifiers::All || !self.is_asked_for(id));
         }
     }
 

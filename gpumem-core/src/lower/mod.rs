@@ -15,6 +15,7 @@ mod held;
 mod merged;
 mod micro;
 pub mod offload;
+mod order;
 mod pitch;
 mod recompute;
 mod remedies;
@@ -37,6 +38,7 @@ use crate::train::{Descent, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
 use builder::Builder;
+use merged::Rectifiers;
 use recompute::{Draft, recomputed, searched};
 pub use recompute::{Level, Search, Setting};
 
@@ -173,9 +175,27 @@ impl LowerError {
 /// `inplace` where something else needs the input, a network without layers, and for training a loss that depends on no
 /// parameter that is trained.
 pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<Program, LowerError> {
-    drafted(graph, outputs, options, |draft, graph| {
-        recomputed(draft, graph, None).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
-    })
+    drafted(graph, outputs, options, None, as_written)
+}
+
+/// Lowers a graph as [`lower`] does, to a training step whose backward pass runs in the order that was found to need least memory at a setting.
+/// Gradients are the same but for the order in which those of several readers of a value are added up. What needs no less than the order of
+/// [`lower`] has that.
+///
+/// # Errors
+/// Those of [`lower`].
+pub fn lower_for(
+    graph: &Graph,
+    outputs: &[NodeId],
+    options: &Options<'_>,
+    setting: &Setting,
+) -> Result<Program, LowerError> {
+    drafted(graph, outputs, options, Some(setting), as_written)
+}
+
+/// A step in which what is written by hand is computed again.
+fn as_written(draft: Draft, graph: &Graph) -> Result<Draft, LowerError> {
+    recomputed(draft, graph, None).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
 }
 
 /// Lowers a network that is trained to a step whose operations run in another order, forward ones maybe more than once. They are numbered
@@ -189,7 +209,7 @@ pub fn lower_in_order(
     options: &Options<'_>,
     order: &[u32],
 ) -> Result<Program, LowerError> {
-    drafted(graph, outputs, options, |draft, graph| {
+    drafted(graph, outputs, options, None, |draft, graph| {
         recomputed(draft, graph, Some(order))
             .ok_or_else(|| LowerError::of_all("the order of its operations is that of another network"))
     })
@@ -212,7 +232,7 @@ pub fn search(
             "nothing is computed again in a network that is not trained; add `const TRAIN`",
         ));
     };
-    let (draft, graph) = draft(graph, outputs, options)?;
+    let (draft, graph) = draft(graph, outputs, options, None)?;
     // What is in memory at once is a part of the batch.
     let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
     searched(&draft, &graph, &setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
@@ -236,15 +256,22 @@ fn drafted(
     graph: &Graph,
     outputs: &[NodeId],
     options: &Options<'_>,
+    setting: Option<&Setting>,
     change: impl FnOnce(Draft, &Graph) -> Result<Draft, LowerError>,
 ) -> Result<Program, LowerError> {
-    let (draft, graph) = draft(graph, outputs, options)?;
+    let (draft, graph) = draft(graph, outputs, options, setting)?;
     let draft = if options.training.is_some() { change(draft, &graph)? } else { draft };
     Ok(draft.finish(&graph, options.training))
 }
 
-/// Lowers a graph up to where nothing is in its last place, and says of which graph that is one.
-fn draft(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<(Draft, Graph), LowerError> {
+/// Lowers a graph up to where nothing is in its last place, its backward pass in the order of the rule or one for a setting, and says of which
+/// graph that is one.
+fn draft(
+    graph: &Graph,
+    outputs: &[NodeId],
+    options: &Options<'_>,
+    setting: Option<&Setting>,
+) -> Result<(Draft, Graph), LowerError> {
     if outputs.is_empty() {
         return Err(LowerError::of_all("the network has no output"));
     }
@@ -255,17 +282,32 @@ fn draft(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<(Dr
         }
         None => outputs.to_vec(),
     };
-    let graph = rewrite::pool_first(graph.clone(), &ends);
-    let mut builder = Builder::new(&graph, outputs, ends, options.training)?;
-    builder.forward()?;
-    if let Some(training) = options.training {
-        offload::check(&training)?;
-        builder.backward(training);
-    }
-    let mut draft = builder.into_draft();
+    let mut graph = rewrite::pool_first(graph.clone(), &ends);
     if options.training.is_some() {
-        front::read_in_front(&mut draft, &graph);
+        graph = rewrite::join_first(graph, &ends);
     }
+    let built = |rectifiers: Rectifiers| {
+        let mut builder = Builder::new(&graph, outputs, ends.clone(), options.training, rectifiers)?;
+        builder.forward()?;
+        if let Some(training) = options.training {
+            offload::check(&training)?;
+            builder.loss(training);
+        }
+        Ok(builder)
+    };
+    let builder = built(Rectifiers::Unread)?;
+    let draft = match (options.training, setting) {
+        // What is computed again is there for a short time only, which no search knows of.
+        (Some(training), Some(setting)) if graph.groups.is_empty() => {
+            let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
+            order::ordered(builder, || built(Rectifiers::All).ok(), &graph, training, &setting)
+        }
+        (Some(training), _) => {
+            let pieces = builder.pieces();
+            order::drafted(builder, &graph, training, &pieces).0
+        }
+        (None, _) => builder.into_draft(),
+    };
     Ok((draft, graph))
 }
 

@@ -1,13 +1,14 @@
 //! What the backward pass keeps of each layer.
 
-use super::{Class, Phase, Program, Slot};
+use super::{Class, Op, Operation, Phase, Program, Slot, TensorId};
 use crate::number::Role;
 use alloc::vec;
 use alloc::vec::Vec;
 
 impl Program {
     /// Elements that are kept of each layer: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor that the forward pass writes
-    /// and the backward pass, or a forward operation that runs again, reads counts for the first layer that reads it then.
+    /// and the backward pass, or a forward operation that runs again, reads counts for the first layer that reads it then, or for the rectifier
+    /// that made it, whose gradient may be that of the normalisation in front and read nothing.
     pub fn kept_of_layers(&self) -> Vec<[u64; 6]> {
         let mut kept = vec![[0u64; 6]; self.paths.len()];
         let mut keeper: Vec<Option<u32>> = vec![None; self.tensors.len()];
@@ -25,6 +26,10 @@ impl Program {
                 }
             }
         }
+        for (tensor, row) in self.rectified(forward) {
+            let keeper = &mut keeper[tensor as usize];
+            *keeper = keeper.map(|other| other.min(row));
+        }
         for (tensor, row) in self.tensors.iter().zip(keeper) {
             let Some(line) = row.and_then(|row| kept.get_mut(row as usize)) else { continue };
             let kind = match tensor.role {
@@ -35,5 +40,23 @@ impl Program {
             line[kind + usize::from(tensor.batched)] += tensor.layout.elements(tensor.shape).unwrap_or(0);
         }
         kept
+    }
+
+    /// The outputs of rectifiers whose gradients are made with those of normalisations, and the rectifiers' rows.
+    fn rectified(&self, forward: usize) -> Vec<(TensorId, u32)> {
+        let (forward, rest) = self.operations.split_at(forward);
+        let merged = rest.iter().filter(|operation| match operation.backward() {
+            Some(Op::BatchNorm(norm)) => norm.rectifier.is_some(),
+            _ => false,
+        });
+        let rectifier = |norm: &Operation| {
+            let saved = norm.read(Slot::Saved(0));
+            let at = forward.iter().position(|operation| operation.written(Slot::Saved(0)) == saved)?;
+            let normalised = forward[at].written(Slot::Output);
+            let behind = &forward[at + 1..];
+            let rectifier = behind.iter().find(|operation| operation.read(Slot::Input(0)) == normalised)?;
+            Some((rectifier.written(Slot::Output)?, rectifier.row))
+        };
+        merged.filter_map(rectifier).collect()
     }
 }

@@ -197,6 +197,15 @@ pub enum Gradient {
 }
 
 impl Gradient {
+    /// The inputs whose gradients it makes.
+    pub fn inputs(&self) -> impl Iterator<Item = usize> + '_ {
+        let (passes, of) = match self {
+            Gradient::Passes(input) => (Some(*input), &[][..]),
+            Gradient::Computed { of, .. } => (None, &of[..]),
+        };
+        passes.into_iter().chain(of.iter().map(|(input, _)| *input)).map(usize::from)
+    }
+
     /// An operation for these inputs alone.
     pub fn computed(of: &[(u8, Reads)]) -> Gradient {
         Gradient::Computed { of: of.to_vec(), in_place: false }

@@ -2,7 +2,7 @@
 
 use gpumem::cards::Card;
 use gpumem::{Network, Precision, network};
-use gpumem_core::lower::{Blueprint, tables};
+use gpumem_core::lower::{self, Blueprint, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, pack_at};
 use gpumem_core::memory::levels::Level;
@@ -43,9 +43,9 @@ pub fn training<N: Network>(
     let train = N::TRAIN.ok_or("the network is not trained")?;
     let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
     let blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
-    let program = blueprint.training(precision).transpose().ok_or("the network is not trained")?;
-    let program = program.map_err(|error| error.message)?;
     let workspaces = Workspaces::aimed(&Aim::at(&[*card]), train.conv_workspace);
+    let program = blueprint.training_for(&lower::Setting::new(batch, precision, workspaces));
+    let program = program.transpose().ok_or("the network is not trained")?.map_err(|error| error.message)?;
     // Until the process ends: elsewhere they are statics.
     let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(workspaces)));
     let (budget, offsets) = pack_at(tables, batch, precision).map_err(|error| error.to_string())?;

@@ -4,10 +4,11 @@ use super::Draft;
 use super::emit::{Emission, Held, Step, changes};
 use super::values::{Place, reads_saved};
 use crate::memory::plan::ALIGNMENT;
-use crate::memory::tables::Workspaces;
-use crate::number::{Format, Precision};
-use crate::program::{Action, Op, Operand, Operation, Pass, Slot, Tensor};
+use crate::memory::tables::{Workspaces, samples};
+use crate::number::{Format, Precision, Role};
+use crate::program::{Action, Op, Operand, Operation, Pass, Program, Slot, Tensor};
 use crate::report::roofline::flops;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// The numbers at which memory and time are looked at. What is found holds at others, too, and is about as good there.
@@ -43,10 +44,32 @@ impl Setting {
     }
 
     /// Bytes of a tensor, or `None` of one that is too large for any plan.
-    fn bytes(&self, tensor: &Tensor) -> Option<u64> {
+    pub(in crate::lower) fn bytes(&self, tensor: &Tensor) -> Option<u64> {
         let bytes = tensor.stored(self.batch)?.checked_mul(tensor.role.bytes(self.precision))?;
         let capped = self.workspaces.cap(tensor.role, bytes);
         Some(capped).filter(|&bytes| bytes < MOST)
+    }
+
+    /// The most bytes that are alive at once inside a step.
+    pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
+        let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
+        let mut changes = vec![0i128; program.operations.len() + 1];
+        for tensor in program.transients().map(|id| program.tensor(id)) {
+            let bytes = i128::from(setting.bytes(tensor).unwrap_or(MOST).next_multiple_of(ALIGNMENT));
+            changes[tensor.first as usize] += bytes;
+            changes[tensor.last as usize + 1] -= bytes;
+        }
+        let mut live = 0;
+        let alive = changes.into_iter().map(|change| {
+            live += change;
+            live
+        });
+        alive.max().and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of so many times so many elements in an arena; of what is too large for any plan the most there are.
+    pub(in crate::lower) fn padded_of(&self, role: Role, times: u64, elements: u64) -> u64 {
+        elements.saturating_mul(times).saturating_mul(role.bytes(self.precision)).min(MOST).next_multiple_of(ALIGNMENT)
     }
 }
 

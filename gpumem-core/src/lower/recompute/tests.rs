@@ -68,7 +68,7 @@ impl Net {
     }
 
     fn draft(&self) -> (Draft, Graph) {
-        draft(&self.graph, &[self.value], &OPTIONS).unwrap()
+        draft(&self.graph, &[self.value], &OPTIONS, None).unwrap()
     }
 }
 

@@ -1,0 +1,505 @@
+//! What the pieces of a backward pass do to memory, in whatever order they come.
+
+use crate::graph::{NodeId, Type};
+use crate::lower::Training;
+use crate::lower::backward::Piece;
+use crate::lower::builder::Builder;
+use crate::lower::recompute::{Draft, Setting};
+use crate::lower::updates::lives;
+use crate::memory::plan::ALIGNMENT;
+use crate::number::Role;
+use crate::program::op::{Gradient, Layouts};
+use crate::program::{Action, Class, Operation, Pass, Slot, Tensor};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// No gradient.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Whose gradient something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Parameter(usize),
+    Value(NodeId),
+}
+
+/// Gradients that one operation makes.
+#[derive(Clone, Debug)]
+struct Made {
+    target: Target,
+    /// What was saved in the place of the input, which the gradient may overwrite, and the pieces that have to be over before.
+    over: Option<(u32, Vec<usize>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Hands the gradient of the output on as it is.
+    HandsOn(NodeId),
+    /// Makes gradients; whether one of them may overwrite that of the output.
+    Makes(Vec<Made>, bool),
+}
+
+/// What a piece does.
+#[derive(Clone, Debug)]
+struct Work {
+    node: NodeId,
+    kind: Kind,
+    /// The tensors of the forward pass that it reads.
+    reads: Vec<u32>,
+    scratch: u64,
+    /// Whether what follows it in the order of the rule had better follow it in any: both may be one pass over memory.
+    sticks: bool,
+}
+
+impl Work {
+    /// The values to whose gradients it adds, as often as it does.
+    fn values(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let (handed, made) = match &self.kind {
+            Kind::HandsOn(to) => (Some(*to), &[][..]),
+            Kind::Makes(made, _) => (None, &made[..]),
+        };
+        let made = made.iter().filter_map(|made| match made.target {
+            Target::Value(value) => Some(value),
+            Target::Parameter(_) => None,
+        });
+        handed.into_iter().chain(made)
+    }
+}
+
+/// A piece of memory: a tensor of the forward pass that is read again, or that of a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    bytes: u64,
+    /// What has one shape may lie in one place.
+    batched: bool,
+    elements: u64,
+    /// Pieces that are to read it, and values whose gradients are in it.
+    readers: u32,
+    holders: u32,
+}
+
+impl Held {
+    fn of(tensor: &Tensor, setting: &Setting) -> Held {
+        let elements = tensor.shape.elements().unwrap_or(u64::MAX);
+        Held { bytes: padded(tensor, setting), batched: tensor.batched, elements, readers: 0, holders: 0 }
+    }
+
+    fn of_gradient(value: Type, setting: &Setting) -> Held {
+        let elements = value.shape.elements().unwrap_or(u64::MAX);
+        let bytes = setting.padded_of(Role::Activation, if value.batched { setting.batch } else { 1 }, elements);
+        Held { bytes, batched: value.batched, elements, readers: 0, holders: 0 }
+    }
+
+    fn is_alive(&self) -> bool {
+        self.readers > 0 || self.holders > 0
+    }
+}
+
+/// A backward pass at a batch.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    works: Vec<Work>,
+    /// The pieces of each node, and the parameters that it reads.
+    pub(super) of_nodes: Vec<Vec<usize>>,
+    parameters: Vec<Vec<usize>>,
+    /// The gradient of each value, as a tensor of its own, and bytes of each parameter's.
+    gradients: Vec<Held>,
+    parameter_bytes: Vec<u64>,
+    /// Whether a parameter's gradient is gone when it is complete.
+    is_fused: bool,
+    start: State,
+    /// The most bytes that are alive before.
+    pub(super) before: u64,
+}
+
+/// What there is between two pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) live: u64,
+    held: Vec<Held>,
+    /// The piece of memory with each value's gradient, or [`NONE`], and how many pieces are to add to it.
+    gradients: Vec<u32>,
+    missing: Vec<u32>,
+    /// The pieces that are over, and of each node how many are to come.
+    pub(super) over: Vec<bool>,
+    left: Vec<u32>,
+    /// The parameters whose gradients are there, and how many nodes are to touch each.
+    made: Vec<bool>,
+    uses: Vec<u32>,
+}
+
+impl Model {
+    /// The pieces of `builder`, which has come to the loss. `rule` is the step in which they are in this order, with the beginning of each.
+    pub(super) fn new(
+        builder: &Builder<'_>,
+        training: Training<'_>,
+        pieces: &[Piece],
+        rule: (&Draft, &[usize]),
+        setting: &Setting,
+    ) -> Model {
+        let (draft, begins) = rule;
+        let nodes = builder.graph.nodes.len();
+        let forward = builder.tensors.len();
+        let end = begins.first().copied().unwrap_or(0);
+        let mut model = Model {
+            works: Vec::with_capacity(pieces.len()),
+            of_nodes: vec![Vec::new(); nodes],
+            parameters: vec![Vec::new(); nodes],
+            gradients: Vec::with_capacity(nodes),
+            parameter_bytes: Vec::new(),
+            is_fused: !training.holds_gradients() && !training.skips_overflow,
+            start: State {
+                live: 0,
+                held: builder.tensors.iter().map(|tensor| Held::of(tensor, setting)).collect(),
+                gradients: builder.gradients.iter().map(|gradient| gradient.unwrap_or(NONE)).collect(),
+                missing: vec![0; nodes],
+                over: vec![false; pieces.len()],
+                left: vec![0; nodes],
+                made: vec![false; builder.graph.parameters.len()],
+                uses: vec![0; builder.graph.parameters.len()],
+            },
+            before: most_alive(draft, end, setting).unwrap_or(0),
+        };
+        model.gradients.extend((0..nodes).map(|node| Held::of_gradient(builder.value(node), setting)));
+        let is_held = training.holds_gradients();
+        for parameter in &builder.graph.parameters {
+            let elements = if is_held { 0 } else { parameter.shape.elements().unwrap_or(u64::MAX) };
+            model.parameter_bytes.push(setting.padded_of(parameter.role, 1, elements));
+        }
+        for (index, piece) in pieces.iter().enumerate() {
+            let until = begins.get(index + 1).copied().unwrap_or(draft.operations.len());
+            let operations = &draft.operations[begins[index]..until];
+            let work = model.work(builder, *piece, operations, (forward, setting), draft);
+            model.of_nodes[piece.node].push(index);
+            model.works.push(work);
+        }
+        model.add_savers(builder, pieces);
+        model.begin(builder);
+        model
+    }
+
+    fn work(
+        &self,
+        builder: &Builder<'_>,
+        piece: Piece,
+        operations: &[Operation],
+        (forward, setting): (usize, &Setting),
+        draft: &Draft,
+    ) -> Work {
+        let Piece { node, rule } = piece;
+        let is_run = |operation: &&Operation| matches!(operation.action, Action::Run { pass: Pass::Backward, .. });
+        let is_kept = |slot: Slot| matches!(slot, Slot::Input(_) | Slot::Output | Slot::Saved(_));
+        let is_forward = |id: u32| (id as usize) < forward && draft.tensors[id as usize].class == Class::Transient;
+        let reads = operations.iter().filter(is_run).flat_map(|operation| &operation.reads);
+        let mut reads: Vec<u32> =
+            reads.filter(|it| is_kept(it.slot) && is_forward(it.tensor)).map(|it| it.tensor).collect();
+        reads.sort_unstable();
+        reads.dedup();
+        let scratch = operations.iter().filter(is_run).filter_map(|operation| operation.written(Slot::Workspace));
+        let scratch = scratch.map(|id| padded(&draft.tensors[id as usize], setting)).max().unwrap_or(0);
+        let is_alike = builder.op(node).is_none_or(|node| node.op.layouts() == Layouts::Alike);
+        Work { node, kind: kind(builder, node, rule), reads, scratch, sticks: is_alike || builder.merged[node] }
+    }
+
+    /// Which pieces read what was saved over an input, and so come before its gradient takes that place.
+    fn add_savers(&mut self, builder: &Builder<'_>, pieces: &[Piece]) {
+        for index in 0..self.works.len() {
+            let node = self.works[index].node;
+            let Some(op) = builder.op(node).map(|node| node.op) else { continue };
+            let rules = op.gradients();
+            let reads_saved = |at: &usize| match rules.get(pieces[*at].rule) {
+                Some(Gradient::Computed { of, .. }) => of.iter().any(|(_, reads)| reads.saved),
+                Some(Gradient::Passes(_)) | None => false,
+            };
+            let savers: Vec<usize> =
+                self.of_nodes[node].iter().copied().filter(|&at| at != index).filter(reads_saved).collect();
+            if let Kind::Makes(made, _) = &mut self.works[index].kind {
+                made.iter_mut().filter_map(|made| made.over.as_mut()).for_each(|(_, over)| over.clone_from(&savers));
+            }
+        }
+    }
+
+    /// What there is at the loss.
+    fn begin(&mut self, builder: &Builder<'_>) {
+        let start = &mut self.start;
+        for work in &self.works {
+            work.reads.iter().for_each(|&id| start.held[id as usize].readers += 1);
+            work.values().for_each(|value| start.missing[value] += 1);
+            start.left[work.node] += 1;
+        }
+        for (&tensor, &holders) in &builder.holders {
+            start.held[tensor as usize].holders = holders as u32;
+        }
+        start.live = start.held.iter().filter(|held| held.is_alive()).map(|held| held.bytes).sum();
+        for node in (0..self.of_nodes.len()).filter(|&node| !self.of_nodes[node].is_empty()) {
+            let read = builder.node(node).inputs().iter().filter_map(|&input| builder.parameter(input));
+            self.parameters[node] = read.collect();
+            self.parameters[node].iter().for_each(|&parameter| start.uses[parameter] += 1);
+        }
+    }
+
+    /// How many pieces there are.
+    pub(super) fn pieces(&self) -> usize {
+        self.works.len()
+    }
+
+    /// What no order goes below: what there is before the backward pass, what is kept for it, and what a piece reads and writes.
+    pub(super) fn floor(&self) -> u64 {
+        let of_pieces = self.works.iter().map(|work| {
+            let read = work.reads.iter().map(|&id| self.start.held[id as usize].bytes);
+            let made = match &work.kind {
+                Kind::HandsOn(_) => &[][..],
+                Kind::Makes(made, _) => &made[..],
+            };
+            let made = made.iter().map(|made| match made.target {
+                Target::Parameter(parameter) => self.parameter_bytes[parameter],
+                Target::Value(_) => 0,
+            });
+            read.chain(made).sum::<u64>() + work.scratch
+        });
+        of_pieces.fold(self.before.max(self.start.live), u64::max)
+    }
+
+    /// Whether a piece is element by element, so that a backend may run it with the one that follows it in the order of the rule.
+    pub(super) fn sticks(&self, piece: usize) -> bool {
+        self.works[piece].sticks
+    }
+
+    /// The values to whose gradients a piece adds.
+    pub(super) fn values(&self, piece: usize) -> impl Iterator<Item = NodeId> + '_ {
+        self.works[piece].values()
+    }
+
+    /// Whether a piece may come next.
+    pub(super) fn is_open(&self, state: &State, piece: usize) -> bool {
+        !state.over[piece] && state.missing[self.works[piece].node] == 0
+    }
+
+    pub(super) fn start(&self) -> State {
+        self.start.clone()
+    }
+
+    /// The most bytes that are alive at once in an order, forward pass and loss included.
+    pub(super) fn peak(&self, order: impl IntoIterator<Item = usize>) -> u64 {
+        let mut state = self.start();
+        order.into_iter().map(|piece| state.run(self, piece)).fold(self.before, u64::max)
+    }
+}
+
+/// What a rule of a node's operation does with gradients.
+fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
+    let target = |input: NodeId| match builder.parameter(input) {
+        Some(parameter) => Target::Parameter(parameter),
+        None => Target::Value(input),
+    };
+    let makes = |input: NodeId| Kind::Makes(vec![Made { target: target(input), over: None }], false);
+    let hands_on = |input: NodeId| match target(input) {
+        Target::Value(to) => Kind::HandsOn(to),
+        Target::Parameter(_) => makes(input),
+    };
+    let nothing = Kind::Makes(Vec::new(), false);
+    let Some(of) = builder.op(node) else { return hands_on(builder.node(node).inputs()[0]) };
+    if builder.merged[node] {
+        return hands_on(of.inputs[0]);
+    }
+    match of.op.gradients().get(rule) {
+        Some(Gradient::Passes(input)) => match of.inputs[usize::from(*input)] {
+            input if !builder.needs_gradient(input) => nothing,
+            input if builder.value(input).batched != builder.value(node).batched => makes(input),
+            input => hands_on(input),
+        },
+        Some(Gradient::Computed { of: inputs, in_place }) => {
+            let inputs = inputs.iter().map(|(input, _)| *input);
+            let needed = inputs.filter(|&input| builder.needs_gradient(of.inputs[usize::from(input)]));
+            let made = |input: u8| Made {
+                target: target(of.inputs[usize::from(input)]),
+                over: builder.saved_over(node, of, input).map(|tensor| (tensor, Vec::new())),
+            };
+            Kind::Makes(needed.map(made).collect(), *in_place)
+        }
+        None => nothing,
+    }
+}
+
+/// Bytes of a tensor in an arena.
+fn padded(tensor: &Tensor, setting: &Setting) -> u64 {
+    setting.bytes(tensor).unwrap_or(0).next_multiple_of(ALIGNMENT)
+}
+
+/// The most bytes that are alive at once in the first operations of a step; `None` where it is too large for any plan.
+pub(super) fn most_alive(draft: &Draft, end: usize, setting: &Setting) -> Option<u64> {
+    let (mut changes, mut all) = (vec![0i128; draft.operations.len() + 1], 0);
+    for (tensor, life) in draft.tensors.iter().zip(lives(&draft.operations, &draft.tensors)) {
+        let bytes = i128::from(setting.bytes(tensor)?.next_multiple_of(ALIGNMENT));
+        all += bytes;
+        let Some([first, last]) = life else { continue };
+        changes[first] += bytes;
+        changes[last + 1] -= bytes;
+    }
+    let mut live = 0;
+    let alive = changes[..end].iter().map(|change| {
+        live += change;
+        live
+    });
+    let most = alive.max().unwrap_or(0);
+    // Sums of some tensors stay far below 2^63.
+    u64::try_from(most).ok().filter(|_| all < 1 << 58)
+}
+
+impl State {
+    /// Whether nothing is to be added to the gradient of a value.
+    pub(super) fn is_complete(&self, value: NodeId) -> bool {
+        self.missing[value] == 0
+    }
+
+    /// Runs a piece: the most bytes that are alive meanwhile.
+    pub(super) fn run(&mut self, model: &Model, piece: usize) -> u64 {
+        let work = &model.works[piece];
+        let node = work.node;
+        self.over[piece] = true;
+        self.left[node] -= 1;
+        let gradient = self.gradients[node];
+        let most = match &work.kind {
+            Kind::HandsOn(to) => self.hand_on(model, *to, gradient),
+            Kind::Makes(made, in_place) => {
+                let overwrite = (*in_place && self.left[node] == 0).then_some(gradient);
+                self.make(model, made, overwrite, work.scratch)
+            }
+        };
+        work.values().for_each(|value| self.missing[value] -= 1);
+        for &read in &work.reads {
+            self.held[read as usize].readers -= 1;
+            self.drop(read);
+        }
+        if self.left[node] == 0 {
+            self.release(gradient);
+            for &parameter in &model.parameters[node] {
+                self.uses[parameter] -= 1;
+                if self.uses[parameter] == 0 && self.made[parameter] && model.is_fused {
+                    self.live -= model.parameter_bytes[parameter];
+                }
+            }
+        }
+        most
+    }
+
+    /// The most bytes that are alive while a piece runs, if it ran now.
+    pub(super) fn needs(&self, model: &Model, piece: usize) -> u64 {
+        let work = &model.works[piece];
+        let copied = |to: NodeId| match self.gradients[to] {
+            NONE => 0,
+            held if self.held[held as usize].holders == 1 => 0,
+            _ => model.gradients[to].bytes,
+        };
+        match &work.kind {
+            Kind::HandsOn(to) if self.gradients[*to] == NONE => self.live,
+            Kind::HandsOn(to) => self.live + copied(*to),
+            Kind::Makes(made, in_place) => {
+                let gradient = self.gradients[work.node];
+                let overwrite = (*in_place && self.left[work.node] == 1).then_some(gradient);
+                let fresh = made.iter().map(|it| match it.target {
+                    Target::Parameter(parameter) if self.made[parameter] => 0,
+                    Target::Parameter(parameter) => model.parameter_bytes[parameter],
+                    Target::Value(to) if self.gradients[to] != NONE => copied(to),
+                    Target::Value(to) if self.place(model, it, to, overwrite).is_some() => 0,
+                    Target::Value(to) => model.gradients[to].bytes,
+                });
+                self.live + fresh.sum::<u64>() + work.scratch
+            }
+        }
+    }
+
+    /// What is alive behind a piece, if it ran now.
+    pub(super) fn after(&self, model: &Model, piece: usize) -> u64 {
+        let mut state = self.clone();
+        state.run(model, piece);
+        state.live
+    }
+
+    fn hand_on(&mut self, model: &Model, to: NodeId, gradient: u32) -> u64 {
+        if self.gradients[to] == NONE {
+            self.give(to, gradient);
+            return 0;
+        }
+        self.own(model, to).max(self.live)
+    }
+
+    fn make(&mut self, model: &Model, all: &[Made], overwrite: Option<u32>, scratch: u64) -> u64 {
+        let (mut most, mut fresh) = (0, 0);
+        for made in all {
+            match made.target {
+                Target::Parameter(parameter) if self.made[parameter] => {}
+                Target::Parameter(parameter) => {
+                    self.made[parameter] = true;
+                    fresh += model.parameter_bytes[parameter];
+                }
+                Target::Value(to) if self.gradients[to] != NONE => most = most.max(self.own(model, to)),
+                Target::Value(to) => match self.place(model, made, to, overwrite) {
+                    Some(place) => self.give(to, place),
+                    None => {
+                        fresh += model.gradients[to].bytes;
+                        self.begin(model, to);
+                    }
+                },
+            }
+        }
+        self.live += fresh;
+        most.max(self.live + scratch)
+    }
+
+    /// The memory that the first gradient of a value may overwrite.
+    fn place(&self, model: &Model, made: &Made, to: NodeId, overwrite: Option<u32>) -> Option<u32> {
+        let saved = made.over.as_ref().filter(|(_, before)| before.iter().all(|&piece| self.over[piece]));
+        let place = saved.map(|(saved, _)| *saved).or(overwrite)?;
+        let (held, like) = (&self.held[place as usize], &model.gradients[to]);
+        (held.holders <= 1 && (held.batched, held.elements) == (like.batched, like.elements)).then_some(place)
+    }
+
+    /// A tensor of its own for the gradient of a value, whose bytes are counted elsewhere.
+    fn begin(&mut self, model: &Model, to: NodeId) {
+        self.held.push(model.gradients[to]);
+        self.give(to, self.held.len() as u32 - 1);
+    }
+
+    /// Copies the gradient of a value if others are in the same tensor: the most bytes that are alive meanwhile.
+    fn own(&mut self, model: &Model, to: NodeId) -> u64 {
+        let shared = self.gradients[to];
+        if self.held[shared as usize].holders == 1 {
+            return 0;
+        }
+        self.live += model.gradients[to].bytes;
+        let most = self.live;
+        self.release(shared);
+        self.begin(model, to);
+        most
+    }
+
+    fn give(&mut self, to: NodeId, held: u32) {
+        self.gradients[to] = held;
+        self.held[held as usize].holders += 1;
+    }
+
+    fn release(&mut self, held: u32) {
+        self.held[held as usize].holders -= 1;
+        self.drop(held);
+    }
+
+    /// Frees what nobody reads or holds any more.
+    fn drop(&mut self, held: u32) {
+        let held = &self.held[held as usize];
+        if !held.is_alive() {
+            self.live -= held.bytes;
+        }
+    }
+
+    /// What decides how it goes on: the pieces that are over, and which values' gradients are in one piece of memory.
+    #[cfg(test)]
+    pub(super) fn key(&self) -> (Vec<bool>, Vec<usize>) {
+        let first = |held: &u32| self.gradients.iter().position(|other| other == held).unwrap_or(0);
+        let is_there = |held: &u32| *held != NONE && self.held[*held as usize].is_alive();
+        (
+            self.over.clone(),
+            self.gradients.iter().map(|held| if is_there(held) { first(held) } else { usize::MAX }).collect(),
+        )
+    }
+}
