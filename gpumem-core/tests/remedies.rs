@@ -164,7 +164,8 @@ fn optimizer_state_in_host_memory() {
         assert_eq!(other.remedies(&plain, &setting(2), arena(&plain, 2) - 1).offloaded, None, "{optimizer:?}");
     }
     // Beside activations that are many, both.
-    let room = arena(&program, 4000) - 1;
+    let ordered = offloads.training_for(&setting(4000)).unwrap().unwrap();
+    let room = arena(&ordered, 4000) - 1;
     let both = blueprint(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::Auto).remedies(&plain, &setting(4000), room);
     assert!(both.offloaded.is_some_and(|it| it.more.is_some() && it.arena <= room), "{both:?}");
 }
