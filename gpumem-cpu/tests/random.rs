@@ -11,7 +11,9 @@ use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Coding;
 use gpumem_core::program::{Op, Program, StateWord};
+use gpumem_core::train::Descent;
 use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_core::{Precision, Update};
 use gpumem_cpu::Cpu;
 use harness::Loaded;
 use harness::filled::{fill, spread, trained, words};
@@ -31,7 +33,7 @@ fn train(graph: &Graph, output: NodeId, update: Update, threads: usize) -> (Vec<
         update,
         skips_overflow: false,
         input_gradient: false,
-        descent: gpumem_core::train::Descent::PLAIN,
+        descent: Descent::PLAIN,
     };
     trained(&lower(graph, &[output], &Options { training: Some(training) }).unwrap(), threads)
 }
@@ -72,7 +74,7 @@ fn check_gradients(graph: &Graph, output: NodeId) {
         update: Update::Separate,
         skips_overflow: false,
         input_gradient: true,
-        descent: gpumem_core::train::Descent::PLAIN,
+        descent: Descent::PLAIN,
     };
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(graph, output, training, BATCH, stay);
@@ -127,7 +129,14 @@ proptest! {
     fn orders_do_not_change_what_is_computed(choices in choices(24)) {
         let (graph, output) = network(&choices, true);
         let loss = &[Term::CROSS_ENTROPY];
-        let training = Training { loss, moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
+        let training = Training {
+            loss,
+            moments: 1,
+            update: Update::Fused,
+            skips_overflow: false,
+            input_gradient: false,
+            descent: Descent::PLAIN,
+        };
         let options = Options { training: Some(training) };
         let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
         let ordered = lower_for(&graph, &[output], &options, &setting).unwrap();
@@ -154,7 +163,7 @@ proptest! {
         let (graph, output) = network(&choices, true);
         let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, momentum: 0.9, ..Sgd::DEFAULT });
         let training =
-            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
+            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: Descent::PLAIN };
         let mut loaded = Loaded::new(&graph, output, training, BATCH, sgd);
         fill(&mut loaded);
         // Running statistics that are not those of the batch.
@@ -181,7 +190,7 @@ proptest! {
         prop_assume!(!choices.is_empty());
         let (graph, output) = network(&choices, true);
         let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
-        let training = Training { loss: &[Term::MSE], moments: 0, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: gpumem_core::train::Descent::PLAIN };
+        let training = Training { loss: &[Term::MSE], moments: 0, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: Descent::PLAIN };
         let mut loaded = Loaded::new(&graph, output, training, BATCH, stay);
         fill(&mut loaded);
         let target = loaded.get("target").unwrap();
@@ -234,7 +243,7 @@ proptest! {
                 update,
                 skips_overflow: false,
                 input_gradient: false,
-                descent: gpumem_core::train::Descent::PLAIN,
+                descent: Descent::PLAIN,
             };
             lower(&graph, &[output], &Options { training: Some(training) }).unwrap()
         };
@@ -322,7 +331,7 @@ fn joining_first_changes_no_bit() {
                 update: Update::Fused,
                 skips_overflow: false,
                 input_gradient: false,
-                descent: gpumem_core::train::Descent::PLAIN,
+                descent: Descent::PLAIN,
             };
             lower(&graph, &[output], &Options { training: Some(training) }).unwrap()
         };
