@@ -1,4 +1,4 @@
-//! `offload: OptimizerState`: a step that finds what the optimizer keeps in host memory is the same step.
+//! `offload`: a step that finds what the optimizer keeps, or what the forward pass made, in host memory is the same step.
 #![deny(warnings)]
 
 use gpumem::__private::memory::budget::{BUS_BYTES, budget_at};
@@ -212,4 +212,87 @@ fn the_largest_batch_is_that_beside_the_buffers() {
     let (x, y) = (Tensor::from_fn(|index| (index as f32 * 0.37).sin()), Tensor::from_fn(|index| (index % 10) as u32));
     let first = net.train_step(&x, &y).unwrap();
     assert!(net.train_step(&x, &y).unwrap() < first);
+}
+
+/// Activations that leave during the forward pass and are back when they are read.
+mod activations {
+    use super::*;
+
+    macro_rules! deep {
+        ($name:ident, { $($settings:tt)* }) => {
+            network! {
+                pub struct $name;
+
+                const TRAIN: Train = Train { batch: 8, optimizer: AdamW { lr: 1e-3 }, seed: 3, $($settings)* };
+
+                fn block() -> Block { [Conv2d(8, 3, padding = 1), BatchNorm2d, Gelu, Dropout2d(0.1)] }
+                fn forward(image: Image<3, 8, 8>) -> Logits<4> { [repeat(24, block()), GlobalAvgPool, Linear(4)] }
+            }
+        };
+    }
+
+    macro_rules! both {
+        ($here:ident, $there:ident, { $($settings:tt)* }) => {
+            deep!($here, { $($settings)* });
+            deep!($there, { $($settings)* offload: Activations });
+        };
+    }
+
+    both!(Plain, Parked, {});
+    both!(Mixed16, MixedParked, { precision: Mixed(F16), });
+    both!(Split, SplitParked, { micro_batches: 4, clip: GlobalNorm(0.1), });
+    both!(Leaner, LeanerParked, { checkpoint: Budget(0.8), });
+
+    macro_rules! compared {
+        ($($here:ident $there:ident),* $(,)?) => {
+            $({
+                let device = Cpu::new().emulate();
+                let (mut here, mut there) = ($here::on(&device).unwrap(), $there::on(&device).unwrap());
+                let x = Tensor::from_fn(|index| (index as f32 * 0.37).sin());
+                let y = Tensor::from_fn(|index| (index % 4) as u32);
+                for _ in 0..3 {
+                    let (one, other) = (here.train_step(&x, &y).unwrap(), there.train_step(&x, &y).unwrap());
+                    assert_eq!(one.to_bits(), other.to_bits(), "{}", $there::NAME);
+                }
+                assert_eq!(here.eval_loss(&x, &y).unwrap().to_bits(), there.eval_loss(&x, &y).unwrap().to_bits());
+                assert!(here.forward(&x).unwrap() == there.forward(&x).unwrap());
+                let names: Vec<String> = here.names().map(String::from).collect();
+                assert!(there.names().eq(here.names()));
+                for name in &names {
+                    assert!(here.get(name).unwrap() == there.get(name).unwrap(), "{}: {name}", $there::NAME);
+                }
+            })*
+        };
+    }
+
+    #[test]
+    fn the_step_is_the_same_to_the_bit() {
+        compared!(Plain Parked, Mixed16 MixedParked, Split SplitParked, Leaner LeanerParked);
+    }
+
+    #[test]
+    fn the_budget_has_them_in_host_memory() {
+        let (here, there) = (Plain::BUDGET, Parked::BUDGET);
+        assert!(there[Line::Arena] < here[Line::Arena] && there.lower_bound < here.lower_bound);
+        for line in [Line::Weights, Line::Optimizer, Line::Gradients, Line::Buffers, Line::BatchIo] {
+            assert_eq!(here[line], there[line], "{}", line.name());
+        }
+        // Maps of one size, of which some lie there.
+        let map = 8 * 8 * 8 * 8 * 4;
+        assert!(there.host > 0 && there.host % map == 0 && there.fetched == there.host && here.host == 0);
+        assert_eq!(MixedParked::BUDGET.fetched, there.fetched / 2);
+        assert_eq!((SplitParked::BUDGET.host, SplitParked::BUDGET.fetched), (there.host / 4, there.fetched));
+        let planned = budget_at(Parked::PROGRAM.tables, 8, Parked::PROGRAM.precision).unwrap();
+        assert_eq!(planned.with_reserve(there[Line::Reserve]), there);
+        assert_eq!(there.lower_bound, there[Line::Arena]);
+        assert_eq!(Parked::TRAIN.offload, Offload::Activations);
+    }
+
+    #[test]
+    fn reports_say_what_lies_where() {
+        let text = table::<Parked>();
+        assert!(text.contains("\nhost ") && text.contains("each step copies") && !text.contains("pieces"), "{text}");
+        assert!(json::<Parked>().contains(&format!("\"host\":{}", Parked::BUDGET.host)));
+        assert!(!table::<Plain>().contains("host") && !json::<Plain>().contains("host"));
+    }
 }

@@ -1,17 +1,19 @@
-//! Optimizer state in host memory: which operations bring it into the arena, and in which order.
+//! Optimizer state and activations in host memory: which operations bring them into the arena, and in which order.
 #![cfg(feature = "lower")]
 
 mod common;
 
 use common::{chain, numbers, plan, training};
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, lower};
+use gpumem_core::lower::{Blueprint, Options, Setting, Steps, Term, Training, lower, tables};
+use gpumem_core::memory::budget::{budget_at, lower_bound_at};
 use gpumem_core::memory::place::place;
-use gpumem_core::program::{Action, Class, Operation, Part, Piece, Program, Slot, Tensor, TensorId};
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::program::{Action, Class, Leg, Operation, Part, Phase, Piece, Program, Slot, Tensor, TensorId};
 use gpumem_core::report::roofline::traffic;
-use gpumem_core::train::Offload;
 use gpumem_core::train::optim::Optimizer;
-use gpumem_core::{Half, Precision, Update};
+use gpumem_core::train::{Descent, Offload};
+use gpumem_core::{Checkpoint, Half, Precision, Role, Update};
 use std::collections::BTreeSet;
 
 fn network(input: &[u64], text: &str) -> (Graph, NodeId) {
@@ -168,4 +170,129 @@ fn what_pieces_move_adds_up() {
 
 fn compiled_bytes(program: &Program, precision: Precision) -> u64 {
     plan(program, 1, precision).budget.fetched
+}
+
+/// Maps of one size, so that the first ones can leave while the others are made.
+fn deep() -> (Graph, NodeId) {
+    let block = "Conv2d(8, 3, padding = 1) | BatchNorm2d | Tanh | ";
+    network(&[3, 8, 8], &format!("{}Flatten | Linear(5)", block.repeat(25)))
+}
+
+fn lowered((graph, output): &(Graph, NodeId), change: impl FnOnce(&mut Training<'_>)) -> Program {
+    let mut training = training(2).training.unwrap();
+    change(&mut training);
+    let program = lower(graph, &[*output], &Options { training: Some(training) }).unwrap();
+    assert_eq!(Program::decode(&program.encode()).as_ref(), Some(&program));
+    program
+}
+
+/// Each activation leaves after its last operation of the forward pass, and is back before the backward pass reads it. It has no place in the
+/// arena in between, and each wait is behind its copy.
+#[test]
+fn parked_activations_have_two_lives() {
+    let network = deep();
+    let plain = lowered(&network, |_| {});
+    for (update, micro_batches) in [(Update::Fused, 1), (Update::Separate, 1), (Update::Separate, 4)] {
+        let program = lowered(&network, |training| {
+            training.descent.offload = Offload::Activations;
+            (training.update, training.descent.micro_batches) = (update, micro_batches);
+        });
+        let loss = program.operations.iter().position(|it| it.phase() == Phase::Loss).unwrap();
+        let hosts: Vec<TensorId> = program.of_class(Class::Host).collect();
+        assert!(hosts.len() > 1, "{program}");
+        for &host in &hosts {
+            let at = |leg| {
+                let is_it = |it: &Operation| it.action == Action::Park(leg) && it.tensors().any(|id| id == host);
+                program.operations.iter().position(is_it).unwrap()
+            };
+            let [leave, left, back, returned] = [Leg::Leave, Leg::Left, Leg::Return, Leg::Returned].map(at);
+            assert!(leave < left && left < loss && loss < back && back < returned, "{program}");
+            let of = |at: usize, slot| {
+                let operation = &program.operations[at];
+                program.tensor(operation.read(slot).or(operation.written(slot)).unwrap())
+            };
+            let (one, other) = (of(left, Slot::Input(0)), of(back, Slot::Output));
+            assert_eq!((one.last as usize, other.first as usize), (left, back));
+            assert!((one.first as usize) < leave && (other.last as usize) > returned);
+            for tensor in [one, other] {
+                assert_eq!((tensor.class, tensor.role), (Class::Transient, Role::Activation));
+                assert_eq!((tensor.shape, tensor.batched), (program.tensor(host).shape, true));
+            }
+            // While a copy is under way nobody touches what it is of or what it is to.
+            let touches = |operation: &Operation, id| operation.tensors().any(|other| other == id);
+            let (one, other) =
+                (program.operations[left].read(Slot::Input(0)), program.operations[back].written(Slot::Output));
+            assert!(program.operations[leave + 1..left].iter().all(|it| !touches(it, one.unwrap())));
+            assert!(program.operations[back + 1..returned].iter().all(|it| !touches(it, other.unwrap())));
+        }
+        // Nothing else has changed: the same operations in the same order, but for updates, which come where there is room for gradients.
+        let others = |program: &Program| -> Vec<Action> {
+            let is_other = |action: &&Action| matches!(action, Action::Run { .. } | Action::Loss(_));
+            program.operations.iter().map(|it| &it.action).filter(is_other).cloned().collect()
+        };
+        if micro_batches == 1 {
+            assert_eq!(others(&program), others(&plain));
+        }
+        let evaluated = program.evaluation().unwrap().program;
+        assert!(evaluated.operations.iter().all(|it| !matches!(it.action, Action::Park(_))));
+        // One after the other in host memory, each part of a batch in the same places.
+        let each = 8 * 8 * 8 * 4;
+        for (batch, precision, bytes) in [(4, Precision::F32, each), (64, Precision::Bf16, each / 2)] {
+            let tables = tables(&program).leak();
+            let budget = budget_at(&tables, batch, precision).unwrap();
+            let count = hosts.len() as u64;
+            assert_eq!(budget.host, count * (batch / micro_batches * bytes).next_multiple_of(256));
+            assert_eq!(budget.fetched, count * batch * bytes);
+        }
+    }
+    assert_eq!(plain.of_class(Class::Host).count(), 0);
+}
+
+/// The largest sum of live bytes falls, whatever is computed again, and by no less than what lies in host memory at the turn.
+#[test]
+fn parked_activations_lower_the_bound() {
+    let (graph, output) = deep();
+    let steps = |offload, checkpoint| Blueprint {
+        graph: graph.clone(),
+        outputs: vec![output],
+        training: Some(Steps {
+            loss: vec![Term::CROSS_ENTROPY],
+            moments: 2,
+            update: Update::Fused,
+            checkpoint,
+            descent: Descent { offload, ..Descent::PLAIN },
+        }),
+        cached: None,
+    };
+    let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
+    for checkpoint in [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
+        let [here, there] = [Offload::None, Offload::Activations].map(|offload| {
+            let programs = steps(offload, checkpoint).trainings(&setting).unwrap();
+            let bounds = programs.iter().map(|program| {
+                lower_bound_at(&tables(program).leak().with_workspaces(setting.workspaces), 8, Precision::F32).unwrap()
+            });
+            bounds.collect::<Vec<u64>>()
+        });
+        assert_eq!(here.len(), there.len());
+        assert!(here.iter().zip(&there).all(|(here, there)| there <= here), "{here:?} {there:?}");
+        assert!(there[0] < here[0], "{checkpoint:?}: {here:?} {there:?}");
+    }
+    let program = steps(Offload::Activations, Checkpoint::None).training(Precision::F32).unwrap().unwrap();
+    let plain = steps(Offload::None, Checkpoint::None).training(Precision::F32).unwrap().unwrap();
+    let bound = |program: &Program| lower_bound_at(&tables(program).leak(), 8, Precision::F32).unwrap();
+    let host = budget_at(&tables(&program).leak(), 8, Precision::F32).unwrap().host;
+    assert!(bound(&plain) - bound(&program) <= host);
+}
+
+/// What a short network makes cannot leave before it is needed again.
+#[test]
+fn what_has_no_time_stays() {
+    for text in ["Conv2d(8, 3) | Tanh | Flatten | Linear(5)", "Flatten | Linear(5)"] {
+        let network = network(&[3, 8, 8], text);
+        let [here, there] = [Offload::None, Offload::Activations].map(|offload| {
+            let program = lowered(&network, |training| training.descent.offload = offload);
+            (program.tensors, program.operations)
+        });
+        assert!(here == there);
+    }
 }

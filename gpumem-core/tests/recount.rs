@@ -64,7 +64,8 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
     // What is in host memory is not in the arena.
     let host = (master.0 + optimizer.0, master.1 + optimizer.1);
     let offloads = training.is_some_and(|training| training.descent.offloads());
-    let [master, optimizer, host] = if offloads { [(0, 0), (0, 0), host] } else { [master, optimizer, (0, 0)] };
+    let parked = sum(&[Class::Host]);
+    let [master, optimizer, host] = if offloads { [(0, 0), (0, 0), host] } else { [master, optimizer, parked] };
     assert_eq!((budget.fetched, budget.host), host);
     let buffers = sum(&[Class::Buffer, Class::State]);
     let halves = if training.is_some() { 2 } else { 1 };
@@ -116,8 +117,8 @@ fn check_places(program: &Program, compiled: &Compiled, batch: u64, precision: P
     let ends = |start| if start < HOST { compiled.budget[Line::Arena] } else { HOST + compiled.budget.host };
     for (index, &(tensor, start, end)) in spans.iter().enumerate() {
         assert!(start % 256 == 0 && end <= ends(start), "{}", tensor.name);
-        let is_state = tensor.class == Class::Moment;
-        assert_eq!(start >= HOST, is_state && compiled.tables.offloads, "{}", tensor.name);
+        let is_state = tensor.class == Class::Moment && compiled.tables.offloads;
+        assert_eq!(start >= HOST, is_state || tensor.class == Class::Host, "{}", tensor.name);
         for &(other, other_start, other_end) in &spans[index + 1..] {
             let transient = tensor.class == Class::Transient && other.class == Class::Transient;
             let together = tensor.first <= other.last && other.first <= tensor.last;
@@ -149,8 +150,9 @@ const MOMENTS: [u64; 6] = [
     Optimizer::Muon(Muon::DEFAULT).moments(),
 ];
 
-fn offload(offloads: bool) -> Offload {
-    if offloads { Offload::OptimizerState } else { Offload::None }
+/// A way to offload that these states allow.
+fn offload(offload: Offload, moments: u64) -> Offload {
+    if whole_states(moments).1 && offload == Offload::OptimizerState { Offload::None } else { offload }
 }
 
 proptest! {
@@ -162,7 +164,7 @@ proptest! {
         batch in 1u64..40,
         precision in prop::sample::select(&Precision::ALL[..]),
         training in prop::option::of((prop::sample::select(&MOMENTS[..]), any::<bool>(), any::<bool>())),
-        offloads in any::<bool>(),
+        offloads in prop::sample::select(&Offload::ALL[..]),
         frozen in prop::collection::vec(0usize..60, 0..20),
         tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
         adapted in prop::option::of((prop::sample::select(&[None, Some(Coding::Int8), Some(Coding::Nf4)][..]), 0usize..60)),
@@ -187,7 +189,7 @@ proptest! {
             moments,
             update: if held { Update::Separate } else { Update::Fused },
             input_gradient: false,
-            descent: Descent { offload: offload(offloads && !whole_states(moments).1), ..Descent::PLAIN },
+            descent: Descent { offload: offload(offloads, moments), ..Descent::PLAIN },
         });
         let program = lower(&graph, &outputs, &Options { training }).unwrap();
         let compiled = plan(&program, batch, precision);

@@ -1,6 +1,7 @@
-//! Optimizer state in host memory: parameters and states are the same to the bit as with all of it in the arena.
+//! Optimizer state or activations in host memory: parameters and states are the same to the bit as with all of it in the arena.
 //!
-//! Memory that holds no living tensor is filled with NaN, so that what passes through a staging buffer must be fetched each time.
+//! Memory that holds no living tensor is filled with NaN, so that what passes through a staging buffer must be fetched each time, and an
+//! activation must have come back.
 
 mod harness;
 
@@ -9,14 +10,14 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::on_host;
-use gpumem_core::program::{Action, Class, Piece, Program, StateWord};
+use gpumem_core::program::{Action, Class, Leg, Piece, Program, StateWord};
 use gpumem_core::train::optim::{AdamW, Group, Optimizer, RmsProp, Sgd, whole_states};
 use gpumem_core::train::{Clip, Descent, Offload, Schedule};
 use gpumem_cpu::Cpu;
 use harness::Loaded;
 use harness::filled::fill;
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
-use harness::graphs::{chain, numbers};
+use harness::graphs::{chain, join, numbers};
 use proptest::prelude::*;
 
 /// How a step is trained, but for where its states are.
@@ -43,11 +44,16 @@ fn step(graph: &Graph, output: NodeId, loss: &[Term], way: &Way, offload: Offloa
 
 /// Three steps with states here and there.
 fn compare(graph: &Graph, output: NodeId, loss: &[Term], way: &Way) -> [Loaded; 2] {
+    compare_with(graph, output, loss, way, Offload::OptimizerState)
+}
+
+/// Three steps with all of it here and with something there.
+fn compare_with(graph: &Graph, output: NodeId, loss: &[Term], way: &Way, offload: Offload) -> [Loaded; 2] {
     let on = |offload, threads| {
         let cpu = Cpu::with_threads(threads).unwrap().with_poison(true);
         Loaded::of(&cpu, &step(graph, output, loss, way, offload), way.batch, way.optimizer).unwrap()
     };
-    let (mut here, mut there) = (on(Offload::None, 2), on(Offload::OptimizerState, 2));
+    let (mut here, mut there) = (on(Offload::None, 2), on(offload, 2));
     fill(&mut here);
     let parts = here.parts(1);
     for (name, words) in here.carried().into_iter().chain(parts.into_iter().flatten()) {
@@ -68,6 +74,7 @@ fn compare(graph: &Graph, output: NodeId, loss: &[Term], way: &Way) -> [Loaded; 
         assert!(here.carried() == there.carried(), "{:?}", way.optimizer);
     }
     assert!(before != here.carried());
+    assert_eq!(here.evaluate().unwrap().to_bits(), there.evaluate().unwrap().to_bits());
     [here, there]
 }
 
@@ -165,4 +172,77 @@ proptest! {
             compare(&graph, output, &[Term::CROSS_ENTROPY], &way);
         }
     }
+}
+
+/// Layers of one size, each of a kind: a sum adds what so many layers before it gave.
+fn deep(kinds: &[(usize, usize)]) -> (Graph, NodeId) {
+    const LAYERS: [&str; 7] =
+        ["Conv2d(8, 3, padding = 1)", "BatchNorm2d", "Tanh", "Relu", "Dropout(0.3)", "Conv2d(8, 1) | Gelu", "Sigmoid"];
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[2, 6, 5])).unwrap();
+    let mut values = vec![chain(&mut graph, input, "Conv2d(8, 3, padding = 1) | Tanh")];
+    for &(kind, before) in kinds {
+        let last = values[values.len() - 1];
+        values.push(match LAYERS.get(kind) {
+            Some(text) => chain(&mut graph, last, text),
+            None => join(&mut graph, &[last, values[values.len() - 1 - before % values.len()]], "Add"),
+        });
+    }
+    let output = chain(&mut graph, values[values.len() - 1], "Flatten | Linear(4)");
+    (graph, output)
+}
+
+/// Each tensor that left came back, and nothing has its place in between but what the plan puts there.
+fn parked(loaded: &Loaded) -> usize {
+    let program = &loaded.train.program;
+    let legs = |leg| program.operations.iter().filter(|operation| operation.action == Action::Park(leg)).count();
+    let all = [Leg::Leave, Leg::Left, Leg::Return, Leg::Returned].map(legs);
+    assert_eq!(all, [program.of_class(Class::Host).count(); 4]);
+    all[0]
+}
+
+#[test]
+fn activations_come_back_to_the_bit() {
+    let kinds: Vec<(usize, usize)> = (0..70).map(|index| ([0, 1, 3, 5, 2, 7, 4][index % 7], 3 + index % 11)).collect();
+    let (graph, output) = deep(&kinds);
+    for optimizer in optimizers() {
+        for (update, micro_batches, clip) in
+            [(Update::Fused, 1, None), (Update::Separate, 1, Some(Clip::GlobalNorm(0.01))), (Update::Separate, 2, None)]
+        {
+            let descent = Descent { clip, micro_batches, ..Descent::PLAIN };
+            let way = Way { optimizer, update, descent, skips_overflow: micro_batches == 2, batch: 4 };
+            let [here, there] = compare_with(&graph, output, &[Term::MSE], &way, Offload::Activations);
+            let count = parked(&there);
+            assert!(count > 1 && parked(&here) == 0, "{count}");
+            let samples = 4 / micro_batches;
+            assert_eq!(there.budget.fetched, count as u64 * micro_batches * samples * 8 * 6 * 5 * 4);
+            assert_eq!(there.budget.host, there.train.host());
+            assert!(there.budget.lower_bound < here.budget.lower_bound);
+        }
+    }
+}
+
+/// Random networks in which something is parked, and those in which nothing is.
+#[test]
+fn random_networks_with_activations_in_host_memory() {
+    use proptest::test_runner::TestRunner;
+    let layers = prop::collection::vec((0usize..9, 0usize..60), 20..90);
+    let found = std::cell::Cell::new((0, 0));
+    let config = ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&(layers, 1u64..3), |(kinds, micro_batches)| {
+        let (graph, output) = deep(&kinds);
+        let descent = Descent { micro_batches, ..Descent::PLAIN };
+        let optimizer = Optimizer::AdamW(AdamW::DEFAULT);
+        let way = Way { optimizer, update: Update::Fused, descent, skips_overflow: false, batch: 2 };
+        let [here, there] = compare_with(&graph, output, &[Term::MSE], &way, Offload::Activations);
+        let count = parked(&there);
+        // The bound falls where something is parked, and is that of the step as it is elsewhere.
+        let bounds = (there.budget.lower_bound, here.budget.lower_bound);
+        assert!(if count > 0 { bounds.0 < bounds.1 } else { bounds.0 == bounds.1 }, "{count}: {bounds:?}");
+        let (all, with) = found.get();
+        found.set((all + 1, with + usize::from(count > 0)));
+        Ok(())
+    });
+    result.unwrap();
+    assert!(found.get().1 * 4 > found.get().0, "{:?}", found.get());
 }

@@ -1,4 +1,4 @@
-//! `offload: OptimizerState` of `TRAIN`: what lies in host memory.
+//! `offload` of `TRAIN`: what lies in host memory.
 
 use crate::errors::Errors;
 use crate::optimizer::named;
@@ -14,7 +14,7 @@ use syn::Expr;
 /// Reads `offload`.
 pub(crate) fn read(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let number = one_of(value, "value of `offload`", &Offload::NAMES, errors);
-    reading.descent.offload = [Offload::None, Offload::OptimizerState][number];
+    reading.descent.offload = Offload::ALL[number];
     let name = Ident::new(Offload::NAMES[number], Span::call_site());
     quote!(__gpumem::__private::train::Offload::#name)
 }

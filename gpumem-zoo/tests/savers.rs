@@ -12,6 +12,7 @@ use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
 use gpumem_zoo::resnet::ResNet50;
 use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vgg::Vgg16;
+use std::sync::Mutex;
 
 /// Parts of a batch.
 const PARTS: u64 = 4;
@@ -110,13 +111,58 @@ fn what_each_way_leaves() {
     text += &line::<UNet<1>>(8);
     text += &line::<Gpt2<1>>(8);
     text += &line::<Gpt2Xl<1>>(1);
+    compare("savers", &text);
+}
+
+/// Compares a table of the page with what it should be, or writes it there.
+fn compare(name: &str, text: &str) {
+    // Tests run side by side, and each may write the page.
+    static PAGE: Mutex<()> = Mutex::new(());
+    let _page = PAGE.lock();
     let path = format!("{}/../docs/making-it-fit.md", env!("CARGO_MANIFEST_DIR"));
     let doc = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = ("<!-- savers -->\n", "<!-- end of savers -->");
-    let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());
+    let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let (from, to) = (doc.find(&start).unwrap() + start.len(), doc.find(&end).unwrap());
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
         return;
     }
     assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test savers`");
+}
+
+/// MiB of the arena without and with activations in host memory, MiB there, and the milliseconds that they are on the bus.
+fn parked<N: Network>(batch: u64) -> String {
+    let budgets = [
+        (Precision::F32, Offload::None),
+        (Precision::F32, Offload::Activations),
+        (MIXED, Offload::None),
+        (MIXED, Offload::Activations),
+    ];
+    let budgets = budgets.map(|(precision, offload)| {
+        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
+        blueprint.training.as_mut().unwrap().descent.offload = offload;
+        let setting = setting(batch, precision);
+        let program = blueprint.training(precision).unwrap().unwrap();
+        budget_at(&tables(&program).leak().with_workspaces(setting.workspaces), batch, precision).unwrap()
+    });
+    let line = |[here, there]: [&Budget; 2]| {
+        // What is not on the card is on the host, and not more than that.
+        let saved = here[Line::Arena] - there[Line::Arena];
+        assert!(0 < saved && there.lower_bound < here.lower_bound, "{}: {saved} of {}", N::NAME, there.host);
+        let mib = [here[Line::Arena], there[Line::Arena], there.host].map(|bytes| bytes >> 20);
+        format!("{} | {} | {} | {}", mib[0], mib[1], mib[2], there.bus_ms())
+    };
+    let [single, hosted, mixed, hosted16] = &budgets;
+    format!("| `{}`, {batch} | {} | {} |\n", N::NAME, line([single, hosted]), line([mixed, hosted16]))
+}
+
+#[test]
+fn what_activations_in_host_memory_leave() {
+    let mut text = String::from(
+        "| network, batch | F32 | offloaded | host | ms | `Mixed(Bf16)` | offloaded | host | ms |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    text += &parked::<ResNet50<1>>(64);
+    text += &parked::<Gpt2<1>>(8);
+    compare("parked", &text);
 }

@@ -11,7 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The order of tensors in a program.
-const ORDER: [Class; 9] = [
+const ORDER: [Class; 10] = [
     Class::Parameter,
     Class::Gradient,
     Class::Moment,
@@ -20,6 +20,7 @@ const ORDER: [Class; 9] = [
     Class::Cache,
     Class::Input,
     Class::Target,
+    Class::Host,
     Class::Transient,
 ];
 
@@ -52,7 +53,11 @@ impl Builder<'_> {
 impl Draft {
     /// The program, trained as described.
     pub(super) fn finish(self, graph: &Graph, training: Option<Training<'_>>) -> Program {
-        let Draft { mut tensors, operations, results, input_gradients, .. } = self;
+        let Draft { mut tensors, mut operations, results, input_gradients, .. } = self;
+        if training.is_some_and(|training| training.descent.parks()) {
+            let lasting: Vec<TensorId> = results.iter().chain(&input_gradients).copied().collect();
+            offload::park(&mut operations, &mut tensors, &lasting);
+        }
         let moments = training.map_or(0, |training| training.moments);
         let operations = held::hold(operations, &tensors);
         let mut operations = match training {

@@ -43,6 +43,8 @@ pub struct OwnedTables {
     pub micro_batches: u64,
     /// Whether optimizer state and master copies lie in host memory.
     pub offloads: bool,
+    /// Activations in host memory.
+    pub parked: Vec<BatchTensor>,
 }
 
 impl OwnedTables {
@@ -66,6 +68,7 @@ impl OwnedTables {
             workspaces: Workspaces::UNLIMITED,
             micro_batches: self.micro_batches,
             offloads: self.offloads,
+            parked: self.parked.leak(),
         }
     }
 }
@@ -117,6 +120,7 @@ pub fn tables(program: &Program) -> OwnedTables {
         paths: program.paths.clone(),
         micro_batches: program.descent.micro_batches,
         offloads: program.descent.offloads(),
+        parked: of(&[Class::Host]).map(given).collect(),
     }
 }
 

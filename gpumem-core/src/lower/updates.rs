@@ -155,6 +155,12 @@ fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> 
     (0..operations.len()).map(|at| room.spare(at, Load::default())).collect()
 }
 
+/// The most bytes that are alive at once, of what each sample has, in each number format.
+pub(super) fn most_of_sample(operations: &[Operation], tensors: &[Tensor]) -> [i128; 2] {
+    let most = |model| loads(operations, tensors, model, 0).into_iter().map(|load| load.each).max();
+    MODELS.map(|model| most(model).unwrap_or(0))
+}
+
 /// Numbers of f32 that an update has as scratch memory, where these are the states of optimizers: see
 /// [`scratch`](optim::scratch).
 fn needed(update: &Operation, tensors: &[Tensor], moments: u64) -> u64 {

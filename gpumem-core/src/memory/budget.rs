@@ -1,6 +1,6 @@
 //! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
 
-use crate::memory::bytes::{Largest, element_bytes, fill, largest, tensor_bytes};
+use crate::memory::bytes::{Bytes, Largest, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes};
 use crate::memory::lives::peak;
 use crate::memory::packed::{Wanted, packed};
 use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack_slice, verify_carried};
@@ -229,65 +229,22 @@ impl<const N: usize> Plan<N> {
 /// The largest arena: adding any card's reserve stays below 2^64.
 pub(super) const MOST_BYTES: u64 = u64::MAX / 2;
 
-/// Exact and padded bytes of one part of the arena.
-#[derive(Clone, Copy)]
-struct Bytes {
-    exact: u64,
-    padded: u64,
-}
-
-impl Bytes {
-    /// Adds `times` tensors of `bytes` bytes.
-    const fn add(&mut self, bytes: u64, times: u64) -> Result<(), PlanError> {
-        // The padded sum is the larger one: if it fits, so does the other.
-        match padded(bytes).checked_mul(times) {
-            Some(more) => match self.padded.checked_add(more) {
-                Some(sum) if sum <= MOST_BYTES => {
-                    self.padded = sum;
-                    self.exact += bytes * times;
-                    Ok(())
-                }
-                _ => Err(PlanError::Overflow),
-            },
-            None => Err(PlanError::Overflow),
-        }
-    }
-}
-
-/// Bytes of what is kept of a sequence.
-const fn cache_bytes(tables: &Tables, samples: u64, precision: Precision) -> Result<Bytes, PlanError> {
-    let element = element_bytes(precision);
-    let mut sum = Bytes { exact: 0, padded: 0 };
-    let mut i = 0;
-    while i < tables.caches.len() {
-        let [role, row, steps, count] = tables.caches[i];
-        let Some(each) = row.checked_mul(if steps > 0 { steps } else { 1 }) else { return Err(PlanError::Overflow) };
-        let added = match tensor_bytes(&element, role, 0, each, samples) {
-            Ok(bytes) => sum.add(bytes, count),
-            Err(error) => Err(error),
-        };
-        match added {
-            Ok(()) => {}
-            Err(error) => return Err(error),
-        }
-        i += 1;
-    }
-    Ok(sum)
-}
-
 /// The parts that do not depend on how activations are packed; those are 0 here.
 #[derive(Clone, Copy)]
 pub(crate) struct Lasting {
     parts: [Bytes; Line::PARTS],
-    /// What lies in host memory.
+    /// What of parameters lies in host memory.
     host: Bytes,
+    /// Activations that lie there, and how often each passes in a step.
+    parked: Bytes,
+    passes: u64,
 }
 
 impl Lasting {
     /// Parameters and what belongs to them, buffers and the batch.
     pub(crate) const fn new(tables: &Tables, batch: u64, precision: Precision) -> Result<Lasting, PlanError> {
         let none = Bytes { exact: 0, padded: 0 };
-        let mut lasting = Lasting { parts: [none; Line::PARTS], host: none };
+        let mut lasting = Lasting { parts: [none; Line::PARTS], host: none, parked: none, passes: 1 };
         match lasting.add_parameters(tables, precision) {
             Ok(()) => {}
             Err(error) => return Err(error),
@@ -306,23 +263,16 @@ impl Lasting {
         batch: u64,
         precision: Precision,
     ) -> Result<Lasting, PlanError> {
-        let (element, samples) = (element_bytes(precision), tables.samples(batch));
-        let halves = if tables.training { 2 } else { 1 };
-        let mut sum = Bytes { exact: 0, padded: 0 };
-        let mut i = 0;
-        while i < tables.batch.len() {
-            let [role, per_sample] = tables.batch[i];
-            let added = match tensor_bytes(&element, role, 0, per_sample, samples) {
-                Ok(bytes) => sum.add(bytes, halves),
-                Err(error) => Err(error),
-            };
-            match added {
-                Ok(()) => {}
-                Err(error) => return Err(error),
-            }
-            i += 1;
-        }
+        let samples = tables.samples(batch);
+        let sum = match batch_bytes(tables.batch, if tables.training { 2 } else { 1 }, samples, precision) {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(error),
+        };
         self.parts[Line::BatchIo as usize] = sum;
+        (self.parked, self.passes) = match batch_bytes(tables.parked, 1, samples, precision) {
+            Ok(bytes) => (bytes, if tables.micro_batches > 0 { tables.micro_batches } else { 1 }),
+            Err(error) => return Err(error),
+        };
         match cache_bytes(tables, samples, precision) {
             Ok(bytes) => self.parts[Line::Cache as usize] = bytes,
             Err(error) => return Err(error),
@@ -555,8 +505,9 @@ impl Lasting {
             largest: largest.index,
             largest_bytes: largest.largest,
             workspace: largest.workspace,
-            host: self.host.padded,
-            fetched: self.host.exact,
+            // Each is below 2^63.
+            host: self.host.padded + self.parked.padded,
+            fetched: self.host.exact.saturating_add(self.parked.exact.saturating_mul(self.passes)),
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Bytes of one tensor, and of all that live inside a step.
 
-use crate::memory::budget::PlanError;
+use crate::memory::budget::{MOST_BYTES, PlanError};
 use crate::memory::lives::peak;
 use crate::memory::plan::{ALIGNMENT, LiveRange};
-use crate::memory::tables::{Size, Tables, Workspaces, unpack};
+use crate::memory::tables::{BatchTensor, Size, Tables, Workspaces, unpack};
 use crate::number::{Precision, Role};
 
 /// Bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
@@ -154,4 +154,75 @@ pub(crate) const fn lower_bound<const N: usize>(
         },
         Err(error) => Err(error),
     }
+}
+
+/// Exact and padded bytes of one part of the arena.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes {
+    pub(super) exact: u64,
+    pub(super) padded: u64,
+}
+
+impl Bytes {
+    /// Adds `times` tensors of `bytes` bytes.
+    pub(super) const fn add(&mut self, bytes: u64, times: u64) -> Result<(), PlanError> {
+        // The padded sum is the larger one: if it fits, so does the other.
+        match padded(bytes).checked_mul(times) {
+            Some(more) => match self.padded.checked_add(more) {
+                Some(sum) if sum <= MOST_BYTES => {
+                    self.padded = sum;
+                    self.exact += bytes * times;
+                    Ok(())
+                }
+                _ => Err(PlanError::Overflow),
+            },
+            None => Err(PlanError::Overflow),
+        }
+    }
+}
+
+/// Bytes of what is kept of a sequence.
+pub(super) const fn cache_bytes(tables: &Tables, samples: u64, precision: Precision) -> Result<Bytes, PlanError> {
+    let element = element_bytes(precision);
+    let mut sum = Bytes { exact: 0, padded: 0 };
+    let mut i = 0;
+    while i < tables.caches.len() {
+        let [role, row, steps, count] = tables.caches[i];
+        let Some(each) = row.checked_mul(if steps > 0 { steps } else { 1 }) else { return Err(PlanError::Overflow) };
+        let added = match tensor_bytes(&element, role, 0, each, samples) {
+            Ok(bytes) => sum.add(bytes, count),
+            Err(error) => Err(error),
+        };
+        match added {
+            Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        i += 1;
+    }
+    Ok(sum)
+}
+
+/// Bytes of what is there `times` times for each sample.
+pub(super) const fn batch_bytes(
+    tensors: &[BatchTensor],
+    times: u64,
+    samples: u64,
+    precision: Precision,
+) -> Result<Bytes, PlanError> {
+    let element = element_bytes(precision);
+    let mut sum = Bytes { exact: 0, padded: 0 };
+    let mut i = 0;
+    while i < tensors.len() {
+        let [role, per_sample] = tensors[i];
+        let added = match tensor_bytes(&element, role, 0, per_sample, samples) {
+            Ok(bytes) => sum.add(bytes, times),
+            Err(error) => Err(error),
+        };
+        match added {
+            Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        i += 1;
+    }
+    Ok(sum)
 }

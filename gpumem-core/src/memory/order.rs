@@ -71,7 +71,10 @@ fn tensors(program: &Program, chosen: fn(&Program, TensorId) -> bool) -> BTreeSe
 fn is_inner_map(program: &Program, id: TensorId) -> bool {
     let tensor = program.tensor(id);
     let is_map = tensor.batched && tensor.shape.as_map().is_some() && !tensor.shape.is_same_in_both_orders();
-    tensor.class == Class::Transient && is_map && tensor.layout.is_dense() && !program.results.contains(&id)
+    matches!(tensor.class, Class::Transient | Class::Host)
+        && is_map
+        && tensor.layout.is_dense()
+        && !program.results.contains(&id)
 }
 
 /// The pass of a convolution or its transpose.

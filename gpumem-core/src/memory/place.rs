@@ -147,6 +147,11 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
             end = end.checked_add(end - start).ok_or_else(damaged)?;
         }
     }
+    for (tensor, offset) in program.tensors.iter().zip(&mut offsets).filter(|(tensor, _)| tensor.class == Class::Host) {
+        *offset = host;
+        let bytes = tensor.stored(batch).and_then(|elements| elements.checked_mul(tensor.role.bytes(precision)));
+        host = bytes.and_then(|bytes| host.checked_add(padded(bytes))).ok_or_else(damaged)?;
+    }
     let mut planned = compiled.offsets.iter();
     for (tensor, offset) in program.tensors.iter().zip(&mut offsets) {
         if tensor.class == Class::Transient {
@@ -165,7 +170,7 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
         return Err(Error::Damaged("a tensor's layout has no room for its shape"));
     }
     // What the host reads and writes is as the host has it; a device turns weights.
-    let is_inside = |tensor: &Tensor| matches!(tensor.class, Class::Transient | Class::Gradient);
+    let is_inside = |tensor: &Tensor| matches!(tensor.class, Class::Transient | Class::Host | Class::Gradient);
     let is_weight = |tensor: &Tensor| matches!(tensor.class, Class::Parameter | Class::Moment) && tensor.is_turned();
     let outlives = program.tensors.iter().filter(|tensor| !is_inside(tensor));
     let results = program.results.iter().map(|&id| program.tensor(id));

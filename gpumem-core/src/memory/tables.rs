@@ -20,7 +20,7 @@ pub type Persistent = [u64; 3];
 /// Parameters, `[role, elements, trained, count]`; `trained` is 1 or 0.
 pub type Parameter = [u64; 4];
 
-/// An input or target, `[role, per_sample]` elements.
+/// An input or target, or an activation in host memory: `[role, per_sample]` elements.
 pub type BatchTensor = [u64; 2];
 
 /// What is kept of a sequence, `[role, row, steps, count]`: `row` elements for each of `steps` steps of each sample, or where `steps` is 0,
@@ -122,6 +122,8 @@ pub struct Tables {
     pub micro_batches: u64,
     /// Whether optimizer state and master copies lie in host memory.
     pub offloads: bool,
+    /// Activations whose contents lie in host memory for a while of each part of a batch.
+    pub parked: &'static [BatchTensor],
 }
 
 impl Tables {
@@ -140,6 +142,11 @@ impl Tables {
     /// Samples that are in memory at once, of a batch: those of one part.
     pub const fn samples(&self, batch: u64) -> u64 {
         samples(batch, self.micro_batches)
+    }
+
+    /// Whether anything lies in host memory.
+    pub const fn has_host(&self) -> bool {
+        self.offloads || !self.parked.is_empty()
     }
 }
 

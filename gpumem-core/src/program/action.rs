@@ -66,7 +66,24 @@ pub enum Action {
     Store(Piece),
     /// Waits for all that is on its way between host memory and the `Input`s.
     Settle,
+    /// A step of an activation on its way to host memory and back.
+    Park(Leg),
 }
+
+/// A step of an activation on its way to host memory and back: see [`Action::Park`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Leg {
+    /// Begins to copy `Input(0)` to `Output`, a tensor of [`Class::Host`](super::Class::Host).
+    Leave,
+    /// Waits until `Input(0)` has been copied to `Input(1)`: whatever comes next may lie where it was.
+    Left,
+    /// Begins to copy `Input(0)`, a tensor of [`Class::Host`](super::Class::Host), to `Output`.
+    Return,
+    /// Waits until `Input(0)` has been copied to `Input(1)`, which may then be read.
+    Returned,
+}
+wire_enum!(Leg { Leave, Left, Return, Returned });
 
 /// Elements of a parameter that follow each other in memory, as they lie there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +159,10 @@ impl Wire for Action {
             }
             Action::Settle => 13u64.put(out),
             Action::Collect => 14u64.put(out),
+            Action::Park(leg) => {
+                15u64.put(out);
+                leg.put(out);
+            }
         }
     }
 
@@ -162,6 +183,7 @@ impl Wire for Action {
             12 => Action::Store(Wire::take(from)?),
             13 => Action::Settle,
             14 => Action::Collect,
+            15 => Action::Park(Wire::take(from)?),
             _ => return None,
         })
     }

@@ -1,6 +1,6 @@
 //! Programs as text: one line an operation, for people.
 
-use super::{Action, Class, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
+use super::{Action, Class, Leg, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
 use crate::number::Role;
 use crate::program::{NO_ROW, Part};
 use alloc::format;
@@ -52,6 +52,10 @@ impl Program {
             Action::UpdatePiece(piece) => format!("{path} update {}", elements(piece)),
             Action::Store(piece) => format!("{path} store {}", elements(piece)),
             Action::Settle => "wait for copies".to_string(),
+            Action::Park(Leg::Leave) => format!("{path} to host"),
+            Action::Park(Leg::Left) => format!("{path} is on host"),
+            Action::Park(Leg::Return) => format!("{path} from host"),
+            Action::Park(Leg::Returned) => format!("{path} is back"),
             Action::Accumulate => format!("{path} gradient +="),
             Action::Collect => format!("{path} gradient of all parts +="),
             Action::Copy => format!("{path} gradient copy"),

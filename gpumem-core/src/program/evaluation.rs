@@ -74,6 +74,8 @@ fn untrained(operation: &Operation) -> Option<Operation> {
             }
             Action::Copy
         }
+        // What is not kept for a backward pass needs no other place.
+        Action::Park(_) => return None,
         action => action.clone(),
     };
     let works = match &action {

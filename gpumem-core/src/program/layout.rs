@@ -148,7 +148,8 @@ impl Program {
             | Action::Update
             | Action::Fetch(_)
             | Action::UpdatePiece(_)
-            | Action::Store(_) => Layouts::Alike,
+            | Action::Store(_)
+            | Action::Park(_) => Layouts::Alike,
             Action::Loss(criterion) if criterion.is_of_rows() => {
                 Layouts::Rows(&[Slot::Input(0), Slot::InputGradient(0)])
             }

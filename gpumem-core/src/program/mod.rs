@@ -27,7 +27,7 @@ use crate::number::Role;
 use crate::number::random::Stream;
 use crate::shape::Shape;
 use crate::train::Descent;
-pub use action::{Action, Pass, Piece};
+pub use action::{Action, Leg, Pass, Piece};
 use alloc::string::String;
 use alloc::vec::Vec;
 pub use criterion::Criterion;
@@ -64,8 +64,10 @@ pub enum Class {
     Target,
     /// Lives inside a step only, and shares its memory with others.
     Transient,
+    /// Where the contents of a transient lie in host memory between two of its lives: see [`Action::Park`].
+    Host,
 }
-wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Cache, Input, Target, Transient });
+wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Cache, Input, Target, Transient, Host });
 wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace, Staging });
 wire_enum!(Phase { Forward, Backward, Update, Loss, Again });
 wire_enum!(Role {
@@ -360,6 +362,8 @@ impl Operation {
             Action::Loss(_) => Phase::Loss,
             Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
             Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => Phase::Update,
+            Action::Park(Leg::Leave | Leg::Left) => Phase::Forward,
+            Action::Park(Leg::Return | Leg::Returned) => Phase::Backward,
             Action::Run { pass: Pass::Backward, .. }
             | Action::Accumulate
             | Action::Collect

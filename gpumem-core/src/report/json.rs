@@ -53,7 +53,7 @@ fn program(compiled: &Compiled) -> String {
     let others = [("batch", *batch), ("workspace", budget.workspace), ("lower_bound", budget.lower_bound)];
     let parts = Some(compiled.tables.micro_batches).filter(|&parts| parts > 1).map(|parts| ("micro_batches", parts));
     let offloaded = [("host", budget.host), ("host_each_way", budget.fetched), ("host_ms", budget.bus_ms())];
-    let offloaded = offloaded.into_iter().filter(|_| compiled.tables.offloads);
+    let offloaded = offloaded.into_iter().filter(|_| compiled.tables.has_host());
     let fields = others
         .into_iter()
         .chain(parts)

@@ -77,6 +77,7 @@ mod tests {
             workspaces: Workspaces::UNLIMITED,
             micro_batches: 1,
             offloads: false,
+            parked: &[],
         };
         let mut arenas = Arenas::new(&tables, Precision::F32);
         for room in [30_000u64, 100_000, 12_345_678] {

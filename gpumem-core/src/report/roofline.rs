@@ -11,7 +11,7 @@ use crate::memory::place::{Placed, on_host, place};
 use crate::network::Network;
 use crate::number::{Format, Precision};
 use crate::program::ops::{Cell, Recurrence};
-use crate::program::{Action, Op, Operand, Operation, Pass, Phase, Piece, Slot, TensorId};
+use crate::program::{Action, Class, Leg, Op, Operand, Operation, Pass, Phase, Piece, Slot, TensorId};
 use crate::report::text::bytes as bytes_text;
 use alloc::format;
 use alloc::string::String;
@@ -98,6 +98,14 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
 pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>; 2] {
     if let Action::Fetch(piece) | Action::UpdatePiece(piece) | Action::Store(piece) = &operation.action {
         return [&operation.reads, &operation.writes].map(|operands| of_piece(placed, operation, piece, operands));
+    }
+    if let Action::Park(leg) = operation.action {
+        // In the card's memory the arena's side of a copy, and for a wait nothing.
+        let is_moved = |operand: &&Operand| {
+            matches!(leg, Leg::Leave | Leg::Return) && placed.program.tensor(operand.tensor).class != Class::Host
+        };
+        let bytes = |operand: &Operand| (operand.tensor, placed.bytes[operand.tensor as usize]);
+        return [&operation.reads, &operation.writes].map(|all| all.iter().filter(is_moved).map(bytes).collect());
     }
     let distinct = |operands: &[Operand]| {
         let mut tensors: Vec<TensorId> = Vec::new();

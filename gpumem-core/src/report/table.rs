@@ -77,7 +77,7 @@ pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u
             );
         }
     }
-    if tables.offloads {
+    if tables.has_host() {
         text += &format!("{:<12} {:>12}\n", "host", bytes(budget.host));
         text += &format!("  {}\n", bus(budget));
     }

@@ -152,7 +152,7 @@ impl<N: Network, D: Device> Net<N, D> {
                 }
                 Class::Input | Class::Target | Class::Gradient => vec![0; placed.bytes[id] as usize],
                 // Nothing of a cache is read that was not written.
-                Class::Transient | Class::Cache => continue,
+                Class::Transient | Class::Host | Class::Cache => continue,
             };
             self.runner.write(offset, &bytes)?;
         }
@@ -532,7 +532,7 @@ impl Kind {
             Class::Buffer => Some(Kind::Statistic),
             Class::Moment => Some(Kind::OptimizerState),
             Class::Gradient => Some(Kind::Gradient),
-            Class::State | Class::Cache | Class::Input | Class::Target | Class::Transient => None,
+            Class::State | Class::Cache | Class::Input | Class::Target | Class::Transient | Class::Host => None,
         }
     }
 }

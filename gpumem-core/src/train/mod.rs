@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::cards::Card;
 use crate::number::Precision;
-use crate::program::encoding::{Reader, Wire};
+use crate::program::encoding::{Reader, Wire, wire_enum};
 pub use crate::program::loss::{Loss, LossOptions, Reduction};
 use crate::train::optim::{Optimizer, Sgd};
 pub use clip::Clip;
@@ -50,7 +50,7 @@ pub struct Train {
     /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
     pub clip: Option<Clip>,
     /// What lies in host memory rather than on the card: `OptimizerState`, what the optimizer keeps and the f32 master copies of mixed
-    /// precision. Nothing, `None`, if left out. See [`Offload`].
+    /// precision, or `Activations`, what the backward pass reads late. Nothing, `None`, if left out. See [`Offload`].
     pub offload: Offload,
     /// How the learning rate changes from step to step, as `Cosine { warmup: 100, total: 5000, min: 1e-5 }`: see [`Schedule`].
     /// `Constant` if left out.
@@ -164,7 +164,7 @@ pub enum Checkpoint {
     Budget(f64),
 }
 
-/// Where what belongs to a training step lies: `offload: OptimizerState` in `TRAIN`.
+/// Where what belongs to a training step lies: `offload: OptimizerState` or `offload: Activations` in `TRAIN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Offload {
@@ -175,12 +175,20 @@ pub enum Offload {
     /// arena a piece at a time, beside the backward pass, and takes them back. The parameters after it are the same to the bit. For optimizers
     /// that treat each element by itself.
     OptimizerState,
+    /// Activations that the backward pass reads long after the forward pass has left them, in host memory in between: each leaves beside the
+    /// forward pass and is back beside the backward pass before it is read. Which they are follows from how long operations and copies take
+    /// by a model, so that a step need not wait for the bus. The numbers are the same to the bit.
+    Activations,
 }
 
 impl Offload {
-    /// The names of all of them, in the order of their numbers.
-    pub const NAMES: [&'static str; 2] = ["None", "OptimizerState"];
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Offload; 3] = [Offload::None, Offload::OptimizerState, Offload::Activations];
+
+    /// Their names.
+    pub const NAMES: [&'static str; 3] = ["None", "OptimizerState", "Activations"];
 }
+wire_enum!(Offload { None, OptimizerState, Activations });
 
 /// What happens around an update: to gradients and to the learning rate before it, and where it finds what the optimizer keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -208,6 +216,11 @@ impl Descent {
         matches!(self.offload, Offload::OptimizerState)
     }
 
+    /// Whether activations lie in host memory for a while.
+    pub const fn parks(self) -> bool {
+        matches!(self.offload, Offload::Activations)
+    }
+
     /// Whether gradients of several parts of a batch are added up.
     pub const fn accumulates(self) -> bool {
         self.micro_batches > 1
@@ -230,13 +243,13 @@ impl Wire for Descent {
         self.schedule.put(out);
         self.micro_batches.put(out);
         self.wide_sums.put(out);
-        self.offloads().put(out);
+        self.offload.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Descent> {
         let (clip, schedule) = (Wire::take(from)?, Wire::take(from)?);
         let (micro_batches, wide_sums) = (Wire::take(from)?, Wire::take(from)?);
-        let offload = if bool::take(from)? { Offload::OptimizerState } else { Offload::None };
+        let offload = Wire::take(from)?;
         let descent = Descent { clip, schedule, micro_batches, wide_sums, offload };
         Some(descent).filter(|descent| descent.micro_batches > 0)
     }

@@ -31,6 +31,7 @@ pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Ta
         micro_batches: 1,
         offloads: false,
         wide_sums: false,
+        parked: &[],
     }
 }
 

@@ -102,6 +102,7 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::UpdatePiece(piece) => optimizer::update_piece(*piece, operands),
         Action::Store(piece) => offload::store(*piece, operands),
         Action::Settle => offload::settle(),
+        Action::Park(leg) => offload::park(*leg, operands),
         Action::Accumulate => movement::accumulate(operands),
         Action::Collect => movement::collect(operands),
         Action::Copy => movement::copy(operands),

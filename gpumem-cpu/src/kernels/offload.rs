@@ -1,9 +1,9 @@
 //! Copies between the host's memory and the arena, which here are parts of one memory: each is over before the next operation begins.
 
-use super::{Bound, kernel};
+use super::{Bound, kernel, movement};
 use crate::operands::{Operands, Source, Target};
 use gpumem_core::error::Error;
-use gpumem_core::program::{Piece, Slot};
+use gpumem_core::program::{Leg, Piece, Slot};
 use gpumem_core::train::optim::Optimizer;
 
 /// Binds the way of a piece into the arena.
@@ -19,6 +19,14 @@ pub(super) fn store(piece: Piece, operands: &mut Operands<'_>) -> Bound {
 /// Nothing is on its way.
 pub(super) fn settle() -> Bound {
     kernel(|_| {})
+}
+
+/// Binds a step of an activation's way to the host's memory and back.
+pub(super) fn park(leg: Leg, operands: &mut Operands<'_>) -> Bound {
+    match leg {
+        Leg::Leave | Leg::Return => movement::copy(operands),
+        Leg::Left | Leg::Returned => settle(),
+    }
 }
 
 /// The states that are read, each to the one of its number that is written.

@@ -107,7 +107,8 @@ impl<'a> Chain<'a> {
             | Action::Fetch(_)
             | Action::UpdatePiece(_)
             | Action::Store(_)
-            | Action::Settle => None,
+            | Action::Settle
+            | Action::Park(_) => None,
         }
     }
 

@@ -60,6 +60,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
                 micro_batches: 1,
                 offloads: false,
+                parked: &[],
             };
             static __COMPILED: __gpumem::__private::memory::Compiled = __gpumem::__private::memory::Compiled {
                 program: &[],

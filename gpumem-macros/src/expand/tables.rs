@@ -98,6 +98,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
         paths: _,
         micro_batches,
         offloads,
+        parked,
     } = tables(program);
     guesses.iter().for_each(|&(samples, precision, workspaces)| transients.carry(samples, precision, workspaces));
     let [operations, moments, micro_batches] = [operations, moments, micro_batches].map(Literal::u64_unsuffixed);
@@ -110,7 +111,8 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
             __gpumem::__private::memory::tables::Order { entries: &[#(#entries),*], size: #size, lower_bound: #bound }
         }
     });
-    let [parameters, buffers, batch] = [rows(&parameters), rows(&buffers), rows(&batch)];
+    let [parameters, buffers] = [rows(&parameters), rows(&buffers)];
+    let [batch, parked] = [rows(&batch), rows(&parked)];
     let caches = rows(&caches);
     let [sizes, peaks, changes] = [rows(&sizes), rows(&peaks), rows(&changes)];
     let operation_tags = Literal::byte_string(&operation_tags);
@@ -145,6 +147,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
             },
             operation_tags: #operation_tags,
             transient_tags: #transient_tags,
+            parked: #parked,
             #others
         };
         static #name: &[::core::primitive::u8] = #bytes;

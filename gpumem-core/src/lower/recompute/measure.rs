@@ -101,7 +101,7 @@ impl Sizes {
         let exact = exact?;
         let padded = |tensor: u32| exact[tensor as usize].next_multiple_of(ALIGNMENT);
         let values = &step.values;
-        let meter = Meter { draft, exact: &exact, setting };
+        let meter = Meter { tensors: &draft.tensors, exact: &exact, setting };
         let mut sizes = Sizes {
             values: values.values.iter().map(|value| padded(value.tensor)).collect(),
             owns: values.owns.iter().map(|own| padded(own.tensor)).collect(),
@@ -156,7 +156,7 @@ pub(in crate::lower) fn again(order: &[u32], forward: usize) -> impl Iterator<It
 
 /// Measures operations.
 struct Meter<'d> {
-    draft: &'d Draft,
+    tensors: &'d [Tensor],
     /// Bytes of each tensor.
     exact: &'d [u64],
     setting: &'d Setting,
@@ -195,7 +195,7 @@ impl Meter<'_> {
     /// as much as it does here.
     fn cost(&self, operation: &Operation) -> u64 {
         let output = operation.written(Slot::Output);
-        let is_batched = output.is_none_or(|output| self.draft.tensors[output as usize].batched);
+        let is_batched = output.is_none_or(|output| self.tensors[output as usize].batched);
         let batch = if is_batched { self.setting.batch } else { 1 };
         flops(operation, batch).max(self.moved(operation).saturating_mul(self.setting.flops_per_byte()))
     }
@@ -206,6 +206,18 @@ impl Meter<'_> {
         let input = operation.read(Slot::Input(0)).filter(|_| reads_saved(operation));
         input.map_or(0, |input| self.exact[input as usize].saturating_mul(self.setting.flops_per_byte()))
     }
+}
+
+/// What each operation costs, and what it costs to move each tensor once, in the memory of a card; `None` of what is too large for any plan.
+pub(in crate::lower) fn costs(
+    operations: &[Operation],
+    tensors: &[Tensor],
+    setting: &Setting,
+) -> Option<(Vec<u64>, Vec<u64>)> {
+    let exact: Vec<u64> = tensors.iter().map(|tensor| setting.bytes(tensor)).collect::<Option<_>>()?;
+    let meter = Meter { tensors, exact: &exact, setting };
+    let all = operations.iter().map(|operation| meter.cost(operation)).collect();
+    Some((all, exact.iter().map(|bytes| bytes.saturating_mul(setting.flops_per_byte())).collect()))
 }
 
 /// Multiply-accumulates of a sample's forward pass.

@@ -23,6 +23,7 @@ mod ways;
 
 pub use levels::{Level, Search};
 pub use measure::Setting;
+pub(super) use measure::costs;
 
 use crate::graph::{Graph, NodeId};
 use crate::program::{Operation, Tensor, TensorId};

@@ -8,7 +8,7 @@
 //! The updates are not gathered: each comes right behind the last piece of its gradient, so that copies run beside the backward pass and the
 //! gradient's memory is free at once.
 
-use super::{LowerError, Training};
+use crate::lower::{LowerError, Training};
 use crate::number::Role;
 use crate::program::{Action, Class, Init, Layout, NO_ROW, Operand, Operation, Part, Piece, Slot, Tensor, TensorId};
 use crate::shape::Shape;
@@ -26,7 +26,7 @@ pub fn of_others(optimizer: &str) -> String {
 }
 
 /// Fails where a piece of a parameter cannot be updated by itself.
-pub(super) fn check(training: &Training<'_>) -> Result<(), LowerError> {
+pub(in crate::lower) fn check(training: &Training<'_>) -> Result<(), LowerError> {
     match training.descent.offloads() && whole_states(training.moments).1 {
         true => Err(LowerError::of_all(&of_others("the optimizer"))),
         false => Ok(()),
@@ -136,7 +136,7 @@ fn passage(update: &Operation, piece: Piece, staged: Vec<Operand>) -> [Operation
 }
 
 /// Lets updates find what the optimizer keeps, and master copies, in host memory.
-pub(super) fn stream(operations: Vec<Operation>, tensors: &mut Vec<Tensor>) -> Vec<Operation> {
+pub(in crate::lower) fn stream(operations: Vec<Operation>, tensors: &mut Vec<Tensor>) -> Vec<Operation> {
     let mut buffers = Buffers::default();
     let mut passages: Vec<[Operation; 3]> = Vec::new();
     // How many pieces have their update before or at each operation.

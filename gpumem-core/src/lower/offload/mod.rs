@@ -1,0 +1,9 @@
+//! What lies in host memory, and the operations that bring it into the arena and back.
+
+mod activations;
+mod states;
+
+pub use activations::BUS;
+pub(in crate::lower) use activations::park;
+pub use states::of_others;
+pub(in crate::lower) use states::{check, stream};
