@@ -7,7 +7,7 @@ network! {
     /// timm's `hrnet_w18_small`.
     pub struct HrNetW18Small;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [

@@ -59,7 +59,7 @@ network! {
     /// timm's `resmlp_12_224`.
     pub struct ResMlp12;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -99,7 +99,7 @@ network! {
     /// A Llama of transformers: `hidden_size` 768, `intermediate_size` 2048, 12 layers, 12 heads of queries and 4 of keys.
     pub struct LlamaSmall;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<128>) -> TokenLogits<128, 32000> {
         [
@@ -124,7 +124,7 @@ network! {
     /// A Phi of transformers: attention and the layers behind it side by side, half of each head turned.
     pub struct PhiNarrow;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<128>) -> TokenLogits<128, 32000> {
         [

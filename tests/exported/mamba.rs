@@ -7,7 +7,7 @@ network! {
     /// A Mamba of transformers: `hidden_size` 256, 4 layers.
     pub struct MambaNarrow;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
     const INFER: Infer = Infer { batch: 2 };
 
     fn forward(text: Tokens<16>) -> TokenLogits<16, 32000> {

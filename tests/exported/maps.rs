@@ -7,7 +7,7 @@ network! {
     /// timm's `darknet53`.
     pub struct Darknet53;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 256, 256>) -> Logits<1000> {
         [
@@ -35,7 +35,7 @@ network! {
     /// timm's `dm_nfnet_f0`: no normalisation of maps, but standardised weights.
     pub struct NfNetF0;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 192, 192>) -> Logits<1000> {
         [
@@ -86,7 +86,7 @@ network! {
     /// timm's `repvgg_a0` as it is trained: three branches, which are one convolution when it serves.
     pub struct RepVggA0;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [down(48), stage(48, 1), stage(96, 3), stage(192, 13), down(1280), GlobalAvgPool, Linear(1000, name = "head")]
@@ -109,7 +109,7 @@ network! {
     /// timm's `seresnet50`.
     pub struct SeResNet50;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -146,7 +146,7 @@ network! {
     /// timm's `poolformer_s12`: where transformers have attention, a mean of neighbours.
     pub struct PoolFormerS12;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -172,7 +172,7 @@ network! {
     /// A convolutional autoencoder of images.
     pub struct ConvAutoencoder;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: Mse };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: Mse };
 
     fn forward(image: Image<3, 64, 64>) -> Map<3, 64, 64> {
         [
@@ -193,7 +193,7 @@ network! {
     /// A generator of images from images, with reflected edges and normalised instances.
     pub struct ResNetGenerator;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: L1 };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: L1 };
 
     fn forward(image: Image<3, 128, 128>) -> Map<3, 128, 128> {
         [
@@ -223,7 +223,7 @@ network! {
     pub struct CspPan;
 
     const TRAIN: Train = Train {
-        batch: 1,
+        batch: 32,
         optimizer: Sgd { lr: 1.0 },
         loss: Mean(from = small) + Mean(from = middle) + Mean(from = large),
     };
@@ -293,7 +293,7 @@ network! {
     /// timm's `mobilenetv4_conv_small`: inverted bottlenecks with a depthwise convolution in front, in the middle, or in both places.
     pub struct MobileNetV4Small;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -330,7 +330,7 @@ network! {
     /// timm's `ghostnet_100`: half of the channels of each convolution follow from the other half.
     pub struct GhostNet;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [

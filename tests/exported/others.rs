@@ -7,7 +7,7 @@ network! {
     /// A Mistral of transformers: `hidden_size` 512, 8 heads of queries and 2 of keys, a window of 64.
     pub struct MistralSmall;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<128>) -> TokenLogits<128, 32000> {
         [
@@ -35,7 +35,7 @@ network! {
     /// transformers' `BartForConditionalGeneration`: what is written sees what was read. The first two rows of positions are for padding.
     pub struct BartBase;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<128>, answer: Tokens<64>) -> TokenLogits<64, 50265> {
         let words = Embedding(50265, 768, padding_idx = 1);
@@ -77,7 +77,7 @@ network! {
     /// diffusers' `DiTTransformer2DModel` in the sizes of DiT-S/2: each layer embeds the time step and the class for itself.
     pub struct DiTS2;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: Mse };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: Mse };
 
     fn forward(image: Image<4, 32, 32>, time: Tokens<1>, class: Tokens<1>) -> Map<8, 32, 32> {
         let first = Linear(384);
@@ -136,7 +136,7 @@ network! {
     /// timm's `efficientformer_l1`: pooling in three stages, and in the last layer attention with a bias for each distance.
     pub struct EfficientFormerL1;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -180,7 +180,7 @@ network! {
     /// timm's `mobilevit_s`: attention among the positions of a map that are at one place of their squares of two by two.
     pub struct MobileVitS;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 256, 256>) -> Logits<1000> {
         [
@@ -233,7 +233,7 @@ network! {
     /// timm's `coat_lite_tiny`: attention in which keys are weighed over all steps first, so that its products are between channels.
     pub struct CoatLiteTiny;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [

@@ -7,7 +7,7 @@ network! {
     /// timm's `eva02_tiny_patch14_224`: queries and keys turn by the row and the column of a patch, and the class token does not.
     pub struct Eva02Tiny;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: Mse };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: Mse };
 
     fn forward(image: Image<3, 224, 224>) -> Features<192> {
         [
@@ -41,7 +41,7 @@ network! {
     /// timm's `edgenext_xx_small`: attention between channels, whose queries and keys have length 1.
     pub struct EdgeNeXtXxSmall;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 256, 256>) -> Logits<1000> {
         [

@@ -7,7 +7,7 @@ network! {
     /// transformers' `BertForSequenceClassification`. Projections of queries, keys and values are one here.
     pub struct Bert;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<128>, segments: Tokens<128>) -> Logits<2> {
         [
@@ -33,7 +33,7 @@ network! {
     /// transformers' `AlbertForSequenceClassification`: twelve layers with the same parameters.
     pub struct Albert;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<128>, segments: Tokens<128>) -> Logits<2> {
         let attention = MultiHeadAttention(12);
@@ -60,7 +60,7 @@ network! {
     /// transformers' `GPT2LMHeadModel` on 128 tokens.
     pub struct Gpt2;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<128>) -> TokenLogits<128, 50257> {
         let words = Embedding(50257, 768);
@@ -81,7 +81,7 @@ network! {
     /// timm's `deit_tiny_distilled_patch16_224`: two tokens, and two heads of which the mean is taken.
     pub struct DeitTinyDistilled;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -104,7 +104,7 @@ network! {
     /// A tagger of words by an LSTM that reads in both directions.
     pub struct BiLstmTagger;
 
-    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
+    const TRAIN: Train = Train { batch: 32, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(text: Tokens<64>) -> TokenLogits<64, 17> {
         [
