@@ -236,11 +236,11 @@ fn random_networks_with_activations_in_host_memory() {
         let way = Way { optimizer, update: Update::Fused, descent, skips_overflow: false, batch: 2 };
         let [here, there] = compare_with(&graph, output, &[Term::MSE], &way, Offload::Activations);
         let count = parked(&there);
-        // The bound falls where something is parked, and is that of the step as it is elsewhere.
-        let bounds = (there.budget.lower_bound, here.budget.lower_bound);
-        assert!(if count > 0 { bounds.0 < bounds.1 } else { bounds.0 == bounds.1 }, "{count}: {bounds:?}");
+        // At this batch the peak may be one of parameters, which stays; it never rises.
+        let (less, plain) = (there.budget.lower_bound, here.budget.lower_bound);
+        assert!(less <= plain && (count > 0 || less == plain), "{count}: {less}, {plain}");
         let (all, with) = found.get();
-        found.set((all + 1, with + usize::from(count > 0)));
+        found.set((all + 1, with + usize::from(less < plain)));
         Ok(())
     });
     result.unwrap();
