@@ -41,7 +41,7 @@ pub enum Action {
     /// elements, and leaves the sums in `Workspace`, from this number on. All gradients have their sums in one.
     Squares(u64),
     /// From the sums of all squares in `Workspace`, the norm of all gradients, and what updates multiply them with, in `State`: see
-    /// [`StateWord::Clip`].
+    /// [`StateWord::Clip`](super::StateWord::Clip).
     Norm,
     /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's. `Workspace` is there where
     /// [`scratch`](crate::train::optim::scratch) says so: updates that follow each other have one, in which each has a part.
