@@ -1,6 +1,8 @@
 //! How long a context fits a card: language models of the zoo with a cache, planned as `network!` plans `INFER`.
 #![allow(missing_docs)]
 
+mod pages;
+
 use gpumem::cards::{A100_80GB, Card, RTX_3060, RTX_4090, T4};
 use gpumem::{Line, Network, Precision};
 use gpumem_core::lower::{Blueprint, Cached, lower_cached, tables};
@@ -67,13 +69,5 @@ fn the_longest_contexts() {
     row::<Llama1B<1>>(&mut text);
     row::<Gemma2B<1>>(&mut text);
     row::<Mistral7B<1>>(&mut text);
-    let path = format!("{}/README.md", env!("CARGO_MANIFEST_DIR"));
-    let doc = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = ("<!-- contexts -->\n", "<!-- end of contexts -->");
-    let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
-        return;
-    }
-    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test contexts`");
+    pages::check("README.md", "contexts", &text);
 }

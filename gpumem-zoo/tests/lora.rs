@@ -2,6 +2,8 @@
 //! weights of 16, 8 and 4 bits: a table of `docs/making-it-fit.md` is made here.
 #![allow(missing_docs)]
 
+mod pages;
+
 use gpumem::cards::{Card, RTX_3060, RTX_4060, RTX_4090};
 use gpumem::{Line, Network, network};
 use gpumem_core::memory::budget::budget_at;
@@ -161,15 +163,7 @@ fn what_bits_of_the_base_leave() {
     row::<TunedMistral>(&mut text, "Mistral-7B, 16 bits");
     row::<TunedMistral8>(&mut text, "`base = Int8`");
     row::<TunedMistral4>(&mut text, "`base = Nf4`");
-    let path = format!("{}/../docs/making-it-fit.md", env!("CARGO_MANIFEST_DIR"));
-    let doc = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = ("<!-- bases -->\n", "<!-- end of bases -->");
-    let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
-        return;
-    }
-    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test lora`");
+    pages::check("../docs/making-it-fit.md", "bases", &text);
 }
 
 /// 4 bits and a scale for each 64 elements, or 8 and one for each 256, exactly; what activations have more is the one weight that is a

@@ -7,6 +7,8 @@
 // GPT-2 XL is long.
 #![allow(missing_docs, long_running_const_eval)]
 
+mod pages;
+
 use gpumem::{Checkpoint, Line, Network, Precision};
 use gpumem_core::graph::{Graph, NodeId, Source};
 use gpumem_core::lower::{Blueprint, Setting, tables};
@@ -51,19 +53,6 @@ fn planned(program: &Program, setting: &Setting) -> u64 {
 fn arena<N: Network>(checkpoint: Checkpoint) -> u64 {
     let setting = setting(32);
     planned(&blueprint::<N>(checkpoint).trainings(&setting).unwrap()[0], &setting)
-}
-
-/// A table of the memory model, which is made here.
-fn check_doc(name: &str, text: &str) {
-    let path = format!("{}/../docs/memory-model.md", env!("CARGO_MANIFEST_DIR"));
-    let doc = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let (from, to) = (doc.find(&start).unwrap() + start.len(), doc.find(&end).unwrap());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
-        return;
-    }
-    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test peaks`");
 }
 
 /// The step takes at most so many thousandths of PyTorch's bytes, and so many with `checkpoint: Cheap`.
@@ -132,7 +121,7 @@ fn floors_are_those_of_the_memory_model() {
     text += &floor_line::<UNet<32>>(UNET);
     text += &floor_line::<DenseNet121<32>>(DENSENET121);
     text += &floor_line::<Vgg16<32>>(VGG16);
-    check_doc("floors", &text);
+    pages::check("../docs/memory-model.md", "floors", &text);
 }
 
 fn order_line<N: Network>(batch: u64) -> String {
@@ -154,7 +143,7 @@ fn orders_are_those_of_the_memory_model() {
     text += &order_line::<ResNet18<1>>(1);
     text += &order_line::<ResNet50<1>>(1);
     text += &order_line::<ResNet50<1>>(32);
-    check_doc("orders", &text);
+    pages::check("../docs/memory-model.md", "orders", &text);
 }
 
 /// One after the other, for both write one file where tables are made anew.

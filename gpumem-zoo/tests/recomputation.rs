@@ -3,6 +3,8 @@
 //! Time is a model: an operation takes as long as its floating-point operations or what it moves, whichever is longer, and a byte takes as
 //! long as 25 of those in f32 and 150 in 16 bits.
 
+mod pages;
+
 use gpumem::__private::memory::tables::Workspaces;
 use gpumem::__private::program::Program;
 use gpumem::{Half, Network, Precision, network};
@@ -128,7 +130,7 @@ fn well_known_networks_need_little_for_little_time() {
         }
         table += "\n";
     }
-    check_doc("recomputation", &table);
+    pages::check("README.md", "recomputation", &table);
 }
 
 #[test]
@@ -195,18 +197,5 @@ fn a_chain_needs_twice_the_root_of_its_layers() {
         // The gradients of two neighbours and of a weight are there beside what is held.
         assert!(least(&found, 34) <= (law + 3) * BYTES, "{layers} layers:\n{table}");
     }
-    check_doc("chain", &table);
-}
-
-/// Compares what the README has between the marks of this name with `text`.
-fn check_doc(name: &str, text: &str) {
-    let path = format!("{}/README.md", env!("CARGO_MANIFEST_DIR"));
-    let doc = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let (from, to) = (doc.find(&start).unwrap() + start.len(), doc.find(&end).unwrap());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
-        return;
-    }
-    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test recomputation`");
+    pages::check("README.md", "chain", &table);
 }

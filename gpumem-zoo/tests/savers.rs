@@ -1,6 +1,8 @@
 //! What each way to save memory leaves of the arena of well-known networks: the table of `docs/making-it-fit.md` is made here.
 #![allow(missing_docs)]
 
+mod pages;
+
 use gpumem::{Checkpoint, Half, Line, Network, Offload, Precision};
 use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
@@ -12,7 +14,6 @@ use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
 use gpumem_zoo::resnet::ResNet50;
 use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vgg::Vgg16;
-use std::sync::Mutex;
 
 /// Parts of a batch.
 const PARTS: u64 = 4;
@@ -111,23 +112,7 @@ fn what_each_way_leaves() {
     text += &line::<UNet<1>>(8);
     text += &line::<Gpt2<1>>(8);
     text += &line::<Gpt2Xl<1>>(1);
-    compare("savers", &text);
-}
-
-/// Compares a table of the page with what it should be, or writes it there.
-fn compare(name: &str, text: &str) {
-    // Tests run side by side, and each may write the page.
-    static PAGE: Mutex<()> = Mutex::new(());
-    let _page = PAGE.lock();
-    let path = format!("{}/../docs/making-it-fit.md", env!("CARGO_MANIFEST_DIR"));
-    let doc = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let (from, to) = (doc.find(&start).unwrap() + start.len(), doc.find(&end).unwrap());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
-        return;
-    }
-    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test savers`");
+    pages::check("../docs/making-it-fit.md", "savers", &text);
 }
 
 /// MiB of the arena without and with activations in host memory, MiB there, and the milliseconds that they are on the bus.
@@ -142,7 +127,7 @@ fn parked<N: Network>(batch: u64) -> String {
         let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
         blueprint.training.as_mut().unwrap().descent.offload = offload;
         let setting = setting(batch, precision);
-        let program = blueprint.training(precision).unwrap().unwrap();
+        let program = blueprint.training_for(&setting).unwrap().unwrap();
         budget_at(&tables(&program).leak().with_workspaces(setting.workspaces), batch, precision).unwrap()
     });
     let line = |[here, there]: [&Budget; 2]| {
@@ -164,5 +149,5 @@ fn what_activations_in_host_memory_leave() {
     );
     text += &parked::<ResNet50<1>>(64);
     text += &parked::<Gpt2<1>>(8);
-    compare("parked", &text);
+    pages::check("../docs/making-it-fit.md", "parked", &text);
 }

@@ -2,6 +2,8 @@
 //! 32 bits, of 8 and in host memory, and with adapters. The table in `docs/memory-model.md` is made here.
 #![allow(missing_docs)]
 
+mod pages;
+
 use gpumem::{Half, Line, Network, Offload, Precision, Update, network};
 use gpumem_core::Role;
 use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
@@ -254,13 +256,5 @@ fn bytes_of_a_parameter() {
         let saved = separate[Line::Arena] - fused[Line::Arena];
         assert!(saved >= separate[Line::Gradients] * 9 / 10, "{saved} of {}", separate[Line::Gradients]);
     }
-    let path = format!("{}/../docs/memory-model.md", env!("CARGO_MANIFEST_DIR"));
-    let doc = std::fs::read_to_string(&path).unwrap();
-    let (start, end) = ("<!-- states -->\n", "<!-- end of states -->");
-    let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{}{text}{}", &doc[..from], &doc[to..])).unwrap();
-        return;
-    }
-    assert_eq!(&doc[from..to], text, "run `UPDATE_DOCS=1 cargo test -p gpumem-zoo --test states`");
+    pages::check("../docs/memory-model.md", "states", &text);
 }

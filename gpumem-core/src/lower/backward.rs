@@ -11,7 +11,6 @@ use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::Clip;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -152,17 +151,10 @@ impl Builder<'_> {
             return target;
         }
         let name = if number == 0 { "target".into() } else { alloc::format!("target{number}") };
-        let target = self.given(name, if is_indices { Role::Index } else { Role::Activation }, shape);
+        let role = if is_indices { Role::Index } else { Role::Activation };
+        let target = self.given(Class::Target, name, role, (shape, true));
         targets.insert(number, target);
         target
-    }
-
-    /// What the host hands in beside the inputs, for each sample.
-    fn given(&mut self, name: String, role: Role, shape: Shape) -> TensorId {
-        let tensor = self.transient(Part::Output, role, NO_ROW.into(), shape, true);
-        let given = &mut self.tensors[tensor as usize];
-        (given.class, given.name) = (Class::Target, name);
-        tensor
     }
 
     /// A term of the loss, and the gradient of each value that it measures, the first of `values`, which overwrites that where nothing
@@ -195,7 +187,8 @@ impl Builder<'_> {
         if parts > 1 && criterion.counts() {
             // No part knows the targets of the others. It lies behind all targets: the host counts those that it was given.
             let divisors = self.tensors.iter().filter(|tensor| tensor.name.starts_with(DIVISOR)).count();
-            let divisor = self.given(alloc::format!("{DIVISOR}{divisors}"), Role::Statistic, Shape::new(&[]));
+            let name = alloc::format!("{DIVISOR}{divisors}");
+            let divisor = self.given(Class::Target, name, Role::Statistic, (Shape::new(&[]), true));
             reads.push(Operand { slot: Slot::Saved(0), tensor: divisor });
         } else if let Some((shape, batched)) = criterion.saved() {
             let saved = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), shape, batched);

@@ -7,7 +7,7 @@ use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::number::Role;
 use crate::program::kept::Kept;
 use crate::program::op::{Gradient, Reads, Work, Workspace};
-use crate::program::{Action, Class, Init, Layout, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
+use crate::program::{Action, Class, Init, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::optim::{Extent, extent_of, state_count};
@@ -271,45 +271,25 @@ impl<'g> Builder<'g> {
     }
 
     fn persistent(&mut self, class: Class, role: Role, name: String, row: u32, shape: Shape, init: Init) -> TensorId {
-        let (part, batched) = (Part::Output, false);
-        let layout = Layout::DENSE;
-        self.tensor(Tensor {
-            class,
-            role,
-            part,
-            name,
-            row,
-            shape,
-            batched,
-            layout,
-            pitch: 0,
-            trained: false,
-            init,
-            first: 0,
-            last: 0,
-        })
+        let tensor = Tensor::transient(Part::Output, role, row, shape);
+        self.tensor(Tensor { class, name, init, ..tensor })
     }
 
     /// A tensor that lives inside the step.
     pub(super) fn transient(&mut self, part: Part, role: Role, row: u32, shape: Shape, batched: bool) -> TensorId {
-        let init = Init::Constant(0.0);
-        let name = String::new();
-        let layout = Layout::DENSE;
-        self.tensor(Tensor {
-            class: Class::Transient,
-            role,
-            part,
-            name,
-            row,
-            shape,
-            batched,
-            layout,
-            pitch: 0,
-            trained: false,
-            init,
-            first: 0,
-            last: 0,
-        })
+        self.tensor(Tensor { batched, ..Tensor::transient(part, role, row, shape) })
+    }
+
+    /// What the host hands in.
+    pub(super) fn given(
+        &mut self,
+        class: Class,
+        name: String,
+        role: Role,
+        (shape, batched): (Shape, bool),
+    ) -> TensorId {
+        let tensor = Tensor::transient(Part::Output, role, NO_ROW.into(), shape);
+        self.tensor(Tensor { class, name, batched, ..tensor })
     }
 
     /// The workspace of an operation, as it writes it.

@@ -3,9 +3,9 @@
 use super::LowerError;
 use super::builder::{Blocker, Builder, OpNode, numbered};
 use crate::graph::{NodeId, Source};
+use crate::program::Part;
 use crate::program::op::{Inference, Saved, Work};
-use crate::program::{Action, Class, Init, Layout, Operand, Pass, Slot, Tensor, TensorId};
-use crate::program::{NO_ROW, Part};
+use crate::program::{Action, Class, Operand, Pass, Slot, TensorId};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -34,21 +34,7 @@ impl Builder<'_> {
         let value = self.value(id);
         let earlier = self.tensors.iter().filter(|tensor| tensor.class == Class::Input).count();
         let name = if earlier == 0 { "input".into() } else { format!("input{earlier}") };
-        let tensor = self.tensor(Tensor {
-            class: Class::Input,
-            role: value.elements.role(),
-            part: Part::Output,
-            name,
-            row: NO_ROW.into(),
-            shape: value.shape,
-            batched: value.batched,
-            layout: Layout::DENSE,
-            pitch: 0,
-            trained: false,
-            init: Init::Constant(0.0),
-            first: 0,
-            last: 0,
-        });
+        let tensor = self.given(Class::Input, name, value.elements.role(), (value.shape, value.batched));
         self.hold(id, tensor);
     }
 

@@ -5,10 +5,9 @@
 //! gradient lives through grows beyond what the peak needs, at any batch and in any number format.
 
 use crate::number::Role;
-use crate::program::{Action, Class, Init, Layout, Operand, Operation, Part, Slot, Tensor, TensorId};
+use crate::program::{Action, Class, Operand, Operation, Part, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use crate::train::optim;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -180,21 +179,7 @@ pub(super) fn with_scratch(operations: &mut [Operation], tensors: &mut Vec<Tenso
             continue;
         }
         let tensor = tensors.len() as TensorId;
-        tensors.push(Tensor {
-            class: Class::Transient,
-            role: Role::Statistic,
-            part: Part::Workspace,
-            name: String::new(),
-            row: run[0].row,
-            shape: Shape::new(&[elements]),
-            batched: false,
-            layout: Layout::DENSE,
-            pitch: 0,
-            trained: false,
-            init: Init::Constant(0.0),
-            first: 0,
-            last: 0,
-        });
+        tensors.push(Tensor::transient(Part::Workspace, Role::Statistic, run[0].row, Shape::new(&[elements])));
         let operand = Operand { slot: Slot::Workspace, tensor };
         run.iter_mut().zip(each).filter(|(_, each)| *each > 0).for_each(|(update, _)| update.writes.push(operand));
     }
@@ -252,6 +237,7 @@ mod tests {
     use crate::lower::{Options, Term, Training, lower};
     use crate::program::{Phase, Program};
     use crate::train::Update;
+    use alloc::string::String;
 
     /// A training step of layers with numbers.
     fn step(shape: &[u64], layers: &[(&str, &[u64])]) -> Program {

@@ -173,6 +173,25 @@ record! {
 }
 
 impl Tensor {
+    /// A dense tensor without a name that lives inside a step, one for the whole batch: what others are made of.
+    pub(crate) fn transient(part: Part, role: Role, row: u32, shape: Shape) -> Tensor {
+        Tensor {
+            class: Class::Transient,
+            role,
+            part,
+            name: String::new(),
+            row,
+            shape,
+            batched: false,
+            layout: Layout::DENSE,
+            pitch: 0,
+            trained: false,
+            init: Init::Constant(0.0),
+            first: 0,
+            last: 0,
+        }
+    }
+
     /// Elements at this batch size, or `None` if they exceed `u64`.
     pub fn elements(&self, batch: u64) -> Option<u64> {
         let each = self.shape.elements()?;

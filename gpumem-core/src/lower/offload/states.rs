@@ -10,7 +10,7 @@
 
 use crate::lower::{LowerError, Training};
 use crate::number::Role;
-use crate::program::{Action, Class, Init, Layout, NO_ROW, Operand, Operation, Part, Piece, Slot, Tensor, TensorId};
+use crate::program::{Action, NO_ROW, Operand, Operation, Part, Piece, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use crate::train::optim::whole_states;
 use alloc::format;
@@ -98,21 +98,7 @@ fn staging(number: usize, slot: Slot, role: Role) -> Tensor {
         Slot::Moment(index) => format!("staging[{number}].moment{index}"),
         _ => format!("staging[{number}].master"),
     };
-    Tensor {
-        class: Class::Transient,
-        role,
-        part: Part::Staging,
-        name,
-        row: NO_ROW.into(),
-        shape: Shape::new(&[0]),
-        batched: false,
-        layout: Layout::DENSE,
-        pitch: 0,
-        trained: false,
-        init: Init::Constant(0.0),
-        first: 0,
-        last: 0,
-    }
+    Tensor { name, ..Tensor::transient(Part::Staging, role, NO_ROW.into(), Shape::new(&[0])) }
 }
 
 /// The three operations of a piece of an update, in a staging buffer.
