@@ -28,6 +28,9 @@ use std::sync::Mutex;
 /// Compute capabilities from Pascal to Blackwell.
 const ARCHITECTURES: [(i32, i32); 9] = [(6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)];
 
+/// Version 12 compiles for what later ones do not know, and for two of the others: what it makes of a source hardly depends on the card.
+const OF_VERSION_12: [(i32, i32); 4] = [(6, 1), (7, 0), (7, 5), (9, 0)];
+
 /// The number formats of activations.
 const FORMATS: [Format; 3] = [Format::F32, Format::Bf16, Format::F16];
 
@@ -262,7 +265,9 @@ fn kernels_compile_for_every_architecture_without_spills() {
         !required || !instances.is_empty(),
         "run the other tests of this crate first: they note down what they ran"
     );
-    let known = |capability: &(i32, i32)| target(*capability) == Ok(*capability);
+    let known = |capability: &(i32, i32)| {
+        target(*capability) == Ok(*capability) && (version.0 >= 13 || OF_VERSION_12.contains(capability))
+    };
     let work: Vec<(Kernel, (i32, i32))> = instances
         .iter()
         .flat_map(|instance| FORMATS.map(|format| (instance, format)))
