@@ -116,11 +116,15 @@ pub(super) const fn lowest(entries: &[u64], below: &mut [u32]) {
     let mut previous = MASK;
     let mut i = 0;
     while i < entries.len() {
-        let (tensor, first) = (entries[i] & MASK, entries[i] >> BITS & MASK);
-        if tensor != previous && first != MASK && (first as usize) < below.len() && (tensor as usize) < below.len() {
-            below[tensor as usize] = first as u32 + 1;
+        let entry = entries[i];
+        let tensor = entry & MASK;
+        if tensor != previous {
+            let first = entry >> BITS & MASK;
+            if first < below.len() as u64 && tensor < below.len() as u64 {
+                below[tensor as usize] = first as u32 + 1;
+            }
+            previous = tensor;
         }
-        previous = tensor;
         i += 1;
     }
 }

@@ -1,8 +1,7 @@
 //! Offsets for tensors by lifetime: the best of a small portfolio of packers, and an independent check.
 //!
 //! Every algorithm is one `const fn` over slices with scratch memory from its caller. The const entry points ([`pack`],
-//! [`verify`]) bring arrays, their run-time twins ([`pack_slice`], [`verify_slice`]) bring vectors; the results are
-//! equal where the lower bound is reached.
+//! [`verify`]) bring arrays, their run-time twins ([`pack_slice`], [`verify_slice`]) bring vectors.
 //!
 //! Const evaluation takes about a microsecond a step, so the macro packs at the sizes that it expects, and const evaluation
 //! replays what it found: see [`order`]. Where that does not reach the lower bound, packers are tried in the order in which they
@@ -54,6 +53,9 @@ const ATTEMPTS: [Attempt; 10] = [
     Attempt::Holes { backwards: false },
     Attempt::Holes { backwards: true },
 ];
+
+/// Attempts that are made natively before the [`search`], which is quicker than those behind them.
+const FIRST: usize = 2;
 
 /// Contemporaries that [`stack`] looks at, a tensor, before it gives up: in const evaluation, where training steps need a few dozen, and
 /// natively.
@@ -139,25 +141,26 @@ pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>,
     let mut words = [[0; WORDS]; N];
     let mut longs = [[0; LONGS]; N];
     let scratch = Scratch { spans: &mut spans, words: &mut words, longs: &mut longs };
-    match pack_into(ranges, &mut offsets, PATIENCE[0], scratch) {
+    match pack_into(ranges, &mut offsets, &ATTEMPTS, PATIENCE[0], scratch) {
         Ok((size, peak)) => Ok(Packing { offsets, size, lower_bound: peak.bytes, peak: peak.operation }),
         Err(Overflow) => Err(Overflow),
     }
 }
 
-/// Packs `ranges` at run time: to the same offsets as [`pack`] where those reach the lower bound. Where they miss it, more is tried, and what
-/// comes out is pushed down as far as it can be.
+/// Packs `ranges` at run time: to the same offsets as [`pack`] where the first packers reach the lower bound. Where they miss it, more is tried
+/// than there, and what comes out is pushed down as far as it can be.
 pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
-    let count = ranges.len();
-    let mut offsets = vec![0; count];
-    let scratch = Scratch {
-        spans: &mut vec![NO_SPAN; count],
-        words: &mut vec![[0; WORDS]; count],
-        longs: &mut vec![[0; LONGS]; count],
-    };
-    let (mut size, peak) = pack_into(ranges, &mut offsets, PATIENCE[1], scratch)?;
+    let mut offsets = vec![0; ranges.len()];
+    let (mut size, peak) = tried(ranges, &mut offsets, &ATTEMPTS[..FIRST])?;
     if size > peak.bytes {
         size = search::search(ranges, &mut offsets, size, peak);
+    }
+    if size > peak.bytes {
+        let mut others = vec![0; ranges.len()];
+        let (other, _) = tried(ranges, &mut others, &ATTEMPTS[FIRST..])?;
+        if other < size {
+            (size, offsets) = (other, others);
+        }
     }
     if size > peak.bytes
         && let Some(order) = order(ranges, &offsets)
@@ -165,6 +168,16 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
         size = replay(&order, ranges, &mut offsets);
     }
     Ok(PackedSlice { offsets, size, lower_bound: peak.bytes, peak: peak.operation })
+}
+
+fn tried(ranges: &[LiveRange], offsets: &mut [u64], attempts: &[Attempt]) -> Result<(u64, Peak), Overflow> {
+    let count = ranges.len();
+    let scratch = Scratch {
+        spans: &mut vec![NO_SPAN; count],
+        words: &mut vec![[0; WORDS]; count],
+        longs: &mut vec![[0; LONGS]; count],
+    };
+    pack_into(ranges, offsets, attempts, PATIENCE[1], scratch)
 }
 
 /// Whether `packing` keeps tensors that live at the same time apart, inside its size, with every offset a multiple of
@@ -180,20 +193,27 @@ pub const fn verify_carried<const N: usize>(
     alignment: u64,
     entries: &[u64],
 ) -> bool {
-    let mut words = [[0; verify::WORDS]; N];
-    verify::verify(ranges, &packing.offsets, packing.size, alignment, entries, &mut words, &mut [0; N])
+    let scratch =
+        verify::Scratch { seen: &mut [verify::AHEAD; N], words: &mut [[0; verify::WORDS]; N], keys: &mut [0; N] };
+    verify::verify(ranges, &packing.offsets, packing.size, alignment, entries, scratch)
 }
 
-/// [`verify`] for tensors whose number is known at run time only.
-pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment: u64) -> bool {
-    let mut words = vec![[0; verify::WORDS]; ranges.len()];
-    verify::verify(ranges, offsets, size, alignment, &[], &mut words, &mut vec![0; ranges.len()])
+/// [`verify_carried`] for tensors whose number is known at run time only.
+pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment: u64, entries: &[u64]) -> bool {
+    let count = ranges.len();
+    let scratch = verify::Scratch {
+        seen: &mut vec![verify::AHEAD; count],
+        words: &mut vec![[0; verify::WORDS]; count],
+        keys: &mut vec![0; count],
+    };
+    verify::verify(ranges, offsets, size, alignment, entries, scratch)
 }
 
 /// Writes the best offsets found; returns their size and the lower bound. The scratch memory must be all 0.
 const fn pack_into(
     ranges: &[LiveRange],
     offsets: &mut [u64],
+    attempts: &[Attempt],
     patience: usize,
     scratch: Scratch<'_>,
 ) -> Result<(u64, Peak), Overflow> {
@@ -233,14 +253,14 @@ const fn pack_into(
 
     let mut size = u64::MAX;
     let mut attempt = 0;
-    while attempt < ATTEMPTS.len() && size > peak.bytes {
-        let rounds = match ATTEMPTS[attempt] {
+    while attempt < attempts.len() && size > peak.bytes {
+        let rounds = match attempts[attempt] {
             Attempt::Stack { rounds, .. } => rounds,
             _ => 1,
         };
         let mut round = 0;
         while round < rounds && size > peak.bytes {
-            let tried = match ATTEMPTS[attempt] {
+            let tried = match attempts[attempt] {
                 Attempt::Stack { at_peak, short, long, .. } => {
                     let turn = if at_peak { axis.peak } else { axis.turn };
                     let stacked = stack::Stacked {

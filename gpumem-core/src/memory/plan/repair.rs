@@ -1,16 +1,20 @@
 //! Repairs a packing that misses its bound: what lies above the bound is put where it throws out the least, and so is what was thrown out,
 //! until all have a place or the search has looked long enough.
 //!
-//! What was thrown out weighs more from then on, so that tensors which are hard to place stay where they are.
+//! What was thrown out weighs more from then on, so that tensors which are hard to place stay where they are. A tensor weighs the square root
+//! of its bytes times operations, and as much more each time as the search's rule says.
 
 use super::Span;
 use alloc::vec::Vec;
 
 /// The most tensors that are placed, over all steps of a search.
-const MOST_STEPS: usize = 2048;
+const MOST_STEPS: usize = 16384;
 
 /// Bytes count in at most so many parts of the bound, so that no sum of weights overflows.
 const PARTS: u64 = 1 << 24;
+
+/// Bits of a weight behind the point.
+const FRACTION: u32 = 10;
 
 /// A tensor that has a place.
 #[derive(Clone, Copy)]
@@ -27,13 +31,13 @@ struct Placed {
 pub(super) struct Rule {
     /// With another seed another of the places that cost the same is taken.
     pub(super) seed: u64,
-    /// Whether a tensor is placed sooner for each time that it was thrown out.
-    pub(super) learns: bool,
+    /// The mean weight, halved so many times, is what a tensor weighs more for each time that it was thrown out.
+    pub(super) halvings: u32,
 }
 
 impl Rule {
     /// What is taken first.
-    pub(super) const FIRST: Rule = Rule { seed: 1, learns: false };
+    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4 };
 }
 
 /// Moves tensors until all end at `top` or below, and looks at `looks` others for that; returns whether they do. Otherwise `offsets` are of
@@ -62,24 +66,23 @@ struct Search<'a> {
     /// By address.
     placed: Vec<Placed>,
     homeless: Vec<u32>,
-    /// Memory times time.
-    areas: Vec<u64>,
-    /// What it costs to throw each out: its area, and that once more for each time that it was.
+    /// What it costs to throw each out.
     costs: Vec<u64>,
+    /// What that rises by each time.
+    rise: u64,
     /// Beginnings, and ends by address, of the contemporaries of one tensor, with what each costs.
     starts: Vec<(u64, u64)>,
     ends: Vec<(u64, u64)>,
     /// A linear congruential generator: of places that cost the same, any.
     random: u64,
-    /// See [`Rule::learns`].
-    learns: bool,
 }
 
 impl<'a> Search<'a> {
     fn new(spans: &'a [Span], offsets: &[u64], top: u64, rule: Rule) -> Search<'a> {
         let unit = (top / PARTS).max(1);
         let area = |span: &Span| (span.bytes / unit + 1) * u64::from(span.last - span.first + 1);
-        let areas: Vec<u64> = spans.iter().map(area).collect();
+        let costs: Vec<u64> = spans.iter().map(|span| area(span).isqrt() << FRACTION).collect();
+        let mean = costs.iter().sum::<u64>() / (spans.len() as u64).max(1);
         let (mut placed, mut homeless) = (Vec::new(), Vec::new());
         for (tensor, &Span { bytes, first, last }) in spans.iter().enumerate().filter(|(_, span)| span.bytes > 0) {
             let (tensor, start) = (tensor as u32, offsets[tensor]);
@@ -96,19 +99,17 @@ impl<'a> Search<'a> {
             top,
             placed,
             homeless,
-            costs: areas.clone(),
-            areas,
+            costs,
+            rise: (mean >> rule.halvings).max(1),
             starts,
             ends,
             random: rule.seed,
-            learns: rule.learns,
         }
     }
 
-    /// Takes the tensor with the largest area, or cost, from those without a place.
+    /// Takes the tensor that costs the most from those without a place.
     fn hardest(&mut self) -> Option<u32> {
-        let weights = if self.learns { &self.costs } else { &self.areas };
-        let most = (0..self.homeless.len()).max_by_key(|&at| weights[self.homeless[at] as usize])?;
+        let most = (0..self.homeless.len()).max_by_key(|&at| self.costs[self.homeless[at] as usize])?;
         Some(self.homeless.swap_remove(most))
     }
 
@@ -205,12 +206,12 @@ impl<'a> Search<'a> {
     }
 
     fn throw_out(&mut self, own: Placed) {
-        let (areas, costs, homeless) = (&*self.areas, &mut *self.costs, &mut self.homeless);
+        let (rise, costs, homeless) = (self.rise, &mut *self.costs, &mut self.homeless);
         self.placed.retain(|other| {
             let meets = own.start < other.end && other.start < own.end;
             let stays = !meets || other.first > own.last || own.first > other.last;
             if !stays {
-                costs[other.tensor as usize] += areas[other.tensor as usize];
+                costs[other.tensor as usize] += rise;
                 homeless.push(other.tensor);
             }
             stays

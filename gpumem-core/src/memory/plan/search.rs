@@ -45,11 +45,12 @@ const STARTS: [Start; 14] = [
 const ROUNDS: usize = 8;
 const MOST_PLACED: usize = 16384;
 
-/// Looks of a [`repair`] of a start, of one that begins there again, and of one of the best packing.
-const LOOKS: [usize; 3] = [1 << 17, 1 << 18, 1 << 20];
+/// Looks of a [`repair`] of a start, and of one that begins there again or with the best packing.
+const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
 
-/// Repairs that begin at a start again, with another rule.
+/// Repairs that begin at a start again, with other rules.
 const AGAIN: usize = 24;
+const RISES: [u32; 3] = [4, 3, 2];
 
 /// Sizes between the best packing and the bound that are tried where the bound is not reached.
 const HALVINGS: usize = 6;
@@ -87,7 +88,7 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
     }
     for (seed, base) in bases.iter().cycle().take(AGAIN).enumerate() {
         trial.copy_from_slice(base);
-        let rule = Rule { seed: seed as u64 + 2, learns: true };
+        let rule = Rule { seed: seed as u64 + 2, halvings: RISES[seed % RISES.len()] };
         if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[1], rule) {
             offsets.copy_from_slice(&trial);
             return peak.bytes;
@@ -97,7 +98,7 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
     let (mut low, mut top) = (peak.bytes, peak.bytes);
     for _ in 0..HALVINGS {
         trial.copy_from_slice(offsets);
-        if repair(&stacks.spans, &mut trial, top, LOOKS[2], Rule::FIRST) {
+        if repair(&stacks.spans, &mut trial, top, LOOKS[1], Rule::FIRST) {
             offsets.copy_from_slice(&trial);
             let highest = sink::highest(&stacks.spans, &trial);
             best = trial[highest] + stacks.spans[highest].bytes;
