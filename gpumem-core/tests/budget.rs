@@ -250,10 +250,35 @@ fn an_order_that_wastes_memory_is_not_taken() {
     // One above the other, as for tensors that live together.
     let together = [LiveRange { bytes: 256, first: 0, last: 1 }; 2];
     let entries = order(&together, &[0, 256]).unwrap();
-    transients.orders.push(OwnedOrder { entries, size: 256, lower_bound: 256 });
+    transients.orders.push(OwnedOrder { entries, size: 256, lower_bound: 256, offsets: Vec::new(), bytes: Vec::new() });
     let step = Tables { operations: 2, transients: transients.leak(), parameters: &[], ..STEP };
     let plan: Plan<2> = plan(&step, 1, Precision::F32);
     assert_eq!((plan.packing.size, plan.packing.lower_bound), (256, 256));
+}
+
+/// Where tensors have the bytes that the macro saw, they lie where it put them; otherwise they are placed anew, even if the sum is the same.
+#[test]
+fn places_are_those_of_the_macro_where_bytes_are() {
+    let tensor = |fixed, per_sample| ([Role::Activation as u64, fixed, per_sample, 0, 0, 1], false);
+    let mut transients = OwnedTransients::new([tensor(0, 64), tensor(256, 0), tensor(64, 0)]);
+    transients.carry(2, Precision::F32, Workspaces::UNLIMITED);
+    assert_eq!(transients.orders[0].bytes, [512, 1024, 256]);
+    // As valid as what was found, and not what any packer gives.
+    transients.orders[0].offsets = vec![1280, 256, 0];
+    let placed = |batch, transients: OwnedTransients| {
+        let step = Tables { operations: 2, transients: transients.leak(), parameters: &[], ..STEP };
+        let plan: Plan<3> = plan(&step, batch, Precision::F32);
+        assert!(verify(&live_ranges(&step, batch, Precision::F32).unwrap(), &plan.packing, ALIGNMENT));
+        (plan.packing.offsets, plan.packing.size)
+    };
+    assert_eq!(placed(2, transients.clone()), ([1280, 256, 0], 1792));
+    assert_ne!(placed(1, transients.clone()).0, [1280, 256, 0]);
+    // The same sum of other tensors, and too few places.
+    let mut others = transients.clone();
+    others.orders[0].bytes = vec![256, 1024, 512];
+    assert_ne!(placed(2, others).0, [1280, 256, 0]);
+    transients.orders[0].offsets.pop();
+    assert_ne!(placed(2, transients).0, [1280, 256, 0]);
 }
 
 /// Of the macro's orders the one that gives the smallest packing is taken, though one before it is close to the lower bound.
@@ -279,7 +304,10 @@ fn the_best_order_is_taken() {
     together[300].last = 1;
     let mut shared = offsets.clone();
     shared[301] = shared[300];
-    let carried = |entries: Option<Vec<u64>>| OwnedOrder { entries: entries.unwrap(), size: 512, lower_bound: 512 };
+    let carried = |entries: Option<Vec<u64>>| {
+        let [offsets, bytes] = [const { Vec::new() }; 2];
+        OwnedOrder { entries: entries.unwrap(), size: 512, lower_bound: 512, offsets, bytes }
+    };
     let (apart, beside) = (carried(order(&together, &offsets)), carried(order(&ranges, &shared)));
     let size = |orders: &[&OwnedOrder]| {
         let orders = orders.iter().copied().cloned().collect();

@@ -37,6 +37,10 @@ pub struct OwnedOrder {
     pub size: u64,
     /// See [`Order::lower_bound`].
     pub lower_bound: u64,
+    /// See [`Order::offsets`].
+    pub offsets: Vec<u64>,
+    /// See [`Order::bytes`].
+    pub bytes: Vec<u64>,
 }
 
 impl OwnedTransients {
@@ -80,13 +84,19 @@ impl OwnedTransients {
             && !self.orders.iter().any(|known| known.entries == entries)
         {
             let size = replay(&entries, &ranges, &mut offsets);
-            self.orders.push(OwnedOrder { entries, size, lower_bound });
+            self.orders.push(OwnedOrder { entries, size, lower_bound, offsets, bytes });
         }
     }
 
     /// The same for as long as the process lives, as tables are elsewhere: statics.
     pub fn leak(self) -> Transients {
-        let order = |OwnedOrder { entries, size, lower_bound }| Order { entries: entries.leak(), size, lower_bound };
+        let order = |OwnedOrder { entries, size, lower_bound, offsets, bytes }| Order {
+            entries: entries.leak(),
+            size,
+            lower_bound,
+            offsets: offsets.leak(),
+            bytes: bytes.leak(),
+        };
         Transients {
             sizes: self.sizes.leak(),
             lives: self.lives.leak(),

@@ -4,7 +4,7 @@ use crate::memory::budget::{MOST_BYTES, PlanError, padded};
 use crate::memory::bytes::{Largest, fill};
 use crate::memory::lives::peak;
 use crate::memory::plan::{LiveRange, Overflow, Packing, pack, replay};
-use crate::memory::tables::Tables;
+use crate::memory::tables::{Order, Tables};
 
 /// More tensors than these take the packers a second or more.
 pub const MANY: usize = 1500;
@@ -46,6 +46,9 @@ pub(super) const fn packed<const N: usize>(
     if !replays {
         return Ok((unpacked, false));
     }
+    if let Some(packing) = placed(tables.transients.orders, largest.bytes, &unpacked) {
+        return Ok((packing, true));
+    }
     let mut ranges = [LiveRange { bytes: 0, first: 0, last: 0 }; N];
     match fill(tables, largest.bytes, &mut ranges) {
         Ok(()) => {}
@@ -67,6 +70,34 @@ pub(super) const fn packed<const N: usize>(
         Ok(packed) => Ok((packed, true)),
         Err(Overflow) => Err(PlanError::Overflow),
     }
+}
+
+/// What the macro packed, where tensors have the bytes that they had there.
+const fn placed<const N: usize>(orders: &[Order], bytes: &[u64], unpacked: &Packing<N>) -> Option<Packing<N>> {
+    let mut i = 0;
+    while i < orders.len() {
+        let Order { size, lower_bound, offsets, bytes: known, .. } = orders[i];
+        if let Some(offsets) = offsets.first_chunk::<N>()
+            && offsets.len() == N
+            && lower_bound == unpacked.lower_bound
+            && is_equal(bytes, known)
+        {
+            return Some(Packing { offsets: *offsets, size, ..*unpacked });
+        }
+        i += 1;
+    }
+    None
+}
+
+const fn is_equal(one: &[u64], other: &[u64]) -> bool {
+    let mut i = 0;
+    while i < one.len() && i < other.len() {
+        if one[i] != other[i] {
+            return false;
+        }
+        i += 1;
+    }
+    one.len() == other.len()
 }
 
 /// Makes the smallest packing that the orders give which the macro found, of which there is one at least. Returns whether it is hardly to be

@@ -55,6 +55,10 @@ pub struct Order {
     pub size: u64,
     /// The lower bound of those.
     pub lower_bound: u64,
+    /// Where each of those tensors lies, or nothing: sizes of other bytes than these are placed by the entries.
+    pub offsets: &'static [u64],
+    /// Padded bytes of each size.
+    pub bytes: &'static [u64],
 }
 
 /// Bits of an operation's number in [`life`].

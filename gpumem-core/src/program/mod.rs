@@ -174,6 +174,7 @@ record! {
 
 impl Tensor {
     /// A dense tensor without a name that lives inside a step, one for the whole batch: what others are made of.
+    #[cfg(feature = "lower")]
     pub(crate) fn transient(part: Part, role: Role, row: u32, shape: Shape) -> Tensor {
         Tensor {
             class: Class::Transient,
