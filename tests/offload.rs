@@ -232,16 +232,17 @@ mod activations {
     }
 
     macro_rules! both {
-        ($here:ident, $there:ident, { $($settings:tt)* }) => {
+        ($here:ident, $there:ident, $all:ident, { $($settings:tt)* }) => {
             deep!($here, { $($settings)* });
             deep!($there, { $($settings)* offload: Activations });
+            deep!($all, { $($settings)* offload: All });
         };
     }
 
-    both!(Plain, Parked, {});
-    both!(Mixed16, MixedParked, { precision: Mixed(F16), });
-    both!(Split, SplitParked, { micro_batches: 4, clip: GlobalNorm(0.1), });
-    both!(Leaner, LeanerParked, { checkpoint: Budget(0.8), });
+    both!(Plain, Parked, All, {});
+    both!(Mixed16, MixedParked, MixedAll, { precision: Mixed(F16), });
+    both!(Split, SplitParked, SplitAll, { micro_batches: 4, clip: GlobalNorm(0.1), });
+    both!(Leaner, LeanerParked, LeanerAll, { checkpoint: Budget(0.8), });
 
     macro_rules! compared {
         ($($here:ident $there:ident),* $(,)?) => {
@@ -268,6 +269,7 @@ mod activations {
     #[test]
     fn the_step_is_the_same_to_the_bit() {
         compared!(Plain Parked, Mixed16 MixedParked, Split SplitParked, Leaner LeanerParked);
+        compared!(Plain All, Mixed16 MixedAll, Split SplitAll, Leaner LeanerAll);
     }
 
     #[test]
@@ -288,10 +290,34 @@ mod activations {
         assert_eq!(Parked::TRAIN.offload, Offload::Activations);
     }
 
+    /// Optimizer state and activations together: both lie there, and what a step copies is added up.
+    #[test]
+    fn the_budget_has_both_in_host_memory() {
+        for [here, parked, all] in [
+            [Plain::BUDGET, Parked::BUDGET, All::BUDGET],
+            [Mixed16::BUDGET, MixedParked::BUDGET, MixedAll::BUDGET],
+            [Split::BUDGET, SplitParked::BUDGET, SplitAll::BUDGET],
+        ] {
+            let states = here[Line::Optimizer] + here[Line::Master];
+            assert!(states > 0 && (all[Line::Optimizer], all[Line::Master]) == (0, 0));
+            assert_eq!(all.fetched, parked.fetched + states);
+            assert!(all.host >= parked.host + states && all.host < parked.host + states + 256 * 400);
+            assert_eq!(all[Line::Gradients], here[Line::Gradients]);
+        }
+        assert_eq!(All::TRAIN.offload, Offload::All);
+    }
+
     #[test]
     fn reports_say_what_lies_where() {
         let text = table::<Parked>();
         assert!(text.contains("\nhost ") && text.contains("each step copies") && !text.contains("pieces"), "{text}");
+        let text = table::<All>();
+        assert!(text.contains("\nhost ") && text.contains("that pieces of optimizer state pass through\n"), "{text}");
+        assert!(json::<All>().contains(&format!(
+            "\"host\":{},\"host_each_way\":{},",
+            All::BUDGET.host,
+            All::BUDGET.fetched
+        )));
         assert!(json::<Parked>().contains(&format!("\"host\":{}", Parked::BUDGET.host)));
         assert!(!table::<Plain>().contains("host") && !json::<Plain>().contains("host"));
     }

@@ -20,7 +20,7 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let checkpoint = all[kind % 4];
         let clip = [None, Some(Clip::GlobalNorm(1.0)), Some(Clip::Value(0.5))][kind % 3];
         let schedule = Schedule::Step { warmup: 3, every: 10, factor: 0.5 };
-        let offload = Offload::ALL[kind % 3];
+        let offload = Offload::ALL[kind % 4];
         let descent = Descent { clip, schedule, micro_batches: 1 + kind as u64, offload, ..Descent::PLAIN };
         let training =
             (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate, checkpoint, descent });

@@ -62,11 +62,11 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
     });
     let [gradients, optimizer] = [Class::Gradient, Class::Moment].map(|class| sum(&[class]));
     // What is in host memory is not in the arena.
-    let host = (master.0 + optimizer.0, master.1 + optimizer.1);
+    let states = (master.0 + optimizer.0, master.1 + optimizer.1);
     let offloads = training.is_some_and(|training| training.descent.offloads());
     let parked = sum(&[Class::Host]);
-    let [master, optimizer, host] = if offloads { [(0, 0), (0, 0), host] } else { [master, optimizer, parked] };
-    assert_eq!((budget.fetched, budget.host), host);
+    let [master, optimizer, states] = if offloads { [(0, 0), (0, 0), states] } else { [master, optimizer, (0, 0)] };
+    assert_eq!((budget.fetched, budget.host), (states.0 + parked.0, states.1 + parked.1));
     let buffers = sum(&[Class::Buffer, Class::State]);
     let halves = if training.is_some() { 2 } else { 1 };
     let (exact, padded) = sum(&[Class::Input, Class::Target]);
@@ -152,7 +152,11 @@ const MOMENTS: [u64; 6] = [
 
 /// A way to offload that these states allow.
 fn offload(offload: Offload, moments: u64) -> Offload {
-    if whole_states(moments).1 && offload == Offload::OptimizerState { Offload::None } else { offload }
+    match offload {
+        Offload::OptimizerState if whole_states(moments).1 => Offload::None,
+        Offload::All if whole_states(moments).1 => Offload::Activations,
+        other => other,
+    }
 }
 
 proptest! {

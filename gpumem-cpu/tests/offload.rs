@@ -211,8 +211,12 @@ fn activations_come_back_to_the_bit() {
         {
             let descent = Descent { clip, micro_batches, ..Descent::PLAIN };
             let way = Way { optimizer, update, descent, skips_overflow: micro_batches == 2, batch: 4 };
+            let [_, all] = compare_with(&graph, output, &[Term::MSE], &way, Offload::All);
             let [here, there] = compare_with(&graph, output, &[Term::MSE], &way, Offload::Activations);
             let count = parked(&there);
+            let states = here.budget[Line::Optimizer];
+            assert_eq!((parked(&all), all.budget.fetched), (count, there.budget.fetched + states));
+            assert!(all.budget.host >= there.budget.host + states && all.train.host() == all.budget.host);
             assert!(count > 1 && parked(&here) == 0, "{count}");
             let samples = 4 / micro_batches;
             assert_eq!(there.budget.fetched, count as u64 * micro_batches * samples * 8 * 6 * 5 * 4);
@@ -234,8 +238,10 @@ fn random_networks_with_activations_in_host_memory() {
         let descent = Descent { micro_batches, ..Descent::PLAIN };
         let optimizer = Optimizer::AdamW(AdamW::DEFAULT);
         let way = Way { optimizer, update: Update::Fused, descent, skips_overflow: false, batch: 2 };
+        let [_, all] = compare_with(&graph, output, &[Term::MSE], &way, Offload::All);
         let [here, there] = compare_with(&graph, output, &[Term::MSE], &way, Offload::Activations);
         let count = parked(&there);
+        assert_eq!(parked(&all), count);
         // At this batch the peak may be one of parameters, which stays; it never rises.
         let (less, plain) = (there.budget.lower_bound, here.budget.lower_bound);
         assert!(less <= plain && (count > 0 || less == plain), "{count}: {less}, {plain}");

@@ -4,7 +4,7 @@ use crate::errors::Errors;
 use crate::optimizer::named;
 use crate::syntax::{Place, Settings};
 use crate::train::{Reading, one_of};
-use gpumem_core::lower::offload::of_others;
+use gpumem_core::lower::offload::{of_others, without_states};
 use gpumem_core::train::optim::{Optimizer, whole_states};
 use gpumem_core::train::{Offload, Train};
 use proc_macro2::{Ident, Span, TokenStream};
@@ -13,9 +13,9 @@ use syn::Expr;
 
 /// Reads `offload`.
 pub(crate) fn read(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
-    let number = one_of(value, "value of `offload`", &Offload::NAMES, errors);
-    reading.descent.offload = Offload::ALL[number];
-    let name = Ident::new(Offload::NAMES[number], Span::call_site());
+    let offload = Offload::ALL[one_of(value, "value of `offload`", &Offload::NAMES, errors)];
+    reading.descent.offload = offload;
+    let name = Ident::new(offload.name(), Span::call_site());
     quote!(__gpumem::__private::train::Offload::#name)
 }
 
@@ -32,14 +32,17 @@ pub(crate) fn check(value: &Expr, settings: &Settings, reading: &mut Reading<'_>
         None => Train::DEFAULT.optimizer.row().name.to_string(),
     };
     if whole_states(reading.moments).1 {
-        errors.add(Place::of(value), of_others(&format!("`{name}`")));
+        errors.add(Place::of(value), of_others(reading.descent.offload, &format!("`{name}`")));
         reading.descent.offload = Offload::None;
     } else if reading.moments == 0 && !reading.precision.has_master() {
         let keeps = Optimizer::ROWS.iter().find(|row| row.name == name).and_then(|row| row.states.first());
         let without = keeps.and_then(|state| state.unless_zero).map_or(String::new(), |it| format!(" without `{it}`"));
+        let nothing =
+            if reading.descent.parks() { "there are no states to offload" } else { "there is nothing to offload" };
         let message = format!(
-            "there is nothing to offload: `{name}`{without} keeps no state, and {} has no master copies; leave `offload` out",
-            reading.precision.name()
+            "{nothing}: `{name}`{without} keeps no state, and {} has no master copies; {}",
+            reading.precision.name(),
+            without_states(reading.descent.offload)
         );
         errors.add(Place::of(value), message);
         reading.descent.offload = Offload::None;

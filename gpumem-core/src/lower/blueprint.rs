@@ -7,7 +7,7 @@ use crate::number::Precision;
 use crate::program::Program;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::loss::Written;
-use crate::train::{Checkpoint, Descent, Update};
+use crate::train::{Checkpoint, Descent, Offload, Update};
 use alloc::vec::Vec;
 
 /// A network without its numbers: the graph, and what of `TRAIN` changes the program.
@@ -171,11 +171,20 @@ impl Blueprint {
     /// See [`search`].
     pub(super) fn leaner(&self, plain: &Program, setting: &Setting) -> Result<Search, LowerError> {
         let mut found = self.levels(setting)?.unwrap_or_default();
-        let peak = setting.peak(plain);
+        if self.training.as_ref().is_some_and(|steps| steps.descent.offload != Offload::None) {
+            // The search knows neither of activations that leave nor of the buffers that states pass through.
+            for level in found.levels.iter_mut().skip(1) {
+                let program = self.training_in_order(setting.precision, &level.order)?;
+                level.peak = program.map_or(u64::MAX, |program| setting.peak(&program));
+            }
+        }
+        let mut peak = setting.peak(plain);
         let mut number = 0;
         found.levels.retain(|level| {
             number += 1;
-            number == 1 || level.peak < peak
+            let is_kept = number == 1 || level.peak < peak;
+            peak = if number == 1 { peak } else { peak.min(level.peak) };
+            is_kept
         });
         Ok(found)
     }

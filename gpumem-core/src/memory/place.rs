@@ -198,13 +198,16 @@ pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -
     let is_same = |one: &Tensor, other: &Tensor| {
         (one.class, one.role, one.shape, one.layout) == (other.class, other.role, other.shape, other.layout)
     };
-    let theirs: BTreeMap<&str, (&Tensor, u64)> = (train.program.tensors.iter().zip(&train.offsets))
+    let places = train.offsets.iter().zip(&train.masters);
+    let theirs: BTreeMap<&str, (&Tensor, (&u64, &Option<u64>))> = (train.program.tensors.iter().zip(places))
         .filter(|(tensor, _)| is_shared(tensor))
-        .map(|(tensor, &offset)| (tensor.name.as_str(), (tensor, offset)))
+        .map(|(tensor, places)| (tensor.name.as_str(), (tensor, places)))
         .collect();
-    for (own, offset) in infer.program.tensors.iter().zip(&mut infer.offsets).filter(|(own, _)| is_shared(own)) {
+    let places = infer.offsets.iter_mut().zip(&mut infer.masters);
+    for (own, (offset, master)) in infer.program.tensors.iter().zip(places).filter(|(own, _)| is_shared(own)) {
         match theirs.get(own.name.as_str()) {
-            Some((tensor, theirs)) if is_same(tensor, own) => *offset = *theirs,
+            // Master copies may lie in host memory.
+            Some((tensor, theirs)) if is_same(tensor, own) => (*offset, *master) = (*theirs.0, *theirs.1),
             _ => return Err(Error::Damaged("training and inference disagree on the network's tensors")),
         }
     }

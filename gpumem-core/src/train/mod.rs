@@ -50,7 +50,7 @@ pub struct Train {
     /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
     pub clip: Option<Clip>,
     /// What lies in host memory rather than on the card: `OptimizerState`, what the optimizer keeps and the f32 master copies of mixed
-    /// precision, or `Activations`, what the backward pass reads late. Nothing, `None`, if left out. See [`Offload`].
+    /// precision, `Activations`, what the backward pass reads late, or `All`, both. Nothing, `None`, if left out. See [`Offload`].
     pub offload: Offload,
     /// How the learning rate changes from step to step, as `Cosine { warmup: 100, total: 5000, min: 1e-5 }`: see [`Schedule`].
     /// `Constant` if left out.
@@ -164,7 +164,7 @@ pub enum Checkpoint {
     Budget(f64),
 }
 
-/// Where what belongs to a training step lies: `offload: OptimizerState` or `offload: Activations` in `TRAIN`.
+/// Where what belongs to a training step lies: `offload: OptimizerState`, `offload: Activations` or `offload: All` in `TRAIN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Offload {
@@ -179,16 +179,23 @@ pub enum Offload {
     /// forward pass and is back beside the backward pass before it is read. Which they are follows from how long operations and copies take
     /// by a model, so that a step need not wait for the bus. The numbers are the same to the bit.
     Activations,
+    /// Both: optimizer state and master copies, and activations. The model that chooses activations does not count the copies of states.
+    All,
 }
 
 impl Offload {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Offload; 3] = [Offload::None, Offload::OptimizerState, Offload::Activations];
+    pub const ALL: [Offload; 4] = [Offload::None, Offload::OptimizerState, Offload::Activations, Offload::All];
 
     /// Their names.
-    pub const NAMES: [&'static str; 3] = ["None", "OptimizerState", "Activations"];
+    pub const NAMES: [&'static str; 4] = ["None", "OptimizerState", "Activations", "All"];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        Offload::NAMES[self as usize]
+    }
 }
-wire_enum!(Offload { None, OptimizerState, Activations });
+wire_enum!(Offload { None, OptimizerState, Activations, All });
 
 /// What happens around an update: to gradients and to the learning rate before it, and where it finds what the optimizer keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -213,12 +220,12 @@ impl Descent {
 
     /// Whether optimizer state and master copies lie in host memory.
     pub const fn offloads(self) -> bool {
-        matches!(self.offload, Offload::OptimizerState)
+        matches!(self.offload, Offload::OptimizerState | Offload::All)
     }
 
     /// Whether activations lie in host memory for a while.
     pub const fn parks(self) -> bool {
-        matches!(self.offload, Offload::Activations)
+        matches!(self.offload, Offload::Activations | Offload::All)
     }
 
     /// Whether gradients of several parts of a batch are added up.

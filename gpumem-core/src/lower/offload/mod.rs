@@ -5,5 +5,5 @@ mod states;
 
 pub use activations::BUS;
 pub(in crate::lower) use activations::park;
-pub use states::of_others;
 pub(in crate::lower) use states::{check, stream};
+pub use states::{of_others, without_states};

@@ -12,23 +12,31 @@ use crate::lower::{LowerError, Training};
 use crate::number::Role;
 use crate::program::{Action, NO_ROW, Operand, Operation, Part, Piece, Slot, Tensor, TensorId};
 use crate::shape::Shape;
+use crate::train::Offload;
 use crate::train::optim::whole_states;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 /// What is said of an optimizer that has states which are not of its parameters' elements.
-pub fn of_others(optimizer: &str) -> String {
+pub fn of_others(offload: Offload, optimizer: &str) -> String {
+    let otherwise = without_states(offload);
     format!(
-        "`offload: OptimizerState` updates a parameter a piece at a time, but {optimizer} does not treat each element by itself; choose one \
-         that does, as `AdamW` or `Lion`, or leave `offload` out"
+        "`offload: {}` updates a parameter a piece at a time, but {optimizer} does not treat each element by itself; choose one \
+         that does, as `AdamW` or `Lion`, or {otherwise}",
+        offload.name()
     )
+}
+
+/// What to write where states cannot be offloaded.
+pub fn without_states(offload: Offload) -> &'static str {
+    if offload == Offload::All { "write `offload: Activations`" } else { "leave `offload` out" }
 }
 
 /// Fails where a piece of a parameter cannot be updated by itself.
 pub(in crate::lower) fn check(training: &Training<'_>) -> Result<(), LowerError> {
     match training.descent.offloads() && whole_states(training.moments).1 {
-        true => Err(LowerError::of_all(&of_others("the optimizer"))),
+        true => Err(LowerError::of_all(&of_others(training.descent.offload, "the optimizer"))),
         false => Ok(()),
     }
 }

@@ -66,4 +66,28 @@ network! {
     fn forward(x: Features<8>) -> Logits<4> { [Linear(4)] }
 }
 
+network! {
+    pub struct CodedAll;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: AdamW8bit { lr: 1e-3 }, offload: All };
+
+    fn forward(x: Features<8>) -> Logits<4> { [Linear(4)] }
+}
+
+network! {
+    pub struct StatelessAll;
+
+    const TRAIN: Train = Train { batch: 4, offload: All };
+
+    fn forward(x: Features<8>) -> Logits<4> { [Linear(4)] }
+}
+
+network! {
+    pub struct Misspelt;
+
+    const TRAIN: Train = Train { batch: 4, optimizer: Adam { lr: 1e-3 }, offload: Al };
+
+    fn forward(x: Features<8>) -> Logits<4> { [Linear(4)] }
+}
+
 fn main() {}
