@@ -5,7 +5,7 @@
 
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
-use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Passage, Product, SOURCES, attention};
+use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, SOURCES, attention};
 use crate::operations::Setting;
 use crate::steps::{Step, steps};
 use gpumem_core::Format;
@@ -303,10 +303,7 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
             all.extend(workspace.map(|scratch| (scratch.tensor, false)));
             all
         }
-        Call::Passage(passage) => {
-            let is_fetch = matches!(passage, Passage::Fetch { .. });
-            passage.copies().iter().map(|copy| (copy.arena, !is_fetch)).collect()
-        }
+        Call::Passage(passage) => passage.copies().iter().map(|copy| (copy.arena, !passage.arrives())).collect(),
         Call::Attention(attention) => {
             let Attention { pass, x, y, logs, workspace, .. } = attention;
             let is_backward = *pass != attention::Pass::Forward;

@@ -22,6 +22,8 @@ mod micro_batches;
 mod notices;
 #[path = "session/offload.rs"]
 mod offload;
+#[path = "session/parked.rs"]
+mod parked;
 #[path = "session/passes.rs"]
 mod passes;
 #[path = "session/products.rs"]
@@ -41,7 +43,7 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::{place, share};
-use gpumem_core::program::{Class, StateWord};
+use gpumem_core::program::{Class, Program, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner, Served};
 use gpumem_core::train::optim::{Adafactor, Adam, AdamW8bit, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
@@ -57,7 +59,7 @@ const _: () = {
 };
 use host::card::{counts, on_a_simulated_card, product_counts, register};
 use host::harness::graphs::own::OPERATIONS;
-use host::harness::graphs::{chain, numbers, plan};
+use host::harness::graphs::{chain, join, numbers, plan};
 use host::{CAPABILITY, Machine, Products, kernels, narrow, spread, widen};
 use products::{load_asking, products_job, products_so_far, train_with};
 use rules::start_up;
@@ -103,17 +105,25 @@ fn job_training(
     let mut graph = Graph::default();
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
+    let lowered = |training| lower(&graph, &[output], &Options { training }).unwrap();
+    job_of_programs([&lowered(Some(training)), &lowered(None)], optimizer, precision, serving)
+}
+
+/// A training step and a forward pass of one network.
+fn job_of_programs(
+    [step, pass]: [&Program; 2],
+    optimizer: Optimizer,
+    precision: Precision,
+    serving: Option<u64>,
+) -> Job {
     // Of a batch that is split, so many samples are a part.
-    let compiled = |training, batch| {
-        let program = lower(&graph, &[output], &Options { training }).unwrap();
-        plan(&program, batch * program.descent.micro_batches, precision)
-    };
-    let (train, infer) = (compiled(Some(training), BATCH), compiled(None, BATCH));
+    let compiled = |program: &Program, batch| plan(program, batch * program.descent.micro_batches, precision);
+    let (train, infer) = (compiled(step, BATCH), compiled(pass, BATCH));
     let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);
     let (train, mut infer) = (place(&train).unwrap(), place(&infer).unwrap());
     let arena = share(&train, &mut infer, planned, activations).unwrap();
     let served = serving.map(|batch| {
-        let compiled = compiled(None, batch);
+        let compiled = compiled(pass, batch);
         let mut placed = place(&compiled).unwrap();
         assert_eq!(share(&train, &mut placed, arena, compiled.budget[Line::Activations]), Ok(arena));
         Served { placed, batch }

@@ -1,8 +1,9 @@
 //! What passes between host memory and the arena, beside everything else: see `gpumem_core::lower::offload`.
 
 use super::Argument;
+use std::slice;
 
-/// One step of a piece on its way into the arena and back.
+/// One step of a piece of optimizer state on its way into the arena and back, or of an activation on its way out of it and back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Passage {
     /// Into a staging buffer, as soon as what was there has left it.
@@ -26,6 +27,26 @@ pub enum Passage {
     },
     /// Lets what follows come after all of that.
     Settle,
+    /// From the arena, as soon as all that came before is done: an activation that nobody touches for a while.
+    Leave {
+        /// The whole tensor.
+        copy: Copy,
+    },
+    /// Lets what follows come after the copy of an activation to host memory.
+    Left {
+        /// Its tensor there.
+        host: Argument,
+    },
+    /// Into the arena again, as soon as all that came before is done: until then something else may lie there.
+    Return {
+        /// The whole tensor.
+        copy: Copy,
+    },
+    /// Lets what follows come after the copy of an activation from host memory.
+    Returned {
+        /// Its tensor there.
+        host: Argument,
+    },
 }
 
 impl Passage {
@@ -33,8 +54,14 @@ impl Passage {
     pub fn copies(&self) -> &[Copy] {
         match self {
             Passage::Fetch { copies, .. } | Passage::Store { copies, .. } => copies,
-            Passage::Await { .. } | Passage::Settle => &[],
+            Passage::Leave { copy } | Passage::Return { copy } => slice::from_ref(copy),
+            Passage::Await { .. } | Passage::Settle | Passage::Left { .. } | Passage::Returned { .. } => &[],
         }
+    }
+
+    /// Whether that comes into the arena.
+    pub fn arrives(&self) -> bool {
+        matches!(self, Passage::Fetch { .. } | Passage::Return { .. })
     }
 }
 

@@ -11,7 +11,7 @@ use super::{chain, overlap};
 use crate::operations::Setting;
 use crate::steps::Step;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Operation, TensorId};
+use gpumem_core::program::{Action, Leg, Operation, TensorId};
 
 /// The steps with all such chains. Each takes the place of two launches.
 pub(crate) fn joined(placed: &Placed, setting: Setting, mut steps: Vec<Step>) -> Vec<Step> {
@@ -90,11 +90,14 @@ struct Touched {
 }
 
 impl Touched {
-    /// Whatever the operations touch, be it needed or not.
+    /// Whatever the operations touch, be it needed or not. What an operation waits for is as if it wrote it: until then a copy may be there.
     fn by(placed: &Placed, step: &Step) -> Touched {
         let mut touched = Touched { reads: Vec::new(), writes: Vec::new() };
         for index in step.operations() {
-            let Operation { reads, writes, .. } = &placed.program.operations[index];
+            let Operation { action, reads, writes, .. } = &placed.program.operations[index];
+            if matches!(action, Action::Park(Leg::Left | Leg::Returned) | Action::Settle) {
+                touched.writes.extend(reads.iter().map(|operand| operand.tensor));
+            }
             let fresh = reads.iter().map(|operand| operand.tensor).filter(|id| !touched.writes.contains(id));
             touched.reads.extend(fresh);
             touched.writes.extend(writes.iter().map(|operand| operand.tensor));

@@ -85,10 +85,7 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::UpdatePiece(piece) => offload::update(context, *piece),
         Action::Store(piece) => offload::store(context, *piece),
         Action::Settle => Ok(offload::settle()),
-        Action::Park(_) => {
-            let what = "`offload: Activations` runs on the CPU backend alone; leave it out of `TRAIN`";
-            Err(Error::Unsupported { device: "CUDA", what: what.into() })
-        }
+        Action::Park(leg) => offload::park(context, *leg),
     }
 }
 

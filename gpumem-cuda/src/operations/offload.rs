@@ -1,4 +1,4 @@
-//! Pieces of optimizer state and master copies, from host memory into staging buffers and back.
+//! What passes between host memory and the arena: pieces of optimizer state and master copies, and activations.
 
 use super::context::Context;
 use super::optimizer;
@@ -7,7 +7,7 @@ use crate::calls::{Argument, Call};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::on_host;
-use gpumem_core::program::{Piece, Slot};
+use gpumem_core::program::{Leg, Piece, Slot};
 use gpumem_core::train::optim::Optimizer;
 
 const MISSING: Error = Error::Damaged("a piece of optimizer state has no place");
@@ -29,6 +29,32 @@ pub(super) fn store(context: &Context<'_>, piece: Piece) -> Result<Vec<Call>, Er
 
 pub(super) fn settle() -> Vec<Call> {
     vec![Passage::Settle.into()]
+}
+
+/// A step of an activation's way.
+pub(super) fn park(context: &Context<'_>, leg: Leg) -> Result<Vec<Call>, Error> {
+    let passage = match leg {
+        Leg::Leave => {
+            Passage::Leave { copy: whole(context, context.written(Slot::Output)?, context.read(Slot::Input(0))?)? }
+        }
+        Leg::Left => Passage::Left { host: context.read(Slot::Input(1))? },
+        Leg::Return => {
+            Passage::Return { copy: whole(context, context.read(Slot::Input(0))?, context.written(Slot::Output)?)? }
+        }
+        Leg::Returned => Passage::Returned { host: context.read(Slot::Input(0))? },
+    };
+    Ok(vec![passage.into()])
+}
+
+/// All of a tensor, which is in host memory as it is in the arena.
+fn whole(context: &Context<'_>, host: Argument, arena: Argument) -> Result<Copy, Error> {
+    let [there, here] =
+        [host, arena].map(|id| (context.placed.offsets[id as usize], context.placed.bytes[id as usize]));
+    let is_alike = context.tensor(host).layout == context.tensor(arena).layout && there.1 == here.1;
+    if on_host(there.0).is_none() || on_host(here.0).is_some() || !is_alike {
+        return Err(Error::Damaged("an activation has no place in host memory that is like its own"));
+    }
+    Ok(Copy { host, at: 0, arena, bytes: here.1 })
 }
 
 fn buffer(piece: Piece) -> Result<usize, Error> {

@@ -1,8 +1,12 @@
-//! The way of optimizer state from host memory into staging buffers and back, on two streams beside that of the step: one for each
-//! direction, since a bus takes both at once.
+//! The way between host memory and the arena, on two streams beside that of the step: one for each direction, since a bus takes both at once.
 //!
-//! A piece arrives as soon as the one before it in its buffer has left; its update waits for that; it leaves as soon as it is updated. At the
-//! end the step waits for whatever is under way, so that the next one finds all of it where it belongs.
+//! A piece of optimizer state arrives in a staging buffer as soon as the one before it there has left; its update waits for that; it leaves as
+//! soon as it is updated. At the end the step waits for whatever is under way, so that the next one finds all of it where it belongs.
+//!
+//! An activation leaves behind the operations that the step was given before, which made it or read it, and the step waits for that before it
+//! is given what may lie in the activation's place. It comes back to another place: behind all that the step was given before, and with it the
+//! copies that the step has waited for, so that nobody is there any more. The step waits for it before it is given what reads it. So a tensor
+//! has its place to itself from the operation that the plan calls its first to the one that it calls its last.
 
 use super::arena::{Arena, Pinned};
 use crate::calls::passage::{Copy, Passage};
@@ -12,7 +16,9 @@ use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::{Placed, on_host};
-use gpumem_core::program::Piece;
+use gpumem_core::program::{Class, Leg, Piece, TensorId};
+use gpumem_core::train::Offload;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -22,7 +28,9 @@ pub(super) struct Lanes {
     arriving: Arc<CudaStream>,
     leaving: Arc<CudaStream>,
     buffers: [Events; Piece::BUFFERS],
-    /// Behind what the step was given when a piece sets out.
+    /// Of each activation that leaves: behind the copy of it that was last enqueued.
+    parked: Vec<CudaEvent>,
+    /// Behind what the step was given when a copy sets out.
     begun: CudaEvent,
     host: Pinned,
 }
@@ -36,23 +44,28 @@ struct Events {
 }
 
 impl Lanes {
-    /// With so many bytes of the host's memory.
+    /// For what of a step lies in host memory.
     ///
     /// # Errors
-    /// [`Error::Device`] that says what to do if the host does not give them.
-    pub(super) fn new(context: &Arc<CudaContext>, bytes: u64) -> Result<Lanes, Error> {
+    /// [`Error::Device`] that says what to do if the host does not give so much.
+    pub(super) fn new(context: &Arc<CudaContext>, placed: &Placed) -> Result<Lanes, Error> {
+        let bytes = placed.host();
         let size = usize::try_from(bytes).map_err(|_| Error::Damaged("host memory of 2^32 bytes or more"))?;
-        let host = Pinned::new(context, size).map_err(|error| unpinned(bytes, &error))?;
+        let host = Pinned::new(context, size);
+        let host = host.map_err(|error| unpinned(placed.program.descent.offload, bytes, &error))?;
         let stream = || context.new_stream().map_err(failure("making a stream"));
         let event = || context.new_event(None).map_err(failure("making an event"));
         let events = || Ok::<Events, Error>(Events { fetched: event()?, updated: event()?, stored: event()? });
         let buffers = [events()?, events()?, events()?];
-        Ok(Lanes { arriving: stream()?, leaving: stream()?, buffers, begun: event()?, host })
+        let parked = placed.program.of_class(Class::Host).map(|_| event()).collect::<Result<_, Error>>()?;
+        Ok(Lanes { arriving: stream()?, leaving: stream()?, buffers, parked, begun: event()?, host })
     }
 
     /// Waits for all copies: the step waits for them, but one that failed may not have come so far.
     fn settle(&self) -> Result<(), Error> {
-        let wait = |stream: &CudaStream| stream.synchronize().map_err(failure("copying optimizer state"));
+        let wait = |stream: &CudaStream| {
+            stream.synchronize().map_err(failure("copying between the host's memory and the card"))
+        };
         wait(&self.arriving).and(wait(&self.leaving))
     }
 
@@ -80,11 +93,12 @@ impl Lanes {
 }
 
 /// What is said where the host has no page-locked memory.
-fn unpinned(bytes: u64, error: &Error) -> Error {
+fn unpinned(offload: Offload, bytes: u64, error: &Error) -> Error {
     let gib = bytes as f64 / f64::from(1u32 << 30);
     let what = format!(
-        "`offload: OptimizerState` needs {gib:.2} GiB of the host's memory page-locked; close what takes the host's memory, raise its limit of \
-         locked memory, or leave `offload` out: {error}"
+        "`offload: {}` needs {gib:.2} GiB of the host's memory page-locked; close what takes the host's memory, raise its limit of \
+         locked memory, or leave `offload` out: {error}",
+        offload.name()
     );
     Error::failed("CUDA", what)
 }
@@ -125,6 +139,11 @@ enum Kind {
         /// Whether something was stored.
         follows: Option<usize>,
     },
+    /// A leg of the activation of this number.
+    Park {
+        leg: Leg,
+        number: usize,
+    },
 }
 
 /// The passages of a program, bound in their order.
@@ -133,6 +152,8 @@ pub(super) struct Passages {
     /// Whether something was stored from each buffer.
     stored: [bool; Piece::BUFFERS],
     last: Option<usize>,
+    /// How far each activation has come, by the number of its tensor in host memory.
+    legs: BTreeMap<TensorId, Leg>,
 }
 
 impl Passages {
@@ -143,7 +164,7 @@ impl Passages {
         lanes: Option<&Arc<Lanes>>,
         (arena, placed): (&Arena, &Placed),
     ) -> Result<BoundPassage, Error> {
-        let lanes = lanes.ok_or(Error::Damaged("a step has no host memory for its optimizer state"))?.clone();
+        let lanes = lanes.ok_or(Error::Damaged("a step has no host memory for what lies there"))?.clone();
         let known = |buffer: usize| {
             if buffer < Piece::BUFFERS { Ok(buffer) } else { Err(Error::Damaged("there is no such staging buffer")) }
         };
@@ -156,15 +177,45 @@ impl Passages {
                 Kind::Store { buffer }
             }
             Passage::Settle => Kind::Settle { follows: self.last },
+            Passage::Leave { copy } => self.leg(placed, copy.host, Leg::Leave)?,
+            Passage::Left { host } => self.leg(placed, host, Leg::Left)?,
+            Passage::Return { copy } => self.leg(placed, copy.host, Leg::Return)?,
+            Passage::Returned { host } => self.leg(placed, host, Leg::Returned)?,
         };
         let copies = passage.copies().iter().map(|copy| bound(copy, &lanes, arena, placed));
         let copies = copies.collect::<Result<Vec<BoundCopy>, Error>>()?;
         Ok(BoundPassage { lanes, kind, copies })
     }
+
+    /// The next leg of the activation with this tensor in host memory. Each waits for what the one before it has recorded.
+    fn leg(&mut self, placed: &Placed, host: Argument, leg: Leg) -> Result<Kind, Error> {
+        let expected = match self.legs.insert(host, leg) {
+            None => Some(Leg::Leave),
+            Some(Leg::Leave) => Some(Leg::Left),
+            Some(Leg::Left) => Some(Leg::Return),
+            Some(Leg::Return) => Some(Leg::Returned),
+            Some(Leg::Returned) => None,
+        };
+        let number = placed.program.of_class(Class::Host).position(|id| id == host);
+        match number.filter(|_| expected == Some(leg)) {
+            Some(number) => Ok(Kind::Park { leg, number }),
+            None => Err(STRAY),
+        }
+    }
+
+    /// Whether all that has left is back: a step ends with no copy under way.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] otherwise.
+    pub(super) fn end(&self) -> Result<(), Error> {
+        if self.legs.values().all(|leg| *leg == Leg::Returned) { Ok(()) } else { Err(STRAY) }
+    }
 }
 
+const STRAY: Error = Error::Damaged("an activation leaves without coming back, or comes back without having left");
+
 fn bound(copy: &Copy, lanes: &Lanes, arena: &Arena, placed: &Placed) -> Result<BoundCopy, Error> {
-    let damaged = || Error::Damaged("a piece of optimizer state has no place");
+    let damaged = || Error::Damaged("what lies in host memory has no place there, or none in the arena");
     let bytes = usize::try_from(copy.bytes).map_err(|_| damaged())?;
     let at = |argument: Argument| place(placed, argument);
     let (host, length) = at(copy.host)?;
@@ -180,41 +231,42 @@ fn bound(copy: &Copy, lanes: &Lanes, arena: &Arena, placed: &Placed) -> Result<B
     Ok(BoundCopy { host: lanes.host.address(offset, bytes)?, arena: arena.address(staging, copy.bytes)?, bytes })
 }
 
+fn record(event: &CudaEvent, stream: &CudaStream) -> Result<(), Error> {
+    event.record(stream).map_err(failure("recording an event"))
+}
+
+fn wait(stream: &CudaStream, event: &CudaEvent) -> Result<(), Error> {
+    stream.wait(event).map_err(failure("waiting for a copy"))
+}
+
+impl Lanes {
+    /// Lets what a lane is given from now on come after all that the step was given, and brings the lane into a capture of it.
+    fn follow(&self, lane: &CudaStream, stream: &CudaStream) -> Result<(), Error> {
+        record(&self.begun, stream)?;
+        wait(lane, &self.begun)
+    }
+}
+
 impl BoundPassage {
     /// Enqueues it, seen from the stream of the step.
     pub(super) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
-        let Lanes { arriving, leaving, buffers, begun, .. } = &*self.lanes;
-        let record =
-            |event: &CudaEvent, stream: &CudaStream| event.record(stream).map_err(failure("recording an event"));
-        let wait = |stream: &CudaStream, event: &CudaEvent| stream.wait(event).map_err(failure("waiting for a copy"));
+        let Lanes { arriving, leaving, buffers, parked, .. } = &*self.lanes;
         match self.kind {
             Kind::Fetch { buffer, follows } => {
-                // The first piece of a buffer comes where the step had something else, and brings the stream into a capture.
+                // The first piece of a buffer comes where the step had something else.
                 if follows {
                     wait(arriving, &buffers[buffer].stored)?;
                 } else {
-                    record(begun, stream)?;
-                    wait(arriving, begun)?;
+                    self.lanes.follow(arriving, stream)?;
                 }
-                for copy in &self.copies {
-                    // SAFETY: both ranges were checked to lie inside their memory, which outlives the streams' work; the stream comes
-                    // after whatever used the buffer, and the update and the way back come after it.
-                    unsafe { sys::cuMemcpyHtoDAsync_v2(copy.arena, copy.host, copy.bytes, arriving.cu_stream()) }
-                        .result()
-                        .map_err(failure("copying optimizer state to the card"))?;
-                }
+                self.arrive()?;
                 record(&buffers[buffer].fetched, arriving)
             }
             Kind::Await { buffer } => wait(stream, &buffers[buffer].fetched),
             Kind::Store { buffer } => {
                 record(&buffers[buffer].updated, stream)?;
                 wait(leaving, &buffers[buffer].updated)?;
-                for copy in &self.copies {
-                    // SAFETY: as above; the host looks at its memory only after it has waited for the step, which waits for this.
-                    unsafe { sys::cuMemcpyDtoHAsync_v2(copy.host, copy.arena, copy.bytes, leaving.cu_stream()) }
-                        .result()
-                        .map_err(failure("copying optimizer state from the card"))?;
-                }
+                self.leave()?;
                 record(&buffers[buffer].stored, leaving)
             }
             // What left last came after all others.
@@ -222,6 +274,42 @@ impl BoundPassage {
                 Some(buffer) => wait(stream, &buffers[buffer].stored),
                 None => Ok(()),
             },
+            Kind::Park { leg: Leg::Leave, number } => {
+                self.lanes.follow(leaving, stream)?;
+                self.leave()?;
+                record(&parked[number], leaving)
+            }
+            Kind::Park { leg: Leg::Return, number } => {
+                self.lanes.follow(arriving, stream)?;
+                self.arrive()?;
+                record(&parked[number], arriving)
+            }
+            Kind::Park { leg: Leg::Left | Leg::Returned, number } => wait(stream, &parked[number]),
         }
+    }
+
+    /// Enqueues the copies into the arena, behind what the lane waits for.
+    fn arrive(&self) -> Result<(), Error> {
+        let lane = self.lanes.arriving.cu_stream();
+        self.copies.iter().try_for_each(|copy| {
+            // SAFETY: both ranges were checked to lie inside their memory, which outlives the streams' work. The lane comes after whatever
+            // was in the arena's range, be it a kernel's or a copy's: see `launch`. What reads it comes after the event behind the copy, and
+            // so does what lies there next.
+            unsafe { sys::cuMemcpyHtoDAsync_v2(copy.arena, copy.host, copy.bytes, lane) }
+                .result()
+                .map_err(failure("copying from the host's memory to the card"))
+        })
+    }
+
+    /// Enqueues the copies out of it.
+    fn leave(&self) -> Result<(), Error> {
+        let lane = self.lanes.leaving.cu_stream();
+        self.copies.iter().try_for_each(|copy| {
+            // SAFETY: as above, for what wrote the arena's range and for what overwrites it. The host looks at its memory only after it has
+            // waited for the step, which waits for this.
+            unsafe { sys::cuMemcpyDtoHAsync_v2(copy.host, copy.arena, copy.bytes, lane) }
+                .result()
+                .map_err(failure("copying from the card to the host's memory"))
+        })
     }
 }

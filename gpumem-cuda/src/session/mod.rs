@@ -51,7 +51,7 @@ pub struct Session {
     input_in_use: bool,
     modules: Modules,
     transfers: Transfers,
-    /// The way of optimizer state that lies in host memory.
+    /// The way of what lies in host memory.
     lanes: Option<Arc<Lanes>>,
     arena: Arena,
     stream: Arc<CudaStream>,
@@ -73,8 +73,8 @@ impl Session {
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         meter.ended(Stage::Modules)?;
         let arena = Arena::new(card, job.arena)?;
-        let host = job.train.as_ref().map_or(0, Placed::host);
-        let lanes = (host > 0).then(|| Lanes::new(&card.context, host).map(Arc::new)).transpose()?;
+        let offloading = job.train.as_ref().filter(|placed| placed.host() > 0);
+        let lanes = offloading.map(|placed| Lanes::new(&card.context, placed).map(Arc::new)).transpose()?;
         meter.ended(Stage::Arena)?;
         let products = if card.library { Library::new(&stream)? } else { None };
         // A handle takes memory of the card.

@@ -206,6 +206,7 @@ impl Prepared {
             let path = program.paths.get(leading.row as usize).map_or("network", String::as_str);
             groups.push(Group { name: format!("{:?} of `{path}`", leading.phase()).to_lowercase(), calls });
         }
+        passages.end()?;
         let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");
         Ok(Prepared { graph: None, groups, copy: loss_group.zip(copy), blocking })
     }

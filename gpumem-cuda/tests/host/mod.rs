@@ -179,6 +179,8 @@ pub struct Simulated {
     batch: u64,
     precision: Precision,
     order: i32,
+    /// Copies between host memory and the arena that nobody has waited for.
+    under_way: Vec<Passage>,
     /// Parts of a batch that were added up for the step that is under way.
     parts: u64,
 }
@@ -217,7 +219,7 @@ impl Simulated {
             Memory::Arena(vec![u64::MAX; arena as usize / 8])
         };
         let host = vec![0xff; placed.host() as usize];
-        Simulated { machine, steps, memory, host, placed, batch, precision, order, parts: 0 }
+        Simulated { machine, steps, memory, host, placed, batch, precision, order, under_way: Vec::new(), parts: 0 }
     }
 
     /// The same with sources that were changed on purpose.
@@ -297,9 +299,28 @@ impl Simulated {
         }
     }
 
-    /// Copies between host memory and the arena.
+    /// Copies between host memory and the arena: at once in the first order of threads, in others when the step waits for them.
     fn pass(&mut self, passage: &Passage) {
-        let is_fetch = matches!(passage, Passage::Fetch { .. });
+        if self.order == 0 {
+            return self.copy(passage);
+        }
+        let is_waited_for = |other: &mut Passage| match (passage, other) {
+            (Passage::Await { buffer }, Passage::Fetch { buffer: other, .. }) => *other == *buffer,
+            (Passage::Fetch { buffer, .. }, Passage::Store { buffer: other, .. }) => *other == *buffer,
+            (Passage::Settle, Passage::Store { .. }) => true,
+            (Passage::Left { host }, Passage::Leave { copy }) => copy.host == *host,
+            (Passage::Returned { host }, Passage::Return { copy }) => copy.host == *host,
+            _ => false,
+        };
+        let over: Vec<Passage> = self.under_way.extract_if(.., is_waited_for).collect();
+        over.iter().for_each(|passage| self.copy(passage));
+        if !passage.copies().is_empty() {
+            self.under_way.push(passage.clone());
+        }
+    }
+
+    fn copy(&mut self, passage: &Passage) {
+        let is_fetch = passage.arrives();
         for &Copy { host, at, arena, bytes } in passage.copies() {
             let (start, end) = (at as usize, (at + bytes) as usize);
             if is_fetch {
@@ -381,6 +402,7 @@ impl Simulated {
             dead.into_iter().for_each(|id| self.bytes(id).fill(0xff));
             see(self, step.first + step.count, &done);
         }
+        assert!(self.under_way.is_empty(), "the step has not waited for {:?}", self.under_way);
     }
 }
 

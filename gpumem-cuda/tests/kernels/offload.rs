@@ -1,15 +1,17 @@
-//! Updates of pieces of parameters, whose states and master copies pass through staging buffers.
+//! Updates of pieces of parameters, whose states and master copies pass through staging buffers, and activations that leave the arena and
+//! come back.
 
-use crate::host::harness::graphs::{chain, numbers, plan};
-use crate::host::{CAPABILITY, Simulated, compare_in, prepare, spread};
+use crate::host::harness::graphs::{chain, join, numbers, plan};
+use crate::host::{CAPABILITY, Products, Simulated, compare_in, prepare, prepare_programs, spread};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
-use gpumem_core::program::{Class, StateWord};
+use gpumem_core::program::{Action, Class, Leg, Program, StateWord, TensorId};
 use gpumem_core::train::optim::{AdamW, Group, Lion, Optimizer, RmsProp, Sgd};
 use gpumem_core::train::{Clip, Descent, Offload, Schedule};
 use gpumem_core::{Half, Precision, Update};
+use gpumem_cuda::steps::Step;
 
 const BATCH: u64 = 3;
 
@@ -72,19 +74,32 @@ fn updates_are_those_of_the_cpu() {
     }
 }
 
-/// The bits of everything that lasts after three steps.
+/// The bits of everything that lasts after three steps, with copies that are over at once.
 fn trained(
-    (graph, output): &(Graph, NodeId),
+    network: &(Graph, NodeId),
     training: Training<'_>,
     precision: Precision,
     (batch, optimizer): (u64, Optimizer),
 ) -> Vec<(String, Vec<u32>)> {
-    let program = lower(graph, &[*output], &Options { training: Some(training) }).unwrap();
+    trained_in(0, &lowered(network, training), precision, (batch, optimizer))
+}
+
+fn lowered((graph, output): &(Graph, NodeId), training: Training<'_>) -> Program {
+    lower(graph, &[*output], &Options { training: Some(training) }).unwrap()
+}
+
+/// The same in an order of threads: in all but the first, copies are over as late as they may be.
+fn trained_in(
+    order: i32,
+    program: &Program,
+    precision: Precision,
+    (batch, optimizer): (u64, Optimizer),
+) -> Vec<(String, Vec<u32>)> {
     let parts = program.descent.micro_batches;
-    let compiled = plan(&program, batch * parts, precision);
+    let compiled = plan(program, batch * parts, precision);
     let format = (precision, CAPABILITY);
     let placed = place(&compiled).unwrap();
-    let mut simulated = Simulated::new(placed, batch, compiled.budget[Line::Arena], optimizer, format, 0);
+    let mut simulated = Simulated::new(placed, batch, compiled.budget[Line::Arena], optimizer, format, order);
     for (id, tensor) in program.tensors.iter().enumerate() {
         let count = tensor.elements(batch).unwrap() as usize;
         let salt = tensor.name.bytes().map(usize::from).sum();
@@ -108,6 +123,115 @@ fn trained(
     let lasts = |class| matches!(class, Class::Parameter | Class::Buffer | Class::Moment | Class::State);
     let lasting = program.tensors.iter().enumerate().filter(|(_, tensor)| lasts(tensor.class));
     lasting.map(|(id, tensor)| (tensor.name.clone(), simulated.read(id))).collect()
+}
+
+/// Layers of one size, so that what the first ones made leaves while the others run: some after each other, some side by side and joined.
+fn deep(seed: u64) -> (Graph, NodeId) {
+    const LAYERS: [&str; 8] = [
+        "Conv2d(8, 3, padding = 1)",
+        "BatchNorm2d",
+        "Tanh",
+        "Relu",
+        "Dropout(0.3)",
+        "Conv2d(8, 1) | Silu",
+        "Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu",
+        "Sigmoid",
+    ];
+    let mut state = seed + 1;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[2, 6, 5])).unwrap();
+    let mut values = vec![chain(&mut graph, input, "Conv2d(8, 3, padding = 1) | Tanh")];
+    for _ in 0..36 {
+        let last = values[values.len() - 1];
+        let kind = draw(LAYERS.len() + 3);
+        let next = match LAYERS.get(kind) {
+            Some(text) => chain(&mut graph, last, text),
+            // A value beside one of those before it, or its gate.
+            None => {
+                let other = values[values.len() - 1 - draw(values.len().min(9))];
+                let (text, joined) =
+                    if kind == LAYERS.len() { ("Tanh", "Add") } else { ("Conv2d(8, 1) | Sigmoid", "Mul") };
+                let other = chain(&mut graph, other, text);
+                join(&mut graph, &[last, other], joined)
+            }
+        };
+        values.push(next);
+    }
+    let output = chain(&mut graph, values[values.len() - 1], "Flatten | Linear(4)");
+    (graph, output)
+}
+
+/// Random networks in which activations leave and come back, alone and beside optimizer state, with copies that are over at once and as late
+/// as they may be: to the bit what they are without.
+#[test]
+fn activations_come_back() {
+    let adam = Optimizer::AdamW(AdamW { lr: 1e-3, ..AdamW::DEFAULT });
+    let mut found = 0;
+    for (seed, precision, micro_batches) in
+        [(0, Precision::F32, 1), (1, Precision::Bf16, 1), (2, Precision::Mixed(Half::F16), 2), (3, Precision::F32, 2)]
+    {
+        let network = deep(seed);
+        let of = |offload| {
+            lowered(&network, training(adam, precision, Descent { offload, micro_batches, ..Descent::PLAIN }))
+        };
+        let programs = [Offload::None, Offload::Activations, Offload::All].map(of);
+        prepare_programs(&[(precision, CAPABILITY)], &programs, BATCH, adam);
+        let [expected, others @ ..] = &programs;
+        let expected = trained_in(0, expected, precision, (BATCH, adam));
+        for (program, order) in others.iter().flat_map(|program| [0, 1, 2].map(|order| (program, order))) {
+            found += program.of_class(Class::Host).count();
+            let trained = trained_in(order, program, precision, (BATCH, adam));
+            assert!(trained == expected, "network {seed}, {precision:?}, {:?}, order {order}", program.descent.offload);
+        }
+    }
+    assert!(found > 50, "{found}");
+}
+
+/// Operations that run with others, in another place than their own, stay on their side of a wait.
+#[test]
+fn waits_stay_before_what_reads() {
+    let adam = Optimizer::AdamW(AdamW::DEFAULT);
+    let (mut waits, mut moved) = (0, 0);
+    for (seed, precision) in (0..24).flat_map(|seed| [Precision::F32, Precision::Bf16].map(|it| (seed, it))) {
+        let descent = Descent { offload: Offload::Activations, ..Descent::PLAIN };
+        let program = lowered(&deep(seed), training(adam, precision, descent));
+        let placed = place(&plan(&program, BATCH, precision)).unwrap();
+        for products in [Products::Own, Products::Library] {
+            let steps = products.steps(&placed, BATCH, (precision, CAPABILITY), adam);
+            moved += steps.iter().filter(|step| !step.moved.is_empty()).count();
+            let operations = &placed.program.operations;
+            // The numbers of steps that touch a tensor, and of the one with this leg of it.
+            let touching = |id: TensorId| {
+                let touches =
+                    |step: &Step| step.operations().iter().any(|&at| operations[at].tensors().any(|it| it == id));
+                (0..steps.len()).filter(|&at| touches(&steps[at])).collect::<Vec<_>>()
+            };
+            let leg_at = |leg, host: TensorId| {
+                let is_it = |at: usize| {
+                    operations[at].action == Action::Park(leg) && operations[at].tensors().any(|id| id == host)
+                };
+                steps.iter().position(|step| is_it(step.first)).unwrap()
+            };
+            for host in placed.program.of_class(Class::Host) {
+                let [leave, left, back, returned] =
+                    [Leg::Leave, Leg::Left, Leg::Return, Leg::Returned].map(|leg| leg_at(leg, host));
+                let of = |step: usize, is_host: bool| {
+                    operations[steps[step].first].tensors().find(|&id| (id == host) == is_host).unwrap()
+                };
+                let (before, after) = (touching(of(leave, false)), touching(of(back, false)));
+                assert!(
+                    before.iter().all(|&at| at <= left) && after[..2] == [back, returned],
+                    "network {seed}: {before:?} {after:?}"
+                );
+                waits += 1;
+            }
+        }
+    }
+    assert!(waits > 100 && moved > 0, "{waits} {moved}");
 }
 
 /// With and without master copies, to the bit.

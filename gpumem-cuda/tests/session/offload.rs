@@ -30,11 +30,16 @@ fn there(precision: Precision) -> Job {
 }
 
 /// The bits of some losses, and of everything that lasts after them, read and written in between as well.
-fn trained(job: &Job) -> (Vec<u32>, Vec<(String, Vec<u8>)>) {
+pub(super) fn trained(job: &Job) -> (Vec<u32>, Vec<(String, Vec<u8>)>) {
     let mut card = load(job);
     begin(job, &mut card);
     let mut losses = Vec::new();
+    let parts = job.train.as_ref().unwrap().program.descent.micro_batches;
     for number in 0..5 {
+        for part in 0..parts - 1 {
+            feed(job, &mut card, 100 * number + part as usize);
+            card.accumulate(part).unwrap();
+        }
         feed(job, &mut card, number);
         card.train().unwrap();
         // Steps follow each other without anybody asking, too.
@@ -163,26 +168,4 @@ fn copies_have_a_place_in_the_profile() {
     };
     let all: u64 = (0..placed.program.tensors.len() as u32).map(of).sum();
     assert_eq!(bytes, 2 * all, "in and out");
-}
-
-/// Activations in the host's memory are refused, with what to do.
-#[test]
-fn activations_stay_on_the_card() {
-    if !on_a_simulated_card("offload::activations_stay_on_the_card", &[]) {
-        return;
-    }
-    let training = Training {
-        loss: &[Term::CROSS_ENTROPY],
-        moments: 2,
-        update: Update::Fused,
-        skips_overflow: false,
-        input_gradient: false,
-        descent: Descent { offload: Offload::Activations, ..Descent::PLAIN },
-    };
-    let adam = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
-    let layers = format!("{}Flatten | Linear(5)", "Conv2d(4, 3, padding = 1) | BatchNorm2d | Tanh | ".repeat(24));
-    let job = job_training(&[2, 6, 6], &layers, adam, Precision::F32, (training, None));
-    assert!(job.train.as_ref().unwrap().host() > 0);
-    let error = Cuda::new(0).unwrap().with_cudnn(false).load(job).unwrap_err().to_string();
-    assert!(error.contains("`offload: Activations` runs on the CPU backend alone; leave it out of `TRAIN`"), "{error}");
 }

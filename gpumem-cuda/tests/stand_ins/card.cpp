@@ -3,7 +3,9 @@
 //
 // What is enqueued on a stream runs as late or as early as the driver's rules allow, by GPUMEM_SIMULATED_ORDER: 0 when somebody
 // waits for it, 1 at once, 2 copies at once and kernels late. A session that forgets to wait for something then reads or
-// overwrites memory too early in one of them.
+// overwrites memory too early in one of them. In a graph each node comes behind those that its stream was given before and those of the
+// events that it waited for; what streams beside the capture's own were given runs as late as another node needs it in order 0, as it was
+// given in order 1, and as early as it can in order 2.
 //
 // The driver's rules, as its documentation states them:
 //
@@ -66,6 +68,9 @@ enum { KERNEL_NODE = 0, MEMCPY_NODE = 1 };
 struct Node {
     Work work;
     int kind;
+    // Whether a stream beside the capture's own was given it, and the numbers of the nodes that it comes behind.
+    bool is_beside;
+    std::vector<size_t> behind;
 };
 struct Graph {
     std::vector<Node> nodes;
@@ -83,16 +88,16 @@ struct Stream {
     bool invalid = false;
     int mode = 0;
     const void *thread = nullptr;
-    // The stream that began the capture which an event has brought this one into, and what it was given since it last was joined.
+    // The stream that began the capture which an event has brought this one into, and the nodes that come before what it is given next.
     Stream *origin = nullptr;
-    std::vector<Node> aside;
-    bool joined = false;
+    std::vector<size_t> ends;
 };
 struct Event {
     Stream *stream = nullptr;
     unsigned long long position = 0;
-    // The number of the capture that it was recorded in; 0 outside.
+    // The number of the capture that it was recorded in, and the nodes that it is behind there; 0 outside.
     unsigned long long captured = 0;
+    std::vector<size_t> ends;
     bool is_timed = false;
 };
 struct Module {
@@ -155,12 +160,10 @@ static void drain_all() {
 static int enqueue(Stream &stream, bool is_copy, Work work) {
     if (stream.capturing) {
         if (stream.invalid) return CAPTURE_INVALIDATED;
-        // What is beside a capture's own stream runs as late as it may, or at once.
-        stream.joined = false;
         copies_captured += is_copy;
-        Node node{std::move(work), is_copy ? MEMCPY_NODE : KERNEL_NODE};
-        if (stream.origin && order() != 1) return stream.aside.push_back(std::move(node)), SUCCESS;
-        return stream.capturing->nodes.push_back(std::move(node)), SUCCESS;
+        std::vector<Node> &nodes = stream.capturing->nodes;
+        nodes.push_back({std::move(work), is_copy ? MEMCPY_NODE : KERNEL_NODE, stream.origin != nullptr, stream.ends});
+        return stream.ends = {nodes.size() - 1}, SUCCESS;
     }
     stream.pending.push_back(std::move(work));
     stream.enqueued++;
@@ -406,23 +409,14 @@ API cuStreamWaitEvent(Stream *stream, Event *event, unsigned) {
         if (stream->invalid) return CAPTURE_INVALIDATED;
         const bool crosses = event->stream && event->captured != stream->capturing->number;
         if (crosses) return stream->invalid = true, CAPTURE_ISOLATION;
-        if (!stream->origin && event->stream && event->stream->origin == stream) {
-            for (Node &node : event->stream->aside) stream->capturing->nodes.push_back(std::move(node));
-            event->stream->aside.clear();
-            event->stream->joined = true;
-        }
-        // What one stream beside the capture's own has been given comes before what follows on another that waits for it.
-        if (stream->origin && event->stream && event->stream != stream && event->stream->origin == stream->origin) {
-            for (Node &node : event->stream->aside) stream->aside.push_back(std::move(node));
-            event->stream->aside.clear();
-        }
+        stream->ends.insert(stream->ends.end(), event->ends.begin(), event->ends.end());
         return SUCCESS;
     }
     if (event->captured) {
         // A stream that waits for what is being captured is captured as well.
         Stream *origin = event->stream->origin ? event->stream->origin : event->stream;
         if (!origin->capturing || origin->capturing->number != event->captured) return CAPTURED_EVENT;
-        stream->capturing = origin->capturing, stream->invalid = false, stream->origin = origin;
+        stream->capturing = origin->capturing, stream->invalid = false, stream->origin = origin, stream->ends = event->ends;
         return stream->mode = origin->mode, stream->thread = origin->thread, SUCCESS;
     }
     if (!event->stream) return SUCCESS;
@@ -430,10 +424,47 @@ API cuStreamWaitEvent(Stream *stream, Event *event, unsigned) {
     const unsigned long long position = event->position;
     return enqueue(*stream, false, [=] { drain(*other, position); });
 }
+// Whether the capture's own stream has come behind all nodes: those of other streams are joined to it.
+static bool are_joined(const std::vector<Node> &nodes, std::vector<size_t> behind) {
+    std::vector<bool> seen(nodes.size());
+    while (!behind.empty()) {
+        const size_t at = behind.back();
+        behind.pop_back();
+        if (seen[at]) continue;
+        seen[at] = true;
+        behind.insert(behind.end(), nodes[at].behind.begin(), nodes[at].behind.end());
+    }
+    return std::find(seen.begin(), seen.end(), false) == seen.end();
+}
+// The nodes in one of the orders in which a card may run them.
+static std::vector<Node> in_order(const std::vector<Node> &nodes) {
+    std::vector<Node> all;
+    std::vector<bool> done(nodes.size());
+    const auto add = [&](size_t at) { all.push_back(nodes[at]), done[at] = true; };
+    const std::function<void(size_t)> add_behind = [&](size_t at) {
+        if (done[at]) return;
+        for (const size_t before : nodes[at].behind) add_behind(before);
+        add(at);
+    };
+    const auto may_run = [&](size_t at) {
+        const std::vector<size_t> &behind = nodes[at].behind;
+        return !done[at] && std::all_of(behind.begin(), behind.end(), [&](size_t before) { return done[before]; });
+    };
+    const int when = order();
+    for (size_t at = 0; at < nodes.size(); at++) {
+        // A node comes behind those before it only, so that one look finds all that can run.
+        for (size_t early = 0; when == 2 && early < nodes.size(); early++)
+            if (nodes[early].is_beside && may_run(early)) add(early);
+        if (when == 1 || !nodes[at].is_beside) add_behind(at);
+    }
+    // What only the end of the graph comes behind.
+    for (size_t at = 0; at < nodes.size(); at++) add_behind(at);
+    return all;
+}
 API cuStreamBeginCapture_v2(Stream *stream, int mode) {
     USABLE();
     if (!stream || stream->capturing) return CAPTURE_UNSUPPORTED;
-    stream->origin = nullptr;
+    stream->origin = nullptr, stream->ends.clear();
     static unsigned long long begun;
     stream->capturing = new Graph, stream->capturing->number = ++begun, stream->invalid = false, stream->mode = mode, stream->thread = &this_thread;
     return SUCCESS;
@@ -445,14 +476,11 @@ API cuStreamEndCapture(Stream *stream, Graph **graph) {
     if (stream->mode != 2 && stream->thread != &this_thread) return CAPTURE_WRONG_THREAD;
     Graph *captured = stream->capturing;
     stream->capturing = nullptr;
-    bool is_joined = true;
     for (Stream *other : streams)
-        if (other->origin == stream) {
-            is_joined = is_joined && other->joined;
-            other->capturing = nullptr, other->origin = nullptr, other->joined = false, other->aside.clear();
-        }
+        if (other->origin == stream) other->capturing = nullptr, other->origin = nullptr;
     if (stream->invalid) return delete captured, CAPTURE_INVALIDATED;
-    if (!is_joined) return delete captured, CAPTURE_UNJOINED;
+    if (!are_joined(captured->nodes, stream->ends)) return delete captured, CAPTURE_UNJOINED;
+    captured->nodes = in_order(captured->nodes);
     return captures++, *graph = captured, SUCCESS;
 }
 API cuGraphInstantiateWithFlags(Executable **made, Graph *graph, unsigned long long) {
@@ -515,6 +543,7 @@ API cuEventDestroy_v2(Event *event) {
 API cuEventRecord(Event *event, Stream *stream) {
     USABLE();
     if (stream->capturing && stream->invalid) return CAPTURE_INVALIDATED;
+    event->ends = stream->capturing ? stream->ends : std::vector<size_t>();
     return event->stream = stream, event->position = stream->enqueued, event->captured = stream->capturing ? stream->capturing->number : 0, SUCCESS;
 }
 API cuEventSynchronize(Event *event) {
