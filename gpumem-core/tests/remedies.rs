@@ -7,11 +7,12 @@ mod common;
 use chain::{Chain, TENSORS};
 use common::{chain as layers, numbers};
 use gpumem_core::cards::RTX_3060;
-use gpumem_core::graph::Graph;
+use gpumem_core::graph::{Graph, Lora};
 use gpumem_core::lower::{Blueprint, Setting, Steps, Term, tables};
 use gpumem_core::memory::budget::{Line, Plan, budget_at, plan};
-use gpumem_core::memory::refusal::{Aim, Offloaded, Recomputed, Remedies, Split, refusal_with};
+use gpumem_core::memory::refusal::{Aim, Offloaded, Remedies, Remedy, Slopes, Split, refusal_with};
 use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::number::{Coding, Half};
 use gpumem_core::program::Program;
 use gpumem_core::program::loss::{LossOptions, Reduction};
 use gpumem_core::train::optim::{Adafactor, AdamW, AdamW8bit, Optimizer, Sgd};
@@ -45,6 +46,23 @@ fn in_parts(blueprint: &Blueprint, parts: u64, batch: u64) -> u64 {
     arena(&blueprint.training(Precision::F32).unwrap().unwrap(), batch)
 }
 
+/// What is found of a step with nothing in `lora`.
+fn found(blueprint: &Blueprint, program: &Program, batch: u64, room: u64) -> Vec<Remedy> {
+    let remedies = blueprint.remedies(program, &setting(batch), room, &[]);
+    assert_eq!(remedies.without, None);
+    let found: Vec<Remedy> = remedies.planned.into_iter().flatten().collect();
+    assert!(found.iter().all(|remedy| remedy.arena <= room), "{found:?}");
+    found
+}
+
+/// The blueprint with this in host memory, and its step.
+fn offloading(blueprint: &Blueprint, offload: Offload) -> (Blueprint, Program) {
+    let mut other = blueprint.clone();
+    other.training.as_mut().unwrap().descent.offload = offload;
+    let program = other.training(Precision::F32).unwrap().unwrap();
+    (other, program)
+}
+
 const MAPS: &str =
     "Conv2d(16, 3, padding = 1) | Tanh | Conv2d(16, 3, padding = 1) | BatchNorm2d | Gelu | Flatten | Linear(3)";
 
@@ -52,20 +70,21 @@ const MAPS: &str =
 fn the_fewest_parts_that_fit() {
     let blueprint = blueprint(MAPS, Term::MSE, Checkpoint::None);
     let plain = blueprint.training(Precision::F32).unwrap().unwrap();
-    let remedies = |room| blueprint.remedies(&plain, &setting(24), room);
-    assert_eq!(remedies(arena(&plain, 24)), Remedies::UNKNOWN);
-    assert_eq!(remedies(u64::MAX), Remedies::UNKNOWN);
+    let found = |room| found(&blueprint, &plain, 24, room);
+    assert_eq!(found(arena(&plain, 24)), []);
+    assert_eq!(found(u64::MAX), []);
     for (parts, fewer) in [(2, 1), (3, 2), (4, 3), (6, 4), (8, 6), (12, 8), (24, 12)] {
         let room = in_parts(&blueprint, parts, 24);
         assert!(in_parts(&blueprint, fewer, 24) > room);
-        let split = Split { micro_batches: parts, arena: room, more: None, has_statistics: true };
-        assert_eq!(remedies(room).split, Some(split));
+        let split = Some(Split { micro_batches: parts, has_statistics: true });
+        let expected = Remedy { split, ..Remedy::as_written(room) };
+        assert!(found(room).contains(&expected), "{parts}: {:?}", found(room));
     }
     // Beyond that, nothing is left to split, but something to compute again; and then nothing at all.
     let least = in_parts(&blueprint, 24, 24);
-    let both = remedies(least - 1).split.unwrap();
-    assert!(both.arena < least && both.more.is_some() && remedies(least - 1).recomputed == Recomputed::Unknown);
-    assert_eq!(remedies(0), Remedies::UNKNOWN);
+    let both = found(least - 1)[0];
+    assert!(both.arena < least && both.more.is_some() && both.split.is_some_and(|split| split.micro_batches == 24));
+    assert_eq!(found(0), []);
 }
 
 #[test]
@@ -74,11 +93,10 @@ fn recomputation_alone() {
         "Conv2d(64, 3, padding = 1) | Tanh | Gelu | Tanh | Gelu | Conv2d(16, 3, padding = 1) | Flatten | Linear(3)";
     let blueprint = blueprint(text, Term::MSE, Checkpoint::None);
     let plain = blueprint.training(Precision::F32).unwrap().unwrap();
-    let room = arena(&plain, 24) - 1;
-    let Recomputed::Some { arena: with, more } = blueprint.remedies(&plain, &setting(24), room).recomputed else {
-        panic!("something can be computed again")
-    };
-    assert!(with <= room && more[1] > 0);
+    let found = found(&blueprint, &plain, 24, arena(&plain, 24) - 1);
+    let Some(&Remedy { arena, more: Some([_, time]), .. }) = found.first() else { panic!("{found:?}") };
+    assert!(time > 0);
+    assert_eq!(found[0], Remedy { more: found[0].more, ..Remedy::as_written(arena) });
 }
 
 /// Also where the mean divides by what all targets of the batch come to.
@@ -89,8 +107,8 @@ fn losses_that_divide_by_their_targets_are_split() {
         let options = LossOptions { reduction, ..options.clone() };
         let blueprint = blueprint(MAPS, Term { options, ..Term::CROSS_ENTROPY }, Checkpoint::None);
         let plain = blueprint.training(Precision::F32).unwrap().unwrap();
-        let remedies = blueprint.remedies(&plain, &setting(24), arena(&plain, 24) - 1);
-        assert!(remedies.split.is_some());
+        let found = found(&blueprint, &plain, 24, arena(&plain, 24) - 1);
+        assert!(found.iter().any(|remedy| remedy.split.is_some()));
     }
 }
 
@@ -98,74 +116,232 @@ static CHAIN: Chain = Chain::new(46_000_000, 12_000_000);
 static PARAMETERS: [[u64; 4]; 1] = chain::parameters(46_000_000);
 static STEP: Tables = chain::step(&CHAIN, &PARAMETERS);
 
+/// The lines of a refusal that say what fits.
+fn lines(planned: &[Remedy]) -> Vec<String> {
+    let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
+    let planned = core::array::from_fn(|index| planned.get(index).copied());
+    let remedies = Remedies { planned, ..Remedies::UNKNOWN };
+    let text = refusal_with("Chain", &STEP, &plan, &Aim::at(&[RTX_3060]), remedies).unwrap();
+    let (_, text) = text.as_str().split_once("\n  fits with     ").unwrap();
+    let (text, _) = text.split_once("\n  fits on ").unwrap();
+    text.split(&format!("\n{:16}", "")).map(String::from).collect()
+}
+
 #[test]
 fn texts() {
-    let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
-    let split = Split { micro_batches: 2, arena: 1 << 30, more: None, has_statistics: false };
-    let recomputed = Recomputed::Some { arena: 1 << 30, more: [41, 102] };
-    let of = |remedies| {
-        let text = refusal_with("Chain", &STEP, &plan, &Aim::at(&[RTX_3060]), remedies).unwrap();
-        let text = text.as_str().to_string();
-        text.lines().find_map(|line| line.strip_prefix("  fits with     ")).unwrap().to_string()
-    };
-    let line = |recomputed, split| of(Remedies { recomputed, split, offloaded: None });
-    let rest = "batch 34 | precision: Bf16 | precision: Mixed(Bf16)";
-    assert_eq!(line(Recomputed::Unknown, None), rest);
-    assert_eq!(line(Recomputed::Unknown, Some(split)), format!("micro_batches: 2 | {rest}"));
+    let small = Remedy::as_written(1 << 30);
+    let split = Some(Split { micro_batches: 2, has_statistics: false });
+    let parts = Remedy { split, ..small };
+    let more = Some([41, 102]);
+    let (precision, batch) = ("precision: Mixed(Bf16)", "batch 34");
+    assert_eq!(lines(&[]), [precision, batch]);
+    assert_eq!(lines(&[parts]), ["micro_batches: 2", precision, batch]);
     let auto = "checkpoint: Auto (+5 % FLOPs, about +11 % time)";
-    assert_eq!(line(recomputed, Some(split)), format!("{auto} | micro_batches: 2 | {rest}"));
-    let both = Split { more: Some([41, 102]), has_statistics: true, ..split };
-    let said = "micro_batches: 2 (BatchNorm looks at each part) and";
-    assert_eq!(line(Recomputed::Unknown, Some(both)), format!("{said} {auto} | {rest}"));
+    let recomputed = Remedy { more, ..small };
+    assert_eq!(lines(&[recomputed, parts]), [auto, "micro_batches: 2", precision, batch]);
+    let both = Remedy { more, split: Some(Split { micro_batches: 2, has_statistics: true }), ..small };
+    let said = format!("micro_batches: 2 (BatchNorm looks at each part) and {auto}");
+    assert_eq!(lines(&[both]), [&said, precision, batch]);
     // What does not fit this card is not said.
-    let large = Split { arena: 1 << 40, ..split };
-    assert_eq!(line(Recomputed::Some { arena: 1 << 40, more: [1, 1] }, Some(large)), rest);
-    let offloaded = Offloaded { arena: 1 << 30, moved: 23 << 30, ms: 862, more: None };
-    let only = |offloaded| of(Remedies { offloaded: Some(offloaded), ..Remedies::UNKNOWN });
-    let bus = "offload: OptimizerState (23.00 GiB over the bus each step, about 0.9 s)";
-    assert_eq!(only(offloaded), format!("{bus} | {rest}"));
-    assert_eq!(only(Offloaded { more: Some([41, 102]), ..offloaded }), format!("{bus} and {auto} | {rest}"));
-    assert_eq!(only(Offloaded { arena: 1 << 40, ..offloaded }), rest);
-    let all = Remedies { recomputed, split: Some(split), offloaded: Some(offloaded) };
-    assert_eq!(of(all), format!("{auto} | micro_batches: 2 | {bus} | {rest}"));
+    assert_eq!(
+        lines(&[Remedy { arena: 1 << 40, ..recomputed }, Remedy { arena: 1 << 40, ..parts }]),
+        [precision, batch]
+    );
+    // What goes over the bus comes behind what does not.
+    let of = |what| Remedy { offload: Some(Offloaded { what, moved: 23 << 30, ms: 862 }), ..small };
+    let (states, parked) = (of(Offload::OptimizerState), of(Offload::Activations));
+    let bus = |what: &str| format!("offload: {what} (23.00 GiB over the bus each step, about 0.9 s)");
+    let [on_bus, park] = ["OptimizerState", "Activations"].map(bus);
+    assert_eq!(lines(&[states]), [precision, &on_bus, batch]);
+    assert_eq!(lines(&[Remedy { more, ..states }]), [precision, &format!("{on_bus} and {auto}"), batch]);
+    assert_eq!(lines(&[Remedy { split, ..states }]), [precision, &format!("micro_batches: 2 and {on_bus}"), batch]);
+    assert_eq!(lines(&[parked, states]), [precision, &park, &on_bus, batch]);
+    assert_eq!(lines(&[Remedy { arena: 1 << 40, ..states }]), [precision, batch]);
+    // No more than three, and the batch.
+    assert_eq!(lines(&[recomputed, parts, states]), [auto, "micro_batches: 2", precision, batch]);
+    let in_place = |slopes| Remedy { in_place: Some(slopes), ..small };
+    let abn = "InplaceAbn for BatchNorm2d and LeakyRelu";
+    assert_eq!(lines(&[in_place(Slopes::Default), recomputed, parts]), [abn, auto, "micro_batches: 2", batch]);
+    let abn = "InplaceAbn(activation_param = slope) for BatchNorm2d and LeakyRelu(slope)";
+    let more = Remedy { more, ..in_place(Slopes::Written) };
+    assert_eq!(lines(&[more]), [&format!("{abn} and {auto}"), precision, batch]);
+    let base = Remedy { base: Some(Coding::Nf4), ..small };
+    assert_eq!(lines(&[base]), ["base = Nf4 in lora(..)", precision, batch]);
 }
 
 /// Wide layers, whose states are most of a step.
+const WIDE: &str = "Flatten | Linear(4000) | Tanh | Linear(2000) | Tanh | Linear(3)";
+
+fn wide(optimizer: Optimizer, checkpoint: Checkpoint) -> Blueprint {
+    let mut blueprint = blueprint(WIDE, Term::MSE, checkpoint);
+    blueprint.training.as_mut().unwrap().moments = optimizer.moments();
+    blueprint
+}
+
 #[test]
 fn optimizer_state_in_host_memory() {
-    let text = "Flatten | Linear(4000) | Tanh | Linear(2000) | Tanh | Linear(3)";
-    let blueprint = |optimizer: Optimizer, checkpoint| {
-        let mut blueprint = blueprint(text, Term::MSE, checkpoint);
-        blueprint.training.as_mut().unwrap().moments = optimizer.moments();
-        blueprint
-    };
-    let adam = blueprint(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
+    let adam = wide(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
     let plain = adam.training(Precision::F32).unwrap().unwrap();
-    let mut offloads = adam.clone();
-    offloads.training.as_mut().unwrap().descent.offload = Offload::OptimizerState;
-    let program = offloads.training(Precision::F32).unwrap().unwrap();
+    let (offloads, program) = offloading(&adam, Offload::OptimizerState);
     let room = arena(&program, 2);
     assert!(room < arena(&plain, 2) * 3 / 4);
     let parameters: u64 = adam.graph.parameters.iter().map(|it| it.shape.elements().unwrap()).sum();
-    let expected = Offloaded { arena: room, moved: 16 * parameters, ms: 8 * parameters / 25_000_000, more: None };
-    let found = adam.remedies(&plain, &setting(2), room);
-    assert_eq!(found, Remedies { offloaded: Some(expected), ..Remedies::UNKNOWN });
-    assert_eq!(adam.remedies(&plain, &setting(2), room - 1).offloaded, None);
+    let (moved, ms) = (16 * parameters, 8 * parameters / 25_000_000);
+    let offload = Some(Offloaded { what: Offload::OptimizerState, moved, ms });
+    assert_eq!(found(&adam, &plain, 2, room), [Remedy { offload, ..Remedy::as_written(room) }]);
+    let has_any = |blueprint: &Blueprint, program: &Program, room| {
+        found(blueprint, program, 2, room)
+            .iter()
+            .any(|remedy| remedy.offload.is_some_and(|it| it.what == Offload::OptimizerState))
+    };
+    assert!(!has_any(&adam, &plain, room - 1));
     // Nothing is said of what is done already, or what there is not, or what has no pieces.
-    assert_eq!(offloads.remedies(&program, &setting(2), room - 1).offloaded, None);
+    assert!(!has_any(&offloads, &program, room - 1));
     let others = [
         Optimizer::Sgd(Sgd::DEFAULT),
         Optimizer::AdamW8bit(AdamW8bit::DEFAULT),
         Optimizer::Adafactor(Adafactor::DEFAULT),
     ];
     for optimizer in others {
-        let other = blueprint(optimizer, Checkpoint::None);
+        let other = wide(optimizer, Checkpoint::None);
         let plain = other.training(Precision::F32).unwrap().unwrap();
-        assert_eq!(other.remedies(&plain, &setting(2), arena(&plain, 2) - 1).offloaded, None, "{optimizer:?}");
+        assert!(!has_any(&other, &plain, arena(&plain, 2) - 1), "{optimizer:?}");
     }
-    // Beside activations that are many, both.
-    let ordered = offloads.training_for(&setting(4000)).unwrap().unwrap();
-    let room = arena(&ordered, 4000) - 1;
-    let both = blueprint(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::Auto).remedies(&plain, &setting(4000), room);
-    assert!(both.offloaded.is_some_and(|it| it.more.is_some() && it.arena <= room), "{both:?}");
+}
+
+/// Beside activations that are many, states in host memory alone are not enough, and nothing is without them.
+#[test]
+fn optimizer_state_in_host_memory_and_something_else() {
+    let adam = wide(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
+    let plain = adam.training(Precision::F32).unwrap().unwrap();
+    let (offloads, program) = offloading(&adam, Offload::OptimizerState);
+    let batch = 1500;
+    let room = offloads.training_for(&setting(batch)).unwrap().map(|program| arena(&program, batch)).unwrap() - 1;
+    assert!(arena(&program, batch) > room);
+    let found = found(&adam, &plain, batch, room);
+    let of = |remedy: &Remedy| (remedy.offload.map(|it| it.what), remedy.split.is_some(), remedy.more.is_some());
+    let states = Some(Offload::OptimizerState);
+    let all: Vec<_> = found.iter().map(of).collect();
+    assert_eq!(all, [(states, false, true), (states, true, false)], "{found:?}");
+    // Each alone needs more.
+    for remedy in &found {
+        assert!(remedy.offload.is_some_and(|it| it.moved > 0));
+    }
+}
+
+/// Maps of one size, so that the first ones can leave while the others are made.
+#[test]
+fn activations_in_host_memory() {
+    let block = "Conv2d(8, 3, padding = 1) | BatchNorm2d | Tanh | ";
+    let mut deep = blueprint(&format!("{}Flatten | Linear(5)", block.repeat(25)), Term::MSE, Checkpoint::None);
+    // Of one sample, which nothing splits, without states, and with recomputation said.
+    let steps = deep.training.as_mut().unwrap();
+    (steps.checkpoint, steps.moments) = (Checkpoint::Budget(1.0), 0);
+    let plain = deep.training_for(&setting(1)).unwrap().unwrap();
+    let (parked, _) = offloading(&deep, Offload::Activations);
+    let program = parked.training_for(&setting(1)).unwrap().unwrap();
+    let room = arena(&program, 1);
+    assert!(room < arena(&plain, 1));
+    let budget = budget_at(&tables(&program).leak().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
+    let offload = Offloaded { what: Offload::Activations, moved: 2 * budget.fetched, ms: budget.bus_ms() };
+    let expected = Remedy { offload: Some(offload), ..Remedy::as_written(room) };
+    assert!(offload.moved > 0);
+    assert_eq!(found(&deep, &plain, 1, room), [expected]);
+    assert_eq!(found(&deep, &plain, 1, room - 1), []);
+    // Nor is a second thing said to lie there.
+    deep.training.as_mut().unwrap().moments = 1;
+    let (states, program) = offloading(&deep, Offload::OptimizerState);
+    assert_eq!(found(&states, &program, 1, arena(&program, 1) - 1), []);
+}
+
+/// `InplaceAbn` where its two layers are written, exactly as if it were.
+#[test]
+fn in_place() {
+    let block = |norm: &str| format!("Conv2d(16, 3, padding = 1) | {norm} | ").repeat(4) + "Flatten | Linear(3)";
+    for (slope, slopes) in [("", Slopes::Default), ("(0.2)", Slopes::Written)] {
+        let two = blueprint(&block(&format!("BatchNorm2d | LeakyRelu{slope}")), Term::MSE, Checkpoint::None);
+        let param = if slope.is_empty() { "" } else { "(activation_param = 0.2)" };
+        let one = blueprint(&block(&format!("InplaceAbn{param}")), Term::MSE, Checkpoint::None);
+        let [plain, other] = [&two, &one].map(|it| it.training(Precision::F32).unwrap().unwrap());
+        let room = arena(&other, 24);
+        assert!(room < arena(&plain, 24) * 7 / 8);
+        let expected = Remedy { in_place: Some(slopes), ..Remedy::as_written(room) };
+        assert_eq!(found(&two, &plain, 24, room)[0], expected);
+        assert_eq!(found(&two, &plain, 24, room - 1).first().and_then(|remedy| remedy.in_place), None);
+    }
+    // A rectifier cannot be undone, nor can what is nearly one; what something else reads as well stays; vectors have no such layer.
+    let others = ["BatchNorm2d | Relu", "BatchNorm2d | LeakyRelu(0.0001)", "BatchNorm2d | Tanh", "InplaceAbn"];
+    for text in others {
+        let other = blueprint(&block(text), Term::MSE, Checkpoint::None);
+        let plain = other.training(Precision::F32).unwrap().unwrap();
+        let found = found(&other, &plain, 24, arena(&plain, 24) - 1);
+        assert!(found.iter().all(|remedy| remedy.in_place.is_none()), "{text}: {found:?}");
+    }
+}
+
+/// A value between the two layers that something else reads stays.
+#[test]
+fn what_is_read_between_is_not_in_place() {
+    let mut of = |reads: usize| {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[3, 16, 16])).unwrap();
+        let norm = layers(&mut graph, input, "Conv2d(16, 3, padding = 1) | BatchNorm2d");
+        let rest = layers(&mut graph, norm, "LeakyRelu | Conv2d(16, 3, padding = 1) | Flatten | Linear(3)");
+        let mut outputs = vec![rest];
+        let mut loss = vec![Term::MSE];
+        match reads {
+            0 => {}
+            1 => outputs.push(norm),
+            _ => loss.push(Term { from: Some(norm), ..Term::of(gpumem_core::program::Measure::Mean) }),
+        }
+        let steps =
+            Steps { loss, moments: 1, update: Update::Fused, checkpoint: Checkpoint::None, descent: Descent::PLAIN };
+        let blueprint = Blueprint { graph, outputs, training: Some(steps), cached: None };
+        let plain = blueprint.training(Precision::F32).unwrap().unwrap();
+        let found = found(&blueprint, &plain, 24, arena(&plain, 24) - 1);
+        found.iter().any(|remedy| remedy.in_place.is_some())
+    };
+    assert_eq!([0, 1, 2].map(&mut of), [true, false, false]);
+}
+
+/// Weights inside `lora` in 8 bits where that is enough, and in 4 where it is not: as if it had been written.
+#[test]
+fn a_base_in_codes() {
+    let of = |base: Option<Coding>| {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[64])).unwrap();
+        let inner = layers(&mut graph, input, &("Linear(500) | Tanh | ".repeat(7) + "Linear(500)"));
+        let rows = 0..graph.rows.len();
+        let outer = layers(&mut graph, inner, "Linear(100) | Linear(3)");
+        let places = graph.adapt(&[Lora { rank: 4, alpha: 8.0, targets: Vec::new(), base, rows: rows.clone() }]);
+        let (update, checkpoint, descent) = (Update::Fused, Checkpoint::None, Descent::PLAIN);
+        let steps = Steps { loss: vec![Term::MSE], moments: 2, update, checkpoint, descent };
+        let outputs = vec![places[outer]];
+        (Blueprint { graph, outputs, training: Some(steps), cached: None }, rows)
+    };
+    let mixed = Precision::Mixed(Half::Bf16);
+    let setting = Setting::new(2, mixed, WORKSPACES);
+    let arena = |blueprint: &Blueprint| {
+        let program = blueprint.training_for(&setting).unwrap().unwrap();
+        let tables = tables(&program).leak().with_workspaces(WORKSPACES);
+        budget_at(&tables, 2, mixed).unwrap()[Line::Arena]
+    };
+    let (plain, rows) = of(None);
+    let program = plain.training(mixed).unwrap().unwrap();
+    let found = |room, loras: &[_]| plain.remedies(&program, &setting, room, loras).planned;
+    for coding in [Coding::Int8, Coding::Nf4] {
+        let room = arena(&of(Some(coding)).0);
+        let expected = Remedy { base: Some(coding), ..Remedy::as_written(room) };
+        let all = found(room, std::slice::from_ref(&rows));
+        assert!(all.contains(&Some(expected)), "{coding:?}: {all:?}");
+        assert!(found(room, &[]).iter().flatten().all(|remedy| remedy.base.is_none()));
+    }
+    // Adapters and what stands outside keep their format.
+    let (coded, _) = plain.graph.with_base(&[rows], Coding::Nf4).unwrap();
+    let is_coded = |it: &&gpumem_core::graph::Parameter| it.role == Coding::Nf4.role();
+    assert_eq!(coded.parameters.iter().filter(is_coded).count(), 8);
+    assert!(coded.parameters.iter().filter(is_coded).all(|it| it.frozen && !it.name.contains("lora_")));
+    // In nothing that is written with codes is there anything to say.
+    let (written, rows) = of(Some(Coding::Int8));
+    assert_eq!(written.graph.with_base(&[rows], Coding::Nf4), None);
 }

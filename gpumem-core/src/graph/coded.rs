@@ -6,6 +6,7 @@ use crate::program::{Init, ops};
 use crate::shape::Shape;
 use alloc::collections::BTreeMap;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 /// What the name of a weight's scales has behind that of the weight, as in bitsandbytes.
@@ -36,10 +37,20 @@ impl Graph {
             })
     }
 
-    /// Keeps the weights of linear maps of these layers in codes, those that `scales` has not: it is given their scales.
+    /// The same network with the weights that `lora` around these layers freezes in codes, and the new number of each node. Nothing where
+    /// none may be.
+    pub fn with_base(&self, all: &[Range<RowId>], coding: Coding) -> Option<(Graph, Vec<NodeId>)> {
+        let (mut other, mut scales) = (self.clone(), BTreeMap::new());
+        all.iter().for_each(|rows| other.code(rows, coding, &mut scales));
+        let places = other.with_adapters(&BTreeMap::new(), &scales);
+        (!scales.is_empty()).then_some((other, places))
+    }
+
+    /// Keeps the weights of linear maps of these layers in codes, those that `scales` has not: it is given their scales. Those of adapters,
+    /// which are trained, stay as they are.
     pub(super) fn code(&mut self, rows: &Range<RowId>, coding: Coding, scales: &mut BTreeMap<usize, Scales>) {
         for weight in self.maps(rows).into_keys() {
-            if !scales.contains_key(&weight) && self.is_base(weight) {
+            if !scales.contains_key(&weight) && self.parameters[weight].frozen && self.is_base(weight) {
                 let parameter = self.code_one(weight, coding);
                 scales.insert(weight, Scales { coding, parameter });
             }

@@ -44,7 +44,7 @@ pub(super) struct Map {
 
 /// The numbers of an adapter's parameters, and its factor.
 #[derive(Clone, Copy, Debug)]
-struct Adapter {
+pub(super) struct Adapter {
     a: usize,
     b: usize,
     rank: u64,
@@ -159,7 +159,11 @@ impl Graph {
     }
 
     /// Builds the graph anew with adapters behind their maps, and in front of these the weights that are made of codes.
-    fn with_adapters(&mut self, adapters: &BTreeMap<usize, Adapter>, scales: &BTreeMap<usize, Scales>) -> Vec<NodeId> {
+    pub(super) fn with_adapters(
+        &mut self,
+        adapters: &BTreeMap<usize, Adapter>,
+        scales: &BTreeMap<usize, Scales>,
+    ) -> Vec<NodeId> {
         let weights: Vec<Option<usize>> = self.nodes.iter().map(|node| self.own_weight(node)).collect();
         let old = core::mem::take(&mut self.nodes);
         // Where each node begins, and which value takes its place.
@@ -222,7 +226,7 @@ impl Node {
     }
 
     /// Lets it read the values that took the places of those it read.
-    fn renumber(&mut self, place: &[NodeId]) {
+    pub(crate) fn renumber(&mut self, place: &[NodeId]) {
         match &mut self.source {
             Source::Input | Source::Parameter(_) => {}
             Source::View(input) => *input = place[*input],

@@ -4,6 +4,7 @@
 //! each input reads ([`Rule::gradients`](crate::program::op::Rule::gradients)), and nothing else is kept alive. Lifetimes are not
 //! decided here; they follow from the first and the last operation that touches a tensor.
 
+mod activated;
 mod backward;
 mod blueprint;
 mod builder;

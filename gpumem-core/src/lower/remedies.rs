@@ -1,126 +1,273 @@
 //! What makes a training step fit that does not: other programs of it, each planned.
+//!
+//! One thing written in another way comes first, what costs least before what costs more; several together only where none is enough alone.
+//! Every program is lowered as the one that is written is, which takes time, so that what cannot help is left out: a bound on what is there
+//! in any case says so, and what is dear is not tried where enough was found.
 
 use super::fitted::budget;
+use super::offload::most_parked;
 use super::{Blueprint, Fitted, Setting, tables};
-use crate::graph::Source;
-use crate::memory::budget::{Budget, Line, lower_bound_at};
-use crate::memory::refusal::{Offloaded, Recomputed, Remedies, Split};
+use crate::graph::{RowId, Source};
+use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at};
+use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
+use crate::memory::tables::Tables;
+use crate::number::{Coding, Precision};
 use crate::program::{Op, Program};
 use crate::train::optim::whole_states;
 use crate::train::{Checkpoint, Offload};
 use alloc::vec::Vec;
+use core::ops::Range;
 
-impl Blueprint {
-    /// What makes the training step fit into an arena of `room` bytes, of which `program` is the leanest program as it is written. Nothing
-    /// where that fits, or fails by what packing adds.
-    pub fn remedies(&self, program: &Program, setting: &Setting, room: u64) -> Remedies {
-        if room == u64::MAX || self.bound(program, setting).is_none_or(|bytes| bytes <= room) {
-            return Remedies::UNKNOWN;
-        }
-        let recomputed = self.recomputed(setting, room);
-        let split = self.split(setting, room);
-        let offloaded = self.offloaded(setting, room);
-        // Several together only where one alone is not enough.
-        let split = match (recomputed, split) {
-            (Recomputed::Unknown, None) => self.with(Checkpoint::Auto).and_then(|both| both.split(setting, room)),
-            (_, split) => split,
-        };
-        let offloaded = match (recomputed, split, offloaded) {
-            (Recomputed::Unknown, None, None) => {
-                self.with(Checkpoint::Auto).and_then(|both| both.offloaded(setting, room))
-            }
-            (.., offloaded) => offloaded,
-        };
-        Remedies { recomputed, split, offloaded }
+/// Where so many were found, what is dearer is left out.
+const ENOUGH: usize = 2;
+
+/// A step, and what of it is written in another way.
+#[derive(Clone)]
+struct Way {
+    blueprint: Blueprint,
+    remedy: Remedy,
+}
+
+impl Way {
+    fn as_written(blueprint: &Blueprint) -> Way {
+        Way { blueprint: blueprint.clone(), remedy: Remedy::as_written(0) }
     }
 
-    /// With as little recomputation as was found, where nothing says what is computed again.
-    fn recomputed(&self, setting: &Setting, room: u64) -> Recomputed {
-        let is_free = self.training.as_ref().is_some_and(|steps| steps.checkpoint == Checkpoint::None);
-        let fitted = if is_free { self.fitted(setting, |_| room).ok().flatten() } else { None };
-        match fitted.and_then(|Fitted { leaner, .. }| leaner).filter(|leaner| leaner.fits) {
-            Some(leaner) => Recomputed::Some { arena: leaner.budget[Line::Arena], more: leaner.more },
-            None => Recomputed::Unknown,
-        }
+    /// With `InplaceAbn`, where it has what that takes the place of.
+    fn in_place(&self) -> Option<Way> {
+        let (blueprint, slopes) = self.blueprint.activated_in_place()?;
+        Some(Way { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy } })
     }
 
-    /// The fewest parts of the batch with which it fits.
-    fn split(&self, setting: &Setting, room: u64) -> Option<Split> {
-        let steps = self.training.as_ref()?;
-        let more = |parts: &u64| *parts > steps.descent.micro_batches && setting.batch.is_multiple_of(*parts);
-        let numbers: Vec<u64> = (2..=setting.batch).filter(more).collect();
-        // Parts of one sample need least: where those do not fit, nothing does. More parts need less, so that the fewest are between those
-        // that do not fit and those that do.
-        let mut found = self.in_parts(*numbers.last()?, setting, room)?;
-        let (mut low, mut high) = (0, numbers.len() - 1);
-        while low < high {
-            let middle = (low + high) / 2;
-            match self.in_parts(numbers[middle], setting, room) {
-                Some(split) => (found, high) = (split, middle),
-                None => low = middle + 1,
-            }
-        }
-        Some(found)
-    }
-
-    /// The step in so many parts, if it fits.
-    fn in_parts(&self, parts: u64, setting: &Setting, room: u64) -> Option<Split> {
+    /// With `checkpoint: Auto`, where nothing is said of what is computed again.
+    fn recomputed(&self) -> Option<Way> {
         let mut other = self.clone();
-        other.training.as_mut()?.descent.micro_batches = parts;
-        let (budget, more) = other.fitting(setting, room)?;
+        let steps = other.blueprint.training.as_mut().filter(|steps| steps.checkpoint == Checkpoint::None)?;
+        steps.checkpoint = Checkpoint::Auto;
+        Some(other)
+    }
+
+    /// The numbers of parts that a batch splits into beyond those that it is in.
+    fn parts(&self, batch: u64) -> Vec<u64> {
+        let parts = self.blueprint.training.as_ref().map_or(1, |steps| steps.descent.micro_batches);
+        (2..=batch).filter(|more| *more > parts && batch.is_multiple_of(*more)).collect()
+    }
+
+    /// In so many parts.
+    fn in_parts(&self, micro_batches: u64) -> Way {
+        let mut other = self.clone();
+        if let Some(steps) = &mut other.blueprint.training {
+            steps.descent.micro_batches = micro_batches;
+        }
         let is_norm = |source: &Source| match source {
             Source::Op { op, .. } => matches!(op, Op::BatchNorm(_) | Op::InplaceNorm(_)),
             _ => false,
         };
-        let has_statistics = self.graph.nodes.iter().any(|node| is_norm(&node.source));
-        Some(Split { micro_batches: parts, arena: budget[Line::Arena], more, has_statistics })
+        let has_statistics = other.blueprint.graph.nodes.iter().any(|node| is_norm(&node.source));
+        other.remedy.split = Some(Split { micro_batches, has_statistics });
+        other
     }
 
-    /// The step with optimizer state in host memory, where it has some that can be there, if it fits.
-    fn offloaded(&self, setting: &Setting, room: u64) -> Option<Offloaded> {
-        let mut other = self.clone();
-        let steps = other.training.as_mut()?;
-        let is_possible = !whole_states(steps.moments).1 && !steps.descent.offloads();
-        if !is_possible || steps.moments == 0 && !setting.precision.has_master() {
-            return None;
-        }
-        steps.descent.offload = Offload::OptimizerState;
-        let (budget, more) = other.fitting(setting, room)?;
-        let moved = budget.fetched.saturating_mul(2);
-        Some(Offloaded { arena: budget[Line::Arena], moved, ms: budget.bus_ms(), more })
-    }
-
-    /// What the step needs if it fits, and what `checkpoint: Auto` takes where that is written and needed.
-    fn fitting(&self, setting: &Setting, room: u64) -> Option<(Budget, Option<[u64; 2]>)> {
-        let takes_what_fits = self.takes_what_fits();
-        let (budget, more) = if takes_what_fits {
-            let Fitted { plain, leaner } = self.fitted(setting, |_| room).ok()??;
-            match leaner {
-                Some(leaner) => (leaner.budget, Some(leaner.more)),
-                None => (budget(&plain, setting)?, None),
-            }
-        } else {
-            let program = self.chosen(setting, room).ok()??;
-            if self.bound(&program, setting)? > room {
-                return None;
-            }
-            (budget(&program, setting)?, None)
-        };
-        (budget[Line::Arena] <= room).then_some((budget, more))
-    }
-
-    /// The same network with another way to compute again, where nothing is said of it.
-    fn with(&self, checkpoint: Checkpoint) -> Option<Blueprint> {
-        let mut other = self.clone();
-        let steps = other.training.as_mut().filter(|steps| steps.checkpoint == Checkpoint::None)?;
-        steps.checkpoint = checkpoint;
+    /// With what is frozen inside `lora` kept in codes, where that is in the network's format.
+    fn coded(&self, loras: &[Range<RowId>], coding: Coding) -> Option<Way> {
+        let (graph, places) = self.blueprint.graph.with_base(loras, coding)?;
+        let mut other = Way { remedy: Remedy { base: Some(coding), ..self.remedy }, ..self.clone() };
+        other.blueprint.graph = graph;
+        other.blueprint.move_ends(&places);
         Some(other)
     }
 
-    /// The fewest bytes of an arena for a program.
-    fn bound(&self, program: &Program, setting: &Setting) -> Option<u64> {
-        // Until the process ends, as elsewhere.
-        let tables = tables(program).leak().with_workspaces(setting.workspaces);
-        lower_bound_at(&tables, setting.batch, setting.precision).ok()
+    /// With this in host memory, where there is such a thing, and nothing lies there.
+    fn offloading(&self, what: Offload, precision: Precision) -> Option<Way> {
+        let mut other = self.clone();
+        let steps = other.blueprint.training.as_mut()?;
+        let has_it = match what {
+            Offload::OptimizerState => !whole_states(steps.moments).1 && (steps.moments > 0 || precision.has_master()),
+            _ => true,
+        };
+        if !has_it || steps.descent.offload != Offload::None {
+            return None;
+        }
+        steps.descent.offload = what;
+        other.remedy.offload = Some(Offloaded { what, moved: 0, ms: 0 });
+        Some(other)
     }
+}
+
+/// A step that was planned.
+struct Planned {
+    program: Program,
+    remedy: Remedy,
+}
+
+/// What fits into so many bytes, where batch and format are these.
+struct Search<'a> {
+    setting: &'a Setting,
+    room: u64,
+    /// The layers of each `lora` whose weights are in the network's format.
+    loras: &'a [Range<RowId>],
+}
+
+impl Blueprint {
+    /// What makes the training step fit into an arena of `room` bytes, of which `program` is the leanest program as it is written. `loras` are
+    /// the layers of each `lora` without a `base`. Nothing where the step fits, or fails by what packing adds.
+    pub fn remedies(&self, program: &Program, setting: &Setting, room: u64, loras: &[Range<RowId>]) -> Remedies {
+        let search = Search { setting, room, loras };
+        let tables = search.tables(program);
+        if room == u64::MAX || self.training.is_none() || search.may_fit(search.bound(&tables)) {
+            return Remedies::UNKNOWN;
+        }
+        let written = Way::as_written(self);
+        let mut found = search.alone(&written, program, &tables);
+        if found.is_empty() {
+            found = search.together(&written, &tables);
+        }
+        let mut planned = found.into_iter();
+        Remedies { planned: core::array::from_fn(|_| planned.next()), ..Remedies::UNKNOWN }
+    }
+}
+
+impl Search<'_> {
+    /// One thing written in another way.
+    fn alone(&self, written: &Way, program: &Program, tables: &Tables) -> Vec<Remedy> {
+        let mut found = Vec::new();
+        // Neither takes away what is there outside of the step, and parts no more of that than the rest of the batch.
+        if self.may_fit(self.lasting(tables)) {
+            found.extend(written.in_place().and_then(|way| self.fitting(&way)));
+            found.extend(written.recomputed().and_then(|way| self.fitting(&way)));
+        }
+        if self.may_fit(self.least(tables)) {
+            found.extend(self.split(written));
+        }
+        found.extend(self.codings(written).find_map(|way| self.fitting(&way)));
+        if found.len() < ENOUGH && self.may_fit(self.bound(tables).map(|bytes| bytes - self.parked(program).min(bytes)))
+        {
+            found.extend(self.offloading(written, Offload::Activations).and_then(|way| self.fitting(&way)));
+        }
+        if found.len() < ENOUGH && self.may_fit(self.bound(&streamed(tables))) {
+            found.extend(self.offloading(written, Offload::OptimizerState).and_then(|way| self.fitting(&way)));
+        }
+        found
+    }
+
+    /// Several together: two things, or where that is not enough either, three.
+    fn together(&self, written: &Way, tables: &Tables) -> Vec<Remedy> {
+        let is_left = self.may_fit(self.least(tables));
+        let streamed = Some(written).filter(|_| self.may_fit(self.least(&streamed(tables))));
+        let streamed = streamed.and_then(|written| self.offloading(written, Offload::OptimizerState));
+        let coded: Vec<Way> = self.codings(written).filter(|way| self.may_fit(self.least_of(way))).collect();
+        let recomputed = |way: &Way| way.recomputed().and_then(|way| self.fitting(&way));
+        let both = |way: &Way| way.recomputed().and_then(|way| self.split(&way));
+        let in_place = Some(written).filter(|_| is_left).and_then(Way::in_place);
+        let pairs: [&dyn Fn() -> Option<Remedy>; 6] = [
+            &|| recomputed(in_place.as_ref()?),
+            &|| both(Some(written).filter(|_| is_left)?),
+            &|| coded.iter().find_map(recomputed),
+            &|| coded.iter().find_map(|way| self.split(way)),
+            &|| recomputed(streamed.as_ref()?),
+            &|| self.split(streamed.as_ref()?),
+        ];
+        let found: Vec<Remedy> = pairs.iter().filter_map(|pair| pair()).take(ENOUGH).collect();
+        if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }
+    }
+
+    /// The step in the fewest parts of the batch with which it fits.
+    fn split(&self, way: &Way) -> Option<Remedy> {
+        let numbers = way.parts(self.setting.batch);
+        // Parts of one sample need least: where those do not fit, nothing does. More parts need less, so that the fewest are between those
+        // that do not fit and those that do.
+        let Planned { program, remedy: mut found } = self.planned(&way.in_parts(*numbers.last()?))?;
+        let tables = self.tables(&program);
+        let (mut low, mut high) = (0, numbers.len() - 1);
+        // The same program with larger parts says about how many are enough: its neighbours come first.
+        let mut next = numbers.partition_point(|&parts| !self.may_fit(self.bound(&tables.with_micro_batches(parts))));
+        let mut tries = 0;
+        while low < high {
+            let at = if tries < 2 { next.clamp(low, high - 1) } else { (low + high) / 2 };
+            match self.fitting(&way.in_parts(numbers[at])) {
+                Some(remedy) => (found, high, next) = (remedy, at, at.saturating_sub(1)),
+                None => (low, next) = (at + 1, at + 1),
+            }
+            tries += 1;
+        }
+        Some(found)
+    }
+
+    /// The step with what is frozen inside `lora` in codes, those with more digits first.
+    fn codings<'w>(&'w self, written: &'w Way) -> impl Iterator<Item = Way> + 'w {
+        Coding::ALL.into_iter().filter_map(|coding| written.coded(self.loras, coding))
+    }
+
+    fn offloading(&self, way: &Way, what: Offload) -> Option<Way> {
+        way.offloading(what, self.setting.precision)
+    }
+
+    /// What a step needs if it fits.
+    fn fitting(&self, way: &Way) -> Option<Remedy> {
+        self.planned(way).map(|planned| planned.remedy)
+    }
+
+    /// The step, if it fits.
+    fn planned(&self, Way { blueprint, remedy }: &Way) -> Option<Planned> {
+        let (program, budget, more) = if blueprint.takes_what_fits() {
+            let Fitted { plain, leaner } = blueprint.fitted(self.setting, |_| self.room).ok()??;
+            match leaner {
+                Some(leaner) => (leaner.program, leaner.budget, Some(leaner.more)),
+                None => self.budget(plain)?,
+            }
+        } else {
+            let program = blueprint.chosen(self.setting, self.room).ok()??;
+            Some(()).filter(|()| self.may_fit(self.bound(&self.tables(&program))))?;
+            self.budget(program)?
+        };
+        let offload =
+            remedy.offload.map(|of| Offloaded { moved: budget.fetched.saturating_mul(2), ms: budget.bus_ms(), ..of });
+        let remedy = Remedy { arena: budget[Line::Arena], offload, more, ..*remedy };
+        (remedy.arena <= self.room).then_some(Planned { program, remedy })
+    }
+
+    fn budget(&self, program: Program) -> Option<(Program, Budget, Option<[u64; 2]>)> {
+        let budget = budget(&program, self.setting)?;
+        Some((program, budget, None))
+    }
+
+    fn tables(&self, program: &Program) -> Tables {
+        // Until the process ends, as elsewhere.
+        tables(program).leak().with_workspaces(self.setting.workspaces)
+    }
+
+    /// The fewest bytes of an arena.
+    fn bound(&self, tables: &Tables) -> Option<u64> {
+        lower_bound_at(tables, self.setting.batch, self.setting.precision).ok()
+    }
+
+    /// What of an arena is there outside of a step.
+    fn lasting(&self, tables: &Tables) -> Option<u64> {
+        lasting_at(tables, self.setting.batch, self.setting.precision).ok()
+    }
+
+    /// The same where the batch runs sample by sample.
+    fn least(&self, tables: &Tables) -> Option<u64> {
+        self.lasting(&tables.with_micro_batches(self.setting.batch))
+    }
+
+    fn least_of(&self, way: &Way) -> Option<u64> {
+        let program = way.blueprint.training(self.setting.precision).ok()??;
+        self.least(&self.tables(&program))
+    }
+
+    /// The most bytes of activations that can leave in time.
+    fn parked(&self, program: &Program) -> u64 {
+        most_parked(program, self.setting)
+    }
+
+    /// Whether so many bytes are no more than there may be.
+    fn may_fit(&self, bytes: Option<u64>) -> bool {
+        bytes.is_some_and(|bytes| bytes <= self.room)
+    }
+}
+
+/// The tables of a step whose optimizer state is somewhere else.
+fn streamed(tables: &Tables) -> Tables {
+    Tables { offloads: true, ..*tables }
 }

@@ -531,6 +531,14 @@ pub fn lower_bound_at(tables: &Tables, batch: u64, precision: Precision) -> Resu
     Lasting::new(tables, batch, precision)?.arena(most)
 }
 
+/// Bytes of the arena beside what lives inside a step.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn lasting_at(tables: &Tables, batch: u64, precision: Precision) -> Result<u64, PlanError> {
+    Lasting::new(tables, batch, precision)?.arena(0)
+}
+
 /// The budget with a reserve of 0, and the offset of each transient tensor: what the generated code computes where the lower bound is
 /// reached.
 ///

@@ -1,7 +1,8 @@
 //! A training step with several programs, from the one that keeps everything to the one that computes most a second time: const
 //! evaluation plans one after the other until one fits.
 
-use super::plans::{Planned, aim, aimed, aimed_name, called_at, compiled, offloaded_of, settings, split_of};
+use super::plans::{Planned, aim, aimed, aimed_name, called_at, compiled, settings};
+use super::remedies::known;
 use super::{Programs, refusal_place};
 use crate::syntax::Source;
 use proc_macro2::{Ident, Literal, TokenStream};
@@ -160,15 +161,7 @@ fn check(source: &Source, all: &[Planned<'_>], names: &Names<'_>, settled: &[Tok
             ),
             place,
         );
-        let split = split_of(planned.remedies.split);
-        let offloaded = offloaded_of(planned.remedies.offloaded);
-        let remedies = quote! {
-            #refusal::Remedies {
-                recomputed: #refusal::Recomputed::All { without: (#first).arena() },
-                split: #split,
-                offloaded: #offloaded,
-            }
-        };
+        let remedies = known(&planned.remedies, Some(quote!((#first).arena())));
         let check = called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), place);
         quote!(if !#is_settled { #budget; } #check)
     });

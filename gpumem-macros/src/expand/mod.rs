@@ -15,6 +15,7 @@ mod operations;
 mod plans;
 mod proofs;
 mod record;
+mod remedies;
 mod tables;
 
 pub(crate) use editor::links_of_blocks;
@@ -141,8 +142,9 @@ fn programs(
     let known = aimed::known(source, readings);
     let (training, levels, level_count) = trainings(source, readings, &blueprint, known.as_ref())?;
     let leanest = levels.last().map(|(_, program)| program).or(training.as_ref());
-    let remedies =
-        leanest.zip(known).map(|(program, Known { setting, room })| blueprint.remedies(program, &setting, room));
+    let remedies = leanest
+        .zip(known)
+        .map(|(program, Known { setting, room })| blueprint.remedies(program, &setting, room, &resolved.uncoded));
     Ok(Programs {
         training,
         levels,

@@ -1,11 +1,12 @@
 //! Plans, budgets and checks, each evaluated once.
 
 use super::levels::{Leveled, leveled};
+use super::remedies::known;
 use super::tables::Names;
 use super::{Programs, Readings, generics, record, refusal_place};
 use crate::syntax::{Place, Source};
 use crate::train::Reading;
-use gpumem_core::memory::refusal::{Offloaded, Recomputed, Remedies, Split};
+use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::program::Program;
 use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
@@ -355,53 +356,8 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     if planned.remedies == Remedies::UNKNOWN {
         return called_at(quote!(#refusal::check::<#transients>), arguments, Place { start, end });
     }
-    let Remedies { recomputed, split, offloaded } = planned.remedies;
-    let recomputed = match recomputed {
-        Recomputed::Some { arena, more: [flops, time] } => {
-            quote!(#refusal::Recomputed::Some { arena: #arena, more: [#flops, #time] })
-        }
-        Recomputed::Unknown | Recomputed::All { .. } => quote!(#refusal::Recomputed::Unknown),
-    };
-    let (split, offloaded) = (split_of(split), offloaded_of(offloaded));
-    let remedies = quote!(#refusal::Remedies { recomputed: #recomputed, split: #split, offloaded: #offloaded });
+    let remedies = known(&planned.remedies, None);
     called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), Place { start, end })
-}
-
-/// A step in parts as an expression.
-pub(super) fn split_of(split: Option<Split>) -> TokenStream {
-    let refusal = quote!(__gpumem::__private::memory::refusal);
-    let Some(Split { micro_batches, arena, more, has_statistics }) = split else {
-        return quote!(::core::option::Option::None);
-    };
-    let more = more_of(more);
-    quote! {
-        ::core::option::Option::Some(#refusal::Split {
-            micro_batches: #micro_batches,
-            arena: #arena,
-            more: #more,
-            has_statistics: #has_statistics,
-        })
-    }
-}
-
-/// A step with optimizer state in host memory as an expression.
-pub(super) fn offloaded_of(offloaded: Option<Offloaded>) -> TokenStream {
-    let refusal = quote!(__gpumem::__private::memory::refusal);
-    let Some(Offloaded { arena, moved, ms, more }) = offloaded else {
-        return quote!(::core::option::Option::None);
-    };
-    let more = more_of(more);
-    quote! {
-        ::core::option::Option::Some(#refusal::Offloaded { arena: #arena, moved: #moved, ms: #ms, more: #more })
-    }
-}
-
-/// What recomputation takes as an expression.
-fn more_of(more: Option<[u64; 2]>) -> TokenStream {
-    match more {
-        Some([flops, time]) => quote!(::core::option::Option::Some([#flops, #time])),
-        None => quote!(::core::option::Option::None),
-    }
 }
 
 /// The check that a schedule does not end at a higher rate than it begins with, at its last rate.

@@ -3,9 +3,10 @@
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
 use crate::syntax::{Argument, Expression, Place};
-use gpumem_core::graph::{Lora, NodeId};
+use gpumem_core::graph::{Lora, NodeId, RowId};
 use gpumem_core::number::Coding;
 use gpumem_core::suggest::nearest;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// How it is written.
@@ -204,10 +205,15 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    /// Adds the adapters to the graph, whose values these are; all that is known of the network is checked.
-    pub(super) fn adapt<'n>(&mut self, taps: impl Iterator<Item = &'n mut NodeId>, outputs: Option<&'n mut [NodeId]>) {
+    /// Adds the adapters to the graph, whose values these are; all that is known of the network is checked. Returns the rows of each `lora`
+    /// without a `base`.
+    pub(super) fn adapt<'n>(
+        &mut self,
+        taps: impl Iterator<Item = &'n mut NodeId>,
+        outputs: Option<&'n mut [NodeId]>,
+    ) -> Vec<Range<RowId>> {
         if self.adapted.is_empty() {
-            return;
+            return Vec::new();
         }
         let adapted = std::mem::take(&mut self.adapted);
         // After a mistake in a layer not all are known.
@@ -219,6 +225,7 @@ impl<'s> Resolver<'s, '_> {
         for node in taps.chain(outputs.into_iter().flatten()) {
             *node = places[*node];
         }
+        all.into_iter().filter(|lora| lora.base.is_none()).map(|lora| lora.rows).collect()
     }
 
     fn check_adapted(&mut self, adapted: &Adapted<'s>) {

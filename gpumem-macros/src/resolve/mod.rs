@@ -27,6 +27,7 @@ use proc_macro2::Ident;
 use sharing::Sharing;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::rc::Rc;
 pub(crate) use taps::taps_of;
 pub(crate) use types::{Declared, Form, is_type};
@@ -40,6 +41,8 @@ pub(crate) struct Resolved {
     pub(crate) taps: HashMap<String, Current>,
     /// Where each row was written.
     pub(crate) places: Vec<Place>,
+    /// The rows of each `lora` without a `base`.
+    pub(crate) uncoded: Vec<Range<RowId>>,
     /// The declared types of the inputs, if they could be read.
     pub(crate) inputs: Option<Vec<Declared>>,
     /// The declared types of the outputs, if they could be read.
@@ -192,7 +195,7 @@ impl<'s> Resolver<'s, '_> {
     fn network(&mut self, source: &'s Source) -> Resolved {
         let Some(forward) = &source.forward else {
             let (graph, places, taps) = (Graph::default(), Vec::new(), HashMap::new());
-            return Resolved { graph, outputs: None, taps, places, inputs: None, promised: None };
+            return Resolved { graph, outputs: None, taps, places, uncoded: Vec::new(), inputs: None, promised: None };
         };
         let [inputs, promised] = self.declared_types(forward);
         let starts: Vec<Current> = match &inputs {
@@ -222,9 +225,9 @@ impl<'s> Resolver<'s, '_> {
         let places = self.rows.iter().map(|(_, place)| *place).collect();
         let mut taps = frame.taps.borrow().clone();
         let mut outputs: Option<Vec<NodeId>> = outputs.and_then(|outputs| outputs.into_iter().collect());
-        self.adapt(taps.values_mut().flatten(), outputs.as_deref_mut());
+        let uncoded = self.adapt(taps.values_mut().flatten(), outputs.as_deref_mut());
         let graph = std::mem::take(&mut self.graph);
-        Resolved { graph, outputs, taps, places, inputs, promised }
+        Resolved { graph, outputs, taps, places, uncoded, inputs, promised }
     }
 
     /// Reports a mistake once, however often its expression is unrolled, and names the call in which it was found.

@@ -9,9 +9,9 @@
 
 use crate::lower::recompute::{Setting, costs};
 use crate::lower::updates::most_of_sample;
-use crate::memory::tables::Workspaces;
+use crate::memory::tables::{Workspaces, samples};
 use crate::number::{Precision, Role};
-use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Slot, Tensor, TensorId};
+use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Program, Slot, Tensor, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -85,9 +85,12 @@ struct Clock {
 
 impl Clock {
     /// With the rates of 16-bit numbers, with which operations leave the least time for copies.
+    fn setting() -> Setting {
+        Setting::new(SAMPLES, Precision::Bf16, Workspaces::UNLIMITED)
+    }
+
     fn of(operations: &[Operation], tensors: &[Tensor]) -> Option<Clock> {
-        let setting = Setting::new(SAMPLES, Precision::Bf16, Workspaces::UNLIMITED);
-        let (all, moves) = costs(operations, tensors, &setting)?;
+        let (all, moves) = costs(operations, tensors, &Clock::setting())?;
         let mut begins = vec![0];
         let mut time = 0;
         for cost in all {
@@ -213,4 +216,16 @@ pub(in crate::lower) fn park(operations: &mut Vec<Operation>, tensors: &mut Vec<
     if most_of_sample(&other, &others).iter().zip(before).all(|(after, before)| *after < before) {
         (*operations, *tensors) = (other, others);
     }
+}
+
+/// The most bytes of activations that leave while the forward pass of a step runs, at a setting: as many as the bus moves in that time.
+pub(in crate::lower) fn most_parked(program: &Program, at: &Setting) -> u64 {
+    let (operations, tensors) = (&program.operations, &program.tensors);
+    let Some((turn, clock)) = Turn::of(operations).zip(Clock::of(operations, tensors)) else { return 0 };
+    let setting = Clock::setting();
+    let bytes = clock.begins[turn.first] / (u128::from(setting.flops_per_byte()) * u128::from(BUS));
+    let [element, other] =
+        [setting.precision, at.precision].map(|precision| u128::from(Role::Activation.bytes(precision)));
+    let samples = u128::from(samples(at.batch, program.descent.micro_batches));
+    u64::try_from(bytes * samples * other / (u128::from(SAMPLES) * element)).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,6 @@ mod activations;
 mod states;
 
 pub use activations::BUS;
-pub(in crate::lower) use activations::park;
+pub(in crate::lower) use activations::{most_parked, park};
 pub(in crate::lower) use states::{check, stream};
 pub use states::{of_others, without_states};

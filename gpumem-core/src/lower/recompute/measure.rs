@@ -36,7 +36,7 @@ impl Setting {
     }
 
     /// Floating-point operations that take as long as moving a byte: what cards can do in the one format and in the others.
-    fn flops_per_byte(&self) -> u64 {
+    pub(in crate::lower) fn flops_per_byte(&self) -> u64 {
         match self.precision.narrow() {
             Format::Bf16 | Format::F16 => 150,
             Format::F32 | Format::U32 | Format::U8 => 25,

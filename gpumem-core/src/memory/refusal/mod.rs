@@ -11,11 +11,13 @@ use crate::number::{Half, Precision};
 use crate::program::{NO_ROW, Part, Phase};
 
 mod environment;
+mod remedy;
 mod search;
 mod target;
 mod together;
 
 pub use environment::{Environment, UNCHECKED};
+pub use remedy::{Offloaded, Remedies, Remedy, Slopes, Split};
 pub use target::Aim;
 pub use together::{check_together, largest, together};
 
@@ -78,67 +80,6 @@ pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, 
     }
 }
 
-/// What is known, where a step is refused, of other programs of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remedies {
-    /// Of those that compute more a second time.
-    pub recomputed: Recomputed,
-    /// The one with the fewest parts of the batch that was found to fit.
-    pub split: Option<Split>,
-    /// The one whose optimizer state lies in host memory, if it fits.
-    pub offloaded: Option<Offloaded>,
-}
-
-impl Remedies {
-    /// Nothing.
-    pub const UNKNOWN: Remedies = Remedies { recomputed: Recomputed::Unknown, split: None, offloaded: None };
-}
-
-/// A step whose batch runs in parts, which was planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Split {
-    /// How many.
-    pub micro_batches: u64,
-    /// Bytes of the arena.
-    pub arena: u64,
-    /// What `checkpoint: Auto` takes beside it, where that is needed, too: as in [`Recomputed::Some`].
-    pub more: Option<[u64; 2]>,
-    /// Whether batch normalisation then looks at parts.
-    pub has_statistics: bool,
-}
-
-/// A step whose optimizer state lies in host memory, which was planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offloaded {
-    /// Bytes of the arena.
-    pub arena: u64,
-    /// Bytes that go over the bus each step, in and out together.
-    pub moved: u64,
-    /// Milliseconds that this takes at least: see [`Budget::bus_ms`](crate::memory::budget::Budget::bus_ms).
-    pub ms: u64,
-    /// What `checkpoint: Auto` takes beside it, where that is needed, too: as in [`Recomputed::Some`].
-    pub more: Option<[u64; 2]>,
-}
-
-/// What is known of recomputation where a step is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recomputed {
-    /// Nothing.
-    Unknown,
-    /// All is computed again that helps. The arena would have so many bytes if nothing were.
-    All {
-        /// Bytes.
-        without: u64,
-    },
-    /// Some would be enough.
-    Some {
-        /// Bytes of the arena with it.
-        arena: u64,
-        /// Floating-point operations and time that it takes, in thousandths of the step: see [`Leaner::more`](crate::lower::Leaner).
-        more: [u64; 2],
-    },
-}
-
 /// The same where something is known of other programs.
 #[track_caller]
 pub const fn check_with<const N: usize>(
@@ -191,14 +132,8 @@ pub const fn refusal_with<const N: usize>(
     append_table(&mut text, tables, &budget);
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
-    if let Recomputed::All { without } = remedies.recomputed {
-        append_label(&mut text, "checkpoint");
-        text.text("all that helps is computed a second time; without that it needs ");
-        text.bytes(without.saturating_add(first.reserve));
-    }
-    let planned = append_planned(&mut text, remedies, targets.room());
-    let is_known = N <= TOO_MANY && append_alternatives(&mut text, tables, plan, &targets, first.reserve, planned);
-    if !is_known {
+    remedies.append_recomputed(&mut text, first.reserve);
+    if !append_alternatives(&mut text, tables, plan, &targets, (first.reserve, remedies)) {
         append_label(&mut text, "more");
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
     }
@@ -366,96 +301,39 @@ const fn path(tables: &Tables, row: u16) -> Option<&'static str> {
     if row == NO_ROW || row as usize >= tables.paths.len() { None } else { Some(tables.paths[row as usize]) }
 }
 
-/// What other programs need, as `(+8 % FLOPs, about +11 % time)`.
-const fn append_more(text: &mut Text, [flops, time]: [u64; 2]) {
-    text.text(" (+").number(flops.div_ceil(10)).text(" % FLOPs, about +").number(time.div_ceil(10)).text(" % time)");
-}
-
-/// Other programs that fit, which were planned while the network was lowered, in the order of what they cost. Returns how many.
-const fn append_planned(text: &mut Text, remedies: Remedies, room: u64) -> usize {
-    let mut found = 0;
-    if let Recomputed::Some { arena, more } = remedies.recomputed
-        && arena <= room
-    {
+/// Begins what a step fits with, behind so many others: a line each.
+const fn append_remedy(text: &mut Text, found: usize) {
+    if found == 0 {
         append_label(text, "fits with");
-        text.text("checkpoint: Auto");
-        append_more(text, more);
-        found += 1;
+    } else {
+        text.text("\n").pad_to(DETAIL);
     }
-    if let Some(Split { micro_batches, arena, more, has_statistics }) = remedies.split
-        && arena <= room
-    {
-        if found == 0 {
-            append_label(text, "fits with");
-        }
-        text.text(if found > 0 { " | micro_batches: " } else { "micro_batches: " }).number(micro_batches);
-        if has_statistics {
-            text.text(" (BatchNorm looks at each part)");
-        }
-        if let Some(more) = more {
-            text.text(" and checkpoint: Auto");
-            append_more(text, more);
-        }
-        found += 1;
-    }
-    if let Some(Offloaded { arena, moved, ms, more }) = remedies.offloaded
-        && arena <= room
-    {
-        if found == 0 {
-            append_label(text, "fits with");
-        }
-        text.text(if found > 0 { " | offload: OptimizerState (" } else { "offload: OptimizerState (" });
-        text.bytes(moved).text(" over the bus each step, about ").time(ms).text(")");
-        if let Some(more) = more {
-            text.text(" and checkpoint: Auto");
-            append_more(text, more);
-        }
-        found += 1;
-    }
-    found
 }
 
-/// What fits into an arena of `room` bytes: another batch, another precision. Each was planned. `found` were said before. Returns whether the
-/// search came to an end.
+/// What fits into the cards: other programs, another precision, another batch, the cheapest first. Each was planned. What costs less is enough
+/// where there is much of it, but the batch is always told. Returns whether the search came to an end.
 const fn append_alternatives<const N: usize>(
     text: &mut Text,
     tables: &Tables,
     plan: &Plan<N>,
     targets: &Targets<'_>,
-    reserve: u64,
-    mut found: usize,
+    (reserve, remedies): (u64, Remedies),
 ) -> bool {
     let (room, headroom) = (targets.room(), targets.headroom);
-    if let Some(steps) = longest_cache(tables, plan, room) {
-        if found == 0 {
-            append_label(text, "fits with");
-        }
-        text.text(if found > 0 { " | cache: " } else { "cache: " }).number(steps);
-        found += 1;
+    let is_searched = N <= TOO_MANY;
+    let mut found = remedies.append(text, false, room, 0);
+    if is_searched {
+        found = append_settings(text, tables, plan, room, found);
+    }
+    found = remedies.append(text, true, room, found);
+    if !is_searched {
+        return false;
     }
     let search = largest_batch(tables, plan, room);
     if let Search::Fits(batch) = search {
-        if found == 0 {
-            append_label(text, "fits with");
-        }
-        text.text(if found > 0 { " | batch " } else { "batch " }).number(batch);
+        append_remedy(text, found);
+        text.text("batch ").number(batch);
         found += 1;
-    }
-    if matches!(plan.precision, Precision::F32) {
-        let tried = [Precision::Bf16, Precision::Mixed(Half::Bf16)];
-        let mut i = 0;
-        while i < tried.len() {
-            // Mixed precision is a way to train: inference has no master copies. Where a batch is split, its step is another program.
-            let applies = !tried[i].has_master() || tables.training && tables.micro_batches == 1;
-            if applies && precision_fits::<N>(tables, plan.batch, tried[i], room) {
-                if found == 0 {
-                    append_label(text, "fits with");
-                }
-                text.text(if found > 0 { " | precision: " } else { "precision: " }).text(tried[i].name());
-                found += 1;
-            }
-            i += 1;
-        }
     }
     let is_known = N <= MANY || found > 0 || !matches!(search, Search::Unknown);
     if found == 0 && is_known {
@@ -486,6 +364,38 @@ const fn append_alternatives<const N: usize>(
         }
     }
     is_known
+}
+
+/// What fits into an arena of `room` bytes of the step that is written: a shorter cache, another precision, the one with more digits first.
+/// `found` were told before; returns how many were then.
+const fn append_settings<const N: usize>(
+    text: &mut Text,
+    tables: &Tables,
+    plan: &Plan<N>,
+    room: u64,
+    mut found: usize,
+) -> usize {
+    if let Some(steps) = longest_cache(tables, plan, room) {
+        append_remedy(text, found);
+        text.text("cache: ").number(steps);
+        found += 1;
+    }
+    if found >= Remedies::MOST || !matches!(plan.precision, Precision::F32) {
+        return found;
+    }
+    let tried = [Precision::Mixed(Half::Bf16), Precision::Bf16];
+    let mut i = 0;
+    while i < tried.len() {
+        // Mixed precision is a way to train: inference has no master copies. Where a batch is split, its step is another program.
+        let applies = !tried[i].has_master() || tables.training && tables.micro_batches == 1;
+        if applies && precision_fits::<N>(tables, plan.batch, tried[i], room) {
+            append_remedy(text, found);
+            text.text("precision: ").text(tried[i].name());
+            return found + 1;
+        }
+        i += 1;
+    }
+    found
 }
 
 /// The smallest cards with room for `arena`.

@@ -1,0 +1,52 @@
+//! What is known of other programs of a step that is refused, as an expression.
+
+use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Slopes, Split};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+
+/// Remedies, with the bytes of the arena without recomputation, where all that helps is computed a second time.
+pub(super) fn known(remedies: &Remedies, without: Option<TokenStream>) -> TokenStream {
+    let planned = remedies.planned.iter().map(|remedy| optional(remedy.as_ref().map(remedy_of)));
+    let without = optional(without);
+    quote! {
+        __gpumem::__private::memory::refusal::Remedies { without: #without, planned: [#(#planned),*] }
+    }
+}
+
+fn remedy_of(remedy: &Remedy) -> TokenStream {
+    let refusal = quote!(__gpumem::__private::memory::refusal);
+    let &Remedy { arena, in_place, split, base, offload, more } = remedy;
+    let in_place = optional(in_place.map(|slopes| match slopes {
+        Slopes::Default => quote!(#refusal::Slopes::Default),
+        Slopes::Written => quote!(#refusal::Slopes::Written),
+    }));
+    let split = optional(split.map(|Split { micro_batches, has_statistics }| {
+        quote!(#refusal::Split { micro_batches: #micro_batches, has_statistics: #has_statistics })
+    }));
+    let base = optional(base.map(|coding| {
+        let name = Ident::new(coding.name(), Span::call_site());
+        quote!(__gpumem::__private::number::Coding::#name)
+    }));
+    let offload = optional(offload.map(|Offloaded { what, moved, ms }| {
+        let name = Ident::new(what.name(), Span::call_site());
+        quote!(#refusal::Offloaded { what: __gpumem::__private::train::Offload::#name, moved: #moved, ms: #ms })
+    }));
+    let more = optional(more.map(|[flops, time]| quote!([#flops, #time])));
+    quote! {
+        #refusal::Remedy {
+            arena: #arena,
+            in_place: #in_place,
+            split: #split,
+            base: #base,
+            offload: #offload,
+            more: #more,
+        }
+    }
+}
+
+fn optional(value: Option<TokenStream>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::core::option::Option::Some(#value)),
+        None => quote!(::core::option::Option::None),
+    }
+}
