@@ -87,6 +87,21 @@ fn the_fewest_parts_that_fit() {
     assert_eq!(found(0), []);
 }
 
+/// Where two are not enough, three; and nothing where these are not.
+#[test]
+fn three_together() {
+    let blueprint = blueprint(MAPS, Term::MSE, Checkpoint::None);
+    let plain = blueprint.training(Precision::F32).unwrap().unwrap();
+    let found = |room| found(&blueprint, &plain, 24, room);
+    let of = |remedy: &Remedy| [remedy.split.is_some(), remedy.offload.is_some(), remedy.more.is_some()];
+    let two = found(in_parts(&blueprint, 24, 24) - 1);
+    assert_eq!(two.iter().map(of).collect::<Vec<_>>(), [[true, false, true], [true, true, false]]);
+    let less = two.iter().map(|remedy| remedy.arena).min().unwrap() - 1;
+    let three = found(less);
+    assert_eq!(three.iter().map(of).collect::<Vec<_>>(), [[true; 3]]);
+    assert_eq!(found(three[0].arena / 2), []);
+}
+
 #[test]
 fn recomputation_alone() {
     let text =
@@ -223,10 +238,7 @@ fn optimizer_state_in_host_memory_and_something_else() {
     let states = Some(Offload::OptimizerState);
     let all: Vec<_> = found.iter().map(of).collect();
     assert_eq!(all, [(states, false, true), (states, true, false)], "{found:?}");
-    // Each alone needs more.
-    for remedy in &found {
-        assert!(remedy.offload.is_some_and(|it| it.moved > 0));
-    }
+    assert!(found.iter().all(|remedy| remedy.offload.is_some_and(|it| it.moved > 0)));
 }
 
 /// Maps of one size, so that the first ones can leave while the others are made.

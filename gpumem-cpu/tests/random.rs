@@ -21,20 +21,23 @@ use harness::graphs::random::{BATCH, Choice, KINDS, network};
 use harness::graphs::{chain, join, layer, numbers};
 use proptest::prelude::*;
 
+/// A step with one state a parameter.
+const PLAIN: Training<'static> = Training {
+    loss: &[Term::CROSS_ENTROPY],
+    moments: 1,
+    update: Update::Fused,
+    skips_overflow: false,
+    input_gradient: false,
+    descent: Descent::PLAIN,
+};
+
 fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
     prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..most)
 }
 
 /// The bits of three losses, and of all parameters after them.
 fn train(graph: &Graph, output: NodeId, update: Update, threads: usize) -> (Vec<u32>, Vec<Vec<u32>>) {
-    let training = Training {
-        loss: &[Term::CROSS_ENTROPY],
-        moments: 1,
-        update,
-        skips_overflow: false,
-        input_gradient: false,
-        descent: Descent::PLAIN,
-    };
+    let training = Training { update, ..PLAIN };
     trained(&lower(graph, &[output], &Options { training: Some(training) }).unwrap(), threads)
 }
 
@@ -68,14 +71,7 @@ fn norm(values: &[f32]) -> f64 {
 /// Compares the gradient of every parameter and of the image with slopes of the loss: along the gradient itself, where a
 /// part too much or too little shows, and along another direction.
 fn check_gradients(graph: &Graph, output: NodeId) {
-    let training = Training {
-        loss: &[Term::CROSS_ENTROPY],
-        moments: 0,
-        update: Update::Separate,
-        skips_overflow: false,
-        input_gradient: true,
-        descent: Descent::PLAIN,
-    };
+    let training = Training { moments: 0, update: Update::Separate, input_gradient: true, ..PLAIN };
     let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
     let mut loaded = Loaded::new(graph, output, training, BATCH, stay);
     let mut names = fill(&mut loaded);
@@ -128,16 +124,7 @@ proptest! {
     #[test]
     fn orders_do_not_change_what_is_computed(choices in choices(24)) {
         let (graph, output) = network(&choices, true);
-        let loss = &[Term::CROSS_ENTROPY];
-        let training = Training {
-            loss,
-            moments: 1,
-            update: Update::Fused,
-            skips_overflow: false,
-            input_gradient: false,
-            descent: Descent::PLAIN,
-        };
-        let options = Options { training: Some(training) };
+        let options = Options { training: Some(PLAIN) };
         let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
         let ordered = lower_for(&graph, &[output], &options, &setting).unwrap();
         let (losses, found) = trained(&ordered, 2);
@@ -162,9 +149,7 @@ proptest! {
     fn evaluation_is_the_loss_of_inference(choices in choices(24)) {
         let (graph, output) = network(&choices, true);
         let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, momentum: 0.9, ..Sgd::DEFAULT });
-        let training =
-            Training { loss: &[Term::CROSS_ENTROPY], moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: Descent::PLAIN };
-        let mut loaded = Loaded::new(&graph, output, training, BATCH, sgd);
+        let mut loaded = Loaded::new(&graph, output, PLAIN, BATCH, sgd);
         fill(&mut loaded);
         // Running statistics that are not those of the batch.
         loaded.step().unwrap();
@@ -190,7 +175,7 @@ proptest! {
         prop_assume!(!choices.is_empty());
         let (graph, output) = network(&choices, true);
         let stay = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
-        let training = Training { loss: &[Term::MSE], moments: 0, update: Update::Fused, skips_overflow: false, input_gradient: false, descent: Descent::PLAIN };
+        let training = Training { loss: &[Term::MSE], moments: 0, ..PLAIN };
         let mut loaded = Loaded::new(&graph, output, training, BATCH, stay);
         fill(&mut loaded);
         let target = loaded.get("target").unwrap();
@@ -237,14 +222,7 @@ proptest! {
         let coding = if is_nf4 { Coding::Nf4 } else { Coding::Int8 };
         let lowered = |base, update| {
             let (graph, output) = adapted(&choices, true, base);
-            let training = Training {
-                loss: &[Term::CROSS_ENTROPY],
-                moments: 1,
-                update,
-                skips_overflow: false,
-                input_gradient: false,
-                descent: Descent::PLAIN,
-            };
+            let training = Training { update, ..PLAIN };
             lower(&graph, &[output], &Options { training: Some(training) }).unwrap()
         };
         let (coded, plain) = (lowered(Some(coding), Update::Fused), lowered(None, Update::Fused));
@@ -326,15 +304,7 @@ fn joining_first_changes_no_bit() {
             if stays {
                 layer(&mut graph, branches[1], "Flatten");
             }
-            let training = Training {
-                loss: &[Term::CROSS_ENTROPY],
-                moments: 1,
-                update: Update::Fused,
-                skips_overflow: false,
-                input_gradient: false,
-                descent: Descent::PLAIN,
-            };
-            lower(&graph, &[output], &Options { training: Some(training) }).unwrap()
+            lower(&graph, &[output], &Options { training: Some(PLAIN) }).unwrap()
         };
         let (program, apart) = (lowered(false), lowered(true));
         let rectifiers = |program: &Program| {

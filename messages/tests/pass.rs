@@ -10,6 +10,8 @@ mod every_field;
 mod generic_fit;
 #[path = "ui/pass/operations.rs"]
 mod operations;
+#[path = "ui/pass/remedied.rs"]
+mod remedied;
 #[path = "ui/pass/same_padding.rs"]
 mod same_padding;
 #[path = "ui/pass/shadowed_names.rs"]
@@ -38,6 +40,11 @@ fn generic_fit_passes() {
 #[test]
 fn operations_passes() {
     operations::main();
+}
+
+#[test]
+fn remedied_passes() {
+    remedied::main();
 }
 
 #[test]

@@ -42,8 +42,11 @@ impl Graph {
     pub fn with_base(&self, all: &[Range<RowId>], coding: Coding) -> Option<(Graph, Vec<NodeId>)> {
         let (mut other, mut scales) = (self.clone(), BTreeMap::new());
         all.iter().for_each(|rows| other.code(rows, coding, &mut scales));
+        if scales.is_empty() {
+            return None;
+        }
         let places = other.with_adapters(&BTreeMap::new(), &scales);
-        (!scales.is_empty()).then_some((other, places))
+        Some((other, places))
     }
 
     /// Keeps the weights of linear maps of these layers in codes, those that `scales` has not: it is given their scales. Those of adapters,

@@ -2,7 +2,7 @@
 
 use super::recompute::{Level, Setting};
 use super::{Blueprint, LowerError, tables};
-use crate::memory::budget::{Budget, Line, budget_at};
+use crate::memory::budget::{Budget, Line, budget_at, lasting_at, lower_bound_at};
 use crate::memory::levels::budget_room;
 use crate::program::Program;
 use crate::train::Checkpoint;
@@ -32,6 +32,15 @@ pub struct Leaner {
     pub more: [u64; 2],
 }
 
+/// A training step that fits.
+pub(super) struct Fitting {
+    pub(super) program: Program,
+    /// What it needs, with a reserve of 0.
+    pub(super) budget: Budget,
+    /// Of a level, what it takes: see [`Leaner::more`].
+    pub(super) more: Option<[u64; 2]>,
+}
+
 impl Blueprint {
     /// The training step in an arena of at most the bytes that `room` says, which is given the budget of the plain step: that itself if it
     /// fits, or else with as little recomputation as was found. `None` for a network that is not trained, or too large for any plan.
@@ -45,25 +54,54 @@ impl Blueprint {
         if budget[Line::Arena] <= room {
             return Ok(Some(Fitted { plain, leaner: None }));
         }
-        let found = self.leaner(&plain, setting)?;
         // What is there beside activations is the same at every level.
         let lasting = budget[Line::Arena] - budget[Line::Activations];
+        let leaner = self.level(&plain, setting, [lasting, room], true)?;
+        Ok(Some(Fitted { plain, leaner }))
+    }
+
+    /// The training step in an arena of at most so many bytes, or nothing: what does not fit is not planned, but for what packing adds.
+    pub(super) fn fitting(&self, setting: &Setting, room: u64) -> Result<Option<Fitting>, LowerError> {
+        let Some(program) = self.training_for(setting)? else { return Ok(None) };
+        let tables = tables(&program).leak().with_workspaces(setting.workspaces);
+        let bound = lower_bound_at(&tables, setting.batch, setting.precision);
+        if bound.is_ok_and(|bytes| bytes <= room)
+            && let Some(budget) = budget(&program, setting).filter(|budget| budget[Line::Arena] <= room)
+        {
+            return Ok(Some(Fitting { program, budget, more: None }));
+        }
+        let Ok(lasting) = lasting_at(&tables, setting.batch, setting.precision) else { return Ok(None) };
+        // What leaves for host memory is not known of a level before it is lowered.
+        let parks = self.training.as_ref().is_some_and(|steps| steps.descent.parks());
+        let leaner = self.level(&program, setting, [lasting, room], parks)?.filter(|leaner| leaner.fits);
+        Ok(leaner.map(|Leaner { program, budget, more, .. }| Fitting { program, budget, more: Some(more) }))
+    }
+
+    /// The cheapest level that fits into `room` bytes beside what lasts or, where that is asked for and none does, the last one.
+    fn level(
+        &self,
+        plain: &Program,
+        setting: &Setting,
+        [lasting, room]: [u64; 2],
+        or_last: bool,
+    ) -> Result<Option<Leaner>, LowerError> {
+        let found = self.leaner(plain, setting)?;
         let count = found.levels.len();
         for (number, level) in found.levels.iter().enumerate().skip(1) {
-            let is_last = number + 1 == count;
-            if !is_last && lasting.saturating_add(level.peak) > room {
+            let is_asked_for = or_last && number + 1 == count;
+            if !is_asked_for && lasting.saturating_add(level.peak) > room {
                 continue;
             }
             let program = self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone());
-            let Some(budget) = self::budget(&program, setting) else { return Ok(None) };
+            let Some(budget) = budget(&program, setting) else { return Ok(None) };
             let fits = budget[Line::Arena] <= room;
-            if fits || is_last {
-                let more = more(&plain, level, found.step_cost);
+            if fits || is_asked_for {
+                let more = more(plain, level, found.step_cost);
                 let number = [number as u64, count as u64];
-                return Ok(Some(Fitted { plain, leaner: Some(Leaner { program, budget, fits, number, more }) }));
+                return Ok(Some(Leaner { program, budget, fits, number, more }));
             }
         }
-        Ok(Some(Fitted { plain, leaner: None }))
+        Ok(None)
     }
 }
 

@@ -4,11 +4,11 @@
 //! Every program is lowered as the one that is written is, which takes time, so that what cannot help is left out: a bound on what is there
 //! in any case says so, and what is dear is not tried where enough was found.
 
-use super::fitted::budget;
+use super::fitted::{Fitting, budget};
 use super::offload::most_parked;
-use super::{Blueprint, Fitted, Setting, tables};
+use super::{Blueprint, Setting, tables};
 use crate::graph::{RowId, Source};
-use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at};
+use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
 use crate::memory::tables::Tables;
 use crate::number::{Coding, Precision};
@@ -26,17 +26,19 @@ const ENOUGH: usize = 2;
 struct Way {
     blueprint: Blueprint,
     remedy: Remedy,
+    /// Tables of it that say what is there outside of the step, where the batch is whole.
+    tables: Tables,
 }
 
 impl Way {
-    fn as_written(blueprint: &Blueprint) -> Way {
-        Way { blueprint: blueprint.clone(), remedy: Remedy::as_written(0) }
+    fn as_written(blueprint: &Blueprint, tables: Tables) -> Way {
+        Way { blueprint: blueprint.clone(), remedy: Remedy::as_written(0), tables }
     }
 
     /// With `InplaceAbn`, where it has what that takes the place of.
     fn in_place(&self) -> Option<Way> {
         let (blueprint, slopes) = self.blueprint.activated_in_place()?;
-        Some(Way { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy } })
+        Some(Way { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy }, ..*self })
     }
 
     /// With `checkpoint: Auto`, where nothing is said of what is computed again.
@@ -68,15 +70,6 @@ impl Way {
         other
     }
 
-    /// With what is frozen inside `lora` kept in codes, where that is in the network's format.
-    fn coded(&self, loras: &[Range<RowId>], coding: Coding) -> Option<Way> {
-        let (graph, places) = self.blueprint.graph.with_base(loras, coding)?;
-        let mut other = Way { remedy: Remedy { base: Some(coding), ..self.remedy }, ..self.clone() };
-        other.blueprint.graph = graph;
-        other.blueprint.move_ends(&places);
-        Some(other)
-    }
-
     /// With this in host memory, where there is such a thing, and nothing lies there.
     fn offloading(&self, what: Offload, precision: Precision) -> Option<Way> {
         let mut other = self.clone();
@@ -89,6 +82,7 @@ impl Way {
             return None;
         }
         steps.descent.offload = what;
+        other.tables.offloads = what == Offload::OptimizerState;
         other.remedy.offload = Some(Offloaded { what, moved: 0, ms: 0 });
         Some(other)
     }
@@ -117,10 +111,10 @@ impl Blueprint {
         if room == u64::MAX || self.training.is_none() || search.may_fit(search.bound(&tables)) {
             return Remedies::UNKNOWN;
         }
-        let written = Way::as_written(self);
-        let mut found = search.alone(&written, program, &tables);
+        let written = Way::as_written(self, tables);
+        let mut found = search.alone(&written, program);
         if found.is_empty() {
-            found = search.together(&written, &tables);
+            found = search.together(&written);
         }
         let mut planned = found.into_iter();
         Remedies { planned: core::array::from_fn(|_| planned.next()), ..Remedies::UNKNOWN }
@@ -129,51 +123,53 @@ impl Blueprint {
 
 impl Search<'_> {
     /// One thing written in another way.
-    fn alone(&self, written: &Way, program: &Program, tables: &Tables) -> Vec<Remedy> {
+    fn alone(&self, written: &Way, program: &Program) -> Vec<Remedy> {
         let mut found = Vec::new();
-        // Neither takes away what is there outside of the step, and parts no more of that than the rest of the batch.
-        if self.may_fit(self.lasting(tables)) {
-            found.extend(written.in_place().and_then(|way| self.fitting(&way)));
-            found.extend(written.recomputed().and_then(|way| self.fitting(&way)));
-        }
-        if self.may_fit(self.least(tables)) {
-            found.extend(self.split(written));
-        }
+        found.extend(written.in_place().and_then(|way| self.fitting(&way)));
+        found.extend(self.recomputed(written));
+        found.extend(self.split(written));
         found.extend(self.codings(written).find_map(|way| self.fitting(&way)));
-        if found.len() < ENOUGH && self.may_fit(self.bound(tables).map(|bytes| bytes - self.parked(program).min(bytes)))
-        {
+        let bound = self.bound(&written.tables);
+        let parked = most_parked(program, self.setting);
+        if found.len() < ENOUGH && self.may_fit(bound.map(|bytes| bytes.saturating_sub(parked))) {
             found.extend(self.offloading(written, Offload::Activations).and_then(|way| self.fitting(&way)));
         }
-        if found.len() < ENOUGH && self.may_fit(self.bound(&streamed(tables))) {
-            found.extend(self.offloading(written, Offload::OptimizerState).and_then(|way| self.fitting(&way)));
-        }
+        let states = self.offloading(written, Offload::OptimizerState).filter(|_| found.len() < ENOUGH);
+        found.extend(states.filter(|way| self.may_fit(self.bound(&way.tables))).and_then(|way| self.fitting(&way)));
         found
     }
 
     /// Several together: two things, or where that is not enough either, three.
-    fn together(&self, written: &Way, tables: &Tables) -> Vec<Remedy> {
-        let is_left = self.may_fit(self.least(tables));
-        let streamed = Some(written).filter(|_| self.may_fit(self.least(&streamed(tables))));
-        let streamed = streamed.and_then(|written| self.offloading(written, Offload::OptimizerState));
-        let coded: Vec<Way> = self.codings(written).filter(|way| self.may_fit(self.least_of(way))).collect();
-        let recomputed = |way: &Way| way.recomputed().and_then(|way| self.fitting(&way));
+    fn together(&self, written: &Way) -> Vec<Remedy> {
+        let in_place = written.in_place();
+        let coded: Vec<Way> = self.codings(written).collect();
+        let streamed = self.offloading(written, Offload::OptimizerState);
         let both = |way: &Way| way.recomputed().and_then(|way| self.split(&way));
-        let in_place = Some(written).filter(|_| is_left).and_then(Way::in_place);
         let pairs: [&dyn Fn() -> Option<Remedy>; 6] = [
-            &|| recomputed(in_place.as_ref()?),
-            &|| both(Some(written).filter(|_| is_left)?),
-            &|| coded.iter().find_map(recomputed),
+            &|| self.recomputed(in_place.as_ref()?),
+            &|| both(written),
+            &|| coded.iter().find_map(|way| self.recomputed(way)),
             &|| coded.iter().find_map(|way| self.split(way)),
-            &|| recomputed(streamed.as_ref()?),
+            &|| self.recomputed(streamed.as_ref()?),
             &|| self.split(streamed.as_ref()?),
         ];
         let found: Vec<Remedy> = pairs.iter().filter_map(|pair| pair()).take(ENOUGH).collect();
         if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }
     }
 
+    /// The step with as little recomputation as was found. It takes away nothing that is there outside of the step.
+    fn recomputed(&self, way: &Way) -> Option<Remedy> {
+        let way = way.recomputed().filter(|way| self.may_fit(self.lasting(&way.tables)))?;
+        self.fitting(&way)
+    }
+
     /// The step in the fewest parts of the batch with which it fits.
     fn split(&self, way: &Way) -> Option<Remedy> {
         let numbers = way.parts(self.setting.batch);
+        // A gradient of each parameter is there from the first part on.
+        let wide_sums = self.setting.precision.has_master();
+        let held = Tables { holds_gradients: true, wide_sums, micro_batches: *numbers.last()?, ..way.tables };
+        Some(()).filter(|()| self.may_fit(self.lasting(&held)))?;
         // Parts of one sample need least: where those do not fit, nothing does. More parts need less, so that the fewest are between those
         // that do not fit and those that do.
         let Planned { program, remedy: mut found } = self.planned(&way.in_parts(*numbers.last()?))?;
@@ -193,9 +189,16 @@ impl Search<'_> {
         Some(found)
     }
 
-    /// The step with what is frozen inside `lora` in codes, those with more digits first.
-    fn codings<'w>(&'w self, written: &'w Way) -> impl Iterator<Item = Way> + 'w {
-        Coding::ALL.into_iter().filter_map(|coding| written.coded(self.loras, coding))
+    /// The step with what is frozen inside `lora` kept in codes, where that is in the network's format: those with more digits first.
+    fn codings<'w>(&'w self, way: &'w Way) -> impl Iterator<Item = Way> + 'w {
+        Coding::ALL.into_iter().filter_map(|coding| {
+            let (graph, places) = way.blueprint.graph.with_base(self.loras, coding)?;
+            let mut other = Way { remedy: Remedy { base: Some(coding), ..way.remedy }, ..way.clone() };
+            other.blueprint.graph = graph;
+            other.blueprint.move_ends(&places);
+            other.tables = self.tables(&other.blueprint.training(self.setting.precision).ok()??);
+            Some(other)
+        })
     }
 
     fn offloading(&self, way: &Way, what: Offload) -> Option<Way> {
@@ -208,27 +211,19 @@ impl Search<'_> {
     }
 
     /// The step, if it fits.
-    fn planned(&self, Way { blueprint, remedy }: &Way) -> Option<Planned> {
-        let (program, budget, more) = if blueprint.takes_what_fits() {
-            let Fitted { plain, leaner } = blueprint.fitted(self.setting, |_| self.room).ok()??;
-            match leaner {
-                Some(leaner) => (leaner.program, leaner.budget, Some(leaner.more)),
-                None => self.budget(plain)?,
-            }
+    fn planned(&self, Way { blueprint, remedy, .. }: &Way) -> Option<Planned> {
+        let Fitting { program, budget, more } = if blueprint.takes_what_fits() {
+            blueprint.fitting(self.setting, self.room).ok()??
         } else {
             let program = blueprint.chosen(self.setting, self.room).ok()??;
             Some(()).filter(|()| self.may_fit(self.bound(&self.tables(&program))))?;
-            self.budget(program)?
+            let budget = budget(&program, self.setting)?;
+            Fitting { program, budget, more: None }
         };
         let offload =
             remedy.offload.map(|of| Offloaded { moved: budget.fetched.saturating_mul(2), ms: budget.bus_ms(), ..of });
         let remedy = Remedy { arena: budget[Line::Arena], offload, more, ..*remedy };
         (remedy.arena <= self.room).then_some(Planned { program, remedy })
-    }
-
-    fn budget(&self, program: Program) -> Option<(Program, Budget, Option<[u64; 2]>)> {
-        let budget = budget(&program, self.setting)?;
-        Some((program, budget, None))
     }
 
     fn tables(&self, program: &Program) -> Tables {
@@ -246,28 +241,8 @@ impl Search<'_> {
         lasting_at(tables, self.setting.batch, self.setting.precision).ok()
     }
 
-    /// The same where the batch runs sample by sample.
-    fn least(&self, tables: &Tables) -> Option<u64> {
-        self.lasting(&tables.with_micro_batches(self.setting.batch))
-    }
-
-    fn least_of(&self, way: &Way) -> Option<u64> {
-        let program = way.blueprint.training(self.setting.precision).ok()??;
-        self.least(&self.tables(&program))
-    }
-
-    /// The most bytes of activations that can leave in time.
-    fn parked(&self, program: &Program) -> u64 {
-        most_parked(program, self.setting)
-    }
-
     /// Whether so many bytes are no more than there may be.
     fn may_fit(&self, bytes: Option<u64>) -> bool {
         bytes.is_some_and(|bytes| bytes <= self.room)
     }
-}
-
-/// The tables of a step whose optimizer state is somewhere else.
-fn streamed(tables: &Tables) -> Tables {
-    Tables { offloads: true, ..*tables }
 }

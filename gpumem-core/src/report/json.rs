@@ -5,6 +5,7 @@ use crate::memory::Compiled;
 use crate::memory::budget::Line;
 use crate::memory::levels::Level;
 use crate::network::{LayerInfo, Network};
+use crate::train::Train;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,7 +14,8 @@ use alloc::vec::Vec;
 /// sample), `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and
 /// the largest batch that does. All sizes are in bytes; `output_shape` is without the batch; `kept_bytes` is for the
 /// whole batch. `checkpoint` of `train` is what is computed again: `level` of `levels`, `recomputed` operations, `extra_flops`,
-/// `extra_bytes_moved`, and `activations_without` it, `null` where there is no other level. With `offload`, `train` has `host`, what lies in
+/// `extra_bytes_moved`, and `activations_without` it, `null` where there is no other level; its `clip`, `null` where nothing is clipped, and its
+/// `schedule` have a `name` and their numbers. With `offload`, `train` has `host`, what lies in
 /// host memory, `host_each_way`, what a step copies from there and back, and `host_ms`, milliseconds that this takes at least at
 /// [`BUS_BYTES`](crate::memory::budget::BUS_BYTES).
 pub fn json<N: Network>() -> String {
@@ -23,14 +25,15 @@ pub fn json<N: Network>() -> String {
         .enumerate()
         .map(|(index, (info, kept))| layer(index, info, kept))
         .collect();
-    let train = N::TRAINING.map_or("null".into(), program);
+    let descent = N::TRAIN.as_ref().map(descent).unwrap_or_default();
+    let train = N::TRAINING.map_or("null".into(), |compiled| program(compiled, &descent));
     format!(
         "{{\"version\":1,\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",
         quoted(N::NAME),
         super::parameters::<N>(),
         2 * super::macs::<N>(),
         layers.join(","),
-        program(N::INFERENCE),
+        program(N::INFERENCE, ""),
         fits::<N>().join(","),
     )
 }
@@ -46,7 +49,8 @@ fn layer(index: usize, info: &LayerInfo, kept: u64) -> String {
     )
 }
 
-fn program(compiled: &Compiled) -> String {
+/// A program, with what else is said of it.
+fn program(compiled: &Compiled, said: &str) -> String {
     let Compiled { budget, batch, .. } = compiled;
     let checkpoint = if compiled.tables.training { format!(",{}", checkpoint(compiled)) } else { String::new() };
     let lines = Line::ALL.into_iter().map(|line| (line.name(), budget[line]));
@@ -60,7 +64,22 @@ fn program(compiled: &Compiled) -> String {
         .chain(offloaded)
         .chain(lines)
         .map(|(name, value)| format!("\"{name}\":{value}"));
-    format!("{{{}{checkpoint}}}", fields.collect::<Vec<String>>().join(","))
+    format!("{{{}{checkpoint}{said}}}", fields.collect::<Vec<String>>().join(","))
+}
+
+/// What happens to gradients and to the learning rate.
+fn descent(train: &Train) -> String {
+    let clip = match train.clip {
+        Some(clip) => format!("{{\"name\":{},\"value\":{:?}}}", quoted(clip.name()), clip.number()),
+        None => "null".into(),
+    };
+    let schedule = train.schedule;
+    let numbers = schedule.fields().iter().zip(schedule.numbers()).map(|(field, number)| match field.is_whole {
+        true => format!(",{}:{}", quoted(field.name), number as u64),
+        false => format!(",{}:{number:?}", quoted(field.name)),
+    });
+    let numbers: String = numbers.collect();
+    format!(",\"clip\":{clip},\"schedule\":{{\"name\":{}{numbers}}}", quoted(schedule.name()))
 }
 
 /// What of a training step is computed again: FLOPs and bytes are those of the whole batch.

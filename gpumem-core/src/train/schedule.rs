@@ -143,6 +143,11 @@ impl Schedule {
         Schedule::ROWS[self.kind()].0
     }
 
+    /// What its numbers are, in the order of its row.
+    pub fn fields(self) -> &'static [Field] {
+        Schedule::ROWS[self.kind()].1
+    }
+
     /// Its numbers, in the order of its row.
     pub fn numbers(self) -> Vec<f64> {
         match self {
@@ -174,7 +179,7 @@ impl Schedule {
 
     /// What is wrong with it: which number, and why.
     pub fn mistake(self) -> Option<(&'static str, String)> {
-        let rows = Schedule::ROWS[self.kind()].1.iter().zip(self.numbers());
+        let rows = self.fields().iter().zip(self.numbers());
         let large = rows.into_iter().find(|(field, number)| field.is_whole && *number >= MOST_STEPS);
         if let Some((field, _)) = large {
             return Some((field.name, "is more steps than can be counted".to_string()));
