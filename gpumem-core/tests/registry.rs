@@ -37,7 +37,15 @@ fn random_networks_have_every_layer_operation_and_function() {
     // Those of inference with a cache come about when a network is lowered for it, and weights are made of codes under `lora`.
     assert_eq!(
         missing(Op::NAMES, &operations),
-        ["CachedAttention", "Positions", "CachedScan", "CachedConvolution", "CachedRecurrence", "Dequantize"],
+        [
+            "CachedAttention",
+            "Positions",
+            "CachedScan",
+            "CachedConvolution",
+            "CachedRecurrence",
+            "Dequantize",
+            "WholeRecurrence"
+        ],
         "operations"
     );
     let names: Vec<&str> = Function::ALL.iter().map(|function| function.name()).collect();

@@ -34,7 +34,7 @@
 //!
 //! let shape = Shape::new(&[2]);
 //! let tensor = |class, part| Tensor {
-//!     class, role: Role::Activation, part, name: String::new(), row: 0, shape, batched: true,
+//!     class, role: Role::Activation, part, name: String::new(), row: 0, shape, batched: true, once: 0,
 //!     layout: Layout::DENSE, pitch: 0, trained: false, init: Init::Constant(0.0), first: 0, last: 0,
 //! };
 //! let relu = Op::from(Pointwise { function: Function::Relu, arguments: vec![], shape });

@@ -250,11 +250,46 @@ fn layers_are_what_the_documentation_says() {
                     format!("layers = {layers}, bias = {bias}, bidirectional = {bidirectional}{nonlinearity}");
                 let it = Reference { cell, layers, bias, bidirectional, ..SMALL };
                 check(&format!("{name}(5, {options})"), it);
+                if !bidirectional {
+                    check(&format!("{name}(5, {options}, cudnn = true)"), it);
+                }
             }
         }
         // One step, and one unit.
         check(&format!("{name}(1{nonlinearity})"), Reference { cell, hidden: 1, ..SMALL });
         check(&format!("{name}(5{nonlinearity})"), Reference { cell, steps: 1, ..SMALL });
+    }
+}
+
+/// The memory is another one, and every bit the same.
+#[test]
+fn the_memory_of_cudnn_changes_no_number() {
+    let all = |text: &str, it: Reference| -> Vec<(String, Vec<u32>)> {
+        let mut set = Vec::new();
+        for (seed, (name, shape)) in it.parameters().into_iter().enumerate() {
+            set.push((name, bits(&drawn(shape.iter().product(), seed as u64, 0.7))));
+        }
+        let mut names: Vec<String> = set.iter().map(|(name, _)| format!("lstm0.{name}.gradient")).collect();
+        set.push(("input".into(), bits(&drawn(2 * 4 * 3, 91, 1.5))));
+        set.push(("target".into(), bits(&drawn(2 * 4 * 5, 57, 1.0))));
+        let (mut found, path) = loaded(text, [4, 3], 2, &[Term::DOT], &set);
+        let mut all = vec![("loss".into(), vec![found.step().unwrap().to_bits()])];
+        names.push("input.gradient".into());
+        for name in names {
+            let name = name.replace("lstm0", &path);
+            let words: Vec<u32> = found.get(&name).unwrap().iter().map(|value| value.to_bits()).collect();
+            assert!(words.iter().any(|&word| word != 0), "{text}: {name} is 0");
+            all.push((name, words));
+        }
+        all.push(("evaluated".into(), vec![found.evaluate().unwrap().to_bits()]));
+        all
+    };
+    for (name, cell) in [("Lstm(5", Cell::Lstm), ("Gru(5", Cell::Gru), ("Rnn(5", Cell::Tanh)] {
+        for bias in [true, false] {
+            let (layer, it) =
+                (format!("{name}, bias = {bias}, layers = 2"), Reference { cell, bias, layers: 2, ..SMALL });
+            assert_eq!(all(&format!("{layer}, cudnn = true)"), it), all(&format!("{layer})"), it), "{layer}");
+        }
     }
 }
 

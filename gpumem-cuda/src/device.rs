@@ -76,8 +76,8 @@ impl Cuda {
         Cuda { card: Card { library, ..self.card }, ..self }
     }
 
-    /// The same card with convolutions by cuDNN, as from the start where it is installed, or by the project's own kernels, to
-    /// compare them.
+    /// The same card with convolutions, attention and recurrent layers by cuDNN, as from the start where it is installed, or by the
+    /// project's own kernels, to compare them.
     pub fn with_cudnn(self, cudnn: bool) -> Cuda {
         let cudnn = cudnn && preflight::cudnn().is_some();
         Cuda { card: Card { cudnn, ..self.card }, ..self }

@@ -5,7 +5,7 @@
 
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
-use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, SOURCES, attention};
+use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, SOURCES, attention, recurrence};
 use crate::operations::Setting;
 use crate::steps::{Step, steps};
 use gpumem_core::Format;
@@ -44,7 +44,7 @@ impl Counted {
         self.reads.iter().chain(&self.writes).fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// What kind of launch it is: `kernel`, `product`, `convolution`, `attention` or `copy`.
+    /// What kind of launch it is: `kernel`, `product`, `convolution`, `attention`, `recurrence` or `copy`.
     pub fn kind(&self) -> &'static str {
         match &self.call {
             Call::Kernel(launch) if launch.kernel.file == "attention.cu" => "attention",
@@ -52,6 +52,7 @@ impl Counted {
             Call::Product(_) => "product",
             Call::Convolution(_) => "convolution",
             Call::Attention(_) => "attention",
+            Call::Recurrence(_) => "recurrence",
             Call::Passage(_) => "copy",
         }
     }
@@ -315,6 +316,18 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
             all.extend(workspace.map(|scratch| (scratch.tensor, false)));
             all
         }
+        Call::Recurrence(it) => {
+            let is_backward = it.pass != recurrence::Pass::Forward;
+            let mut all = vec![(it.x, true), (it.y, is_backward)];
+            all.extend([it.reserve, it.workspace].map(|scratch| (scratch.tensor, false)));
+            all.extend(it.weights.into_iter().flatten().map(|weight| (weight, true)));
+            if let recurrence::Pass::Backward { dy, dx, sums } = it.pass {
+                all.push((dy, true));
+                all.extend(dx.map(|dx| (dx, false)));
+                all.extend(sums.into_iter().flatten().map(|(sum, _)| (sum, false)));
+            }
+            all
+        }
         Call::Convolution(convolution) => {
             let Convolution { pass, x, w, y, bias, workspace, .. } = convolution;
             let mut all = vec![
@@ -353,7 +366,7 @@ fn library_flops(call: &Call) -> Option<u64> {
     let count = |sizes: &[u64]| sizes.iter().fold(2u64, |product, &size| product.saturating_mul(size));
     match call {
         // What is left of the operation's.
-        Call::Kernel(_) | Call::Attention(_) | Call::Passage(_) => None,
+        Call::Kernel(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
         Call::Product(product) => {
             let times = product.batch.map_or(1, |batch| batch.count);
             Some(count(&[product.m, product.n, product.k, times]))
@@ -371,7 +384,7 @@ fn multiplies(call: &Call) -> bool {
     let adds_up = |entry: &str| ["_sum", "_sums", "_bias", "_states"].iter().any(|end| entry.ends_with(end));
     match call {
         Call::Kernel(launch) => !adds_up(launch.kernel.entry),
-        Call::Attention(_) => true,
+        Call::Attention(_) | Call::Recurrence(_) => true,
         Call::Product(_) | Call::Convolution(_) | Call::Passage(_) => false,
     }
 }

@@ -38,12 +38,14 @@ pub mod steps;
 pub use calibrate::probe;
 pub use calibrate::{Calibration, calibrate};
 pub use calls::{
-    Argument, Attention, Call, Convolution, Kernel, Launch, Passage, Product, SOURCES, attention, convolution, launch,
-    passage, product,
+    Argument, Attention, Call, Convolution, Kernel, Launch, Passage, Product, Recurrence, SOURCES, attention,
+    convolution, launch, passage, product, recurrence,
 };
 pub use compile::{cache, progress};
 pub use device::Cuda;
 pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
+#[doc(hidden)]
+pub use libraries::cudnn::recurrence::absent_sizes;
 pub use libraries::preflight;
 pub use measured::Stages;
 pub use session::Session;

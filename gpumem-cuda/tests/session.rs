@@ -30,6 +30,8 @@ mod passes;
 mod products;
 #[path = "session/profile.rs"]
 mod profile;
+#[path = "session/recurrences.rs"]
+mod recurrences;
 #[path = "session/rules.rs"]
 mod rules;
 #[path = "session/together.rs"]
@@ -38,7 +40,7 @@ mod together;
 mod weights;
 
 use gpumem_core::error::Error;
-use gpumem_core::graph::Graph;
+use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::Placed;
@@ -105,7 +107,17 @@ fn job_training(
     let mut graph = Graph::default();
     let input = graph.input(numbers(dims)).unwrap();
     let output = chain(&mut graph, input, layers);
-    let lowered = |training| lower(&graph, &[output], &Options { training }).unwrap();
+    job_of_graph(&graph, output, optimizer, precision, (training, serving))
+}
+
+fn job_of_graph(
+    graph: &Graph,
+    output: NodeId,
+    optimizer: Optimizer,
+    precision: Precision,
+    (training, serving): (Training<'_>, Option<u64>),
+) -> Job {
+    let lowered = |training| lower(graph, &[output], &Options { training }).unwrap();
     job_of_programs([&lowered(Some(training)), &lowered(None)], optimizer, precision, serving)
 }
 
@@ -169,7 +181,7 @@ fn register_kernels(job: &Job) {
     let mut programs: Vec<(Placed, u64)> = all.map(|placed| (placed.clone(), batch)).chain(served).collect();
     order(&mut programs.iter_mut().map(|(placed, _)| placed).collect::<Vec<_>>(), precision, CAPABILITY);
     // Whatever the library can do.
-    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor];
+    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Recurrent, Products::Poor];
     let all = all.into_iter().flat_map(|products| {
         let on = move |placed: &Placed, batch, multiprocessors| {
             kernels(&products.steps_on(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors))

@@ -236,7 +236,7 @@ impl<'g> Builder<'g> {
         let multiplies = |node: &Node| match &node.source {
             Source::Op { op, inputs, .. } => {
                 let is_weight = matches!(op, Op::Product(_) | Op::Convolution(_)) && inputs.get(1).is_some_and(is_it);
-                is_weight || matches!(op, Op::Recurrence(_))
+                is_weight || matches!(op, Op::Recurrence(_) | Op::WholeRecurrence(_))
             }
             _ => false,
         };
@@ -295,7 +295,9 @@ impl<'g> Builder<'g> {
     /// The workspace of an operation, as it writes it.
     pub(super) fn workspace(&mut self, op: &Op, row: RowId, work: Work, batched: bool) -> Option<Operand> {
         let Workspace { role, shape, batched: each } = op.workspace(work)?;
+        let once = op.workspace_once(work);
         let tensor = self.transient(Part::Workspace, role, row as u32, shape, each && batched);
+        self.tensors[tensor as usize].once = once;
         Some(Operand { slot: Slot::Workspace, tensor })
     }
 

@@ -285,7 +285,7 @@ fn draft(
     };
     let mut graph = rewrite::pool_first(graph.clone(), &ends);
     if options.training.is_some() {
-        graph = rewrite::join_first(graph, &ends);
+        graph = rewrite::whole_recurrences(rewrite::join_first(graph, &ends), &ends);
     }
     let built = |rectifiers: Rectifiers| {
         let mut builder = Builder::new(&graph, outputs, ends.clone(), options.training, rectifiers)?;

@@ -4,7 +4,7 @@ use crate::graph::{Graph, NodeId, Source};
 use crate::program::Op;
 use crate::program::function::Function;
 use crate::program::op::Gradient;
-use crate::program::ops::{MaxPool, Pointwise};
+use crate::program::ops::{MaxPool, Pointwise, Product, Recurrence, WholeRecurrence};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -43,6 +43,39 @@ pub(super) fn join_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
         }
     }
     graph
+}
+
+/// Makes one operation of a recurrent layer that asks for cuDNN and the map of what arrives, which is read by nothing else: cuDNN computes
+/// both, and so takes what arrives, not what is mapped.
+pub(super) fn whole_recurrences(mut graph: Graph, ends: &[NodeId]) -> Graph {
+    let mut readers = vec![0usize; graph.nodes.len()];
+    for node in &graph.nodes {
+        node.inputs().iter().for_each(|&input| readers[input] += 1);
+    }
+    for id in 0..graph.nodes.len() {
+        let Some((mapped, whole)) = whole_recurrence(&graph, id) else { continue };
+        if readers[mapped] == 1 && !ends.contains(&mapped) {
+            graph.nodes[id].source = whole;
+        }
+    }
+    graph
+}
+
+/// The map in front of a recurrent layer that asks for cuDNN, and both as one.
+fn whole_recurrence(graph: &Graph, id: NodeId) -> Option<(NodeId, Source)> {
+    let Source::Op { op: Op::Recurrence(op), inputs, .. } = &graph.nodes[id].source else { return None };
+    let Recurrence { cell, steps, hidden, bias, cudnn: true, directions: 1, .. } = *op else { return None };
+    let mapped = *inputs.first()?;
+    let Source::Op { op: Op::Product(map), inputs: of_map, .. } = &graph.nodes[mapped].source else { return None };
+    let Product { rows, in_features, out_features, transposed: false, .. } = *map else { return None };
+    let is_its_map = rows == steps && out_features == op.width() && map.bias == bias && !op.is_projected();
+    let (x, weight) = (*of_map.first()?, *of_map.get(1)?);
+    let mut all = vec![x, weight];
+    all.extend(&inputs[1..]);
+    all.extend(&of_map[2..]);
+    let whole = WholeRecurrence { cell, steps, in_features, hidden, bias };
+    let source = Source::Op { op: whole.into(), inputs: all, buffers: Vec::new(), in_place: false };
+    is_its_map.then_some((mapped, source))
 }
 
 /// The branches of a concatenation that all go through the same rectifier, one after the other.

@@ -87,6 +87,7 @@ pub fn tables(program: &Program) -> OwnedTables {
     };
     let transient = |tensor: &Tensor| {
         let (fixed, each) = if tensor.batched { (0, elements(tensor)) } else { (elements(tensor), 0) };
+        let fixed = fixed.saturating_add(tensor.once);
         let life = [u64::from(tensor.first), u64::from(tensor.last)];
         let gaps = if tensor.batched { tensor.gaps() } else { 0 };
         ([tensor.role as u64, fixed, each, gaps, life[0], life[1]], tensor.part == Part::Workspace)

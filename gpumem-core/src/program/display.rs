@@ -116,5 +116,7 @@ fn size(tensor: &Tensor) -> String {
         _ => "number",
     };
     let shape = tensor.shape;
-    if tensor.batched { format!("{kind} B x {shape}") } else { format!("{kind} {shape}") }
+    let batch = if tensor.batched { "B x " } else { "" };
+    let once = if tensor.once > 0 { format!(" + {}", tensor.once) } else { String::new() };
+    format!("{kind} {batch}{shape}{once}")
 }

@@ -84,11 +84,12 @@ fn untrained(operation: &Operation) -> Option<Operation> {
         _ => false,
     };
     let is_loss = matches!(action, Action::Loss(_));
+    let is_worked_in = matches!(&action, Action::Run { op, .. } if op.works_in_saved());
     let reads = |operand: &&Operand| operand.slot != Slot::State;
     let writes = |operand: &&Operand| match operand.slot {
         Slot::Output | Slot::Loss => true,
         Slot::Workspace => works,
-        Slot::Saved(_) => is_loss,
+        Slot::Saved(_) => is_loss || is_worked_in,
         _ => false,
     };
     Some(Operation {

@@ -156,6 +156,8 @@ record! {
         pub shape: Shape,
         /// Whether there is one such shape for each sample of the batch, or one for all.
         pub batched: bool,
+        /// Elements that are there once beside those: of scratch memory.
+        pub once: u64,
         /// How the elements of a sample lie in memory.
         pub layout: Layout,
         /// Elements from row to row in formats of 16 bits: `layout` has it once the format is known, see
@@ -184,6 +186,7 @@ impl Tensor {
             row,
             shape,
             batched: false,
+            once: 0,
             layout: Layout::DENSE,
             pitch: 0,
             trained: false,
@@ -196,7 +199,8 @@ impl Tensor {
     /// Elements at this batch size, or `None` if they exceed `u64`.
     pub fn elements(&self, batch: u64) -> Option<u64> {
         let each = self.shape.elements()?;
-        if self.batched { each.checked_mul(batch) } else { Some(each) }
+        let all = if self.batched { each.checked_mul(batch)? } else { each };
+        all.checked_add(self.once)
     }
 
     /// Elements of the gaps that a sample has in formats of 16 bits, and nowhere else.
@@ -218,7 +222,8 @@ impl Tensor {
     /// The same of the whole batch.
     pub fn stored(&self, batch: u64) -> Option<u64> {
         let each = self.stored_of_each()?;
-        if self.batched { each.checked_mul(batch) } else { Some(each) }
+        let all = if self.batched { each.checked_mul(batch)? } else { each };
+        all.checked_add(self.once)
     }
 }
 

@@ -13,7 +13,7 @@ use super::ops::{
     CachedRecurrence, CachedScan, Concat, Constant, Convolution, Convolution3d, Declared, Dequantize, Expand, Formula,
     Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions,
     Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary,
-    SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WindowMask,
+    SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WholeRecurrence, WindowMask,
 };
 pub use super::sequence::Sequence;
 use crate::number::Role;
@@ -51,10 +51,21 @@ pub trait Rule: Sized {
         false
     }
 
+    /// Whether it works in what it saves, and so needs the room for that where the forward pass of a training step runs without training.
+    fn works_in_saved(&self) -> bool {
+        false
+    }
+
     /// The most scratch memory that a piece of work can use; `None` if it uses none.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let _ = work;
         None
+    }
+
+    /// Elements of that workspace which are there once, beside those of each sample.
+    fn workspace_once(&self, work: Work) -> u64 {
+        let _ = work;
+        0
     }
 
     /// Whether the output may overwrite an input of its size, where nothing else needs that.
@@ -363,9 +374,19 @@ macro_rules! operations {
                 match self { $(Op::$name(op) => op.always_saves(),)* }
             }
 
+            /// See [`Rule::works_in_saved`].
+            pub fn works_in_saved(&self) -> bool {
+                match self { $(Op::$name(op) => op.works_in_saved(),)* }
+            }
+
             /// See [`Rule::workspace`].
             pub fn workspace(&self, work: Work) -> Option<Workspace> {
                 match self { $(Op::$name(op) => op.workspace(work),)* }
+            }
+
+            /// See [`Rule::workspace_once`].
+            pub fn workspace_once(&self, work: Work) -> u64 {
+                match self { $(Op::$name(op) => op.workspace_once(work),)* }
             }
 
             /// See [`Rule::in_place`].
@@ -551,4 +572,6 @@ operations! {
     InplaceNorm,
     /// A weight from codes of a few bits.
     Dequantize,
+    /// Step after step of a sequence, with the map of what arrives.
+    WholeRecurrence,
 }

@@ -5,7 +5,7 @@ use crate::{infer, network, train};
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::layer_table;
 use gpumem_core::program::op::{Rule, Work};
-use gpumem_core::program::ops::{Cell, Recurrence};
+use gpumem_core::program::ops::{Cell, Recurrence, WholeRecurrence};
 use gpumem_core::program::{Op, Program, Slot};
 
 /// The tensor that operations of recurrences read or write as a slot, in a forward or backward pass.
@@ -49,7 +49,7 @@ fn projections_keep_less() {
     let (graph, output) = network(&[7, 3], "Lstm(5, proj_size = 2, bidirectional = true) | Linear(2)");
     let program = train(&graph, output, 0);
     assert_eq!(layer_table(&graph, &program)[0].kept, [0, 2 * 7 * (4 * 5 + 2), 0, 0, 0, 0]);
-    let op = Recurrence { cell: Cell::Lstm, steps: 7, hidden: 5, outputs: 2, directions: 2, bias: true };
+    let op = Recurrence { cell: Cell::Lstm, steps: 7, hidden: 5, outputs: 2, directions: 2, bias: true, cudnn: false };
     assert_eq!(op.macs(), 2 * 7 * (20 * 2 + 2 * 5));
     let elements = |work| op.workspace(work).map(|room| room.shape.elements().unwrap());
     assert_eq!(elements(Work::Inference), Some(2 * 2 * 5));
@@ -80,4 +80,98 @@ fn gates_leave_alone_what_is_read_again() {
     let output = join(&mut graph, &[once, gates], "Add");
     let program = train(&graph, output, 0);
     assert_ne!(of_recurrences(&program, false, Slot::Input(0)), of_recurrences(&program, false, Slot::Saved(0)));
+}
+
+/// Where cuDNN is asked for, training has one operation for the map and the steps, with room for what cuDNN keeps and works with.
+#[test]
+fn training_for_cudnn_has_its_memory() {
+    // Gates of a unit, and what cuDNN keeps of it.
+    for (text, gates, kept) in [("Lstm(5", 4, 5), ("Gru(5", 3, 6), ("Rnn(5", 1, 1)] {
+        let (graph, output) = network(&[7, 3], &format!("{text}, cudnn = true) | Linear(2)"));
+        let program = train(&graph, output, 0);
+        let is_whole = |op: Option<&Op>| matches!(op, Some(Op::WholeRecurrence(_)));
+        let forward = program.operations.iter().find(|it| is_whole(it.forward())).unwrap();
+        let backward = program.operations.iter().find(|it| is_whole(it.backward())).unwrap();
+        assert!(of_recurrences(&program, false, Slot::Output).is_empty(), "{text}");
+        let size = |id: Option<u32>, batch| program.tensor(id.unwrap()).elements(batch).unwrap();
+        let reserve = forward.written(Slot::Saved(0));
+        assert_eq!(reserve, backward.read(Slot::Saved(0)), "{text}");
+        assert_eq!(size(reserve, 2), 2 * (7 * 5 * kept + 256), "{text}");
+        // Input, reserve and output; the input of the network is none of the step's tensors.
+        assert_eq!(layer_table(&graph, &program)[0].kept, [0, 7 * 5 * (kept + 1) + 256, 0, 0, 0, 0], "{text}");
+        // What there is once: the weights in an order of cuDNN's and in one piece, backward with their gradients, and room for products.
+        let (scratch, room) = (|it: &gpumem_core::program::Operation| it.written(Slot::Workspace), (8 << 20) + 4096);
+        let (matrices, packed) = (gates * 5 * (3 + 5), gates * 5 * (3 + 5 + 2));
+        for (operation, copies) in [(forward, 1), (backward, 2)] {
+            let once = 2 * size(scratch(operation), 1) - size(scratch(operation), 2);
+            assert_eq!(once, matrices + copies * packed + room / 2, "{text}");
+        }
+        // A forward pass alone has the two operations, and less.
+        let inference = infer(&graph, output);
+        assert_eq!(of_recurrences(&inference, false, Slot::Output).len(), 1, "{text}");
+        let whole = inference.operations.iter().any(|it| is_whole(it.forward()));
+        assert!(!whole, "{text}");
+    }
+}
+
+/// The kernels of the project, which run where cuDNN is not installed, need no more: the gates where the reserve is, in the workspace f32 for
+/// each unit and step, and one step more.
+#[test]
+fn own_kernels_have_room_where_cudnn_does() {
+    for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu] {
+        for (steps, in_features, hidden) in [(1, 1, 1), (1, 64, 1), (9, 1, 33), (35, 650, 650), (128, 3, 512)] {
+            let op = WholeRecurrence { cell, steps, in_features, hidden, bias: true };
+            let inner = op.recurrence();
+            assert!(op.reserve() >= steps * inner.width(), "{op:?}");
+            for work in [Work::Training, Work::Gradient(0)] {
+                let own = inner.workspace(work).map_or(0, |room| room.shape.elements().unwrap());
+                let room = op.workspace(work).unwrap().shape.elements().unwrap();
+                // In f32, beside numbers of 16 bits.
+                assert!(room >= 2 * own, "{op:?}: {room}, {own}");
+            }
+        }
+    }
+}
+
+/// What else changes the gates keeps the map apart.
+#[test]
+fn a_map_that_others_read_stays() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[7, 3])).unwrap();
+    let once = layer(&mut graph, input, "Lstm(5, cudnn = true)");
+    let mapped = graph.nodes.iter().position(|node| node.inputs().len() == 3 && node.value.shape.last() == 20).unwrap();
+    let gates = layer(&mut graph, mapped, "Linear(5)");
+    let output = join(&mut graph, &[once, gates], "Add");
+    assert_eq!(of_recurrences(&train(&graph, output, 0), false, Slot::Output).len(), 1);
+}
+
+/// The table of the memory model has what is planned.
+#[test]
+fn the_memory_model_has_what_is_planned() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/memory-model.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for (name, cell, [batch, steps, units]) in [
+        ("Lstm", Cell::Lstm, [20, 35, 650]),
+        ("Lstm", Cell::Lstm, [64, 128, 512]),
+        ("Gru", Cell::Gru, [20, 35, 650]),
+        ("Gru", Cell::Gru, [64, 128, 512]),
+        ("Rnn", Cell::Tanh, [64, 128, 512]),
+    ] {
+        let op = WholeRecurrence { cell, steps, in_features: units, hidden: units, bias: true };
+        let mib = |elements: u64| format!("{:.1}", (4 * elements) as f64 / f64::from(1u32 << 20));
+        let workspace = |work| {
+            let each = op.workspace(work).unwrap().shape.elements().unwrap();
+            mib(batch * each + op.workspace_once(work))
+        };
+        let gates = if cell == Cell::Tanh { 0 } else { batch * steps * op.recurrence().width() };
+        let start = format!("| `{name}`, {batch} x {steps} x {units} |");
+        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no `{start}`"));
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [forward, backward] = [Work::Training, Work::Gradient(0)].map(workspace);
+        // The columns that cuDNN fills in are between them.
+        assert_eq!(
+            [cells[2], cells[4], cells[6], cells[7]],
+            [mib(gates), mib(batch * op.reserve()), forward, backward]
+        );
+    }
 }

@@ -30,15 +30,28 @@ fn sequences_and_joins() {
             "has proj_size = 64, which is not below its `hidden` of 64; use `proj_size` from 1 to 63, or leave it out",
         ),
         ("7x3", "Lstm(1, proj_size = 2)", "has proj_size = 2, which is not below its `hidden` of 1; leave it out"),
+        ("7x3", "Lstm(64, cudnn = 9)", "needs `true` or `false` for `cudnn`, not 9"),
+        (
+            "7x3",
+            "Gru(64, bidirectional = true, cudnn = true)",
+            "has both `cudnn` and `bidirectional`; cuDNN computes layers of one direction, without a projection: leave out `cudnn`, and gpumem's \
+             own kernels compute it in less memory, or leave out `bidirectional`",
+        ),
+        (
+            "7x3",
+            "Lstm(64, proj_size = 32, cudnn = true)",
+            "has both `cudnn` and `proj_size`; cuDNN computes layers of one direction, without a projection: leave out `cudnn`, and gpumem's \
+             own kernels compute it in less memory, or leave out `proj_size`",
+        ),
         (
             "7x3",
             "Gru(64, proj_size = 32)",
-            "has no option `proj_size`; its options are `bias`, `dropout` and `bidirectional`, after (hidden) or (hidden, layers)",
+            "has no option `proj_size`; its options are `bias`, `dropout`, `bidirectional` and `cudnn`, after (hidden) or (hidden, layers)",
         ),
         (
             "7x3",
             "Rnn(64, proj_size = 32)",
-            "has no option `proj_size`; its options are `bias`, `dropout`, `bidirectional` and `nonlinearity`, after (hidden) or (hidden, layers)",
+            "has no option `proj_size`; its options are `bias`, `dropout`, `bidirectional`, `cudnn` and `nonlinearity`, after (hidden) or (hidden, layers)",
         ),
         ("8", "Embedding(10, 4)", "works on tokens; make the network's input `Tokens<T>` and put it first"),
         ("tokens 8", "PositionEmbedding(4, 4)", "has 4 positions, but its input has 8 steps"),

@@ -159,6 +159,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::CachedConvolution(op) => cached_convolution::forward(op, operands),
         Op::CachedRecurrence(op) => recurrence::cached(op, operands),
         Op::Dequantize(op) => dequantize::forward(op, operands),
+        Op::WholeRecurrence(op) => recurrence::whole::forward(op, operands),
     }
 }
 
@@ -208,6 +209,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::L2Norm(op) => l2_norm::backward(op, operands),
         Op::Take(op) => take::backward(op, operands),
         Op::Recurrence(op) => recurrence::backward(op, operands),
+        Op::WholeRecurrence(op) => recurrence::whole::backward(op, operands),
         Op::Convolution3d(op) => convolution3d::backward(op, operands),
         Op::MaxPool3d(op) => max_pool::backward(op, operands),
         Op::AveragePool3d(op) => average_pool::backward(op, operands),

@@ -10,6 +10,7 @@
 mod cached;
 mod cells;
 mod projection;
+pub(super) mod whole;
 
 use super::{Bound, Frame, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
@@ -131,6 +132,22 @@ enum Gates {
     Output,
 }
 
+/// What arrives, and where the gates are kept, which may hold that already.
+type Arriving<'a> = (Option<&'a [f32]>, Option<&'a mut [f32]>);
+
+impl Gates {
+    fn get(&mut self) -> Arriving<'_> {
+        match self {
+            Gates::Kept(pair) => {
+                let (source, target) = pair.get();
+                (source, Some(target))
+            }
+            Gates::Read(source) => (Some(source.get()), None),
+            Gates::Output => (None, None),
+        }
+    }
+}
+
 /// The output, and the gates where they are kept.
 pub(super) fn forward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
@@ -151,27 +168,26 @@ pub(super) fn forward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |frame| {
         for (way, gates, parameters) in &mut directions {
-            walk(&sizes, *way, gates, parameters, output.get(), frame);
+            walk(&sizes, *way, gates.get(), parameters, output.get(), frame);
         }
     })
 }
 
 /// All steps of one direction.
-fn walk(sizes: &Sizes, way: Way, gates: &mut Gates, parameters: &Parameters, y: &mut [f32], frame: &mut Frame<'_>) {
+fn walk(
+    sizes: &Sizes,
+    way: Way,
+    (source, mut kept): Arriving<'_>,
+    parameters: &Parameters,
+    y: &mut [f32],
+    frame: &mut Frame<'_>,
+) {
     let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
     let weight = sizes.matrix(parameters.weight.get());
     let scratch = grown(frame.scratch, samples * (width + 2 * hidden));
     let (sums, rest) = scratch.split_at_mut(samples * width);
     let (states, units) = rest.split_at_mut(samples * hidden);
     states.fill(0.0);
-    let (source, mut kept) = match gates {
-        Gates::Kept(pair) => {
-            let (source, target) = pair.get();
-            (source, Some(target))
-        }
-        Gates::Read(source) => (Some(source.get()), None),
-        Gates::Output => (None, None),
-    };
     for t in sizes.order(way.reverse) {
         match sizes.before(t, way.reverse) {
             Some(before) => {

@@ -51,6 +51,7 @@ impl Builder {
             row: 0,
             shape: Shape::new(dims),
             batched,
+            once: 0,
             layout: Layout::DENSE,
             pitch: 0,
             trained: class == Class::Parameter,

@@ -6,6 +6,7 @@
 //! | [`product`] | a matrix product, in cuBLASLt's terms |
 //! | [`convolution`] | a convolution, in cuDNN's terms |
 //! | [`attention`] | attention, in cuDNN's terms |
+//! | [`recurrence`] | a recurrent layer, in cuDNN's terms |
 //! | [`passage`] | copies between host memory and the arena |
 
 pub mod attention;
@@ -13,6 +14,7 @@ pub mod convolution;
 pub mod launch;
 pub mod passage;
 pub mod product;
+pub mod recurrence;
 
 pub use attention::Attention;
 pub use convolution::Convolution;
@@ -20,6 +22,7 @@ pub(crate) use launch::TOGETHER;
 pub use launch::{Argument, Kernel, Launch, SOURCES, place, type_name};
 pub use passage::Passage;
 pub use product::Product;
+pub use recurrence::Recurrence;
 
 /// One thing that an operation makes the card do.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +35,8 @@ pub enum Call {
     Convolution(Convolution),
     /// Attention by cuDNN.
     Attention(Attention),
+    /// A recurrent layer by cuDNN.
+    Recurrence(Recurrence),
     /// Copies between host memory and the arena.
     Passage(Passage),
 }
@@ -51,6 +56,12 @@ impl From<Product> for Call {
 impl From<Attention> for Call {
     fn from(attention: Attention) -> Call {
         Call::Attention(attention)
+    }
+}
+
+impl From<Recurrence> for Call {
+    fn from(recurrence: Recurrence) -> Call {
+        Call::Recurrence(recurrence)
     }
 }
 

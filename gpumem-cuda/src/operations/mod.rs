@@ -52,6 +52,7 @@ mod softmax;
 mod standardize;
 pub(crate) mod sum;
 mod take;
+pub(crate) mod whole_recurrence;
 mod window_mask;
 
 use crate::calls::{Call, Launch};
@@ -158,6 +159,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::CachedConvolution(op) => own(cached_convolution::forward(context, op)),
         Op::CachedRecurrence(op) => own(recurrence::cached(context, op)),
         Op::Dequantize(op) => own(dequantize::forward(context, op)),
+        Op::WholeRecurrence(op) => whole_recurrence::forward(context, op),
     }
 }
 
@@ -207,6 +209,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::L2Norm(op) => own(l2_norm::backward(context, op)),
         Op::Take(op) => own(take::backward(context, op)),
         Op::Recurrence(op) => own(recurrence::backward(context, op)),
+        Op::WholeRecurrence(op) => whole_recurrence::backward(context, op),
         Op::Convolution3d(op) => own(convolution3d::backward(context, op)),
         Op::MaxPool3d(op) => own(pools3d::max_backward(context, op)),
         Op::AveragePool3d(op) => own(pools3d::average_backward(context, op)),

@@ -12,14 +12,23 @@ fn elementwise(context: &Context<'_>, entry: &'static str) -> Result<Vec<Launch>
 }
 
 fn between(context: &Context<'_>, entry: &'static str, x: TensorId, y: TensorId) -> Result<Vec<Launch>, Error> {
+    Ok(vec![launch(context, entry, x, y)])
+}
+
+fn launch(context: &Context<'_>, entry: &'static str, x: TensorId, y: TensorId) -> Launch {
     let count = context.elements(y);
     let kernel =
         context.kernel("movement.cu", entry).with("COUNT", format!("{count}ull")).with("BATCH", 1).with("ADD", 0);
-    Ok(vec![Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(y)])])
+    Launch::elementwise(kernel, pieces(context, count), vec![Some(x), Some(y)])
 }
 
 pub(super) fn accumulate(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     elementwise(context, "accumulate")
+}
+
+/// Adds to a gradient what lies at the start of scratch memory.
+pub(super) fn add(context: &Context<'_>, from: TensorId, to: TensorId) -> Launch {
+    launch(context, "accumulate", from, to)
 }
 
 /// The gradient of a parameter in a part of a batch, which has the format of weights, and the sum of all, which has f32.

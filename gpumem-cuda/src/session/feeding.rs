@@ -159,6 +159,11 @@ impl Feeding {
         Ok(Feeding { halves, losses, staging, copies, copied, start, length, current, last, fed, split })
     }
 
+    /// Passes of recurrent layers that go to cuDNN.
+    pub(super) fn recurrences(&self) -> usize {
+        self.halves[0].program.recurrences()
+    }
+
     /// The distance to the other place of the input or target at `offset`, if it is one.
     pub(super) fn other_half(&self, offset: u64) -> Option<u64> {
         (self.start..self.start.saturating_add(self.length)).contains(&offset).then_some(self.length)

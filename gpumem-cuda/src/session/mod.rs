@@ -21,6 +21,7 @@ use crate::measured::{Meter, Stage};
 use crate::notice::notice;
 use crate::operations::attention::any as attends;
 use crate::operations::convolution::library::any as convolves;
+use crate::operations::whole_recurrence::any as recurs;
 use crate::operations::{Setting, order};
 use arena::Arena;
 use checks::IndexChecks;
@@ -79,7 +80,8 @@ impl Session {
         let products = if card.library { Library::new(&stream)? } else { None };
         // A handle takes memory of the card.
         let attends = |placed: &Placed| attends(placed, precision, card.capability) && !deterministic;
-        let is_used = |placed: &Placed| convolves(placed) || attends(placed);
+        let recurs = |placed: &Placed| recurs(placed) && !deterministic;
+        let is_used = |placed: &Placed| convolves(placed) || attends(placed) || recurs(placed);
         let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(is_used);
         let convolutions = if convolves { cudnn::Library::new(&stream)? } else { None };
         meter.ended(Stage::Handles)?;
@@ -186,6 +188,11 @@ impl Session {
     /// The number of layers of attention of a forward pass that go to cuDNN.
     pub fn attentions(&self) -> usize {
         self.infer.attentions()
+    }
+
+    /// The number of passes of recurrent layers, in a training step, that go to cuDNN: forward and backward.
+    pub fn recurrences(&self) -> usize {
+        self.train.as_ref().map_or(0, Feeding::recurrences)
     }
 
     /// Bytes of the one allocation on the card.

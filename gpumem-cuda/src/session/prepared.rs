@@ -29,8 +29,8 @@ enum Bound {
     Kernel(BoundKernel),
     Product(Arc<Plan>),
     Convolution(Arc<cudnn::Plan>),
-
     Attention(Arc<cudnn::Plan>),
+    Recurrence(Arc<cudnn::recurrence::Plan>),
     Passage(BoundPassage),
 }
 
@@ -41,6 +41,7 @@ impl Bound {
             Bound::Product(plan) => plan.launch(stream),
             // Its library works on the session's stream, which this is.
             Bound::Convolution(plan) | Bound::Attention(plan) => plan.launch(),
+            Bound::Recurrence(plan) => plan.launch(stream),
             Bound::Passage(passage) => passage.launch(stream),
         }
     }
@@ -50,6 +51,7 @@ impl Bound {
             Bound::Kernel(_) | Bound::Passage(_) => None,
             Bound::Product(plan) => Some(plan.choice()),
             Bound::Convolution(plan) | Bound::Attention(plan) => Some(plan.choice()),
+            Bound::Recurrence(plan) => Some(plan.choice()),
         }
     }
 }
@@ -125,12 +127,14 @@ pub(super) fn possible_steps(
     let mut plans = Plans::new(libraries.products, &at);
     let mut convolutions = Plans::new(libraries.convolutions, &at);
     let mut attentions = Plans::new(libraries.convolutions, &at);
+    let mut recurrences = Plans::new(libraries.convolutions, &at);
     let mut can = |call: &Call| {
         Ok(match call {
             Call::Kernel(_) | Call::Passage(_) => true,
             Call::Product(product) => plans.get(product)?.is_some(),
             Call::Convolution(convolution) => convolutions.get(convolution)?.is_some(),
             Call::Attention(attention) => attentions.get(attention)?.is_some(),
+            Call::Recurrence(recurrence) => recurrences.get(recurrence)?.is_some(),
         })
     };
     steps_where(placed, setting, &mut can)
@@ -179,6 +183,7 @@ impl Prepared {
         let mut plans = Plans::new(binding.libraries.products, &at);
         let mut convolutions = Plans::new(binding.libraries.convolutions, &at);
         let mut attentions = Plans::new(binding.libraries.convolutions, &at);
+        let mut recurrences = Plans::new(binding.libraries.convolutions, &at);
         let mut passages = Passages::default();
         for step in steps {
             let ring = ring.filter(|_| loss_group == Some(groups.len()));
@@ -195,6 +200,10 @@ impl Prepared {
                 Call::Attention(attention) => {
                     let plan = attentions.get(attention)?;
                     plan.map(Bound::Attention).ok_or(Error::Damaged("attention was chosen without an engine"))
+                }
+                Call::Recurrence(recurrence) => {
+                    let plan = recurrences.get(recurrence)?;
+                    plan.map(Bound::Recurrence).ok_or(Error::Damaged("a recurrence was chosen without the library"))
                 }
                 Call::Convolution(convolution) => {
                     let plan = convolutions.get(convolution)?;
@@ -227,6 +236,12 @@ impl Prepared {
     pub(super) fn attentions(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Attention(_))).count()
+    }
+
+    /// Passes of recurrent layers that go to cuDNN.
+    pub(super) fn recurrences(&self) -> usize {
+        let calls = self.groups.iter().flat_map(|group| &group.calls);
+        calls.filter(|call| matches!(call, Bound::Recurrence(_))).count()
     }
 
     /// How a library computes each call, in order; `None` for the project's own kernels.

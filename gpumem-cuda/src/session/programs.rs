@@ -43,7 +43,9 @@ impl Calls {
         let steps = self.train.iter().chain(&self.evaluation).chain(&self.served).flatten().chain(&self.infer);
         steps.flat_map(|step| &step.calls).filter_map(|call| match call {
             Call::Kernel(launch) => Some(launch),
-            Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Passage(_) => None,
+            Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => {
+                None
+            }
         })
     }
 

@@ -21,7 +21,13 @@ fn libraries(cudnn: bool) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (include_str!("../stand_ins/card.cpp"), include_str!("../stand_ins/products.cpp")).hash(&mut hasher);
     (include_str!("../stand_ins/convolutions.cpp"), include_str!("../stand_ins/graphs.h")).hash(&mut hasher);
-    (include_str!("../stand_ins/elements.h"), include_str!("../stand_ins/attention.h"), cudnn).hash(&mut hasher);
+    (
+        include_str!("../stand_ins/elements.h"),
+        include_str!("../stand_ins/attention.h"),
+        cudnn,
+        include_str!("../stand_ins/recurrences.h"),
+    )
+        .hash(&mut hasher);
     let complete = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("card-{:016x}", hasher.finish()));
     if complete.exists() {
         return complete;
@@ -137,6 +143,18 @@ pub fn attention_counts() -> [u64; 2] {
     unsafe {
         let library = Library::open(Some("libcudnn.so.9"), RTLD_NOW | RTLD_GLOBAL).unwrap();
         library.get::<Counts>(b"simulated_attentions").unwrap()(counts.as_mut_ptr());
+    }
+    counts
+}
+
+/// Passes of recurrent layers that cuDNN was asked for: forward, of the data, of the weights.
+pub fn recurrence_counts() -> [u64; 3] {
+    let mut counts = [0; 3];
+    type Counts = unsafe extern "C" fn(*mut u64) -> c_int;
+    // SAFETY: the library is the stand-in, which is open already; the function has this type, and writes three numbers.
+    unsafe {
+        let library = Library::open(Some("libcudnn.so.9"), RTLD_NOW | RTLD_GLOBAL).unwrap();
+        library.get::<Counts>(b"simulated_recurrences").unwrap()(counts.as_mut_ptr());
     }
     counts
 }

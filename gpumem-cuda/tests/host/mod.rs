@@ -78,7 +78,7 @@ pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let launch = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),
-        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Passage(_) => None,
+        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
     };
     calls.filter_map(launch).collect()
 }
@@ -92,6 +92,8 @@ pub enum Products {
     Library,
     /// cuBLASLt, without cuDNN.
     WithoutCudnn,
+    /// The libraries, with the recurrent layers of cuDNN's, which are played behind a driver alone.
+    Recurrent,
     /// Libraries that have no algorithm for anything but a product or a convolution and a bias.
     Poor,
     /// The project's own kernels, with a launch for each operation of what is otherwise a chain.
@@ -146,8 +148,14 @@ impl Products {
             Call::Convolution(convolution) => convolution.pass == Pass::Forward && !convolution.relu,
             // The gradient is then that of the own kernels, from what the library left.
             Call::Attention(it) => it.pass == attention::Pass::Forward,
+            Call::Recurrence(_) => false,
         };
-        let can = |call: &Call| Ok(self != Products::Poor || is_plain(call));
+        let recurs = |call: &Call| matches!(call, Call::Recurrence(_));
+        let can = |call: &Call| match self {
+            Products::Recurrent => Ok(true),
+            Products::Poor => Ok(is_plain(call)),
+            _ => Ok(!recurs(call)),
+        };
         let steps = steps_where(placed, setting, &mut { can }).unwrap_or_else(|error| panic!("{error}"));
         (setting, if self == Products::Apart { chains::apart(placed, setting, steps) } else { steps })
     }
@@ -295,6 +303,7 @@ impl Simulated {
             Call::Product(product) => product::run(product, self),
             Call::Convolution(convolution) => convolution::run(convolution, self),
             Call::Attention(it) => attention::run(it, self),
+            Call::Recurrence(it) => panic!("{it}"),
             Call::Passage(passage) => self.pass(passage),
         }
     }

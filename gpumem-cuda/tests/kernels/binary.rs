@@ -38,7 +38,7 @@ fn entries(graph: &Graph, output: NodeId) -> Vec<&'static str> {
     let steps = steps_without_chains(&placed, 3, Precision::F32, optimizer);
     let entry = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.entry),
-        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Passage(_) => None,
+        Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
     };
     let entries = steps.iter().flat_map(|step| &step.calls).filter_map(entry);
     entries.filter(|entry| entry.starts_with("binary") || *entry == "multiply").collect()

@@ -49,6 +49,7 @@ fn summary(steps: &[Step]) -> Vec<String> {
     let text = |call: &Call| match call {
         Call::Product(_) => "product".to_string(),
         Call::Attention(_) => "attention".to_string(),
+        Call::Recurrence(_) => "recurrence".to_string(),
         Call::Passage(_) => "copy".to_string(),
         Call::Kernel(launch) => launch.kernel.entry.to_string(),
         Call::Convolution(it) => {

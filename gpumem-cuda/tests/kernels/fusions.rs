@@ -27,6 +27,7 @@ fn fused(placed: &Placed, batch: u64) -> Vec<(usize, Vec<&'static str>)> {
         Call::Product(_) => "product",
         Call::Convolution(_) => "convolution",
         Call::Attention(_) => "attention",
+        Call::Recurrence(_) => "recurrence",
         Call::Passage(_) => "copy",
     };
     let entries = |calls: &[Call]| calls.iter().map(entry).collect();

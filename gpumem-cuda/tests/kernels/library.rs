@@ -45,6 +45,7 @@ fn summary(steps: &[Step]) -> Vec<String> {
         Call::Kernel(launch) => launch.kernel.entry,
         Call::Convolution(_) => "convolution",
         Call::Attention(_) => "attention",
+        Call::Recurrence(_) => "recurrence",
         Call::Passage(_) => "copy",
     };
     let has_product = |step: &&Step| step.calls.iter().any(|call| matches!(call, Call::Product(_)));
@@ -56,7 +57,7 @@ fn products(steps: &[Step]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
-        Call::Kernel(_) | Call::Convolution(_) | Call::Attention(_) | Call::Passage(_) => None,
+        Call::Kernel(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
     };
     calls.filter_map(product).collect()
 }

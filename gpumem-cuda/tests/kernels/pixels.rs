@@ -60,6 +60,7 @@ fn summary(steps: &[Step]) -> Vec<String> {
         Call::Kernel(launch) => launch.kernel.entry.to_string(),
         Call::Convolution(_) => "convolution".into(),
         Call::Attention(_) => "attention".into(),
+        Call::Recurrence(_) => "recurrence".into(),
         Call::Passage(_) => "copy".into(),
     };
     let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
@@ -70,7 +71,7 @@ fn products(steps: &[Step]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
-        Call::Kernel(_) | Call::Convolution(_) | Call::Attention(_) | Call::Passage(_) => None,
+        Call::Kernel(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
     };
     calls.filter_map(product).collect()
 }

@@ -200,6 +200,7 @@ fn halves(cases: impl IntoIterator<Item = (Half, usize, (i32, i32))>) {
             Call::Product(product) => panic!("{product}"),
             Call::Convolution(convolution) => panic!("{convolution}"),
             Call::Attention(attention) => panic!("{attention}"),
+            Call::Recurrence(recurrence) => panic!("{recurrence}"),
             Call::Passage(passage) => panic!("{passage:?}"),
         };
         let launches: Vec<Launch> = calls.into_iter().map(launch).collect();

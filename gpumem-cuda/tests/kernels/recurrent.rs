@@ -1,6 +1,6 @@
 //! Recurrent layers, step after step.
 
-use crate::host::harness::graphs::{again, chain, layer, numbers};
+use crate::host::harness::graphs::{again, chain, join, layer, numbers};
 use crate::host::{CAPABILITY, kernels_in};
 use crate::{check, check_formats, check_products, gradients};
 use gpumem_core::Precision;
@@ -29,6 +29,25 @@ fn recurrent_layers() {
 fn recurrent_layers_in_16_bits() {
     for layer in CELLS {
         check_products(layer, 2, along([3, 5], &format!("{layer}, bidirectional = true)")));
+    }
+}
+
+/// The own kernels in the memory that is planned for cuDNN: behind them is another product.
+#[test]
+fn recurrent_layers_in_the_memory_of_cudnn() {
+    for layer in CELLS {
+        check(layer, 3, along([4, 5], &format!("{layer}, cudnn = true)")));
+    }
+    check("two layers without biases", 2, along([3, 5], "Lstm(6, layers = 2, bias = false, cudnn = true)"));
+    check_products("in 16 bits", 2, along([3, 5], "Gru(7, cudnn = true)"));
+    // Gradients of parameters, and of what arrives, are added to others.
+    for text in ["Lstm(5, cudnn = true)", "Gru(5, cudnn = true)"] {
+        check(text, 2, |graph| {
+            let input = graph.input(numbers(&[3, 5])).unwrap();
+            let once = layer(graph, input, text);
+            let twice = again(graph, once, text, 0);
+            join(graph, &[once, twice], "Add")
+        });
     }
 }
 

@@ -70,6 +70,7 @@ fn launched(launch: &Launched, rates: Option<Rates>) -> Map<String, Value> {
         Call::Product(product) => put("what", json!(product.to_string())),
         Call::Convolution(convolution) => put("what", json!(convolution.to_string())),
         Call::Attention(attention) => put("what", json!(attention.to_string())),
+        Call::Recurrence(recurrence) => put("what", json!(recurrence.to_string())),
         Call::Passage(_) => {}
     }
     if let Some(choice) = choice {

@@ -120,3 +120,20 @@ fn a_cudnn_that_does_not_support_the_card_is_done_without() {
     );
     check_steps(&job, &mut card);
 }
+
+/// Of a recurrent layer for which the library wants more memory than is planned.
+#[test]
+fn recurrent_layers_without_room_for_the_library_are_named() {
+    let name = "notices::recurrent_layers_without_room_for_the_library_are_named";
+    if !on_a_simulated_card_with_cudnn(name, &[("GPUMEM_SIMULATED_CUDNN_REFUSES", "room")]) {
+        return;
+    }
+    let line = "cuDNN wants a reserve of 0.0 MiB and a workspace of 1048576.0 MiB for the recurrence Gru of 3x7 steps, 6 to 6 in F32, workspace \
+                of 16790736 bytes, and 0.0 and 16.0 are planned: it runs on gpumem's own kernels, which need less without `cudnn = true`";
+    if !says(name, line) {
+        return;
+    }
+    let job = recurrences::recurrent_job("Gru(6, cudnn = true) | Flatten | Linear(5)", Precision::F32, false);
+    let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
+    check_steps(&job, &mut card);
+}

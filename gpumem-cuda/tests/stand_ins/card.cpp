@@ -376,6 +376,11 @@ API cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, Stream *stream) {
     USABLE();
     return inside(from, bytes) ? copy(stream, to, bytes, [=] { memcpy(to, (void *)from, bytes); }) : INVALID_VALUE;
 }
+API cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, Stream *stream) {
+    USABLE();
+    if (!inside(to, bytes) || !inside(from, bytes)) return INVALID_VALUE;
+    return enqueue(*stream, true, [=] { memcpy((void *)to, (void *)from, bytes); });
+}
 API cuMemsetD8Async(Address to, unsigned char byte, size_t bytes, Stream *stream) {
     USABLE();
     return inside(to, bytes) ? enqueue(*stream, true, [=] { memset((void *)to, byte, bytes); }) : INVALID_VALUE;

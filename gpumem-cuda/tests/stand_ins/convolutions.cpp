@@ -7,12 +7,12 @@
 //
 // | variable | what goes wrong |
 // | --- | --- |
-// | GPUMEM_SIMULATED_CUDNN_REFUSES | what there is no algorithm for, separated by commas: forward, data, filter, attention, attention gradient; property: it is a version without device properties; fused (a bias and what follows in one pass) is refused only when it is launched |
+// | GPUMEM_SIMULATED_CUDNN_REFUSES | what there is no algorithm for, separated by commas: forward, data, filter, attention, attention gradient, recurrence, room for it, and only when they are launched recurrence tried and recurrence gradient; property: it is a version without device properties; fused (a bias and what follows in one pass) is refused only when it is launched |
 // | GPUMEM_SIMULATED_CUDNN_CRASHES | the same names: what reads a wrong address when the card gets there |
 // | GPUMEM_SIMULATED_CUDNN_OLD | functions that do not support the card |
 // | GPUMEM_SIMULATED_CUDNN_BREAKS=1 | the choice of an algorithm |
 //
-// graphs.h has the functions for convolutions in 16 bits.
+// graphs.h has the functions for convolutions in 16 bits, recurrences.h those for recurrent layers.
 #include "elements.h"
 #include <cmath>
 #include <cstdint>
@@ -58,7 +58,7 @@ struct Perf {
     int determinism, math, reserved[3];
 };
 
-static unsigned long long handles, objects, enqueued[7];
+static unsigned long long handles, objects, enqueued[8];
 
 // Handles and other objects that are alive; forward passes, those with a bias in the same pass, biases added in a pass of
 // their own, data gradients and filter gradients that were asked for.
@@ -361,3 +361,4 @@ API cudnnAddTensor(Handle *with, const float *alpha, Tensor *a, const void *A, c
 }
 
 #include "graphs.h"
+#include "recurrences.h"

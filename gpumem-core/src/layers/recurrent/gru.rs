@@ -5,7 +5,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Cell;
 
-/// `Gru(hidden, layers = 1, bias = true, dropout = 0.0, bidirectional = false)`: gated recurrent units, all steps of them.
+/// `Gru(hidden, layers = 1, bias = true, dropout = 0.0, bidirectional = false, cudnn = false)`: gated recurrent units, all steps of them.
 ///
 /// * Options: as for [`Lstm`](super::Lstm).
 /// * Input `[T, D]`, output `[T, hidden]`, or `[T, 2 * hidden]` with both directions. The state is 0 before the first step. With
@@ -16,7 +16,7 @@ use crate::program::ops::Cell;
 ///   uniform within `1 / sqrt(hidden)`; gates in the order r, z, n. D is `hidden`, or twice that, from the second layer on.
 /// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
 /// * Backward keeps for each layer its input, the three gates and its output: `4 * hidden` numbers a step beside the input.
-///   `W_hn h + b_hn` is computed again.
+///   `W_hn h + b_hn` is computed again. With `cudnn = true` it keeps 6 numbers a unit and step in place of the gates.
 ///
 /// PyTorch: `torch.nn.GRU(D, hidden, layers, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.
 #[derive(Clone, Debug)]

@@ -6,11 +6,12 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::Cell;
 use alloc::format;
 
-/// `Lstm(hidden, layers = 1, bias = true, dropout = 0.0, bidirectional = false, proj_size = 0)`: long short-term memory, all steps of it.
+/// `Lstm(hidden, layers = 1, bias = true, dropout = 0.0, bidirectional = false, cudnn = false, proj_size = 0)`: long short-term memory, all steps of it.
 ///
 /// * Options: `layers = 1`, how many follow each other; `bias = true`; `dropout = 0.0`, the probability that an element between two
 ///   of them is set to 0 in training, which does nothing where there is one; `bidirectional = false`, whether another one goes from
-///   the last step to the first, beside it; `proj_size = 0`, to how many numbers, fewer than `hidden`, the output of each step is mapped
+///   the last step to the first, beside it; `cudnn = false`, whether a training step has the memory that cuDNN takes for the layer, so that
+///   cuDNN computes it where it is installed, see below; `proj_size = 0`, to how many numbers, fewer than `hidden`, the output of each step is mapped
 ///   before the next step and the next layer read it. With 0 it stays as it is.
 /// * Input `[T, D]`, output `[T, hidden]`, or `[T, 2 * hidden]` with both directions. States are 0 before the first step. With
 ///   `i`, `f`, `g` and `o` made of `W_ih x + b_ih + W_hh h + b_hh` by sigmoids, `g` by tanh: `c = f * c + i * g`, `h = o * tanh(c)`.
@@ -24,6 +25,10 @@ use alloc::format;
 /// * Backward keeps for each layer its input, the four gates and its output: `5 * hidden` numbers a step beside the input, or
 ///   `4 * hidden + proj_size`. The cell's state is computed again, into as much room as the units of all steps have, for one layer at a
 ///   time; with `proj_size` the gradients of the steps' outputs lie beside it.
+///
+/// With `cudnn = true` backward keeps 5 numbers a unit and step in place of the gates, and both passes have a workspace of 6 and more
+/// numbers of a unit and step and some MiB, by the rule of [`WholeRecurrence`](crate::program::ops::WholeRecurrence). Where cuDNN is not installed, and on
+/// the CPU, the same kernels as without it run in that memory. Not with `bidirectional` or `proj_size`.
 ///
 /// PyTorch: `torch.nn.LSTM(D, hidden, layers, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional,
 /// proj_size=proj_size)(x)[0]`.

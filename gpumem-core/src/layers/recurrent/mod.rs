@@ -33,6 +33,8 @@ struct Stack {
     bias: bool,
     dropout: f64,
     bidirectional: bool,
+    /// Whether the plan has the memory that cuDNN takes.
+    cudnn: bool,
     /// Outputs of a direction, if they are fewer than hidden units.
     projected: Option<u64>,
 }
@@ -45,6 +47,7 @@ impl Stack {
             bias: from.option("bias").flag(true),
             dropout: from.option("dropout").probability(0.0),
             bidirectional: from.option("bidirectional").flag(false),
+            cudnn: from.option("cudnn").flag(false),
             projected: None,
         }
     }
@@ -59,6 +62,9 @@ impl Stack {
             );
             b.report(Mistake::of("layers", text));
         }
+        if self.cudnn && !self.asks_for_cudnn() {
+            b.report(self.too_much_for_cudnn());
+        }
         let mut y = x;
         for layer in 0..layers.min(MOST_LAYERS) {
             if layer > 0 && dropout > 0.0 {
@@ -69,11 +75,26 @@ impl Stack {
         Ok(y)
     }
 
+    /// Whether the layer is to have the memory that cuDNN takes, and is one for which that is known.
+    fn asks_for_cudnn(&self) -> bool {
+        self.cudnn && !self.bidirectional && self.projected.is_none()
+    }
+
+    /// That what is asked of cuDNN is more than it is used for.
+    fn too_much_for_cudnn(&self) -> Mistake {
+        let other = if self.bidirectional { "bidirectional" } else { "proj_size" };
+        let text = format!(
+            "has both `cudnn` and `{other}`; cuDNN computes layers of one direction, without a projection: leave out `cudnn`, and \
+             gpumem's own kernels compute it in less memory, or leave out `{other}`"
+        );
+        Mistake::of("cudnn", text)
+    }
+
     /// One layer: for each direction the map of all steps at once, and then step after step.
     fn layer(&self, b: &mut Builder<'_>, x: Value, cell: Cell, layer: u64) -> Result<Value, Mistake> {
         let ([steps, in_features], Stack { hidden, bias, .. }) = (x.sequence()?, *self);
         let (outputs, directions) = (self.projected.unwrap_or(hidden), 1 + u64::from(self.bidirectional));
-        let op = Recurrence { cell, steps, hidden, outputs, directions, bias };
+        let op = Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn: self.asks_for_cudnn() };
         let (width, mut inputs) = (op.width(), Vec::new());
         let init = Init::Uniform(inverse_sqrt(hidden));
         for suffix in ["", "_reverse"].into_iter().take(op.directions as usize) {

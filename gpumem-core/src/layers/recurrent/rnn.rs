@@ -5,7 +5,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Cell;
 
-/// `Rnn(hidden, layers = 1, nonlinearity = "tanh", bias = true, dropout = 0.0, bidirectional = false)`: the plain recurrent layer, all
+/// `Rnn(hidden, layers = 1, nonlinearity = "tanh", bias = true, dropout = 0.0, bidirectional = false, cudnn = false)`: the plain recurrent layer, all
 /// steps of it.
 ///
 /// * Options: `nonlinearity = "tanh"`, or `"relu"`; the others as for [`Lstm`](super::Lstm).
@@ -15,7 +15,7 @@ use crate::program::ops::Cell;
 ///   `[hidden, D]`, `weight_hh_lk` `[hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[hidden]`, all uniform within
 ///   `1 / sqrt(hidden)`. D is `hidden`, or twice that, from the second layer on.
 /// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
-/// * Backward keeps for each layer its input and its output.
+/// * Backward keeps for each layer its input and its output, and with `cudnn = true` one more number a unit and step.
 ///
 /// PyTorch: `torch.nn.RNN(D, hidden, layers, nonlinearity, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.
 #[derive(Clone, Debug)]

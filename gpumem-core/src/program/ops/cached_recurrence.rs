@@ -32,7 +32,7 @@ impl CachedRecurrence {
     /// The layer, as if the steps at hand were all.
     pub fn whole(&self) -> Recurrence {
         let CachedRecurrence { cell, steps, hidden, outputs, bias } = *self;
-        Recurrence { cell, steps, hidden, outputs, directions: 1, bias }
+        Recurrence { cell, steps, hidden, outputs, directions: 1, bias, cudnn: false }
     }
 }
 

@@ -43,6 +43,7 @@ mod softmax;
 mod standardize;
 mod sum;
 mod take;
+mod whole_recurrence;
 mod window;
 mod window_mask;
 
@@ -89,5 +90,6 @@ pub use softmax::Softmax;
 pub use standardize::Standardize;
 pub use sum::Sum;
 pub use take::Take;
+pub use whole_recurrence::WholeRecurrence;
 pub use window::{Window, of_volume};
 pub use window_mask::{HIDDEN, WindowMask};

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// What a step makes of what arrives and of the step before: PyTorch's cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Cell {
     /// Gates i, f, g and o: `c = f * c + i * g`, `h = o * tanh(c)`.
@@ -62,6 +62,9 @@ record! {
         pub directions: u64,
         /// Whether there is a b.
         pub bias: bool,
+        /// Whether the network asks for cuDNN: in training it is then one with the map in front of it, a
+        /// [`WholeRecurrence`](super::WholeRecurrence).
+        pub cudnn: bool,
     }
 }
 

@@ -8,6 +8,8 @@
 //! is waited for before anything else is decided. Nothing is timed: the same network gets the same algorithms on the same
 //! card.
 //!
+//! Recurrent layers ([`recurrence`]) have one algorithm, and the memory that the network has planned for it.
+//!
 //! The handle works on the session's stream from the start, so that a step makes no call but those that enqueue work, and can
 //! be captured into a graph. NVIDIA's documentation promises that for these functions in no single place: PyTorch captures the
 //! same ones, and the library's header says that graphs captured from it must not outlive what they were captured from,
@@ -16,10 +18,11 @@
 pub(crate) mod functions;
 pub(crate) mod graph;
 mod legacy;
+pub(crate) mod recurrence;
 
 use super::plans::{Address, Planned};
 use crate::calls::product::Element;
-use crate::calls::{Attention, Convolution};
+use crate::calls::{Attention, Convolution, Recurrence};
 use crate::context::bind;
 use crate::notice::notice;
 use cudarc::cudnn::result::{self, CudnnError};
@@ -63,6 +66,8 @@ struct Handle {
     choices: Mutex<BTreeMap<Convolution, Option<Choice>>>,
     /// The same of those in 16 bits.
     engines: graph::Known<Convolution>,
+    /// Which passes of recurrent layers it computes, of any tensors, forward and backward.
+    recurrences: Mutex<BTreeMap<(Recurrence, bool), bool>>,
     /// Those for attention.
     attentions: graph::Known<Attention>,
     /// The stream that the handle works on.
@@ -100,6 +105,7 @@ impl Library {
             handle,
             choices: Mutex::default(),
             engines: Mutex::default(),
+            recurrences: Mutex::default(),
             attentions: Mutex::default(),
             stream: stream.clone(),
             told: Once::new(),
@@ -112,6 +118,10 @@ impl Library {
 
     fn choices(&self) -> MutexGuard<'_, BTreeMap<Convolution, Option<Choice>>> {
         self.0.choices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recurrences(&self) -> MutexGuard<'_, BTreeMap<(Recurrence, bool), bool>> {
+        self.0.recurrences.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the trial of a convolution.

@@ -9,8 +9,11 @@ use crate::calls::product::Scratch;
 /// called is there; and preflight asks for all of that.
 #[test]
 fn preflight_asks_for_every_function_that_is_called() {
-    let stand_ins =
-        [include_str!("../../../tests/stand_ins/convolutions.cpp"), include_str!("../../../tests/stand_ins/graphs.h")];
+    let stand_ins = [
+        include_str!("../../../tests/stand_ins/convolutions.cpp"),
+        include_str!("../../../tests/stand_ins/graphs.h"),
+        include_str!("../../../tests/stand_ins/recurrences.h"),
+    ];
     let name = |line: &str| Some(line.strip_prefix("API ")?.split('(').next()?.to_string());
     let mut there: Vec<String> = stand_ins
         .iter()

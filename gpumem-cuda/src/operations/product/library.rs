@@ -43,6 +43,18 @@ fn product(context: &Context<'_>, sizes: [u64; 3], a: Factor, b: Factor, d: Tens
     })
 }
 
+/// `d = a b + bias`, added to what is there if that is said.
+pub(super) fn product_of(
+    context: &Context<'_>,
+    sizes: [u64; 3],
+    [a, b]: [Factor; 2],
+    bias: Option<TensorId>,
+    (d, adds): (TensorId, bool),
+) -> Result<Product, Error> {
+    let epilogue = bias.map_or(Epilogue::None, Epilogue::Bias);
+    Ok(Product { epilogue, c: adds.then_some(d), ..product(context, sizes, a, b, d)? })
+}
+
 /// `y = x W^T + b`.
 pub(crate) fn forward(context: &Context<'_>, op: &ops::Product) -> Result<Product, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);

@@ -67,13 +67,38 @@ pub(super) fn tiles(
 
 /// `sums[columns]` of `a[rows, columns]`.
 fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums: TensorId) -> Result<Launch, Error> {
+    let adds = context.adds(Slot::InputGradient(2)) == 1;
+    column_sums_of(context, [rows, columns], a, (sums, adds))
+}
+
+/// The same, added to what is there if that is said.
+pub(super) fn column_sums_of(
+    context: &Context<'_>,
+    [rows, columns]: [u64; 2],
+    a: TensorId,
+    (sums, adds): (TensorId, bool),
+) -> Result<Launch, Error> {
     small(rows)?;
-    let add = context.adds(Slot::InputGradient(2));
+    let add = u8::from(adds);
     let kernel = context.product_kernel("product.cu", "column_sums");
     let kernel = constants(kernel, [rows, columns, columns], [false, false], false, add, [32, 32]);
     let kernel = with_pitch(context, kernel, "A_ROW", a);
     let grid = [small(columns)?.div_ceil(SUM_COLUMNS as u32), 1, 1];
     Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)], numbers: Vec::new() })
+}
+
+/// `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, by whoever computes products, added to what is there if that is said.
+pub(super) fn product_of(
+    context: &Context<'_>,
+    sizes: [u64; 3],
+    [a, b]: [Factor; 2],
+    bias: Option<TensorId>,
+    (c, adds): (TensorId, bool),
+) -> Result<Call, Error> {
+    if context.setting.library {
+        return Ok(library::product_of(context, sizes, [a, b], bias, (c, adds))?.into());
+    }
+    Ok(product(context, sizes, a, b, bias, (c, u8::from(adds)))?.into())
 }
 
 /// The weight, read as `[out_features, in_features]`.

@@ -1,0 +1,198 @@
+//! Recurrent layers as cuDNN describes them, and the memory that it asks for.
+
+use crate::calls::Recurrence;
+use crate::calls::product::Element;
+use crate::libraries::cudnn::{data_type, failure};
+use crate::libraries::preflight;
+use cudarc::cudnn::result::CudnnError;
+use cudarc::cudnn::sys::{self, cudnnDataType_t as DataType, cudnnMathType_t as Math, cudnnRNNMode_t as Mode};
+use gpumem_core::error::Error;
+use gpumem_core::program::ops::Cell;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+owned!(
+    /// The layer.
+    Layer(sys::cudnnRNNDescriptor_t),
+    sys::cudnnDestroyRNNDescriptor
+);
+owned!(
+    /// That nothing is dropped.
+    Dropout(sys::cudnnDropoutDescriptor_t),
+    sys::cudnnDestroyDropoutDescriptor
+);
+owned!(
+    /// Sequences.
+    Sequences(sys::cudnnRNNDataDescriptor_t),
+    sys::cudnnDestroyRNNDataDescriptor
+);
+owned!(
+    /// Any tensor.
+    Tensor(sys::cudnnTensorDescriptor_t),
+    sys::cudnnDestroyTensorDescriptor
+);
+
+/// `CUDNN_RNN_PADDED_IO_ENABLED`, which cudarc lacks: sequences need not be packed, so that samples may be outermost.
+const PADDED: u32 = 1;
+
+/// What a constructor of the library's makes.
+fn made<T>(make: impl FnOnce(*mut *mut T) -> sys::cudnnStatus_t) -> Result<*mut T, CudnnError> {
+    let mut raw = null_mut();
+    make(&raw mut raw).result()?;
+    Ok(raw)
+}
+
+fn counted(size: u64) -> Result<c_int, CudnnError> {
+    c_int::try_from(size).map_err(|_| CudnnError(sys::cudnnStatus_t::CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND))
+}
+
+/// A layer as the library describes it.
+#[derive(Debug)]
+pub(super) struct Description {
+    pub(super) layer: Layer,
+    /// The layer refers to it.
+    _dropout: Dropout,
+    pub(super) x: Sequences,
+    pub(super) y: Sequences,
+    pub(super) state: Tensor,
+}
+
+impl Sequences {
+    fn new(it: &Recurrence, features: u64) -> Result<Sequences, CudnnError> {
+        // SAFETY: the library writes to a place for a descriptor.
+        let sequences = Sequences(made(|raw| unsafe { sys::cudnnCreateRNNDataDescriptor(raw) })?);
+        let [steps, batch, features] = [counted(it.steps)?, counted(it.batch)?, counted(features)?];
+        let (lengths, mut fill) = (vec![steps; batch as usize], 0f32);
+        let layout = sys::cudnnRNNDataLayout_t::CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED;
+        // SAFETY: the descriptor is alive; there is a length for each sample, and a number to fill with that is no narrower than the
+        // tensors'; both are read before the call returns.
+        unsafe {
+            sys::cudnnSetRNNDataDescriptor(
+                sequences.0,
+                data_type(it.element),
+                layout,
+                steps,
+                batch,
+                features,
+                lengths.as_ptr(),
+                (&raw mut fill).cast(),
+            )
+        }
+        .result()?;
+        Ok(sequences)
+    }
+}
+
+impl Tensor {
+    pub(super) fn empty() -> Result<Tensor, CudnnError> {
+        // SAFETY: the library writes to a place for a descriptor.
+        Ok(Tensor(made(|raw| unsafe { sys::cudnnCreateTensorDescriptor(raw) })?))
+    }
+
+    /// States of all samples.
+    fn of_states(it: &Recurrence) -> Result<Tensor, CudnnError> {
+        let (tensor, [batch, hidden]) = (Tensor::empty()?, [counted(it.batch)?, counted(it.hidden)?]);
+        let each = counted(it.batch.saturating_mul(it.hidden))?;
+        let (sizes, strides) = ([1, batch, hidden], [each, hidden, 1]);
+        // SAFETY: the descriptor is alive, and sizes and strides are three each.
+        unsafe {
+            sys::cudnnSetTensorNdDescriptor(tensor.0, data_type(it.element), 3, sizes.as_ptr(), strides.as_ptr())
+        }
+        .result()?;
+        Ok(tensor)
+    }
+}
+
+impl Description {
+    pub(super) fn new(handle: sys::cudnnHandle_t, it: &Recurrence) -> Result<Description, CudnnError> {
+        // SAFETY: the library writes to places for descriptors.
+        let dropout = Dropout(made(|raw| unsafe { sys::cudnnCreateDropoutDescriptor(raw) })?);
+        // SAFETY: as above.
+        let layer = Layer(made(|raw| unsafe { sys::cudnnCreateRNNDescriptor(raw) })?);
+        let [inputs, hidden] = [counted(it.in_features)?, counted(it.hidden)?];
+        let mode = match it.cell {
+            Cell::Lstm => Mode::CUDNN_LSTM,
+            Cell::Gru => Mode::CUDNN_GRU,
+            Cell::Tanh => Mode::CUDNN_RNN_TANH,
+            Cell::Relu => Mode::CUDNN_RNN_RELU,
+        };
+        let bias = match it.weights[2] {
+            Some(_) => sys::cudnnRNNBiasMode_t::CUDNN_RNN_DOUBLE_BIAS,
+            None => sys::cudnnRNNBiasMode_t::CUDNN_RNN_NO_BIAS,
+        };
+        let math = match it.element {
+            Element::F32 if it.tf32 => Math::CUDNN_DEFAULT_MATH,
+            Element::F32 => Math::CUDNN_FMA_MATH,
+            Element::Bf16 | Element::F16 => Math::CUDNN_TENSOR_OP_MATH,
+        };
+        // SAFETY: descriptors are alive. Where nothing is dropped there is no state, and the handle is not used.
+        unsafe {
+            sys::cudnnSetDropoutDescriptor(dropout.0, handle, 0.0, null_mut(), 0, 0).result()?;
+            sys::cudnnSetRNNDescriptor_v8(
+                layer.0,
+                sys::cudnnRNNAlgo_t::CUDNN_RNN_ALGO_STANDARD,
+                mode,
+                bias,
+                sys::cudnnDirectionMode_t::CUDNN_UNIDIRECTIONAL,
+                sys::cudnnRNNInputMode_t::CUDNN_LINEAR_INPUT,
+                data_type(it.element),
+                DataType::CUDNN_DATA_FLOAT,
+                math,
+                inputs,
+                hidden,
+                hidden,
+                1,
+                dropout.0,
+                PADDED,
+            )
+            .result()?;
+        }
+        let (x, y) = (Sequences::new(it, it.in_features)?, Sequences::new(it, it.hidden)?);
+        Ok(Description { layer, _dropout: dropout, x, y, state: Tensor::of_states(it)? })
+    }
+
+    /// Bytes of workspace and reserve in training, and what the library says of them.
+    pub(super) fn temporary(&self, handle: sys::cudnnHandle_t) -> ([usize; 2], Result<(), CudnnError>) {
+        let (mut workspace, mut reserve) = (0, 0);
+        let training = sys::cudnnForwardMode_t::CUDNN_FWD_MODE_TRAINING;
+        // SAFETY: handle and descriptors are alive; both are valid places for what is written.
+        let status = unsafe {
+            sys::cudnnGetRNNTempSpaceSizes(
+                handle,
+                self.layer.0,
+                training,
+                self.x.0,
+                &raw mut workspace,
+                &raw mut reserve,
+            )
+        };
+        ([workspace, reserve], status.result())
+    }
+
+    /// Bytes of all weights in one piece.
+    pub(super) fn weights(&self, handle: sys::cudnnHandle_t) -> Result<usize, CudnnError> {
+        let mut bytes = 0;
+        // SAFETY: as above.
+        unsafe { sys::cudnnGetRNNWeightSpaceSize(handle, self.layer.0, &raw mut bytes) }.result()?;
+        Ok(bytes)
+    }
+}
+
+/// What the library answers without a card: bytes of workspace, reserve and weights. It fills in both sizes before it finds that there is no
+/// card, and does not look at the handle before that but for the compute capability, without which it has no Bf16.
+///
+/// # Errors
+/// [`Error::Device`] for a layer that it does not know.
+#[doc(hidden)]
+pub fn absent_sizes(it: &Recurrence) -> Result<[u64; 3], Error> {
+    if preflight::cudnn().is_none() {
+        return Err(Error::failed("CUDA", "cuDNN is not installed: GPUMEM_CUDA names the folder that it is in"));
+    }
+    let mut nothing = vec![0u64; 1 << 17];
+    let handle: sys::cudnnHandle_t = nothing.as_mut_ptr().cast();
+    let failure = || failure(format!("describing {it}"));
+    let description = Description::new(handle, it).map_err(failure())?;
+    let ([workspace, reserve], _) = description.temporary(handle);
+    let weights = description.weights(handle).map_err(failure())?;
+    Ok([workspace, reserve, weights].map(|bytes| bytes as u64))
+}
