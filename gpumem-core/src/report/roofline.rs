@@ -72,6 +72,13 @@ pub fn flops(operation: &Operation, batch: u64) -> u64 {
         (Pass::Backward, Op::Recurrence(Recurrence { cell: Cell::Gru, .. })) => {
             forward.saturating_mul(writes(0) + writes(1)).saturating_add(forward / 3)
         }
+        // Both of the steps and of the map in front of them.
+        (Pass::Backward, Op::WholeRecurrence(op)) => {
+            let steps = op.recurrence().macs().saturating_mul(2).saturating_mul(batch);
+            let again = if op.cell == Cell::Gru { steps / 3 } else { 0 };
+            let map = forward.saturating_sub(steps).saturating_mul(writes(0) + writes(1));
+            steps.saturating_mul(1 + writes(2)).saturating_add(again).saturating_add(map)
+        }
         // One of the same size for each side. The gradient of a bias is a sum.
         (Pass::Backward, _) => forward.saturating_mul(writes(0) + writes(1)),
     }

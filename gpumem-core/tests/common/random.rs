@@ -313,14 +313,14 @@ impl Drawing {
                 let texts = [
                     "Lstm(8)",
                     "Lstm(4, layers = 2, bidirectional = true, dropout = 0.2)",
-                    "Lstm(8, bias = false)",
+                    "Lstm(8, bias = false, cudnn = true)",
                     "Lstm(9, proj_size = 8)",
                     "Lstm(6, proj_size = 4, layers = 2, bidirectional = true, bias = false)",
                 ];
                 self.sequences.push(layer(g, sequence[0], texts[second % 5]));
             }
             108 => {
-                let texts = ["Gru(8)", "Gru(4, bidirectional = true)", "Gru(8, layers = 2, bias = false)"];
+                let texts = ["Gru(8)", "Gru(4, bidirectional = true)", "Gru(8, layers = 2, cudnn = true)"];
                 self.sequences.push(layer(g, sequence[0], texts[second % 3]));
             }
             109 => match (second % 4, kinked) {

@@ -7,6 +7,7 @@ use gpumem_core::lower::layer_table;
 use gpumem_core::program::op::{Rule, Work};
 use gpumem_core::program::ops::{Cell, Recurrence, WholeRecurrence};
 use gpumem_core::program::{Op, Program, Slot};
+use gpumem_core::report::roofline::flops;
 
 /// The tensor that operations of recurrences read or write as a slot, in a forward or backward pass.
 fn of_recurrences(program: &Program, backward: bool, slot: Slot) -> Vec<u32> {
@@ -173,5 +174,17 @@ fn the_memory_model_has_what_is_planned() {
             [cells[2], cells[4], cells[6], cells[7]],
             [mib(gates), mib(batch * op.reserve()), forward, backward]
         );
+    }
+}
+
+/// What is multiplied is that of the two operations that stand there otherwise.
+#[test]
+fn training_for_cudnn_multiplies_as_much() {
+    for layer in ["Lstm(5, layers = 2", "Gru(5", "Rnn(5"] {
+        let count = |text: &str| -> u64 {
+            let (graph, output) = network(&[7, 3], text);
+            train(&graph, output, 0).operations.iter().map(|operation| flops(operation, 2)).sum()
+        };
+        assert_eq!(count(&format!("{layer}, cudnn = true)")), count(&format!("{layer})")), "{layer}");
     }
 }
