@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::memory::place::{Placed, on_host, place};
 use crate::network::Network;
 use crate::number::{Format, Precision};
+use crate::program::op::Rule;
 use crate::program::ops::{Cell, Recurrence};
 use crate::program::{Action, Class, Leg, Op, Operand, Operation, Pass, Phase, Piece, Slot, TensorId};
 use crate::report::text::bytes as bytes_text;
