@@ -19,7 +19,7 @@ use gpumem_core::train::{Descent, Offload};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
-/// Bytes of an element, from the table in `docs/memory-model.md`; of codes of 4 bits, those of a pair.
+/// Bytes of an element, from the table in `docs/memory-model.md`; of codes of 4 bits, those of a pair, and of bits, those of eight.
 fn element(role: Role, precision: Precision) -> u64 {
     let column = match precision {
         Precision::F32 => 0,
@@ -33,7 +33,7 @@ fn element(role: Role, precision: Precision) -> u64 {
         Role::Statistic | Role::Index | Role::State => [4, 4, 4],
         Role::ProductWorkspace | Role::ConvolutionWorkspace => [4, 4, 4],
         Role::WideMoment | Role::Scale => [4, 4, 4],
-        Role::Byte | Role::Code | Role::Int8 | Role::Nf4 => [1, 1, 1],
+        Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Bit => [1, 1, 1],
         Role::Master => [0, 0, 4],
     };
     row[column]
@@ -41,7 +41,11 @@ fn element(role: Role, precision: Precision) -> u64 {
 
 fn bytes(tensor: &Tensor, batch: u64, precision: Precision) -> u64 {
     let each = tensor.shape.dims().iter().product::<u64>();
-    let each = if tensor.role == Role::Nf4 { each.div_ceil(2) } else { each };
+    let each = match tensor.role {
+        Role::Nf4 => each.div_ceil(2),
+        Role::Bit => each.div_ceil(8),
+        _ => each,
+    };
     each * if tensor.batched { batch } else { 1 } * element(tensor.role, precision)
 }
 

@@ -34,7 +34,8 @@ fn random_networks_have_every_layer_operation_and_function() {
     };
     let layers = layers.iter().map(String::as_str).collect();
     assert_eq!(missing(&Entry::names(), &layers), [""; 0], "layers");
-    // Those of inference with a cache come about when a network is lowered for it, and weights are made of codes under `lora`.
+    // Those of inference with a cache come about when a network is lowered for it, rectifiers that keep bits when it is lowered for training,
+    // and weights are made of codes under `lora`.
     assert_eq!(
         missing(Op::NAMES, &operations),
         [
@@ -44,7 +45,8 @@ fn random_networks_have_every_layer_operation_and_function() {
             "CachedConvolution",
             "CachedRecurrence",
             "Dequantize",
-            "WholeRecurrence"
+            "WholeRecurrence",
+            "Rectifier"
         ],
         "operations"
     );

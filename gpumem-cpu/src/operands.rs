@@ -11,7 +11,7 @@ use crate::simd::wide;
 use crate::staging::{Move, Staging};
 use gpumem_core::error::Error;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Operand, Operation, Piece, Program, Slot, TensorId};
+use gpumem_core::program::{Operand, Operation, Piece, Program, Slot, Tensor, TensorId};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
 use gpumem_core::{Precision, Role};
@@ -40,7 +40,7 @@ impl Element for u32 {
 
 impl Element for u8 {
     fn holds(role: Role) -> bool {
-        matches!(role, Role::Byte | Role::Code | Role::Int8 | Role::Nf4)
+        matches!(role, Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Bit)
     }
 }
 
@@ -321,11 +321,15 @@ impl<'a> Operands<'a> {
         self.program.moments
     }
 
-    /// Elements of a tensor, without gaps.
+    /// Elements of a tensor, without gaps; of one of bits the bytes.
     fn elements(&self, id: TensorId) -> usize {
         let tensor = self.program.tensor(id);
         let stored = self.ranges[id as usize].len() / tensor.role.bytes(Precision::F32) as usize;
-        if tensor.layout.is_dense() { stored } else { tensor.elements(self.samples).map_or(0, |count| count as usize) }
+        if tensor.layout.is_dense() || tensor.role == Role::Bit {
+            stored
+        } else {
+            tensor.elements(self.samples).map_or(0, |count| count as usize)
+        }
     }
 
     /// Where the kernel finds a tensor, in the arena or in the staging memory.
@@ -337,7 +341,9 @@ impl<'a> Operands<'a> {
             return Err(Error::Damaged("a tensor's length does not match the layer that uses it"));
         }
         let range = &self.ranges[tensor as usize];
-        if self.program.tensor(tensor).layout.is_dense() {
+        // Bits are in the order in which their kernel had the elements, which is always the same.
+        let Tensor { layout, role, .. } = self.program.tensor(tensor);
+        if layout.is_dense() || *role == Role::Bit {
             return Ok((self.arena, range.start));
         }
         Ok((self.staging.arena(), self.stage(tensor)?))

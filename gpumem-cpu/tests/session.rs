@@ -6,7 +6,7 @@ use common::{Builder, Input, OneLayer, Options, assert_close, empty, read, write
 use gpumem_core::error::Error;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::loss::LossOptions;
-use gpumem_core::program::ops::{Binary, BinaryFunction, MaxPool, Pointwise, Product, Sum, Window};
+use gpumem_core::program::ops::{Binary, BinaryFunction, MaxPool, Pointwise, Product, Rectifier, Sum, Window};
 use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot, StateWord};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::shape::Shape;
@@ -247,6 +247,50 @@ fn places_outside_the_map_are_passed_over() {
         let mut expected = vec![0.0; count];
         expected[count - 1] = 3.0;
         assert_eq!(run(&last), expected);
+    }
+}
+
+/// The bit says that a slope is another one than at 0: of what is above 0, of a NaN, and not of either 0.
+#[test]
+fn bits_of_numbers_at_the_edge() {
+    let x =
+        [1.5, -1.5, 0.0, -0.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE / 4.0, -1e-45, 6.0, 7.0];
+    let of = |function, arguments: &[f64]| Rectifier {
+        of: Pointwise { function, arguments: arguments.to_vec(), shape: Shape::new(&[11]) },
+    };
+    for (op, bits, slopes) in [
+        (of(Function::Relu, &[]), [0b1011_0001, 0b110], [0.0, 1.0]),
+        (of(Function::Relu6, &[]), [0b1001_0001, 0], [0.0, 1.0]),
+        (of(Function::LeakyRelu, &[0.25]), [0b1011_0001, 0b110], [0.25, 1.0]),
+        // Both slopes are one: whatever is not NaN is on one side.
+        (of(Function::LeakyRelu, &[1.0]), [0b0001_0000, 0], [1.0, 1.0]),
+    ] {
+        let mut b = Builder::new(true, 1);
+        let input = b.tensor(Class::Buffer, Role::Activation, &[11], true);
+        let output = b.tensor(Class::Buffer, Role::Activation, &[11], true);
+        let kept = b.tensor(Class::Buffer, Role::Bit, &[11], true);
+        let dx = b.tensor(Class::Buffer, Role::Activation, &[11], true);
+        b.operation(
+            forward(op.clone()),
+            &[(Slot::Input(0), input)],
+            &[(Slot::Output, output), (Slot::Saved(0), kept)],
+            false,
+        );
+        let action = Action::Run { op: op.clone().into(), pass: Pass::Backward };
+        let reads = [(Slot::Gradient, input), (Slot::Saved(0), kept)];
+        b.operation(action, &reads, &[(Slot::InputGradient(0), dx)], false);
+        let mut session = load(b.job());
+        write(&mut session, 0, &x);
+        session.train().unwrap();
+        let mut found = [0; 2];
+        session.read(512, &mut found).unwrap();
+        assert_eq!(found, bits, "{op:?}");
+        let expected = x.iter().enumerate().map(|(at, dy)| dy * slopes[usize::from(bits[at / 8] >> (at % 8) & 1)]);
+        // All NaN are one.
+        let bits_of = |x: f32| if x.is_nan() { f32::NAN.to_bits() } else { x.to_bits() };
+        let expected: Vec<u32> = expected.map(bits_of).collect();
+        let found: Vec<u32> = read(&mut session, 768, 11).into_iter().map(bits_of).collect();
+        assert_eq!(found, expected, "{op:?}");
     }
 }
 

@@ -8,6 +8,8 @@
 // SHARES  of how many neighbours each of their words is: `{1ull,784ull}`
 // TERMS   the most terms of a formula
 // WORK    the operations: `r[0]=in[0].at[e];put(Silu::value(widen(r[0]),Arguments{}),r[1])`
+// SIDES   where some of them keep bits, or read them: tensors of bits, see sides.cuh
+// EIGHT   with that: a thread has eight elements in every format
 // OUTPUTS pieces that are stored
 // STORES  where to: `store_piece(out[0],y0,first)`
 //
@@ -23,6 +25,9 @@
 #include "mask.cuh"
 #include "draws.cuh"
 #include "part.cuh"
+#ifdef SIDES
+#include "sides.cuh"
+#endif
 
 // Divisions by constants are cheap in 32 bits only.
 #if COUNT < 0x80000000ull
@@ -62,6 +67,9 @@ KERNEL(chain)(const u32 *state, const real *x0, const real *x1, const real *x2, 
     if (first >= COUNT) return;
     const Index at = (Index)first;
     Piece in[INPUTS], out[OUTPUTS];
+#ifdef SIDES
+    u32 sides[SIDES];
+#endif
     LOADS;
     u32 words[DRAWS + 1][PIECE];
 #pragma unroll

@@ -1,10 +1,15 @@
 // Elements of a tensor in pieces of 16 bytes, one for each thread. The last piece may be shorter.
 //
 // COUNT elements
+// EIGHT defined: pieces of eight elements, which are 32 bytes in f32
 //
 // No include guard: the tests include it once for each kernel they compile.
 
+#ifdef EIGHT
+constexpr int PIECE = 8;
+#else
 constexpr int PIECE = 16 / sizeof(real);
+#endif
 
 struct alignas(16) Piece {
     real at[PIECE];

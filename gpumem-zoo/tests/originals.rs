@@ -11,7 +11,7 @@ mod pages;
 use gpumem::__private::memory::budget::budget_at;
 use gpumem::__private::memory::tables::Workspaces;
 use gpumem::__private::program::Class;
-use gpumem::__private::program::Program;
+use gpumem::__private::program::{Op, Program, Slot};
 use gpumem::{Line, Network, Precision, Tables};
 use gpumem_core::lower::{Blueprint, Cached, lower_cached, tables};
 use gpumem_zoo::alexnet::AlexNet;
@@ -135,6 +135,24 @@ fn line<N: Network>() -> String {
     format!("| `{}` | {parameters} | {giga:.3} | {:.1} | {:.1} |\n", N::NAME, mib(1), mib(32))
 }
 
+/// The network's line in the table of rectifiers that keep bits, if it has some: how many, and bytes of a sample in f32 as outputs and as bits.
+fn sides<N: Network>() -> String {
+    let program = Program::decode(N::PROGRAM.program).unwrap();
+    let kept = program.operations.iter().filter_map(|operation| match operation.backward() {
+        Some(Op::Rectifier(op)) => {
+            let bits = operation.read(Slot::Saved(0))?;
+            Some((op.of.shape.elements()?, program.tensor(bits).stored_of_each()?))
+        }
+        _ => None,
+    });
+    let kept: Vec<(u64, u64)> = kept.collect();
+    if kept.is_empty() {
+        return String::new();
+    }
+    let [outputs, bits] = kept.iter().fold([0; 2], |[outputs, bits], (o, b)| [outputs + 4 * o, bits + b]);
+    format!("| `{}` | {} | {outputs} | {bits} |\n", N::NAME, kept.len())
+}
+
 /// A test for each network, and one for the tables of them all.
 macro_rules! originals {
     ($(($network:ident, $parameters:expr, $operations:expr, $output:expr),)*) => {
@@ -156,10 +174,15 @@ macro_rules! originals {
                 "| network | parameters | GFLOPs forward | MiB of a step, batch 1 | MiB of a step, batch 32 |\n\
                  | --- | ---: | ---: | ---: | ---: |\n",
             );
+            let mut rectifiers = String::from(
+                "| network | rectifiers | bytes of a sample as outputs, f32 | as bits |\n| --- | ---: | ---: | ---: |\n",
+            );
             $(
+                rectifiers += &sides::<$network<1>>();
                 networks += &line::<$network<1>>();
             )*
             pages::check("README.md", "zoo", &networks);
+            pages::check("../docs/memory-model.md", "sides", &rectifiers);
         }
     };
 }

@@ -37,7 +37,7 @@ impl Builder<'_> {
     }
 
     /// Whether another gradient reads a value, under whatever shape.
-    fn is_asked_for(&self, id: NodeId) -> bool {
+    pub(super) fn is_asked_for(&self, id: NodeId) -> bool {
         self.consumers[id].iter().any(|&reader| {
             let is_view = matches!(self.node(reader).source, Source::View(_));
             self.reads_input(reader, id) || (is_view && self.is_asked_for(reader))

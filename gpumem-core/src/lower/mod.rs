@@ -21,6 +21,7 @@ mod pitch;
 mod recompute;
 mod remedies;
 mod rewrite;
+mod sides;
 mod stepped;
 mod tables;
 mod updates;
@@ -286,6 +287,8 @@ fn draft(
     let mut graph = rewrite::pool_first(graph.clone(), &ends);
     if options.training.is_some() {
         graph = rewrite::whole_recurrences(rewrite::join_first(graph, &ends), &ends);
+        let sided = Builder::new(&graph, outputs, ends.clone(), options.training, Rectifiers::Unread)?.sided();
+        sides::keep_sides(&mut graph, &sided);
     }
     let built = |rectifiers: Rectifiers| {
         let mut builder = Builder::new(&graph, outputs, ends.clone(), options.training, rectifiers)?;

@@ -37,10 +37,10 @@ const ALIGNMENT: i128 = 256;
 fn bytes(tensor: &Tensor, model: u64) -> i128 {
     let element = match tensor.role {
         Role::Activation | Role::Weight => model,
-        Role::Byte => 1,
+        Role::Byte | Role::Bit => 1,
         _ => 4,
     };
-    i128::from(tensor.layout.elements(tensor.shape).unwrap_or(u64::MAX)) * i128::from(element)
+    i128::from(tensor.stored_of_each().unwrap_or(u64::MAX)) * i128::from(element)
 }
 
 /// The first and the last operation of each transient tensor.

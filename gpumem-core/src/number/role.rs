@@ -45,11 +45,13 @@ pub enum Role {
     /// A piece of master copies on its way from host memory and back: f32 where there are [master copies](Role::master), and nothing where
     /// there are none.
     Master = 15,
+    /// On which side of something an element is: a bit, eight to a byte.
+    Bit = 16,
 }
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 16] = [
+    pub const ALL: [Role; 17] = [
         Role::Activation,
         Role::Weight,
         Role::Norm,
@@ -66,6 +68,7 @@ impl Role {
         Role::Nf4,
         Role::Scale,
         Role::Master,
+        Role::Bit,
     ];
 
     /// The role with this number, as the generated tables write it.
@@ -85,7 +88,7 @@ impl Role {
             | Role::Scale
             | Role::Master => Format::F32,
             Role::Index | Role::State => Format::U32,
-            Role::Byte | Role::Code | Role::Int8 | Role::Nf4 => Format::U8,
+            Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Bit => Format::U8,
         }
     }
 
@@ -117,10 +120,11 @@ impl Role {
         }
     }
 
-    /// Elements of its tensor's shape that one element in memory has: more than one where codes share a byte.
+    /// Elements of its tensor's shape that one element in memory has: more than one where codes or bits share a byte.
     pub const fn packed(self) -> u64 {
         match self.coding() {
             Some(coding) => coding.packed(),
+            None if matches!(self, Role::Bit) => 8,
             None => 1,
         }
     }

@@ -113,6 +113,7 @@ fn size(tensor: &Tensor) -> String {
         Role::Statistic | Role::WideMoment | Role::Scale => "f32",
         Role::Code | Role::Int8 => "code",
         Role::Nf4 => "half code",
+        Role::Bit => "bit",
         _ => "number",
     };
     let shape = tensor.shape;

@@ -41,6 +41,9 @@ pub enum Bound {
 pub struct FunctionRow {
     /// What its gradient reads.
     pub kept: Kept,
+    /// Where it has two slopes, of which one is that at 0: an output at which it has the other one. A bit of each element then says all that
+    /// its gradient reads of the output. A NaN counts as on that other side, so that a gradient passes it, as PyTorch's does.
+    pub other_side: Option<f32>,
     /// Its arguments, in order. As a layer it takes them with or without their names.
     pub arguments: &'static [FunctionArgument],
     /// Whether the layer has PyTorch's flag `inplace`.
@@ -51,7 +54,8 @@ pub struct FunctionRow {
 
 impl FunctionRow {
     /// A layer without arguments whose gradient reads the input.
-    const KEEPS_INPUT: FunctionRow = FunctionRow { kept: Kept::Input, arguments: &[], inplace: false, is_layer: true };
+    const KEEPS_INPUT: FunctionRow =
+        FunctionRow { kept: Kept::Input, other_side: None, arguments: &[], inplace: false, is_layer: true };
     /// A layer without arguments whose gradient reads the output.
     const KEEPS_OUTPUT: FunctionRow = FunctionRow { kept: Kept::Output, ..FunctionRow::KEEPS_INPUT };
 }
@@ -86,24 +90,26 @@ macro_rules! functions {
 functions! {
     /// `Relu` or `Relu(inplace)`: `max(x, 0)`.
     ///
-    /// * Backward keeps the output. In place it costs nothing. Without `inplace` the output still overwrites the input
-    ///   wherever nothing else needs the input; with it, that is promised, or an error.
+    /// * Backward keeps the output where another layer reads that again, as a convolution does, and else a bit of each element. In place it
+    ///   costs nothing. Without `inplace` the output still overwrites the input wherever nothing else needs the input; with it, that is
+    ///   promised, or an error.
     ///
     /// PyTorch: `torch.nn.ReLU(inplace)`.
-    Relu = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    Relu = FunctionRow { other_side: Some(1.0), inplace: true, ..FunctionRow::KEEPS_OUTPUT };
     /// `Relu6` or `Relu6(inplace)`: `min(max(x, 0), 6)`.
     ///
-    /// * Backward keeps the output. In place it costs nothing.
+    /// * Backward keeps what that of [`Relu`](Function::Relu) does. In place it costs nothing.
     ///
     /// PyTorch: `torch.nn.ReLU6(inplace)`.
-    Relu6 = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    Relu6 = FunctionRow { other_side: Some(1.0), inplace: true, ..FunctionRow::KEEPS_OUTPUT };
     /// `LeakyRelu(negative_slope = 0.01, inplace)`: `x` where it is positive, else `negative_slope * x`.
     ///
     /// * Options: `negative_slope = 0.01`, at least 0; `inplace`.
-    /// * Backward keeps the output. In place it costs nothing.
+    /// * Backward keeps what that of [`Relu`](Function::Relu) does. In place it costs nothing.
     ///
     /// PyTorch: `torch.nn.LeakyReLU(negative_slope, inplace)`.
     LeakyRelu = FunctionRow {
+        other_side: Some(1.0),
         // A negative slope would make the sign of the output say nothing about the sign of the input.
         arguments: &[FunctionArgument { name: "negative_slope", default: 0.01, bound: Bound::From(0.0) }],
         inplace: true,
@@ -159,10 +165,10 @@ functions! {
     Hardswish = FunctionRow::KEEPS_INPUT;
     /// `Hardsigmoid` or `Hardsigmoid(inplace)`: `min(max(x + 3, 0), 6) / 6`.
     ///
-    /// * Backward keeps the output. In place it costs nothing.
+    /// * Backward keeps what that of [`Relu`](Function::Relu) does. In place it costs nothing.
     ///
     /// PyTorch: `torch.nn.Hardsigmoid(inplace)`.
-    Hardsigmoid = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    Hardsigmoid = FunctionRow { other_side: Some(0.5), inplace: true, ..FunctionRow::KEEPS_OUTPUT };
     /// `Elu(alpha = 1.0, inplace)`: `x` where it is positive, else `alpha * (exp(x) - 1)`.
     ///
     /// * Options: `alpha = 1.0`, at least 0; `inplace`.

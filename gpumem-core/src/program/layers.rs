@@ -34,10 +34,10 @@ impl Program {
             let Some(line) = row.and_then(|row| kept.get_mut(row as usize)) else { continue };
             let kind = match tensor.role {
                 Role::Activation => 0,
-                Role::Byte => 4,
+                Role::Byte | Role::Bit => 4,
                 _ => 2,
             };
-            line[kind + usize::from(tensor.batched)] += tensor.layout.elements(tensor.shape).unwrap_or(0);
+            line[kind + usize::from(tensor.batched)] += tensor.stored_of_each().unwrap_or(0);
         }
         kept
     }

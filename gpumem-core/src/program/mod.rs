@@ -86,7 +86,8 @@ wire_enum!(Role {
     Int8,
     Nf4,
     Scale,
-    Master
+    Master,
+    Bit
 });
 
 /// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
@@ -214,7 +215,7 @@ impl Tensor {
         !self.batched && self.layout.is_of_weight(self.shape)
     }
 
-    /// Elements that a sample takes in memory, gaps of its layout included, or `None` if they exceed `u64`: bytes where codes share them.
+    /// Elements that a sample takes in memory, gaps of its layout included, or `None` if they exceed `u64`: bytes where codes or bits share them.
     pub fn stored_of_each(&self) -> Option<u64> {
         Some(self.layout.elements(self.shape)?.div_ceil(self.role.packed()))
     }

@@ -12,7 +12,7 @@ use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
     CachedRecurrence, CachedScan, Concat, Constant, Convolution, Convolution3d, Declared, Dequantize, Expand, Formula,
     Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions,
-    Permute, Pointwise, Positions, Product, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary,
+    Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary,
     SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WholeRecurrence, WindowMask,
 };
 pub use super::sequence::Sequence;
@@ -574,4 +574,6 @@ operations! {
     Dequantize,
     /// Step after step of a sequence, with the map of what arrives.
     WholeRecurrence,
+    /// A function of one number with two slopes, of which a bit for each element is kept.
+    Rectifier,
 }

@@ -13,6 +13,7 @@ use gpumem_core::memory::Compiled;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::Part;
 use gpumem_core::program::function::Function;
+use gpumem_core::program::ops::Rectifier;
 use gpumem_core::program::{Action, Class, Op, Operation, Program, Slot};
 use gpumem_core::train::{Clip, Descent};
 use gpumem_core::{Precision, Update};
@@ -51,7 +52,10 @@ fn infer(graph: &Graph, output: NodeId) -> Program {
 }
 
 fn is_function(op: &Op, wanted: Function) -> bool {
-    matches!(op, Op::Pointwise(pointwise) if pointwise.function == wanted)
+    match op {
+        Op::Pointwise(pointwise) | Op::Rectifier(Rectifier { of: pointwise }) => pointwise.function == wanted,
+        _ => false,
+    }
 }
 
 fn actions(program: &Program) -> Vec<String> {

@@ -44,6 +44,7 @@ mod permute;
 mod pointwise;
 mod positions;
 mod product;
+mod rectifier;
 mod recurrence;
 mod reduce;
 mod relative_bias;
@@ -160,6 +161,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::CachedRecurrence(op) => recurrence::cached(op, operands),
         Op::Dequantize(op) => dequantize::forward(op, operands),
         Op::WholeRecurrence(op) => recurrence::whole::forward(op, operands),
+        Op::Rectifier(op) => rectifier::forward(op, operands),
     }
 }
 
@@ -215,5 +217,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::AveragePool3d(op) => average_pool::backward(op, operands),
         Op::SelectiveScan(op) => selective_scan::backward(op, operands),
         Op::Reparametrize(op) => reparametrize::backward(op, operands),
+        Op::Rectifier(op) => rectifier::backward(op, operands),
     }
 }

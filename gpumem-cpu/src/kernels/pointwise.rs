@@ -11,7 +11,7 @@ use gpumem_core::shape::Shape;
 use std::f64::consts::FRAC_1_SQRT_2;
 
 /// What is done with a function: it is given its value and its slope, from what is kept.
-trait Use {
+pub(super) trait Use {
     type Out;
     fn apply(
         self,
@@ -21,14 +21,15 @@ trait Use {
 }
 
 /// Every function. The slope of one that keeps nothing is asked for at 0.
-fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
+pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
     let argument = |index: usize| pointwise.arguments.get(index).copied().unwrap_or(0.0) as f32;
     match pointwise.function {
         Function::Relu => it.apply(relu, relu_slope),
         Function::Relu6 => it.apply(relu6, relu6_slope),
         Function::LeakyRelu => {
             let below = argument(0);
-            it.apply(move |x| if x > 0.0 { x } else { below * x }, move |y| if y > 0.0 { 1.0 } else { below + 0.0 * y })
+            let slope = move |y: f32| if y > 0.0 { 1.0 } else { below + zero(y) };
+            it.apply(move |x| if x > 0.0 { x } else { below * x }, slope)
         }
         Function::Gelu => it.apply(gelu, gelu_slope),
         Function::GeluTanh => it.apply(|x| x * gate(x), gelu_tanh_slope),
@@ -42,7 +43,7 @@ fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         Function::Tanh => it.apply(f32::tanh, |y| 1.0 - y * y),
         Function::Hardswish => it.apply(|x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0, hardswish_slope),
         Function::Hardsigmoid => {
-            it.apply(|x| (x + 3.0).clamp(0.0, 6.0) / 6.0, |y| if y > 0.0 && y < 1.0 { 1.0 / 6.0 } else { 0.0 * y })
+            it.apply(|x| (x + 3.0).clamp(0.0, 6.0) / 6.0, |y| if y > 0.0 && y < 1.0 { 1.0 / 6.0 } else { zero(y) })
         }
         Function::Elu => elu(it, 1.0, argument(0), 1.0),
         Function::Celu => elu(it, 1.0, argument(0), 1.0 / argument(0)),
@@ -111,7 +112,13 @@ pub(super) fn relu(x: f32) -> f32 {
 
 #[inline(always)]
 pub(super) fn relu_slope(y: f32) -> f32 {
-    if y > 0.0 { 1.0 } else { 0.0 * y }
+    if y > 0.0 { 1.0 } else { zero(y) }
+}
+
+/// 0, but for a NaN.
+#[inline(always)]
+fn zero(y: f32) -> f32 {
+    if y.is_nan() { y } else { 0.0 }
 }
 
 #[inline(always)]
@@ -121,7 +128,7 @@ pub(super) fn relu6(x: f32) -> f32 {
 
 #[inline(always)]
 pub(super) fn relu6_slope(y: f32) -> f32 {
-    if y > 0.0 && y < 6.0 { 1.0 } else { 0.0 * y }
+    if y > 0.0 && y < 6.0 { 1.0 } else { zero(y) }
 }
 
 /// `erfc(x)` with a relative error below 1.2e-7 everywhere: `t * exp(-x^2 + p(t))` with `t = 1 / (1 + |x| / 2)`, the

@@ -153,7 +153,7 @@ macro_rules! images {
 
 /// Networks whose maps may lie in any layout.
 pub fn cases() -> Vec<Case> {
-    let layers: [Case; 33] = between![
+    let layers: [Case; 34] = between![
         [3, 7, 6] "Conv2d(5, 3, stride = 2, padding = 1)",
         [3, 6, 5] "Conv2d(6, [3; 2], groups = 2, dilation = [2; 1], bias = false)",
         [3, 8, 8] "Conv2d(8, 1, groups = 2)",
@@ -176,6 +176,7 @@ pub fn cases() -> Vec<Case> {
         [3, 6, 8] "InplaceAbn",
         [3, 47, 53] "InplaceAbn(affine = false, activation_param = 0.25)",
         [3, 6, 5] "Gelu | Tanh",
+        [3, 6, 5] "Relu | AvgPool2d(2, 1)",
         [3, 6, 5] "Normalize([0.5; -0.25; 0.125; 1], [2; 0.5; 1.5; 0.75])",
         [3, 6, 5] "Dropout(0.4)",
         [3, 6, 8] "Sigmoid | Dropout(0.3) | Relu(inplace = true)",

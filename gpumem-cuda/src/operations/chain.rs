@@ -3,12 +3,12 @@
 use super::binary::Plan;
 use super::context::{Context, Setting, branch};
 use super::grid::pieces;
-use super::{binary, formula, mask, pointwise, sum};
+use super::{binary, formula, mask, pointwise, rectifier, sum};
 use crate::calls::Launch;
 use gpumem_core::Role;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Kept;
-use gpumem_core::program::ops::{Axis, Binary, Formula, Mask, Pointwise, Sum};
+use gpumem_core::program::ops::{Axis, Binary, Formula, Mask, Pointwise, Rectifier, Sum};
 use gpumem_core::program::{Action, Layout, Op, Operation, Pass, Slot, TensorId};
 use gpumem_core::shape::Shape;
 use std::collections::BTreeMap;
@@ -43,6 +43,10 @@ pub(crate) struct Chain<'a> {
     loads: Vec<Load>,
     /// The latest value of each tensor that is not repeated.
     held: BTreeMap<TensorId, usize>,
+    /// Tensors of bits, whose number is where the kernel has a piece's: those that are loaded, then those that are written.
+    sides: Vec<TensorId>,
+    /// Whether what is repeated is so for eight elements at a time, as bits want it.
+    in_eights: bool,
     written: Vec<TensorId>,
     values: usize,
     terms: usize,
@@ -66,6 +70,8 @@ impl<'a> Chain<'a> {
             lies: (tensor.shape, tensor.layout),
             loads: Vec::new(),
             held: BTreeMap::new(),
+            sides: Vec::new(),
+            in_eights: true,
             written: Vec::new(),
             values: 0,
             terms: 0,
@@ -79,7 +85,8 @@ impl<'a> Chain<'a> {
 
     /// One more operation; `None` if it is not of this kind, and the chain is then of no use.
     pub(crate) fn add(&mut self, operation: &'a Operation) -> Option<()> {
-        if operation.writes.len() != 1 {
+        let keeps_sides = matches!(operation.forward(), Some(Op::Rectifier(_)));
+        if operation.writes.len() != 1 && !keeps_sides {
             return None;
         }
         let context = Context { placed: self.placed, operation, setting: self.setting };
@@ -114,7 +121,9 @@ impl<'a> Chain<'a> {
 
     /// Whether a tensor is one of those that are read or written.
     pub(crate) fn has(&self, tensor: TensorId) -> bool {
-        self.held.contains_key(&tensor) || self.loads.iter().any(|load| load.tensor == tensor)
+        self.held.contains_key(&tensor)
+            || self.sides.contains(&tensor)
+            || self.loads.iter().any(|load| load.tensor == tensor)
     }
 
     /// Whether a tensor is one of those that are written.
@@ -124,7 +133,8 @@ impl<'a> Chain<'a> {
 
     /// The tensors that are loaded, each with whether it is repeated.
     pub(crate) fn loaded(&self) -> impl Iterator<Item = (TensorId, bool)> + '_ {
-        self.loads.iter().map(|load| (load.tensor, load.repeated.is_some()))
+        let bits = self.sides.iter().filter(|id| !self.written.contains(id)).map(|&id| (id, false));
+        self.loads.iter().map(|load| (load.tensor, load.repeated.is_some())).chain(bits)
     }
 
     /// The tensors that are written.
@@ -135,13 +145,19 @@ impl<'a> Chain<'a> {
     /// The launch, with these tensors stored; `None` if there are too many tensors, or none.
     pub(crate) fn launch(&self, stored: &[TensorId]) -> Option<Launch> {
         let mut read: Vec<TensorId> = Vec::new();
-        for Load { tensor, .. } in &self.loads {
-            if !read.contains(tensor) && !stored.contains(tensor) {
-                read.push(*tensor);
+        for (tensor, _) in self.loaded() {
+            if !read.contains(&tensor) && !stored.contains(&tensor) {
+                read.push(tensor);
             }
         }
+        // A byte of bits is one thread's.
+        if !self.sides.is_empty() && !self.in_eights {
+            return None;
+        }
         let [reads, writes] = [read.len(), stored.len()];
-        if writes == 0 || reads > POINTERS[0] || writes > POINTERS[1] || reads + writes > MOST {
+        // Pieces of eight elements in f32 are twice as long.
+        let most = if self.sides.is_empty() || pieces_are_eights(self.setting) { MOST } else { MOST / 2 };
+        if writes == 0 || reads > POINTERS[0] || writes > POINTERS[1] || reads + writes > most {
             return None;
         }
         let pointer = |tensor: TensorId| {
@@ -158,8 +174,18 @@ impl<'a> Chain<'a> {
             });
             work.push(format!("r[{value}]=in[{piece}].at[e]"));
         }
+        for (number, tensor) in self.sides.iter().enumerate() {
+            loads.push(match self.written.contains(tensor) {
+                true => format!("sides[{number}]=0"),
+                false => format!("sides[{number}]=load_sides({},first)", pointer(*tensor)?),
+            });
+        }
         work.extend(self.work.iter().cloned());
         for (piece, tensor) in stored.iter().enumerate() {
+            if let Some(number) = self.sides.iter().position(|it| it == tensor) {
+                stores.push(format!("store_sides(sides[{number}],y{piece},first)"));
+                continue;
+            }
             work.push(format!("out[{piece}].at[e]=r[{}]", self.held.get(tensor)?));
             stores.push(format!("store_piece(out[{piece}],y{piece},first)"));
         }
@@ -175,13 +201,17 @@ impl<'a> Chain<'a> {
             Some(drawn) => kernel.with("DRAWN", format!("{drawn}ull")),
             None => kernel,
         };
+        let (kernel, threads) = match self.sides.len() {
+            0 => (kernel, pieces(&context, self.elements)),
+            count => (rectifier::in_eights(kernel.with("SIDES", count)), self.elements.div_ceil(rectifier::EIGHT)),
+        };
         let mut arguments = vec![self.state];
         for (tensors, pointers) in [&read[..], stored].into_iter().zip(POINTERS) {
             let given = tensors.iter().copied().map(Some);
             arguments.extend(given.chain(std::iter::repeat(None)).take(pointers));
         }
         let rows = self.rows.iter().copied().chain([0]).collect();
-        Some(Launch::elementwise(kernel, pieces(&context, self.elements), arguments).with_numbers(rows))
+        Some(Launch::elementwise(kernel, threads, arguments).with_numbers(rows))
     }
 
     fn forward(&mut self, context: &Context<'_>, op: &Op) -> Option<()> {
@@ -200,6 +230,7 @@ impl<'a> Chain<'a> {
                 format!("{}::value({a},{b})", binary::name(op.function))
             }
             Op::Mask(op) => self.dropped(context, op, x)?,
+            Op::Rectifier(op) => return self.rectify(context, op, [x, y]),
             _ => return None,
         };
         self.put(y, &text)
@@ -212,6 +243,7 @@ impl<'a> Chain<'a> {
             Op::Formula(op) => (0, self.formula_gradient(context, op, dy)?),
             Op::Binary(op) => self.binary_gradient(context, op, dy)?,
             Op::Mask(op) => (0, self.dropped(context, op, dy)?),
+            Op::Rectifier(op) => (0, self.rectifier_gradient(context, op, dy)?),
             _ => return None,
         };
         let slot = Slot::InputGradient(input);
@@ -230,6 +262,37 @@ impl<'a> Chain<'a> {
             Kept::Nothing => "0.0f".into(),
         };
         Some(format!("{}*{}::slope({kept},{})", self.value(dy)?, op.function.name(), arguments(op)))
+    }
+
+    /// The output, and its bits where they are kept.
+    fn rectify(&mut self, context: &Context<'_>, op: &Rectifier, [x, y]: [TensorId; 2]) -> Option<()> {
+        let (name, arguments) = (op.of.function.name(), arguments(&op.of));
+        let text = format!("{name}::value({},{arguments})", self.value(x)?);
+        self.put(y, &text)?;
+        let Some(bits) = context.operation.written(Slot::Saved(0)) else { return Some(()) };
+        let (number, y) = (self.bits(bits)?, self.value(y)?);
+        self.work.push(format!("sides[{number}]|=side_of<{name}>({y},{arguments})<<e"));
+        self.written.push(bits);
+        Some(())
+    }
+
+    fn rectifier_gradient(&mut self, context: &Context<'_>, op: &Rectifier, dy: TensorId) -> Option<String> {
+        let (name, arguments, inside) = (op.of.function.name(), arguments(&op.of), rectifier::inside(op));
+        let number = self.bits(context.operation.read(Slot::Saved(0))?)?;
+        Some(format!("{}*slope_of<{name}>(sides[{number}],e,{inside},{arguments})", self.value(dy)?))
+    }
+
+    /// The number of the bits in a tensor, if it has one for each element, where the others have theirs.
+    fn bits(&mut self, tensor: TensorId) -> Option<usize> {
+        let bits = self.placed.program.tensor(tensor);
+        let each = bits.layout.elements(bits.shape)?;
+        let samples = if bits.batched { self.setting.batch } else { 1 };
+        let is_alike = self.is_laid_out(tensor) && each.checked_mul(samples) == Some(self.elements);
+        if !is_alike || self.sides.contains(&tensor) {
+            return None;
+        }
+        self.sides.push(tensor);
+        Some(self.sides.len() - 1)
     }
 
     fn formula_gradient(&mut self, context: &Context<'_>, op: &Formula, dy: TensorId) -> Option<String> {
@@ -326,9 +389,14 @@ impl<'a> Chain<'a> {
 
     /// Whether a tensor has an element for each, where the others have theirs.
     fn is_alike(&self, id: TensorId) -> bool {
+        let stored = self.placed.program.tensor(id).stored(self.setting.batch);
+        self.is_laid_out(id) && self.is_real(id) && stored == Some(self.elements)
+    }
+
+    /// Whether the elements of a tensor follow each other as those of the others do.
+    fn is_laid_out(&self, id: TensorId) -> bool {
         let tensor = self.placed.program.tensor(id);
-        let lies = tensor.layout == self.lies.1 && (self.is_dense() || tensor.shape == self.lies.0);
-        lies && self.is_real(id) && tensor.stored(self.setting.batch) == Some(self.elements)
+        tensor.layout == self.lies.1 && (self.is_dense() || tensor.shape == self.lies.0)
     }
 
     /// The number of a tensor's value, which is loaded if no operation before has read or written it.
@@ -355,6 +423,7 @@ impl<'a> Chain<'a> {
         if !(fits && self.is_dense() && self.is_real(tensor) && self.placed.program.tensor(tensor).layout.is_dense()) {
             return None;
         }
+        self.in_eights &= last.length.is_multiple_of(rectifier::EIGHT);
         let repeated = Some((place(axes, input, self.elements), !last.has[input]));
         let known = self.loads.iter().find(|load| load.tensor == tensor && load.repeated == repeated);
         if let Some(load) = known {
@@ -384,6 +453,11 @@ impl<'a> Chain<'a> {
         }
         self.is_alike(tensor).then_some(())
     }
+}
+
+/// Whether 16 bytes have eight elements in any case.
+fn pieces_are_eights(setting: Setting) -> bool {
+    16 / Role::Activation.bytes(setting.precision) == rectifier::EIGHT
 }
 
 fn widened(value: usize) -> String {

@@ -39,6 +39,7 @@ pub(crate) mod pointwise;
 mod pools3d;
 mod positions;
 pub(crate) mod product;
+mod rectifier;
 mod recurrence;
 mod reduce;
 mod relative_bias;
@@ -160,6 +161,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::CachedRecurrence(op) => own(recurrence::cached(context, op)),
         Op::Dequantize(op) => own(dequantize::forward(context, op)),
         Op::WholeRecurrence(op) => whole_recurrence::forward(context, op),
+        Op::Rectifier(op) => own(rectifier::forward(context, op)),
     }
 }
 
@@ -215,5 +217,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::AveragePool3d(op) => own(pools3d::average_backward(context, op)),
         Op::SelectiveScan(op) => own(selective_scan::backward(context, op)),
         Op::Reparametrize(op) => own(reparametrize::backward(context, op)),
+        Op::Rectifier(op) => own(rectifier::backward(context, op)),
     }
 }

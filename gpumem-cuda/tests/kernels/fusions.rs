@@ -86,7 +86,7 @@ fn batch_norm_sum_and_rectifier() {
             let input = graph.input(numbers(&dims)).unwrap();
             let x = chain(graph, input, "BatchNorm2d | Relu | BatchNorm2d");
             let sum = join(graph, &[x, input], "Add");
-            chain(graph, sum, "Relu | AvgPool2d(3, 3)")
+            chain(graph, sum, "Relu | Silu | AvgPool2d(3, 3)")
         });
         // The other branch has the gradient that comes through the rectifier, too.
         for rectifier in ["Relu(inplace = true)", "Relu6"] {
@@ -96,7 +96,7 @@ fn batch_norm_sum_and_rectifier() {
                 let whole = chain(graph, input, "BatchNorm2d | AvgPool2d(1, 1)");
                 let x = chain(graph, whole, "BatchNorm2d | Relu | BatchNorm2d");
                 let sum = join(graph, &[x, whole], "Add");
-                chain(graph, sum, &format!("{rectifier} | AvgPool2d(3, 3)"))
+                chain(graph, sum, &format!("{rectifier} | Silu | AvgPool2d(3, 3)"))
             });
         }
     }
@@ -121,7 +121,10 @@ fn batch_norm_and_dropout() {
             let whole = chain(graph, input, "BatchNorm2d | AvgPool2d(1, 1)");
             let x = layer(graph, whole, "BatchNorm2d");
             let sum = join(graph, &[x, whole], "Add");
-            chain(graph, sum, "Relu | Dropout(0.2) | AvgPool2d(2, 1)")
+            let rectified = layer(graph, sum, "Relu");
+            let dropped = layer(graph, rectified, "Dropout(0.2)");
+            let product = join(graph, &[dropped, rectified], "Mul");
+            layer(graph, product, "AvgPool2d(2, 1)")
         });
     }
     // Several blocks for a channel leave dropout to a launch of its own.
@@ -146,7 +149,7 @@ fn sum_and_rectifier() {
             let input = graph.input(numbers(&[7, features])).unwrap();
             let x = layer(graph, input, "Softmax");
             let sum = join(graph, &[x, input], "Add");
-            chain(graph, sum, "Relu | Softmax")
+            chain(graph, sum, "Relu | Linear(3)")
         });
     }
     // Partial sums must not be rectified.
@@ -156,7 +159,7 @@ fn sum_and_rectifier() {
         let mut branches = vec![negative; 9];
         branches.push(input);
         let sum = join(graph, &branches, "Add");
-        chain(graph, sum, "Relu6 | Tanh")
+        chain(graph, sum, "Relu6 | Linear(3)")
     });
 }
 
@@ -180,9 +183,9 @@ fn sum_and_layer_norm() {
 fn convolution_and_rectifier() {
     // In tiles, element by element, with pixels in fours and singly.
     for (dims, layers) in [
-        ([3, 7, 5], "Conv2d(5, 3) | Relu | Sigmoid"),
-        ([3, 8, 8], "Conv2d(6, 3, padding = 1, bias = false) | Relu6 | Sigmoid"),
-        ([1, 7, 5], "Conv2d(5, 3) | Relu | Sigmoid"),
+        ([3, 7, 5], "Conv2d(5, 3) | Relu | Conv2d(2, 1)"),
+        ([3, 8, 8], "Conv2d(6, 3, padding = 1, bias = false) | Relu6 | Conv2d(2, 1)"),
+        ([1, 7, 5], "Conv2d(5, 3) | Relu | Conv2d(2, 1)"),
     ] {
         fuses(layers, 2, &[(2, &["convolution_forward"])], |graph| {
             let input = graph.input(numbers(&dims)).unwrap();
@@ -195,7 +198,7 @@ fn convolution_and_rectifier() {
         fuses("ConvTranspose2d", 2, &[(2, &entries)], |graph| {
             let input = graph.input(numbers(&[3, 5, 4])).unwrap();
             let x = layer(graph, input, &format!("ConvTranspose2d({channels}, 3, stride = 2, groups = {groups})"));
-            chain(graph, x, "Relu | Sigmoid")
+            chain(graph, x, "Relu | Conv2d(2, 1)")
         });
     }
 }
@@ -257,7 +260,7 @@ fn other_readers_keep_operations_apart() {
         let shift = chain(graph, input, "Tanh");
         let x = layer(graph, shift, "BatchNorm2d");
         let sum = join(graph, &[x, input], "Add");
-        chain(graph, sum, "Relu | Tanh")
+        chain(graph, sum, "Relu | Conv2d(2, 1)")
     });
 }
 
@@ -317,12 +320,12 @@ fn maxima_and_rectifier() {
         check(pool, 2, build);
     }
     // The gradient of the maxima lies where what the rectifier gave was.
-    fuses("in its place", 2, &[(2, POOL)], network(&[3, 7, 9], "Tanh | MaxPool2d(2) | Relu | Tanh"));
-    fuses("a slope below 0", 2, &[], network(&[3, 7, 9], "Tanh | MaxPool2d(2) | LeakyRelu(0.5) | Tanh"));
+    fuses("in its place", 2, &[(2, POOL)], network(&[3, 7, 9], "Tanh | MaxPool2d(2) | Relu | Silu"));
+    fuses("a slope below 0", 2, &[], network(&[3, 7, 9], "Tanh | MaxPool2d(2) | LeakyRelu(0.5) | Silu"));
     fuses("another reader", 2, &[], |graph| {
         let input = graph.input(numbers(&[3, 7, 9])).unwrap();
         let maxima = chain(graph, input, "Tanh | MaxPool2d(2)");
-        let rectified = chain(graph, maxima, "Relu | Tanh");
+        let rectified = chain(graph, maxima, "Relu | Silu");
         join(graph, &[rectified, maxima], "Mul")
     });
 }

@@ -41,6 +41,7 @@ mod recurrent;
 mod reparametrized;
 mod resampling;
 mod scans;
+mod sides;
 mod standardize;
 mod tables;
 mod volumes;

@@ -149,7 +149,7 @@ fn chosen(mut gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Tur
 fn is_joined(operations: &[Operation], at: usize) -> bool {
     let (one, other) = (&operations[at - 1], &operations[at]);
     let is_simple = |operation: &Operation| match &operation.action {
-        Action::Run { op, .. } => matches!(op, Op::Pointwise(_) | Op::Binary(_) | Op::Sum(_)),
+        Action::Run { op, .. } => matches!(op, Op::Pointwise(_) | Op::Rectifier(_) | Op::Binary(_) | Op::Sum(_)),
         _ => false,
     };
     let hands_on = one.writes.iter().any(|written| other.reads.iter().any(|read| read.tensor == written.tensor));

@@ -1,0 +1,194 @@
+//! Rectifiers that keep a bit of each element change no bit of a step: beside steps that keep their outputs.
+
+mod harness;
+
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_in_order};
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::number::Role;
+use gpumem_core::program::{Action, Class, Op, Operand, Operation, Part, Pass, Program, Slot, Tensor, TensorId};
+use gpumem_core::train::Descent;
+use gpumem_core::{Precision, Update};
+use harness::filled::trained;
+use harness::graphs::random::{BATCH, KINDS, network};
+use harness::graphs::{chain, join, layer, numbers};
+use proptest::prelude::*;
+
+fn options() -> Options<'static> {
+    let loss = &[Term::CROSS_ENTROPY];
+    let descent = Descent::PLAIN;
+    let training =
+        Training { loss, moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent };
+    Options { training: Some(training) }
+}
+
+fn lowered(graph: &Graph, output: NodeId) -> Program {
+    lower(graph, &[output], &options()).unwrap()
+}
+
+fn is_sided(operation: &Operation) -> bool {
+    matches!(&operation.action, Action::Run { op: Op::Rectifier(_), .. })
+}
+
+/// How many rectifiers keep bits.
+fn sided(program: &Program) -> usize {
+    program.operations.iter().filter(|operation| is_sided(operation) && operation.backward().is_some()).count()
+}
+
+/// The same step, whose rectifiers keep their outputs: what overwrites those finds a copy beside it.
+fn whole(program: &Program) -> Program {
+    let mut program = program.clone();
+    let mut copies: Vec<(TensorId, TensorId)> = Vec::new();
+    let mut operations = Vec::new();
+    for mut operation in core::mem::take(&mut program.operations) {
+        let Action::Run { op: Op::Rectifier(rectifier), pass } = &operation.action else {
+            operations.push(operation);
+            continue;
+        };
+        let (op, pass) = (Op::Pointwise(rectifier.of.clone()), *pass);
+        operation.action = Action::Run { op, pass };
+        if pass == Pass::Backward {
+            let bits = operation.read(Slot::Saved(0)).unwrap();
+            let (_, copy) = copies.iter().rfind(|(of, _)| *of == bits).unwrap();
+            let saved = operation.reads.iter_mut().find(|operand| operand.slot == Slot::Saved(0)).unwrap();
+            *saved = Operand { slot: Slot::Output, tensor: *copy };
+            operations.push(operation);
+            continue;
+        }
+        let (output, bits) = (operation.written(Slot::Output).unwrap(), operation.written(Slot::Saved(0)).unwrap());
+        operation.writes.retain(|operand| operand.slot != Slot::Saved(0));
+        let copy = program.tensors.len() as TensorId;
+        let Tensor { shape, batched, row, .. } = *program.tensor(output);
+        let (class, role, part) = (Class::Transient, Role::Activation, Part::Output);
+        program.tensors.push(Tensor { class, role, part, shape, batched, row, ..program.tensor(bits).clone() });
+        copies.push((bits, copy));
+        let reads = vec![Operand { slot: Slot::Input(0), tensor: output }];
+        let writes = vec![Operand { slot: Slot::Output, tensor: copy }];
+        let copied = Operation { action: Action::Copy, row, accumulate: false, reads, writes };
+        operations.extend([operation, copied]);
+    }
+    program.operations = operations;
+    let lives = |id: TensorId| {
+        let touches = |operation: &Operation| operation.tensors().any(|other| other == id);
+        let first = program.operations.iter().position(touches)?;
+        Some((first as u32, program.operations.iter().rposition(touches)? as u32))
+    };
+    let found: Vec<Option<(u32, u32)>> = (0..program.tensors.len() as TensorId).map(lives).collect();
+    let end = program.operations.len() as u32 - 1;
+    for ((id, tensor), life) in (0..).zip(&mut program.tensors).zip(found) {
+        // What nobody touches any more has its bytes at the end, where nothing else is.
+        let (first, last) = life.unwrap_or((end, end));
+        (tensor.first, tensor.last) = (first, if program.results.contains(&id) { end } else { last });
+    }
+    program
+}
+
+#[track_caller]
+fn check(what: &str, count: usize, graph: &Graph, output: NodeId) {
+    let program = lowered(graph, output);
+    assert_eq!(sided(&program), count, "{what}: {program}");
+    assert_eq!(trained(&program, 1), trained(&whole(&program), 2), "{what}");
+    assert_eq!(Program::decode(&program.encode()).as_ref(), Some(&program), "{what}");
+}
+
+/// A network of these layers.
+fn of(text: &str) -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[3, 6, 5])).unwrap();
+    let output = chain(&mut graph, input, text);
+    (graph, output)
+}
+
+#[test]
+fn what_no_other_gradient_reads_is_a_bit_of_each_element() {
+    let functions = ["Relu", "Relu(inplace = true)", "Relu6", "LeakyRelu(0.1)", "LeakyRelu(0)", "Hardsigmoid"];
+    let behind =
+        ["Dropout(0.3)", "AvgPool2d(2, 1)", "Pad(1)", "Upsample(2)", "Mean(1)", "Affine(0.5, 0.25)", "Transpose(1, 2)"];
+    for function in functions {
+        for behind in behind {
+            let text = format!("Conv2d(4, 3, padding = 1) | {function} | {behind} | Flatten | Linear(5)");
+            let (graph, output) = of(&text);
+            check(&text, 1, &graph, output);
+        }
+    }
+}
+
+/// Where something reads the output again, where the loss does, and where a normalisation says as much.
+#[test]
+fn what_is_read_again_is_kept_whole() {
+    for text in [
+        "Conv2d(4, 1) | Relu | Conv2d(2, 1) | Flatten | Linear(5)",
+        "Conv2d(4, 1) | Relu | Flatten | Linear(5)",
+        "Conv2d(4, 1) | BatchNorm2d | Relu | AvgPool2d(2, 1) | Flatten | Linear(5)",
+        "Conv2d(4, 1) | Flatten | Linear(5) | Relu",
+        "Conv2d(5, 1) | Relu | Flatten",
+        "Conv2d(4, 1) | Tanh | AvgPool2d(2, 1) | Flatten | Linear(5)",
+        "Conv2d(4, 1) | Silu | AvgPool2d(2, 1) | Flatten | Linear(5)",
+    ] {
+        let (graph, output) = of(text);
+        check(text, 0, &graph, output);
+    }
+    // What the normalisation keeps says nothing of a slope.
+    let text = "Conv2d(4, 1) | BatchNorm2d | LeakyRelu(0.1) | AvgPool2d(2, 1) | Flatten | Linear(5)";
+    let (graph, output) = of(text);
+    check(text, 1, &graph, output);
+}
+
+/// Two readers, one value for all samples, and maps without a trained weight.
+#[test]
+fn other_places() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[3, 6, 5])).unwrap();
+    let x = chain(&mut graph, input, "Conv2d(4, 1) | Relu");
+    let branches = [layer(&mut graph, x, "Dropout(0.5)"), x];
+    let sum = join(&mut graph, &branches, "Add");
+    let output = chain(&mut graph, sum, "Relu | Flatten | Dropout(0.1) | Linear(5)");
+    check("a residual sum", 2, &graph, output);
+
+    let (mut graph, output) = of("Conv2d(4, 1) | Relu | Conv2d(7, 3) | Relu | Conv2d(2, 1) | Flatten | Linear(5)");
+    check("trained maps", 0, &graph, output);
+    // The gradient of a map whose weight is not trained reads that weight alone.
+    graph.parameters[2..6].iter_mut().for_each(|parameter| parameter.frozen = true);
+    check("frozen maps", 2, &graph, output);
+}
+
+/// What is computed again has its bits again.
+#[test]
+fn levels_change_no_bit() {
+    let block =
+        "Conv2d(4, 3, padding = 1) | Relu | Dropout(0.2) | BatchNorm2d | LeakyRelu(0.1) | Pad(1) | AvgPool2d(3, 1)";
+    let (mut graph, output) = of(&format!("{block} | {block} | {block} | Flatten | Linear(5)"));
+    let program = lowered(&graph, output);
+    assert_eq!(sided(&program), 6);
+    let expected = trained(&program, 1);
+    assert_eq!(expected, trained(&whole(&program), 2));
+    for only_cheap in [true, false] {
+        let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
+        let setting = Setting { only_cheap, ..Setting::new(BATCH, Precision::F32, workspaces) };
+        let found = levels(&graph, &[output], &options(), &setting).unwrap();
+        assert!(only_cheap || found.len() > 1);
+        for level in &found {
+            let leaner = lower_in_order(&graph, &[output], &options(), &level.order).unwrap();
+            assert_eq!(trained(&leaner, 2), expected);
+        }
+    }
+    let nodes = graph.nodes.len();
+    graph.groups = vec![[0, nodes / 2]];
+    let written = lowered(&graph, output);
+    let is_again = |it: &&Operation| is_sided(it) && matches!(it.action, Action::Run { pass: Pass::Again, .. });
+    assert!(written.operations.iter().filter(is_again).count() > 1, "{written}");
+    assert_eq!(trained(&written, 2), expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_networks(choices in prop::collection::vec((0..KINDS, 0usize..20, 0usize..20), 1..24)) {
+        let (graph, output) = network(&choices, true);
+        let program = lowered(&graph, output);
+        if sided(&program) > 0 {
+            prop_assert_eq!(trained(&program, 1), trained(&whole(&program), 2));
+        }
+    }
+}
