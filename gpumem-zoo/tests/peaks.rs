@@ -14,7 +14,7 @@ use gpumem_core::graph::{Graph, NodeId, Source};
 use gpumem_core::lower::{Blueprint, Setting, tables};
 use gpumem_core::memory::budget::budget_at;
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::program::{Op, Program};
+use gpumem_core::program::{Action, Class, Op, Program, Tensor};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_zoo::alexnet::AlexNet;
 use gpumem_zoo::densenet::DenseNet121;
@@ -146,11 +146,31 @@ fn orders_are_those_of_the_memory_model() {
     pages::check("../docs/memory-model.md", "orders", &text);
 }
 
-/// One after the other, for both write one file where tables are made anew.
+/// What is alive of DenseNet-121 at its peak and at the loss.
+fn concatenations_are_those_of_the_memory_model() {
+    let setting = setting(32);
+    let program = blueprint::<DenseNet121<32>>(Checkpoint::None).training_for(&setting).unwrap().unwrap();
+    let alive = |at: usize| -> u64 {
+        let lives = |tensor: &&Tensor| (tensor.first..=tensor.last).contains(&(at as u32));
+        let all = program.tensors.iter().filter(|tensor| tensor.class == Class::Transient).filter(lives);
+        all.map(|tensor| tensor.stored(setting.batch).unwrap() * tensor.role.bytes(setting.precision)).sum()
+    };
+    let peak = (0..program.operations.len()).map(alive).max().unwrap();
+    let loss = alive(program.operations.iter().position(|it| matches!(it.action, Action::Loss(_))).unwrap());
+    let mib = |bytes: u64| (bytes + (1 << 19)) >> 20;
+    let share = 100.0 * (peak - loss) as f64 / planned(&program, &setting) as f64;
+    let head =
+        "| `DenseNet121`, 32: MiB at the peak | at the loss | difference | of the arena |\n| ---: | ---: | ---: | ---: |";
+    let text = format!("{head}\n| {} | {} | {} | {share:.1} % |\n", mib(peak), mib(loss), mib(peak - loss));
+    pages::check("../docs/memory-model.md", "concatenations", &text);
+}
+
+/// One after the other, for all write one file where tables are made anew.
 #[test]
 fn tables_are_those_of_the_memory_model() {
     floors_are_those_of_the_memory_model();
     orders_are_those_of_the_memory_model();
+    concatenations_are_those_of_the_memory_model();
 }
 
 #[test]
