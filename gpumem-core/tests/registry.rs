@@ -35,7 +35,7 @@ fn random_networks_have_every_layer_operation_and_function() {
     let layers = layers.iter().map(String::as_str).collect();
     assert_eq!(missing(&Entry::names(), &layers), [""; 0], "layers");
     // Those of inference with a cache come about when a network is lowered for it, rectifiers that keep bits when it is lowered for training,
-    // and weights are made of codes under `lora`.
+    // and maps read codes under `lora`.
     assert_eq!(
         missing(Op::NAMES, &operations),
         [
@@ -44,7 +44,7 @@ fn random_networks_have_every_layer_operation_and_function() {
             "CachedScan",
             "CachedConvolution",
             "CachedRecurrence",
-            "Dequantize",
+            "CodedProduct",
             "WholeRecurrence",
             "Rectifier"
         ],

@@ -107,8 +107,8 @@ fn check_scan(inputs: &[Input]) {
 #[test]
 fn every_operation() {
     // No layer is an expansion alone, and its gradient is passed on. A mask and a constant have no input, and indices no gradient. What keeps
-    // a sequence is not trained, nor are codes. What makes a weight of parameters has a test of its own,
-    // and what keeps bits is compared with what keeps outputs.
+    // a sequence is not trained. What makes a weight of parameters has a test of its own, and so have products with codes: `coded.rs`. What
+    // keeps bits is compared with what keeps outputs.
     let others = [
         "Expand",
         "WindowMask",
@@ -121,7 +121,7 @@ fn every_operation() {
         "PaddedPositions",
         "ArgMax",
         "Reparametrize",
-        "Dequantize",
+        "CodedProduct",
         // What two others are in training: `recurrent.rs` compares it with them.
         "WholeRecurrence",
         "Rectifier",

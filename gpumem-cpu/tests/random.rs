@@ -208,8 +208,9 @@ proptest! {
     }
 
     #[test]
-    fn gradients_of_adapters_are_slopes_of_the_loss(choices in choices(12)) {
-        let (graph, output) = adapted(&choices, false, None);
+    fn gradients_of_adapters_are_slopes_of_the_loss(choices in choices(12), base in prop::option::of(any::<bool>())) {
+        let base = base.map(|is_nf4| if is_nf4 { Coding::Nf4 } else { Coding::Int8 });
+        let (graph, output) = adapted(&choices, false, base);
         let trained: Vec<&str> =
             graph.parameters.iter().filter(|it| !it.frozen).map(|it| it.name.as_str()).collect();
         prop_assert!(trained.len() >= 2 && trained.iter().all(|name| name.contains("lora_")), "{:?}", trained);

@@ -55,25 +55,41 @@ struct Result {
 // Tiles of C, and how many of them there are down and across.
 constexpr u32 DOWN = (ROWS + TILE_M - 1) / TILE_M, ACROSS = (COLUMNS + TILE_N - 1) / TILE_N;
 
-// Tile number `block` of C.
-static __device__ __forceinline__ void
-product_tile(u32 block, const real *__restrict__ a, const real *__restrict__ b, const real *__restrict__ bias, real *c,
-             Tiles &tiles) {
-    typedef Matrix<!A_TRANSPOSED> Left;
-    typedef Matrix<B_TRANSPOSED> Right;
-    // A vector begins where memory lets it, and never reaches into what lies behind a row.
-    constexpr bool LEFT_WIDE = LEFT_ROW % VECTOR == 0 && (A_TRANSPOSED ? ROWS : DEPTH) % VECTOR == 0;
-    constexpr bool RIGHT_WIDE = RIGHT_ROW % VECTOR == 0 && (B_TRANSPOSED ? DEPTH : COLUMNS) % VECTOR == 0;
+// The first row and column of a tile.
+struct Corner {
+    u32 m, n;
+};
+
+// That of tile number `block` of C.
+static __device__ __forceinline__ Corner corner_of(u32 block) {
     // Eight rows of tiles are worked on together: what they read of B is then still in the cache.
     constexpr u32 BAND = 8 * ACROSS;
     const u32 above = block / BAND * 8, inside = block % BAND;
     const u32 height = DOWN - above < 8 ? DOWN - above : 8;
-    const u32 m = (above + inside % height) * TILE_M, n = inside / height * TILE_N;
+    return {(above + inside % height) * TILE_M, inside / height * TILE_N};
+}
 
-    typename Carrier<LEFT_WIDE, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, m);
-    typename Carrier<RIGHT_WIDE, TILE_N, B_TRANSPOSED, Right>::Type right({b, RIGHT_ROW, (u32)COLUMNS, (u32)DEPTH}, n);
+// The tile of C with this corner, where `right` carries columns of B from there on.
+template <class Right>
+static __device__ __forceinline__ void product_with(const Corner &corner, const real *__restrict__ a, Right &right,
+                                                    const real *__restrict__ bias, real *c, Tiles &tiles) {
+    typedef Matrix<!A_TRANSPOSED> Left;
+    // A vector begins where memory lets it, and never reaches into what lies behind a row.
+    constexpr bool LEFT_WIDE = LEFT_ROW % VECTOR == 0 && (A_TRANSPOSED ? ROWS : DEPTH) % VECTOR == 0;
+    typename Carrier<LEFT_WIDE, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, corner.m);
     Sums sums;
     clear(sums);
     multiply(left, right, 0, (u32)DEPTH, tiles, sums);
-    store<COLUMNS % 4 == 0 && RESULT_ROW % 4 == 0>(Result{c, bias}, m, n, tiles, sums);
+    store<COLUMNS % 4 == 0 && RESULT_ROW % 4 == 0>(Result{c, bias}, corner.m, corner.n, tiles, sums);
+}
+
+// Tile number `block` of C.
+static __device__ __forceinline__ void
+product_tile(u32 block, const real *__restrict__ a, const real *__restrict__ b, const real *__restrict__ bias, real *c,
+             Tiles &tiles) {
+    typedef Matrix<B_TRANSPOSED> Right;
+    constexpr bool RIGHT_WIDE = RIGHT_ROW % VECTOR == 0 && (B_TRANSPOSED ? DEPTH : COLUMNS) % VECTOR == 0;
+    const Corner corner = corner_of(block);
+    typename Carrier<RIGHT_WIDE, TILE_N, B_TRANSPOSED, Right>::Type right({b, RIGHT_ROW, (u32)COLUMNS, (u32)DEPTH}, corner.n);
+    product_with(corner, a, right, bias, c, tiles);
 }

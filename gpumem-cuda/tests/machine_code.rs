@@ -13,9 +13,10 @@ mod planned;
 
 use gpumem::cards::{A100_80GB, B200, Card, H200, RTX_4090, RTX_5090, T4};
 use gpumem::{Network, Precision};
-use gpumem_core::graph::{Graph, Type};
+use gpumem_core::graph::{Graph, Lora, Type};
 use gpumem_core::lower::{Cached, Options, lower, lower_cached};
 use gpumem_core::memory::place::place;
+use gpumem_core::number::Coding;
 use gpumem_core::operation::Operations;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
@@ -85,7 +86,26 @@ fn cached(card: &Card, precision: Precision) -> Vec<Launch> {
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch) } else { None }).collect()
 }
 
-/// Those of seven networks, in the 16 bits that the card has.
+/// Products with weights in codes of Llama's sizes, of 512 tokens, forward and backward; the weight lies either way.
+fn coded(card: &Card, precision: Precision, coding: Coding) -> Vec<Launch> {
+    let mut graph = Graph::default();
+    let input = graph.input(graphs::numbers(&[512, 2048])).unwrap();
+    let x = graphs::layer(&mut graph, input, "LayerNorm");
+    let first = graph.rows.len();
+    let output = graphs::chain(&mut graph, x, "Linear(8192) | Gelu | Linear(2048, bias = false, transposed = true)");
+    let targets = vec!["none".into()];
+    let rows = first..graph.rows.len();
+    let output = graph.adapt(&[Lora { rank: 1, alpha: 1.0, targets, base: Some(coding), rows }])[output];
+    let program = lower(&graph, &[output], &graphs::training(0)).unwrap();
+    let placed = place(&graphs::plan(&program, 1, precision)).unwrap();
+    let (major, minor) = card.compute_capability;
+    let setting = own(1, precision, (i32::from(major), i32::from(minor)));
+    let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
+    let own = |call| if let Call::Kernel(launch) = call { Some(launch) } else { None };
+    calls.filter_map(own).filter(|launch| launch.kernel.file == "coded_product.cu").collect()
+}
+
+/// Those of seven networks, and products with weights in codes, in the 16 bits that the card has.
 fn all_launches(card: &Card) -> Vec<Launch> {
     let narrow = if card.compute_capability.0 < 8 { Precision::F16 } else { Precision::Bf16 };
     let each = [
@@ -97,6 +117,8 @@ fn all_launches(card: &Card) -> Vec<Launch> {
         launches::<networks::LstmLm>(card, narrow, 20),
         launches::<planned::Digits>(card, Precision::F32, 32),
         cached(card, narrow),
+        coded(card, narrow, Coding::Int8),
+        coded(card, narrow, Coding::Nf4),
     ];
     each.concat()
 }

@@ -64,7 +64,8 @@ impl Instance {
 
 /// Kernels that were run on the host: a set of constants for each entry point and way to compute products, with packs of elements and
 /// without. Files of which entry points are compiled one at a time would not all be seen otherwise. Of chains there is one for each
-/// count of tensors and of operations that draw, and of recurrences one with a projection.
+/// count of tensors and of operations that draw, of recurrences one with a projection, and of products with codes one for each coding and
+/// order of the weight.
 fn sample() -> Vec<Instance> {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels/instances");
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -85,9 +86,13 @@ fn sample() -> Vec<Instance> {
         let number = |wanted: &str| constants.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
         let projects =
             matches!([number("HIDDEN"), number("OUTPUTS")], [Some(hidden), Some(outputs)] if hidden != outputs);
-        let is_count = |(name, _): &&(String, String)| matches!(name.as_str(), "INPUTS" | "OUTPUTS" | "DRAWS");
-        let counts = constants.iter().filter(|_| *file == "chain.cu").filter(is_count).cloned().collect();
-        chosen.entry((file, entry, tensor_cores, packs, projects, counts)).or_insert(constants);
+        let telling: &[&str] = match *file {
+            "chain.cu" => &["INPUTS", "OUTPUTS", "DRAWS"],
+            "coded_product.cu" => &["PACKED", "B_TRANSPOSED"],
+            _ => &[],
+        };
+        let told = constants.iter().filter(|(name, _)| telling.contains(&name.as_str())).cloned().collect();
+        chosen.entry((file, entry, tensor_cores, packs, projects, told)).or_insert(constants);
     }
     // Several entry points of a file with the same constants are compiled together.
     let distinct: BTreeSet<(&str, bool, Constants)> =

@@ -159,8 +159,7 @@ fn concatenations_are_those_of_the_memory_model() {
     let loss = alive(program.operations.iter().position(|it| matches!(it.action, Action::Loss(_))).unwrap());
     let mib = |bytes: u64| (bytes + (1 << 19)) >> 20;
     let share = 100.0 * (peak - loss) as f64 / planned(&program, &setting) as f64;
-    let head =
-        "| `DenseNet121`, 32: MiB at the peak | at the loss | difference | of the arena |\n| ---: | ---: | ---: | ---: |";
+    let head = "| `DenseNet121`, 32: MiB at the peak | at the loss | difference | of the arena |\n| ---: | ---: | ---: | ---: |";
     let text = format!("{head}\n| {} | {} | {} | {share:.1} % |\n", mib(peak), mib(loss), mib(peak - loss));
     pages::check("../docs/memory-model.md", "concatenations", &text);
 }

@@ -1,11 +1,10 @@
-//! Weights that are kept in codes: a graph in which an operation makes each of them for the linear map that reads it.
+//! Weights that are kept in codes: a graph in which linear maps read codes and scales.
 
-use super::{Elements, Graph, NodeId, Parameter, RowId, Source, Type};
+use super::{Elements, Graph, Node, NodeId, Parameter, RowId, Source, Type};
 use crate::number::{Coding, Role};
-use crate::program::{Init, ops};
+use crate::program::{Init, Op, ops};
 use crate::shape::Shape;
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -70,13 +69,14 @@ impl Graph {
         self.parameters.len() - 1
     }
 
-    /// The weight that is made of codes, in front of whatever is added next.
-    pub(super) fn made(&mut self, codes: NodeId, of: Scales, row: RowId) -> NodeId {
+    /// Lets a linear map, which is added next, read its weight as codes and scales.
+    pub(super) fn read_codes(&mut self, map: &mut Node, of: Scales) {
         let Scales { coding, parameter } = of;
-        self.nodes[codes].value.elements = Elements::Bytes;
-        let (shape, scales) = (self.nodes[codes].value.shape, self.parameters[parameter].shape);
-        let numbers = |shape: Shape| Type { batched: false, ..Type::numbers(shape) };
-        let scales = self.node(numbers(scales), Source::Parameter(parameter), row);
-        self.computed(numbers(shape), ops::Dequantize { coding, shape }, vec![codes, scales], row)
+        let Source::Op { op, inputs, .. } = &mut map.source else { return };
+        let Op::Product(product) = &*op else { return };
+        self.nodes[inputs[1]].value.elements = Elements::Bytes;
+        let scales = Type { batched: false, ..Type::numbers(self.parameters[parameter].shape) };
+        inputs.insert(2, self.node(scales, Source::Parameter(parameter), map.row));
+        *op = ops::CodedProduct { coding, product: product.clone() }.into();
     }
 }

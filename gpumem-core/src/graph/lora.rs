@@ -158,7 +158,7 @@ impl Graph {
         Some(Adapter { a: first, b: first + 1, rank, factor: lora.alpha / rank as f64 })
     }
 
-    /// Builds the graph anew with adapters behind their maps, and in front of these the weights that are made of codes.
+    /// Builds the graph anew with adapters behind their maps, which read codes where these keep their weights.
     pub(super) fn with_adapters(
         &mut self,
         adapters: &BTreeMap<usize, Adapter>,
@@ -175,8 +175,8 @@ impl Graph {
             let adapted = adapter.zip(node.product());
             let (value, row) = (node.value, node.row);
             let scales = weight.and_then(|weight| scales.get(&weight));
-            if let (Some(&scales), Source::Op { inputs, .. }) = (scales, &mut node.source) {
-                inputs[1] = self.made(inputs[1], scales, row);
+            if let Some(&scales) = scales {
+                self.read_codes(&mut node, scales);
             }
             self.nodes.push(node);
             let mut end = self.nodes.len() - 1;

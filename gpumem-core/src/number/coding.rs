@@ -58,7 +58,7 @@ static NF4_PAIRS: [[f32; 2]; 256] = {
 const ZERO: u8 = 7;
 
 /// The largest code of [`Coding::Int8`].
-const MOST: f32 = 127.0;
+pub const MOST: f32 = 127.0;
 
 impl Coding {
     /// Both.
@@ -167,6 +167,26 @@ impl Coding {
             (_, true) => self.encode(value / scale),
             (Coding::Int8, false) => 0,
             (Coding::Nf4, false) => ZERO,
+        }
+    }
+
+    /// The elements that codes and scales of a whole weight say, from element `first` on, which may be inside a block and inside a byte: as
+    /// many as there is room for, and the weight has.
+    #[inline(always)]
+    pub fn dequantize_from(self, codes: &[u8], scales: &[f32], first: usize, out: &mut [f32]) {
+        let (block, packed) = (self.block() as usize, self.packed() as usize);
+        let ahead = (first.next_multiple_of(block) - first).min(out.len());
+        let (begun, whole) = out.split_at_mut(ahead);
+        for (at, out) in (first..).zip(begun) {
+            if let (Some(&byte), Some(scale)) = (codes.get(at / packed), scales.get(at / block)) {
+                // Of two codes in a byte, the first one is in the upper half.
+                let code = if packed == 2 && at.is_multiple_of(2) { byte >> 4 } else { byte };
+                *out = self.decode(code) * scale;
+            }
+        }
+        let at = first + ahead;
+        if let (Some(codes), Some(scales)) = (codes.get(at / packed..), scales.get(at / block..)) {
+            self.dequantize(codes, scales, whole);
         }
     }
 
@@ -288,6 +308,23 @@ mod tests {
         assert_eq!(out, [4.0, -4.0, 0.0, 4.0 * NF4[12], 4.0 * NF4[6]]);
         let (codes, scales) = Coding::Int8.quantize(&[4.0, -2.0, 0.0]);
         assert_eq!((&codes[..], &scales[..]), (&[127, -64i8 as u8, 0][..], &[4.0][..]));
+    }
+
+    /// From any element on, and any number of them: what the whole weight is there.
+    #[test]
+    fn a_part_is_as_in_the_whole() {
+        let values = weights(700);
+        for coding in Coding::ALL {
+            let (codes, scales) = coding.quantize(&values);
+            let whole = round_trip(coding, &values);
+            for first in [0, 1, 2, 63, 64, 65, 130, 255, 256, 257, 511, 699] {
+                for count in [0, 1, 2, 3, 64, 127, 256, 300, 700].into_iter().filter(|count| first + count <= 700) {
+                    let mut part = vec![f32::NAN; count];
+                    coding.dequantize_from(&codes, &scales, first, &mut part);
+                    assert_eq!(part, whole[first..first + count], "{coding:?}, {count} from {first} on");
+                }
+            }
+        }
     }
 
     /// No element is further from what it was than half the largest distance of two entries, times the scale; and some are nearly.

@@ -1,7 +1,7 @@
 //! Low-rank adapters of a program: which weight each belongs to, and by how much it changes that.
 
 use super::function::Function;
-use super::ops::{Pointwise, Product};
+use super::ops::{CodedProduct, Pointwise, Product};
 use super::{Class, Op, Operation, Program, Slot, TensorId};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -63,17 +63,11 @@ impl Program {
         is_sound.then_some(Adapter { weight, a, b, factor, sizes, transposed })
     }
 
-    /// The first linear map by this weight, which may be made of its codes.
+    /// The first linear map by this weight, which may be kept in codes.
     fn map_by(&self, weight: TensorId) -> Option<(&Operation, &Product)> {
-        let made = self.operations.iter().find_map(|operation| match operation.forward() {
-            Some(Op::Dequantize(_)) if operation.read(Slot::Input(0)) == Some(weight) => {
-                operation.written(Slot::Output)
-            }
-            _ => None,
-        });
-        let weight = made.unwrap_or(weight);
-        self.operations.iter().find_map(|operation| match operation.forward() {
-            Some(Op::Product(op)) if operation.read(Slot::Input(1)) == Some(weight) => Some((operation, op)),
+        let mut readers = self.operations.iter().filter(|operation| operation.read(Slot::Input(1)) == Some(weight));
+        readers.find_map(|operation| match operation.forward() {
+            Some(Op::Product(op) | Op::CodedProduct(CodedProduct { product: op, .. })) => Some((operation, op)),
             _ => None,
         })
     }

@@ -10,10 +10,11 @@ use super::indices::Indices;
 use super::kept::Kept;
 use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
-    CachedRecurrence, CachedScan, Concat, Constant, Convolution, Convolution3d, Declared, Dequantize, Expand, Formula,
-    Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad, PaddedPositions,
-    Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce, RelativeBias, Reparametrize, Resize, Rotary,
-    SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WholeRecurrence, WindowMask,
+    CachedRecurrence, CachedScan, CodedProduct, Concat, Constant, Convolution, Convolution3d, Declared, Expand,
+    Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad,
+    PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce, RelativeBias,
+    Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WholeRecurrence,
+    WindowMask,
 };
 pub use super::sequence::Sequence;
 use crate::number::Role;
@@ -91,11 +92,6 @@ pub trait Rule: Sized {
     /// Whether it reads what it saved, and leaves its buffers alone, where its output is computed a second time for the backward
     /// pass.
     fn runs_again_from_saved(&self) -> bool {
-        false
-    }
-
-    /// Whether its output is there for one operation at a time: training computes it again for each that reads it.
-    fn is_fleeting(&self) -> bool {
         false
     }
 
@@ -414,11 +410,6 @@ macro_rules! operations {
                 match self { $(Op::$name(op) => op.runs_again_from_saved(),)* }
             }
 
-            /// See [`Rule::is_fleeting`].
-            pub fn is_fleeting(&self) -> bool {
-                match self { $(Op::$name(op) => op.is_fleeting(),)* }
-            }
-
             /// See [`Rule::caches`].
             pub fn caches(&self) -> Vec<Kept> {
                 match self { $(Op::$name(op) => op.caches(),)* }
@@ -570,8 +561,8 @@ operations! {
     CachedRecurrence,
     /// Channels normalised by the batch's statistics, and an activation that can be undone.
     InplaceNorm,
-    /// A weight from codes of a few bits.
-    Dequantize,
+    /// Affine map of the last axis by a weight that is kept in codes of a few bits.
+    CodedProduct,
     /// Step after step of a sequence, with the map of what arrives.
     WholeRecurrence,
     /// A function of one number with two slopes, of which a bit for each element is kept.

@@ -47,9 +47,12 @@ impl Work {
     pub fn of(operation: &Operation) -> Work {
         match &operation.action {
             Action::Run { op, .. } => match op {
-                Op::Product(_) | Op::MatMul(_) | Op::Convolution(_) | Op::Convolution3d(_) | Op::Attention(_) => {
-                    Work::Contraction
-                }
+                Op::Product(_)
+                | Op::CodedProduct(_)
+                | Op::MatMul(_)
+                | Op::Convolution(_)
+                | Op::Convolution3d(_)
+                | Op::Attention(_) => Work::Contraction,
                 Op::Normalize(_) | Op::BatchNorm(_) | Op::InplaceNorm(_) | Op::Softmax(_) => Work::Normalisation,
                 _ => Work::Elementwise,
             },

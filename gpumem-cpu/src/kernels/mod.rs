@@ -12,6 +12,7 @@ mod binary;
 mod cached_attention;
 mod cached_convolution;
 mod cached_scan;
+mod coded_product;
 mod concat;
 mod constant;
 mod convolution;
@@ -20,7 +21,6 @@ mod correlation;
 mod cosine_embedding;
 mod ctc;
 mod declared;
-mod dequantize;
 mod expand;
 mod exponential;
 mod formula;
@@ -159,7 +159,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::CachedScan(op) => cached_scan::forward(op, operands),
         Op::CachedConvolution(op) => cached_convolution::forward(op, operands),
         Op::CachedRecurrence(op) => recurrence::cached(op, operands),
-        Op::Dequantize(op) => dequantize::forward(op, operands),
+        Op::CodedProduct(op) => coded_product::forward(op, operands),
         Op::WholeRecurrence(op) => recurrence::whole::forward(op, operands),
         Op::Rectifier(op) => rectifier::forward(op, operands),
     }
@@ -200,7 +200,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         | Op::CachedRecurrence(_)
         | Op::Positions(_)
         | Op::Constant(_)
-        | Op::Dequantize(_)
         | Op::PaddedPositions(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => interpolate::backward(op, operands),
@@ -218,5 +217,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::SelectiveScan(op) => selective_scan::backward(op, operands),
         Op::Reparametrize(op) => reparametrize::backward(op, operands),
         Op::Rectifier(op) => rectifier::backward(op, operands),
+        Op::CodedProduct(op) => coded_product::backward(op, operands),
     }
 }

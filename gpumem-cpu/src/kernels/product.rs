@@ -12,22 +12,22 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Product;
 
 #[derive(Clone, Copy)]
-struct Sizes {
-    rows: usize,
-    inputs: usize,
-    outputs: usize,
+pub(super) struct Sizes {
+    pub(super) rows: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
     /// Whether the weight is `[I, O]` rather than `[O, I]`.
-    transposed: bool,
+    pub(super) transposed: bool,
 }
 
 impl Sizes {
-    fn new(op: &Product, batch: u64) -> Sizes {
+    pub(super) fn new(op: &Product, batch: u64) -> Sizes {
         let [inputs, outputs] = [op.in_features, op.out_features].map(|features| count(&[features]));
         Sizes { rows: count(&[batch, op.rows]), inputs, outputs, transposed: op.transposed }
     }
 
     /// Lengths of input, output and weight.
-    fn lengths(&self) -> [usize; 3] {
+    pub(super) fn lengths(&self) -> [usize; 3] {
         let Sizes { rows, inputs, outputs, .. } = *self;
         [rows.saturating_mul(inputs), rows.saturating_mul(outputs), inputs.saturating_mul(outputs)]
     }
@@ -56,13 +56,17 @@ pub(super) fn forward(op: &Product, operands: &mut Operands<'_>) -> Bound {
         let y = output.get();
         product_parallel(MatrixMut::new(y, rows, outputs, outputs), x, sizes.weight(weight.get()).t(), false);
         if let Some(bias) = &bias {
-            let bias = bias.get();
-            parallel::pieces(None, y, outputs, |_, _, row| {
-                wide(|| row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias));
-                0.0
-            });
+            add_bias(y, bias.get());
         }
     })
+}
+
+/// Adds the bias to each row of `y`.
+pub(super) fn add_bias(y: &mut [f32], bias: &[f32]) {
+    parallel::pieces(None, y, bias.len(), |_, _, row| {
+        wide(|| row.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias));
+        0.0
+    });
 }
 
 /// The gradients that the operation writes.

@@ -7,13 +7,13 @@ mod binary;
 mod cached_attention;
 mod cached_convolution;
 pub(crate) mod chain;
+mod coded_product;
 mod concat;
 mod constant;
 mod context;
 pub(crate) mod convolution;
 mod convolution3d;
 mod declared;
-mod dequantize;
 mod expand;
 mod factored;
 mod formula;
@@ -159,7 +159,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::CachedScan(op) => own(selective_scan::cached(context, op)),
         Op::CachedConvolution(op) => own(cached_convolution::forward(context, op)),
         Op::CachedRecurrence(op) => own(recurrence::cached(context, op)),
-        Op::Dequantize(op) => own(dequantize::forward(context, op)),
+        Op::CodedProduct(op) => own(coded_product::forward(context, op)),
         Op::WholeRecurrence(op) => whole_recurrence::forward(context, op),
         Op::Rectifier(op) => own(rectifier::forward(context, op)),
     }
@@ -200,7 +200,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         | Op::CachedRecurrence(_)
         | Op::Positions(_)
         | Op::Constant(_)
-        | Op::Dequantize(_)
         | Op::PaddedPositions(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
@@ -218,5 +217,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::SelectiveScan(op) => own(selective_scan::backward(context, op)),
         Op::Reparametrize(op) => own(reparametrize::backward(context, op)),
         Op::Rectifier(op) => own(rectifier::backward(context, op)),
+        Op::CodedProduct(op) => own(coded_product::backward(context, op)),
     }
 }

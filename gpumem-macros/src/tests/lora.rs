@@ -167,13 +167,19 @@ fn bases() {
     let expected =
         [("twice.weight.absmax", "[1]"), ("attn.in_proj_weight.absmax", "[3]"), ("attn.out_proj.weight.absmax", "[1]")];
     assert_eq!(scales, expected.map(|(name, shape)| (name, shape.to_string())));
-    // A weight that is used twice is made twice, each time for the map that reads it.
-    let nodes = &resolved.graph.nodes;
-    let makes = |id: &usize| matches!(nodes[*id].source, Source::Op { op: Op::Dequantize(_), .. });
-    let made: Vec<usize> = (0..nodes.len()).filter(makes).collect();
-    let read: Vec<&[usize]> = made.iter().map(|id| nodes[id + 1].inputs()).collect();
-    assert_eq!(made.len(), 4);
-    assert!(made.iter().zip(read).all(|(id, read)| read[1] == *id));
+    // Each map reads the codes of its weight and their scales; a weight that is used twice is read twice.
+    let graph = &resolved.graph;
+    let name = |id: usize| match graph.nodes[id].source {
+        Source::Parameter(parameter) => graph.parameters[parameter].name.as_str(),
+        _ => "",
+    };
+    let maps = graph.nodes.iter().filter_map(|node| match &node.source {
+        Source::Op { op: Op::CodedProduct(_), inputs, .. } => Some([name(inputs[1]), name(inputs[2]), name(inputs[3])]),
+        _ => None,
+    });
+    let of = |layer: &str| ["weight", "weight.absmax", "bias"].map(|end| format!("{layer}{end}"));
+    let expected = [of("twice."), of("attn.in_proj_"), of("attn.out_proj."), of("twice.")];
+    assert_eq!(maps.map(|names| names.map(String::from)).collect::<Vec<_>>(), expected);
     // Parameters are counted as elements, whatever they take.
     assert_eq!(resolved.graph.rows[1].parameters, 8 * 8 + 8 + 2 * 2 * 8);
 }

@@ -1,15 +1,13 @@
-//! What is computed again because somebody wrote so, or because of what it is.
+//! What is computed again because somebody wrote so.
 
 use super::Draft;
 use super::emit::Choice;
 use super::values::Values;
 use crate::graph::{Graph, NodeId};
-use crate::program::Operation;
 use alloc::vec::Vec;
 
 /// A choice for each value: what nothing outside its innermost group reads in the forward pass is computed again. What only a group inside
-/// another one hands to the rest of that is dropped twice. What is [fleeting](crate::program::op::Rule::is_fleeting) is computed again for
-/// each operation that reads it.
+/// another one hands to the rest of that is dropped twice.
 pub(super) fn choices(draft: &Draft, values: &Values, graph: &Graph) -> Vec<Choice> {
     let around = |node: NodeId| graph.groups.iter().filter(move |group| contains(group, node));
     let choice = |value: &super::values::Value| {
@@ -21,9 +19,6 @@ pub(super) fn choices(draft: &Draft, values: &Values, graph: &Graph) -> Vec<Choi
         if value.is_pinned {
             return Choice::Keep;
         }
-        if is_fleeting(&draft.operations[value.producer as usize]) {
-            return Choice::Each;
-        }
         // Of groups inside each other, those that it does not leave.
         let inside = around(node).filter(|group| !leaves(group)).count();
         match (inside, around(node).count()) {
@@ -34,11 +29,6 @@ pub(super) fn choices(draft: &Draft, values: &Values, graph: &Graph) -> Vec<Choi
         }
     };
     values.values.iter().map(choice).collect()
-}
-
-/// Whether what an operation computes is computed again wherever it is read.
-pub(super) fn is_fleeting(operation: &Operation) -> bool {
-    operation.forward().is_some_and(|op| op.is_fleeting())
 }
 
 fn contains([first, end]: &[NodeId; 2], node: NodeId) -> bool {

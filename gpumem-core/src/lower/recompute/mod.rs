@@ -53,10 +53,10 @@ pub(super) struct Front {
     pub(super) tensor: TensorId,
 }
 
-/// The step in this order, or where there is none, the one in which what the graph's groups compute is computed again, and what is fleeting.
-/// `None` for what is no order of its operations.
+/// The step in this order, or where there is none, the one in which what the graph's groups compute is computed again. `None` for what is
+/// no order of its operations.
 pub(super) fn recomputed(draft: Draft, graph: &Graph, order: Option<&[u32]>) -> Option<Draft> {
-    if order.is_none() && graph.groups.is_empty() && !draft.operations.iter().any(groups::is_fleeting) {
+    if order.is_none() && graph.groups.is_empty() {
         return Some(draft);
     }
     let step = Step::of(&draft)?;

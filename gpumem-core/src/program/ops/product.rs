@@ -31,6 +31,18 @@ record! {
 /// Terms of a sum that are worth a partial sum of their own.
 const SPLIT: u64 = 256;
 
+impl Product {
+    /// The map of some steps of a sequence, and the axis of its output along which they follow each other.
+    pub(super) fn of_steps(&self, sequence: &Sequence<'_>) -> Result<(Product, usize), String> {
+        let axis = sequence.of_first()?;
+        if axis + 1 >= self.shape.rank() {
+            return Err(Sequence::refusal());
+        }
+        let (rows, shape) = (sequence.share(self.rows), sequence.cut(self.shape, axis));
+        Ok((Product { rows, shape, ..self.clone() }, axis))
+    }
+}
+
 impl Rule for Product {
     const NAME: &'static str = "Product";
 
@@ -69,12 +81,8 @@ impl Rule for Product {
     }
 
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
-        let axis = sequence.of_first()?;
-        if axis + 1 >= self.shape.rank() {
-            return Err(Sequence::refusal());
-        }
-        let (rows, shape) = (sequence.share(self.rows), sequence.cut(self.shape, axis));
-        Ok((Product { rows, shape, ..self.clone() }.into(), axis))
+        let (product, axis) = self.of_steps(sequence)?;
+        Ok((product.into(), axis))
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -41,7 +41,7 @@ fn product(
 }
 
 /// A kernel that knows how far apart the rows of a tensor are, where they have gaps.
-fn with_pitch(context: &Context<'_>, kernel: Kernel, name: &'static str, id: TensorId) -> Kernel {
+pub(super) fn with_pitch(context: &Context<'_>, kernel: Kernel, name: &'static str, id: TensorId) -> Kernel {
     match context.pitch(id) {
         Some(pitch) => kernel.with(name, format!("{pitch}ull")),
         None => kernel,
@@ -107,7 +107,7 @@ fn weight(context: &Context<'_>, op: &Product) -> Result<Factor, Error> {
 }
 
 /// Rows in all samples of a tensor with rows of `length` elements.
-fn rows(context: &Context<'_>, tensor: TensorId, length: u64) -> Result<u64, Error> {
+pub(super) fn rows(context: &Context<'_>, tensor: TensorId, length: u64) -> Result<u64, Error> {
     let rows = context.count(tensor).checked_div(length);
     rows.ok_or(Error::Damaged("a product has rows of no elements"))
 }

@@ -1,0 +1,60 @@
+//! Products with a weight that is kept in codes: `kernels/coded_product.cu`, whatever the sizes.
+
+use super::context::Context;
+use super::product::{rows, tiles, with_pitch};
+use crate::calls::{Kernel, Launch};
+use gpumem_core::error::Error;
+use gpumem_core::number::Coding;
+use gpumem_core::number::coding::{MOST, NF4};
+use gpumem_core::program::ops::CodedProduct;
+use gpumem_core::program::{Slot, TensorId};
+
+/// `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, where b is the weight, stored as `[columns, depth]` if `transposed`.
+fn launch(
+    context: &Context<'_>,
+    op: &CodedProduct,
+    sizes: [u64; 3],
+    (a, transposed): (TensorId, bool),
+    bias: Option<TensorId>,
+    (c, add): (TensorId, u8),
+) -> Result<Vec<Launch>, Error> {
+    let (codes, scales) = (context.read(Slot::Input(1))?, context.read(Slot::Input(2))?);
+    if op.sizes() != Some([codes, scales].map(|id| context.elements(id))) {
+        return Err(Error::Damaged("a weight has other codes or scales than elements"));
+    }
+    let kernel = context.product_kernel("coded_product.cu", "coded_product");
+    let kernel = [("A_ROW", a), ("C_ROW", c)]
+        .into_iter()
+        .fold(kernel, |kernel, (name, id)| with_pitch(context, kernel, name, id));
+    let (kernel, blocks) = tiles(with_coding(kernel, op.coding), 1, sizes, [false, transposed], (bias.is_some(), add))?;
+    let arguments = vec![Some(a), Some(codes), Some(scales), bias, Some(c)];
+    Ok(vec![Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }])
+}
+
+/// A kernel that knows what codes say.
+fn with_coding(kernel: Kernel, coding: Coding) -> Kernel {
+    let kernel = kernel.with("PACKED", coding.packed()).with("BLOCK", format!("{}ull", coding.block()));
+    match coding {
+        Coding::Int8 => kernel.with("MOST", format!("{MOST:?}f")),
+        Coding::Nf4 => {
+            let entries: Vec<String> = NF4.iter().map(|entry| format!("{}u", entry.to_bits())).collect();
+            kernel.with("ENTRIES", format!("{{{}}}", entries.join(",")))
+        }
+    }
+}
+
+pub(super) fn forward(context: &Context<'_>, op: &CodedProduct) -> Result<Vec<Launch>, Error> {
+    let product = &op.product;
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let bias = if product.bias { Some(context.read(Slot::Input(CodedProduct::BIAS))?) } else { None };
+    let sizes = [rows(context, y, product.out_features)?, product.out_features, product.in_features];
+    launch(context, op, sizes, (x, !product.transposed), bias, (y, 0))
+}
+
+/// The gradient of x.
+pub(super) fn backward(context: &Context<'_>, op: &CodedProduct) -> Result<Vec<Launch>, Error> {
+    let product = &op.product;
+    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
+    let sizes = [rows(context, dy, product.out_features)?, product.in_features, product.out_features];
+    launch(context, op, sizes, (dy, product.transposed), None, (dx, context.adds(Slot::InputGradient(0))))
+}
