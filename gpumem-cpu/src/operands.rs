@@ -324,7 +324,9 @@ impl<'a> Operands<'a> {
     /// Elements of a tensor, without gaps; of one of bits the bytes.
     fn elements(&self, id: TensorId) -> usize {
         let tensor = self.program.tensor(id);
-        let stored = self.ranges[id as usize].len() / tensor.role.bytes(Precision::F32) as usize;
+        // Where there are no master copies they have no bytes.
+        let stored =
+            self.ranges[id as usize].len().checked_div(tensor.role.bytes(Precision::F32) as usize).unwrap_or(0);
         if tensor.layout.is_dense() || tensor.role == Role::Bit {
             stored
         } else {
