@@ -180,6 +180,16 @@ fn levels_change_no_bit() {
     assert_eq!(trained(&written, 2), expected);
 }
 
+/// The random networks below do have such rectifiers.
+#[test]
+fn some_of_the_random_networks_keep_bits() {
+    let count = |kind: usize| {
+        let (graph, output) = network(&[(kind, 0, 0), (kind + 1, 1, 2), (kind, 2, 1)], true);
+        sided(&lowered(&graph, output))
+    };
+    assert!((0..KINDS - 1).map(count).sum::<usize>() > 4);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 

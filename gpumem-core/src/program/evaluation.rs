@@ -1,7 +1,7 @@
 //! The loss without an update: the forward half of a training step, as without training.
 
 use super::op::{Inference, Work};
-use super::{Action, Class, Operand, Operation, Pass, Phase, Program, Slot, TensorId};
+use super::{Action, Class, Op, Operand, Operation, Pass, Phase, Program, Slot, TensorId};
 use crate::train::Descent;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -74,7 +74,10 @@ fn untrained(operation: &Operation) -> Option<Operation> {
             }
             Action::Copy
         }
-        // What is not kept for a backward pass needs no other place.
+        // What is not kept for a backward pass needs no bits and no other place.
+        Action::Run { op: Op::Rectifier(rectifier), pass } => {
+            Action::Run { op: rectifier.of.clone().into(), pass: *pass }
+        }
         Action::Park(_) => return None,
         action => action.clone(),
     };
