@@ -42,7 +42,7 @@ joined!(SplitClipped, {
     batch: 12, micro_batches: 3, clip: GlobalNorm(0.05), schedule: Cosine { warmup: 2, total: 9 },
     optimizer: Sgd { lr: 0.1, momentum: 0.9 }
 });
-joined!(Leaner, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, checkpoint: Budget(0.9) });
+joined!(Leaner, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, checkpoint: Budget(0.95) });
 joined!(Cheap, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, checkpoint: Cheap });
 joined!(Narrow, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, precision: Mixed(Bf16) });
 joined!(Short, { batch: 12, micro_batches: 4, optimizer: Adam { lr: 1e-3 }, precision: Bf16 });
