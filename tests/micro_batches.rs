@@ -122,7 +122,7 @@ fn the_budget_is_that_of_a_part() {
     let inside = |budget: gpumem::Budget| budget[Line::Activations] - budget.workspace;
     assert!(inside(split) * 3 < inside(whole));
     assert!(Single::BUDGET[Line::Activations] < split[Line::Activations]);
-    assert!(Leaner::BUDGET[Line::Activations] * 10 <= split[Line::Activations] * 9);
+    assert!(Leaner::BUDGET[Line::Activations] * 100 <= split[Line::Activations] * 95);
     for line in [Line::Weights, Line::Optimizer, Line::Buffers] {
         assert_eq!(split[line], whole[line], "{}", line.name());
     }

@@ -46,7 +46,7 @@ fn bytes(tensor: &Tensor, batch: u64, precision: Precision) -> u64 {
         Role::Bit => each.div_ceil(8),
         _ => each,
     };
-    each * if tensor.batched { batch } else { 1 } * element(tensor.role, precision)
+    (each * if tensor.batched { batch } else { 1 } + tensor.once) * element(tensor.role, precision)
 }
 
 fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precision, training: Option<Training>) {

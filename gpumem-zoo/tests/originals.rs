@@ -91,20 +91,21 @@ fn check<N: Network>(parameters: u64, operations: &Operations, output: &[u64]) {
     check_plans::<N>();
 }
 
-/// Every plan reaches its lower bound, with workspaces of a card, in 32 bits and in 16, but for those of
-/// [`plans_of_ddpm_in_sixteen_bits`].
+/// Training steps above their lower bound.
+const LOOSE: [(&str, u64, Precision); 2] = [("DdpmCifar10", 7, Precision::Bf16), ("T5Small", 1, Precision::F32)];
+
+/// Every other plan reaches its lower bound, with workspaces of a card, in 32 bits and in 16.
 fn check_plans<N: Network>() {
     let programs = [("training", *N::PROGRAM.tables), ("inference", *N::INFERENCE.tables)];
     for (of, tables) in programs.into_iter().chain(cached::<N>()) {
         let tables = tables.with_workspaces(Workspaces { product: 32 << 20, convolution: 256 << 20 });
         for precision in [Precision::F32, Precision::Bf16] {
-            if (N::NAME, of, precision) == ("DdpmCifar10", "training", Precision::Bf16) {
-                continue;
-            }
             for batch in [1, 7, 32] {
                 let budget = budget_at(&tables, batch, precision).unwrap();
                 let plan = format!("{}, {of} at batch {batch} in {precision:?}", N::NAME);
-                assert_eq!(budget[Line::Arena], budget.lower_bound, "{plan}: bytes, and their lower bound");
+                let (arena, bound) = (budget[Line::Arena], budget.lower_bound);
+                let is_loose = of == "training" && LOOSE.contains(&(N::NAME, batch, precision));
+                assert_eq!(arena > bound, is_loose, "{plan}: {arena} bytes, lower bound {bound}");
             }
         }
     }

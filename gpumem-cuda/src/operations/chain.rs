@@ -320,23 +320,19 @@ impl<'a> Chain<'a> {
         Some((input, format!("{}*{function}::slope({input},{a},{b})", self.value(dy)?)))
     }
 
-    /// As `kernels/sum.cu` adds up: the output's own share, then all else from the first branch to the last.
+    /// As `kernels/sum.cu` adds up: the output's own share, then all else, in their order.
     fn sum(&mut self, context: &Context<'_>, op: &Sum, y: TensorId) -> Option<String> {
         let sample = context.tensor(y).layout.elements(op.shape)?;
         let axes = [Axis { length: context.samples(y), has: [false; 2] }, Axis { length: sample, has: [true; 2] }];
-        let (mut own, mut others) = (0, Vec::new());
-        for index in 0..op.branches as usize {
-            match context.operation.read(Slot::Input(branch(index).ok()?))? {
-                x if x == y => own += 1,
-                x if context.elements(x) == self.elements => others.push(self.value(x)?),
-                x => others.push(self.repeated(x, &axes, 0)?),
-            }
-        }
+        let (own, others) = sum::shares(context, op, y).ok()?;
         if others.len() > sum::AT_ONCE {
             return None;
         }
         let mut terms = if own > 0 { vec![format!("(0.0f+{})*{own}.0f", self.value(y)?)] } else { vec!["0.0f".into()] };
-        terms.extend(others);
+        for x in others {
+            let is_whole = context.elements(x) == self.elements;
+            terms.push(if is_whole { self.value(x)? } else { self.repeated(x, &axes, 0)? });
+        }
         Some(terms.join("+"))
     }
 

@@ -16,16 +16,9 @@ pub(super) fn forward(context: &Context<'_>, op: &Sum) -> Result<Vec<Launch>, Er
     add_and_rectify(context, op, sum, Rectifier::NONE)
 }
 
-/// The sum to `y`, after a rectifier: `RECTIFIER` of `rectify.cuh`. `y` may be a branch if it is the sum's own place.
-pub(crate) fn add_and_rectify(
-    context: &Context<'_>,
-    op: &Sum,
-    y: TensorId,
-    rectifier: Rectifier,
-) -> Result<Vec<Launch>, Error> {
-    let count = context.elements(y);
-    let sample = context.tensor(y).layout.elements(op.shape).unwrap_or(u64::MAX);
-    let mut own: usize = 0;
+/// How often the output is a branch that is added in front of the others, and those, in the order in which they are added.
+pub(super) fn shares(context: &Context<'_>, op: &Sum, y: TensorId) -> Result<(usize, Vec<TensorId>), Error> {
+    let mut own = 0;
     let mut others = Vec::new();
     for index in 0..op.branches as usize {
         match context.read(Slot::Input(branch(index)?))? {
@@ -40,6 +33,19 @@ pub(crate) fn add_and_rectify(
         own += others.iter().filter(|&&x| x == y).count();
         others.retain(|&x| x != y);
     }
+    Ok((own, others))
+}
+
+/// The sum to `y`, after a rectifier: `RECTIFIER` of `rectify.cuh`. `y` may be a branch if it is the sum's own place.
+pub(crate) fn add_and_rectify(
+    context: &Context<'_>,
+    op: &Sum,
+    y: TensorId,
+    rectifier: Rectifier,
+) -> Result<Vec<Launch>, Error> {
+    let count = context.elements(y);
+    let sample = context.tensor(y).layout.elements(op.shape).unwrap_or(u64::MAX);
+    let (own, others) = shares(context, op, y)?;
     // At least one launch, even if the output is all there is to add.
     let groups = others.chunks(AT_ONCE).map(<[TensorId]>::to_vec);
     let groups: Vec<_> = if others.is_empty() { vec![Vec::new()] } else { groups.collect() };
