@@ -1,7 +1,7 @@
 //! Operations that are element by element, as one launch: `kernels/chain.cu`.
 
 use super::binary::Plan;
-use super::context::{Context, Setting, branch};
+use super::context::{Context, Setting};
 use super::grid::pieces;
 use super::{binary, formula, mask, pointwise, rectifier, sum};
 use crate::calls::Launch;
