@@ -544,42 +544,6 @@ fn reports_have_the_keys() {
     assert!(cards.iter().all(|card| card["fits"] == true && card["max_batch"].as_u64().unwrap() > 1_000_000));
 }
 
-/// A report says how gradients are clipped, and how the rate changes.
-#[test]
-fn reports_have_the_descent() {
-    network! {
-        struct Descends;
-        const TRAIN: Train = Train {
-            batch: 3, loss: Mse, clip: GlobalNorm(0.5), schedule: Cosine { warmup: 100, total: 5000, min: 1e-6 },
-        };
-        fn forward(x: Features<4>) -> Features<3> { [Linear(3)] }
-    }
-    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Descends>()).unwrap();
-    assert_eq!(json["train"]["clip"], serde_json::json!({ "name": "GlobalNorm", "value": 0.5 }));
-    let schedule = serde_json::json!({ "name": "Cosine", "warmup": 100, "total": 5000, "min": 1e-6 });
-    assert_eq!(json["train"]["schedule"], schedule);
-    assert!(json["infer"].get("clip").is_none() && json["infer"].get("schedule").is_none());
-    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Small>()).unwrap();
-    assert!(json["train"]["clip"].is_null());
-    assert_eq!(json["train"]["schedule"], serde_json::json!({ "name": "Constant", "warmup": 0 }));
-}
-
-/// Of a card, `fits` says what the compiler says: what stays free for others counts.
-#[test]
-fn reports_count_the_headroom() {
-    network! {
-        struct Crowded;
-        const INFER: Infer = Infer { batch: 3, headroom: 8 << 30 };
-        fn forward(x: Features<4>) -> Features<3> { [Linear(3)] }
-    }
-    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Crowded>()).unwrap();
-    assert!(json["train"].is_null());
-    for card in json["cards"].as_array().unwrap() {
-        let fits = json["infer"]["total"].as_u64().unwrap() + (8 << 30) <= card["usable"].as_u64().unwrap();
-        assert_eq!((card["fits"].as_bool(), card["max_batch"].as_u64() > Some(0)), (Some(fits), fits), "{card}");
-    }
-}
-
 #[test]
 fn the_table_as_text() {
     let table = gpumem::report::table::<Small>();

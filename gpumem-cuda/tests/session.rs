@@ -97,6 +97,23 @@ fn job_serving(dims: &[u64], layers: &str, optimizer: Optimizer, precision: Prec
     job_training(dims, layers, optimizer, precision, (training, serving))
 }
 
+/// A network of sequences of 7 steps of 6 numbers.
+fn job_of_sequence(text: &str, precision: Precision, deterministic: bool) -> Job {
+    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
+    Job { deterministic, ..job_of(&[7, 6], text, optimizer, precision) }
+}
+
+/// Losses of four steps.
+fn losses_of_steps(job: &Job, runner: &mut impl Runner) -> Vec<f32> {
+    begin(job, runner);
+    let step = |step| {
+        feed(job, runner, step);
+        runner.train().unwrap();
+        loss(job, runner)
+    };
+    (0..4).map(step).collect()
+}
+
 fn job_training(
     dims: &[u64],
     layers: &str,

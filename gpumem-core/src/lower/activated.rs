@@ -9,9 +9,6 @@ use crate::program::ops::{BatchNorm, InplaceNorm, Pointwise};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The least slope with which gradients are found again as they were: see [`InplaceAbn`](crate::layers::norm::InplaceAbn).
-const LEAST_SLOPE: f64 = 0.001;
-
 /// A normalisation, the activation behind it, which alone reads it, and both as one.
 struct Pair {
     norm: NodeId,
@@ -28,7 +25,7 @@ fn pair(graph: &Graph, readers: &[usize], activation: NodeId) -> Option<Pair> {
     let (Op::Pointwise(Pointwise { function: Function::LeakyRelu, arguments, .. }), &[norm]) = op(activation)? else {
         return None;
     };
-    let slope = arguments.first().copied().filter(|&slope| slope >= LEAST_SLOPE)?;
+    let slope = arguments.first().copied().filter(|&slope| slope >= InplaceNorm::EXACT_FROM)?;
     let (Op::BatchNorm(of), _) = op(norm)? else { return None };
     let BatchNorm { channels, size, eps, momentum, affine, .. } = *of;
     let is_map = graph.rows.get(graph.nodes[norm].row).is_some_and(|row| row.kind == "BatchNorm2d");

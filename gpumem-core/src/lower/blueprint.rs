@@ -178,12 +178,13 @@ impl Blueprint {
                 level.peak = program.map_or(u64::MAX, |program| setting.peak(&program));
             }
         }
-        let mut peak = setting.peak(plain);
-        let mut number = 0;
+        // The first level is the step as it is written.
+        let mut least = None;
         found.levels.retain(|level| {
-            number += 1;
-            let is_kept = number == 1 || level.peak < peak;
-            peak = if number == 1 { peak } else { peak.min(level.peak) };
+            let is_kept = least.is_none_or(|least| level.peak < least);
+            if is_kept {
+                least = Some(least.map_or_else(|| setting.peak(plain), |_| level.peak));
+            }
             is_kept
         });
         Ok(found)

@@ -112,9 +112,9 @@ impl Blueprint {
             return Remedies::UNKNOWN;
         }
         let written = Way::as_written(self, tables);
-        let mut found = search.alone(&written, program);
+        let (mut found, coded) = search.alone(&written, program);
         if found.is_empty() {
-            found = search.together(&written);
+            found = search.together(&written, &coded);
         }
         let mut planned = found.into_iter();
         Remedies { planned: core::array::from_fn(|_| planned.next()), ..Remedies::UNKNOWN }
@@ -122,13 +122,17 @@ impl Blueprint {
 }
 
 impl Search<'_> {
-    /// One thing written in another way.
-    fn alone(&self, written: &Way, program: &Program) -> Vec<Remedy> {
-        let mut found = Vec::new();
+    /// One thing written in another way; and the ways with weights in codes that were tried, which are all where nothing was found.
+    fn alone(&self, written: &Way, program: &Program) -> (Vec<Remedy>, Vec<Way>) {
+        let (mut found, mut coded) = (Vec::new(), Vec::new());
         found.extend(written.in_place().and_then(|way| self.fitting(&way)));
         found.extend(self.recomputed(written));
         found.extend(self.split(written));
-        found.extend(self.codings(written).find_map(|way| self.fitting(&way)));
+        found.extend(self.codings(written).find_map(|way| {
+            let remedy = self.fitting(&way);
+            coded.push(way);
+            remedy
+        }));
         let bound = self.bound(&written.tables);
         let parked = most_parked(program, self.setting);
         if found.len() < ENOUGH && self.may_fit(bound.map(|bytes| bytes.saturating_sub(parked))) {
@@ -136,13 +140,12 @@ impl Search<'_> {
         }
         let states = self.offloading(written, Offload::OptimizerState).filter(|_| found.len() < ENOUGH);
         found.extend(states.filter(|way| self.may_fit(self.bound(&way.tables))).and_then(|way| self.fitting(&way)));
-        found
+        (found, coded)
     }
 
     /// Several together: two things, or where that is not enough either, three.
-    fn together(&self, written: &Way) -> Vec<Remedy> {
+    fn together(&self, written: &Way, coded: &[Way]) -> Vec<Remedy> {
         let in_place = written.in_place();
-        let coded: Vec<Way> = self.codings(written).collect();
         let streamed = self.offloading(written, Offload::OptimizerState);
         let both = |way: &Way| way.recomputed().and_then(|way| self.split(&way));
         let pairs: [&dyn Fn() -> Option<Remedy>; 6] = [

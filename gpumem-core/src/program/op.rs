@@ -49,7 +49,7 @@ pub trait Rule: Sized {
 
     /// Whether the forward pass of training needs room for what it saves even where no gradient reads that.
     fn always_saves(&self) -> bool {
-        false
+        self.works_in_saved()
     }
 
     /// Whether it works in what it saves, and so needs the room for that where the forward pass of a training step runs without training.

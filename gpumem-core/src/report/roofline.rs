@@ -52,7 +52,8 @@ impl Work {
                 | Op::MatMul(_)
                 | Op::Convolution(_)
                 | Op::Convolution3d(_)
-                | Op::Attention(_) => Work::Contraction,
+                | Op::Attention(_)
+                | Op::WholeRecurrence(_) => Work::Contraction,
                 Op::Normalize(_) | Op::BatchNorm(_) | Op::InplaceNorm(_) | Op::Softmax(_) => Work::Normalisation,
                 _ => Work::Elementwise,
             },

@@ -5,7 +5,7 @@
 
 use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
-use crate::operands::{Operands, count};
+use crate::operands::{Gradient, Operands, count};
 use crate::parallel;
 use crate::simd::wide;
 use gpumem_core::program::Slot;
@@ -69,6 +69,15 @@ pub(super) fn add_bias(y: &mut [f32], bias: &[f32]) {
     });
 }
 
+/// The gradient of the bias, from that of so many rows.
+pub(super) fn sum_rows(out: &mut Gradient, rows: usize, dy: &[f32]) {
+    let sums = out.target.get();
+    let width = sums.len();
+    parallel::column_sums(sums, out.accumulate, rows, |row, first, sums| {
+        sums.iter_mut().zip(&dy[row * width + first..]).for_each(|(sum, &dy)| *sum += f64::from(dy));
+    });
+}
+
 /// The gradients that the operation writes.
 pub(super) fn backward(op: &Product, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands.batch());
@@ -97,10 +106,7 @@ pub(super) fn backward(op: &Product, operands: &mut Operands<'_>) -> Bound {
             }
         }
         if let Some(out) = &mut bias_gradient {
-            let dy = gradient.get();
-            parallel::column_sums(out.target.get(), out.accumulate, rows, |row, first, sums| {
-                sums.iter_mut().zip(&dy[row * outputs + first..]).for_each(|(sum, &dy)| *sum += f64::from(dy));
-            });
+            sum_rows(out, rows, gradient.get());
         }
     })
 }

@@ -7,28 +7,12 @@ use crate::host::card::{attention_counts, convolution_counts, on_a_simulated_car
 pub const ATTENTION: &str =
     "Linear(48) | CausalAttention(2) | Linear(32) | CausalAttention(2, kv_heads = 1) | Flatten | Linear(5)";
 
-pub fn attention_job(text: &str, precision: Precision, deterministic: bool) -> Job {
-    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
-    Job { deterministic, ..job_of(&[7, 6], text, optimizer, precision) }
-}
-
-/// Losses of four steps.
-fn losses(job: &Job, runner: &mut impl Runner) -> Vec<f32> {
-    begin(job, runner);
-    let step = |step| {
-        feed(job, runner, step);
-        runner.train().unwrap();
-        loss(job, runner)
-    };
-    (0..4).map(step).collect()
-}
-
 /// Against the own kernels, in the same number format.
 fn check(job: &Job, card: &mut Session) {
     let mut own = load_on(&Cuda::new(0).unwrap().with_cudnn(false), job).unwrap();
     assert_eq!(own.attentions(), 0);
-    let expected = losses(job, &mut own);
-    for (step, (found, expected)) in losses(job, card).into_iter().zip(expected).enumerate() {
+    let expected = losses_of_steps(job, &mut own);
+    for (step, (found, expected)) in losses_of_steps(job, card).into_iter().zip(expected).enumerate() {
         assert!((found - expected).abs() < 1e-2 * expected.abs(), "step {step}: {found}, {expected}");
     }
 }
@@ -51,7 +35,7 @@ fn attention_goes_to_the_library() {
         // Only the forward pass by itself drops nothing.
         (dropped, Precision::Bf16, false, 1, [2, 0]),
     ] {
-        let job = attention_job(text, precision, deterministic);
+        let job = job_of_sequence(text, precision, deterministic);
         let before = attention_counts();
         let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
         let after = attention_counts();
@@ -74,7 +58,7 @@ fn attention_without_an_engine_runs_another_way() {
         if !on_a_simulated_card_with_cudnn(name, &[(REFUSES, refused)]) {
             continue;
         }
-        let job = attention_job(ATTENTION, Precision::Bf16, false);
+        let job = job_of_sequence(ATTENTION, Precision::Bf16, false);
         let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
         // Of a forward pass.
         let layers = if std::env::var(REFUSES).as_deref() == Ok("attention") { 0 } else { 2 };

@@ -133,7 +133,7 @@ fn recurrent_layers_without_room_for_the_library_are_named() {
     if !says(name, line) {
         return;
     }
-    let job = recurrences::recurrent_job("Gru(6, cudnn = true) | Flatten | Linear(5)", Precision::F32, false);
+    let job = job_of_sequence("Gru(6, cudnn = true) | Flatten | Linear(5)", Precision::F32, false);
     let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
     check_steps(&job, &mut card);
 }

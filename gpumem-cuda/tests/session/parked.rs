@@ -88,17 +88,7 @@ fn steps_are_those_of_activations_on_the_card() {
     }
     for offload in [Offload::Activations, Offload::All] {
         let there = Way::of(offload, Precision::F32).job();
-        let mut card = load(&there);
-        begin(&there, &mut card);
-        let start = counts();
-        for number in 0..3 {
-            feed(&there, &mut card, number);
-            card.train().unwrap();
-        }
-        loss(&there, &mut card);
-        let end = counts();
-        assert_eq!(end[..3], start[..3], "what belongs to the start");
-        assert_eq!(end[3] - start[3], 3, "graphs replayed");
+        offload::check_replays(&there);
     }
 }
 

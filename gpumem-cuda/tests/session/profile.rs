@@ -122,7 +122,7 @@ fn engines_are_recorded() {
     if !on_a_simulated_card_with_cudnn("profile::engines_are_recorded", &[]) {
         return;
     }
-    let job = attention::attention_job(attention::ATTENTION, Precision::Bf16, false);
+    let job = job_of_sequence(attention::ATTENTION, Precision::Bf16, false);
     let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
     let profile = profiled(&job, &mut card);
     check(&profile);

@@ -18,30 +18,14 @@ fn training() -> Training<'static> {
     }
 }
 
-pub fn recurrent_job(text: &str, precision: Precision, deterministic: bool) -> Job {
-    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
-    Job { deterministic, ..job_of(&[7, 6], text, optimizer, precision) }
-}
-
-/// Losses of four steps.
-fn losses(job: &Job, runner: &mut impl Runner) -> Vec<f32> {
-    begin(job, runner);
-    let step = |step| {
-        feed(job, runner, step);
-        runner.train().unwrap();
-        loss(job, runner)
-    };
-    (0..4).map(step).collect()
-}
-
 /// Against the own kernels, in the same number format and the same memory.
 fn check(job: &Job, card: &mut Session) {
     let mut own = load_on(&Cuda::new(0).unwrap().with_cudnn(false), job).unwrap();
     assert_eq!(own.recurrences(), 0);
     let tolerance = if job.precision == Precision::F32 { 1e-5 } else { 1e-2 };
-    let expected = losses(job, &mut own);
+    let expected = losses_of_steps(job, &mut own);
     assert!(expected[0] != expected[3], "nothing is learned: {expected:?}");
-    for (step, (found, expected)) in losses(job, card).into_iter().zip(expected).enumerate() {
+    for (step, (found, expected)) in losses_of_steps(job, card).into_iter().zip(expected).enumerate() {
         assert!((found - expected).abs() < tolerance * expected.abs(), "step {step}: {found}, {expected}");
     }
 }
@@ -58,7 +42,7 @@ fn recurrent_layers_go_to_the_library() {
         (Precision::Bf16, false, 10),
         (Precision::Mixed(Half::F16), false, 10),
     ] {
-        let job = recurrent_job(LAYERS, precision, deterministic);
+        let job = job_of_sequence(LAYERS, precision, deterministic);
         let before = recurrence_counts();
         let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
         let after = recurrence_counts();
@@ -100,7 +84,7 @@ fn recurrent_layers_without_the_library_run_another_way() {
         if !on_a_simulated_card_with_cudnn(name, &[(REFUSES, refused)]) {
             continue;
         }
-        let job = recurrent_job(LAYERS, Precision::F32, false);
+        let job = job_of_sequence(LAYERS, Precision::F32, false);
         let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
         assert_eq!((card.recurrences(), recurrence_counts()), (0, [0; 3]));
         check(&job, &mut card);
@@ -115,7 +99,7 @@ fn a_gradient_that_the_library_lacks_is_an_error() {
     if !on_a_simulated_card_with_cudnn("recurrences::a_gradient_that_the_library_lacks_is_an_error", &refuses) {
         return;
     }
-    let job = recurrent_job("Gru(6, cudnn = true) | Flatten | Linear(5)", Precision::F32, false);
+    let job = job_of_sequence("Gru(6, cudnn = true) | Flatten | Linear(5)", Precision::F32, false);
     let error = load_on(&Cuda::new(0).unwrap(), &job).unwrap_err().to_string();
     assert!(error.contains("cuDNN: no gradient of the recurrence Gru of 3x7 steps, 6 to 6 in F32"), "{error}");
     assert!(error.contains("runs without the library on `Cuda::with_cudnn(false)`"), "{error}");

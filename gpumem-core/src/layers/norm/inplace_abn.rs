@@ -17,7 +17,7 @@ use alloc::vec;
 /// * In place: the output overwrites the input wherever nothing else needs that.
 /// * Limits: what is found again of an element is off by about `eps_of_the_format * (|y / slope| + |bias|) / |weight|`, where that is 6e-8 in
 ///   f32 and 0.002 in Bf16. Gradients equal those of the two layers to 1e-4 in f32 while no weight is below some hundredths of its bias and
-///   no slope below 0.001. A channel whose weight is exactly 0 has 0 as that weight's gradient.
+///   no slope below 0.001 ([`InplaceNorm::EXACT_FROM`]). A channel whose weight is exactly 0 has 0 as that weight's gradient.
 ///
 /// PyTorch: `torch.nn.Sequential(torch.nn.BatchNorm2d(num_features, eps, momentum, affine), torch.nn.LeakyReLU(activation_param))`.
 #[derive(Clone, Debug)]

@@ -32,6 +32,9 @@ record! {
 }
 
 impl InplaceNorm {
+    /// The least slope with which gradients in f32 equal those of a normalisation and an activation to 1e-4.
+    pub const EXACT_FROM: f64 = 0.001;
+
     /// The normalisation in it.
     pub fn norm(&self) -> BatchNorm {
         let InplaceNorm { channels, size, eps, momentum, affine, .. } = *self;

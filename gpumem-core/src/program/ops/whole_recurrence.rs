@@ -106,10 +106,6 @@ impl Rule for WholeRecurrence {
     }
 
     /// The gates come about there.
-    fn always_saves(&self) -> bool {
-        true
-    }
-
     fn works_in_saved(&self) -> bool {
         true
     }

@@ -1,11 +1,11 @@
 //! A recurrent layer with the map of what arrives: what a product and a recurrence compute one after the other, in their order.
 
 use super::{Parameters, Rooms, Sizes, Way, sum_bias, sum_weight, walk, walk_back};
+use crate::kernels::product::{add_bias, sum_rows};
 use crate::kernels::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Operands, Source, count};
-use crate::parallel::{self, grown};
-use crate::simd::wide;
+use crate::parallel::grown;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Cell, WholeRecurrence};
@@ -60,11 +60,7 @@ pub(in crate::kernels) fn forward(op: &WholeRecurrence, operands: &mut Operands<
         let mapped = MatrixMut::new(gates, map.rows, map.width, map.width);
         product_parallel(mapped, map.arriving(), map.matrix().t(), false);
         if let Some(bias) = &map_bias {
-            let bias = bias.get();
-            parallel::pieces(None, gates, map.width, |_, _, row| {
-                wide(|| row.iter_mut().zip(bias).for_each(|(p, bias)| *p += bias));
-                0.0
-            });
+            add_bias(gates, bias.get());
         }
         // The gate of a plain cell is the output.
         let gates = if inner.cell.is_plain() { (Some(&*gates), None) } else { (None, Some(gates)) };
@@ -110,9 +106,7 @@ pub(in crate::kernels) fn backward(op: &WholeRecurrence, operands: &mut Operands
             product_parallel(dw, matrix.t(), map.arriving(), out.accumulate);
         }
         if let Some(out) = &mut map_bias {
-            parallel::column_sums(out.target.get(), out.accumulate, map.rows, |row, first, sums| {
-                sums.iter_mut().zip(&dp[row * map.width + first..]).for_each(|(sum, &dp)| *sum += f64::from(dp));
-            });
+            sum_rows(out, map.rows, dp);
         }
     })
 }

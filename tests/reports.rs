@@ -1,4 +1,4 @@
-//! The least time of each layer on a card.
+//! Reports: the least time of each layer on a card, and what JSON says beside figures.
 
 use gpumem::cards::{H200, JETSON_ORIN_NANO_8GB, RTX_3060};
 use gpumem::prelude::*;
@@ -43,4 +43,40 @@ fn the_table_begins_with_the_kinds_of_work() {
     assert!(lines[2].starts_with("  normalisation") && lines[3].starts_with("  element-wise"), "{text}");
     assert!(lines[4].contains("linear[0]") && lines[4].ends_with("compute"), "the longest first: {text}");
     assert!(roofline::<Wide>(&JETSON_ORIN_NANO_8GB).is_ok());
+}
+
+/// A report says how gradients are clipped, and how the rate changes.
+#[test]
+fn reports_have_the_descent() {
+    network! {
+        struct Descends;
+        const TRAIN: Train = Train {
+            batch: 3, loss: Mse, clip: GlobalNorm(0.5), schedule: Cosine { warmup: 100, total: 5000, min: 1e-6 },
+        };
+        fn forward(x: Features<4>) -> Features<3> { [Linear(3)] }
+    }
+    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Descends>()).unwrap();
+    assert_eq!(json["train"]["clip"], serde_json::json!({ "name": "GlobalNorm", "value": 0.5 }));
+    let schedule = serde_json::json!({ "name": "Cosine", "warmup": 100, "total": 5000, "min": 1e-6 });
+    assert_eq!(json["train"]["schedule"], schedule);
+    assert!(json["infer"].get("clip").is_none() && json["infer"].get("schedule").is_none());
+    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Wide>()).unwrap();
+    assert!(json["train"]["clip"].is_null());
+    assert_eq!(json["train"]["schedule"], serde_json::json!({ "name": "Constant", "warmup": 0 }));
+}
+
+/// Of a card, `fits` says what the compiler says: what stays free for others counts.
+#[test]
+fn reports_count_the_headroom() {
+    network! {
+        struct Crowded;
+        const INFER: Infer = Infer { batch: 3, headroom: 8 << 30 };
+        fn forward(x: Features<4>) -> Features<3> { [Linear(3)] }
+    }
+    let json: serde_json::Value = serde_json::from_str(&gpumem::report::json::<Crowded>()).unwrap();
+    assert!(json["train"].is_null());
+    for card in json["cards"].as_array().unwrap() {
+        let fits = json["infer"]["total"].as_u64().unwrap() + (8 << 30) <= card["usable"].as_u64().unwrap();
+        assert_eq!((card["fits"].as_bool(), card["max_batch"].as_u64() > Some(0)), (Some(fits), fits), "{card}");
+    }
 }
