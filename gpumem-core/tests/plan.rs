@@ -1,7 +1,7 @@
 //! The planner against a brute-force checker, on random graphs, training steps and published instances.
 
 use gpumem_core::memory::plan::{
-    ALIGNMENT, LiveRange, Overflow, Packing, order, pack, pack_slice, replay, verify, verify_slice,
+    ALIGNMENT, LiveRange, Overflow, Packing, below, order, pack, pack_slice, replay, verify, verify_slice,
 };
 use proptest::prelude::*;
 
@@ -96,28 +96,34 @@ proptest! {
         ranges in graph(30, 20, 10, 6),
         damage in prop::collection::vec((0..30usize, 0..40u64), 1..6),
         shrink in 0..3u64,
+        anywhere in prop::collection::vec(0..40u32, 30),
     ) {
-        let mut packed = pack_slice(&ranges).unwrap();
-        let entries = order(&ranges, &packed.offsets).unwrap();
-        for (at, offset) in damage {
-            if at < ranges.len() {
-                packed.offsets[at] = offset * ALIGNMENT;
-            }
+        let mut in_time = ranges.clone();
+        in_time.sort_by_key(|range| range.first);
+        // In any order, and in that of time, in which tables have them.
+        for ranges in [ranges, in_time] {
+            agrees(&ranges, &damage, shrink, &anywhere[..ranges.len()])?;
         }
-        let size = packed.size.saturating_sub(shrink * ALIGNMENT);
-        let all_inside = ranges.iter().zip(&packed.offsets).all(|(r, o)| o + r.bytes <= size);
-        let is_valid = all_inside && valid(&ranges, &packed.offsets, size);
-        // Where to look first may be right or wrong.
-        let wrong: Vec<u64> = entries.iter().map(|entry| entry.rotate_left(21)).collect();
-        for entries in [&[], &entries[..], &wrong] {
-            prop_assert_eq!(verify_slice(&ranges, &packed.offsets, size, ALIGNMENT, entries), is_valid);
-        }
-        // In the order of time, in which tables have them.
-        let mut tensors: Vec<_> = ranges.iter().copied().zip(packed.offsets.iter().copied()).collect();
-        tensors.sort_by_key(|(range, _)| range.first);
-        let (ranges, offsets): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
-        prop_assert_eq!(verify_slice(&ranges, &offsets, size, ALIGNMENT, &[]), is_valid);
     }
+}
+
+/// The check of a damaged packing says what is so, wherever it looks first.
+fn agrees(ranges: &[LiveRange], damage: &[(usize, u64)], shrink: u64, anywhere: &[u32]) -> Result<(), TestCaseError> {
+    let beneath = |offsets: &[u64]| below(&order(ranges, offsets).unwrap(), ranges.len());
+    let mut packed = pack_slice(ranges).unwrap();
+    let before = beneath(&packed.offsets);
+    for &(at, offset) in damage {
+        if at < ranges.len() {
+            packed.offsets[at] = offset * ALIGNMENT;
+        }
+    }
+    let size = packed.size.saturating_sub(shrink * ALIGNMENT);
+    let all_inside = ranges.iter().zip(&packed.offsets).all(|(r, o)| o + r.bytes <= size);
+    let is_valid = all_inside && valid(ranges, &packed.offsets, size);
+    for below in [&[], &before[..], &beneath(&packed.offsets), anywhere] {
+        prop_assert_eq!(verify_slice(ranges, &packed.offsets, size, ALIGNMENT, below), is_valid);
+    }
+    Ok(())
 }
 
 proptest! {

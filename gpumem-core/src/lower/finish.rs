@@ -88,8 +88,11 @@ impl Draft {
         }
 
         let keep = |id: &usize| tensors[*id].class != Class::Transient || used[*id];
-        let mut order: Vec<usize> = (0..tensors.len()).filter(keep).collect();
-        order.sort_by_key(|&id| ORDER.iter().position(|class| *class == tensors[id].class));
+        let ids: Vec<usize> = (0..tensors.len()).filter(keep).collect();
+        let mut order: Vec<usize> = Vec::with_capacity(ids.len());
+        for class in ORDER {
+            order.extend(ids.iter().filter(|&&id| tensors[id].class == class));
+        }
         let mut numbers: Vec<TensorId> = vec![0; tensors.len()];
         order.iter().enumerate().for_each(|(number, &id)| numbers[id] = number as TensorId);
 

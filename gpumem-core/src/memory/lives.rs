@@ -3,7 +3,7 @@
 
 use super::budget::padded;
 use super::bytes::{element_bytes, exact_bytes};
-use super::plan::{LiveRange, PackedSlice, order, pack_slice, replay};
+use super::plan::{LiveRange, PackedSlice, below, order, pack_slice, replay, sorted};
 use super::tables::{Order, Size, Transient, Transients, Workspaces, life, unpack};
 use crate::number::Precision;
 use alloc::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub struct OwnedTransients {
 pub struct OwnedOrder {
     /// See [`Order::entries`].
     pub entries: Vec<u64>,
+    /// See [`Order::below`].
+    pub below: Vec<u32>,
     /// See [`Order::size`].
     pub size: u64,
     /// See [`Order::lower_bound`].
@@ -60,7 +62,7 @@ impl OwnedTransients {
             lives.push((size, first, last.max(first)));
         }
         let mut before = vec![0; owned.sizes.len()];
-        for (operation, alive) in peaks(&lives, owned.sizes.len()) {
+        for Candidate { operation, alive, .. } in peaks(&lives, owned.sizes.len()) {
             let changes = alive.iter().zip(&before).map(|(&now, &before)| now - before).enumerate();
             owned.changes.extend(changes.filter(|&(_, more)| more != 0).map(|(size, more)| [size as i32, more]));
             owned.moments.push([operation, owned.changes.len() as u32]);
@@ -84,14 +86,16 @@ impl OwnedTransients {
             && !self.orders.iter().any(|known| known.entries == entries)
         {
             let size = replay(&entries, &ranges, &mut offsets);
-            self.orders.push(OwnedOrder { entries, size, lower_bound, offsets, bytes });
+            let below = if self.orders.is_empty() { below(&entries, ranges.len()) } else { Vec::new() };
+            self.orders.push(OwnedOrder { entries, below, size, lower_bound, offsets, bytes });
         }
     }
 
     /// The same for as long as the process lives, as tables are elsewhere: statics.
     pub fn leak(self) -> Transients {
-        let order = |OwnedOrder { entries, size, lower_bound, offsets, bytes }| Order {
+        let order = |OwnedOrder { entries, below, size, lower_bound, offsets, bytes }| Order {
             entries: entries.leak(),
+            below: below.leak(),
             size,
             lower_bound,
             offsets: offsets.leak(),
@@ -129,24 +133,32 @@ pub(super) const fn peak(transients: &Transients, bytes: &[u64]) -> Option<(u64,
     if most > u64::MAX as i128 { None } else { Some((most as u64, at)) }
 }
 
+/// An operation that may be the peak.
+struct Candidate {
+    operation: u32,
+    /// Tensors of each size that are alive there.
+    alive: Vec<i32>,
+    /// Sizes of which more are alive now, and of which fewer.
+    more: usize,
+    fewer: usize,
+}
+
 /// The operations of which one is the peak whatever the sizes are, each with the number of tensors of each size that are alive. One where
 /// as many or fewer of every size are alive than at another is left out.
-fn peaks(lives: &[(usize, u64, u64)], sizes: usize) -> Vec<(u32, Vec<i32>)> {
-    let order = |key: fn(&(usize, u64, u64)) -> u64| {
-        let mut order: Vec<u32> = (0..lives.len() as u32).collect();
-        order.sort_by_key(|&tensor| key(&lives[tensor as usize]));
-        order
-    };
-    let (begins, ends) = (order(|life| life.1), order(|life| life.2));
+fn peaks(lives: &[(usize, u64, u64)], sizes: usize) -> Vec<Candidate> {
+    let begins = sorted(lives.iter().map(|life| life.1));
+    let ends = sorted(lives.iter().map(|life| life.2));
     let mut ended = ends.into_iter().map(|tensor| lives[tensor as usize]).peekable();
     let mut begun = begins.into_iter().map(|tensor| lives[tensor as usize]).peekable();
     let mut alive = vec![0; sizes];
-    let mut kept: Vec<(u32, Vec<i32>)> = Vec::new();
+    let mut kept: Vec<Candidate> = Vec::new();
     while let Some((size, operation, _)) = begun.next() {
         // Live bytes grow only where a tensor begins, and what has ended by then is gone.
         while let Some((size, _, _)) = ended.next_if(|life| life.2 < operation) {
+            change(&mut kept, size, alive[size], alive[size] - 1);
             alive[size] -= 1;
         }
+        change(&mut kept, size, alive[size], alive[size] + 1);
         alive[size] += 1;
         // While nothing ends, a later operation has all that this one has.
         let next = begun.peek().map(|life| life.1);
@@ -158,19 +170,38 @@ fn peaks(lives: &[(usize, u64, u64)], sizes: usize) -> Vec<(u32, Vec<i32>)> {
     kept
 }
 
-/// Adds an operation, unless another that is near has as much alive; those that have less are dropped.
-fn keep(kept: &mut Vec<(u32, Vec<i32>)>, operation: u32, alive: &[i32]) {
-    let covers = |more: &[i32], less: &[i32]| more.iter().zip(less).all(|(more, less)| more >= less);
+/// Counts again how the latest candidates differ from what is alive, of which one size changes by one.
+fn change(kept: &mut [Candidate], size: usize, from: i32, to: i32) {
     let near = kept.len().saturating_sub(NEAR);
-    if kept[near..].iter().rev().any(|(_, other)| covers(other, alive)) {
+    for candidate in &mut kept[near..] {
+        let there = candidate.alive[size];
+        if there == from {
+            *(if to > from { &mut candidate.more } else { &mut candidate.fewer }) += 1;
+        } else if there == to {
+            *(if to > from { &mut candidate.fewer } else { &mut candidate.more }) -= 1;
+        }
+    }
+}
+
+fn keep(kept: &mut Vec<Candidate>, operation: u32, alive: &[i32]) {
+    let near = kept.len().saturating_sub(NEAR);
+    if kept[near..].iter().any(|candidate| candidate.more == 0) {
         return;
     }
     let mut index = 0;
-    kept.retain(|(_, other)| {
+    kept.retain(|candidate| {
         index += 1;
-        index <= near || !covers(alive, other)
+        index <= near || candidate.fewer > 0
     });
-    kept.push((operation, alive.to_vec()));
+    kept.push(Candidate { operation, alive: alive.to_vec(), more: 0, fewer: 0 });
+    // Those that are among the latest again were not counted for a while.
+    let again = kept.len().saturating_sub(NEAR);
+    for candidate in kept.iter_mut().take(near).skip(again) {
+        let pairs = || candidate.alive.iter().zip(alive);
+        let (more, fewer) =
+            (pairs().filter(|(there, now)| now > there).count(), pairs().filter(|(there, now)| now < there).count());
+        (candidate.more, candidate.fewer) = (more, fewer);
+    }
 }
 
 #[cfg(test)]

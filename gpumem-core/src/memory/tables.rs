@@ -51,6 +51,8 @@ pub struct Transients {
 pub struct Order {
     /// See [`order`](crate::memory::plan::order).
     pub entries: &'static [u64],
+    /// See [`below`](crate::memory::plan::below); empty in all orders but the first.
+    pub below: &'static [u32],
     /// Bytes of the packing, of the tensors that it was found for.
     pub size: u64,
     /// The lower bound of those.
@@ -62,22 +64,23 @@ pub struct Order {
 }
 
 /// Bits of an operation's number in [`life`].
-const LIFE_BITS: u32 = 22;
+pub(super) const LIFE_BITS: u32 = 22;
+
+/// The bits of one.
+pub(super) const LIFE_MASK: u64 = (1 << LIFE_BITS) - 1;
 
 /// The size and the life of a tensor in one number. What has no room in it is the largest number there, which no plan accepts.
 pub const fn life(size: u64, first: u64, last: u64) -> u64 {
-    const MOST: u64 = (1 << LIFE_BITS) - 1;
     let most_sizes = u64::MAX >> (2 * LIFE_BITS);
     let size = if size < most_sizes { size } else { most_sizes };
-    let first = if first < MOST { first } else { MOST };
-    let last = if last < MOST { last } else { MOST };
+    let first = if first < LIFE_MASK { first } else { LIFE_MASK };
+    let last = if last < LIFE_MASK { last } else { LIFE_MASK };
     (size << (2 * LIFE_BITS)) | (first << LIFE_BITS) | last
 }
 
 /// What [`life`] packed: the size, the first and the last operation.
 pub(super) const fn unpack(life: u64) -> (usize, u32, u32) {
-    const MASK: u64 = (1 << LIFE_BITS) - 1;
-    ((life >> (2 * LIFE_BITS)) as usize, (life >> LIFE_BITS & MASK) as u32, (life & MASK) as u32)
+    ((life >> (2 * LIFE_BITS)) as usize, (life >> LIFE_BITS & LIFE_MASK) as u32, (life & LIFE_MASK) as u32)
 }
 
 /// The size of a tensor, of those that [`life`] packed.

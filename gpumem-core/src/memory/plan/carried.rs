@@ -6,6 +6,7 @@
 //! whatever the sizes are, and no larger than the macro's packing where they are those that the macro packed.
 
 use super::LiveRange;
+use super::order::sorted;
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -45,10 +46,9 @@ pub fn order(ranges: &[LiveRange], offsets: &[u64]) -> Option<Vec<u64>> {
 
 /// For each rank by address, the ranks that lie right below it at some moment.
 fn neighbours(ranges: &[LiveRange], ranks: &[u32]) -> Vec<Vec<u32>> {
-    let last = |tensor: usize| ranges[tensor].last.max(ranges[tensor].first);
-    let (mut begins, mut ends): (Vec<usize>, Vec<usize>) = ((0..ranges.len()).collect(), (0..ranges.len()).collect());
-    begins.sort_by_key(|&tensor| ranges[tensor].first);
-    ends.sort_by_key(|&tensor| last(tensor));
+    let last = |tensor: u32| ranges[tensor as usize].last.max(ranges[tensor as usize].first);
+    let begins = sorted(ranges.iter().map(|range| u64::from(range.first)));
+    let ends = sorted((0..ranges.len() as u32).map(|tensor| u64::from(last(tensor))));
     let mut below = vec![Vec::new(); ranges.len()];
     let mut meet = |low: Option<u32>, high: Option<u32>| {
         if let (Some(low), Some(high)) = (low, high)
@@ -63,13 +63,14 @@ fn neighbours(ranges: &[LiveRange], ranks: &[u32]) -> Vec<Vec<u32>> {
     };
     let mut ended = ends.into_iter().peekable();
     for tensor in begins {
-        while let Some(old) = ended.next_if(|&old| last(old) < ranges[tensor].first) {
-            live.remove(&ranks[old]);
+        while let Some(old) = ended.next_if(|&old| last(old) < ranges[tensor as usize].first) {
+            let rank = ranks[old as usize];
+            live.remove(&rank);
             // Those on both sides of it lie next to each other from here on.
-            let (low, high) = around(&live, ranks[old]);
+            let (low, high) = around(&live, rank);
             meet(low, high);
         }
-        let rank = ranks[tensor];
+        let rank = ranks[tensor as usize];
         live.insert(rank);
         let (low, high) = around(&live, rank);
         meet(low, Some(rank));
@@ -111,20 +112,17 @@ pub const fn replay(entries: &[u64], ranges: &[LiveRange], offsets: &mut [u64]) 
     size
 }
 
-/// Writes, for each tensor of `entries`, the first one below it, as index + 1: the one that was there when it began, if there was one.
-pub(super) const fn lowest(entries: &[u64], below: &mut [u32]) {
+/// For each of `count` tensors the first one below it in `entries`, as index + 1, or 0: the one that was there when it began, if there was
+/// one. [`verify_slice`](super::verify_slice) looks there first.
+pub fn below(entries: &[u64], count: usize) -> Vec<u32> {
+    let mut below = vec![0; count];
     let mut previous = MASK;
-    let mut i = 0;
-    while i < entries.len() {
-        let entry = entries[i];
-        let tensor = entry & MASK;
-        if tensor != previous {
-            let first = entry >> BITS & MASK;
-            if first < below.len() as u64 && tensor < below.len() as u64 {
-                below[tensor as usize] = first as u32 + 1;
-            }
-            previous = tensor;
+    for entry in entries {
+        let (tensor, first) = (entry & MASK, entry >> BITS & MASK);
+        if tensor != previous && first < count as u64 && tensor < count as u64 {
+            below[tensor as usize] = first as u32 + 1;
         }
-        i += 1;
+        previous = tensor;
     }
+    below
 }

@@ -22,7 +22,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use bound::Peak;
-pub use carried::{order, replay};
+pub use carried::{below, order, replay};
+pub(crate) use order::sorted;
 
 /// Bytes that every offset and every size in an arena is a multiple of.
 pub const ALIGNMENT: u64 = 256;
@@ -186,27 +187,28 @@ pub const fn verify<const N: usize>(ranges: &[LiveRange; N], packing: &Packing<N
     verify_carried(ranges, packing, alignment, &[])
 }
 
-/// The same for a packing that was replayed from these entries: they say where to look first, and are not trusted.
+/// The same where `below` says what lies right below each tensor when it begins, as [`below`] has it, or nothing: it says where to look first,
+/// and is not trusted.
 pub const fn verify_carried<const N: usize>(
     ranges: &[LiveRange; N],
     packing: &Packing<N>,
     alignment: u64,
-    entries: &[u64],
+    below: &[u32],
 ) -> bool {
     let scratch =
         verify::Scratch { seen: &mut [verify::AHEAD; N], words: &mut [[0; verify::WORDS]; N], keys: &mut [0; N] };
-    verify::verify(ranges, &packing.offsets, packing.size, alignment, entries, scratch)
+    verify::verify(ranges, &packing.offsets, packing.size, alignment, below, scratch)
 }
 
 /// [`verify_carried`] for tensors whose number is known at run time only.
-pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment: u64, entries: &[u64]) -> bool {
+pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment: u64, below: &[u32]) -> bool {
     let count = ranges.len();
     let scratch = verify::Scratch {
         seen: &mut vec![verify::AHEAD; count],
         words: &mut vec![[0; verify::WORDS]; count],
         keys: &mut vec![0; count],
     };
-    verify::verify(ranges, offsets, size, alignment, entries, scratch)
+    verify::verify(ranges, offsets, size, alignment, below, scratch)
 }
 
 /// Writes the best offsets found; returns their size and the lower bound. The scratch memory must be all 0.

@@ -2,6 +2,8 @@
 //! than packing did.
 
 use super::LiveRange;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// Fills `order` with the indices of `keys`, sorted by key, ascending; equal keys keep their order.
 ///
@@ -56,6 +58,14 @@ const fn ascending(keys: &[u64], order: &mut [u32], head: &mut [u32], next: &mut
         }
         divisor *= base;
     }
+}
+
+/// The indices of `keys` in the order of their keys; equal keys keep their order.
+pub(crate) fn sorted(keys: impl Iterator<Item = u64>) -> Vec<u32> {
+    let keys: Vec<u64> = keys.collect();
+    let mut order = vec![0; keys.len()];
+    ascending(&keys, &mut order, &mut vec![0; keys.len()], &mut vec![0; keys.len()]);
+    order
 }
 
 /// The order in which tensors begin. `keys`, `head` (all 0, left so) and `next` are scratch memory.

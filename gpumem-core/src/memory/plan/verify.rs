@@ -4,10 +4,10 @@
 //! still alive, inside the arena, and aligned; those between them that are not leave the list. Nothing is taken on trust: the sweep also
 //! checks that it visits every tensor once, in the order of time.
 //!
-//! Const evaluation pays for every index, so that what is known of a tensor is read at once.
+//! Const evaluation pays for every index, so that what is known of a tensor is read at once. Where an order says which tensor lies right
+//! below another when that one begins, as for a packing that the macro carried, nothing is searched: [`follow`].
 
-use super::LiveRange;
-use super::{carried, order};
+use super::{LiveRange, order};
 
 /// No tensor.
 const NONE: u32 = u32::MAX;
@@ -45,14 +45,14 @@ pub(super) struct Scratch<'a> {
     pub(super) keys: &'a mut [u64],
 }
 
-/// Whether `offsets` is a valid packing into `size` bytes. `entries` are those of a carried order, or none: they say where to look
-/// first, and nothing else.
+/// Whether `offsets` is a valid packing into `size` bytes. `below` has for each tensor the number of one, and one more, that may lie right below
+/// it when it begins, or 0; or it is empty. It says where to look first, and nothing else.
 pub(super) const fn verify(
     ranges: &[LiveRange],
     offsets: &[u64],
     size: u64,
     alignment: u64,
-    entries: &[u64],
+    below: &[u32],
     scratch: Scratch<'_>,
 ) -> bool {
     let count = ranges.len();
@@ -60,23 +60,87 @@ pub(super) const fn verify(
     if offsets.len() != count || seen.len() != count || words.len() != count || keys.len() != count || alignment == 0 {
         return false;
     }
+    let packing = (offsets, size, alignment);
+    if below.len() == count && follow(ranges, packing, below, seen) {
+        return true;
+    }
     let (guesses, words) = words.as_flattened_mut().split_at_mut(count);
     let (by_first, words) = words.split_at_mut(count);
     let (head, next) = words.split_at_mut(count);
-    carried::lowest(entries, guesses);
-    let packing = (offsets, size, alignment);
+    if below.len() == count {
+        guesses.copy_from_slice(below);
+        clear(seen);
+    }
     match sweep(ranges, packing, guesses, None, seen) {
         Ok(is_valid) => is_valid,
         Err(OutOfOrder) => {
             order::by_first(ranges, by_first, keys, head, next);
-            let mut i = 0;
-            while i < count {
-                seen[i] = AHEAD;
-                i += 1;
-            }
+            clear(seen);
             matches!(sweep(ranges, packing, guesses, Some(by_first), seen), Ok(true))
         }
     }
+}
+
+const fn clear(seen: &mut [Seen]) {
+    let mut i = 0;
+    while i < seen.len() {
+        seen[i] = AHEAD;
+        i += 1;
+    }
+}
+
+/// Whether tensors that come in the order of time, each right above what `below` says, or at the bottom of the list, are a valid packing.
+/// Where it says something else than the list, or they do not come in that order, the answer is no, and means nothing.
+///
+/// A tensor that is alive has begun, and none that is alive leaves the list. So a tensor above one that is alive and ends below it is in its
+/// place if the next one above that is alive begins above it.
+const fn follow(
+    ranges: &[LiveRange],
+    (offsets, size, alignment): (&[u64], u64, u64),
+    below: &[u32],
+    seen: &mut [Seen],
+) -> bool {
+    let mut lowest = NONE;
+    let mut now = 0;
+    let mut id = 0;
+    while id < ranges.len() {
+        let (LiveRange { bytes, first, last }, start) = (ranges[id], offsets[id]);
+        if first < now || start % alignment != 0 {
+            return false;
+        }
+        now = first;
+        let low = below[id] as usize;
+        // What begins later is not what lay below when this began.
+        let is_lowest = low == 0 || low > id;
+        let mut high = lowest;
+        if is_lowest {
+            lowest = id as u32;
+        } else {
+            let under = seen[low - 1];
+            if under.last < now || under.end > start {
+                return false;
+            }
+            high = under.above;
+            seen[low - 1].above = id as u32;
+        }
+        let mut room = size;
+        while high != NONE {
+            let over = seen[high as usize];
+            if over.last >= now {
+                room = over.start;
+                break;
+            }
+            high = over.above;
+        }
+        if start > room || bytes > room - start {
+            return false;
+        }
+        // What ends before it begins is alive when it begins.
+        let last = if last < now { now } else { last };
+        seen[id] = Seen { start, end: start + bytes, last, below: NONE, above: high, place: Place::Listed };
+        id += 1;
+    }
+    true
 }
 
 /// A tensor begins before the one that came before it.
@@ -115,7 +179,7 @@ const fn sweep(
             continue;
         }
         let guess = guesses[id];
-        if guess != 0 && matches!(seen[guess as usize - 1].place, Place::Listed) {
+        if guess != 0 && guess as usize <= seen.len() && matches!(seen[guess as usize - 1].place, Place::Listed) {
             near = guess - 1;
         }
         // The last one that does not begin above it, and what comes next.
@@ -170,4 +234,29 @@ const fn sweep(
         seen[id] = Seen { start, end, last, below: low, above: high, place: Place::Listed };
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ALIGNMENT, below, order, pack_slice};
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What tables have needs no search: tensors in the order of time, and what lay below each.
+        #[test]
+        fn a_carried_packing_is_followed(tensors in prop::collection::vec((1u64..9, 0u32..20, 0u32..10), 0..40)) {
+            let range = |(bytes, first, more)| LiveRange { bytes: bytes * ALIGNMENT, first, last: first + more };
+            let mut ranges: Vec<LiveRange> = tensors.into_iter().map(range).collect();
+            ranges.sort_by_key(|range| range.first);
+            let packed = pack_slice(&ranges).unwrap();
+            let below = below(&order(&ranges, &packed.offsets).unwrap(), ranges.len());
+            let packing = |size| (&packed.offsets[..], size, ALIGNMENT);
+            let mut seen = vec![AHEAD; ranges.len()];
+            prop_assert!(follow(&ranges, packing(packed.size), &below, &mut seen));
+            prop_assert!(packed.size == 0 || !follow(&ranges, packing(packed.size - 1), &below, &mut seen));
+        }
+    }
 }
