@@ -25,6 +25,7 @@ macro_rules! networks {
 networks! {
     Plain: Sgd { lr: 0.1 },
     Rms: RmsProp,
+    Largest: AdamW { amsgrad: true },
     RmsOfBoth: RmsProp { momentum: 0.9, centered: true },
     Summed: Adagrad { initial_accumulator_value: 0.25 },
     Far: Adadelta,
@@ -86,6 +87,7 @@ fn states<N: Network>() -> u64 {
 fn states_are_counted() {
     assert_eq!(states::<Plain>(), 0);
     assert_eq!(states::<Rms>(), 1);
+    assert_eq!(states::<Largest>(), 3);
     assert_eq!(states::<RmsOfBoth>(), 3);
     assert_eq!(states::<Summed>(), 1);
     assert_eq!(states::<Far>(), 2);

@@ -146,6 +146,17 @@ fn adamw() {
     check_both("10_adamw_default_wd", Optimizer::AdamW(adam), &["exp_avg", "exp_avg_sq"]);
 }
 
+/// With the largest mean squares, which are not the last ones.
+#[test]
+fn amsgrad() {
+    let (lr, betas, eps, weight_decay, amsgrad) = (0.05, (0.7, 0.5), 1e-3, 0.2, true);
+    let states = &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
+    let adam = Adam { lr, betas, eps, weight_decay, amsgrad, ..Adam::DEFAULT };
+    check_both("36_adam_amsgrad", Optimizer::Adam(adam), states);
+    let adam = AdamW { lr, betas, eps, weight_decay, amsgrad, ..AdamW::DEFAULT };
+    check_both("38_adamw_amsgrad", Optimizer::AdamW(adam), states);
+}
+
 #[test]
 fn rmsprop() {
     check_both("12_rmsprop", Optimizer::RmsProp(RmsProp { lr: 0.01, ..RmsProp::DEFAULT }), &["square_avg"]);

@@ -74,29 +74,43 @@ struct Sgd {
     }
 };
 
-// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  w -= lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
+// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  w -= lr / (1 - beta1^t) m / (sqrt(s / (1 - beta2^t)) + eps), where s is
+// v, or with amsgrad the largest v of all steps.
 struct Moments {
     static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
+    static constexpr bool is_amsgrad = values[4] != 0.0;
 
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, float &largest, const Step &step) {
         m = (float)beta1 * m + (float)(1.0 - beta1) * g;
         v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
-        w -= step.lr / step.corrections[0] * m / (sqrtf(v / step.corrections[1]) + (float)eps);
+        float square = v;
+        if (is_amsgrad) square = largest = fmaxf(largest, v);
+        w -= step.lr / step.corrections[0] * m / (sqrtf(square / step.corrections[1]) + (float)eps);
     }
 };
 
 // With g = dw + weight_decay w.
 struct Adam : Moments {
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, float &largest, const Step &step) {
+        Moments::change(w, g + DECAY * w, m, v, largest, step);
+    }
+
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
-        Moments::change(w, g + DECAY * w, m, v, step);
+        float largest = 0.0f;
+        change(w, g, m, v, largest, step);
     }
 };
 
 // Before it w *= 1 - lr weight_decay.
 struct AdamW : Moments {
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, float &largest, const Step &step) {
         w *= 1.0f - step.lr * DECAY;
-        Moments::change(w, g, m, v, step);
+        Moments::change(w, g, m, v, largest, step);
+    }
+
+    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
+        float largest = 0.0f;
+        change(w, g, m, v, largest, step);
     }
 };
 

@@ -18,14 +18,16 @@ use gpumem_cuda::Call;
 use gpumem_cuda::operations::Setting;
 use std::collections::BTreeSet;
 
-fn optimizers() -> [Optimizer; 15] {
+fn optimizers() -> [Optimizer; 17] {
     let rms = RmsProp { weight_decay: 0.1, eps: 1e-3, ..RmsProp::DEFAULT };
     let nadam = NAdam { lr: 0.01, weight_decay: 0.1, momentum_decay: 0.3, ..NAdam::DEFAULT };
     [
         Optimizer::Sgd(Sgd { lr: 0.05, weight_decay: 0.1, ..Sgd::DEFAULT }),
         Optimizer::Sgd(Sgd { lr: 0.05, momentum: 0.9, weight_decay: 0.01, nesterov: true, ..Sgd::DEFAULT }),
         Optimizer::Adam(Adam { lr: 0.01, weight_decay: 0.1, ..Adam::DEFAULT }),
+        Optimizer::Adam(Adam { lr: 0.01, betas: (0.9, 0.5), weight_decay: 0.1, amsgrad: true, ..Adam::DEFAULT }),
         Optimizer::AdamW(AdamW { lr: 0.01, weight_decay: 0.1, ..AdamW::DEFAULT }),
+        Optimizer::AdamW(AdamW { lr: 0.01, betas: (0.9, 0.5), amsgrad: true, ..AdamW::DEFAULT }),
         Optimizer::Lion(Lion { lr: 0.01, weight_decay: 0.1, ..Lion::DEFAULT }),
         Optimizer::RmsProp(rms),
         Optimizer::RmsProp(RmsProp { centered: true, ..rms }),

@@ -424,6 +424,8 @@ fn stepping(infer: &str, layers: &str) -> String {
 fn caches() {
     let net = stepping;
     let causal = "CausalSelfAttention(2)";
+        ("Adam { amsgrad: true }", 3),
+        ("AdamW { amsgrad: false }", 2),
     for sound in [
         "cache: 8",
         "batch: N, cache: 4096, chunk: 64",

@@ -7,12 +7,13 @@ use super::table::{Corrections, Row, State, Value};
 /// g = gradient + weight_decay * w
 /// m = beta1 * m + (1 - beta1) * g
 /// v = beta2 * v + (1 - beta2) * g^2
-/// w = w - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
+/// s = max(s, v)                                            (with amsgrad, else s = v)
+/// w = w - lr / (1 - beta1^t) * m / (sqrt(s / (1 - beta2^t)) + eps)
 /// ```
 ///
-/// Keeps two tensors of the parameter's size, `m` and `v`.
+/// Keeps two tensors of the parameter's size, `m` and `v`; another one, `s`, with `amsgrad`.
 ///
-/// PyTorch: `torch.optim.Adam(params, lr, betas, eps, weight_decay)`.
+/// PyTorch: `torch.optim.Adam(params, lr, betas, eps, weight_decay, amsgrad)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
     /// Learning rate. 1e-3 if left out.
@@ -23,29 +24,33 @@ pub struct Adam {
     pub eps: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
+    /// Whether the largest mean square of all steps divides in place of the last one. `false` if left out: no memory for it.
+    pub amsgrad: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],
 }
 
 impl Adam {
     /// PyTorch's defaults.
-    pub const DEFAULT: Adam = Adam { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, groups: &[] };
+    pub const DEFAULT: Adam =
+        Adam { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, amsgrad: false, groups: &[] };
 
     /// What is known of it without its hyperparameters' values.
     pub const ROW: Row = Row {
         name: "Adam",
-        fields: &["lr", "betas", "eps", "weight_decay"],
-        states: &[State::always("m"), State::always("v")],
+        fields: &["lr", "betas", "eps", "weight_decay", "amsgrad"],
+        states: &[State::always("m"), State::always("v"), State::unless_zero("max_v", "amsgrad")],
         corrections: Corrections::Betas,
     };
 
     /// The numbers of its rule, but for the learning rate.
-    pub(super) const fn values(&self) -> [Value; 4] {
+    pub(super) const fn values(&self) -> [Value; 5] {
         [
             Value::decay("beta1", self.betas.0),
             Value::decay("beta2", self.betas.1),
             Value::not_negative("eps", self.eps),
             Value::not_negative("weight_decay", self.weight_decay),
+            Value::flag("amsgrad", self.amsgrad),
         ]
     }
 }

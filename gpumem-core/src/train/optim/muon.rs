@@ -114,6 +114,7 @@ impl Muon {
             eps: self.adamw_eps,
             weight_decay: self.adamw_weight_decay,
             groups: self.groups,
+            amsgrad: false,
         }
     }
 

@@ -66,10 +66,9 @@ fn change(
             factored::divide(adafactor, t, (w, gradient), shape, [rows, columns.unwrap_or_default()]);
         }
         (Optimizer::Muon(muon), [Some(m), None, ..]) => orthogonal::step(muon, (w, gradient), shape, m, scratch),
-        (optimizer, [Some(m), Some(v), ..]) => match rules::adam(optimizer, t) {
-            Some(rule) => elements::two(&rule, w, gradient, [m, v]),
-            None => return false,
-        },
+        (optimizer, [Some(m), Some(v), largest, _]) => {
+            return rules::adams(optimizer, t, (w, gradient), [m, v], largest);
+        }
         _ => return false,
     }
     true

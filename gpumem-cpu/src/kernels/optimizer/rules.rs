@@ -66,13 +66,32 @@ impl AdamStep {
     }
 }
 
-impl Rule<2> for AdamStep {
+impl AdamStep {
+    /// The step of a weight whose gradient is divided by the root of what `square` makes of the mean square.
     #[inline(always)]
-    fn change(&self, w: &mut f32, gradient: f32, [m, v]: [&mut f32; 2]) {
+    fn step(&self, w: &mut f32, gradient: f32, [m, v]: [&mut f32; 2], square: impl FnOnce(f32) -> f32) {
         let g = gradient + self.decay * *w;
         *m = self.betas[0] * *m + self.rest[0] * g;
         *v = self.betas[1] * *v + self.rest[1] * g * g;
-        *w = *w * self.shrink - (self.rate * *m + self.ahead * g) / (v.sqrt() * self.root + self.eps);
+        *w = *w * self.shrink - (self.rate * *m + self.ahead * g) / (square(*v).sqrt() * self.root + self.eps);
+    }
+}
+
+impl Rule<2> for AdamStep {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, means: [&mut f32; 2]) {
+        self.step(w, gradient, means, |v| v);
+    }
+}
+
+/// With `amsgrad`: the third state is the largest mean square of all steps.
+impl Rule<3> for AdamStep {
+    #[inline(always)]
+    fn change(&self, w: &mut f32, gradient: f32, [m, v, largest]: [&mut f32; 3]) {
+        self.step(w, gradient, [m, v], |v| {
+            *largest = largest.max(v);
+            *largest
+        });
     }
 }
 
@@ -354,6 +373,27 @@ pub(super) fn rectify(radam: &RAdam, t: f64, w: &mut [f32], gradient: &[f32], st
         factor: rectified(betas.1, t).map(|factor| factor as f32),
     };
     two(&rule, w, gradient, states);
+}
+
+/// One of Adam's rules, if the optimizer has one, with the third state where it looks at that.
+pub(super) fn adams(
+    optimizer: &Optimizer,
+    t: f64,
+    (w, gradient): (&mut [f32], &[f32]),
+    [m, v]: [&mut [f32]; 2],
+    largest: Option<&mut [f32]>,
+) -> bool {
+    let Some(rule) = adam(optimizer, t) else { return false };
+    let is_amsgrad = match optimizer {
+        Optimizer::Adam(adam) => adam.amsgrad,
+        Optimizer::AdamW(adam) => adam.amsgrad,
+        _ => false,
+    };
+    match largest {
+        Some(largest) if is_amsgrad => three(&rule, w, gradient, [m, v, largest]),
+        _ => two(&rule, w, gradient, [m, v]),
+    }
+    true
 }
 
 /// The step of Adam's that a rule is, if it is one.

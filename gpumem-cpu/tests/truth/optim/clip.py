@@ -1,4 +1,4 @@
-"""Ten steps with clipped gradients, and rates of schedules: `python clip.py`. Starts from `mlp.params`, `mlp.X` and `mlp.Y` of 00_sgd, in
+"""Ten steps with clipped gradients or with AMSGrad, and rates of schedules: `python clip.py`. Starts from `mlp.params`, `mlp.X` and `mlp.Y` of 00_sgd, in
 float64. torch 2.15.0."""
 
 import json
@@ -11,7 +11,8 @@ from torch.optim import lr_scheduler as schedulers
 HERE = pathlib.Path(__file__).parent
 START = load_file(HERE / "00_sgd.safetensors")
 NAMES = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
-STATES = {"SGD": [], "AdamW": ["exp_avg", "exp_avg_sq"], "Adafactor": ["row_var", "col_var", "variance"]}
+MEANS = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
+STATES = {"SGD": [], "Adam": MEANS, "AdamW": MEANS, "Adafactor": ["row_var", "col_var", "variance"]}
 
 
 def clipped(number, name, make, arguments, clip):
@@ -79,6 +80,12 @@ clipped(
     {"lr": 0.05, "clip_norm": 0.25},
     by_norm(0.25),
 )
+# Means so short that squares of gradients are below the largest ones.
+for number, make in [(36, torch.optim.Adam), (38, torch.optim.AdamW)]:
+    amsgrad = {"lr": 0.05, "betas": (0.7, 0.5), "eps": 1e-3, "weight_decay": 0.2, "amsgrad": True}
+    clipped(
+        number, f"{make.__name__.lower()}_amsgrad", lambda p: make(p.values(), **amsgrad), amsgrad, lambda parameters: None
+    )
 
 
 # The rate of each of 50 steps. A step of SGD whose gradient is 1 takes it away from a weight.
