@@ -3,13 +3,16 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_in_order};
+use gpumem_core::lower::{Blueprint, Options, Setting, Steps, Term, Training, levels, lower, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Role;
 use gpumem_core::program::{Action, Class, Op, Operand, Operation, Part, Pass, Program, Slot, Tensor, TensorId};
-use gpumem_core::train::Descent;
+use gpumem_core::train::optim::{AdamW, Optimizer};
+use gpumem_core::train::{Checkpoint, Descent, Offload};
 use gpumem_core::{Precision, Update};
-use harness::filled::trained;
+use gpumem_cpu::Cpu;
+use harness::Loaded;
+use harness::filled::{fill, trained};
 use harness::graphs::random::{BATCH, KINDS, network};
 use harness::graphs::{chain, join, layer, numbers};
 use proptest::prelude::*;
@@ -80,7 +83,9 @@ fn whole(program: &Program) -> Program {
     for ((id, tensor), life) in (0..).zip(&mut program.tensors).zip(found) {
         // What nobody touches any more has its bytes at the end, where nothing else is.
         let (first, last) = life.unwrap_or((end, end));
-        (tensor.first, tensor.last) = (first, if program.results.contains(&id) { end } else { last });
+        // The loss of a batch in parts is there from the beginning on.
+        (tensor.first, tensor.last) =
+            if program.results.contains(&id) { (first.min(tensor.first), end) } else { (first, last) };
     }
     program
 }
@@ -147,7 +152,8 @@ fn other_places() {
     let output = chain(&mut graph, sum, "Relu | Flatten | Dropout(0.1) | Linear(5)");
     check("a residual sum", 2, &graph, output);
 
-    let (mut graph, output) = of("Conv2d(4, 1) | Relu | Conv2d(7, 3) | Relu | Conv2d(2, 1) | Flatten | Linear(5)");
+    let (mut graph, output) =
+        of("Conv2d(4, 1) | Relu | Conv2d(7, 3, padding = 1) | Relu | Conv2d(2, 1) | Flatten | Linear(5)");
     check("trained maps", 0, &graph, output);
     // The gradient of a map whose weight is not trained reads that weight alone.
     graph.parameters[2..6].iter_mut().for_each(|parameter| parameter.frozen = true);
@@ -180,6 +186,76 @@ fn levels_change_no_bit() {
     let is_again = |it: &&Operation| is_sided(it) && matches!(it.action, Action::Run { pass: Pass::Again, .. });
     assert!(written.operations.iter().filter(is_again).count() > 1, "{written}");
     assert_eq!(trained(&written, 2), expected);
+}
+
+/// Rectifiers that keep bits behind each of many convolutions, whose outputs are alike.
+fn deep() -> (Graph, NodeId) {
+    let block = "Conv2d(8, 3, padding = 1) | Relu | Dropout(0.2) | Conv2d(8, 3, padding = 1) | Tanh | \
+                 Conv2d(8, 3, padding = 1) | LeakyRelu(0.1) | Pad(1) | AvgPool2d(3, 1) | BatchNorm2d";
+    of(&format!("{} | Flatten | Linear(5)", [block; 10].join(" | ")))
+}
+
+/// The bits of three losses of batches in parts that differ, and of all that lasts after them, by name.
+fn stepped(program: &Program) -> (Vec<u32>, Vec<(String, Vec<u32>)>) {
+    let cpu = Cpu::with_threads(2).unwrap().with_poison(true);
+    let (parts, adam) = (program.descent.micro_batches, Optimizer::AdamW(AdamW::DEFAULT));
+    let mut loaded = Loaded::of(&cpu, program, BATCH * parts, adam).unwrap();
+    fill(&mut loaded);
+    let part = loaded.parts(1).remove(0);
+    let turned = |by: usize| {
+        let turn = |(name, words): &(String, Vec<u32>)| {
+            let mut words = words.clone();
+            let by = by % words.len();
+            words.rotate_left(by);
+            (name.clone(), words)
+        };
+        part.iter().map(turn).collect::<Vec<_>>()
+    };
+    let mut step = |number| {
+        let given: Vec<_> = (0..parts as usize).map(|part| turned(number + part)).collect();
+        loaded.step_of(&given).unwrap().to_bits()
+    };
+    let losses = (0..3).map(&mut step).collect();
+    (losses, loaded.carried())
+}
+
+/// Parts of a batch, what lies in host memory, and what is computed again, each with each: losses and all that lasts are those of rectifiers that keep their
+/// outputs, where nothing leaves the arena and nothing is computed again.
+#[test]
+fn other_savers_change_no_bit() {
+    let (graph, output) = deep();
+    let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
+    for micro_batches in [1, 3] {
+        let setting = Setting::new(BATCH * micro_batches, Precision::F32, workspaces);
+        let steps = |offload, checkpoint| {
+            let descent = Descent { micro_batches, offload, ..Descent::PLAIN };
+            let (loss, update) = (vec![Term::CROSS_ENTROPY], Update::Fused);
+            let training = Some(Steps { loss, moments: 2, update, checkpoint, descent });
+            let blueprint = Blueprint { graph: graph.clone(), outputs: vec![output], training, cached: None };
+            blueprint.trainings(&setting).unwrap()
+        };
+        let plain = &steps(Offload::None, Checkpoint::None)[0];
+        assert_eq!(sided(plain), 20);
+        let expected = stepped(&whole(plain));
+        for offload in [Offload::None, Offload::OptimizerState, Offload::Activations, Offload::All] {
+            for checkpoint in [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
+                let found = steps(offload, checkpoint);
+                let leanest = found.last().unwrap();
+                let what = format!("{micro_batches} parts, {offload:?}, {checkpoint:?}");
+                assert_eq!(sided(leanest), 20, "{what}");
+                let has_left = leanest.of_class(Class::Host).map(|id| leanest.tensor(id));
+                let (bits, maps): (Vec<_>, Vec<_>) = has_left.partition(|tensor| tensor.role == Role::Bit);
+                // A bit of each element is not worth a copy.
+                assert!(bits.is_empty(), "{what}");
+                assert!(maps.len() > 1 || checkpoint == Checkpoint::Auto || !leanest.descent.parks(), "{what}");
+                let is_again =
+                    |it: &&Operation| is_sided(it) && matches!(it.action, Action::Run { pass: Pass::Again, .. });
+                let again = leanest.operations.iter().filter(is_again).count();
+                assert!((again > 1) == (checkpoint == Checkpoint::Auto), "{what}: {again}");
+                assert!(stepped(leanest) == expected, "{what}");
+            }
+        }
+    }
 }
 
 /// The random networks below do have such rectifiers.
