@@ -30,7 +30,9 @@ pub struct Launched {
     pub counted: Counted,
     /// The library's choice; `None` for a kernel of the project's own.
     pub choice: Option<Choice>,
-    /// Microseconds that it took each time; empty if it was not timed.
+    /// How often it runs in a step: where a batch is split, once for each part, unless it comes behind the last one.
+    pub runs: u64,
+    /// Microseconds that one run took in each of several steps, where a batch is split that of the last part; empty if it was not timed.
     pub us: Vec<f64>,
 }
 
@@ -45,8 +47,8 @@ pub struct Program {
     pub name: &'static str,
     /// Its launches, in order.
     pub launches: Vec<Launched>,
-    /// The graphs that it was captured into: of a training step one for each half of the input. None if it is launched call by
-    /// call.
+    /// The graphs that it was captured into: of a training step one for each half of the input, and where its batch is split, behind these one
+    /// for each half with what runs for a part that is not the last. None if it is launched call by call.
     pub graphs: Vec<Nodes>,
 }
 

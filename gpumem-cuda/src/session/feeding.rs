@@ -217,9 +217,9 @@ impl Feeding {
         &self.halves[self.current].program
     }
 
-    /// The programs of both halves.
+    /// The programs of both halves, and behind them what of each runs for a part of a batch, where it is split.
     pub(super) fn programs(&self) -> impl Iterator<Item = &Prepared> {
-        self.halves.iter().map(|half| &half.program)
+        self.halves.iter().map(|half| &half.program).chain(self.halves.iter().filter_map(|half| half.part.as_ref()))
     }
 
     /// Back to launching call by call.
@@ -249,9 +249,18 @@ impl Feeding {
 
     /// Enqueues all parts of a step, each on what was fed last.
     pub(super) fn run_all(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        self.run_all_by(stream, |program| program.run(stream))
+    }
+
+    /// The same, with the program of whole batches, or that of the last part, enqueued by `run`.
+    pub(super) fn run_all_by(
+        &mut self,
+        stream: &CudaStream,
+        run: impl FnOnce(&Prepared) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let parts = self.split.as_ref().map_or(1, |split| split.parts);
         (0..parts - 1).try_for_each(|part| self.accumulate(stream, part))?;
-        self.run(stream)
+        self.run_by(stream, run)
     }
 
     /// Enqueues a step on what was fed last, or the last part of one.
@@ -260,11 +269,7 @@ impl Feeding {
     }
 
     /// The same, with the program enqueued by `run`.
-    pub(super) fn run_by(
-        &mut self,
-        stream: &CudaStream,
-        run: impl FnOnce(&Prepared) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn run_by(&mut self, stream: &CudaStream, run: impl FnOnce(&Prepared) -> Result<(), Error>) -> Result<(), Error> {
         self.lead(stream)?;
         let half = &self.halves[self.current];
         let last = self.last.map(|last| &self.halves[last].done);

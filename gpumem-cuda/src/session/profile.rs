@@ -24,6 +24,9 @@ const WARM_UP: usize = 2;
 /// Bytes that are copied to the host before each launch that is timed: some 80 to 160 microseconds.
 const HELD: u64 = 4 << 20;
 
+/// The name of the training step.
+const TRAIN: &str = "train";
+
 /// What the programs of a session are made of.
 #[derive(Debug)]
 pub(super) struct Described {
@@ -33,14 +36,20 @@ pub(super) struct Described {
 }
 
 impl Described {
-    /// The launches of a program, by its name.
-    fn launches(&self, name: &str) -> Vec<Counted> {
+    /// The launches of a program, by its name, and how often each runs in a step.
+    fn launches(&self, name: &str) -> Vec<(Counted, u64)> {
         let Described { job, calls, setting } = self;
-        let all = |placed: &Placed, steps: &[Step], batch| -> Vec<Counted> {
-            steps.iter().flat_map(|step| counted(placed, Setting { batch, ..*setting }, step)).collect()
+        let all = |placed: &Placed, steps: &[Step], batch| -> Vec<(Counted, u64)> {
+            let (parts, repeated) = (placed.program.descent.micro_batches, placed.program.repeated());
+            let counted = |step: &Step| {
+                let is_repeated = name == TRAIN && step.operations()[0] < repeated;
+                let runs = if is_repeated { parts } else { 1 };
+                counted(placed, Setting { batch, ..*setting }, step).into_iter().map(move |counted| (counted, runs))
+            };
+            steps.iter().flat_map(counted).collect()
         };
         let (placed, steps, batch) = match name {
-            "train" => (job.train.as_ref(), calls.train.as_ref(), job.batch),
+            TRAIN => (job.train.as_ref(), calls.train.as_ref(), job.batch),
             "evaluation" => (job.evaluation.as_ref(), calls.evaluation.as_ref(), job.batch),
             "infer" => (Some(&job.infer), Some(&calls.infer), job.batch),
             _ => {
@@ -59,7 +68,7 @@ impl Described {
         }
         let us = us.into_iter().chain(std::iter::repeat(Vec::new()));
         let launches = counted.into_iter().zip(choices).zip(us);
-        let launches = launches.map(|((counted, choice), us)| Launched { counted, choice, us }).collect();
+        let launches = launches.map(|(((counted, runs), choice), us)| Launched { counted, choice, runs, us }).collect();
         Ok(Program { name, launches, graphs: bound.nodes()?.into_iter().collect() })
     }
 }
@@ -117,13 +126,14 @@ impl Clock<'_> {
         (0..self.repetitions).map(|_| step()).collect()
     }
 
-    /// Microseconds of each launch, in each of several steps.
+    /// Microseconds of each launch, in each of several steps; where a batch is split, in the last part of each.
     fn launches(&mut self, hold: &Hold<'_>) -> Result<Vec<Vec<f64>>, Error> {
         let count = self.train.program().choices().len();
         let events = (0..count).map(|_| self.pair()).collect::<Result<Vec<_>, Error>>()?;
         let mut us = vec![Vec::with_capacity(self.repetitions); count];
         for step in 0..WARM_UP + self.repetitions {
-            self.train.run_by(self.stream, |program| program.launch_between(self.stream, &events, &|| hold.start()))?;
+            let between = |program: &Prepared| program.launch_between(self.stream, &events, &|| hold.start());
+            self.train.run_all_by(self.stream, between)?;
             for (us, [start, end]) in us.iter_mut().zip(&events) {
                 let elapsed = elapsed_us(start, end)?;
                 if step >= WARM_UP {
@@ -140,7 +150,8 @@ impl Session {
     /// network is trained, the time of whole steps and of each launch by itself, `repetitions` times (at least once).
     ///
     /// What is timed are training steps on the batch that was fed last, `2 * (repetitions + 2)` of them, half of them replayed, half
-    /// launched one by one. The network is as far after them as after so many training steps: parameters,
+    /// launched one by one; where a batch is split, on as many parts as it has, of which those of the last one are timed by themselves, and
+    /// [`Launched::runs`] says how often each launch runs. The network is as far after them as after so many training steps: parameters,
     /// statistics and the optimizer's state have moved on, and training may go on from there. Something must have been fed or
     /// written, and the parameters initialised, as for any step.
     ///
@@ -162,8 +173,9 @@ impl Session {
         }
         let mut programs = Vec::new();
         if let Some(train) = &self.train {
-            let mut program = self.described.program("train", train.program(), us)?;
-            program.graphs = train.programs().filter_map(|half| half.nodes().transpose()).collect::<Result<_, _>>()?;
+            let mut program = self.described.program(TRAIN, train.program(), us)?;
+            program.graphs =
+                train.programs().filter_map(|program| program.nodes().transpose()).collect::<Result<_, _>>()?;
             programs.push(program);
         }
         let others =

@@ -41,7 +41,7 @@ pub fn card(facts: &CardFacts) -> Value {
 pub fn profile(profile: &Profile, rates: Option<Rates>) -> Map<String, Value> {
     let mut object = Map::new();
     let timed = profile.programs.iter().flat_map(|program| &program.launches);
-    let sum: f64 = timed.filter_map(|launch| median(&launch.us)).sum();
+    let sum: f64 = timed.filter_map(|launch| Some(launch.runs as f64 * median(&launch.us)?)).sum();
     let mut put = |key: &str, value: Value| _ = object.insert(key.to_string(), value);
     put("rates", rates.map_or(Value::Null, |rates| json!({ "bytes": rates.bytes, "flops": rates.flops })));
     put("step_us", json!(median(&profile.step_us)));
@@ -61,6 +61,7 @@ fn launched(launch: &Launched, rates: Option<Rates>) -> Map<String, Value> {
     let (counted, choice) = (&launch.counted, launch.choice.as_ref());
     let mut object = object(counted);
     let mut put = |key: &str, value: Value| _ = object.insert(key.to_string(), value);
+    put("runs", json!(launch.runs));
     put("computed_by", json!(choice.map_or("gpumem", |choice| choice.library)));
     match &counted.call {
         Call::Kernel(kernel) => {

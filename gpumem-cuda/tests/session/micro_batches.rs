@@ -6,9 +6,9 @@ use gpumem_core::program::loss::LossOptions;
 use gpumem_core::train::optim::Sgd;
 use gpumem_core::train::{Clip, Descent};
 
-const PARTS: u64 = 3;
+pub const PARTS: u64 = 3;
 
-fn split(precision: Precision, clip: Option<Clip>) -> Job {
+pub fn split(precision: Precision, clip: Option<Clip>) -> Job {
     let layers = "Conv2d(4, 3, padding = 1, bias = false) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | \
                   Flatten | Dropout(0.25) | Linear(5)";
     let training = Training {
@@ -24,7 +24,7 @@ fn split(precision: Precision, clip: Option<Clip>) -> Job {
 }
 
 /// All parts of a step, each with another input.
-fn step(job: &Job, runner: &mut impl Runner, step: usize) -> Result<(), Error> {
+pub fn step(job: &Job, runner: &mut impl Runner, step: usize) -> Result<(), Error> {
     for part in 0..PARTS {
         feed(job, runner, step * PARTS as usize + part as usize);
         if part + 1 < PARTS {

@@ -52,6 +52,55 @@ fn check(profile: &Profile) {
     assert_eq!(infer.graphs, [Nodes::from([("kernel", kernels(infer))])]);
 }
 
+/// Where a batch is split, each launch says how often it runs, and together these are the step.
+#[test]
+fn parts_of_a_batch_add_up_to_a_step() {
+    if !on_a_simulated_card("profile::parts_of_a_batch_add_up_to_a_step", &[]) {
+        return;
+    }
+    let job = micro_batches::split(Precision::F32, None);
+    let parts = micro_batches::PARTS;
+    let (mut card, mut plain) = (load(&job), load(&job));
+    for card in [&mut card, &mut plain] {
+        begin(&job, card);
+        micro_batches::step(&job, card, 0).unwrap();
+    }
+    let profile = card.profile(REPETITIONS).unwrap();
+    let train = &profile.programs[0];
+    let placed = job.train.as_ref().unwrap();
+    // Updates run once, and all else for each part.
+    for launch in &train.launches {
+        let is_update = launch.counted.phase == gpumem_core::program::Phase::Update;
+        assert_eq!(launch.runs, if is_update { 1 } else { parts }, "{launch:?}");
+        assert_eq!(launch.us.len(), REPETITIONS);
+    }
+    assert!(train.launches.iter().any(|launch| launch.runs == 1));
+    let sums = |launches: &[Launched]| -> f64 { launches.iter().map(|it| it.runs as f64 * it.us[0]).sum() };
+    // Beside launches, each part waits for what was fed and has its number written; the first one has its sums set to 0, in one range or more.
+    let zeros = placed.program.accumulators().count() as f64;
+    for us in &profile.step_us {
+        let others = (us - sums(&train.launches)) / EACH - 2.0 * parts as f64;
+        assert!((1.0 - 1e-3..=zeros).contains(&others), "{us}: {others}");
+    }
+    assert!(sums(&train.launches) > 0.8 * profile.step_us[0]);
+    // Both halves, with all of the last part, and with what runs for the others.
+    let [whole, other, part, other_part] = &train.graphs[..] else { panic!("{:?}", train.graphs) };
+    assert_eq!((whole, part), (other, other_part));
+    let count = |is_it: fn(u64) -> bool| train.launches.iter().filter(|it| is_it(it.runs)).map(given).sum::<u64>();
+    assert_eq!((whole["kernel"], part["kernel"]), (count(|_| true), count(|runs| runs > 1)));
+    assert!(profile.programs[1..].iter().flat_map(|it| &it.launches).all(|launch| launch.runs == 1));
+    let record = record(&profile);
+    let written = record["launches_us"].as_f64().unwrap();
+    assert!((written - sums(&train.launches)).abs() < 1e-3 * written);
+    // What was timed are whole steps, on the part that was fed last.
+    for _ in 0..2 * (REPETITIONS + 2) {
+        (0..parts - 1).for_each(|part| plain.accumulate(part).unwrap());
+        plain.train().unwrap();
+    }
+    assert_eq!(loss(&job, &mut card).to_bits(), loss(&job, &mut plain).to_bits());
+    assert_eq!(state(&job, &mut card), state(&job, &mut plain));
+}
+
 /// The record as it is written, read again.
 fn record(profile: &Profile) -> Value {
     let rates = Rates { bytes: 1e9, flops: 1e12 };
