@@ -171,6 +171,7 @@ fn texts() {
     assert_eq!(lines(&[Remedy { more, ..states }]), [precision, &format!("{on_bus} and {auto}"), batch]);
     assert_eq!(lines(&[Remedy { split, ..states }]), [precision, &format!("micro_batches: 2 and {on_bus}"), batch]);
     assert_eq!(lines(&[parked, states]), [precision, &park, &on_bus, batch]);
+    assert_eq!(lines(&[of(Offload::All)]), [precision, &bus("All"), batch]);
     assert_eq!(lines(&[Remedy { arena: 1 << 40, ..states }]), [precision, batch]);
     // No more than three, and the batch.
     assert_eq!(lines(&[recomputed, parts, states]), [auto, "micro_batches: 2", precision, batch]);
@@ -182,6 +183,22 @@ fn texts() {
     assert_eq!(lines(&[more]), [&format!("{abn} and {auto}"), precision, batch]);
     let base = Remedy { base: Some(Coding::Nf4), ..small };
     assert_eq!(lines(&[base]), ["base = Nf4 in lora(..)", precision, batch]);
+}
+
+/// Where a batch is in parts, mixed precision is said where it was planned, and its bytes fit this card.
+#[test]
+fn texts_of_a_batch_in_parts() {
+    let tables = STEP.with_micro_batches(2);
+    let plan: Plan<TENSORS> = plan(&tables, 96, Precision::F32);
+    let lines = |mixed| {
+        let remedies = Remedies { mixed, ..Remedies::UNKNOWN };
+        let text = refusal_with("Chain", &tables, &plan, &Aim::at(&[RTX_3060]), remedies).unwrap();
+        let (_, text) = text.as_str().split_once("\n  fits with     ").unwrap();
+        let (line, _) = text.split_once('\n').unwrap();
+        line.to_string()
+    };
+    assert_eq!(lines(Some(1 << 30)), "precision: Mixed(Bf16)");
+    assert_eq!([lines(None), lines(Some(1 << 40))], ["precision: Bf16", "precision: Bf16"]);
 }
 
 /// Wide layers, whose states are most of a step.
@@ -260,10 +277,66 @@ fn activations_in_host_memory() {
     assert!(offload.moved > 0);
     assert_eq!(found(&deep, &plain, 1, room), [expected]);
     assert_eq!(found(&deep, &plain, 1, room - 1), []);
-    // Nor is a second thing said to lie there.
-    deep.training.as_mut().unwrap().moments = 1;
-    let (states, program) = offloading(&deep, Offload::OptimizerState);
-    assert_eq!(found(&states, &program, 1, arena(&program, 1) - 1), []);
+}
+
+/// Both, where neither is enough alone; and where one of them is written already.
+#[test]
+fn all_in_host_memory() {
+    let block = "Conv2d(8, 3, padding = 1) | BatchNorm2d | Tanh | ";
+    let mut deep = blueprint(&format!("{}Flatten | Linear(5)", block.repeat(25)), Term::MSE, Checkpoint::None);
+    let steps = deep.training.as_mut().unwrap();
+    (steps.checkpoint, steps.moments) = (Checkpoint::Budget(1.0), 2);
+    let of = |what| {
+        let (blueprint, _) = offloading(&deep, what);
+        let program = blueprint.training_for(&setting(1)).unwrap().unwrap();
+        let budget = budget_at(&tables(&program).leak().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
+        let offload = Some(Offloaded { what, moved: 2 * budget.fetched, ms: budget.bus_ms() });
+        (Remedy { offload, ..Remedy::as_written(budget[Line::Arena]) }, blueprint, program)
+    };
+    let [none, states, parked, all] =
+        [Offload::None, Offload::OptimizerState, Offload::Activations, Offload::All].map(of);
+    let room = all.0.arena;
+    assert!(room < states.0.arena.min(parked.0.arena));
+    for (_, blueprint, program) in [&none, &states, &parked] {
+        assert_eq!(found(blueprint, program, 1, room), [all.0]);
+        assert_eq!(found(blueprint, program, 1, room - 1), []);
+    }
+    assert_eq!(found(&all.1, &all.2, 1, room - 1), []);
+    // What is enough alone takes the bus for less time, and of both that are enough the cheaper one comes first.
+    let [more, less] = if states.0.arena > parked.0.arena { [&states.0, &parked.0] } else { [&parked.0, &states.0] };
+    assert_eq!(found(&none.1, &none.2, 1, less.arena), [*less]);
+    let mut both = [*more, *less];
+    both.sort_by_key(|remedy| remedy.offload.map(|it| (it.ms, it.moved)));
+    assert_eq!(found(&none.1, &none.2, 1, more.arena), both);
+    // Optimizers that have no pieces.
+    let mut whole = none.1.clone();
+    whole.training.as_mut().unwrap().moments = Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments();
+    let plain = whole.training_for(&setting(1)).unwrap().unwrap();
+    assert_eq!(found(&whole, &plain, 1, arena(&plain, 1) * 2 / 3), []);
+}
+
+/// Of a batch in parts the step in mixed precision is another program, which adds gradients up in f32: it was planned as if it were written.
+#[test]
+fn mixed_precision_of_a_batch_in_parts() {
+    let mut split = blueprint(MAPS, Term::MSE, Checkpoint::None);
+    split.training.as_mut().unwrap().descent.micro_batches = 2;
+    let plain = split.training_for(&setting(24)).unwrap().unwrap();
+    let mixed = Setting { precision: Precision::Mixed(Half::Bf16), ..setting(24) };
+    let program = split.training_for(&mixed).unwrap().unwrap();
+    assert!(program.descent.wide_sums && !plain.descent.wide_sums);
+    let tables = tables(&program).leak().with_workspaces(WORKSPACES);
+    let room = budget_at(&tables, 24, mixed.precision).unwrap()[Line::Arena];
+    assert!(room < arena(&plain, 24));
+    let found = |blueprint: &Blueprint, program: &Program, setting: &Setting, room| {
+        blueprint.remedies(program, setting, room, &[]).mixed
+    };
+    assert_eq!(found(&split, &plain, &setting(24), room), Some(room));
+    assert_eq!(found(&split, &plain, &setting(24), room - 1), None);
+    // Of a whole batch it is the same program, which the compiler plans, and one in mixed precision is in that already.
+    let whole = blueprint(MAPS, Term::MSE, Checkpoint::None);
+    let step = whole.training_for(&setting(24)).unwrap().unwrap();
+    assert_eq!(found(&whole, &step, &setting(24), arena(&step, 24) - 1), None);
+    assert_eq!(found(&split, &program, &mixed, room - 1), None);
 }
 
 /// `InplaceAbn` where its two layers are written, exactly as if it were.

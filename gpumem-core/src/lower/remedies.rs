@@ -11,7 +11,7 @@ use crate::graph::{RowId, Source};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
 use crate::memory::tables::Tables;
-use crate::number::{Coding, Precision};
+use crate::number::{Coding, Half, Precision};
 use crate::program::{Op, Program};
 use crate::train::optim::whole_states;
 use crate::train::{Checkpoint, Offload};
@@ -20,6 +20,9 @@ use core::ops::Range;
 
 /// Where so many were found, what is dearer is left out.
 const ENOUGH: usize = 2;
+
+/// The precision that is told first of a step in f32.
+const MIXED: Precision = Precision::Mixed(Half::Bf16);
 
 /// A step, and what of it is written in another way.
 #[derive(Clone)]
@@ -70,19 +73,21 @@ impl Way {
         other
     }
 
-    /// With this in host memory, where there is such a thing, and nothing lies there.
+    /// With this in host memory, where there is such a thing, and nothing lies there but a part of it.
     fn offloading(&self, what: Offload, precision: Precision) -> Option<Way> {
         let mut other = self.clone();
         let steps = other.blueprint.training.as_mut()?;
-        let has_it = match what {
-            Offload::OptimizerState => !whole_states(steps.moments).1 && (steps.moments > 0 || precision.has_master()),
-            _ => true,
+        let has_states = !whole_states(steps.moments).1 && (steps.moments > 0 || precision.has_master());
+        let has_it = what == Offload::Activations || has_states;
+        let is_more = match steps.descent.offload {
+            Offload::None => true,
+            written => what == Offload::All && written != Offload::All,
         };
-        if !has_it || steps.descent.offload != Offload::None {
+        if !has_it || !is_more {
             return None;
         }
         steps.descent.offload = what;
-        other.tables.offloads = what == Offload::OptimizerState;
+        other.tables.offloads = steps.descent.offloads();
         other.remedy.offload = Some(Offloaded { what, moved: 0, ms: 0 });
         Some(other)
     }
@@ -116,8 +121,10 @@ impl Blueprint {
         if found.is_empty() {
             found = search.together(&written, &coded);
         }
+        let is_told = found.iter().filter(|remedy| remedy.offload.is_none()).count() < Remedies::MOST;
+        let mixed = if is_told { search.mixed(&written) } else { None };
         let mut planned = found.into_iter();
-        Remedies { planned: core::array::from_fn(|_| planned.next()), ..Remedies::UNKNOWN }
+        Remedies { planned: core::array::from_fn(|_| planned.next()), mixed, ..Remedies::UNKNOWN }
     }
 }
 
@@ -133,14 +140,36 @@ impl Search<'_> {
             coded.push(way);
             remedy
         }));
-        let bound = self.bound(&written.tables);
-        let parked = most_parked(program, self.setting);
-        if found.len() < ENOUGH && self.may_fit(bound.map(|bytes| bytes.saturating_sub(parked))) {
-            found.extend(self.offloading(written, Offload::Activations).and_then(|way| self.fitting(&way)));
+        if found.len() < ENOUGH {
+            found.extend(
+                self.hosted(written, most_parked(program, self.setting)).into_iter().take(ENOUGH - found.len()),
+            );
         }
-        let states = self.offloading(written, Offload::OptimizerState).filter(|_| found.len() < ENOUGH);
-        found.extend(states.filter(|way| self.may_fit(self.bound(&way.tables))).and_then(|way| self.fitting(&way)));
         (found, coded)
+    }
+
+    /// The step with something in host memory: what takes the bus for less time first, and both only where neither is enough. At most `parked`
+    /// bytes of activations leave.
+    fn hosted(&self, written: &Way, parked: u64) -> Vec<Remedy> {
+        let fitting = |what| {
+            let way = self.offloading(written, what)?;
+            let parked = if what == Offload::OptimizerState { 0 } else { parked };
+            let bound = self.bound(&way.tables).map(|bytes| bytes.saturating_sub(parked));
+            Some(()).filter(|()| self.may_fit(bound)).and_then(|()| self.fitting(&way))
+        };
+        let mut found: Vec<Remedy> =
+            [Offload::Activations, Offload::OptimizerState].into_iter().filter_map(fitting).collect();
+        found.sort_by_key(|remedy| remedy.offload.map(|Offloaded { ms, moved, .. }| (ms, moved)));
+        if found.is_empty() { fitting(Offload::All).into_iter().collect() } else { found }
+    }
+
+    /// Bytes of the arena of a step in f32 whose batch is split, in mixed precision, if it fits: sums of gradients are other tensors there. Where a batch
+    /// is whole, the compiler asks the step that is written.
+    fn mixed(&self, written: &Way) -> Option<u64> {
+        let is_split = written.blueprint.training.as_ref()?.descent.accumulates();
+        let setting = Setting { precision: MIXED, ..*self.setting };
+        let way = Some(written).filter(|_| is_split && self.setting.precision == Precision::F32)?;
+        Some(Search { setting: &setting, ..*self }.fitting(way)?.arena)
     }
 
     /// Several together: two things, or where that is not enough either, three.
@@ -148,13 +177,15 @@ impl Search<'_> {
         let in_place = written.in_place();
         let streamed = self.offloading(written, Offload::OptimizerState);
         let both = |way: &Way| way.recomputed().and_then(|way| self.split(&way));
-        let pairs: [&dyn Fn() -> Option<Remedy>; 6] = [
+        let all = self.offloading(written, Offload::All);
+        let pairs: [&dyn Fn() -> Option<Remedy>; 7] = [
             &|| self.recomputed(in_place.as_ref()?),
             &|| both(written),
             &|| coded.iter().find_map(|way| self.recomputed(way)),
             &|| coded.iter().find_map(|way| self.split(way)),
             &|| self.recomputed(streamed.as_ref()?),
             &|| self.split(streamed.as_ref()?),
+            &|| self.split(all.as_ref()?),
         ];
         let found: Vec<Remedy> = pairs.iter().filter_map(|pair| pair()).take(ENOUGH).collect();
         if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }

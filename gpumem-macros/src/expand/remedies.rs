@@ -8,8 +8,9 @@ use quote::quote;
 pub(super) fn known(remedies: &Remedies, without: Option<TokenStream>) -> TokenStream {
     let planned = remedies.planned.iter().map(|remedy| optional(remedy.as_ref().map(remedy_of)));
     let without = optional(without);
+    let mixed = optional(remedies.mixed.map(|arena| quote!(#arena)));
     quote! {
-        __gpumem::__private::memory::refusal::Remedies { without: #without, planned: [#(#planned),*] }
+        __gpumem::__private::memory::refusal::Remedies { without: #without, planned: [#(#planned),*], mixed: #mixed }
     }
 }
 

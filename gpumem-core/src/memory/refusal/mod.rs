@@ -323,7 +323,7 @@ const fn append_alternatives<const N: usize>(
     let is_searched = N <= TOO_MANY;
     let mut found = remedies.append(text, false, room, 0);
     if is_searched {
-        found = append_settings(text, tables, plan, room, found);
+        found = append_settings(text, tables, plan, (room, remedies.mixed), found);
     }
     found = remedies.append(text, true, room, found);
     if !is_searched {
@@ -367,12 +367,12 @@ const fn append_alternatives<const N: usize>(
 }
 
 /// What fits into an arena of `room` bytes of the step that is written: a shorter cache, another precision, the one with more digits first.
-/// `found` were told before; returns how many were then.
+/// `found` were told before; returns how many were then. `mixed` are the bytes of the step in mixed precision where that is another program.
 const fn append_settings<const N: usize>(
     text: &mut Text,
     tables: &Tables,
     plan: &Plan<N>,
-    room: u64,
+    (room, mixed): (u64, Option<u64>),
     mut found: usize,
 ) -> usize {
     if let Some(steps) = longest_cache(tables, plan, room) {
@@ -387,8 +387,14 @@ const fn append_settings<const N: usize>(
     let mut i = 0;
     while i < tried.len() {
         // Mixed precision is a way to train: inference has no master copies. Where a batch is split, its step is another program.
-        let applies = !tried[i].has_master() || tables.training && tables.micro_batches == 1;
-        if applies && precision_fits::<N>(tables, plan.batch, tried[i], room) {
+        let fits = match mixed {
+            Some(arena) if tried[i].has_master() && tables.micro_batches > 1 => arena <= room,
+            _ => {
+                let applies = !tried[i].has_master() || tables.training && tables.micro_batches == 1;
+                applies && precision_fits::<N>(tables, plan.batch, tried[i], room)
+            }
+        };
+        if fits {
             append_remedy(text, found);
             text.text("precision: ").text(tried[i].name());
             return found + 1;

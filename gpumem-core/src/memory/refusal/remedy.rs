@@ -11,6 +11,8 @@ pub struct Remedies {
     pub without: Option<u64>,
     /// Steps that fit, the cheapest first.
     pub planned: [Option<Remedy>; Remedies::MOST],
+    /// Bytes of the arena of a step in f32 under `precision: Mixed(Bf16)`, where its batch is split and it was planned.
+    pub mixed: Option<u64>,
 }
 
 impl Remedies {
@@ -18,7 +20,7 @@ impl Remedies {
     pub const MOST: usize = 3;
 
     /// Nothing.
-    pub const UNKNOWN: Remedies = Remedies { without: None, planned: [None; Remedies::MOST] };
+    pub const UNKNOWN: Remedies = Remedies { without: None, planned: [None; Remedies::MOST], mixed: None };
 
     /// Appends those that fit into `room` bytes and offload something, or those that do not, behind so many others and up to
     /// [`Remedies::MOST`] with these. Returns how many there are then.
