@@ -91,10 +91,7 @@ fn check<N: Network>(parameters: u64, operations: &Operations, output: &[u64]) {
     check_plans::<N>();
 }
 
-/// Training steps above their lower bound.
-const LOOSE: [(&str, u64, Precision); 2] = [("DdpmCifar10", 7, Precision::Bf16), ("T5Small", 1, Precision::F32)];
-
-/// Every other plan reaches its lower bound, with workspaces of a card, in 32 bits and in 16.
+/// Every plan reaches its lower bound, with workspaces of a card, in 32 bits and in 16.
 fn check_plans<N: Network>() {
     let programs = [("training", *N::PROGRAM.tables), ("inference", *N::INFERENCE.tables)];
     for (of, tables) in programs.into_iter().chain(cached::<N>()) {
@@ -104,8 +101,7 @@ fn check_plans<N: Network>() {
                 let budget = budget_at(&tables, batch, precision).unwrap();
                 let plan = format!("{}, {of} at batch {batch} in {precision:?}", N::NAME);
                 let (arena, bound) = (budget[Line::Arena], budget.lower_bound);
-                let is_loose = of == "training" && LOOSE.contains(&(N::NAME, batch, precision));
-                assert_eq!(arena > bound, is_loose, "{plan}: {arena} bytes, lower bound {bound}");
+                assert_eq!(arena, bound, "{plan}");
             }
         }
     }
@@ -264,15 +260,14 @@ originals! {
     (GruLm, 11_587_800, Flops(809_900_000), [35, 10000]),
 }
 
-/// What `docs/limits.md` says of plans in 16 bits at batches for which nothing was packed.
+/// A peak of single operations that are almost as high as each other: harder in 16 bits than any other network here.
 #[test]
-fn plans_of_ddpm_in_sixteen_bits() {
+fn ddpm_is_packed_to_its_bound_in_sixteen_bits() {
     let tables = DdpmCifar10::<1>::PROGRAM.tables;
     let tables = tables.with_workspaces(Workspaces { product: 32 << 20, convolution: 256 << 20 });
-    for batch in [3, 7, 8, 11, 14, 20, 25, 30, 32] {
+    for batch in 1..=40 {
         let budget = budget_at(&tables, batch, Precision::Bf16).unwrap();
-        let above = budget[Line::Arena] - budget.lower_bound;
-        assert!(1000 * above <= 8 * budget.lower_bound, "{batch}: {above} of {}", budget.lower_bound);
+        assert_eq!(budget[Line::Arena], budget.lower_bound, "at batch {batch}");
     }
 }
 

@@ -3,8 +3,12 @@
 //!
 //! What was thrown out weighs more from then on, so that tensors which are hard to place stay where they are. A tensor weighs the square root
 //! of its bytes times operations, and as much more each time as the search's rule says.
+//!
+//! Where a step has hardly more room at its peak than its tensors need, what is left of it is scattered over many small gaps after a while.
+//! So a rule may say that all tensors move down from time to time.
 
 use super::Span;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// The most tensors that are placed, over all steps of a search.
@@ -15,6 +19,9 @@ const PARTS: u64 = 1 << 24;
 
 /// Bits of a weight behind the point.
 const FRACTION: u32 = 10;
+
+/// Steps behind which all that has a place moves down.
+const SETTLING: usize = 128;
 
 /// A tensor that has a place.
 #[derive(Clone, Copy)]
@@ -33,11 +40,13 @@ pub(super) struct Rule {
     pub(super) seed: u64,
     /// The mean weight, halved so many times, is what a tensor weighs more for each time that it was thrown out.
     pub(super) halvings: u32,
+    /// Whether what has a place moves down from time to time.
+    pub(super) settles: bool,
 }
 
 impl Rule {
     /// What is taken first.
-    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4 };
+    pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4, settles: false };
 }
 
 /// Moves tensors until all end at `top` or below, and looks at `looks` others for that; returns whether they do. Otherwise `offsets` are of
@@ -47,12 +56,15 @@ impl Rule {
 pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize, rule: Rule) -> bool {
     let mut search = Search::new(spans, offsets, top, rule);
     let steps = (looks / spans.len().max(1)).min(MOST_STEPS);
-    for _ in 0..steps {
+    for step in 1..=steps {
         let Some(tensor) = search.hardest() else { break };
         if spans[tensor as usize].bytes > top {
             return false;
         }
         search.place(tensor);
+        if rule.settles && step.is_multiple_of(SETTLING) {
+            search.settle();
+        }
     }
     for placed in &search.placed {
         offsets[placed.tensor as usize] = placed.start;
@@ -73,6 +85,8 @@ struct Search<'a> {
     /// Beginnings, and ends by address, of the contemporaries of one tensor, with what each costs.
     starts: Vec<(u64, u64)>,
     ends: Vec<(u64, u64)>,
+    /// Where the highest tensor ends at each moment, while all move down.
+    heights: Vec<u64>,
     /// A linear congruential generator: of places that cost the same, any.
     random: u64,
 }
@@ -94,6 +108,7 @@ impl<'a> Search<'a> {
         }
         placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
         let (starts, ends) = (Vec::new(), Vec::new());
+        let moments = spans.iter().map(|span| span.last as usize + 1).max().unwrap_or(0);
         Search {
             spans,
             top,
@@ -103,6 +118,7 @@ impl<'a> Search<'a> {
             rise: (mean >> rule.halvings).max(1),
             starts,
             ends,
+            heights: vec![0; moments],
             random: rule.seed,
         }
     }
@@ -124,6 +140,39 @@ impl<'a> Search<'a> {
         }
         let at = self.placed.partition_point(|other| other.start <= start);
         self.placed.insert(at, placed);
+    }
+
+    /// Moves all that has a place down as far as it goes, in the order of addresses: none passes another one that it lives with.
+    fn settle(&mut self) {
+        let heights = &mut *self.heights;
+        let mut moment = 0;
+        while moment < heights.len() {
+            heights[moment] = 0;
+            moment += 1;
+        }
+        let placed = &mut *self.placed;
+        let mut i = 0;
+        while i < placed.len() {
+            let own = &mut placed[i];
+            let (first, last) = (own.first as usize, own.last as usize);
+            let mut start = 0;
+            let mut moment = first;
+            while moment <= last {
+                if heights[moment] > start {
+                    start = heights[moment];
+                }
+                moment += 1;
+            }
+            own.end -= own.start - start;
+            own.start = start;
+            let mut moment = first;
+            while moment <= last {
+                heights[moment] = own.end;
+                moment += 1;
+            }
+            i += 1;
+        }
+        placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
     }
 
     /// Writes the beginnings and ends of what lives with a tensor.
@@ -236,5 +285,15 @@ mod tests {
             assert!(apart(one, other) || apart(other, one), "{offsets:?}");
         }
         assert!(!repair(&spans, &mut [0, 768, 1024], 1024, 100, Rule::FIRST), "more is alive than there is room for");
+    }
+
+    #[test]
+    fn what_settles_lies_on_what_it_lives_with() {
+        let span = |bytes, first, last| Span { bytes, first, last };
+        let spans = [span(256, 0, 9), span(512, 0, 4), span(256, 5, 9), span(512, 3, 6), span(0, 0, 9)];
+        let mut search = Search::new(&spans, &[256, 768, 1536, 2048, 0], 4096, Rule::FIRST);
+        search.settle();
+        let placed: Vec<_> = search.placed.iter().map(|placed| (placed.tensor, placed.start, placed.end)).collect();
+        assert_eq!(placed, [(0, 0, 256), (1, 256, 768), (2, 256, 512), (3, 768, 1280)]);
     }
 }

@@ -8,9 +8,21 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+/// Where tensors are stacked.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// At the moment at which most tensors are alive.
+    Most,
+    /// At that at which most bytes are.
+    Peak,
+    /// At the last one before the peak at which nearly as many bytes are alive, and fewer right after it. What begins between the two is
+    /// no part of the stack then: it may lie where something else was at the first of them.
+    Before,
+}
+
 /// A packing by [`stack`] from which a repair begins.
 struct Start {
-    at_peak: bool,
+    turn: Turn,
     short: u32,
     long: u32,
     /// Whether all gradients that wait are piled, or small ones only.
@@ -19,27 +31,31 @@ struct Start {
     is_nested: bool,
 }
 
-const fn start(at_peak: bool, short: u32, long: u32, piles_large: bool, is_nested: bool) -> Start {
-    Start { at_peak, short, long, piles_large, is_nested }
+const fn start(turn: Turn, short: u32, long: u32, piles_large: bool, is_nested: bool) -> Start {
+    Start { turn, short, long, piles_large, is_nested }
 }
 
 /// In the order in which they are of most use on the networks of gpumem-zoo.
-const STARTS: [Start; 14] = [
-    start(true, 4, 16, true, false),
-    start(false, 4, 32, true, false),
-    start(true, 4, 16, true, true),
-    start(true, 20, 4, true, true),
-    start(true, 2, 4, true, true),
-    start(true, 24, 32, true, true),
-    start(false, 24, 32, false, true),
-    start(true, 16, u32::MAX, false, false),
-    start(true, 16, 1, false, false),
-    start(false, 16, 32, true, false),
-    start(false, 24, 16, true, false),
-    start(true, 28, u32::MAX, false, false),
-    start(false, 8, u32::MAX, false, false),
-    start(true, 4, 1, true, false),
+const STARTS: [Start; 15] = [
+    start(Turn::Peak, 4, 16, true, false),
+    start(Turn::Most, 4, 32, true, false),
+    start(Turn::Peak, 4, 16, true, true),
+    start(Turn::Peak, 20, 4, true, true),
+    start(Turn::Peak, 2, 4, true, true),
+    start(Turn::Peak, 24, 32, true, true),
+    start(Turn::Most, 24, 32, false, true),
+    start(Turn::Peak, 16, u32::MAX, false, false),
+    start(Turn::Peak, 16, 1, false, false),
+    start(Turn::Most, 16, 32, true, false),
+    start(Turn::Most, 24, 16, true, false),
+    start(Turn::Peak, 28, u32::MAX, false, false),
+    start(Turn::Most, 8, u32::MAX, false, false),
+    start(Turn::Peak, 4, 1, true, false),
+    start(Turn::Before, 4, 16, true, false),
 ];
+
+/// One part of the bound in so many is what may lack of it at [`Turn::Before`].
+const NEARLY: u64 = 200;
 
 /// Rounds of a start, in each of which the tensor that ended highest comes first; and the most tensors that all rounds place.
 const ROUNDS: usize = 8;
@@ -48,9 +64,10 @@ const MOST_PLACED: usize = 16384;
 /// Looks of a [`repair`] of a start, and of one that begins there again or with the best packing.
 const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
 
-/// Repairs that begin at a start again, with other rules.
-const AGAIN: usize = 24;
-const RISES: [u32; 3] = [4, 3, 2];
+/// Repairs that begin at a start again, with other rules: first some that settle, then as many that do not. And how much a tensor weighs
+/// more there each time, see [`Rule::halvings`].
+const AGAIN: usize = 12;
+const RISES: [[u32; 3]; 2] = [[1, 0, 2], [4, 3, 2]];
 
 /// Sizes between the best packing and the bound that are tried where the bound is not reached.
 const HALVINGS: usize = 6;
@@ -86,12 +103,14 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
             }
         }
     }
-    for (seed, base) in bases.iter().cycle().take(AGAIN).enumerate() {
-        trial.copy_from_slice(base);
-        let rule = Rule { seed: seed as u64 + 2, halvings: RISES[seed % RISES.len()] };
-        if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[1], rule) {
-            offsets.copy_from_slice(&trial);
-            return peak.bytes;
+    for (settles, rises) in [(true, RISES[0]), (false, RISES[1])] {
+        for (seed, base) in bases.iter().cycle().take(AGAIN).enumerate() {
+            trial.copy_from_slice(base);
+            let rule = Rule { seed: seed as u64 + 2, halvings: rises[seed % rises.len()], settles };
+            if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[1], rule) {
+                offsets.copy_from_slice(&trial);
+                return peak.bytes;
+            }
         }
     }
     // The bound itself first, then what lies halfway to it.
@@ -125,6 +144,8 @@ struct Stacks {
     by_size: Vec<u32>,
     nested: Vec<u32>,
     axis: bound::Axis,
+    /// [`Turn::Before`], if there is one.
+    before: Option<u32>,
     top: u64,
 }
 
@@ -144,7 +165,8 @@ impl Stacks {
         let axis = bound::compress(ranges, &by_first, &by_last, &peak, &mut spans);
         let mut nested = by_first.clone();
         nested.sort_by_key(|&tensor| Reverse(spans[tensor as usize].last));
-        Stacks { spans, by_first, by_last, by_size, nested, axis, top: peak.bytes }
+        let before = before(&spans, &axis, peak.bytes);
+        Stacks { spans, by_first, by_last, by_size, nested, axis, before, top: peak.bytes }
     }
 
     /// Size, and the tensor that ended highest.
@@ -157,7 +179,11 @@ impl Stacks {
             nested: start.is_nested.then_some(&self.nested),
         };
         let stacked = Stacked {
-            turn: if start.at_peak { self.axis.peak } else { self.axis.turn },
+            turn: match start.turn {
+                Turn::Most => self.axis.turn,
+                Turn::Peak => self.axis.peak,
+                Turn::Before => self.before?,
+            },
             short: start.short,
             long: start.long,
             small: if start.piles_large { self.top } else { self.top / stack::SMALL },
@@ -178,5 +204,38 @@ impl Stacks {
         let size = stack::pack(&self.spans, orders, self.axis.moments, stacked, offsets, scratch)?;
         let highest = sink::highest(&self.spans, offsets) as u32;
         Some((sink::sink(&self.spans, offsets, size, self.top), highest))
+    }
+}
+
+/// See [`Turn::Before`].
+fn before(spans: &[Span], axis: &bound::Axis, most: u64) -> Option<u32> {
+    let mut live = vec![0u64; axis.moments + 1];
+    for span in spans {
+        // No sum of all bytes passes 64 bits; what a moment takes away comes with one before.
+        let (begins, ends) = (span.first as usize, span.last as usize + 1);
+        live[begins] = live[begins].wrapping_add(span.bytes);
+        live[ends] = live[ends].wrapping_sub(span.bytes);
+    }
+    for moment in 1..live.len() {
+        live[moment] = live[moment].wrapping_add(live[moment - 1]);
+    }
+    let is_near = |&moment: &usize| live[moment + 1] < live[moment] && most - live[moment] <= most / NEARLY;
+    (0..axis.peak as usize).rev().find(is_near).map(|moment| moment as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_before_the_peak_needs_nearly_as_many_bytes() {
+        let range = |bytes, first, last| LiveRange { bytes, first, last };
+        // 990, 995, 990 and 1000 of the thousand bytes at the peak.
+        let ranges = [range(900, 0, 9), range(90, 0, 2), range(5, 1, 1), range(100, 4, 4), range(90, 3, 3)];
+        let stacks = |ranges: &[LiveRange]| Stacks::new(ranges, Peak { bytes: 1000, operation: 4 });
+        assert_eq!(stacks(&ranges).before, Some(1));
+        let mut fewer = ranges;
+        fewer[2].bytes = 4;
+        assert_eq!(stacks(&fewer).before, None);
     }
 }
