@@ -64,6 +64,7 @@ fn outputs() {
         ("7x3", "Lstm(5, 2, bidirectional = true, dropout = 0.5)", "[7, 10]"),
         ("7x3", "Lstm(5, 2, bidirectional = true, proj_size = 3)", "[7, 6]"),
         ("7x3", "Lstm(5, 2, dropout = 0.5, cudnn = true)", "[7, 5]"),
+        ("7x3", "Lstm(5, 2, bidirectional = true, proj_size = 2, cudnn = true)", "[7, 4]"),
         ("7x3", "Gru(hidden = 6, layers = 3, bias = false)", "[7, 6]"),
         ("7x3", "Rnn(4, nonlinearity = \"relu\")", "[7, 4]"),
         ("3x20", "Conv1d(5, 3, padding = 1)", "[5, 20]"),

@@ -122,7 +122,7 @@ fn every_operation() {
         "ArgMax",
         "Reparametrize",
         "CodedProduct",
-        // What two others are in training: `recurrent.rs` compares it with them.
+        // What several others are in training: `recurrent.rs` compares it with them.
         "WholeRecurrence",
         "Rectifier",
     ];

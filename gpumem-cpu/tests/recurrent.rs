@@ -250,9 +250,7 @@ fn layers_are_what_the_documentation_says() {
                     format!("layers = {layers}, bias = {bias}, bidirectional = {bidirectional}{nonlinearity}");
                 let it = Reference { cell, layers, bias, bidirectional, ..SMALL };
                 check(&format!("{name}(5, {options})"), it);
-                if !bidirectional {
-                    check(&format!("{name}(5, {options}, cudnn = true)"), it);
-                }
+                check(&format!("{name}(5, {options}, cudnn = true)"), it);
             }
         }
         // One step, and one unit.
@@ -271,7 +269,8 @@ fn the_memory_of_cudnn_changes_no_number() {
         }
         let mut names: Vec<String> = set.iter().map(|(name, _)| format!("lstm0.{name}.gradient")).collect();
         set.push(("input".into(), bits(&drawn(2 * 4 * 3, 91, 1.5))));
-        set.push(("target".into(), bits(&drawn(2 * 4 * 5, 57, 1.0))));
+        let width = it.projected.unwrap_or(it.hidden) * if it.bidirectional { 2 } else { 1 };
+        set.push(("target".into(), bits(&drawn(2 * 4 * width, 57, 1.0))));
         let (mut found, path) = loaded(text, [4, 3], 2, &[Term::DOT], &set);
         let mut all = vec![("loss".into(), vec![found.step().unwrap().to_bits()])];
         names.push("input.gradient".into());
@@ -284,10 +283,15 @@ fn the_memory_of_cudnn_changes_no_number() {
         all.push(("evaluated".into(), vec![found.evaluate().unwrap().to_bits()]));
         all
     };
-    for (name, cell) in [("Lstm(5", Cell::Lstm), ("Gru(5", Cell::Gru), ("Rnn(5", Cell::Tanh)] {
-        for bias in [true, false] {
-            let (layer, it) =
-                (format!("{name}, bias = {bias}, layers = 2"), Reference { cell, bias, layers: 2, ..SMALL });
+    for (name, cell, projected) in [
+        ("Lstm(5", Cell::Lstm, None),
+        ("Lstm(5, proj_size = 3", Cell::Lstm, Some(3)),
+        ("Gru(5", Cell::Gru, None),
+        ("Rnn(5", Cell::Tanh, None),
+    ] {
+        for (bias, bidirectional) in [(true, false), (false, false), (true, true), (false, true)] {
+            let layer = format!("{name}, bias = {bias}, layers = 2, bidirectional = {bidirectional}");
+            let it = Reference { cell, bias, layers: 2, bidirectional, projected, ..SMALL };
             assert_eq!(all(&format!("{layer}, cudnn = true)"), it), all(&format!("{layer})"), it), "{layer}");
         }
     }
@@ -301,6 +305,7 @@ fn projections_are_what_the_documentation_says() {
                 format!("proj_size = {size}, layers = {layers}, bias = {bias}, bidirectional = {bidirectional}");
             let it = Reference { layers, bias, bidirectional, projected: Some(size), ..SMALL };
             check(&format!("Lstm(5, {options})"), it);
+            check(&format!("Lstm(5, {options}, cudnn = true)"), it);
         }
     }
     check("Lstm(2, proj_size = 1)", Reference { hidden: 2, projected: Some(1), ..SMALL });
@@ -347,11 +352,13 @@ fn check_golden(file: &str, text: &str) {
 #[test]
 fn lstm_against_pytorch() {
     check_golden("056_lstm_1layer", "Lstm(6)");
+    check_golden("056_lstm_1layer", "Lstm(6, cudnn = true)");
 }
 
 #[test]
 fn both_directions_against_pytorch() {
     check_golden("060_lstm_bidirectional", "Lstm(4, bidirectional = true)");
+    check_golden("060_lstm_bidirectional", "Lstm(4, bidirectional = true, cudnn = true)");
 }
 
 /// The file's GRU begins with a state of its own, as the reference can and the layer cannot: that the reference is PyTorch's.

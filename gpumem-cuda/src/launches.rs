@@ -107,7 +107,7 @@ struct Given {
 }
 
 impl Given {
-    /// Master copies count as their tensors.
+    /// Master copies and halves count as their tensors.
     fn new(placed: &Placed, call: &Call) -> Given {
         let tensors = placed.program.tensors.len().max(1) as TensorId;
         let (mut constant, mut written) = (Vec::new(), Vec::new());
@@ -320,11 +320,11 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
             let is_backward = it.pass != recurrence::Pass::Forward;
             let mut all = vec![(it.x, true), (it.y, is_backward)];
             all.extend([it.reserve, it.workspace].map(|scratch| (scratch.tensor, false)));
-            all.extend(it.weights.into_iter().flatten().map(|weight| (weight, true)));
+            all.extend(it.weights.into_iter().flatten().flatten().map(|weight| (weight, true)));
             if let recurrence::Pass::Backward { dy, dx, sums } = it.pass {
                 all.push((dy, true));
                 all.extend(dx.map(|dx| (dx, false)));
-                all.extend(sums.into_iter().flatten().map(|(sum, _)| (sum, false)));
+                all.extend(sums.into_iter().flatten().flatten().map(|(sum, _)| (sum, false)));
             }
             all
         }

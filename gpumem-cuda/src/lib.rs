@@ -45,7 +45,7 @@ pub use compile::{cache, progress};
 pub use device::Cuda;
 pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
 #[doc(hidden)]
-pub use libraries::cudnn::recurrence::absent_sizes;
+pub use libraries::cudnn::recurrence::{absent_pieces, absent_sizes};
 pub use libraries::preflight;
 pub use measured::Stages;
 pub use session::Session;

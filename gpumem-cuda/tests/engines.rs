@@ -9,15 +9,13 @@
 #[path = "../../tests/networks/mod.rs"]
 mod networks;
 mod planned;
+#[path = "engines/recurrences.rs"]
+mod recurrences;
 
 use gpumem::cards::{A100_40GB, Card, H200, RTX_4090, T4};
 use gpumem::{Network, Precision, network};
-use gpumem_core::program::op::{Rule, Work};
-use gpumem_core::program::ops::{Cell, WholeRecurrence};
 use gpumem_cuda::launches::launches;
-use gpumem_cuda::product::{Element, Scratch};
-use gpumem_cuda::recurrence::Pass;
-use gpumem_cuda::{AbsentCard, Call, Convolution, Recurrence, absent_sizes};
+use gpumem_cuda::{AbsentCard, Call, Convolution};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -181,85 +179,4 @@ fn every_dense_convolution_and_all_attention_has_an_engine() {
     let kept = std::fs::read_to_string(FILE).unwrap_or_default();
     assert_eq!(text, kept, "write the file anew with UPDATE_FIGURES=1, and look at the difference");
     assert!(missed.is_empty());
-}
-
-/// Bytes that a plan has for a recurrent layer: of the reserve, and of the workspace where cuDNN's begins.
-fn planned_for(op: &WholeRecurrence, batch: u64, element: Element) -> [u64; 2] {
-    let reserve = batch * op.reserve() * element.bytes();
-    let workspace = |work| batch * op.workspace(work).unwrap().shape.elements().unwrap() + op.workspace_once(work);
-    let none = Scratch { tensor: 0, bytes: 0 };
-    let weights = [Some(0), Some(0), op.bias.then_some(0), op.bias.then_some(0)];
-    let of = |pass| Recurrence {
-        pass,
-        cell: op.cell,
-        batch,
-        steps: op.steps,
-        in_features: op.in_features,
-        hidden: op.hidden,
-        x: 0,
-        y: 0,
-        weights,
-        reserve: none,
-        workspace: none,
-        element,
-        tf32: false,
-    };
-    let backward = Pass::Backward { dy: 0, dx: None, sums: [None; 4] };
-    let passes = [(Work::Training, Pass::Forward), (Work::Gradient(0), backward)];
-    let least = passes.map(|(work, pass)| workspace(work) * element.bytes() - of(pass).parts().rest).into_iter().min();
-    [reserve, least.unwrap()]
-}
-
-/// What is planned for recurrent layers is what cuDNN asks for, or little more.
-#[test]
-#[ignore = "needs libcudnn: scripts/cudnn-check"]
-fn recurrent_layers_have_the_memory_that_cudnn_asks_for() {
-    let mut layers = 0;
-    for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu] {
-        for (element, bias) in
-            [(Element::F32, true), (Element::F32, false), (Element::F16, true), (Element::F16, false)]
-        {
-            // Products that are no multiples of anything, and those of networks.
-            for (batch, steps) in [(1, 1), (1, 700), (3, 7), (20, 35), (64, 128), (257, 2), (500, 1)] {
-                for (in_features, hidden) in
-                    [(1, 1), (1, 513), (2, 9), (300, 77), (77, 300), (650, 650), (1024, 512), (512, 1024)]
-                {
-                    let op = WholeRecurrence { cell, steps, in_features, hidden, bias };
-                    let weights = [Some(0), Some(0), bias.then_some(0), bias.then_some(0)];
-                    let none = Scratch { tensor: 0, bytes: 0 };
-                    let asked = Recurrence {
-                        pass: Pass::Forward,
-                        cell,
-                        batch,
-                        steps,
-                        in_features,
-                        hidden,
-                        x: 0,
-                        y: 0,
-                        weights,
-                        reserve: none,
-                        workspace: none,
-                        element,
-                        tf32: false,
-                    };
-                    let [workspace, reserve, weights] = absent_sizes(&asked).unwrap();
-                    let [planned_reserve, planned_workspace] = planned_for(&op, batch, element);
-                    assert!(workspace > 0 && reserve > 0, "{asked}");
-                    assert_eq!(weights, asked.weight_bytes(), "{asked}");
-                    assert!(reserve <= planned_reserve, "{asked}: {reserve}, {planned_reserve}");
-                    assert!(workspace <= planned_workspace, "{asked}: {workspace}, {planned_workspace}");
-                    // 512 bytes a sample, which one sample needs.
-                    assert!(planned_reserve - reserve <= batch * 1024, "{asked}: {reserve}, {planned_reserve}");
-                    // Room for products is planned as if every number had 2 bytes. Of some layers cuDNN's LSTM takes less.
-                    let products = (8 << 20) * (element.bytes() / 2 - 1) + 16384 + 64 * batch;
-                    assert!(
-                        cell == Cell::Lstm || planned_workspace - workspace <= products,
-                        "{asked}: {workspace}, {planned_workspace}"
-                    );
-                    layers += 1;
-                }
-            }
-        }
-    }
-    assert_eq!(layers, 4 * 4 * 7 * 8);
 }

@@ -45,37 +45,49 @@ pub(super) fn join_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
     graph
 }
 
-/// Makes one operation of a recurrent layer that asks for cuDNN and the map of what arrives, which is read by nothing else: cuDNN computes
-/// both, and so takes what arrives, not what is mapped.
+/// Makes one operation of a recurrent layer that asks for cuDNN and the maps of what arrives, which are read by nothing else: cuDNN computes
+/// all of it, and so takes what arrives, not what is mapped.
 pub(super) fn whole_recurrences(mut graph: Graph, ends: &[NodeId]) -> Graph {
     let mut readers = vec![0usize; graph.nodes.len()];
     for node in &graph.nodes {
         node.inputs().iter().for_each(|&input| readers[input] += 1);
     }
     for id in 0..graph.nodes.len() {
-        let Some((mapped, whole)) = whole_recurrence(&graph, id) else { continue };
-        if readers[mapped] == 1 && !ends.contains(&mapped) {
+        let Some((maps, whole)) = whole_recurrence(&graph, id) else { continue };
+        if maps.iter().all(|map| readers[*map] == 1 && !ends.contains(map)) {
             graph.nodes[id].source = whole;
         }
     }
     graph
 }
 
-/// The map in front of a recurrent layer that asks for cuDNN, and both as one.
-fn whole_recurrence(graph: &Graph, id: NodeId) -> Option<(NodeId, Source)> {
+/// The maps in front of a recurrent layer that asks for cuDNN, and all of it as one.
+fn whole_recurrence(graph: &Graph, id: NodeId) -> Option<(Vec<NodeId>, Source)> {
     let Source::Op { op: Op::Recurrence(op), inputs, .. } = &graph.nodes[id].source else { return None };
-    let Recurrence { cell, steps, hidden, bias, cudnn: true, directions: 1, .. } = *op else { return None };
-    let mapped = *inputs.first()?;
-    let Source::Op { op: Op::Product(map), inputs: of_map, .. } = &graph.nodes[mapped].source else { return None };
-    let Product { rows, in_features, out_features, transposed: false, .. } = *map else { return None };
-    let is_its_map = rows == steps && out_features == op.width() && map.bias == bias && !op.is_projected();
-    let (x, weight) = (*of_map.first()?, *of_map.get(1)?);
-    let mut all = vec![x, weight];
-    all.extend(&inputs[1..]);
-    all.extend(&of_map[2..]);
-    let whole = WholeRecurrence { cell, steps, in_features, hidden, bias };
+    let Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn: true } = *op else { return None };
+    let (mut maps, mut all) = (Vec::new(), Vec::new());
+    let mut arriving = None;
+    for of_direction in inputs.chunks(usize::from(op.inputs())) {
+        let &mapped = of_direction.first()?;
+        let Source::Op { op: Op::Product(map), inputs: of_map, .. } = &graph.nodes[mapped].source else { return None };
+        let Product { rows, in_features, out_features, transposed: false, .. } = *map else { return None };
+        let (x, weight) = (*of_map.first()?, *of_map.get(1)?);
+        let is_its_map = rows == steps && out_features == op.width() && map.bias == bias;
+        // Both directions read the same.
+        if !is_its_map || arriving.is_some_and(|first| first != (x, in_features)) {
+            return None;
+        }
+        arriving = Some((x, in_features));
+        maps.push(mapped);
+        all.push(weight);
+        all.extend(&of_direction[1..]);
+        all.extend(&of_map[2..]);
+    }
+    let (x, in_features) = arriving?;
+    all.insert(0, x);
+    let whole = WholeRecurrence { cell, steps, in_features, hidden, outputs, directions, bias };
     let source = Source::Op { op: whole.into(), inputs: all, buffers: Vec::new(), in_place: false };
-    is_its_map.then_some((mapped, source))
+    Some((maps, source))
 }
 
 /// The branches of a concatenation that all go through the same rectifier, one after the other.

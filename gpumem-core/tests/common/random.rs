@@ -316,12 +316,18 @@ impl Drawing {
                     "Lstm(8, bias = false, cudnn = true)",
                     "Lstm(9, proj_size = 8)",
                     "Lstm(6, proj_size = 4, layers = 2, bidirectional = true, bias = false)",
+                    "Lstm(6, proj_size = 4, bidirectional = true, cudnn = true)",
                 ];
-                self.sequences.push(layer(g, sequence[0], texts[second % 5]));
+                self.sequences.push(layer(g, sequence[0], texts[second % 6]));
             }
             108 => {
-                let texts = ["Gru(8)", "Gru(4, bidirectional = true)", "Gru(8, layers = 2, cudnn = true)"];
-                self.sequences.push(layer(g, sequence[0], texts[second % 3]));
+                let texts = [
+                    "Gru(8)",
+                    "Gru(4, bidirectional = true)",
+                    "Gru(8, layers = 2, cudnn = true)",
+                    "Gru(4, layers = 2, bidirectional = true, bias = false, cudnn = true)",
+                ];
+                self.sequences.push(layer(g, sequence[0], texts[second % 4]));
             }
             109 => match (second % 4, kinked) {
                 (0, true) => self.sequences.push(layer(g, sequence[0], "Rnn(8, nonlinearity = \"relu\")")),

@@ -86,8 +86,15 @@ fn gates_leave_alone_what_is_read_again() {
 /// Where cuDNN is asked for, training has one operation for the map and the steps, with room for what cuDNN keeps and works with.
 #[test]
 fn training_for_cudnn_has_its_memory() {
-    // Gates of a unit, and what cuDNN keeps of it.
-    for (text, gates, kept) in [("Lstm(5", 4, 5), ("Gru(5", 3, 6), ("Rnn(5", 1, 1)] {
+    // Gates of a unit, what cuDNN keeps of it, outputs and directions.
+    for (text, gates, kept, outputs, directions) in [
+        ("Lstm(5", 4, 5 * 5, 5, 1),
+        ("Gru(5", 3, 6 * 5, 5, 1),
+        ("Rnn(5", 1, 5, 5, 1),
+        ("Gru(5, bidirectional = true", 3, 6 * 5, 5, 2),
+        ("Lstm(5, proj_size = 2", 4, 6 * 5 + 2, 2, 1),
+        ("Lstm(5, bidirectional = true, proj_size = 2", 4, 6 * 5 + 2, 2, 2),
+    ] {
         let (graph, output) = network(&[7, 3], &format!("{text}, cudnn = true) | Linear(2)"));
         let program = train(&graph, output, 0);
         let is_whole = |op: Option<&Op>| matches!(op, Some(Op::WholeRecurrence(_)));
@@ -97,12 +104,19 @@ fn training_for_cudnn_has_its_memory() {
         let size = |id: Option<u32>, batch| program.tensor(id.unwrap()).elements(batch).unwrap();
         let reserve = forward.written(Slot::Saved(0));
         assert_eq!(reserve, backward.read(Slot::Saved(0)), "{text}");
-        assert_eq!(size(reserve, 2), 2 * (7 * 5 * kept + 256), "{text}");
+        assert_eq!(size(reserve, 2), 2 * (7 * directions * kept + 256), "{text}");
         // Input, reserve and output; the input of the network is none of the step's tensors.
-        assert_eq!(layer_table(&graph, &program)[0].kept, [0, 7 * 5 * (kept + 1) + 256, 0, 0, 0, 0], "{text}");
+        assert_eq!(
+            layer_table(&graph, &program)[0].kept,
+            [0, 7 * directions * (kept + outputs) + 256, 0, 0, 0, 0],
+            "{text}"
+        );
         // What there is once: the weights in an order of cuDNN's and in one piece, backward with their gradients, and room for products.
-        let (scratch, room) = (|it: &gpumem_core::program::Operation| it.written(Slot::Workspace), (8 << 20) + 4096);
-        let (matrices, packed) = (gates * 5 * (3 + 5), gates * 5 * (3 + 5 + 2));
+        let scratch = |it: &gpumem_core::program::Operation| it.written(Slot::Workspace);
+        let room = directions * (8 << 20) + 4096;
+        let projection = if outputs < 5 { outputs * 5 } else { 0 };
+        let matrices = directions * (gates * 5 * (3 + outputs) + projection);
+        let packed = matrices + directions * gates * 5 * 2;
         for (operation, copies) in [(forward, 1), (backward, 2)] {
             let once = 2 * size(scratch(operation), 1) - size(scratch(operation), 2);
             assert_eq!(once, matrices + copies * packed + room / 2, "{text}");
@@ -115,20 +129,26 @@ fn training_for_cudnn_has_its_memory() {
     }
 }
 
-/// The kernels of the project, which run where cuDNN is not installed, need no more: the gates where the reserve is, in the workspace f32 for
-/// each unit and step, and one step more.
+/// The kernels of the project, which run where cuDNN is not installed, need no more: the gates of each direction in a half of the reserve, in
+/// the workspace f32 for each unit and step, and one step more.
 #[test]
 fn own_kernels_have_room_where_cudnn_does() {
     for cell in [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu] {
-        for (steps, in_features, hidden) in [(1, 1, 1), (1, 64, 1), (9, 1, 33), (35, 650, 650), (128, 3, 512)] {
-            let op = WholeRecurrence { cell, steps, in_features, hidden, bias: true };
-            let inner = op.recurrence();
-            assert!(op.reserve() >= steps * inner.width(), "{op:?}");
-            for work in [Work::Training, Work::Gradient(0)] {
-                let own = inner.workspace(work).map_or(0, |room| room.shape.elements().unwrap());
-                let room = op.workspace(work).unwrap().shape.elements().unwrap();
-                // In f32, beside numbers of 16 bits.
-                assert!(room >= 2 * own, "{op:?}: {room}, {own}");
+        for (steps, in_features, hidden) in [(1, 1, 1u64), (1, 64, 1), (9, 1, 33), (35, 650, 650), (700, 3, 512)] {
+            for (directions, outputs) in [(1, hidden), (2, hidden), (1, hidden.div_ceil(3)), (2, hidden.div_ceil(3))] {
+                let op = WholeRecurrence { cell, steps, in_features, hidden, outputs, directions, bias: true };
+                let inner = op.recurrence();
+                if !inner.is_sound() {
+                    continue;
+                }
+                // A half in 16 bits begins at a multiple of 256 bytes.
+                assert!(op.reserve() >= directions * steps * inner.width() + 256, "{op:?}");
+                for work in [Work::Training, Work::Gradient(0)] {
+                    let own = inner.workspace(work).map_or(0, |room| room.shape.elements().unwrap());
+                    let room = op.workspace(work).unwrap().shape.elements().unwrap();
+                    // In f32, beside numbers of 16 bits.
+                    assert!(room >= 2 * own, "{op:?}: {room}, {own}");
+                }
             }
         }
     }
@@ -137,13 +157,17 @@ fn own_kernels_have_room_where_cudnn_does() {
 /// What else changes the gates keeps the map apart.
 #[test]
 fn a_map_that_others_read_stays() {
-    let mut graph = Graph::default();
-    let input = graph.input(numbers(&[7, 3])).unwrap();
-    let once = layer(&mut graph, input, "Lstm(5, cudnn = true)");
-    let mapped = graph.nodes.iter().position(|node| node.inputs().len() == 3 && node.value.shape.last() == 20).unwrap();
-    let gates = layer(&mut graph, mapped, "Linear(5)");
-    let output = join(&mut graph, &[once, gates], "Add");
-    assert_eq!(of_recurrences(&train(&graph, output, 0), false, Slot::Output).len(), 1);
+    for (text, number) in [("Lstm(5, cudnn = true)", 0), ("Lstm(5, bidirectional = true, cudnn = true)", 1)] {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[7, 3])).unwrap();
+        let once = layer(&mut graph, input, text);
+        let is_map = |&id: &usize| graph.nodes[id].inputs().len() == 3 && graph.nodes[id].value.shape.last() == 20;
+        let mapped = (0..graph.nodes.len()).filter(is_map).nth(number).unwrap();
+        let width = graph.nodes[once].value.shape.last();
+        let gates = layer(&mut graph, mapped, &format!("Linear({width})"));
+        let output = join(&mut graph, &[once, gates], "Add");
+        assert_eq!(of_recurrences(&train(&graph, output, 0), false, Slot::Output).len(), 1, "{text}");
+    }
 }
 
 /// The table of the memory model has what is planned.
@@ -151,21 +175,25 @@ fn a_map_that_others_read_stays() {
 fn the_memory_model_has_what_is_planned() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/memory-model.md");
     let text = std::fs::read_to_string(path).unwrap();
-    for (name, cell, [batch, steps, units]) in [
-        ("Lstm", Cell::Lstm, [20, 35, 650]),
-        ("Lstm", Cell::Lstm, [64, 128, 512]),
-        ("Gru", Cell::Gru, [20, 35, 650]),
-        ("Gru", Cell::Gru, [64, 128, 512]),
-        ("Rnn", Cell::Tanh, [64, 128, 512]),
+    for (name, cell, [batch, steps, units], [directions, outputs]) in [
+        ("`Lstm`", Cell::Lstm, [20, 35, 650], [1, 650]),
+        ("`Lstm`", Cell::Lstm, [64, 128, 512], [1, 512]),
+        ("`Lstm`, both directions", Cell::Lstm, [64, 128, 512], [2, 512]),
+        ("`Lstm` to 256", Cell::Lstm, [64, 128, 512], [1, 256]),
+        ("`Lstm` to 256, both directions", Cell::Lstm, [64, 128, 512], [2, 256]),
+        ("`Gru`", Cell::Gru, [20, 35, 650], [1, 650]),
+        ("`Gru`", Cell::Gru, [64, 128, 512], [1, 512]),
+        ("`Gru`, both directions", Cell::Gru, [64, 128, 512], [2, 512]),
+        ("`Rnn`", Cell::Tanh, [64, 128, 512], [1, 512]),
     ] {
-        let op = WholeRecurrence { cell, steps, in_features: units, hidden: units, bias: true };
+        let op = WholeRecurrence { cell, steps, in_features: units, hidden: units, outputs, directions, bias: true };
         let mib = |elements: u64| format!("{:.1}", (4 * elements) as f64 / f64::from(1u32 << 20));
         let workspace = |work| {
             let each = op.workspace(work).unwrap().shape.elements().unwrap();
             mib(batch * each + op.workspace_once(work))
         };
-        let gates = if cell == Cell::Tanh { 0 } else { batch * steps * op.recurrence().width() };
-        let start = format!("| `{name}`, {batch} x {steps} x {units} |");
+        let gates = if cell == Cell::Tanh { 0 } else { directions * batch * steps * op.recurrence().width() };
+        let start = format!("| {name}, {batch} x {steps} x {units} |");
         let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no `{start}`"));
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let [forward, backward] = [Work::Training, Work::Gradient(0)].map(workspace);
@@ -180,7 +208,14 @@ fn the_memory_model_has_what_is_planned() {
 /// What is multiplied is that of the two operations that stand there otherwise.
 #[test]
 fn training_for_cudnn_multiplies_as_much() {
-    for layer in ["Lstm(5, layers = 2", "Gru(5", "Rnn(5"] {
+    let layers = [
+        "Lstm(5, layers = 2",
+        "Gru(5",
+        "Rnn(5",
+        "Gru(5, bidirectional = true",
+        "Lstm(5, bidirectional = true, proj_size = 2",
+    ];
+    for layer in layers {
         let count = |text: &str| -> u64 {
             let (graph, output) = network(&[7, 3], text);
             train(&graph, output, 0).operations.iter().map(|operation| flops(operation, 2)).sum()

@@ -33,18 +33,6 @@ fn sequences_and_joins() {
         ("7x3", "Lstm(64, cudnn = 9)", "needs `true` or `false` for `cudnn`, not 9"),
         (
             "7x3",
-            "Gru(64, bidirectional = true, cudnn = true)",
-            "has both `cudnn` and `bidirectional`; cuDNN computes layers of one direction, without a projection: leave out `cudnn`, and gpumem's \
-             own kernels compute it in less memory, or leave out `bidirectional`",
-        ),
-        (
-            "7x3",
-            "Lstm(64, proj_size = 32, cudnn = true)",
-            "has both `cudnn` and `proj_size`; cuDNN computes layers of one direction, without a projection: leave out `cudnn`, and gpumem's \
-             own kernels compute it in less memory, or leave out `proj_size`",
-        ),
-        (
-            "7x3",
             "Gru(64, proj_size = 32)",
             "has no option `proj_size`; its options are `bias`, `dropout`, `bidirectional` and `cudnn`, after (hidden) or (hidden, layers)",
         ),

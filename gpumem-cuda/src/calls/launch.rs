@@ -184,17 +184,34 @@ impl Kernel {
 }
 
 /// A tensor whose address a call is given, by its number in the program. Numbers from the program's count of tensors on are
-/// f32 master copies: `count + n` is that of tensor `n`.
+/// f32 master copies: `count + n` is that of tensor `n`. Those from twice the count on are [second halves](second_half).
 pub type Argument = TensorId;
+
+/// Bytes that the second half of a tensor begins at a multiple of, in the tensor.
+const HALVES: u64 = 256;
+
+/// The second half of a tensor, which begins at the next multiple of 256 bytes behind its middle.
+pub fn second_half(placed: &Placed, id: TensorId) -> Argument {
+    let count = placed.program.tensors.len() as TensorId;
+    count.saturating_mul(2).saturating_add(id)
+}
 
 /// Byte offset and length of an argument in the arena.
 ///
 /// # Errors
-/// [`Error::Damaged`] for a number that is no tensor's, or the master copy of a tensor that has none.
+/// [`Error::Damaged`] for a number that is no tensor's, the master copy of a tensor that has none, or the second half of one that is too
+/// small to have one.
 pub fn place(placed: &Placed, argument: Argument) -> Result<(u64, u64), Error> {
     let (id, count) = (argument as usize, placed.program.tensors.len());
     if id < count && id < placed.offsets.len() && id < placed.bytes.len() {
         return Ok((placed.offsets[id], placed.bytes[id]));
+    }
+    if let Some(whole) = id.checked_sub(count.saturating_mul(2)) {
+        let of = (placed.offsets.get(whole).filter(|_| whole < count), placed.bytes.get(whole));
+        let (Some(&offset), Some(&bytes)) = of else { return Err(Error::Damaged("an argument is no tensor")) };
+        let start = bytes.div_ceil(2).next_multiple_of(HALVES);
+        let rest = bytes.checked_sub(start).ok_or(Error::Damaged("a tensor is too small for a second half"))?;
+        return Ok((offset.saturating_add(start), rest));
     }
     let own = id.wrapping_sub(count);
     let master = placed.masters.get(own).copied().flatten().ok_or(Error::Damaged("an argument is no tensor"))?;

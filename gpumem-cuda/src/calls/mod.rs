@@ -19,7 +19,7 @@ pub mod recurrence;
 pub use attention::Attention;
 pub use convolution::Convolution;
 pub(crate) use launch::TOGETHER;
-pub use launch::{Argument, Kernel, Launch, SOURCES, place, type_name};
+pub use launch::{Argument, Kernel, Launch, SOURCES, place, second_half, type_name};
 pub use passage::Passage;
 pub use product::Product;
 pub use recurrence::Recurrence;

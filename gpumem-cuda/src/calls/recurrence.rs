@@ -8,6 +8,10 @@ use std::fmt;
 /// A gradient of a weight or a bias, and whether it is added to what is there.
 pub type Sum = (Argument, bool);
 
+/// What there is of each direction's weights: those of the map and of the steps, `[gates * hidden, in_features]` and
+/// `[gates * hidden, outputs]`, their biases, and the projection `[outputs, hidden]`.
+pub type Each<T> = [[Option<T>; 5]; 2];
+
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
@@ -21,11 +25,11 @@ pub enum Pass {
         /// then.
         dx: Option<Argument>,
         /// Those of the weights, as [`Recurrence::weights`] has them, that are wanted.
-        sums: [Option<Sum>; 4],
+        sums: Each<Sum>,
     },
 }
 
-/// A recurrent layer of one direction with the map of what arrives, or its gradients. The states before the first step are 0.
+/// A recurrent layer with the maps of what arrives, or its gradients. The states before the first step are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recurrence {
     /// What is computed.
@@ -40,12 +44,16 @@ pub struct Recurrence {
     pub in_features: u64,
     /// Hidden units.
     pub hidden: u64,
+    /// Numbers that a step of a direction puts out.
+    pub outputs: u64,
+    /// 1, or 2 where another one goes backwards.
+    pub directions: u64,
     /// What arrives: `[batch, steps, in_features]`.
     pub x: Argument,
-    /// The output: `[batch, steps, hidden]`.
+    /// The output: `[batch, steps, directions * outputs]`.
     pub y: Argument,
-    /// The weights of the map and of the steps, `[gates * hidden, in_features]` and `[gates * hidden, hidden]`, and their biases.
-    pub weights: [Option<Argument>; 4],
+    /// The weights.
+    pub weights: Each<Argument>,
     /// What the forward pass keeps for the gradients.
     pub reserve: Scratch,
     /// Scratch memory.
@@ -76,14 +84,19 @@ impl Recurrence {
     /// The layer of any tensors, in whatever memory: what its passes have in common.
     pub(crate) fn of_any(self) -> Recurrence {
         let none = Scratch { tensor: 0, bytes: 0 };
-        let weights = self.weights.map(|weight| weight.map(|_| 0));
+        let weights = self.weights.map(|direction| direction.map(|weight| weight.map(|_| 0)));
         Recurrence { pass: Pass::Forward, x: 0, y: 0, weights, reserve: none, workspace: none, ..self }
     }
 
     /// As the plan counts it.
     fn op(&self) -> WholeRecurrence {
-        let Recurrence { cell, steps, in_features, hidden, weights, .. } = *self;
-        WholeRecurrence { cell, steps, in_features, hidden, bias: weights[2].is_some() }
+        let Recurrence { cell, steps, in_features, hidden, outputs, directions, .. } = *self;
+        WholeRecurrence { cell, steps, in_features, hidden, outputs, directions, bias: self.has_bias() }
+    }
+
+    /// Whether there are biases.
+    pub fn has_bias(&self) -> bool {
+        self.weights[0][2].is_some()
     }
 
     /// Bytes of the weights and biases in one piece, as cuDNN has them.
@@ -104,19 +117,24 @@ impl Recurrence {
         Parts { lengths, weights, sums, rest }
     }
 
-    /// Bytes from one gate of a weight or a bias to the next: of the map's and the steps' weight, and of a bias.
+    /// Bytes from one gate of a weight or a bias to the next: of the map's and the steps' weight, and of a bias. The bytes of a projection
+    /// are those of the steps' weight.
     pub fn gate_bytes(&self) -> [u64; 3] {
-        [self.in_features, self.hidden, 1]
+        [self.in_features, self.outputs, 1]
             .map(|row| row.saturating_mul(self.hidden).saturating_mul(self.element.bytes()))
     }
 }
 
 impl fmt::Display for Recurrence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recurrence { cell, batch, steps, in_features, hidden, element, workspace, .. } = self;
+        let Recurrence { cell, batch, steps, in_features, hidden, outputs, element, workspace, .. } = self;
         let pass = if self.pass == Pass::Forward { "recurrence" } else { "gradient of the recurrence" };
-        write!(f, "{pass} {cell:?} of {batch}x{steps} steps, {in_features} to {hidden} in {element:?}")?;
-        write!(f, ", workspace of {} bytes", workspace.bytes)
+        let cell = if self.directions == 2 { format!("{cell:?} in both directions") } else { format!("{cell:?}") };
+        write!(f, "{pass} {cell} of {batch}x{steps} steps, {in_features} to {hidden}")?;
+        if outputs < hidden {
+            write!(f, " and {outputs}")?;
+        }
+        write!(f, " in {element:?}, workspace of {} bytes", workspace.bytes)
     }
 }
 
@@ -133,9 +151,11 @@ pub(crate) mod tests {
             steps: 7,
             in_features: 5,
             hidden: 11,
+            outputs: 11,
+            directions: 1,
             x: 1,
             y: 2,
-            weights: [Some(3), Some(4), Some(5), Some(6)],
+            weights: [[Some(3), Some(4), Some(5), Some(6), None], [None; 5]],
             reserve: Scratch { tensor: 7, bytes: 1 << 20 },
             workspace: Scratch { tensor: 8, bytes: 64 << 20 },
             element: Element::F32,
@@ -149,8 +169,11 @@ pub(crate) mod tests {
             example(Pass::Forward).to_string(),
             "recurrence Lstm of 3x7 steps, 5 to 11 in F32, workspace of 67108864 bytes"
         );
-        let backward = example(Pass::Backward { dy: 9, dx: None, sums: [None; 4] });
+        let backward = example(Pass::Backward { dy: 9, dx: None, sums: [[None; 5]; 2] });
         assert!(backward.to_string().starts_with("gradient of the recurrence Lstm of 3x7"), "{backward}");
+        let wide = Recurrence { directions: 2, outputs: 4, ..example(Pass::Forward) };
+        let start = "recurrence Lstm in both directions of 3x7 steps, 5 to 11 and 4 in F32";
+        assert!(wide.to_string().starts_with(start), "{wide}");
     }
 
     #[test]
@@ -159,9 +182,12 @@ pub(crate) mod tests {
         // 44 rows of 5, of 11, and two biases.
         assert_eq!((it.weight_bytes(), it.gate_bytes()), (4 * 44 * 18, [4 * 55, 4 * 121, 44]));
         assert_eq!(it.parts(), Parts { lengths: 0, weights: 256, sums: 3584, rest: 3584 });
-        let backward = example(Pass::Backward { dy: 9, dx: None, sums: [None; 4] });
+        let backward = example(Pass::Backward { dy: 9, dx: None, sums: [[None; 5]; 2] });
         assert_eq!(backward.parts(), Parts { lengths: 512, weights: 768, sums: 4096, rest: 7424 });
-        let bare = Recurrence { weights: [Some(3), Some(4), None, None], ..it };
+        let bare = Recurrence { weights: [[Some(3), Some(4), None, None, None], [None; 5]], ..it };
         assert_eq!(bare.weight_bytes(), 4 * 44 * 16);
+        // Of each direction 44 rows of 5, of 4, two biases, and the projection.
+        let wide = Recurrence { directions: 2, outputs: 4, ..it };
+        assert_eq!((wide.weight_bytes(), wide.gate_bytes()), (4 * 2 * (44 * 11 + 44), [4 * 55, 4 * 44, 44]));
     }
 }

@@ -1,6 +1,6 @@
 //! What the launches of an operation depend on.
 
-use crate::calls::{Kernel, type_name};
+use crate::calls::{Argument, Kernel, type_name};
 use gpumem_core::error::Error;
 use gpumem_core::memory::order::channels_last;
 use gpumem_core::memory::place::Placed;
@@ -78,9 +78,10 @@ impl Context<'_> {
         self.tensor(id).elements(self.setting.batch).unwrap_or(u64::MAX)
     }
 
-    /// Elements from one row of a tensor to the next, where rows have gaps.
-    pub fn pitch(&self, id: TensorId) -> Option<u64> {
-        Some(self.tensor(id).layout.pitch).filter(|&pitch| pitch > 0)
+    /// Elements from one row of an argument to the next, where rows have gaps. What is but a part of a tensor has none.
+    pub fn pitch(&self, id: Argument) -> Option<u64> {
+        let pitch = self.placed.program.tensors.get(id as usize)?.layout.pitch;
+        Some(pitch).filter(|&pitch| pitch > 0)
     }
 
     /// A kernel with the strides of maps, if they are not all dense: see `kernels/layout.cuh`.

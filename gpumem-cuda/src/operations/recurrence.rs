@@ -15,6 +15,12 @@ use gpumem_core::program::{Slot, TensorId};
 /// Units of a block: UNITS of the kernel.
 const UNITS: u64 = 8;
 
+/// That a layer has sizes that there can be.
+pub(super) fn sound(op: &Recurrence) -> Result<(), Error> {
+    let not = "a recurrence has no units or steps, other outputs than its cell, or more than two directions";
+    if op.is_sound() { Ok(()) } else { Err(Error::Damaged(not)) }
+}
+
 /// What the launches of an operation share.
 struct Plan<'a> {
     context: &'a Context<'a>,
@@ -25,11 +31,7 @@ struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: Recurrence, y: TensorId) -> Result<Plan<'a>, Error> {
-        if !op.is_sound() {
-            return Err(Error::Damaged(
-                "a recurrence has no units or steps, other outputs than its cell, or more than two directions",
-            ));
-        }
+        sound(&op)?;
         let samples = context.samples(y);
         let rows = samples.saturating_mul(op.steps);
         small(rows)?;

@@ -1,12 +1,13 @@
-//! Recurrent layers with the map of what arrives: cuDNN, or a product and the kernels of [`recurrence`](super::recurrence) in the memory that
-//! is planned for it. The gates then lie where its reserve would be, and the scratch memory of the kernels at the start of the workspace.
+//! Recurrent layers with the maps of what arrives: cuDNN, or products and the kernels of [`recurrence`](super::recurrence) in the memory that
+//! is planned for it. The gates then lie where its reserve would be, those of each direction in a half of it, and the scratch memory of the
+//! kernels at the start of the workspace.
 
 use super::context::{Context, Setting};
 use super::product::{column_sums_of, product_of};
 use super::{movement, recurrence};
 use crate::calls::product::{Element, Factor, Scratch};
-use crate::calls::recurrence::Pass;
-use crate::calls::{self, Call};
+use crate::calls::recurrence::{Each, Pass};
+use crate::calls::{self, Argument, Call, second_half};
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
@@ -15,9 +16,6 @@ use gpumem_core::program::{Action, Op, Operand, Operation, Slot, TensorId};
 
 /// Elements that the library can count: its sizes are of 32 bits, with a sign.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
-
-/// Inputs of the operation that the kernels behind the map read, and their numbers there.
-const INNER: [(u8, u8); 2] = [(2, 1), (3, 2)];
 
 /// Whether there is any in a program.
 pub(crate) fn any(placed: &Placed) -> bool {
@@ -28,6 +26,7 @@ pub(crate) fn any(placed: &Placed) -> bool {
 /// What is asked of the library; `None` if it is not to be asked. Forward pass and gradient go to it both or neither: what it keeps is its
 /// own. So nothing here may depend on the pass, nor what makes of it a plan.
 fn library(context: &Context<'_>, op: &WholeRecurrence, pass: Pass) -> Result<Option<Call>, Error> {
+    recurrence::sound(&op.recurrence())?;
     let Setting { precision, cudnn, deterministic, tf32, .. } = context.setting;
     let (x, element) = (context.read(Slot::Input(0))?, Element::of(precision));
     let (reserve, y) = match pass {
@@ -35,14 +34,13 @@ fn library(context: &Context<'_>, op: &WholeRecurrence, pass: Pass) -> Result<Op
         Pass::Backward { .. } => (context.read(Slot::Saved(0))?, context.read(Slot::Output)?),
     };
     let has_format = element != Element::Bf16 || context.setting.capability >= (8, 0);
-    let largest = context.count(reserve).max(context.count(x)).max(op.weights());
+    let largest = [reserve, x, y].into_iter().map(|id| context.count(id)).fold(op.weights(), u64::max);
     if !(cudnn && has_format && !deterministic && largest <= MOST_ELEMENTS) {
         return Ok(None);
     }
     let workspace = context.written(Slot::Workspace)?;
     let scratch = |tensor: TensorId| Scratch { tensor, bytes: context.placed.bytes[tensor as usize] };
-    let input = |index: u8| context.read(Slot::Input(index)).map(Some);
-    let [bias, map_bias] = if op.bias { [input(3)?, input(WholeRecurrence::MAP_BIAS)?] } else { [None; 2] };
+    let weights = each(op, |input| context.read(Slot::Input(input)).map(Some))?;
     let call = calls::Recurrence {
         pass,
         cell: op.cell,
@@ -50,9 +48,11 @@ fn library(context: &Context<'_>, op: &WholeRecurrence, pass: Pass) -> Result<Op
         steps: op.steps,
         in_features: op.in_features,
         hidden: op.hidden,
+        outputs: op.outputs,
+        directions: op.directions,
         x,
         y,
-        weights: [input(1)?, input(2)?, map_bias, bias],
+        weights,
         reserve: scratch(reserve),
         workspace: scratch(workspace),
         element,
@@ -61,32 +61,65 @@ fn library(context: &Context<'_>, op: &WholeRecurrence, pass: Pass) -> Result<Op
     Ok(Some(call.into()))
 }
 
-/// The operation of the kernels behind the map, on the same tensors: the gates are in the reserve.
-fn behind(context: &Context<'_>, reads: &[(Slot, TensorId)], writes: &[(Slot, TensorId)]) -> Operation {
-    let operation = context.operation;
-    let operands = |all: &[(Slot, TensorId)]| -> Vec<Operand> {
-        all.iter().map(|&(slot, tensor)| Operand { slot, tensor }).collect()
+/// What there is of each weight, by the number of its input.
+fn each<T>(op: &WholeRecurrence, of: impl Fn(u8) -> Result<Option<T>, Error>) -> Result<Each<T>, Error> {
+    let mut all = [const { [const { None }; 5] }; 2];
+    let inner = op.recurrence();
+    for (direction, weights) in (0..op.directions.min(2) as u8).zip(&mut all) {
+        let map = op.map(direction);
+        weights[0] = of(map)?;
+        weights[1] = of(map + 1)?;
+        if op.bias {
+            weights[2] = of(op.map_bias(direction))?;
+            weights[3] = of(map + 2)?;
+        }
+        if inner.is_projected() {
+            weights[4] = of(map + inner.projection())?;
+        }
+    }
+    Ok(all)
+}
+
+/// Where the kernels have the gates of each direction.
+fn gates(context: &Context<'_>, op: &WholeRecurrence, reserve: TensorId) -> Vec<Argument> {
+    let both = [reserve, second_half(context.placed, reserve)];
+    both.into_iter().take(op.directions.min(2) as usize).collect()
+}
+
+/// The operation of the kernels behind the maps, on the same tensors, with what each direction reads or writes in place of what is mapped.
+fn behind(
+    context: &Context<'_>,
+    op: &WholeRecurrence,
+    mut reads: Vec<(Slot, TensorId)>,
+    mut writes: Vec<(Slot, TensorId)>,
+) -> Operation {
+    let (operation, inner) = (context.operation, op.recurrence());
+    for direction in 0..op.directions.min(2) as u8 {
+        for index in 1..inner.inputs() {
+            let (from, to) = (op.map(direction) + index, inner.first_input(direction) + index);
+            reads.extend(operation.read(Slot::Input(from)).map(|tensor| (Slot::Input(to), tensor)));
+            let slots = [Slot::InputGradient(from), Slot::InputGradient(to)];
+            reads.extend(operation.read(slots[0]).map(|tensor| (slots[1], tensor)));
+            writes.extend(operation.written(slots[0]).map(|tensor| (slots[1], tensor)));
+        }
+    }
+    let operands = |all: Vec<(Slot, TensorId)>| -> Vec<Operand> {
+        all.into_iter().map(|(slot, tensor)| Operand { slot, tensor }).collect()
     };
-    let moved = |of: fn(u8) -> Slot, find: &dyn Fn(Slot) -> Option<TensorId>| -> Vec<Operand> {
-        let inner = INNER.into_iter().filter_map(|(from, to)| Some(Operand { slot: of(to), tensor: find(of(from))? }));
-        inner.collect()
-    };
-    let (read, written) = (|slot| operation.read(slot), |slot| operation.written(slot));
-    let mut all = operands(reads);
-    all.extend(moved(Slot::Input, &read));
-    all.extend(moved(Slot::InputGradient, &read));
-    let mut targets = operands(writes);
-    targets.extend(moved(Slot::InputGradient, &written));
-    Operation { reads: all, writes: targets, ..operation.clone() }
+    Operation { reads: operands(reads), writes: operands(writes), ..operation.clone() }
 }
 
 /// Rows, gates of a row, and numbers of a row that arrives.
 ///
 /// # Errors
 /// [`Error::Damaged`] if there is no room for so many gates.
-fn sizes(context: &Context<'_>, op: &WholeRecurrence, x: TensorId, gates: TensorId) -> Result<[u64; 3], Error> {
+fn sizes(context: &Context<'_>, op: &WholeRecurrence, x: TensorId, reserve: TensorId) -> Result<[u64; 3], Error> {
     let [rows, width] = [context.samples(x).saturating_mul(op.steps), op.recurrence().width()];
-    if context.count(gates) < rows.saturating_mul(width) {
+    let bytes = rows.saturating_mul(width).saturating_mul(Element::of(context.setting.precision).bytes());
+    // The second half is no larger than the first.
+    let last = gates(context, op, reserve).pop().unwrap_or(reserve);
+    let (_, room) = calls::place(context.placed, last)?;
+    if room < bytes {
         return Err(Error::Damaged("a recurrence has no room for its gates"));
     }
     Ok([rows, width, op.in_features])
@@ -96,16 +129,21 @@ pub(super) fn forward(context: &Context<'_>, op: &WholeRecurrence) -> Result<Vec
     if let Some(call) = library(context, op, Pass::Forward)? {
         return Ok(vec![call]);
     }
-    let (x, y, gates) =
-        (context.read(Slot::Input(0))?, context.written(Slot::Output)?, context.written(Slot::Saved(0))?);
-    let (sizes, weight) = (sizes(context, op, x, gates)?, Factor::plain(context.read(Slot::Input(1))?).t());
-    let bias = if op.bias { Some(context.read(Slot::Input(WholeRecurrence::MAP_BIAS))?) } else { None };
-    let mut calls = vec![product_of(context, sizes, [Factor::plain(x), weight], bias, (gates, false))?];
-    let mut writes = vec![(Slot::Output, y), (Slot::Workspace, context.written(Slot::Workspace)?)];
-    if !op.cell.is_plain() {
-        writes.push((Slot::Saved(0), gates));
+    let (x, reserve) = (context.read(Slot::Input(0))?, context.written(Slot::Saved(0))?);
+    let sizes = sizes(context, op, x, reserve)?;
+    let (mut calls, mut reads) = (Vec::new(), Vec::new());
+    let mut writes =
+        vec![(Slot::Output, context.written(Slot::Output)?), (Slot::Workspace, context.written(Slot::Workspace)?)];
+    for (direction, gates) in (0..).zip(gates(context, op, reserve)) {
+        let weight = Factor::plain(context.read(Slot::Input(op.map(direction)))?).t();
+        let bias = if op.bias { Some(context.read(Slot::Input(op.map_bias(direction)))?) } else { None };
+        calls.push(product_of(context, sizes, [Factor::plain(x), weight], bias, (gates, false))?);
+        reads.push((Slot::Input(op.recurrence().first_input(direction)), gates));
+        if !op.cell.is_plain() {
+            writes.push((Slot::Saved(direction), gates));
+        }
     }
-    let operation = behind(context, &[(Slot::Input(0), gates)], &writes);
+    let operation = behind(context, op, reads, writes);
     let launches = recurrence::forward(&Context { operation: &operation, ..*context }, &op.recurrence())?;
     calls.extend(launches.into_iter().map(Call::from));
     Ok(calls)
@@ -118,33 +156,41 @@ pub(super) fn backward(context: &Context<'_>, op: &WholeRecurrence) -> Result<Ve
         let slot = Slot::InputGradient(input);
         context.operation.written(slot).map(|tensor| (tensor, context.adds(slot) == 1))
     };
-    let dx = wanted(0);
-    let sums = [1, 2, WholeRecurrence::MAP_BIAS, 3].map(wanted);
+    let (dx, sums) = (wanted(0), each(op, |input| Ok(wanted(input)))?);
     let written = dx.filter(|(_, adds)| !adds).map(|(dx, _)| dx);
     if let Some(call) = library(context, op, Pass::Backward { dy, dx: written, sums })? {
         let added = dx.filter(|(_, adds)| *adds).map(|(dx, _)| movement::add(context, workspace, dx));
         return Ok([call].into_iter().chain(added.map(Call::from)).collect());
     }
-    let (gates, y) = (context.read(Slot::Saved(0))?, context.read(Slot::Output)?);
-    let mut reads = vec![(Slot::Gradient, dy), (Slot::Output, y)];
-    if !op.cell.is_plain() {
-        reads.push((Slot::Saved(0), gates));
+    let reserve = context.read(Slot::Saved(0))?;
+    let ([rows, width, inputs], gates) = (sizes(context, op, x, reserve)?, gates(context, op, reserve));
+    let mut reads = vec![(Slot::Gradient, dy), (Slot::Output, context.read(Slot::Output)?)];
+    let mut writes = vec![(Slot::Workspace, workspace)];
+    for (direction, &gates) in (0..).zip(&gates) {
+        if !op.cell.is_plain() {
+            reads.push((Slot::Saved(direction), gates));
+        }
+        writes.push((Slot::InputGradient(op.recurrence().first_input(direction)), gates));
     }
-    let writes = [(Slot::InputGradient(0), gates), (Slot::Workspace, workspace)];
-    let operation = behind(context, &reads, &writes);
+    let operation = behind(context, op, reads, writes);
     let launches = recurrence::backward(&Context { operation: &operation, ..*context }, &op.recurrence())?;
     let mut calls: Vec<Call> = launches.into_iter().map(Call::from).collect();
-    let ([rows, width, inputs], dp) = (sizes(context, op, x, gates)?, Factor::plain(gates));
-    if let Some(dx) = dx {
-        let weight = Factor::plain(context.read(Slot::Input(1))?);
-        calls.push(product_of(context, [rows, inputs, width], [dp, weight], None, dx)?);
-    }
-    let [map_weight, _, map_bias, _] = sums;
-    if let Some(dw) = map_weight {
-        calls.push(product_of(context, [width, inputs, rows], [dp.t(), Factor::plain(x)], None, dw)?);
-    }
-    if let Some(db) = map_bias {
-        calls.push(column_sums_of(context, [rows, width], gates, db)?.into());
+    // The direction that goes backwards comes first, as it does where products stand by themselves.
+    let mut dx = dx;
+    for (direction, &gates) in (0u8..2).zip(&gates).rev() {
+        let dp = Factor::plain(gates);
+        if let Some((target, adds)) = dx {
+            let weight = Factor::plain(context.read(Slot::Input(op.map(direction)))?);
+            calls.push(product_of(context, [rows, inputs, width], [dp, weight], None, (target, adds))?);
+            dx = Some((target, true));
+        }
+        let [map_weight, _, map_bias, ..] = sums[usize::from(direction)];
+        if let Some(dw) = map_weight {
+            calls.push(product_of(context, [width, inputs, rows], [dp.t(), Factor::plain(x)], None, dw)?);
+        }
+        if let Some(db) = map_bias {
+            calls.push(column_sums_of(context, [rows, width], gates, db)?.into());
+        }
     }
     Ok(calls)
 }

@@ -119,6 +119,24 @@ impl Products {
         steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
     }
 
+    /// What its steps depend on, on a card of so many multiprocessors as there are where blocks wait for each other.
+    pub fn setting(self, batch: u64, (precision, capability): Format, optimizer: Optimizer) -> Setting {
+        let library = !matches!(self, Products::Own | Products::Apart);
+        let (tf32, deterministic, cudnn) = (false, false, library && self != Products::WithoutCudnn);
+        Setting {
+            batch,
+            precision,
+            optimizer,
+            capability,
+            multiprocessors: multiprocessors(capability),
+            tf32,
+            deterministic,
+            library,
+            cudnn,
+            operations: &harness::graphs::own::OPERATIONS,
+        }
+    }
+
     /// The steps of a program, as they run in one arena.
     fn planned(
         self,
@@ -128,20 +146,7 @@ impl Products {
         optimizer: Optimizer,
         multiprocessors: u32,
     ) -> (Setting, Vec<Step>) {
-        let (library, (precision, capability)) = (!matches!(self, Products::Own | Products::Apart), format);
-        let (tf32, deterministic, cudnn) = (false, false, library && self != Products::WithoutCudnn);
-        let setting = Setting {
-            batch,
-            precision,
-            optimizer,
-            capability,
-            multiprocessors,
-            tf32,
-            deterministic,
-            library,
-            cudnn,
-            operations: &harness::graphs::own::OPERATIONS,
-        };
+        let setting = Setting { multiprocessors, ..self.setting(batch, format, optimizer) };
         let is_plain = |call: &Call| match call {
             Call::Kernel(_) | Call::Passage(_) => true,
             Call::Product(product) => matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)),
@@ -242,9 +247,15 @@ impl Simulated {
         if let (Some(offset), Memory::Arena(_)) = (on_host(offset), &self.memory) {
             return &mut self.host[offset as usize..][..length];
         }
-        let offset = offset as usize;
+        let (offset, count) = (offset as usize, 2 * self.placed.program.tensors.len());
+        let own = if id < count { id } else { id - count };
         match &mut self.memory {
-            Memory::Apart(tensors) => &mut tensors[id],
+            // A second half is in the tensor's own.
+            Memory::Apart(tensors) => {
+                let tensor = &mut tensors[own];
+                let start = tensor.len() - length;
+                &mut tensor[start..]
+            }
             Memory::Arena(arena) => {
                 // SAFETY: any bytes are a valid u64 and the other way round; the length is that of the vector.
                 let all: &mut [u8] =

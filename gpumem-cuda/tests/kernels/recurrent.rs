@@ -1,11 +1,16 @@
 //! Recurrent layers, step after step.
 
 use crate::host::harness::graphs::{again, chain, join, layer, numbers};
-use crate::host::{CAPABILITY, kernels_in};
+use crate::host::{CAPABILITY, Products, kernels_in, steps_of};
 use crate::{check, check_formats, check_products, gradients};
 use gpumem_core::Precision;
+use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
+use gpumem_core::program::{Slot, TensorId};
+use gpumem_cuda::Call;
+use gpumem_cuda::launch::{place, second_half};
+use gpumem_cuda::steps::steps_where;
 
 /// A chain of layers on a sequence.
 fn along(dims: [u64; 2], layers: &str) -> impl Fn(&mut Graph) -> NodeId + '_ {
@@ -37,11 +42,17 @@ fn recurrent_layers_in_16_bits() {
 fn recurrent_layers_in_the_memory_of_cudnn() {
     for layer in CELLS {
         check(layer, 3, along([4, 5], &format!("{layer}, cudnn = true)")));
+        check(layer, 3, along([4, 5], &format!("{layer}, bidirectional = true, cudnn = true)")));
     }
+    check("projections", 3, along([4, 5], "Lstm(7, proj_size = 3, cudnn = true)"));
+    let both = "Lstm(9, layers = 2, bidirectional = true, bias = false, proj_size = 2, cudnn = true)";
+    check("projections of both directions", 2, along([3, 5], both));
     check("two layers without biases", 2, along([3, 5], "Lstm(6, layers = 2, bias = false, cudnn = true)"));
     check_products("in 16 bits", 2, along([3, 5], "Gru(7, cudnn = true)"));
+    check_products("both in 16 bits", 2, along([3, 5], "Gru(7, bidirectional = true, cudnn = true)"));
+    check_products("a projection", 2, along([3, 5], "Lstm(7, bidirectional = true, proj_size = 3, cudnn = true)"));
     // Gradients of parameters, and of what arrives, are added to others.
-    for text in ["Lstm(5, cudnn = true)", "Gru(5, cudnn = true)"] {
+    for text in ["Lstm(5, cudnn = true)", "Gru(5, cudnn = true)", "Lstm(7, proj_size = 5, cudnn = true)"] {
         check(text, 2, |graph| {
             let input = graph.input(numbers(&[3, 5])).unwrap();
             let once = layer(graph, input, text);
@@ -49,6 +60,39 @@ fn recurrent_layers_in_the_memory_of_cudnn() {
             join(graph, &[once, twice], "Add")
         });
     }
+}
+
+/// Where the second direction's gates are: in the other half of what would be cuDNN's reserve, at a multiple of 256 bytes.
+#[test]
+fn gates_of_both_directions_share_a_tensor() {
+    let mut graph = Graph::default();
+    let output = along([4, 5], "Rnn(7, bidirectional = true, cudnn = true)")(&mut graph);
+    let (training, optimizer) = gradients();
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let mut placed = crate::host::harness::compile(&program, 2);
+    let reserve = placed.program.operations.iter().find_map(|it| it.written(Slot::Saved(0))).unwrap();
+    let [half, other] = [reserve, placed.program.tensors.len() as TensorId].map(|id| second_half(&placed, id));
+    let (whole, bytes) = (placed.offsets[reserve as usize], placed.bytes[reserve as usize]);
+    let (offset, rest) = place(&placed, half).unwrap();
+    assert!((offset - whole).is_multiple_of(256) && offset - whole >= bytes / 2, "{offset} {whole} {bytes}");
+    assert_eq!(offset + rest, whole + bytes);
+    assert_eq!(place(&placed, other).unwrap_err(), Error::Damaged("an argument is no tensor"));
+    // Each half is given to as many launches.
+    let steps = steps_of(&placed, 2, Precision::F32, optimizer);
+    let given = |argument| {
+        let of_half = |call: &&Call| matches!(call, Call::Kernel(it) if it.arguments.contains(&Some(argument)));
+        steps.iter().flat_map(|step| &step.calls).filter(of_half).count()
+    };
+    assert!(given(reserve) > 4);
+    assert_eq!(given(half), given(reserve));
+    // A tensor that ends before the gates do.
+    let gates = 2 * 4 * 7 * 4;
+    placed.bytes[reserve as usize] = 256 + gates - 1;
+    let setting = Products::Own.setting(2, (Precision::F32, CAPABILITY), optimizer);
+    let error = steps_where(&placed, setting, &mut |_: &Call| Ok(true)).unwrap_err();
+    assert_eq!(error, Error::Damaged("a recurrence has no room for its gates"));
+    placed.bytes[reserve as usize] = 1;
+    assert_eq!(place(&placed, half).unwrap_err(), Error::Damaged("a tensor is too small for a second half"));
 }
 
 #[test]

@@ -7,6 +7,11 @@ use crate::host::harness::graphs::{join, layer};
 const LAYERS: &str = "Lstm(8, layers = 2, cudnn = true) | Gru(6, bias = false, cudnn = true) | \
                       Rnn(5, nonlinearity = \"relu\", cudnn = true) | Rnn(4, cudnn = true) | Flatten | Linear(5)";
 
+/// Both directions, projections, and two layers of both with masks between them.
+const WIDE: &str = "Lstm(7, layers = 2, dropout = 0.25, bidirectional = true, proj_size = 2, cudnn = true) | \
+                    Gru(5, bidirectional = true, bias = false, cudnn = true) | Lstm(6, proj_size = 4, bias = false, cudnn = true) | \
+                    Rnn(4, bidirectional = true, cudnn = true) | Flatten | Linear(5)";
+
 fn training() -> Training<'static> {
     Training {
         loss: &[Term::CROSS_ENTROPY],
@@ -42,16 +47,18 @@ fn recurrent_layers_go_to_the_library() {
         (Precision::Bf16, false, 10),
         (Precision::Mixed(Half::F16), false, 10),
     ] {
-        let job = job_of_sequence(LAYERS, precision, deterministic);
-        let before = recurrence_counts();
-        let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
-        let after = recurrence_counts();
-        // Each pass is tried once, and captured for both halves of the input.
-        let asked = [0, 1, 2].map(|kind| after[kind] - before[kind]);
-        assert_eq!((asked, card.recurrences()), ([passes / 2 * 3; 3], passes as usize), "{precision:?}");
-        check(&job, &mut card);
-        drop(card);
-        assert_eq!(convolution_counts()[..2], [0, 0], "handles and objects: {precision:?}");
+        for layers in [LAYERS, WIDE] {
+            let job = job_of_sequence(layers, precision, deterministic);
+            let before = recurrence_counts();
+            let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
+            let after = recurrence_counts();
+            // Each pass is tried once, and captured for both halves of the input.
+            let asked = [0, 1, 2].map(|kind| after[kind] - before[kind]);
+            assert_eq!((asked, card.recurrences()), ([passes / 2 * 3; 3], passes as usize), "{layers} {precision:?}");
+            check(&job, &mut card);
+            drop(card);
+            assert_eq!(convolution_counts()[..2], [0, 0], "handles and objects: {layers} {precision:?}");
+        }
     }
 }
 
@@ -67,11 +74,15 @@ fn gradients_of_recurrent_layers_are_added() {
     let once = layer(&mut graph, wide, "Gru(8, cudnn = true)");
     let sum = join(&mut graph, &[once, wide], "Add");
     let twice = crate::host::harness::graphs::again(&mut graph, sum, "Gru(8, cudnn = true)", 1);
-    let output = chain(&mut graph, twice, "Flatten | Linear(5)");
+    let both = "Lstm(6, bidirectional = true, proj_size = 4, cudnn = true)";
+    let first = layer(&mut graph, twice, both);
+    let again = crate::host::harness::graphs::again(&mut graph, first, both, 4);
+    let output = join(&mut graph, &[first, again], "Add");
+    let output = chain(&mut graph, output, "Flatten | Linear(5)");
     let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
     let job = job_of_graph(&graph, output, optimizer, Precision::F32, (training(), None));
     let mut card = load_on(&Cuda::new(0).unwrap(), &job).unwrap();
-    assert_eq!(card.recurrences(), 4);
+    assert_eq!(card.recurrences(), 8);
     check(&job, &mut card);
 }
 

@@ -26,9 +26,10 @@ use alloc::format;
 ///   `4 * hidden + proj_size`. The cell's state is computed again, into as much room as the units of all steps have, for one layer at a
 ///   time; with `proj_size` the gradients of the steps' outputs lie beside it.
 ///
-/// With `cudnn = true` backward keeps 5 numbers a unit and step in place of the gates, and both passes have a workspace of 6 and more
-/// numbers of a unit and step and some MiB, by the rule of [`WholeRecurrence`](crate::program::ops::WholeRecurrence). Where cuDNN is not installed, and on
-/// the CPU, the same kernels as without it run in that memory. Not with `bidirectional` or `proj_size`.
+/// With `cudnn = true` backward keeps 5 numbers a unit and step in place of the gates, or with `proj_size` 6 and the projected ones, and both
+/// passes have a workspace of 6 and more numbers of a unit and step and some MiB, by the rule of
+/// [`WholeRecurrence`](crate::program::ops::WholeRecurrence). Where cuDNN is not installed, and on the CPU, the same kernels as without it
+/// run in that memory.
 ///
 /// PyTorch: `torch.nn.LSTM(D, hidden, layers, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional,
 /// proj_size=proj_size)(x)[0]`.

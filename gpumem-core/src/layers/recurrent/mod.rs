@@ -62,9 +62,6 @@ impl Stack {
             );
             b.report(Mistake::of("layers", text));
         }
-        if self.cudnn && !self.asks_for_cudnn() {
-            b.report(self.too_much_for_cudnn());
-        }
         let mut y = x;
         for layer in 0..layers.min(MOST_LAYERS) {
             if layer > 0 && dropout > 0.0 {
@@ -75,26 +72,11 @@ impl Stack {
         Ok(y)
     }
 
-    /// Whether the layer is to have the memory that cuDNN takes, and is one for which that is known.
-    fn asks_for_cudnn(&self) -> bool {
-        self.cudnn && !self.bidirectional && self.projected.is_none()
-    }
-
-    /// That what is asked of cuDNN is more than it is used for.
-    fn too_much_for_cudnn(&self) -> Mistake {
-        let other = if self.bidirectional { "bidirectional" } else { "proj_size" };
-        let text = format!(
-            "has both `cudnn` and `{other}`; cuDNN computes layers of one direction, without a projection: leave out `cudnn`, and \
-             gpumem's own kernels compute it in less memory, or leave out `{other}`"
-        );
-        Mistake::of("cudnn", text)
-    }
-
     /// One layer: for each direction the map of all steps at once, and then step after step.
     fn layer(&self, b: &mut Builder<'_>, x: Value, cell: Cell, layer: u64) -> Result<Value, Mistake> {
-        let ([steps, in_features], Stack { hidden, bias, .. }) = (x.sequence()?, *self);
+        let ([steps, in_features], Stack { hidden, bias, cudnn, .. }) = (x.sequence()?, *self);
         let (outputs, directions) = (self.projected.unwrap_or(hidden), 1 + u64::from(self.bidirectional));
-        let op = Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn: self.asks_for_cudnn() };
+        let op = Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn };
         let (width, mut inputs) = (op.width(), Vec::new());
         let init = Init::Uniform(inverse_sqrt(hidden));
         for suffix in ["", "_reverse"].into_iter().take(op.directions as usize) {

@@ -62,7 +62,7 @@ record! {
         pub directions: u64,
         /// Whether there is a b.
         pub bias: bool,
-        /// Whether the network asks for cuDNN: in training it is then one with the map in front of it, a
+        /// Whether the network asks for cuDNN: in training it is then one with the maps in front of it, a
         /// [`WholeRecurrence`](super::WholeRecurrence).
         pub cudnn: bool,
     }

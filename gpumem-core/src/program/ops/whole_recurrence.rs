@@ -7,13 +7,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A recurrent layer of one direction and the map of what arrives as one, in the memory that cuDNN takes for both: what a
-    /// [`Product`](super::Product) and the [`Recurrence`] behind it are in training where the network asks for cuDNN.
+    /// A recurrent layer and the maps of what arrives, one for each direction, as one, in the memory that cuDNN takes for all of it: what
+    /// [`Product`](super::Product)s and the [`Recurrence`] behind them are in training where the network asks for cuDNN.
     ///
-    /// * Inputs: x `[T, D]`, the weight of the map `[G H, D]`, that of the steps `[G H, H]` and, with `bias`, the bias of the steps and that of
-    ///   the map, `[G H]`. Output `[T, H]`. All but the map's weight and bias are where a [`Recurrence`] has them, counted from 1.
-    /// * Saves one tensor that is at least as large as cuDNN's reserve, in which backends that run without it have the gates. Nobody else
-    ///   reads it, and the gradient may overwrite it.
+    /// * Inputs: x `[T, D]`, then for each direction the weight of its map `[G H, D]`, what a [`Recurrence`] has behind p, and with `bias`
+    ///   the bias of the map, `[G H]`. Output `[T, directions * outputs]`.
+    /// * Saves one tensor that is at least as large as cuDNN's reserve, in which backends that run without it have the gates of all
+    ///   directions. Nobody else reads it, and the gradient may overwrite it.
     /// * The gradient reads everything.
     pub struct WholeRecurrence {
         /// What a step computes.
@@ -24,6 +24,10 @@ record! {
         pub in_features: u64,
         /// Hidden units.
         pub hidden: u64,
+        /// Numbers that a step of a direction puts out.
+        pub outputs: u64,
+        /// 1, or 2 where another one goes backwards.
+        pub directions: u64,
         /// Whether there are biases.
         pub bias: bool,
     }
@@ -32,58 +36,110 @@ record! {
 /// Bytes of the smallest numbers that a network has. What is counted in bytes takes as many numbers as it has of these.
 const LEAST: u64 = 2;
 
-/// Bytes of its workspace that cuDNN takes for products, whatever the sizes.
+/// Bytes of its workspace that cuDNN takes for products of each direction, whatever the sizes.
 const PRODUCTS: u64 = 8 << 20;
 
 /// Bytes by which parts of reserve and workspace may be larger so that each begins at a multiple of 256, all together.
 const GAPS: [u64; 2] = [512, 4096];
 
-impl WholeRecurrence {
-    /// The input that is the map's bias.
-    pub const MAP_BIAS: u8 = 4;
+/// Steps of which cuDNN has the gates at once in the forward pass of a layer of one direction.
+const AT_ONCE: u64 = 256;
 
-    /// The layer behind the map.
+fn sum(terms: &[u64]) -> u64 {
+    terms.iter().copied().fold(0, u64::saturating_add)
+}
+
+impl WholeRecurrence {
+    /// The layer behind the maps.
     pub fn recurrence(&self) -> Recurrence {
-        let WholeRecurrence { cell, steps, hidden, bias, .. } = *self;
-        Recurrence { cell, steps, hidden, outputs: hidden, directions: 1, bias, cudnn: true }
+        let WholeRecurrence { cell, steps, hidden, outputs, directions, bias, .. } = *self;
+        Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn: true }
+    }
+
+    /// Inputs of one direction.
+    fn inputs(&self) -> u8 {
+        self.recurrence().inputs().saturating_add(u8::from(self.bias))
+    }
+
+    /// The input that is the weight of a direction's map. Behind it is what a [`Recurrence`] has behind what is mapped.
+    pub fn map(&self, direction: u8) -> u8 {
+        direction.saturating_mul(self.inputs()).saturating_add(1)
+    }
+
+    /// The input that is the bias of a direction's map, where there are biases.
+    pub fn map_bias(&self, direction: u8) -> u8 {
+        self.map(direction).saturating_add(self.recurrence().inputs())
+    }
+
+    /// Elements of a direction's matrices.
+    fn matrices(&self) -> u64 {
+        let WholeRecurrence { hidden, outputs, .. } = *self;
+        let projection = if self.recurrence().is_projected() { product(&[outputs, hidden]) } else { 0 };
+        product(&[self.cell.gates(), hidden, self.in_features.saturating_add(outputs)]).saturating_add(projection)
     }
 
     /// Elements of one set of weights and biases, as cuDNN wants them in one piece.
     pub fn weights(&self) -> u64 {
-        let each = self.in_features.saturating_add(self.hidden).saturating_add(if self.bias { 2 } else { 0 });
-        product(&[self.cell.gates(), self.hidden, each])
+        let biases = if self.bias { product(&[2, self.cell.gates(), self.hidden]) } else { 0 };
+        self.directions.saturating_mul(self.matrices().saturating_add(biases))
     }
 
     /// The most that cuDNN keeps for the backward pass, in elements of a sample: what `cudnnGetRNNTempSpaceSizes` calls the reserve.
     pub fn reserve(&self) -> u64 {
-        let numbers = match self.cell {
-            Cell::Lstm => 5,
-            Cell::Gru => 6,
-            Cell::Tanh | Cell::Relu => 1,
+        let units = |count: u64| self.hidden.saturating_mul(count);
+        let each = match self.cell {
+            // What is projected, and its projection.
+            Cell::Lstm if self.recurrence().is_projected() => units(6).saturating_add(self.outputs),
+            Cell::Lstm => units(5),
+            Cell::Gru => units(6),
+            Cell::Tanh | Cell::Relu => units(1),
         };
-        product(&[numbers, self.steps, self.hidden]).saturating_add(GAPS[0] / LEAST)
+        product(&[self.directions, self.steps, each]).saturating_add(GAPS[0] / LEAST)
     }
 
     /// The most that cuDNN works with in any pass of training, in elements of a sample and in elements of the whole batch: its workspace.
     ///
     /// It has what arrives and what leaves with the steps outermost, the gates or their gradients, and the weights in an order of its own.
     pub fn temporary(&self) -> [u64; 2] {
-        let (inputs, hidden) = (self.in_features, self.hidden);
-        let sum = |terms: [u64; 3]| terms.into_iter().fold(0, u64::saturating_add);
-        // For each step, and once for each sample, in units of H: where the forward pass needs more, and where the gradient does.
-        let (gates, of_sample, of_gradient) = match self.cell {
-            Cell::Lstm => (5, 10, 11),
-            Cell::Gru => (4, 5, 5),
-            Cell::Tanh | Cell::Relu => (2, 3, 5),
-        };
-        let units = |count: u64| count.saturating_mul(hidden);
-        let of = |step: u64, sample: u64| product(&[self.steps, step]).saturating_add(units(sample));
-        let forward = of(inputs.saturating_add(units(gates)), of_sample);
-        let gradient = of(sum([inputs.saturating_mul(2), units(3), inputs.max(hidden)]), of_gradient);
         // Two whole numbers of 32 bits for each sample.
-        let each = forward.max(gradient).saturating_add(8 / LEAST);
-        let matrices = product(&[self.cell.gates(), hidden, inputs.saturating_add(hidden)]);
-        [each, matrices.saturating_add((PRODUCTS + GAPS[1]) / LEAST)]
+        let each = self.forward().max(self.gradient()).saturating_add(8 / LEAST);
+        let room = PRODUCTS.saturating_mul(self.directions).saturating_add(GAPS[1]) / LEAST;
+        [each, self.directions.saturating_mul(self.matrices()).saturating_add(room)]
+    }
+
+    /// Elements of a sample in the forward pass.
+    fn forward(&self) -> u64 {
+        let WholeRecurrence { steps, in_features, hidden, outputs, directions, .. } = *self;
+        let units = |count: u64| hidden.saturating_mul(count);
+        let (gates, projected) = (units(self.cell.gates()), if outputs < hidden { outputs } else { 0 });
+        let at_once = if directions == 1 { steps.min(AT_ONCE) } else { steps };
+        let once = match self.cell {
+            Cell::Lstm => sum(&[units(8), outputs, outputs]),
+            Cell::Gru => units(5),
+            Cell::Tanh | Cell::Relu => units(3),
+        };
+        let of_direction = sum(&[product(&[steps, sum(&[hidden, projected])]), product(&[at_once, gates]), once]);
+        sum(&[product(&[steps, in_features]), directions.saturating_mul(of_direction), self.of_both(steps)])
+    }
+
+    /// Elements of a sample in the backward pass.
+    fn gradient(&self) -> u64 {
+        let WholeRecurrence { steps, in_features, hidden, outputs, directions, .. } = *self;
+        let units = |count: u64| hidden.saturating_mul(count);
+        let of_step = if outputs < hidden { sum(&[units(2), outputs, outputs]) } else { units(3) };
+        let once = match self.cell {
+            Cell::Lstm => sum(&[units(7), product(&[4, outputs])]),
+            Cell::Gru | Cell::Tanh | Cell::Relu => units(5),
+        };
+        let of_direction = sum(&[product(&[steps, of_step]), once]);
+        let arriving = sum(&[in_features, in_features, product(&[directions, directions, in_features.max(hidden)])]);
+        sum(&[product(&[steps, arriving]), directions.saturating_mul(of_direction), self.of_both(0)])
+    }
+
+    /// What two directions take in units beside what each of them does: for so many steps and once.
+    fn of_both(&self, steps: u64) -> u64 {
+        let others = self.directions.saturating_sub(1);
+        product(&[others, 4, self.hidden, steps.saturating_add(1)])
     }
 }
 
@@ -91,11 +147,11 @@ impl Rule for WholeRecurrence {
     const NAME: &'static str = "WholeRecurrence";
 
     fn output(&self) -> Shape {
-        Shape::new(&[self.steps, self.hidden])
+        self.recurrence().output()
     }
 
     fn gradients(&self) -> Vec<Gradient> {
-        let inputs = 0..if self.bias { 5 } else { 3 };
+        let inputs = 0..self.map(self.directions.min(2) as u8);
         let all = inputs.clone().fold(Inputs::NONE, Inputs::with);
         let reads = Reads { inputs: all, output: true, saved: true, ..Reads::NOTHING };
         vec![Gradient::computed(&inputs.map(|input| (input, reads)).collect::<Vec<_>>())]
@@ -134,10 +190,10 @@ impl Rule for WholeRecurrence {
 
     fn macs(&self) -> u64 {
         let recurrence = self.recurrence();
-        product(&[self.steps, recurrence.width(), self.in_features]).saturating_add(recurrence.macs())
+        product(&[self.directions, self.steps, recurrence.width(), self.in_features]).saturating_add(recurrence.macs())
     }
 
-    /// The assertions are those of the two that it stands for.
+    /// The assertions are those of the operations that it stands for.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

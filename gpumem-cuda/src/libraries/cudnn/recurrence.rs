@@ -1,38 +1,30 @@
 //! Recurrent layers: one call of the library's forward, two of its gradients, around which weights are copied into one piece, as it wants them,
-//! and their gradients out of one.
+//! and their gradients out of one ([`pieces`]).
 //!
 //! The layer has the reserve and the workspace that were planned for it. What the library asks for on this card is compared with that when a
 //! network is loaded, and each pass is tried once, as convolutions are. What the forward pass keeps is the library's own, so that it decides for
 //! the gradients: where it needs more memory, or is refused, the own kernels run in both.
 
+mod absent;
 mod descriptors;
+mod pieces;
 
 use super::{ALIGNMENT, Library, failure, is_refused};
 use crate::calls::Recurrence;
-use crate::calls::recurrence::{Parts, Pass, Sum};
+use crate::calls::recurrence::{Each, Parts, Pass, Sum};
 use crate::error::failure as driver_failure;
 use crate::libraries::plans::{Address, Planned};
 use crate::notice::notice;
+pub use absent::{absent_pieces, absent_sizes};
 use cudarc::cudnn::result::CudnnError;
 use cudarc::cudnn::sys;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{self as driver, CUdeviceptr};
-pub use descriptors::absent_sizes;
-use descriptors::{Description, Tensor};
+use descriptors::Description;
 use gpumem_core::error::Error;
+use pieces::Piece;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-
-/// A piece of a weight or a bias: where it is, where in all weights it goes, and its bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Piece {
-    /// Which of the weights, and bytes in front of it there.
-    of: usize,
-    at: u64,
-    /// Bytes in front of it where all are in one piece.
-    packed: u64,
-    bytes: usize,
-}
 
 /// Why a layer could not be enqueued.
 enum Failed {
@@ -83,13 +75,13 @@ pub(crate) struct Plan {
 struct Places {
     x: CUdeviceptr,
     y: CUdeviceptr,
-    weights: [CUdeviceptr; 4],
+    weights: [[CUdeviceptr; 5]; 2],
     reserve: CUdeviceptr,
     workspace: CUdeviceptr,
     dy: CUdeviceptr,
     dx: CUdeviceptr,
     /// With whether each is added to.
-    sums: [Option<(CUdeviceptr, bool)>; 4],
+    sums: Each<(CUdeviceptr, bool)>,
 }
 
 impl Places {
@@ -98,16 +90,16 @@ impl Places {
         if ![workspace, reserve].iter().all(|start| start.is_multiple_of(ALIGNMENT)) {
             return Err(Error::Damaged("the memory of a recurrence does not begin at a multiple of 256 bytes"));
         }
-        let mut weights = [0; 4];
-        for (at, weight) in weights.iter_mut().zip(it.weights) {
+        let mut weights = [[0; 5]; 2];
+        for (at, weight) in weights.iter_mut().flatten().zip(it.weights.into_iter().flatten()) {
             *at = weight.map_or(Ok(0), address)?;
         }
         let (dy, dx, wanted) = match it.pass {
-            Pass::Forward => (0, 0, [None; 4]),
+            Pass::Forward => (0, 0, [[None; 5]; 2]),
             Pass::Backward { dy, dx, sums } => (address(dy)?, dx.map_or(Ok(workspace), address)?, sums),
         };
-        let mut sums = [None; 4];
-        for (place, sum) in sums.iter_mut().zip(wanted) {
+        let mut sums = [[None; 5]; 2];
+        for (place, sum) in sums.iter_mut().flatten().zip(wanted.into_iter().flatten()) {
             *place = sum.map(|(tensor, adds): Sum| Ok::<_, Error>((address(tensor)?, adds))).transpose()?;
         }
         Ok(Places { x: address(it.x)?, y: address(it.y)?, weights, reserve, workspace, dy, dx, sums })
@@ -191,7 +183,8 @@ impl Plan {
             return Ok(None);
         }
         let places = Places::of(call, address)?;
-        let pieces = pieces(&description, library, call, weights, places.workspace.saturating_add(parts.weights));
+        let start = places.workspace.saturating_add(parts.weights);
+        let pieces = pieces::of(&description, library.0.handle, call, weights, start);
         let Some(pieces) = pieces.map_err(describing())? else { return Ok(None) };
         let library = library.clone();
         Ok(Some(Plan { description, call: *call, pieces, parts, weights, workspace, reserve, places, name, library }))
@@ -219,7 +212,7 @@ impl Plan {
         let Plan { parts, places, weights, .. } = self;
         let [all, sums] = [parts.weights, parts.sums].map(|part| places.workspace + part);
         for piece in &self.pieces {
-            copy(all + piece.packed, places.weights[piece.of] + piece.at, piece.bytes, stream)?;
+            copy(all + piece.packed, *piece.among(&places.weights) + piece.at, piece.bytes, stream)?;
         }
         let (lengths, steps) = (places.workspace + parts.lengths, self.call.steps as u32);
         // SAFETY: the lengths have their place in the workspace, one word for each sample.
@@ -230,7 +223,7 @@ impl Plan {
             return Ok(self.forward()?);
         }
         self.backward_data()?;
-        if places.sums.iter().all(Option::is_none) {
+        if places.sums.iter().flatten().all(Option::is_none) {
             return Ok(());
         }
         // The library adds.
@@ -238,7 +231,7 @@ impl Plan {
         unsafe { driver::cuMemsetD8Async(sums, 0, *weights, stream.cu_stream()) }
             .result()
             .map_err(driver_failure("clearing gradients"))?;
-        let wanted = || self.pieces.iter().filter_map(|piece| Some((piece, places.sums[piece.of]?)));
+        let wanted = || self.pieces.iter().filter_map(|piece| Some((piece, (*piece.among(&places.sums))?)));
         for (piece, (sum, _)) in wanted().filter(|(_, (_, adds))| *adds) {
             copy(sums + piece.packed, sum + piece.at, piece.bytes, stream)?;
         }
@@ -251,7 +244,8 @@ impl Plan {
 
     fn forward(&self) -> Result<(), CudnnError> {
         let (Plan { description, places, parts, .. }, at) = (self, |part: u64| self.at(part));
-        let (state, training) = (description.state.0, sys::cudnnForwardMode_t::CUDNN_FWD_MODE_TRAINING);
+        let [outputs, cells] = description.states.each_ref().map(|state| state.0);
+        let training = sys::cudnnForwardMode_t::CUDNN_FWD_MODE_TRAINING;
         // SAFETY: handle and descriptors live as long as this plan. The addresses are of tensors in the arena, which outlives every plan,
         // each of the length that its descriptor says, because `Session` binds a call to the tensors of the program that it was made from;
         // reserve, weights and workspace have the bytes that the library asked for, as `new` has seen. What is null is a state before
@@ -266,10 +260,10 @@ impl Plan {
                 places.x as *const c_void,
                 description.y.0,
                 places.y as *mut c_void,
-                state,
+                outputs,
                 null(),
                 null_mut(),
-                state,
+                cells,
                 null(),
                 null_mut(),
                 self.weights,
@@ -285,7 +279,7 @@ impl Plan {
 
     fn backward_data(&self) -> Result<(), CudnnError> {
         let (Plan { description, places, parts, .. }, at) = (self, |part: u64| self.at(part));
-        let state = description.state.0;
+        let [outputs, cells] = description.states.each_ref().map(|state| state.0);
         // SAFETY: as in `forward`; the gradient of what arrives has a tensor, or its place at the start of the workspace.
         unsafe {
             sys::cudnnRNNBackwardData_v8(
@@ -297,11 +291,11 @@ impl Plan {
                 places.dy as *const c_void,
                 description.x.0,
                 places.dx as *mut c_void,
-                state,
+                outputs,
                 null(),
                 null(),
                 null_mut(),
-                state,
+                cells,
                 null(),
                 null(),
                 null_mut(),
@@ -327,7 +321,7 @@ impl Plan {
                 at(parts.lengths).cast_const().cast(),
                 description.x.0,
                 places.x as *const c_void,
-                description.state.0,
+                description.states[0].0,
                 null(),
                 description.y.0,
                 places.y as *const c_void,
@@ -355,68 +349,6 @@ fn copy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: &CudaStream) -
         .map_err(driver_failure("copying weights of a recurrence"))
 }
 
-/// Where the library has the weights and biases of each gate, of all weights at an address: those of the map, then those of the steps. The
-/// gates have the order that they have in the network. `None` if it has them elsewhere than between there and the end.
-fn pieces(
-    description: &Description,
-    library: &Library,
-    call: &Recurrence,
-    bytes: usize,
-    start: CUdeviceptr,
-) -> Result<Option<Vec<Piece>>, CudnnError> {
-    let (gates, [matrix, bias]) = (call.cell.gates(), [Tensor::empty()?, Tensor::empty()?]);
-    let [of_map, of_steps, of_bias] = call.gate_bytes();
-    let mut pieces = Vec::new();
-    for number in 0..2 * gates {
-        let (side, gate) = ((number / gates) as usize, number % gates);
-        let (mut weight_at, mut bias_at) = (null_mut(), null_mut());
-        // SAFETY: handle and descriptors are alive, and both are valid places for an address. The library counts from the address of the
-        // weights and reads nothing there.
-        unsafe {
-            sys::cudnnGetRNNWeightParams(
-                library.0.handle,
-                description.layer.0,
-                0,
-                bytes,
-                start as *const c_void,
-                number as i32,
-                matrix.0,
-                &raw mut weight_at,
-                bias.0,
-                &raw mut bias_at,
-            )
-        }
-        .result()?;
-        let found = [(side, weight_at, [of_map, of_steps][side]), (2 + side, bias_at, of_bias)];
-        for (of, address, length) in found.into_iter().filter(|(of, ..)| call.weights[*of].is_some()) {
-            let packed = (address as CUdeviceptr).checked_sub(start).filter(|_| !address.is_null());
-            let is_inside = |packed: &u64| packed.checked_add(length).is_some_and(|end| end <= bytes as u64);
-            let Some(packed) = packed.filter(is_inside) else { return Ok(None) };
-            pieces.push(Piece { of, at: gate * length, packed, bytes: length as usize });
-        }
-    }
-    Ok(Some(joined(pieces)))
-}
-
-/// The same with those as one that follow each other on both sides.
-fn joined(mut pieces: Vec<Piece>) -> Vec<Piece> {
-    pieces.sort_by_key(|piece| (piece.of, piece.at));
-    let mut all: Vec<Piece> = Vec::new();
-    for piece in pieces {
-        match all.last_mut() {
-            Some(last)
-                if last.of == piece.of
-                    && last.at + last.bytes as u64 == piece.at
-                    && last.packed + last.bytes as u64 == piece.packed =>
-            {
-                last.bytes += piece.bytes;
-            }
-            _ => all.push(piece),
-        }
-    }
-    all
-}
-
 impl Planned for Recurrence {
     type Library = Library;
     type Plan = Plan;
@@ -432,18 +364,6 @@ mod tests {
     use crate::calls::Argument;
     use crate::calls::recurrence::tests::example;
 
-    #[test]
-    fn pieces_that_follow_each_other_are_one() {
-        let piece = |of, at, packed, bytes| Piece { of, at, packed, bytes };
-        // Gates in the order in which the library is asked for them: a weight and a bias each.
-        let asked =
-            vec![piece(0, 0, 0, 8), piece(2, 0, 32, 4), piece(0, 8, 8, 8), piece(2, 4, 36, 4), piece(1, 0, 16, 8)];
-        assert_eq!(joined(asked), [piece(0, 0, 0, 16), piece(1, 0, 16, 8), piece(2, 0, 32, 8)]);
-        // Another order of the library's is kept.
-        let turned = vec![piece(0, 0, 8, 8), piece(0, 8, 0, 8)];
-        assert_eq!(joined(turned.clone()), turned);
-    }
-
     /// Each tensor a MiB after the one before.
     fn address(tensor: Argument) -> Result<CUdeviceptr, Error> {
         Ok(0x7f00_0000_0000 + (u64::from(tensor) << 20))
@@ -453,12 +373,14 @@ mod tests {
     fn a_gradient_without_a_tensor_is_in_the_workspace() {
         let [scratch, own] = [8, 10].map(|tensor| address(tensor).unwrap());
         let of = |dx| {
-            Places::of(&example(Pass::Backward { dy: 9, dx, sums: [Some((11, true)), None, None, None] }), &address)
+            let sums = [[Some((11, true)), None, None, None, None], [None; 5]];
+            Places::of(&example(Pass::Backward { dy: 9, dx, sums }), &address)
         };
         assert_eq!([of(None).unwrap().dx, of(Some(10)).unwrap().dx], [scratch, own]);
-        assert_eq!(of(None).unwrap().sums, [Some((address(11).unwrap(), true)), None, None, None]);
+        let sums = [[Some((address(11).unwrap(), true)), None, None, None, None], [None; 5]];
+        assert_eq!(of(None).unwrap().sums, sums);
         let forward = Places::of(&example(Pass::Forward), &address).unwrap();
-        assert_eq!((forward.dx, forward.dy, forward.sums), (0, 0, [None; 4]));
+        assert_eq!((forward.dx, forward.dy, forward.sums), (0, 0, [[None; 5]; 2]));
     }
 
     #[test]

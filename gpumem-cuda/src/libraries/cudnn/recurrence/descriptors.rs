@@ -2,11 +2,9 @@
 
 use crate::calls::Recurrence;
 use crate::calls::product::Element;
-use crate::libraries::cudnn::{data_type, failure};
-use crate::libraries::preflight;
+use crate::libraries::cudnn::data_type;
 use cudarc::cudnn::result::CudnnError;
 use cudarc::cudnn::sys::{self, cudnnDataType_t as DataType, cudnnMathType_t as Math, cudnnRNNMode_t as Mode};
-use gpumem_core::error::Error;
 use gpumem_core::program::ops::Cell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -54,7 +52,8 @@ pub(super) struct Description {
     _dropout: Dropout,
     pub(super) x: Sequences,
     pub(super) y: Sequences,
-    pub(super) state: Tensor,
+    /// What goes from step to step of all directions: what they put out, and an LSTM's cells.
+    pub(super) states: [Tensor; 2],
 }
 
 impl Sequences {
@@ -89,11 +88,12 @@ impl Tensor {
         Ok(Tensor(made(|raw| unsafe { sys::cudnnCreateTensorDescriptor(raw) })?))
     }
 
-    /// States of all samples.
-    fn of_states(it: &Recurrence) -> Result<Tensor, CudnnError> {
-        let (tensor, [batch, hidden]) = (Tensor::empty()?, [counted(it.batch)?, counted(it.hidden)?]);
-        let each = counted(it.batch.saturating_mul(it.hidden))?;
-        let (sizes, strides) = ([1, batch, hidden], [each, hidden, 1]);
+    /// States of all samples: so many numbers of a direction.
+    fn of_states(it: &Recurrence, units: u64) -> Result<Tensor, CudnnError> {
+        let each = counted(it.batch.saturating_mul(units))?;
+        let (tensor, [directions, batch, units]) =
+            (Tensor::empty()?, [counted(it.directions)?, counted(it.batch)?, counted(units)?]);
+        let (sizes, strides) = ([directions, batch, units], [each, units, 1]);
         // SAFETY: the descriptor is alive, and sizes and strides are three each.
         unsafe {
             sys::cudnnSetTensorNdDescriptor(tensor.0, data_type(it.element), 3, sizes.as_ptr(), strides.as_ptr())
@@ -109,16 +109,20 @@ impl Description {
         let dropout = Dropout(made(|raw| unsafe { sys::cudnnCreateDropoutDescriptor(raw) })?);
         // SAFETY: as above.
         let layer = Layer(made(|raw| unsafe { sys::cudnnCreateRNNDescriptor(raw) })?);
-        let [inputs, hidden] = [counted(it.in_features)?, counted(it.hidden)?];
+        let [inputs, hidden, outputs] = [counted(it.in_features)?, counted(it.hidden)?, counted(it.outputs)?];
         let mode = match it.cell {
             Cell::Lstm => Mode::CUDNN_LSTM,
             Cell::Gru => Mode::CUDNN_GRU,
             Cell::Tanh => Mode::CUDNN_RNN_TANH,
             Cell::Relu => Mode::CUDNN_RNN_RELU,
         };
-        let bias = match it.weights[2] {
-            Some(_) => sys::cudnnRNNBiasMode_t::CUDNN_RNN_DOUBLE_BIAS,
-            None => sys::cudnnRNNBiasMode_t::CUDNN_RNN_NO_BIAS,
+        let bias = match it.has_bias() {
+            true => sys::cudnnRNNBiasMode_t::CUDNN_RNN_DOUBLE_BIAS,
+            false => sys::cudnnRNNBiasMode_t::CUDNN_RNN_NO_BIAS,
+        };
+        let directions = match it.directions {
+            2 => sys::cudnnDirectionMode_t::CUDNN_BIDIRECTIONAL,
+            _ => sys::cudnnDirectionMode_t::CUDNN_UNIDIRECTIONAL,
         };
         let math = match it.element {
             Element::F32 if it.tf32 => Math::CUDNN_DEFAULT_MATH,
@@ -133,22 +137,24 @@ impl Description {
                 sys::cudnnRNNAlgo_t::CUDNN_RNN_ALGO_STANDARD,
                 mode,
                 bias,
-                sys::cudnnDirectionMode_t::CUDNN_UNIDIRECTIONAL,
+                directions,
                 sys::cudnnRNNInputMode_t::CUDNN_LINEAR_INPUT,
                 data_type(it.element),
                 DataType::CUDNN_DATA_FLOAT,
                 math,
                 inputs,
                 hidden,
-                hidden,
+                outputs,
                 1,
                 dropout.0,
                 PADDED,
             )
             .result()?;
         }
-        let (x, y) = (Sequences::new(it, it.in_features)?, Sequences::new(it, it.hidden)?);
-        Ok(Description { layer, _dropout: dropout, x, y, state: Tensor::of_states(it)? })
+        let x = Sequences::new(it, it.in_features)?;
+        let y = Sequences::new(it, it.directions.saturating_mul(it.outputs))?;
+        let states = [Tensor::of_states(it, it.outputs)?, Tensor::of_states(it, it.hidden)?];
+        Ok(Description { layer, _dropout: dropout, x, y, states })
     }
 
     /// Bytes of workspace and reserve in training, and what the library says of them.
@@ -176,23 +182,4 @@ impl Description {
         unsafe { sys::cudnnGetRNNWeightSpaceSize(handle, self.layer.0, &raw mut bytes) }.result()?;
         Ok(bytes)
     }
-}
-
-/// What the library answers without a card: bytes of workspace, reserve and weights. It fills in both sizes before it finds that there is no
-/// card, and does not look at the handle before that but for the compute capability, without which it has no Bf16.
-///
-/// # Errors
-/// [`Error::Device`] for a layer that it does not know.
-#[doc(hidden)]
-pub fn absent_sizes(it: &Recurrence) -> Result<[u64; 3], Error> {
-    if preflight::cudnn().is_none() {
-        return Err(Error::failed("CUDA", "cuDNN is not installed: GPUMEM_CUDA names the folder that it is in"));
-    }
-    let mut nothing = vec![0u64; 1 << 17];
-    let handle: sys::cudnnHandle_t = nothing.as_mut_ptr().cast();
-    let failure = || failure(format!("describing {it}"));
-    let description = Description::new(handle, it).map_err(failure())?;
-    let ([workspace, reserve], _) = description.temporary(handle);
-    let weights = description.weights(handle).map_err(failure())?;
-    Ok([workspace, reserve, weights].map(|bytes| bytes as u64))
 }

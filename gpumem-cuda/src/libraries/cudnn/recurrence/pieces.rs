@@ -1,0 +1,128 @@
+//! Where in one piece the library has each weight.
+
+use super::descriptors::{Description, Tensor};
+use crate::calls::Recurrence;
+use cudarc::cudnn::result::CudnnError;
+use cudarc::cudnn::sys;
+use cudarc::driver::sys::CUdeviceptr;
+use gpumem_core::program::ops::Cell;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+/// A piece of a weight or a bias: where it is, where in all weights it goes, and its bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Piece {
+    /// Which direction, which of its weights as in [`Each`](crate::calls::recurrence::Each), and bytes in front of it there.
+    pub(super) of: [usize; 2],
+    pub(super) at: u64,
+    /// Bytes in front of it where all are in one piece.
+    pub(super) packed: u64,
+    pub(super) bytes: usize,
+}
+
+impl Piece {
+    /// What there is of its weight.
+    pub(super) fn among<'a, T>(&self, all: &'a [[T; 5]; 2]) -> &'a T {
+        &all[self.of[0]][self.of[1]]
+    }
+}
+
+/// Where the library has the weights and biases of each gate of each direction, of all weights at an address: those of the map, then those of
+/// the steps. The gates have the order that they have in the network. `None` if it has them elsewhere than between there and the end.
+pub(super) fn of(
+    description: &Description,
+    handle: sys::cudnnHandle_t,
+    call: &Recurrence,
+    bytes: usize,
+    start: CUdeviceptr,
+) -> Result<Option<Vec<Piece>>, CudnnError> {
+    let (gates, mut pieces) = (call.cell.gates(), Vec::new());
+    let [of_map, of_steps, of_bias] = call.gate_bytes();
+    for (direction, weights) in (0..call.directions.min(2)).zip(&call.weights) {
+        for number in 0..2 * gates + u64::from(call.cell == Cell::Lstm) {
+            let [matrix_at, bias_at] = find(description, handle, [direction, number], (start, bytes))?;
+            let (side, gate) = ((number / gates) as usize, number % gates);
+            // Behind the gates of both sides is the projection, which has no bias.
+            let found = match side {
+                0 | 1 => [Some((side, matrix_at, [of_map, of_steps][side])), Some((2 + side, bias_at, of_bias))],
+                _ => [Some((4, matrix_at, of_steps)), None],
+            };
+            let wanted = found.into_iter().flatten().filter(|(of, ..)| weights[*of].is_some());
+            for (of, address, length) in wanted {
+                let packed = address.checked_sub(start).filter(|_| address != 0);
+                let is_inside = |packed: &u64| packed.checked_add(length).is_some_and(|end| end <= bytes as u64);
+                let Some(packed) = packed.filter(is_inside) else { return Ok(None) };
+                pieces.push(Piece { of: [direction as usize, of], at: gate * length, packed, bytes: length as usize });
+            }
+        }
+    }
+    Ok(Some(joined(pieces)))
+}
+
+/// Where the library has a direction's matrix by its number, and its bias; 0 where there is none.
+fn find(
+    description: &Description,
+    handle: sys::cudnnHandle_t,
+    [direction, number]: [u64; 2],
+    (start, bytes): (CUdeviceptr, usize),
+) -> Result<[CUdeviceptr; 2], CudnnError> {
+    let [matrix, bias] = [Tensor::empty()?, Tensor::empty()?];
+    let (mut matrix_at, mut bias_at) = (null_mut(), null_mut());
+    // SAFETY: handle and descriptors are alive, and both are valid places for an address. The library counts from the address of the
+    // weights and reads nothing there.
+    unsafe {
+        sys::cudnnGetRNNWeightParams(
+            handle,
+            description.layer.0,
+            direction as i32,
+            bytes,
+            start as *const c_void,
+            number as i32,
+            matrix.0,
+            &raw mut matrix_at,
+            bias.0,
+            &raw mut bias_at,
+        )
+    }
+    .result()?;
+    Ok([matrix_at, bias_at].map(|address| address as CUdeviceptr))
+}
+
+/// The same with those as one that follow each other on both sides.
+fn joined(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.sort_by_key(|piece| (piece.of, piece.at));
+    let mut all: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match all.last_mut() {
+            Some(last)
+                if last.of == piece.of
+                    && last.at + last.bytes as u64 == piece.at
+                    && last.packed + last.bytes as u64 == piece.packed =>
+            {
+                last.bytes += piece.bytes;
+            }
+            _ => all.push(piece),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_follow_each_other_are_one() {
+        let piece = |of, at, packed, bytes| Piece { of: [0, of], at, packed, bytes };
+        // Gates in the order in which the library is asked for them: a weight and a bias each.
+        let asked =
+            vec![piece(0, 0, 0, 8), piece(2, 0, 32, 4), piece(0, 8, 8, 8), piece(2, 4, 36, 4), piece(1, 0, 16, 8)];
+        assert_eq!(joined(asked), [piece(0, 0, 0, 16), piece(1, 0, 16, 8), piece(2, 0, 32, 8)]);
+        // Another order of the library's is kept.
+        let turned = vec![piece(0, 0, 8, 8), piece(0, 8, 0, 8)];
+        assert_eq!(joined(turned.clone()), turned);
+        // So is what follows in another direction.
+        let other = Piece { of: [1, 0], ..piece(0, 8, 8, 8) };
+        assert_eq!(joined(vec![other, piece(0, 0, 0, 8)]), [piece(0, 0, 0, 8), other]);
+    }
+}
