@@ -34,6 +34,8 @@ mod profile;
 mod recurrences;
 #[path = "session/rules.rs"]
 mod rules;
+#[path = "session/sides.rs"]
+mod sides;
 #[path = "session/together.rs"]
 mod together;
 #[path = "session/weights.rs"]
