@@ -27,15 +27,15 @@ words! {
     ///
     /// * Option `targets = "q_proj, v_proj"`: only the maps of these names have adapters. A target is the last names of a path, or of a
     ///   layer that the map is in, with `*` for any text.
-    /// * Option `base = Nf4` or `base = Int8`: weights of linear maps inside, with an adapter or without, are kept in 4 or 8 bits and are made
-    ///   numbers of the network's format where a product reads them: see [`Coding`](crate::number::Coding). Not those that something else
-    ///   reads, as `Tied` does. Without it they are in the network's format.
+    /// * Option `base = Nf4`, `base = Nf4Double` or `base = Int8`: weights of linear maps inside, with an adapter or without, are kept in 4 or 8
+    ///   bits and are made numbers of the network's format where a product reads them: see [`Coding`](crate::number::Coding). Not those that
+    ///   something else reads, as `Tied` does. Without it they are in the network's format.
     /// * Parameters of each map: `lora_A.weight` `[rank, in_features]`, uniform within `1 / sqrt(in_features)`, and `lora_B.weight`
     ///   `[out_features, rank]` = 0. In-projections of `MultiHeadAttention` have them beside `in_proj_weight`.
     /// * Backward keeps the input of each map, once for all that read it, and `rank` numbers a row.
     ///
     /// PEFT: `LoraConfig(r=rank, lora_alpha=alpha, target_modules=["q_proj", "v_proj"])`, and of a base in 4 bits
-    /// `BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")`.
+    /// `BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")`, with `bnb_4bit_use_double_quant=True` for `Nf4Double`.
     lora,
     /// `Outputs(x, y)`, at the end of `forward`: the network's outputs, each computed from what arrives.
     Outputs,

@@ -33,7 +33,7 @@ fn element(role: Role, precision: Precision) -> u64 {
         Role::Statistic | Role::Index | Role::State => [4, 4, 4],
         Role::ProductWorkspace | Role::ConvolutionWorkspace => [4, 4, 4],
         Role::WideMoment | Role::Scale => [4, 4, 4],
-        Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Bit => [1, 1, 1],
+        Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Nf4Double | Role::Bit => [1, 1, 1],
         Role::Master => [0, 0, 4],
     };
     row[column]
@@ -42,7 +42,7 @@ fn element(role: Role, precision: Precision) -> u64 {
 fn bytes(tensor: &Tensor, batch: u64, precision: Precision) -> u64 {
     let each = tensor.shape.dims().iter().product::<u64>();
     let each = match tensor.role {
-        Role::Nf4 => each.div_ceil(2),
+        Role::Nf4 | Role::Nf4Double => each.div_ceil(2),
         Role::Bit => each.div_ceil(8),
         _ => each,
     };
@@ -175,7 +175,7 @@ proptest! {
         offloads in prop::sample::select(&Offload::ALL[..]),
         frozen in prop::collection::vec(0usize..60, 0..20),
         tapped in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
-        adapted in prop::option::of((prop::sample::select(&[None, Some(Coding::Int8), Some(Coding::Nf4)][..]), 0usize..60)),
+        adapted in prop::option::of((prop::sample::select(&[None, Some(Coding::Int8), Some(Coding::Nf4), Some(Coding::Nf4Double)][..]), 0usize..60)),
     ) {
         let (mut graph, mut output) = network(&choices, true);
         // A product among the last layers is always trained.

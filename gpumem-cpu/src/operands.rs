@@ -40,7 +40,7 @@ impl Element for u32 {
 
 impl Element for u8 {
     fn holds(role: Role) -> bool {
-        matches!(role, Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Bit)
+        matches!(role, Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Nf4Double | Role::Bit)
     }
 }
 

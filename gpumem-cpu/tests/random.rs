@@ -211,8 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn gradients_of_adapters_are_slopes_of_the_loss(choices in choices(12), base in prop::option::of(any::<bool>())) {
-        let base = base.map(|is_nf4| if is_nf4 { Coding::Nf4 } else { Coding::Int8 });
+    fn gradients_of_adapters_are_slopes_of_the_loss(choices in choices(12), base in prop::option::of(prop::sample::select(&Coding::ALL[..]))) {
         let (graph, output) = adapted(&choices, false, base);
         let trained: Vec<&str> =
             graph.parameters.iter().filter(|it| !it.frozen).map(|it| it.name.as_str()).collect();
@@ -222,8 +221,7 @@ proptest! {
 
     /// A network with weights in codes is that of the numbers that these say, to the bit, and it is planned as all else.
     #[test]
-    fn weights_in_codes_are_what_they_say(choices in choices(24), is_nf4 in any::<bool>()) {
-        let coding = if is_nf4 { Coding::Nf4 } else { Coding::Int8 };
+    fn weights_in_codes_are_what_they_say(choices in choices(24), coding in prop::sample::select(&Coding::ALL[..])) {
         let lowered = |base, update| {
             let (graph, output) = adapted(&choices, true, base);
             let training = Training { update, ..PLAIN };

@@ -32,7 +32,7 @@ template <bool ALONG_K> struct Coded {
         real made = real();
         if (place.inside && depth.inside) {
             const u64 at = place.offset + depth.offset;
-            narrow(entries->of(code_at(codes, at)) * scales[at / BLOCK], &made);
+            narrow(entries->of(code_at(codes, at)) * scale_of(scales, at / BLOCK), &made);
         }
         return made;
     }
@@ -66,7 +66,7 @@ template <int TILE, bool ALONG_K> struct Units {
         if (place.inside && depth.inside) {
             const u64 at = place.offset + depth.offset;
             held = *(const Codes *)(source.codes + at / PACKED);
-            scale = source.scales[at / BLOCK];
+            scale = scale_of(source.scales, at / BLOCK);
         }
     }
     // Element i of the unit, in f32.

@@ -1,9 +1,12 @@
 // What codes of weights say, as gpumem_core::number::coding has them: w[i] = entry[code[i]] * scale[i / BLOCK], rounded to `real`.
+// With SCALE_MAP scales are words as gpumem_core::number::double has them, with codes of scales inside.
 //
 // PACKED   codes in a byte: of two the first is in the upper half
 // BLOCK    elements of a scale, a multiple of 32: consecutive ones of a weight as it is stored
 // ENTRIES  of codes of 4 bits: the entry of each, as the bits of f32
 // MOST     of codes of 8 bits, which are whole numbers: the one whose entry is 1
+// SCALE_MAP where scales are in codes: the entry of each, as the bits of f32
+// SCALES, SCALE_WORDS of such scales, how many share one, and their words
 //
 // No include guard: the tests include it once for each kernel they compile.
 
@@ -49,6 +52,20 @@ static __device__ __forceinline__ u32 code_at(const u32 *words, u32 k) {
 static __device__ __forceinline__ u32 code_at(const u8 *bytes, u64 k) {
     return (u32)bytes[k / PACKED] >> (PACKED == 2 && k % 2 == 0 ? 4 : 0);
 }
+
+// The scale of a block.
+#ifdef SCALE_MAP
+static __device__ const u32 SCALE_ENTRIES[256] = SCALE_MAP;
+
+static __device__ __forceinline__ float scale_of(const float *words, u64 block) {
+    const float *group = words + 1 + block / SCALES * SCALE_WORDS;
+    const u32 inside = (u32)(block % SCALES);
+    const u32 code = bits_of(group[1 + inside / 4]) >> inside % 4 * 8 & 255u;
+    return fmaf(from_bits(SCALE_ENTRIES[code]), group[0], words[0]);
+}
+#else
+static __device__ __forceinline__ float scale_of(const float *scales, u64 block) { return scales[block]; }
+#endif
 
 // An element as it is in memory where a weight is not in codes.
 static __device__ __forceinline__ float rounded(float element) {

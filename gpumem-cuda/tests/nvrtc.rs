@@ -88,7 +88,7 @@ fn sample() -> Vec<Instance> {
             matches!([number("HIDDEN"), number("OUTPUTS")], [Some(hidden), Some(outputs)] if hidden != outputs);
         let telling: &[&str] = match *file {
             "chain.cu" => &["INPUTS", "OUTPUTS", "DRAWS"],
-            "coded_product.cu" => &["PACKED", "B_TRANSPOSED"],
+            "coded_product.cu" => &["PACKED", "SCALE_WORDS", "B_TRANSPOSED"],
             _ => &[],
         };
         let told = constants.iter().filter(|(name, _)| telling.contains(&name.as_str())).cloned().collect();

@@ -130,7 +130,7 @@ use proc_macro::TokenStream;
 /// | `MatMul(x, y, transpose_b)`, `Concat(x, y, .., dim = 1)` | the same with matrix products, and side by side |
 /// | `Outputs(x, y)`, at the end of `forward` | the outputs, each from the same input |
 /// | `freeze(x)`, `Linear(10, freeze)` | `x` without training: its parameters get no gradient and no optimizer state, and nothing is kept for them; where nothing trainable lies before it, nothing flows back through it |
-/// | `lora(8, 16.0, x, targets = "q_proj, v_proj")` | `x` frozen, with trained adapters of rank 8 for its linear maps of these names, or without `targets` for all of them; with `base = Nf4` or `base = Int8` their frozen weights are kept in 4 or 8 bits |
+/// | `lora(8, 16.0, x, targets = "q_proj, v_proj")` | `x` frozen, with trained adapters of rank 8 for its linear maps of these names, or without `targets` for all of them; with `base = Nf4`, `base = Nf4Double` or `base = Int8` their frozen weights are kept in 4 or 8 bits |
 /// | `if condition { x } else { y }` | one of them, decided at compile time |
 /// | `w`, after `let w = x;` | `x`; later uses share its parameters |
 /// | `Tied(w)` | the transposed use of a named `Embedding` or `Linear` |

@@ -3,8 +3,10 @@
 //! A block are consecutive elements of one weight, in the order that its shape is written in; the last one may have fewer. Its scale is the
 //! largest magnitude in it, and an element is the entry of a map, a number from -1 to 1, times that scale. So the largest element of a block
 //! is kept as it is, and what codes and scales say has the same codes and scales again: see [`Coding::quantize`].
+//!
+//! Scales may be kept in codes themselves: see [`double`](super::double).
 
-use super::{Role, dynamic};
+use super::{Role, double, dynamic};
 use crate::program::encoding::wire_enum;
 use crate::shape::Shape;
 use alloc::vec;
@@ -20,8 +22,10 @@ pub enum Coding {
     /// "QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv:2305.14314), without quantising the scales. Its 16 entries are quantiles of
     /// the normal distribution, 0 among them; an element is off by at most 0.152 of its block's largest magnitude.
     Nf4,
+    /// The same with the paper's double quantisation: scales are bytes, as [`double`](super::double) has them.
+    Nf4Double,
 }
-wire_enum!(Coding { Int8, Nf4 });
+wire_enum!(Coding { Int8, Nf4, Nf4Double });
 
 /// The entries of [`Coding::Nf4`]: those of appendix E of the paper, and of `bitsandbytes.functional.get_4bit_type("nf4")`.
 pub const NF4: [f32; 16] = [
@@ -61,14 +65,15 @@ const ZERO: u8 = 7;
 pub const MOST: f32 = 127.0;
 
 impl Coding {
-    /// Both.
-    pub const ALL: [Coding; 2] = [Coding::Int8, Coding::Nf4];
+    /// All of them, the one with most bits first.
+    pub const ALL: [Coding; 3] = [Coding::Int8, Coding::Nf4, Coding::Nf4Double];
 
     /// The name, as written in a network.
     pub const fn name(self) -> &'static str {
         match self {
             Coding::Int8 => "Int8",
             Coding::Nf4 => "Nf4",
+            Coding::Nf4Double => "Nf4Double",
         }
     }
 
@@ -77,6 +82,7 @@ impl Coding {
         match self {
             Coding::Int8 => Role::Int8,
             Coding::Nf4 => Role::Nf4,
+            Coding::Nf4Double => Role::Nf4Double,
         }
     }
 
@@ -89,7 +95,7 @@ impl Coding {
     pub const fn packed(self) -> u64 {
         match self {
             Coding::Int8 => 1,
-            Coding::Nf4 => 2,
+            Coding::Nf4 | Coding::Nf4Double => 2,
         }
     }
 
@@ -97,13 +103,25 @@ impl Coding {
     pub const fn block(self) -> u64 {
         match self {
             Coding::Int8 => dynamic::BLOCK,
-            Coding::Nf4 => 64,
+            Coding::Nf4 | Coding::Nf4Double => 64,
         }
     }
 
-    /// The dimension of the scales of so many elements.
+    /// Whether scales are in codes themselves.
+    pub const fn is_double(self) -> bool {
+        matches!(self, Coding::Nf4Double)
+    }
+
+    /// The dimension of the scales of so many elements: of each block one in f32, or as many words as [codes of them](double::words) are in.
     pub const fn scales(self, elements: u64) -> u64 {
-        elements.div_ceil(self.block())
+        let blocks = elements.div_ceil(self.block());
+        if self.is_double() { double::words(blocks) } else { blocks }
+    }
+
+    /// The scale of a block, of those of a whole weight.
+    #[inline(always)]
+    fn scale_of(self, scales: &[f32], block: usize) -> Option<f32> {
+        if self.is_double() { double::scale_of(scales, block) } else { scales.get(block).copied() }
     }
 
     /// Bytes that a weight takes, with its scales: `None` if they exceed `u64`.
@@ -117,17 +135,17 @@ impl Coding {
     pub fn decode(self, code: u8) -> f32 {
         match self {
             Coding::Int8 => f32::from(code as i8) / MOST,
-            Coding::Nf4 => NF4[usize::from(code & 15)],
+            Coding::Nf4 | Coding::Nf4Double => NF4[usize::from(code & 15)],
         }
     }
 
     /// The code that is nearest to an element, as a part of its block's scale. Half way between two it is that of the larger magnitude
-    /// for [`Coding::Int8`] and the lower one for [`Coding::Nf4`], as in bitsandbytes.
+    /// for [`Coding::Int8`] and the lower one for the others, as in bitsandbytes.
     pub fn encode(self, share: f32) -> u8 {
         match self {
             // A conversion cuts off, and ends at the ends.
             Coding::Int8 => ((share * MOST + f32::copysign(0.5, share)) as i8).max(-127) as u8,
-            Coding::Nf4 => {
+            Coding::Nf4 | Coding::Nf4Double => {
                 let is_above = |pair: &&[f32; 2]| share > (pair[0] + pair[1]) * 0.5;
                 NF4.array_windows::<2>().take_while(is_above).count() as u8
             }
@@ -139,12 +157,13 @@ impl Coding {
     /// What [`Coding::dequantize`] makes of them has these codes and scales again. For the element with a block's largest magnitude has the
     /// code of 1 or -1, so that it is the scale itself, and the quotient of another one and the scale is its entry but for two roundings,
     /// which are small beside the distance of entries. (Where a scale is so small that its products are not normal numbers, codes may be
-    /// others that say the same numbers.)
+    /// others that say the same numbers.) Of [`Coding::Nf4Double`] codes of elements are the same again but not those of scales, whose mean is
+    /// another one once they were rounded: each may move by the distance of two codes.
     ///
-    /// Of a block with a number that is not finite, none is one afterwards.
+    /// Of a block with a number that is not finite, none is one afterwards, nor in the blocks whose scales [share one](double::BLOCK) with its own.
     pub fn quantize(self, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
         let mut codes = vec![0u8; (values.len() as u64).div_ceil(self.packed()) as usize];
-        let mut scales = Vec::with_capacity(self.scales(values.len() as u64) as usize);
+        let mut scales = Vec::with_capacity(values.len().div_ceil(self.block() as usize));
         let packed = self.packed() as usize;
         for (index, block) in values.chunks(self.block() as usize).enumerate() {
             let scale = scale(block);
@@ -154,11 +173,11 @@ impl Coding {
                 let code = |value: Option<&f32>| value.map_or(0, |value| self.code(*value, scale));
                 *byte = match self {
                     Coding::Int8 => code(values.first()),
-                    Coding::Nf4 => code(values.first()) << 4 | code(values.get(1)),
+                    Coding::Nf4 | Coding::Nf4Double => code(values.first()) << 4 | code(values.get(1)),
                 };
             }
         }
-        (codes, scales)
+        (codes, if self.is_double() { double::quantize(&scales) } else { scales })
     }
 
     /// The code of an element of a block with this scale.
@@ -166,7 +185,7 @@ impl Coding {
         match (self, scale > 0.0) {
             (_, true) => self.encode(value / scale),
             (Coding::Int8, false) => 0,
-            (Coding::Nf4, false) => ZERO,
+            (Coding::Nf4 | Coding::Nf4Double, false) => ZERO,
         }
     }
 
@@ -178,27 +197,34 @@ impl Coding {
         let ahead = (first.next_multiple_of(block) - first).min(out.len());
         let (begun, whole) = out.split_at_mut(ahead);
         for (at, out) in (first..).zip(begun) {
-            if let (Some(&byte), Some(scale)) = (codes.get(at / packed), scales.get(at / block)) {
+            if let (Some(&byte), Some(scale)) = (codes.get(at / packed), self.scale_of(scales, at / block)) {
                 // Of two codes in a byte, the first one is in the upper half.
                 let code = if packed == 2 && at.is_multiple_of(2) { byte >> 4 } else { byte };
                 *out = self.decode(code) * scale;
             }
         }
         let at = first + ahead;
-        if let (Some(codes), Some(scales)) = (codes.get(at / packed..), scales.get(at / block..)) {
-            self.dequantize(codes, scales, whole);
+        if let Some(codes) = codes.get(at / packed..) {
+            self.dequantize_blocks(codes, scales, at / block, whole);
         }
     }
 
-    /// The elements that codes and scales say, from the first of a block on: as many as there is room for.
+    /// The elements that codes and scales say, from the first one on: as many as there is room for.
     #[inline(always)]
     pub fn dequantize(self, codes: &[u8], scales: &[f32], out: &mut [f32]) {
+        self.dequantize_blocks(codes, scales, 0, out);
+    }
+
+    /// The elements that the codes of whole blocks say, of which the first has this number.
+    #[inline(always)]
+    fn dequantize_blocks(self, codes: &[u8], scales: &[f32], first: usize, out: &mut [f32]) {
         let block = self.block() as usize;
         let bytes = block / self.packed() as usize;
-        for ((out, codes), scale) in out.chunks_mut(block).zip(codes.chunks(bytes)).zip(scales) {
+        for (index, (out, codes)) in (first..).zip(out.chunks_mut(block).zip(codes.chunks(bytes))) {
+            let Some(scale) = self.scale_of(scales, index) else { return };
             match self {
                 Coding::Int8 => out.iter_mut().zip(codes).for_each(|(out, &code)| *out = self.decode(code) * scale),
-                Coding::Nf4 => {
+                Coding::Nf4 | Coding::Nf4Double => {
                     let (pairs, last) = out.as_chunks_mut::<2>();
                     let rest = codes.get(pairs.len()).zip(last.first_mut());
                     for (out, &byte) in pairs.iter_mut().zip(codes) {
@@ -327,22 +353,43 @@ mod tests {
         }
     }
 
-    /// No element is further from what it was than half the largest distance of two entries, times the scale; and some are nearly.
+    /// No element is further from what it was than half the largest distance of two entries, times the scale, and what the scale is off by; and
+    /// some are nearly.
     #[test]
     fn errors_are_within_their_bounds() {
         let values = weights(100_003);
-        for (coding, bound) in [(Coding::Int8, 0.5 / 127.0), (Coding::Nf4, 0.5 * (1.0 - 0.696_192_8))] {
-            let found = round_trip(coding, &values);
+        let nf4 = 0.5 * (1.0 - 0.696_192_8);
+        for (coding, bound) in [(Coding::Int8, 0.5 / 127.0), (Coding::Nf4, nf4), (Coding::Nf4Double, nf4)] {
+            let block = coding.block() as usize;
+            let (codes, scales) = coding.quantize(&values);
+            let mut found = vec![0.0; values.len()];
+            coding.dequantize(&codes, &scales, &mut found);
             let mut worst: f32 = 0.0;
-            for (values, found) in values.chunks(coding.block() as usize).zip(found.chunks(coding.block() as usize)) {
+            for (index, (values, found)) in values.chunks(block).zip(found.chunks(block)).enumerate() {
                 let scale = dynamic::scale(values);
+                let off = (coding.scale_of(&scales, index).unwrap() - scale).abs();
+                assert!(coding.is_double() || off == 0.0);
                 let errors = values.iter().zip(found).map(|(value, found)| (value - found).abs());
                 let error = errors.fold(0.0, f32::max);
-                assert!(error <= bound * scale * (1.0 + 1e-5), "{coding:?}: {error} of {scale}");
-                worst = worst.max(if scale > 0.0 { error / scale } else { 0.0 });
+                assert!(error <= (bound * scale + off) * (1.0 + 1e-5), "{coding:?}: {error} of {scale}");
+                worst = worst.max(if scale > 0.0 { (error - off) / scale } else { 0.0 });
             }
             assert!(worst > 0.9 * bound, "{coding:?}: {worst} of {bound}");
         }
+    }
+
+    /// Beside f32, what a product with normally distributed weights is off by: scales in codes add next to nothing.
+    #[test]
+    fn scales_in_codes_add_little_to_the_error() {
+        let mut stream = Stream::new(11, 1);
+        let values: Vec<f32> = (0..1 << 18).map(|_| stream.normal() as f32 * 0.02).collect();
+        let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
+        let whole = square(&mut values.iter().copied());
+        let [plain, double] = [Coding::Nf4, Coding::Nf4Double].map(|coding| {
+            let found = round_trip(coding, &values);
+            (square(&mut values.iter().zip(&found).map(|(value, found)| value - found)) / whole).sqrt()
+        });
+        assert!((0.08..0.1).contains(&plain) && (1.0..1.005).contains(&(double / plain)), "{plain}, {double}");
     }
 
     /// Every code with every kind of scale: what is saved as numbers is read back as the same codes and scales.
@@ -352,7 +399,7 @@ mod tests {
         let drawn = (0..2000).map(|_| f32::from_bits((stream.uniform() * f64::from(0x7f00_0000)) as u32 + 0x0080_0000));
         let scales = drawn.chain([f32::MAX, 1.0, f32::MIN_POSITIVE * 1e6, 0.1, 3.0]).filter(|scale| *scale > 1e-30);
         for scale in scales {
-            for coding in Coding::ALL {
+            for coding in Coding::ALL.into_iter().filter(|coding| !coding.is_double()) {
                 let all = if coding == Coding::Nf4 { 0..=15 } else { 0..=254 };
                 let codes = all.map(|code: u8| if coding == Coding::Nf4 { code } else { (code as i8).max(-127) as u8 });
                 let values: Vec<f32> = codes.map(|code| coding.decode(code) * scale).collect();
@@ -367,8 +414,19 @@ mod tests {
         let values = weights(10_001);
         for coding in Coding::ALL {
             let once = round_trip(coding, &values);
-            assert_eq!(coding.quantize(&once), coding.quantize(&values));
-            assert_eq!(round_trip(coding, &once), once);
+            let ((codes, scales), (again, of_again)) = (coding.quantize(&values), coding.quantize(&once));
+            assert_eq!(codes, again);
+            if !coding.is_double() {
+                assert_eq!(scales, of_again);
+                assert_eq!(round_trip(coding, &once), once);
+                continue;
+            }
+            // Scales move by no more than two codes are apart, of the largest distance from the mean.
+            for (index, block) in once.chunks(64).enumerate().filter(|(_, block)| dynamic::scale(block) > 0.0) {
+                let [one, other] = [&scales, &of_again].map(|scales| coding.scale_of(scales, index).unwrap());
+                let most = scales[1 + index / 256 * 65];
+                assert!((one - other).abs() <= 0.9 / 64.0 * most, "{one}, {other} in {}", block.len());
+            }
         }
     }
 
@@ -398,7 +456,8 @@ mod tests {
                 values[3] = what;
                 let found = round_trip(coding, &values);
                 let (first, second) = found.split_at(coding.block() as usize);
-                assert!(first.iter().all(|value| value.is_nan()) && second.iter().all(|value| *value == 1.0));
+                let is_left = |value: &f32| if coding.is_double() { value.is_nan() } else { *value == 1.0 };
+                assert!(first.iter().all(|value| value.is_nan()) && second.iter().all(is_left));
             }
         }
     }
@@ -409,6 +468,8 @@ mod tests {
         assert_eq!(Coding::Nf4.bytes(shape), Some(4096 * 4096 / 2 + 4 * 4096 * 4096 / 64));
         assert_eq!(Coding::Int8.bytes(shape), Some(4096 * 4096 + 4 * 4096 * 4096 / 256));
         assert_eq!(Coding::Nf4.bytes(Shape::new(&[3, 43])), Some(65 + 4 * 3));
-        assert_eq!((Coding::Nf4.bits(), Coding::Int8.bits()), (4, 8));
+        assert_eq!(Coding::Nf4Double.bytes(shape), Some(4096 * 4096 / 2 + 4 * (1 + 1024 + 65_536)));
+        assert_eq!(Coding::Nf4Double.bytes(Shape::new(&[3, 43])), Some(65 + 4 * 3));
+        assert_eq!(Coding::ALL.map(Coding::bits), [8, 4, 4]);
     }
 }

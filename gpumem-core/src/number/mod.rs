@@ -1,6 +1,7 @@
 //! Numbers: formats in memory, what a tensor's elements are for, numbers of 8 and of 4 bits, and the random sequence.
 
 pub mod coding;
+pub mod double;
 pub mod dynamic;
 mod format;
 mod half;

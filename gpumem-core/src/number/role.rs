@@ -40,18 +40,20 @@ pub enum Role {
     Int8 = 12,
     /// Weights of 4 bits: the codes of [`Coding::Nf4`], two to a byte.
     Nf4 = 13,
-    /// The scales of blocks of such weights: f32 at every precision.
+    /// The scales of blocks of such weights, or words with codes of them: f32 at every precision.
     Scale = 14,
     /// A piece of master copies on its way from host memory and back: f32 where there are [master copies](Role::master), and nothing where
     /// there are none.
     Master = 15,
     /// On which side of something an element is: a bit, eight to a byte.
     Bit = 16,
+    /// Weights of 4 bits whose scales are in codes as well: those of [`Coding::Nf4Double`].
+    Nf4Double = 17,
 }
 
 impl Role {
     /// Every role, in the order of their numbers.
-    pub const ALL: [Role; 17] = [
+    pub const ALL: [Role; 18] = [
         Role::Activation,
         Role::Weight,
         Role::Norm,
@@ -69,6 +71,7 @@ impl Role {
         Role::Scale,
         Role::Master,
         Role::Bit,
+        Role::Nf4Double,
     ];
 
     /// The role with this number, as the generated tables write it.
@@ -88,7 +91,7 @@ impl Role {
             | Role::Scale
             | Role::Master => Format::F32,
             Role::Index | Role::State => Format::U32,
-            Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Bit => Format::U8,
+            Role::Byte | Role::Code | Role::Int8 | Role::Nf4 | Role::Bit | Role::Nf4Double => Format::U8,
         }
     }
 
@@ -116,6 +119,7 @@ impl Role {
         match self {
             Role::Int8 => Some(Coding::Int8),
             Role::Nf4 => Some(Coding::Nf4),
+            Role::Nf4Double => Some(Coding::Nf4Double),
             _ => None,
         }
     }

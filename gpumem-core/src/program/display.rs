@@ -112,7 +112,7 @@ fn size(tensor: &Tensor) -> String {
         Role::State => "word",
         Role::Statistic | Role::WideMoment | Role::Scale => "f32",
         Role::Code | Role::Int8 => "code",
-        Role::Nf4 => "half code",
+        Role::Nf4 | Role::Nf4Double => "half code",
         Role::Bit => "bit",
         _ => "number",
     };

@@ -87,7 +87,8 @@ wire_enum!(Role {
     Nf4,
     Scale,
     Master,
-    Bit
+    Bit,
+    Nf4Double
 });
 
 /// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be

@@ -27,7 +27,7 @@ pub fn fill<R: Runner>(loaded: &mut Loaded<R>) -> Vec<String> {
         match (tensor.class, tensor.role) {
             (Class::Input, Role::Index) => loaded.set(&tensor.name, &[0, 3, 3, 1, 4, 2, 2, 2, 0]),
             (Class::Target, Role::Index) => loaded.set(&tensor.name, &[0, 3, 1]),
-            (Class::Parameter, Role::Int8 | Role::Nf4) => loaded.set_coded(id, &spread(count, salt)),
+            (Class::Parameter, Role::Int8 | Role::Nf4 | Role::Nf4Double) => loaded.set_coded(id, &spread(count, salt)),
             // Those of codes are set with them.
             (Class::Parameter, Role::Scale) => {}
             // A scale near 0 would have its sign changed by a step, and what is normalised after it with it.

@@ -130,7 +130,9 @@ impl<R: Runner> Loaded<R> {
         assert_eq!(elements, Some(words.len() as u64), "{}", tensor.name);
         let bytes: Vec<u8> = match tensor.role {
             // Codes as the numbers that `read` says they are.
-            Role::Code | Role::Int8 | Role::Nf4 => words.iter().map(|&word| f32::from_bits(word) as u8).collect(),
+            Role::Code | Role::Int8 | Role::Nf4 | Role::Nf4Double => {
+                words.iter().map(|&word| f32::from_bits(word) as u8).collect()
+            }
             _ => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
         };
         match tensor.class {

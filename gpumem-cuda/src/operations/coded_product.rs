@@ -4,8 +4,9 @@ use super::context::Context;
 use super::product::{rows, tiles, with_pitch};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::number::Coding;
 use gpumem_core::number::coding::{MOST, NF4};
+use gpumem_core::number::dynamic::DynamicMap;
+use gpumem_core::number::{Coding, double};
 use gpumem_core::program::ops::CodedProduct;
 use gpumem_core::program::{Slot, TensorId};
 
@@ -34,13 +35,21 @@ fn launch(
 /// A kernel that knows what codes say.
 fn with_coding(kernel: Kernel, coding: Coding) -> Kernel {
     let kernel = kernel.with("PACKED", coding.packed()).with("BLOCK", format!("{}ull", coding.block()));
-    match coding {
+    let kernel = match coding {
         Coding::Int8 => kernel.with("MOST", format!("{MOST:?}f")),
-        Coding::Nf4 => {
-            let entries: Vec<String> = NF4.iter().map(|entry| format!("{}u", entry.to_bits())).collect();
-            kernel.with("ENTRIES", format!("{{{}}}", entries.join(",")))
-        }
+        Coding::Nf4 | Coding::Nf4Double => kernel.with("ENTRIES", table(&NF4)),
+    };
+    if !coding.is_double() {
+        return kernel;
     }
+    let kernel = kernel.with("SCALE_MAP", table(DynamicMap::SIGNED.entries()));
+    kernel.with("SCALES", format!("{}ull", double::BLOCK)).with("SCALE_WORDS", format!("{}ull", double::WORDS))
+}
+
+/// Numbers of a map, as the bits of f32 in braces.
+fn table(entries: &[f32]) -> String {
+    let entries: Vec<String> = entries.iter().map(|entry| format!("{}u", entry.to_bits())).collect();
+    format!("{{{}}}", entries.join(","))
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &CodedProduct) -> Result<Vec<Launch>, Error> {

@@ -476,7 +476,7 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
     Some(match (tensor.class, tensor.role) {
         (Class::Transient | Class::Gradient | Class::Host, _) => return None,
         // Every code, or every pair of them.
-        (Class::Parameter, gpumem_core::Role::Int8 | gpumem_core::Role::Nf4) => {
+        (Class::Parameter, gpumem_core::Role::Int8 | gpumem_core::Role::Nf4 | gpumem_core::Role::Nf4Double) => {
             (0..count).map(|index| (index * 37 + id) as u32 % 256).collect()
         }
         (Class::Input | Class::Target, gpumem_core::Role::Index) => {

@@ -169,8 +169,9 @@ impl<'s> Resolver<'s, '_> {
             Some(near) => format!("did you mean `{near}`?"),
             None => "without `base` they are in the network's precision".to_string(),
         };
-        let message =
-            format!("`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `{found}`; {hint}");
+        let message = format!(
+            "`base`, how weights that are not trained are kept, is `Int8`, `Nf4` or `Nf4Double`, not `{found}`; {hint}"
+        );
         self.report(value.id, value.place, frame, &message);
         None
     }

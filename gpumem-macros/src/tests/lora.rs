@@ -77,17 +77,17 @@ fn what_is_no_adapter() {
         (
             format!("8, 16.0, base = Nf8, {inner}"),
             "Nf8",
-            "`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `Nf8`; did you mean `Nf4`?",
+            "`base`, how weights that are not trained are kept, is `Int8`, `Nf4` or `Nf4Double`, not `Nf8`; did you mean `Nf4`?",
         ),
         (
             format!("8, 16.0, {inner}, base = \"Int8\""),
             "\"Int8\"",
-            "`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `\"Int8\"`; write `base = Int8`",
+            "`base`, how weights that are not trained are kept, is `Int8`, `Nf4` or `Nf4Double`, not `\"Int8\"`; write `base = Int8`",
         ),
         (
             format!("8, 16.0, base = 16, {inner}"),
             "16",
-            "`base`, how weights that are not trained are kept, is `Int8` or `Nf4`, not `16`; without `base` they are in the network's precision",
+            "`base`, how weights that are not trained are kept, is `Int8`, `Nf4` or `Nf4Double`, not `16`; without `base` they are in the network's precision",
         ),
         (
             format!("8, 16.0, base = Nf4, base = Nf4, {inner}"),
