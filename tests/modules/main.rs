@@ -66,6 +66,26 @@ modules! {
     gru Gated2 (Sequence<6, 4> => Sequence<6, 10>) { Gru(5, bidirectional) }
     projected Projected (Sequence<6, 4> => Sequence<6, 6>) { Lstm(5, layers = 2, bidirectional, proj_size = 3) }
     rnn Plain (Sequence<6, 4> => Sequence<6, 5>) { Rnn(5, nonlinearity = "relu") }
+    upsample_volume UpsampleVolume (Volume<2, 2, 3, 2> => Volume<3, 4, 6, 4>) { Conv3d(3, 1), Upsample(2) }
+    upsample_trilinear UpsampleTrilinear (Volume<2, 3, 4, 5> => Volume<3, 5, 3, 7>) {
+        Conv3d(3, 1), Upsample(size = (5, 3, 7), mode = "trilinear")
+    }
+    upsample_corners UpsampleCorners (Volume<2, 2, 3, 2> => Volume<3, 4, 6, 4>) {
+        Conv3d(3, 1), Upsample(2, mode = "trilinear", align_corners)
+    }
+    upsample_depth_stays UpsampleDepthStays (Volume<2, 2, 3, 2> => Volume<3, 2, 4, 4>) {
+        Conv3d(3, 1), Upsample((1, 1.5, 2), mode = "trilinear")
+    }
+    pad_volume PadVolume (Volume<2, 2, 3, 4> => Volume<3, 4, 5, 4>) {
+        Conv3d(3, 1), Pad((1, -1, 0, 2, 2, 0), value = 0.5)
+    }
+    pad_reflect PadReflect (Volume<2, 3, 3, 4> => Volume<3, 6, 4, 7>) {
+        Conv3d(3, 1), Pad((2, 1, 1, 0, 1, 2), mode = "reflect")
+    }
+    pad_replicate PadReplicate (Volume<2, 2, 3, 2> => Volume<3, 4, 5, 4>) { Conv3d(3, 1), Pad(1, mode = "replicate") }
+    pad_circular PadCircular (Volume<2, 3, 3, 2> => Volume<3, 6, 3, 2>) {
+        Conv3d(3, 1), Pad((0, 0, 0, 0, 2, 1), mode = "circular")
+    }
 }
 
 network! {

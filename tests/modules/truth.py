@@ -115,6 +115,17 @@ with torch.random.fork_rng(devices=[]):
         Recurrent(lstm=nn.LSTM(4, 5, num_layers=2, bidirectional=True, proj_size=3, batch_first=True)),
         (6, 4),
     )
+    conv3d = lambda **after: Named(conv3d=nn.Conv3d(2, 3, 1), **after)
+    cases |= {
+        "upsample_volume": (conv3d(up=nn.Upsample(scale_factor=2)), (2, 2, 3, 2)),
+        "upsample_trilinear": (conv3d(up=nn.Upsample(size=(5, 3, 7), mode="trilinear")), (2, 3, 4, 5)),
+        "upsample_corners": (conv3d(up=nn.Upsample(scale_factor=2, mode="trilinear", align_corners=True)), (2, 2, 3, 2)),
+        "upsample_depth_stays": (conv3d(up=nn.Upsample(scale_factor=(1, 1.5, 2), mode="trilinear")), (2, 2, 3, 2)),
+        "pad_volume": (conv3d(pad=nn.ConstantPad3d((1, -1, 0, 2, 2, 0), 0.5)), (2, 2, 3, 4)),
+        "pad_reflect": (conv3d(pad=nn.ReflectionPad3d((2, 1, 1, 0, 1, 2))), (2, 3, 3, 4)),
+        "pad_replicate": (conv3d(pad=nn.ReplicationPad3d(1)), (2, 2, 3, 2)),
+        "pad_circular": (conv3d(pad=nn.CircularPad3d((0, 0, 0, 0, 2, 1))), (2, 3, 3, 2)),
+    }
 numbers = {}
 
 

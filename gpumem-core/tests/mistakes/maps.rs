@@ -111,13 +111,21 @@ fn maps_and_signals() {
         ("3x8x8", "Upsample(2, size = 16)", "is given a size and a factor; leave one of them out"),
         ("3x8x8", "Upsample(0)", "needs `scale_factor` to be above 0, not 0"),
         ("3x8x8", "Upsample(-1.5)", "needs `scale_factor` to be above 0, not -1.5"),
-        ("3x8x8", "Upsample(\"2\")", "needs a number or a pair (height, width) for `scale_factor`, not \"2\""),
+        (
+            "3x8x8",
+            "Upsample(\"2\")",
+            "needs a number, a pair (height, width) or (depth, height, width) for `scale_factor`, not \"2\"",
+        ),
         ("3x8x8", "Upsample(size = [8; 0])", "needs `size` to be at least 1, not (8, 0)"),
-        ("3x8x8", "Upsample(size = 1.5)", "needs a whole number or a pair (height, width) for `size`, not 1.5"),
+        (
+            "3x8x8",
+            "Upsample(size = 1.5)",
+            "needs a whole number, a pair (height, width) or (depth, height, width) for `size`, not 1.5",
+        ),
         (
             "3x8x8",
             "Upsample(2, mode = \"area\")",
-            "needs \"nearest\" or \"bilinear\" or \"bicubic\" or \"linear\" for `mode`, not \"area\"",
+            "needs \"nearest\" or \"bilinear\" or \"bicubic\" or \"linear\" or \"trilinear\" for `mode`, not \"area\"",
         ),
         (
             "3x8x6",
@@ -133,7 +141,27 @@ fn maps_and_signals() {
         (
             "3x8",
             "Upsample(2, mode = \"bicubic\")",
-            "has `mode = \"bicubic\"`, which is for maps; for signals there is \"linear\"",
+            "has `mode = \"bicubic\"`, which is for maps; for signals it is \"linear\"",
+        ),
+        (
+            "3x4x5x6",
+            "Upsample(2, mode = \"bilinear\")",
+            "has `mode = \"bilinear\"`, which is for maps; for volumes it is \"trilinear\"",
+        ),
+        (
+            "3x8x8",
+            "Upsample([2; 2; 2])",
+            "works on a map [C, H, W]; write one number for `scale_factor`, or (height, width)",
+        ),
+        (
+            "3x4x5x6",
+            "Upsample(size = [8; 8])",
+            "works on a volume [C, D, H, W]; write one number for `size`, or (depth, height, width)",
+        ),
+        (
+            "3x4x5x6",
+            "Upsample(0.2)",
+            "leaves nothing of its 4x5x6 input with `scale_factor = 0.2`; use a larger factor",
         ),
         (
             "3x8x8",
@@ -150,7 +178,8 @@ fn maps_and_signals() {
         (
             "3x8x8",
             "Pad([1; 2; 3])",
-            "needs a whole number, (left, right) or (left, right, top, bottom) for `padding`, not (1, 2, 3)",
+            "needs a whole number, (left, right), (left, right, top, bottom) or six numbers that end in front and back for \
+             `padding`, not (1, 2, 3)",
         ),
         ("3x8x8", "Pad(1, value = \"x\")", "needs a number for `value`, not \"x\""),
         ("3x8x8", "Pad(1, value = inf)", "needs `value` to be finite, not inf"),
@@ -174,9 +203,14 @@ fn maps_and_signals() {
         ("3x8x6", "Pad(-3)", "cuts all of an axis of 6 off with padding -3; cut less off"),
         ("8", "Pad([1; 1; 1; 1])", "has padding (1, 1, 1, 1) for a vector, which has one axis; write `(left, right)`"),
         (
-            "2x3x4x5",
+            "3x8x8",
+            "Pad([1; 1; 1; 1; 1; 1])",
+            "has padding (1, 1, 1, 1, 1, 1) for [3, 8, 8], which is no volume; write up to four numbers",
+        ),
+        (
+            "2x3x4x5x6",
             "Pad(1)",
-            "pads maps, signals, sequences and vectors, but the previous layer produces [2, 3, 4, 5]",
+            "pads maps, volumes, signals, sequences and vectors, but the previous layer produces [2, 3, 4, 5, 6]",
         ),
         ("3x8x8", "MaxPool2d(3, padding = 2)", "has padding 2, more than half its kernel size 3; use at most 1"),
         (

@@ -8,14 +8,16 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// `Pad(padding)`: more elements around a map, or at both ends of the last axis of anything smaller.
+/// `Pad(padding)`: more elements around a map or a volume, or at both ends of the last axis of anything smaller.
 ///
-/// * `padding` is in the order of PyTorch's `F.pad`, which begins with the last axis: `(left, right, top, bottom)`, or `(left, right)` for
-///   the last axis alone. One number is as many on every side of a map, or at both ends of the last axis. Numbers below 0 cut off.
+/// * `padding` is in the order of PyTorch's `F.pad`, which begins with the last axis: `(left, right, top, bottom)`, `(left, right)` for
+///   the last axis alone, and of a volume `(left, right, top, bottom, front, back)`. One number is as many on every side of a map or a
+///   volume, or at both ends of the last axis. Numbers below 0 cut off.
 /// * Options: `mode = "constant"`, or `"reflect"`, `"replicate"` and `"circular"`; `value = 0.0`, which stands beyond the edges of a
 ///   constant padding.
-/// * Input `[C, H, W]`, output `[C, H + top + bottom, W + left + right]`. A signal `[C, L]`, a sequence `[T, D]` and a vector `[N]` have
-///   a last axis that becomes as much longer; with four numbers `C` or `T` does, too.
+/// * Input `[C, H, W]`, output `[C, H + top + bottom, W + left + right]`; `[C, D, H, W]` likewise, first each plane and then their number.
+///   A signal `[C, L]`, a sequence `[T, D]` and a vector `[N]` have a last axis that becomes as much longer; with four numbers `C` or `T`
+///   does, too.
 /// * `reflect` adds fewer elements than there are, `circular` no more. Only `constant` cuts off.
 /// * Parameters: none.
 /// * Backward keeps nothing.
@@ -23,7 +25,7 @@ use alloc::vec::Vec;
 /// PyTorch: `torch.nn.functional.pad(x, padding, mode, value)`.
 #[derive(Clone, Debug)]
 pub struct Pad {
-    /// One number, two or four.
+    /// One number, two, four or six.
     padding: Vec<i64>,
     beyond: Beyond,
     value: f64,
@@ -38,16 +40,17 @@ const MODES: [(&str, Beyond); 4] = [
 ];
 
 /// What padding is called in messages.
-const PADDING: &str = "a whole number, (left, right) or (left, right, top, bottom)";
+const PADDING: &str =
+    "a whole number, (left, right), (left, right, top, bottom) or six numbers that end in front and back";
 
 /// The most that is added to a side, so that sums stay within an `i64`.
 const MOST: f64 = (1u64 << 52) as f64;
 
-/// One whole number, two or four.
+/// One whole number, two, four or six.
 fn sides(value: &Argument) -> Option<Vec<i64>> {
     let whole = |number: f64| (number == number as i64 as f64 && number.abs() <= MOST).then_some(number as i64);
     let sides: Option<Vec<i64>> = numbers(value)?.into_iter().map(whole).collect();
-    sides.filter(|sides| [1, 2, 4].contains(&sides.len()))
+    sides.filter(|sides| [1, 2, 4, 6].contains(&sides.len()))
 }
 
 impl Layer for Pad {
@@ -70,49 +73,92 @@ impl Layer for Pad {
             b.report(Mistake::of("value", text));
         }
         let shape = x[0].numbers()?;
-        let map = shape.as_map();
-        let [channels, height, width] = match *shape.dims() {
-            [width] => [1, 1, width],
-            [height, width] => [1, height, width],
-            _ => map.ok_or_else(|| {
-                Mistake::new(format!(
-                    "pads maps, signals, sequences and vectors, but the previous layer produces {shape}"
-                ))
-            })?,
-        };
-        let padding = self.of_axes(shape, map.is_some())?;
-        for (axis, size) in [height, width].into_iter().enumerate() {
-            self.check(size, padding[axis])?;
+        let padding = self.of_axes(shape)?;
+        let sizes = shape.dims().iter().rev().copied();
+        for (size, sides) in sizes.zip(padding.into_iter().rev()) {
+            self.check(size, sides)?;
         }
-        let [added, removed] = [1, -1].map(|sign| padding.map(|axis| axis.map(|side| (side * sign).max(0) as u64)));
-        let op = Operation { channels, beyond: self.beyond, value: self.value, input: [height, width], added, removed };
-        let sides = op.sides();
+        let [_, rows, columns] = padding;
         // Anything smaller is a map of one channel.
-        let x = b.reshaped(x[0], Shape::new(&[channels, height, width]));
-        let y = b.op(op, &[x])?;
-        Ok(match shape.rank() {
-            1 => b.view(y, Shape::new(&sides[1..])),
-            2 => b.view(y, Shape::new(&sides)),
-            _ => y,
-        })
+        match *shape.dims() {
+            [width] => {
+                let (y, sides) = self.around(b, x[0], [1, 1, width], [rows, columns])?;
+                Ok(b.view(y, Shape::new(&sides[1..])))
+            }
+            [height, width] => {
+                let (y, sides) = self.around(b, x[0], [1, height, width], [rows, columns])?;
+                Ok(b.view(y, Shape::new(&sides)))
+            }
+            [channels, height, width] => Ok(self.around(b, x[0], [channels, height, width], [rows, columns])?.0),
+            [channels, depth, height, width] => self.on_volume(b, x[0], [channels, depth, height, width], padding),
+            _ => {
+                let text = format!(
+                    "pads maps, volumes, signals, sequences and vectors, but the previous layer produces {shape}"
+                );
+                Err(Mistake::new(text))
+            }
+        }
     }
 }
 
 impl Pad {
-    /// What is added above and below, and to the left and to the right; what is below 0 is cut off.
-    fn of_axes(&self, shape: Shape, is_map: bool) -> Result<[[i64; 2]; 2], Mistake> {
-        let [left, right, top, bottom] = match self.padding[..] {
-            [left, right, top, bottom] => [left, right, top, bottom],
-            [left, right] => [left, right, 0, 0],
-            [side] if is_map => [side; 4],
-            [side] => [side, side, 0, 0],
-            _ => [0; 4],
+    /// A volume: each of its planes, as a map of its own, and then its columns of planes.
+    fn on_volume(
+        &self,
+        b: &mut Builder<'_>,
+        x: Value,
+        [channels, depth, height, width]: [u64; 4],
+        [ends, rows, columns]: [[i64; 2]; 3],
+    ) -> Result<Value, Mistake> {
+        let (mut y, mut sides, mut planes) = (x, [height, width], depth);
+        if [rows, columns] != [[0; 2]; 2] || ends == [0; 2] {
+            let maps = channels.saturating_mul(depth);
+            (y, sides) = self.around(b, y, [maps, height, width], [rows, columns])?;
+        }
+        let [height, width] = sides;
+        if ends != [0; 2] {
+            let each = height.saturating_mul(width);
+            (y, [planes, _]) = self.around(b, y, [channels, depth, each], [ends, [0; 2]])?;
+        }
+        Ok(b.reshaped(y, Shape::new(&[channels, planes, height, width])))
+    }
+
+    /// The elements as maps of this size, with so many more rows and columns, and how many they have then.
+    fn around(
+        &self,
+        b: &mut Builder<'_>,
+        x: Value,
+        [channels, height, width]: [u64; 3],
+        padding: [[i64; 2]; 2],
+    ) -> Result<(Value, [u64; 2]), Mistake> {
+        let [added, removed] = [1, -1].map(|sign| padding.map(|axis| axis.map(|side| (side * sign).max(0) as u64)));
+        let op = Operation { channels, beyond: self.beyond, value: self.value, input: [height, width], added, removed };
+        let sides = op.sides();
+        let x = b.reshaped(x, Shape::new(&[channels, height, width]));
+        Ok((b.op(op, &[x])?, sides))
+    }
+
+    /// What is added in front and behind, above and below, and to the left and to the right; what is below 0 is cut off.
+    fn of_axes(&self, shape: Shape) -> Result<[[i64; 2]; 3], Mistake> {
+        let rank = shape.rank();
+        let [left, right, top, bottom, front, back] = match self.padding[..] {
+            [left, right, top, bottom, front, back] => [left, right, top, bottom, front, back],
+            [left, right, top, bottom] => [left, right, top, bottom, 0, 0],
+            [left, right] => [left, right, 0, 0, 0, 0],
+            [side] if rank > 3 => [side; 6],
+            [side] if rank > 2 => [side, side, side, side, 0, 0],
+            [side] => [side, side, 0, 0, 0, 0],
+            _ => [0; 6],
         };
-        if shape.rank() == 1 && [top, bottom] != [0, 0] {
+        if rank == 1 && [top, bottom] != [0, 0] {
             let text = format!("has {} for a vector, which has one axis; write `(left, right)`", self.text());
             return Err(Mistake::of("padding", text));
         }
-        Ok([[top, bottom], [left, right]])
+        if rank < 4 && [front, back] != [0, 0] {
+            let text = format!("has {} for {shape}, which is no volume; write up to four numbers", self.text());
+            return Err(Mistake::of("padding", text));
+        }
+        Ok([[front, back], [top, bottom], [left, right]])
     }
 
     /// A mistake unless an axis of this size can be padded so, as PyTorch has it.

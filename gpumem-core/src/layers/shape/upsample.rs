@@ -1,18 +1,20 @@
 use crate::layers::Layer;
-use crate::layers::arguments::{Argument, Arguments, PAIR, list, numbers};
+use crate::layers::arguments::{Argument, Arguments, list, numbers};
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::{Interpolate, Interpolation, Resize};
+use crate::shape::Shape;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-/// `Upsample(scale_factor)` or `Upsample(size = (height, width))`: a map or a signal of another size, larger or smaller. Both are one
-/// number or a pair; factors may have fractions.
+/// `Upsample(scale_factor)` or `Upsample(size = (height, width))`: a map, a signal or a volume of another size, larger or smaller. Both are
+/// one number, a pair or, of volumes, three `(depth, height, width)`; factors may have fractions.
 ///
-/// * Options: `size`, in place of a factor; `mode = "nearest"`, or `"bilinear"` and `"bicubic"` for maps and `"linear"` for signals;
-///   `align_corners = false`.
+/// * Options: `size`, in place of a factor; `mode = "nearest"`, or `"bilinear"` and `"bicubic"` for maps, `"linear"` for signals and
+///   `"trilinear"` for volumes; `align_corners = false`.
 /// * Input `[C, H, W]`, output `[C, H', W']` with `(H', W') = size`, or `H' = floor(H * scale_factor)` and `W'` likewise. Input
-///   `[C, L]`, output `[C, L']`.
+///   `[C, L]`, output `[C, L']`. Input `[C, D, H, W]`, output `[C, D', H', W']`: first of other depth, then of other height and width.
 /// * Nearest elements by a whole factor are repeated rows and columns. Otherwise row `o` of the output is at `(o + 0.5) * step - 0.5`
 ///   in the input, where `step` is 1 over the factor, or `H / H'` for a size; nearest elements are at `floor(o * step)`. With
 ///   `align_corners` the outermost elements of both lie on each other, and `step` is `(H - 1) / (H' - 1)`, as in PyTorch.
@@ -31,28 +33,43 @@ pub struct Upsample {
 }
 
 /// The modes, and how they find what lies between elements.
-const MODES: [(&str, Interpolation); 4] = [
+const MODES: [(&str, Interpolation); 5] = [
     ("nearest", Interpolation::Nearest),
     ("bilinear", Interpolation::Linear),
     ("bicubic", Interpolation::Cubic),
     ("linear", Interpolation::Linear),
+    ("trilinear", Interpolation::Linear),
 ];
 
 /// What factors are called in messages.
-const FACTORS: &str = "a number or a pair (height, width)";
+const FACTORS: &str = "a number, a pair (height, width) or (depth, height, width)";
 
-/// One number or two.
+/// What sizes are called there.
+const SIZES: &str = "a whole number, a pair (height, width) or (depth, height, width)";
+
+/// Up to three numbers.
 fn few(value: &Argument) -> Option<Vec<f64>> {
-    numbers(value).filter(|numbers| numbers.len() <= 2)
+    numbers(value).filter(|numbers| numbers.len() <= 3)
 }
 
 /// The same of whole ones.
 fn lengths(value: &Argument) -> Option<Vec<u64>> {
+    let whole = |number: f64| (number >= 0.0 && number == number as u64 as f64).then_some(number as u64);
     match value {
         Argument::Integer(length) => Some([*length].to_vec()),
         Argument::Pair(pair) => Some(pair.to_vec()),
+        Argument::Numbers(numbers) if numbers.len() == 3 => numbers.iter().copied().map(whole).collect(),
         _ => None,
     }
+}
+
+/// An axis with another length.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    input: u64,
+    output: u64,
+    /// The factor, if that is what is given.
+    factor: Option<f64>,
 }
 
 impl Layer for Upsample {
@@ -65,47 +82,72 @@ impl Layer for Upsample {
         let sizes = [1, 6].map(|size| [size].to_vec());
         Upsample {
             scale_factor: from.trailing("scale_factor").take_if_any(FACTORS, few, ("above 0", above_0), factors),
-            size: from.option("size").take_if_any(PAIR, lengths, ("at least 1", at_least_1), sizes),
+            size: from.option("size").take_if_any(SIZES, lengths, ("at least 1", at_least_1), sizes),
             mode: from.option("mode").choice(&MODES.map(|(name, _)| name)),
             align_corners: from.option("align_corners").flag(false),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        if x[0].shape.rank() == 2 {
-            return b.on_row(x[0], |b, row, map| self.on(b, row, map, true));
+        match x[0].shape.rank() {
+            2 => b.on_row(x[0], |b, row, [channels, _, length]| {
+                let interpolation = self.interpolation(b, 1);
+                let [axis] = self.axes(b, [length])?;
+                self.on(b, row, channels, [Axis::left(1), axis], interpolation)
+            }),
+            4 => self.on_volume(b, x[0]),
+            _ => {
+                let [channels, height, width] = x[0].feature_map()?;
+                let interpolation = self.interpolation(b, 2);
+                let axes = self.axes(b, [height, width])?;
+                self.on(b, x[0], channels, axes, interpolation)
+            }
         }
-        let map = x[0].feature_map()?;
-        self.on(b, x[0], map, false)
     }
 }
 
 impl Upsample {
-    /// A map of this size as one of another size, or a signal's one row.
-    fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3], is_row: bool) -> Result<Value, Mistake> {
-        let [channels, height, width] = map;
-        let input = [height, width];
-        let interpolation = self.interpolation(b, is_row);
-        let is_nearest = interpolation == Interpolation::Nearest;
-        let (output, factors) = self.output(b, input, is_row)?;
-        if let Some(scale_factor) = repetitions(input, output, factors).filter(|_| is_nearest) {
-            return b.op(Resize { channels, scale_factor, input }, &[x]);
+    /// A volume: each of its columns of planes, and then each plane.
+    fn on_volume(&self, b: &mut Builder<'_>, x: Value) -> Result<Value, Mistake> {
+        let [channels, depth, height, width] = x.volume()?;
+        let interpolation = self.interpolation(b, 3);
+        let [planes, rows, columns] = self.axes(b, [depth, height, width])?;
+        let mut y = x;
+        if planes.output != depth {
+            let each = height.saturating_mul(width);
+            y = b.view(y, Shape::new(&[channels, depth, each]));
+            y = self.on(b, y, channels, [planes, Axis::left(each)], interpolation)?;
         }
-        let places = [0, 1].map(|axis| {
-            let factor = factors.map(|factors| factors[axis]);
-            places(interpolation, self.align_corners && !is_nearest, [input[axis], output[axis]], factor)
-        });
+        let maps = channels.saturating_mul(planes.output);
+        y = b.view(y, Shape::new(&[maps, height, width]));
+        y = self.on(b, y, maps, [rows, columns], interpolation)?;
+        Ok(b.view(y, Shape::new(&[channels, planes.output, rows.output, columns.output])))
+    }
+
+    /// Maps with rows and columns of other lengths.
+    fn on(
+        &self,
+        b: &mut Builder<'_>,
+        x: Value,
+        channels: u64,
+        axes: [Axis; 2],
+        interpolation: Interpolation,
+    ) -> Result<Value, Mistake> {
+        let is_nearest = interpolation == Interpolation::Nearest;
+        let [input, output] = [axes.map(|axis| axis.input), axes.map(|axis| axis.output)];
+        if let ([Some(rows), Some(columns)], true) = (axes.map(Axis::repetitions), is_nearest) {
+            return b.op(Resize { channels, scale_factor: [rows, columns], input }, &[x]);
+        }
+        let places = axes.map(|axis| axis.places(interpolation, self.align_corners && !is_nearest));
         let [start, step] = [0, 1].map(|which| places.map(|place| place[which]));
         b.op(Interpolate { channels, interpolation, input, output, start, step }, &[x])
     }
 
-    /// Height and width of the output, and the factors if they are what is given.
-    fn output(
-        &self,
-        b: &mut Builder<'_>,
-        input: [u64; 2],
-        is_row: bool,
-    ) -> Result<([u64; 2], Option<[f64; 2]>), Mistake> {
+    /// What becomes of axes of these lengths.
+    fn axes<const N: usize>(&self, b: &mut Builder<'_>, input: [u64; N]) -> Result<[Axis; N], Mistake> {
+        let sized = |output: [u64; N]| {
+            core::array::from_fn(|axis| Axis { input: input[axis], output: output[axis], factor: None })
+        };
         let factors = match (self.size.as_deref(), self.scale_factor.as_deref()) {
             (None, None) => {
                 let text = "needs a factor or a size: `Upsample(2)` or `Upsample(size = (32, 48))`";
@@ -113,97 +155,101 @@ impl Upsample {
             }
             (Some(size), Some(factors)) => {
                 b.report(Mistake::of("size", "is given a size and a factor; leave one of them out"));
-                let size = of_axes(b, "size", size, is_row, 1);
+                let size = of_axes(b, "size", size, 1);
                 match b.either(Some(factors), None) {
                     Some(factors) => factors,
-                    None => return Ok((size, None)),
+                    None => return Ok(sized(size)),
                 }
             }
-            (Some(size), None) => return Ok((of_axes(b, "size", size, is_row, 1), None)),
+            (Some(size), None) => return Ok(sized(of_axes(b, "size", size, 1))),
             (None, Some(factors)) => factors,
         };
-        let of_axes = of_axes(b, "scale_factor", factors, is_row, 1.0);
-        let output = [0, 1].map(|axis| (input[axis] as f64 * of_axes[axis]) as u64);
-        if output.contains(&0) {
-            let [height, width] = input;
-            let all = if is_row { format!("{width} elements") } else { format!("{height}x{width} input") };
+        let of_axes: [f64; N] = of_axes(b, "scale_factor", factors, 1.0);
+        let axes: [Axis; N] = core::array::from_fn(|axis| {
+            let (input, factor) = (input[axis], of_axes[axis]);
+            Axis { input, output: (input as f64 * factor) as u64, factor: Some(factor) }
+        });
+        if axes.iter().any(|axis| axis.output == 0) {
+            let sizes: Vec<String> = input.iter().map(|size| format!("{size}")).collect();
+            let all = if N == 1 { format!("{} elements", sizes[0]) } else { format!("{} input", sizes.join("x")) };
             let given = if let [factor] = factors { format!("{factor}") } else { list(factors) };
             let text = format!("leaves nothing of its {all} with `scale_factor = {given}`; use a larger factor");
             return Err(Mistake::of("scale_factor", text));
         }
-        Ok((output, Some(of_axes)))
+        Ok(axes)
     }
 
-    /// How what lies between elements is found. Modes say for what they are, as in PyTorch.
-    fn interpolation(&self, b: &mut Builder<'_>, is_row: bool) -> Interpolation {
+    /// How what lies between elements is found. Modes say for how many axes they are, as in PyTorch.
+    fn interpolation(&self, b: &mut Builder<'_>, axes: usize) -> Interpolation {
         let (name, interpolation) = MODES[self.mode];
-        match (name, is_row) {
-            ("linear", false) => {
-                b.report(Mistake::of(
-                    "mode",
-                    "has `mode = \"linear\"`, which is for signals; for maps it is \"bilinear\"",
-                ));
-            }
-            ("bilinear" | "bicubic", true) => {
-                let text = format!("has `mode = {name:?}`, which is for maps; for signals there is \"linear\"");
-                b.report(Mistake::of("mode", text));
-            }
-            ("nearest", _) if self.align_corners => {
-                let text = "has `align_corners` with the nearest elements, which have none to align; leave it out, or \
-                            write `mode = \"bilinear\"`";
-                b.report(Mistake::of("align_corners", text));
-            }
-            _ => {}
+        let of = match name {
+            "linear" => Some(1),
+            "bilinear" | "bicubic" => Some(2),
+            "trilinear" => Some(3),
+            _ => None,
+        };
+        if let Some(of) = of.filter(|&of| of != axes) {
+            let [meant, given] = [of, axes].map(|axes| ["signals", "maps", "volumes"][axes - 1]);
+            let instead = ["\"linear\"", "\"bilinear\"", "\"trilinear\""][axes - 1];
+            let text = format!("has `mode = {name:?}`, which is for {meant}; for {given} it is {instead}");
+            b.report(Mistake::of("mode", text));
+        } else if of.is_none() && self.align_corners {
+            let text = "has `align_corners` with the nearest elements, which have none to align; leave it out, or \
+                        write `mode = \"bilinear\"`";
+            b.report(Mistake::of("align_corners", text));
         }
         interpolation
     }
 }
 
-/// What is written for the height and the width. A signal is a row, whose height stays.
-fn of_axes<T: Copy>(b: &mut Builder<'_>, name: &'static str, written: &[T], is_row: bool, stays: T) -> [T; 2] {
-    let [first, last] = [written.first(), written.last()].map(|number| number.copied().unwrap_or(stays));
-    if !is_row {
-        return [first, last];
+/// What is written for each axis: one number for all, or as many.
+fn of_axes<T: Copy, const N: usize>(b: &mut Builder<'_>, name: &'static str, written: &[T], default: T) -> [T; N] {
+    if let Ok(all) = <[T; N]>::try_from(written) {
+        return all;
     }
     if written.len() > 1 {
-        b.report(Mistake::of(
-            name,
-            format!("works on a signal [C, L], which has one length; write one number for `{name}`"),
-        ));
+        let text = match N {
+            1 => format!("works on a signal [C, L], which has one length; write one number for `{name}`"),
+            2 => format!("works on a map [C, H, W]; write one number for `{name}`, or (height, width)"),
+            _ => format!("works on a volume [C, D, H, W]; write one number for `{name}`, or (depth, height, width)"),
+        };
+        b.report(Mistake::of(name, text));
     }
-    [stays, last]
+    [written.last().copied().unwrap_or(default); N]
 }
 
-/// How often rows and columns are repeated where they are: by whole factors, or to sizes that PyTorch too divides without rounding.
-fn repetitions(input: [u64; 2], output: [u64; 2], factors: Option<[f64; 2]>) -> Option<[u64; 2]> {
-    let axis = |axis: usize| match factors {
-        Some(factors) => (factors[axis] == (factors[axis] as u64) as f64).then_some(factors[axis] as u64),
-        None => {
-            let times = output[axis] / input[axis].max(1);
-            (times.is_power_of_two() && times.checked_mul(input[axis]) == Some(output[axis])).then_some(times)
+impl Axis {
+    /// One that stays as it is.
+    fn left(length: u64) -> Axis {
+        Axis { input: length, output: length, factor: Some(1.0) }
+    }
+
+    /// How often its elements are repeated where they are: by a whole factor, or to a size that PyTorch too divides without rounding.
+    fn repetitions(self) -> Option<u64> {
+        match self.factor {
+            Some(factor) => (factor == (factor as u64) as f64).then_some(factor as u64),
+            None => {
+                let times = self.output / self.input.max(1);
+                (times.is_power_of_two() && times.checked_mul(self.input) == Some(self.output)).then_some(times)
+            }
         }
-    };
-    Some([axis(0)?, axis(1)?])
-}
-
-/// Where in the input the first element of the output is along an axis, and how far apart its elements are there: PyTorch's
-/// arithmetic, which copies where the sizes are the same, whatever the factor, unless it goes through four elements.
-fn places(
-    interpolation: Interpolation,
-    align_corners: bool,
-    [input, output]: [u64; 2],
-    factor: Option<f64>,
-) -> [f64; 2] {
-    let sizes = [input, output].map(|size| size as f64);
-    if align_corners {
-        return [0.0, if output > 1 { (sizes[0] - 1.0) / (sizes[1] - 1.0) } else { 0.0 }];
     }
-    let is_nearest = interpolation == Interpolation::Nearest;
-    let step = match factor {
-        Some(_) if input == output && interpolation != Interpolation::Cubic => 1.0,
-        Some(_) if is_nearest && input.checked_mul(2) == Some(output) => 0.5,
-        Some(factor) => 1.0 / factor,
-        None => sizes[0] / sizes[1],
-    };
-    [if is_nearest { 0.0 } else { step / 2.0 - 0.5 }, step]
+
+    /// Where in the input its first element of the output is, and how far apart elements of the output are there: PyTorch's arithmetic,
+    /// which copies where the sizes are the same, whatever the factor, unless it goes through four elements.
+    fn places(self, interpolation: Interpolation, align_corners: bool) -> [f64; 2] {
+        let Axis { input, output, factor } = self;
+        let sizes = [input, output].map(|size| size as f64);
+        if align_corners {
+            return [0.0, if output > 1 { (sizes[0] - 1.0) / (sizes[1] - 1.0) } else { 0.0 }];
+        }
+        let is_nearest = interpolation == Interpolation::Nearest;
+        let step = match factor {
+            Some(_) if input == output && interpolation != Interpolation::Cubic => 1.0,
+            Some(_) if is_nearest && input.checked_mul(2) == Some(output) => 0.5,
+            Some(factor) => 1.0 / factor,
+            None => sizes[0] / sizes[1],
+        };
+        [if is_nearest { 0.0 } else { step / 2.0 - 0.5 }, step]
+    }
 }
