@@ -160,6 +160,52 @@ struct StepSize {
     static __device__ __forceinline__ float slope(float k, const Arguments &) { return -expm1f(-k); }
 };
 
+struct Hardtanh {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        const float least = (float)arguments.at[0], most = (float)arguments.at[1];
+        return x < least ? least : x > most ? most : x;
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        return k > (float)arguments.at[0] && k < (float)arguments.at[1] ? 1.0f : k == k ? 0.0f : k;
+    }
+};
+
+// NaN stays NaN, in both values and both slopes.
+struct Hardshrink {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        return fabsf(x) <= (float)arguments.at[0] ? 0.0f : x;
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k == 0.0f ? 0.0f : k == k ? 1.0f : k;
+    }
+};
+
+struct Softshrink : Hardshrink {
+    static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
+        const float width = (float)arguments.at[0];
+        return fabsf(x) <= width ? 0.0f : x > 0.0f ? x - width : x + width;
+    }
+};
+
+// Of small numbers the beginning of its series, whose difference would leave no digits.
+struct Tanhshrink {
+    static __device__ __forceinline__ float value(float x, const Arguments &) {
+        const float square = x * x;
+        return fabsf(x) < 0.1f ? x * square * (1.0f / 3.0f - square * (2.0f / 15.0f - square * (17.0f / 315.0f))) : x - tanhf(x);
+    }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return tanhf(k) * tanhf(k); }
+};
+
+struct Sin {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return sinf(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return cosf(k); }
+};
+
+struct Cos {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return cosf(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return -sinf(k); }
+};
+
 struct Softsign {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + fabsf(x)); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {

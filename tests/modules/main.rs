@@ -83,6 +83,9 @@ modules! {
         Conv3d(3, 1), Pad((2, 1, 1, 0, 1, 2), mode = "reflect")
     }
     pad_replicate PadReplicate (Volume<2, 2, 3, 2> => Volume<3, 4, 5, 4>) { Conv3d(3, 1), Pad(1, mode = "replicate") }
+    hardtanh Bounded (Sequence<3, 6> => Sequence<3, 4>) { Linear(4), Hardtanh(-0.5, 0.8) }
+    shrunk Shrunk (Sequence<3, 6> => Sequence<3, 4>) { Linear(4), Softshrink(0.3), Hardshrink(lambd = 0.2), Tanhshrink }
+    waves Waves (Sequence<3, 6> => Sequence<3, 4>) { Linear(4), Sin, Cos }
     pad_circular PadCircular (Volume<2, 3, 3, 2> => Volume<3, 6, 3, 2>) {
         Conv3d(3, 1), Pad((0, 0, 0, 0, 2, 1), mode = "circular")
     }

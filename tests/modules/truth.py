@@ -31,6 +31,12 @@ class Named(nn.Module):
         return x
 
 
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
 class Recurrent(nn.Module):
     """The outputs of all steps."""
 
@@ -124,6 +130,9 @@ with torch.random.fork_rng(devices=[]):
         "pad_volume": (conv3d(pad=nn.ConstantPad3d((1, -1, 0, 2, 2, 0), 0.5)), (2, 2, 3, 4)),
         "pad_reflect": (conv3d(pad=nn.ReflectionPad3d((2, 1, 1, 0, 1, 2))), (2, 3, 3, 4)),
         "pad_replicate": (conv3d(pad=nn.ReplicationPad3d(1)), (2, 2, 3, 2)),
+        "hardtanh": (Named(linear=nn.Linear(6, 4), f=nn.Hardtanh(-0.5, 0.8)), (3, 6)),
+        "shrunk": (Named(linear=nn.Linear(6, 4), f=nn.Softshrink(0.3), g=nn.Hardshrink(0.2), h=nn.Tanhshrink()), (3, 6)),
+        "waves": (Named(linear=nn.Linear(6, 4), f=Applied(torch.sin), g=Applied(torch.cos)), (3, 6)),
         "pad_circular": (conv3d(pad=nn.CircularPad3d((0, 0, 0, 0, 2, 1))), (2, 3, 3, 2)),
     }
 numbers = {}

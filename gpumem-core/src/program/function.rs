@@ -266,4 +266,56 @@ functions! {
     /// `log(1 + exp(x))`, whose slope is `1 - exp(-y)`: see [`StepSizes`](crate::layers::state_space::StepSizes). That of `Softplus`
     /// depends on which side of a threshold the input is.
     StepSize = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_OUTPUT };
+    /// `Hardtanh(min_val = -1.0, max_val = 1.0, inplace)`: `min(max(x, min_val), max_val)`.
+    ///
+    /// * Options: `min_val = -1.0`; `max_val = 1.0`, above `min_val`; `inplace`.
+    /// * Backward keeps the output. In place it costs nothing.
+    ///
+    /// PyTorch: `torch.nn.Hardtanh(min_val, max_val, inplace)`, and `x.clamp(min_val, max_val)` but for the gradient of what lies on a bound.
+    Hardtanh = FunctionRow {
+        arguments: &[
+            FunctionArgument { name: "min_val", default: -1.0, bound: Bound::Any },
+            FunctionArgument { name: "max_val", default: 1.0, bound: Bound::Any },
+        ],
+        inplace: true,
+        ..FunctionRow::KEEPS_OUTPUT
+    };
+    /// `Hardshrink(lambd = 0.5)`: `x` where `|x|` is above `lambd`, else 0.
+    ///
+    /// * Options: `lambd = 0.5`, at least 0.
+    /// * Backward keeps the output.
+    ///
+    /// PyTorch: `torch.nn.Hardshrink(lambd)`.
+    Hardshrink = FunctionRow {
+        arguments: &[FunctionArgument { name: "lambd", default: 0.5, bound: Bound::From(0.0) }],
+        ..FunctionRow::KEEPS_OUTPUT
+    };
+    /// `Softshrink(lambd = 0.5)`: `x` nearer to 0 by `lambd`, and 0 where it is nearer than that.
+    ///
+    /// * Options: `lambd = 0.5`, at least 0.
+    /// * Backward keeps the output.
+    ///
+    /// PyTorch: `torch.nn.Softshrink(lambd)`.
+    Softshrink = FunctionRow {
+        arguments: &[FunctionArgument { name: "lambd", default: 0.5, bound: Bound::From(0.0) }],
+        ..FunctionRow::KEEPS_OUTPUT
+    };
+    /// `Tanhshrink`: `x - tanh(x)`.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.nn.Tanhshrink()`.
+    Tanhshrink = FunctionRow::KEEPS_INPUT;
+    /// `Sin`: sine.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.sin(x)`.
+    Sin = FunctionRow::KEEPS_INPUT;
+    /// `Cos`: cosine.
+    ///
+    /// * Backward keeps the input.
+    ///
+    /// PyTorch: `torch.cos(x)`.
+    Cos = FunctionRow::KEEPS_INPUT;
 }

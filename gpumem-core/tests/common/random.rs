@@ -44,10 +44,21 @@ const SEQUENCES: [&str; 9] = [
 const VECTORS: [&str; 6] = ["Linear(24)", "LayerNorm", "Tanh", "Gelu", "Dropout(0.4)", "Softmax"];
 
 /// Functions with kinks, where differences of losses are no derivatives.
-const KINKED: [&str; 6] = ["Relu", "Relu6", "LeakyRelu(0.1)", "Prelu", "Hardsigmoid", "Abs"];
+const KINKED: [&str; 9] = [
+    "Relu",
+    "Relu6",
+    "LeakyRelu(0.1)",
+    "Prelu",
+    "Hardsigmoid",
+    "Abs",
+    "Hardtanh",
+    "Softshrink(0.2)",
+    // Elsewhere it jumps, and rounding would decide where.
+    "Hardshrink(0.0)",
+];
 
 /// Functions without kinks.
-const SMOOTH: [&str; 12] = [
+const SMOOTH: [&str; 15] = [
     "Elu",
     "Celu(1.5)",
     "Selu",
@@ -57,6 +68,9 @@ const SMOOTH: [&str; 12] = [
     "Mish",
     "QuickGelu",
     "LogSigmoid",
+    "Tanhshrink",
+    "Sin",
+    "Cos",
     "Pow",
     "Sigmoid | Sqrt",
     "Sigmoid | Affine(1.0, 0.5) | Log",
@@ -144,9 +158,9 @@ impl Drawing {
             57 => self.sequences.push(tie(g, sequence[0], second)),
             58 | 59 if kinked => match second % 4 {
                 0 => self.maps.push(layer(g, map[0], "MaxPool2d(3, 1, padding = 1)")),
-                1 => self.maps.push(layer(g, map[0], KINKED[first % KINKED.len()])),
-                2 => self.sequences.push(layer(g, sequence[0], KINKED[first % KINKED.len()])),
-                _ => self.vectors.push(layer(g, vector[0], KINKED[first % KINKED.len()])),
+                1 => self.maps.push(layer(g, map[0], KINKED[(first + second) % KINKED.len()])),
+                2 => self.sequences.push(layer(g, sequence[0], KINKED[(first + second) % KINKED.len()])),
+                _ => self.vectors.push(layer(g, vector[0], KINKED[(first + second) % KINKED.len()])),
             },
             // Values that are repeated, within samples and over them.
             60 => {

@@ -185,6 +185,12 @@ fn maps_and_signals() {
         ("3x8x8", "Pad(1, value = inf)", "needs `value` to be finite, not inf"),
         (
             "3x8x8",
+        (
+            "3x8x8",
+            "Hardtanh(1.0, -1.0)",
+            "has min_val = 1.0 and max_val = -1.0, which leave nothing between; use a larger `max_val`",
+        ),
+        ("3x8x8", "Softshrink(-0.5)", "needs `lambd` to be at least 0, not -0.5"),
             "Pad(1, mode = \"reflect\", value = 1)",
             "has a value, which only `mode = \"constant\"` puts there; leave `value` or `mode = \"reflect\"` out",
         ),

@@ -54,6 +54,31 @@ pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
             it.apply(value, move |x| if beta * x > threshold { 1.0 } else { logistic(beta * x) })
         }
         Function::StepSize => it.apply(softplus, |y| -(-y).exp_m1()),
+        Function::Hardtanh => {
+            let (least, most) = (argument(0), argument(1));
+            let value = move |x: f32| {
+                if x < least {
+                    least
+                } else if x > most {
+                    most
+                } else {
+                    x
+                }
+            };
+            it.apply(value, move |y| if y > least && y < most { 1.0 } else { zero(y) })
+        }
+        Function::Hardshrink => {
+            let width = argument(0);
+            it.apply(move |x| if x.abs() <= width { 0.0 } else { x }, shrunk_slope)
+        }
+        Function::Softshrink => {
+            let width = argument(0);
+            let value = move |x: f32| if x.abs() <= width { 0.0 } else { x - width.copysign(x) };
+            it.apply(value, shrunk_slope)
+        }
+        Function::Tanhshrink => it.apply(tanhshrink, |x| x.tanh() * x.tanh()),
+        Function::Sin => it.apply(f32::sin, f32::cos),
+        Function::Cos => it.apply(f32::cos, |x| -x.sin()),
         Function::Softsign => it.apply(|x| x / (1.0 + x.abs()), |y| (1.0 - y.abs()) * (1.0 - y.abs())),
         Function::Mish => it.apply(|x| x * softplus(x).tanh(), mish_slope),
         Function::QuickGelu => it.apply(|x| x * logistic(QUICK * x), quick_gelu_slope),
@@ -89,6 +114,21 @@ fn elu<U: Use>(it: U, factor: f32, below: f32, rate: f32) -> U::Out {
 fn softplus(x: f32) -> f32 {
     let above = if x < 0.0 { 0.0 } else { x };
     above + (-x.abs()).exp().ln_1p()
+}
+
+/// Where small numbers are 0. A NaN stays one.
+fn shrunk_slope(y: f32) -> f32 {
+    if y != 0.0 { 1.0 + zero(y) } else { 0.0 }
+}
+
+/// `x - tanh(x)`: of small numbers the beginning of its series, whose difference would leave no digits.
+fn tanhshrink(x: f32) -> f32 {
+    if x.abs() < 0.1 {
+        let square = x * x;
+        x * square * (1.0 / 3.0 - square * (2.0 / 15.0 - square * (17.0 / 315.0)))
+    } else {
+        x - x.tanh()
+    }
 }
 
 fn mish_slope(x: f32) -> f32 {

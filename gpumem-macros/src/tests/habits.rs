@@ -132,7 +132,12 @@ fn other_layers() {
         ("LSTMCell(128)", "a cell is one step; all steps of a sequence go through `Lstm(128)`".into(), false),
         ("Bidirectional", "it is an option, as `Lstm(128, bidirectional = true)`".into(), false),
         ("ConvLSTM2D(8, 3)", "of the recurrent layers there are `Lstm`, `Gru` and `Rnn`".into(), false),
-        ("Hardtanh", family("functions", "`Gelu`"), true),
+        ("Softmin", "it is `[Affine(-1.0), Softmax]`".into(), true),
+        ("Clamp(0.0, 6.0)", "it is `Hardtanh(0.0, 1.0)`, with the bounds that are meant".into(), true),
+        ("GlobalMaxPool", "it is `[AdaptiveMaxPool2d(1), Flatten]`".into(), false),
+        ("Min(1)", "it is `[Affine(-1.0), Max(1), Affine(-1.0)]`".into(), false),
+        ("ReflectionPad3d(1)", "it is `Pad(1, mode = \"reflect\")`".into(), false),
+        ("Threshold(0.1, 20.0)", family("functions", "`Gelu`"), true),
         (
             "WeightNorm(4)",
             "it is an option of the layer whose weight it is, as `Linear(64, weight_norm)`".into(),

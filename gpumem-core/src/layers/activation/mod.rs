@@ -21,6 +21,7 @@ use super::builder::{Builder, Value};
 use super::mistake::Mistake;
 use crate::program::function::Bound;
 use crate::program::ops::Pointwise;
+use alloc::format;
 use alloc::vec::Vec;
 
 /// The layers of the family.
@@ -56,6 +57,14 @@ impl Build for Activation {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].numbers()?;
         b.in_place(self.inplace);
+        if let (Function::Hardtanh, &[least, most]) = (self.function, &self.arguments[..])
+            && least >= most
+        {
+            let text = format!(
+                "has min_val = {least:?} and max_val = {most:?}, which leave nothing between; use a larger `max_val`"
+            );
+            b.report(Mistake::of("max_val", text));
+        }
         b.op(Pointwise { function: self.function, arguments: self.arguments.clone(), shape }, x)
     }
 }
