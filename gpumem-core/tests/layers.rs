@@ -138,6 +138,8 @@ fn outputs() {
         ("7x5x12, 7x1x5x5", "Attention(heads = 2)", "[7, 5, 4]"),
         ("2x5x8, 2x9x8, 2x9x8, 2x1x5x9", "Attention(heads = 2)", "[2, 5, 8]"),
         ("6x4", "RelativePositionBias(2)", "[2, 6, 6]"),
+        ("6x4", "AlibiBias(3)", "[3, 6, 6]"),
+        ("tokens 5", "AlibiBias(2)", "[2, 5, 5]"),
         ("3x6x4", "RelativePositionBias(2, size = [2; 3], absolute = true)", "[2, 6, 6]"),
         ("tokens 6", "RelativePositionBias(2, buckets = 8, max_distance = 5, bidirectional = false)", "[2, 6, 6]"),
         ("6x4x8", "ShiftedWindowMask([4; 6], 2, 1)", "[6, 1, 4, 4]"),

@@ -61,7 +61,7 @@ modules! {
     rms_norm Rms (Sequence<3, 6> => Sequence<3, 4>) { Linear(4), RmsNorm(eps = 1e-3, elementwise_affine = false) }
     prelu Rectified (Image<3, 4, 5> => Map<3, 4, 5>) { Prelu(3) }
     embedding Words (Tokens<6> => Sequence<6, 4>) { Embedding(8, 4, padding_idx = 2) }
-    causal Causal (Sequence<5, 8> => Sequence<5, 8>) { MultiHeadAttention(2, causal, bias = false) }
+    causal Causal (Sequence<5, 8> => Sequence<5, 8>) { MultiHeadAttention(8, 2, causal, bias = false) }
     lstm LongMemory (Sequence<6, 4> => Sequence<6, 5>) { Lstm(5, layers = 2) }
     gru Gated2 (Sequence<6, 4> => Sequence<6, 10>) { Gru(5, bidirectional) }
     projected Projected (Sequence<6, 4> => Sequence<6, 6>) { Lstm(5, layers = 2, bidirectional, proj_size = 3) }
@@ -83,6 +83,7 @@ modules! {
         Conv3d(3, 1), Pad((2, 1, 1, 0, 1, 2), mode = "reflect")
     }
     pad_replicate PadReplicate (Volume<2, 2, 3, 2> => Volume<3, 4, 5, 4>) { Conv3d(3, 1), Pad(1, mode = "replicate") }
+    alibi Biased (Sequence<5, 12> => Sequence<5, 12>) { Linear(36), Attention([], AlibiBias(6), heads = 6, causal) }
     hardtanh Bounded (Sequence<3, 6> => Sequence<3, 4>) { Linear(4), Hardtanh(-0.5, 0.8) }
     shrunk Shrunk (Sequence<3, 6> => Sequence<3, 4>) { Linear(4), Softshrink(0.3), Hardshrink(lambd = 0.2), Tanhshrink }
     waves Waves (Sequence<3, 6> => Sequence<3, 4>) { Linear(4), Sin, Cos }

@@ -12,6 +12,7 @@ from timm.models._efficientnet_blocks import DepthwiseSeparableConv
 from torch import nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.ops import SqueezeExcitation
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
@@ -57,6 +58,22 @@ class Attention(nn.Module):
     def forward(self, x):
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
         return self.multi_head_attention(x, x, x, attn_mask=mask, is_causal=True, need_weights=False)[0]
+
+
+class Biased(nn.Module):
+    """Attention whose scores have linear biases."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.linear = heads, nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        batch, steps, width = x.shape
+        q, k, v = self.linear(x).reshape(batch, steps, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        biases = build_alibi_tensor(torch.ones(batch, steps), self.heads, x.dtype).reshape(batch, self.heads, 1, steps)
+        hidden = torch.full((steps, steps), float("-inf"), dtype=x.dtype).triu(1)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, biases + hidden)
+        return y.transpose(1, 2).reshape(batch, steps, width)
 
 
 class Flat(nn.Module):
@@ -130,6 +147,7 @@ with torch.random.fork_rng(devices=[]):
         "pad_volume": (conv3d(pad=nn.ConstantPad3d((1, -1, 0, 2, 2, 0), 0.5)), (2, 2, 3, 4)),
         "pad_reflect": (conv3d(pad=nn.ReflectionPad3d((2, 1, 1, 0, 1, 2))), (2, 3, 3, 4)),
         "pad_replicate": (conv3d(pad=nn.ReplicationPad3d(1)), (2, 2, 3, 2)),
+        "alibi": (Biased(12, 6), (5, 12)),
         "hardtanh": (Named(linear=nn.Linear(6, 4), f=nn.Hardtanh(-0.5, 0.8)), (3, 6)),
         "shrunk": (Named(linear=nn.Linear(6, 4), f=nn.Softshrink(0.3), g=nn.Hardshrink(0.2), h=nn.Tanhshrink()), (3, 6)),
         "waves": (Named(linear=nn.Linear(6, 4), f=Applied(torch.sin), g=Applied(torch.cos)), (3, 6)),

@@ -19,7 +19,7 @@
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Hardtanh`], [`Hardshrink`], [`Softshrink`], [`Tanhshrink`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Sin`], [`Cos`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`], [`Dropout3d`] |
 //! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`], [`Constant`], [`ArgMax`] |
-//! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`Rotary`] |
+//! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`AlibiBias`], [`Rotary`] |
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
 //! | [state space models](state_space) | [`SelectiveScan`], [`StepSizes`] |

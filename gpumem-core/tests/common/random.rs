@@ -363,7 +363,7 @@ impl Drawing {
                 // What is added differs between samples, or is the same for all.
                 let bias = match second % 2 {
                     0 => try_join(g, &[sequence[0], sequence[0]], "MatMul(transpose_b = true)"),
-                    _ => match first % 5 {
+                    _ => match first % 6 {
                         0 => Ok(chain(g, sequence[0], "PositionEmbedding(6, 3) | Affine(0.5)")),
                         which => Ok(layer(g, sequence[0], BIASES[which - 1])),
                     },
@@ -482,11 +482,12 @@ impl Drawing {
 }
 
 /// What is added to the scores of four heads.
-const BIASES: [&str; 4] = [
+const BIASES: [&str; 5] = [
     "RelativePositionBias(4)",
     "RelativePositionBias(4, absolute = true)",
     "RelativePositionBias(4, buckets = 4, max_distance = 2)",
     "RelativePositionBias(4, buckets = 4, max_distance = 9, bidirectional = false)",
+    "AlibiBias(4)",
 ];
 
 /// Whether all of these values differ between samples.

@@ -11,6 +11,8 @@ fn sequences_and_joins() {
             "CausalSelfAttention(4, vdim = 2)",
             "has no option `vdim`; its options are `kv_heads`, `dropout`, `bias`, `window`, `rotary`, `rotary_dims`, `interleaved`, `rotary_size`, `rotary_before`, `qk_norm` and `qk_norm_eps`, after (heads)",
         ),
+        ("5000x8", "AlibiBias(4)", "has 5000 steps; use no more than 4096, or make the bias an input of the network"),
+        ("3", "AlibiBias(4)", "works on tokens or a sequence [.., T, D], but the previous layer produces [3]"),
         ("tokens 8", "Embedding(5, 3, 5)", "is 5, but there are 5 rows; use one from 0 to 4, or -1 for the last"),
         ("8", "Lstm(5)", "works on a sequence [T, D], but the previous layer produces [8]"),
         ("3x8x8", "Gru(5)", "works on a sequence [T, D], but the previous layer produces [3, 8, 8]"),

@@ -1,5 +1,6 @@
 //! `CausalSelfAttention(12)`: attention.
 
+mod alibi_bias;
 mod causal_attention;
 mod causal_self_attention;
 mod multi_head_attention;
@@ -9,6 +10,7 @@ mod rotary;
 mod scaled_dot_product;
 mod shifted_window_mask;
 
+pub use alibi_bias::AlibiBias;
 pub use causal_attention::CausalAttention;
 pub use causal_self_attention::CausalSelfAttention;
 pub use multi_head_attention::MultiHeadAttention;
@@ -32,6 +34,7 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Attention>(),
     Entry::of::<RelativePositionBias>(),
     Entry::of::<ShiftedWindowMask>(),
+    Entry::of::<AlibiBias>(),
     Entry::of::<Rotary>(),
 ];
 
